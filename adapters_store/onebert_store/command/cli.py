@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Callable
 from importlib.metadata import EntryPoint, entry_points, version
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated
 
@@ -93,6 +94,9 @@ def _root(
     ] = False,
 ) -> None:
     """Takes the options before the command."""
+    # Half of a surrogate pair, or a letter that the terminal's encoding lacks, is printed as JSON escapes it.
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _plug(app: typer.Typer, entry: EntryPoint) -> None:

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
+from io import SEEK_END
 from typing import Any
 
 import pyarrow
 import pyarrow.parquet
 
-from onebert_store.tables.file import File
+from onebert_store.tables.file import File, Unpacking
 from onebert_store.tables.text.json_rows import parse_json
 
 BAD_CELL = "a text is not valid UTF-8, or a time is in nanoseconds or out of range"
@@ -17,8 +18,16 @@ _FILE_MARK = b"ARROW1"
 
 def parquet_batches(file: File, opened: ExitStack) -> tuple[pyarrow.Schema, Iterator[pyarrow.RecordBatch]]:
     """The schema of a Parquet file and its rows, some at a time."""
-    parquet = pyarrow.parquet.ParquetFile(opened.enter_context(file.open()), pre_buffer=False)
-    return parquet.schema_arrow, parquet.iter_batches(_BATCH_ROWS)
+    stream = opened.enter_context(file.open())
+    size = stream.seek(0, SEEK_END)
+    parquet = pyarrow.parquet.ParquetFile(stream, pre_buffer=False)
+    return parquet.schema_arrow, _bounded(parquet.iter_batches(_BATCH_ROWS), size, Unpacking(file.name))
+
+
+def _bounded(batches: Iterator[pyarrow.RecordBatch], size: int, count: Unpacking) -> Iterator[pyarrow.RecordBatch]:
+    for batch in batches:
+        count.add(batch.nbytes, size)
+        yield batch
 
 
 def arrow_batches(file: File, opened: ExitStack) -> tuple[pyarrow.Schema, Iterator[pyarrow.RecordBatch]]:

@@ -8,7 +8,7 @@ import typer
 
 from onebert_server.cli import completion
 from onebert_server.cli.completion import references, task_names
-from onebert_store.command.options import BASE, ENCODING, TEXT, TEXT_PAIR
+from onebert_store.command.options import BASE, ENCODING, SHEET, TEXT, TEXT_PAIR
 from onebert_store.file.decision import Activation
 from onebert_store.file.strict_json import shown
 
@@ -51,6 +51,7 @@ TextColumn = Annotated[str | None, typer.Option("--text", metavar="COLUMN", help
 TextPairColumn = Annotated[
     str | None, typer.Option("--text-pair", metavar="COLUMN", help=TEXT_PAIR, rich_help_panel=INPUT)
 ]
+Sheet = Annotated[str | None, typer.Option("--sheet", metavar="NAME", help=SHEET, rich_help_panel=INPUT)]
 Encoding = Annotated[str | None, typer.Option("--encoding", metavar="NAME", help=ENCODING, rich_help_panel=INPUT)]
 
 # What a request may say of its answers in place of the task (docs/api.md).

@@ -13,6 +13,7 @@ from onebert_server.cli.options import (
     Device,
     Dtype,
     Encoding,
+    Sheet,
     TextColumn,
     TextPairColumn,
 )
@@ -51,6 +52,7 @@ def score(
         ),
     ] = None,
     encoding: Encoding = None,
+    sheet: Sheet = None,
     scores: Annotated[
         bool, typer.Option("--scores", help="Write the score of every label, too.", rich_help_panel=OUTPUT)
     ] = False,
@@ -89,4 +91,4 @@ def score(
     from onebert_server.settings import load_settings  # noqa: PLC0415
 
     settings = load_settings(base=base, data_dir=data_dir, dtype=dtype, device=device)
-    run_score(Asked(task, data, out, text, text_pair, keep or [], encoding, scores, part_rows, ray), settings)
+    run_score(Asked(task, data, out, text, text_pair, keep or [], encoding, scores, part_rows, ray, sheet), settings)

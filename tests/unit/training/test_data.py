@@ -348,7 +348,7 @@ def test_listed_labels_that_no_file_can_hold_are_refused(tmp_path, listed, messa
             "a.jsonl line 2: the label is not a number",
         ),
         ("a.csv", b"text,label\na,0.5\nb,1e30\n", "a.csv line 3: the label is not a number, or too large"),
-        ("a.jsonl", b'{"text": "\\ud800", "label": "x"}\n', "a.jsonl line 1: the text is empty or not a text"),
+        ("a.jsonl", b'{"text": "\\ud800", "label": "x"}\n', "a.jsonl line 1: the text has half of a surrogate pair"),
         ("a.jsonl", b'{"text": 7, "label": "x"}\n', "a.jsonl line 1: the text is empty or not a text"),
         ("a.parquet", b"PAR1 nonsense", "a.parquet is not readable"),
         ("a.xlsx", b"", r"a.xlsx is not readable \(no workbook\)"),

@@ -117,7 +117,7 @@ def test_fewer_rows_of_words_and_rows_held_out(tmp_path):
         (("", ""), "train.jsonl line 3: the words are missing, or one is empty"),
         ((["one", " "], ["A", "B"]), "train.jsonl line 3: the words are missing, or one is empty"),
         ((["one", 2], ["A", "B"]), "train.jsonl line 3: the words are missing, or one is empty"),
-        ((["one", "\ud800"], ["A", "B"]), "train.jsonl line 3: the words are missing, or one is empty"),
+        ((["one", "\ud800"], ["A", "B"]), "train.jsonl line 3: a word has half of a surrogate pair"),
         ((["one", "two"], ["A", None]), "train.jsonl line 3: there is no label"),
         (("one two", "A X"), "train.jsonl line 3: no label has the name or index 'X'"),
     ],

@@ -137,8 +137,10 @@ def _show_labels(splits: Mapping[str, Any]) -> None:
 
 def _lines(facts: Mapping[str, Any]) -> list[str]:
     """What was found, a line each."""
+    without = {name: split.get("without", 0) for name, split in facts.get("splits", {}).items()}
     twice = facts.get("duplicates", {})
-    lines = [f"rows of {split} that repeat another: {rows:,}" for split, rows in twice.items() if rows]
+    lines = [f"rows of {split} without any of the labels: {rows:,}" for split, rows in without.items() if rows]
+    lines += [f"rows of {split} that repeat another: {rows:,}" for split, rows in twice.items() if rows]
     if (torn := facts.get("contradictions", {})).get("texts"):
         lines.append(f"texts with different answers: {torn['texts']:,}: {'; '.join(torn['first'][:_EXAMPLES])}")
     for leak in facts.get("leaks", ()):

@@ -47,7 +47,13 @@ def run_evaluate(
         loaded = load_on(base, dtype, device)
     check(delta, loaded.spec)
     labeled = load_split(
-        data, reading.columns, manifest.task_type, manifest.labels, split, reading.encoding, reading.drop_unlabeled
+        reading.read(data),
+        reading.columns,
+        manifest.task_type,
+        manifest.labels,
+        split,
+        reading.drop_unlabeled,
+        reading.drop_empty,
     )
     others = () if unknown is None else load_texts(unknown, reading.columns, reading.encoding, else_by_name=True)[1]
     if predictions is not None:

@@ -150,7 +150,13 @@ def explain_data(
     loaded = _load(file, base, dtype, device)
     manifest = loaded.delta.manifest
     labeled = load_split(
-        data, reading.columns, manifest.task_type, manifest.labels, split, reading.encoding, reading.drop_unlabeled
+        reading.read(data),
+        reading.columns,
+        manifest.task_type,
+        manifest.labels,
+        split,
+        reading.drop_unlabeled,
+        reading.drop_empty,
     )
     name, examples = labeled.name, subset(labeled.split, manifest.task_type, most, SPLIT_SEED)
     objective = OBJECTIVES[manifest.task_type](manifest.labels)
