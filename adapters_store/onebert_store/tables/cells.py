@@ -19,8 +19,9 @@ SEPARATORS = ("|", ";", ",", "#", "/", "+", " ")
 # repr() of sets, of numpy's arrays and of its scalars.
 _CALL = re.compile(r"(?:(?:np|numpy)\.)?(?:array|set|frozenset|list|tuple)\((.*?)(?:,\s*dtype=[^,()]+)?\)", re.S)
 _SCALAR = re.compile(r"\b(?:np|numpy)\.\w+\(([^()]*)\)")
-_QUOTED = r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")\s*(?:,|$|(?=['"]))"""
-_ITEM = re.compile(rf"""\s*(?:{_QUOTED}|((?!\.\.\.)[^\s,'"\[\](){{}}:][^,\[\](){{}}]*)(?:,|$))""", re.S)
+_BLANK, _COMMA = re.compile(r"""(['"])\s+(?=['"])"""), re.compile(r"""['"]\s*,\s*['"]""")
+_MARK = re.compile(r"""['"\[\](){}]""")
+_LONGEST = 2**20  # characters of a list
 # A name may stand in brackets, too; behind such a beginning there is no name.
 _SURE = re.compile(
     r"""[\[({]\s*(?:['"]|np\.|numpy\.)|[\[{](?:[-+.,\d\s]*[\]}])?$|(?:(?:np|numpy)\.)?(?:array|(?:frozen)?set|list)\("""
@@ -97,42 +98,33 @@ def parse_list(text: str) -> list[Any] | None:
     """
     called = _CALL.fullmatch(text.strip())
     text = (called[1].strip() or "[]") if called else text.strip()
-    if len(text) < 2 or text[0] + text[-1] not in ("[]", "()", "{}"):
+    if len(text) > _LONGEST or text[:1] + text[1:][-1:] not in ("[]", "()", "{}"):
         return None
-    with suppress(ValueError):
-        return _flat(parse_json(text))
-    inside, items, at = _SCALAR.sub(r"\1", text[1:-1]).rstrip(), list[Any](), 0
-    while at < len(inside):
-        found = _ITEM.match(inside, at)
-        if found is None:
-            if inside[at:].lstrip()[:1] in "[({" or (text[0] == "{" and ":" in inside):
-                raise Nested
-            return None
-        items += [_unquoted(found[1])] if found[1] else _bare(found[2].strip())
-        at = found.end()
-    return items
-
-
-def _flat(value: Any) -> list[Any]:
-    items = [value] if isinstance(value, dict) and value else list(value)
-    if any(isinstance(item, list | tuple | dict) for item in items):
+    python = _SCALAR.sub(r"\1", text)
+    if not _COMMA.search(python):  # numpy writes none
+        python = _BLANK.sub(r"\1, ", python)
+    for read, written in ((parse_json, text), (ast.literal_eval, python)):
+        with suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+            found = read(written)
+            return _flat(found if isinstance(found, list | tuple | set) else [found] if found else [])
+    inside = text[1:-1].strip()
+    if inside[:1] in ("[", "(", "{"):
         raise Nested
-    return items
-
-
-def _unquoted(quoted: str) -> str:
-    try:
-        return str(ast.literal_eval(quoted))
-    except (ValueError, SyntaxError):
-        return quoted[1:-1]
-
-
-def _bare(text: str) -> list[Any]:
-    """Numpy separates numbers by blanks."""
-    numbers = text.split()
+    if _MARK.search(inside):
+        return None
+    numbers = inside.split()
     if all(map(_NUMBER.fullmatch, numbers)):
         return [number.removesuffix(".") for number in numbers]
-    return [None if text == "None" else text]
+    return [item.strip() for item in inside.split(",")]
+
+
+def _flat(value: Iterable[Any]) -> list[Any]:
+    items = sorted(value, key=str) if isinstance(value, set) else list(value)
+    if any(isinstance(item, list | tuple | dict) for item in items):
+        raise Nested
+    if ... in items:
+        raise ValueError
+    return items
 
 
 def _begins_list(text: str) -> bool:
@@ -261,5 +253,6 @@ def _is_evident(separator: str, compounds: Mapping[str, list[str]], names: set[s
 
 def decimal_commas(texts: Collection[str]) -> bool:
     """Whether numbers are written with a comma where others have a point, and not between thousands."""
-    commas = [text for text in texts if "," in text]
-    return all(map(_DECIMAL.fullmatch, filter(None, texts))) and not all(map(_THOUSANDS.fullmatch, commas))
+    numbers = [text for text in texts if text and not text.strip("+-.,0123456789")]
+    commas = [text for text in numbers if "," in text]
+    return all(map(_DECIMAL.fullmatch, numbers)) and not all(map(_THOUSANDS.fullmatch, commas))

@@ -147,10 +147,10 @@ def infer_task_type(read: Source, columns: Columns) -> TaskType:
 
 def _are_fractions(texts: Sequence[str]) -> bool:
     """Whether all texts are numbers, and at least one of them is not a whole number."""
-    commas = decimal_commas(texts)
+    form = Form(comma=decimal_commas(texts))
     try:
         # All cells are read before deciding: one word among fractions makes all of them names of labels.
-        numbers = [float(text.replace(",", ".") if commas else text) for text in texts if text]
+        numbers = [form.number(text) for text in texts if text]
     except ValueError:
         return False
     return any(math.isfinite(number) and not number.is_integer() for number in numbers)

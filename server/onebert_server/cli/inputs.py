@@ -84,7 +84,7 @@ def from_lines(stream: BinaryIO, pair: bool) -> Iterator[Asked]:
     """One input per line of standard input that is not blank."""
     for row in _lines(stream, "standard input", pair):
         if row.input is None:
-            raise InvalidInput(f"line {row.place['line']}: {row.fault}")
+            raise InvalidInput(f"line {row.place['line']} {row.fault}")
         yield Asked(row.input, {**row.place})
 
 
@@ -123,7 +123,7 @@ def _lines(stream: BinaryIO, name: str, pair: bool) -> Iterator[Row]:
             parts = line.rstrip("\r\n").split("\t") if pair else [line.rstrip("\r\n")]
             cells = {"line": number, **dict(zip(("text", "text_pair"), parts, strict=False))}
             if pair and (len(parts) != 2 or text_fault(*parts)):
-                yield Row(None, {"line": number}, cells, "the line does not hold two texts")
+                yield Row(None, {"line": number}, cells, "does not hold two texts")
             else:
                 yield Row((parts[0], parts[1]) if pair else parts[0], {"line": number}, cells)
     finally:

@@ -31,6 +31,7 @@ from onebert_store.tables.cells import SEPARATORS, BadRow, Nested, find_form, pa
         ("set()", []),
         ("['a', None]", ["a", None]),
         ("['a' ... 'z']", None),
+        ("['a \"b\" \"c\"', 'd']", ['a "b" "c"', "d"]),
         ("['a', 'b'", None),
         ("late", None),
         ("[see (a)]", None),
@@ -134,7 +135,7 @@ def test_decimal_commas_are_read_where_the_whole_column_has_them(cells, numbers)
 
 def test_a_comma_between_thousands_is_no_decimal_comma():
     assert not find_form(["1,234", "5,678"], "regression").comma
-    assert not find_form(["40,00", "a"], "regression").comma
+    assert not find_form(["40,00", "1.5"], "regression").comma
 
 
 @given(

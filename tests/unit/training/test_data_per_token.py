@@ -11,6 +11,7 @@ from onebert_encoder.text.tokens import Alignment
 from onebert_store.errors import InvalidData
 from onebert_store.tables.columns import Columns
 from onebert_training.data.dataset import load_dataset, load_split
+from onebert_training.data.options import ReadOptions
 from onebert_training.tasks.alignment import answer_tokens, first_tokens
 
 SENTENCES = [
@@ -178,7 +179,7 @@ def test_questions_and_answers(tmp_path, ending, header, answers, facts):
     assert (data.task_type, data.labels) == ("span", ("start", "end"))
     assert data.splits["train"].texts == tuple((question, CONTEXT) for question, _ in QUESTIONS)
     assert data.splits["train"].gold == (ACCEPTED, ((46, "sixth"),))
-    labeled = load_split(str(tmp_path), Columns(), "span", ("start", "end"))
+    labeled = load_split(str(tmp_path), ReadOptions(), "span", ("start", "end"))
     name, split = labeled.name, labeled.split
     assert (name, split.gold) == ("validation", data.splits["validation"].gold)
 

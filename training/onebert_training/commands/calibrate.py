@@ -52,15 +52,7 @@ def run_calibrate(
     read = reading.read(data)
     if split is None and "validation" in read.tables:
         split = "validation"
-    name, examples, *_ = load_split(
-        read,
-        reading.columns,
-        manifest.task_type,
-        manifest.labels,
-        split,
-        reading.drop_unlabeled,
-        reading.drop_empty,
-    )
+    name, examples, *_ = load_split(read, reading, manifest.task_type, manifest.labels, split)
     others = None if unknown is None else load_texts(unknown, reading.columns, reading.encoding, else_by_name=True)[1]
     with console.busy("loading the base"):
         loaded = load_on(base, dtype, device)

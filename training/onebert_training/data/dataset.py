@@ -16,7 +16,7 @@ from onebert_store.tables.tables import SPLITS, Source, choose_split, read_sourc
 from onebert_store.tables.text.unicode import is_blank
 from onebert_training.data.checks import check_names, check_seen, check_variety, label_doubts, repetitions, shortages
 from onebert_training.data.examples import Cells, Split
-from onebert_training.data.options import DataOptions
+from onebert_training.data.options import DataOptions, ReadOptions
 from onebert_training.data.splitting import HELD_OUT, SPLIT_SEED, TOO_FEW_TO_SPARE, check_divisible, hold_out, subset
 from onebert_training.data.words import spans_of, words_of
 
@@ -225,30 +225,26 @@ def load_asked(source: str | Source, asked: DataOptions, keep_few: bool = False,
 
 def load_split(
     source: str | Source,
-    columns: Columns,
+    reading: ReadOptions,
     task_type: TaskType,
     labels: Sequence[str],
     split: str | None = None,
-    drop_unlabeled: bool = False,
-    drop_empty: bool = False,
 ) -> Labeled:
     """Loads one split to measure a trained delta on.
 
     Args:
         source: as for `load_dataset`; a single file is taken whole.
-        columns: where the texts and labels are.
+        reading: how it is read.
         task_type: the delta's task type.
         labels: the delta's labels, to which the data's labels are matched by name.
         split: None takes test, else validation, else training.
-        drop_unlabeled: leave out rows without a label, which else are refused.
-        drop_empty: leave out rows without a text, which else are refused.
 
     Raises:
         InvalidData: one sentence on what is wrong, with the row where there is one.
     """
-    source = read_source(source) if isinstance(source, str) else source
-    read, columns = join_label_columns(source, columns, task_type)
-    tables, _ = usable_rows(read, columns, drop_unlabeled, drop_empty)
+    source = reading.read(source) if isinstance(source, str) else source
+    read, columns = join_label_columns(source, reading.columns, task_type)
+    tables, _ = usable_rows(read, columns, reading.drop_unlabeled, reading.drop_empty)
     read = replace(read, tables=tables)
     name = choose_split(read, split)
     cells = Cells(tables[name], columns, find_names(read, columns, task_type, labels)[name])

@@ -11,7 +11,7 @@ from onebert_store.tables.text.delimiter import MAX_CELL_CHARACTERS, Delimiter, 
 from onebert_store.tables.text.lines import Lines, LongRow
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
-_PROSE = re.compile(r"[,;](?=\s)|(?<=\d),(?=\d)")
+_PROSE = re.compile(r"[,;](?=\s|$)|(?<=\d),(?=\d)")
 
 
 class CsvRows(Iterator[tuple[int, list[str]]]):
