@@ -11,6 +11,7 @@ import pyarrow.parquet
 from onebert_encoder.answering.scores import Array
 from onebert_server.score.stream import WINDOW_BYTES, Chosen, Rows, checked, numbered
 from onebert_store.errors import InvalidData
+from onebert_store.tables.arrow import unpacked_bytes
 from onebert_store.tables.file import Unpacking
 from onebert_store.tables.sample import sample_of_schema
 from onebert_store.tables.table import Table
@@ -101,7 +102,7 @@ class ParquetRows:
         left = row - int(self._starts[group])
         groups = list(range(group, self._file.num_row_groups))
         for batch in self._file.iter_batches(self._read_rows, groups, columns) if groups else ():
-            self._count.add(batch.nbytes, self._size)
+            self._count.add(unpacked_bytes(batch), self._size)
             if len(batch) > left:
                 yield batch.slice(left)
             left = max(left - len(batch), 0)

@@ -206,14 +206,24 @@ def test_what_is_packed_well_is_read(monkeypatch):
     assert read_file(file("a.csv.gz", gz(b"text,label\n" + rows))).rows == 5000
 
 
-def test_one_long_text_that_a_parquet_repeats_is_not_unpacked_for_ever(monkeypatch):
-    monkeypatch.setattr(files, "FREE", 2**20)
+def repeated(name, kind):
     out = io.BytesIO()
     column = pyarrow.DictionaryArray.from_arrays(pyarrow.array([0] * 9000, pyarrow.int32()), ["x" * 2**11])
-    pyarrow.parquet.write_table(pyarrow.table({"text": column.cast(pyarrow.string())}), out, compression="zstd")
-    assert len(out.getvalue()) < 2**14
-    with pytest.raises(InvalidData, match=r"a\.parquet unpacks to more than 1,048,576 bytes and 200 times its size"):
-        read_file(file("a.parquet", out.getvalue()))
+    table = pyarrow.table({"text": column.cast(kind)})
+    if name == "a.parquet":
+        pyarrow.parquet.write_table(table, out, compression="zstd")
+    else:
+        with pyarrow.ipc.new_file(out, table.schema, options=pyarrow.ipc.IpcWriteOptions(compression="zstd")) as writer:
+            writer.write_table(table)
+    return file(name, out.getvalue())
+
+
+@pytest.mark.parametrize("kind", [pyarrow.string(), pyarrow.dictionary(pyarrow.int32(), pyarrow.string())], ids=str)
+@pytest.mark.parametrize("name", ["a.parquet", "a.arrow"])
+def test_one_long_text_that_all_rows_share_is_not_unpacked_for_ever(monkeypatch, name, kind):
+    monkeypatch.setattr(files, "FREE", 2**20)
+    with pytest.raises(InvalidData, match=rf"{name} unpacks to more than 1,048,576 bytes and 200 times its size"):
+        read_file(repeated(name, kind))
 
 
 @pytest.mark.parametrize("empty", ["<si/>", "<si></si>", "<si><t/></si>", "<si><r><t></t></r></si>"])
