@@ -21,8 +21,8 @@ from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.rows import Rows, stack_rows
 from onebert_encoder.text.tokens import Tokens
 from onebert_store.file.format import load
-from onebert_store.tables.columns import Columns
 from onebert_training.data.dataset import load_split
+from onebert_training.data.options import ReadOptions
 from onebert_training.fit.evaluation import predict
 from onebert_training.fit.features import Inputs
 from onebert_training.tasks.objectives import OBJECTIVES
@@ -86,7 +86,7 @@ def score(base: Base, file: Path, data: Path) -> float:
     delta = load(file)
     manifest = delta.manifest
     source = str(data / str(manifest.training["task"]))
-    examples = load_split(source, Columns(), manifest.task_type, manifest.labels).split
+    examples = load_split(source, ReadOptions(), manifest.task_type, manifest.labels).split
     tokens = base.tokenizer.encode(examples.texts, manifest.max_length, align=manifest.per_token)
     with torch.no_grad():
         row = fold(base, to_tensors(delta, base), manifest.pooling)

@@ -31,6 +31,7 @@ from onebert_store.command.process import ONEBERT
 from onebert_store.tables.columns import Columns
 from onebert_training.data.dataset import Dataset, load_dataset, load_split
 from onebert_training.data.examples import Split
+from onebert_training.data.options import ReadOptions
 from onebert_training.data.splitting import SPLIT_SEED, subset
 from onebert_training.tasks.objectives import OBJECTIVES
 
@@ -149,7 +150,7 @@ def unvalidated(folder: Path) -> Dataset:
     """The rows of a folder as they are, with nothing held out."""
     facts = json.loads((folder / "labels.json").read_text(encoding="utf-8"))
     kind, labels = facts["task_type"], tuple(facts["labels"])
-    splits = {name: load_split(str(folder), Columns(), kind, labels, name)[1] for name in ("train", "test")}
+    splits = {name: load_split(str(folder), ReadOptions(), kind, labels, name)[1] for name in ("train", "test")}
     return Dataset(folder.name, kind, labels, facts["metric"], splits)
 
 

@@ -4,7 +4,6 @@ import hashlib
 import os
 import re
 from collections.abc import Iterator
-from difflib import get_close_matches
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -15,6 +14,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from onebert_server.limits import BODY_BYTES, MAX_REQUEST_TIMEOUT
 from onebert_store.errors import InvalidSettings
 from onebert_store.file.format import MAX_FILE_BYTES
+from onebert_store.meant import meant
 
 KIB = 2**10
 MIN_KEY_LENGTH = 16
@@ -128,9 +128,8 @@ def load_settings(**overrides: Any) -> Settings:
         InvalidSettings: names the setting and the rule, never the value; or a variable that is no setting.
     """
     for name in _misspelled():
-        near = get_close_matches(name[len(PREFIX) :].lower(), Settings.model_fields, 1)
-        meant = f"; is {PREFIX}{near[0].upper()} meant?" if near else ""
-        raise InvalidSettings(f"{name} is not a setting{meant}")
+        there = (PREFIX + setting.upper() for setting in Settings.model_fields)
+        raise InvalidSettings(f"{name} is not a setting{meant(name, there)}")
     try:
         return Settings(**{name: value for name, value in overrides.items() if value is not None})
     except ValidationError as error:

@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import EntryPoint, entry_points, version
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated
 
@@ -17,6 +18,13 @@ GROUP = "onebert.commands"
 # The help lists the commands of each component together, in this order; whatever else is installed comes last.
 PANELS = {"onebert_training": "Training", "onebert_server": "Serving", "onebert_store": "Files and stores"}
 MORE = "More"
+# Commands that people look for -> what to write.
+ELSEWHERE = {
+    "rollback": "onebert promote TASK --rollback",
+    "predict": "onebert classify TASK",
+    "upload": "onebert push FILE",
+    "list": "onebert tasks",
+}
 
 
 def main() -> None:
@@ -32,7 +40,7 @@ def main() -> None:
     except typer.TyperException as error:
         # Where there were no arguments, the help has been printed and the message is empty.
         if message := error.format_message():
-            console.print_error(f"{message} (see --help)")
+            console.print_error(f"{message}{_elsewhere(message)} (see --help)")
         status = error.exit_code
     except typer.Abort:
         status = 130
@@ -41,6 +49,11 @@ def main() -> None:
         console.print_error(f"{error.filename}: {reason}" if isinstance(error.filename, str) else reason)
         status = 1
     sys.exit(status)
+
+
+def _elsewhere(message: str) -> str:
+    """What a command is called that other programs call otherwise."""
+    return next((f" It is '{ours}' here." for theirs, ours in ELSEWHERE.items() if f"'{theirs}'" in message), "")
 
 
 def build_app(named: Sequence[str] = ()) -> typer.Typer:
@@ -99,6 +112,9 @@ def _root(
     ] = False,
 ) -> None:
     """Takes the options before the command."""
+    # Half of a surrogate pair, or a letter that the terminal's encoding lacks, is printed as JSON escapes it.
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _plug(app: typer.Typer, entry: EntryPoint) -> None:

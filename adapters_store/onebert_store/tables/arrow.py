@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
+from io import SEEK_END
 from typing import Any
 
 import pyarrow
+import pyarrow.compute as pc
 import pyarrow.parquet
 
-from onebert_store.tables.file import File
+from onebert_store.tables.file import File, Unpacking
 from onebert_store.tables.text.json_rows import parse_json
 
 BAD_CELL = "a text is not valid UTF-8, or a time is in nanoseconds or out of range"
@@ -17,18 +19,40 @@ _FILE_MARK = b"ARROW1"
 
 def parquet_batches(file: File, opened: ExitStack) -> tuple[pyarrow.Schema, Iterator[pyarrow.RecordBatch]]:
     """The schema of a Parquet file and its rows, some at a time."""
-    parquet = pyarrow.parquet.ParquetFile(opened.enter_context(file.open()), pre_buffer=False)
-    return parquet.schema_arrow, parquet.iter_batches(_BATCH_ROWS)
+    stream = opened.enter_context(file.open())
+    size = stream.seek(0, SEEK_END)
+    parquet = pyarrow.parquet.ParquetFile(stream, pre_buffer=False)
+    return parquet.schema_arrow, _bounded(parquet.iter_batches(_BATCH_ROWS), size, Unpacking(file.name))
+
+
+def _bounded(batches: Iterator[pyarrow.RecordBatch], size: int, count: Unpacking) -> Iterator[pyarrow.RecordBatch]:
+    for batch in batches:
+        count.add(unpacked_bytes(batch), size)
+        yield batch
+
+
+def unpacked_bytes(batch: pyarrow.RecordBatch) -> int:
+    """Bytes of all cells, where a text that is held once stands in many of them, too."""
+    total = 0
+    for column in batch.columns:
+        if pyarrow.types.is_dictionary(column.type) and pyarrow.types.is_string(column.type.value_type):
+            total += pc.sum(pc.binary_length(column.dictionary).take(column.indices)).as_py() or 0
+        else:
+            total += column.nbytes
+    return total
 
 
 def arrow_batches(file: File, opened: ExitStack) -> tuple[pyarrow.Schema, Iterator[pyarrow.RecordBatch]]:
     """The schema of an Arrow file, of either form, and its rows as it has them."""
     stream = opened.enter_context(file.open())
-    if stream.peek(len(_FILE_MARK)).startswith(_FILE_MARK):
+    head, size = stream.peek(len(_FILE_MARK)), stream.seek(0, SEEK_END)
+    stream.seek(0)
+    if head.startswith(_FILE_MARK):
         reader = opened.enter_context(pyarrow.ipc.open_file(stream))
-        return reader.schema, (reader.get_batch(i) for i in range(reader.num_record_batches))
-    running = opened.enter_context(pyarrow.ipc.open_stream(stream))
-    return running.schema, iter(running)
+        batches = (reader.get_batch(i) for i in range(reader.num_record_batches))
+    else:
+        reader = batches = opened.enter_context(pyarrow.ipc.open_stream(stream))
+    return reader.schema, _bounded(batches, size, Unpacking(file.name))
 
 
 def rows_of(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[dict[str, Any] | None]:

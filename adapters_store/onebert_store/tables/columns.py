@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from onebert_store.errors import InvalidData
+from onebert_store.file.strict_json import shown
+from onebert_store.meant import meant
 from onebert_store.tables.table import Table
 
 # Pairs come before single texts, and the first entry whose columns are all there is taken.
@@ -29,11 +31,13 @@ class Columns:
         text_pair: the second text of a pair.
         label: a name, or the names of several columns joined by commas: one for each label of a multi_label task, with
             0 or 1 in its cells.
+        label_separator: stands between the names in a cell of labels; None is found.
     """
 
     text: str | None = None
     text_pair: str | None = None
     label: str | None = None
+    label_separator: str | None = None
 
     def __post_init__(self) -> None:
         if self.text_pair is not None and self.text is None:
@@ -86,7 +90,7 @@ def require_texts(table: Table, columns: Columns) -> tuple[str, ...]:
     """
     texts = find_texts(table, columns)
     if texts is None:
-        raise InvalidData(_missing(table, "text", columns.text, columns.text_pair))
+        raise InvalidData(_missing(table, columns, "text"))
     return texts
 
 
@@ -94,9 +98,12 @@ def find_columns(table: Table, columns: Columns) -> tuple[tuple[str, ...], str]:
     """Names of the text columns and of the label column.
 
     Raises:
-        InvalidData: a column is missing; the message lists the columns that are there.
+        InvalidData: columns are missing; the message names all of them, and lists the columns that are there.
     """
-    return require_texts(table, columns), require_label(table, columns)
+    texts, label = find_texts(table, columns), find_label(table, columns)
+    if texts is None or label is None:
+        raise InvalidData(_missing(table, columns, *["text"] * (texts is None), *["label"] * (label is None)))
+    return texts, label
 
 
 def require_label(table: Table, columns: Columns) -> str:
@@ -107,15 +114,23 @@ def require_label(table: Table, columns: Columns) -> str:
     """
     label = find_label(table, columns)
     if label is None:
-        raise InvalidData(_missing(table, "label", *(columns.label or "").split(",")))
+        raise InvalidData(_missing(table, columns, "label"))
     return label
 
 
-def _missing(table: Table, option: str, *names: str | None) -> str:
-    lacking = [name for name in names if name and named(table, name) is None]
-    which = f"no column {', '.join(lacking)}" if lacking else f"no {option} column; say which with --{option}"
-    there = ", ".join(name[:40] for name in list(table)[:10])
+def _missing(table: Table, columns: Columns, *options: str) -> str:
+    """What is missing for each of the options `text` and `label`."""
+    asked = {"text": (columns.text, columns.text_pair), "label": (columns.label or "").split(",")}
+    which, unsaid = list[str](), list[str]()
+    for option in options:
+        lacking = [name.strip() for name in asked[option] if name and named(table, name) is None]
+        which += [f"no column {shown(name)}{meant(name, table)}" for name in lacking]
+        unsaid += [] if lacking else [option]
+    if unsaid:
+        said = " and ".join(f"--{option}" for option in unsaid)
+        which.append(f"no {' and no '.join(unsaid)} column; say which with {said}")
+    there = ", ".join(shown(name, 40) for name in list(table)[:10])
     # Without a header the first row of data is taken for names: such a name is long, or equals a cell below it.
     headless = any(len(name) > LONGEST_NAME or name in table[name] for name in table)
     hint = "; is the first line not a header?" if headless else ""
-    return f"{table.origin}: {which} (the columns are {there}){hint}"
+    return f"{table.origin}: {', '.join(which)} (the columns are {there}){hint}"

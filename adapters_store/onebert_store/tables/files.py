@@ -73,6 +73,8 @@ def read_file(file: Path | File, encoding: str | None = None, faults: Faults | N
 
 def _fill(columns: dict[str, list[Any]], numbers: list[int], bad: dict[str, list[int]], records: Records) -> None:
     empty = there = 0
+    # An empty cell of a CSV or a sheet is a text; what JSON and Parquet have not is missing.
+    blank = "" if records.names is not None and records.schema is None else None
     for number, cells, fault in records:
         if fault:
             bad.setdefault(fault, []).append(number)
@@ -83,7 +85,8 @@ def _fill(columns: dict[str, list[Any]], numbers: list[int], bad: dict[str, list
             columns.update({name: [None] * len(numbers) for name in missing})
             empty += len(missing) * len(numbers)
         for name, column in columns.items():
-            column.append(cells.get(name))
+            cell = cells.get(name)
+            column.append(blank if cell is None else cell)
         numbers.append(number)
         there += len(cells)
         empty += len(columns) - len(cells)

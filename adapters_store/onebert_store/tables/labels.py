@@ -10,6 +10,7 @@ from onebert_store.errors import InvalidData
 from onebert_store.file.delta import listed
 from onebert_store.file.fields import line_fault
 from onebert_store.file.manifest import TaskType
+from onebert_store.tables.cells import BadRow, Form, decimal_commas, find_form, plain
 from onebert_store.tables.columns import (
     ANSWER_COLUMN,
     TAG_COLUMNS,
@@ -21,7 +22,6 @@ from onebert_store.tables.columns import (
 )
 from onebert_store.tables.table import Table
 from onebert_store.tables.tables import Source
-from onebert_store.tables.text.json_rows import parse_json
 
 TASK_TYPE_ALIASES: Mapping[str, TaskType] = {"extractive_qa": "span"}
 ON, OFF = ("1", "true", "yes", "x"), ("0", "false", "no", "")  # cells where each label has a column of its own
@@ -29,11 +29,8 @@ AMBIGUOUS = (
     "the label cells can be names or indices of the labels listed beside the data; "
     "list labels that are not numbers if the cells are indices, list none if they are names"
 )
+SEVERAL = "a row of a single_label task has several labels"
 NO_LABEL = "there is no label (--drop-unlabeled leaves such rows out)"
-
-
-class BadRow(Exception):
-    """Says what is wrong with one row."""
 
 
 class _BadCell(str):
@@ -46,11 +43,13 @@ class LabelNames:
 
     Attributes:
         listed: names of the labels by their index, where the source has them.
-        by_index: result of `cells_are_indices` for all splits.
+        by_index: whether cells are indices of `listed`; None if it is unclear.
+        form: how the cells are written.
     """
 
     listed: tuple[str, ...] | None
     by_index: bool | None
+    form: Form
 
     def in_cell(self, cell: Any, task_type: TaskType) -> list[str]:
         """The labels that a cell names; of a multi_label task it may name none.
@@ -62,7 +61,14 @@ class LabelNames:
         """
         if isinstance(cell, _BadCell):
             raise BadRow(str(cell))
-        cells = tags_of(cell) if task_type == "token" else several(cell) if task_type == "multi_label" else [cell]
+        # A text file has no other way to say that a row has none of the labels.
+        if task_type == "multi_label" and not isinstance(cell, str) and is_unlabeled(cell):
+            raise BadRow(NO_LABEL)
+        cells = self.form.names(cell)
+        if task_type == "single_label":
+            if len(cells) > 1:
+                raise BadRow(SEVERAL)
+            cells = cells or [""]
         return [self._name(one) for one in cells]
 
     def known(self, cell: Any, task_type: TaskType, labels: Collection[str]) -> list[str]:
@@ -114,8 +120,8 @@ def infer_task_type(read: Source, columns: Columns) -> TaskType:
     """The task type that the source names, else the one that the training split suggests.
 
     Words or a column of tags make a token task, answers with their starts a span task. Otherwise labels that are lists
-    or contain `|` make a multi_label task, numbers with a fraction among them a regression, and all others a
-    single_label task. The order of the rows and cells without a label never matter.
+    or have a separator (`find_form`) make a multi_label task, numbers with a fraction among them a regression, and all
+    others a single_label task. The order of the rows and cells without a label never matter.
     """
     if read.task_type is not None:
         known: tuple[TaskType, ...] = get_args(TaskType)
@@ -133,37 +139,64 @@ def infer_task_type(read: Source, columns: Columns) -> TaskType:
     are_words = (texts[0].lower(),) in WORD_COLUMNS or any(isinstance(cell, list) for cell in table[texts[0]])
     if are_words or label.lower() in TAG_COLUMNS:
         return "token"
-    if any(isinstance(cell, list) or "|" in text or text[:1] == "[" for cell, text in zip(cells, spelled, strict=True)):
+    form = find_form(cells, None, columns.label_separator, _known(listed_names(read, label)))
+    if form.lists or form.separator or any(isinstance(cell, list | tuple | set | frozenset) for cell in cells):
         return "multi_label"
     return "regression" if _are_fractions(spelled) else "single_label"
 
 
 def _are_fractions(texts: Sequence[str]) -> bool:
     """Whether all texts are numbers, and at least one of them is not a whole number."""
+    form = Form(comma=decimal_commas(texts))
     try:
         # All cells are read before deciding: one word among fractions makes all of them names of labels.
-        numbers = [float(text) for text in texts if text]
+        numbers = [form.number(text) for text in texts if text]
     except ValueError:
         return False
     return any(math.isfinite(number) and not number.is_integer() for number in numbers)
 
 
-def cells_are_indices(tables: Iterable[Table], columns: Columns, read: Source, task_type: TaskType) -> bool | None:
-    """Whether label cells are indices into the source's list of names, decided on all splits; None if it is unclear.
+def find_names(
+    read: Source, columns: Columns, task_type: TaskType, labels: Collection[str] = ()
+) -> dict[str, LabelNames]:
+    """By split, what label cells name; how they are written, and whether as indices, is decided on all splits.
+
+    Args:
+        read: the source.
+        columns: where the labels are.
+        task_type: the task's type.
+        labels: the names that the task has, where it is trained already.
+
+    Raises:
+        InvalidData: the cells are no labels, see `find_form`.
+    """
+    found = {split: find_label(table, columns) for split, table in read.tables.items()}
+    cells = {split: read.tables[split][label] for split, label in found.items() if label is not None}
+    listed = {split: listed_names(read, label or "") for split, label in found.items()}
+    known = _known(next(filter(None, listed.values()), None)) | {*labels}
+    form = find_form([cell for one in cells.values() for cell in one], task_type, columns.label_separator, known)
+    # The column's own type may say so.
+    typed = any(label in read.label_names for label in found.values())
+    by_index = typed or _are_indices(cells.values(), read.label_names.get("", ()), form, task_type)
+    return {split: LabelNames(listed[split], by_index, form) for split in read.tables}
+
+
+def _known(listed: Sequence[str] | None) -> set[str]:
+    return {*(listed or ()), *(str(index) for index in range(len(listed or ())))}
+
+
+def _are_indices(
+    columns: Iterable[Sequence[Any]], listed: Sequence[str], form: Form, task_type: TaskType
+) -> bool | None:
+    """Whether cells are indices into the listed names; None if it is unclear.
 
     Names and indices may be mixed as long as no cell can be read as both.
     """
+    if not listed or task_type in ("regression", "span"):
+        return False
     names, indices, both = set[str](), set[str](), set[str]()
-    for table in tables:
-        label = find_label(table, columns)
-        if label is None:
-            continue
-        if label in read.label_names:
-            return True  # the column's own type says so
-        listed = read.label_names.get("", ())
-        if not listed:
-            continue
-        cells = _distinct(table[label], set(listed), task_type)
+    for column in columns:
+        cells = _distinct(column, set(listed), form)
         names |= cells & set(listed)
         by_index = {spelled: listed[at] for spelled in cells if (at := index_of(spelled, listed)) is not None}
         indices |= by_index.keys()
@@ -173,23 +206,14 @@ def cells_are_indices(tables: Iterable[Table], columns: Columns, read: Source, t
     return names < indices
 
 
-def _distinct(cells: Sequence[Any], names: Collection[str], task_type: TaskType) -> set[str]:
+def _distinct(cells: Sequence[Any], names: Collection[str], form: Form) -> set[str]:
     """The distinct labels in cells, as texts; a cell that is no name as a whole may hold several labels."""
-    split = tags_of if task_type == "token" else several
     found = set[str]()
     for cell in cells:
         spelled = plain(cell)
-        found |= {spelled} if spelled in names else set(map(plain, split(cell)))
+        with suppress(BadRow):
+            found |= {spelled} if spelled in names else set(map(plain, form.names(cell)))
     return found
-
-
-def plain(cell: Any) -> str:
-    """A label cell as text. A column with missing cells holds 1 as 1.0: that becomes "1", and a missing cell ""."""
-    if cell is None or (isinstance(cell, float) and math.isnan(cell)):
-        return ""
-    if isinstance(cell, float) and cell.is_integer():
-        return str(int(cell))
-    return str(cell).strip()
 
 
 def index_of(spelled: str, names: Sequence[str]) -> int | None:
@@ -198,26 +222,6 @@ def index_of(spelled: str, names: Sequence[str]) -> int | None:
     if spelled.isdecimal() and len(spelled) < 10 and int(spelled) < len(names):
         return int(spelled)
     return None
-
-
-def several(cell: Any) -> list[Any]:
-    """The labels in a cell of a multi_label task: a list, a JSON list, or names joined by `|`; empty is none."""
-    if isinstance(cell, str) and cell.lstrip().startswith("["):
-        with suppress(ValueError):
-            cell = parse_json(cell)
-    if isinstance(cell, list):
-        return cell
-    return [name for name in plain(cell).split("|") if name.strip()]
-
-
-def tags_of(cell: Any) -> list[Any]:
-    """The tags in a cell: a list, a JSON list, or tags joined by spaces."""
-    if isinstance(cell, str) and cell.lstrip().startswith("["):
-        with suppress(ValueError):
-            cell = parse_json(cell)
-    if isinstance(cell, list):
-        return cell
-    return [] if cell is None else str(cell).split()
 
 
 def join_label_columns(read: Source, columns: Columns, task_type: TaskType | None = None) -> tuple[Source, Columns]:
@@ -253,4 +257,4 @@ def _joined_cell(names: Sequence[str], cells: Sequence[str], task_type: TaskType
     on = [index for index, cell in enumerate(cells) if cell in ON]
     if task_type != "single_label":
         return on
-    return _BadCell("a row of a single_label task has several labels") if len(on) > 1 else on[0] if on else None
+    return _BadCell(SEVERAL) if len(on) > 1 else on[0] if on else None

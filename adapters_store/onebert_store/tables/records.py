@@ -8,16 +8,19 @@ from typing import Any, NamedTuple
 
 import pyarrow
 
-from onebert_store.errors import InvalidData
+from onebert_store.errors import InvalidData, InvalidSettings
 from onebert_store.tables.arrow import BAD_CELL, arrow_batches, label_names_in, parquet_batches, rows_of
 from onebert_store.tables.file import File
 from onebert_store.tables.places import Unit
 from onebert_store.tables.sheet import Sheet
+from onebert_store.tables.text.conll import COLUMNS as CONLL_COLUMNS
+from onebert_store.tables.text.conll import are_numbered, are_tagged, sentences
 from onebert_store.tables.text.csv_rows import CsvRows
 from onebert_store.tables.text.delimiter import find_delimiter
 from onebert_store.tables.text.encoding import find_encoding, first_undecodable, open_text
 from onebert_store.tables.text.json_rows import NO_OBJECT, JsonRows, json_lines
-from onebert_store.tables.text.lines import numbered_lines
+from onebert_store.tables.text.lines import Lines, numbered_lines
+from onebert_store.tables.text.unicode import HALF, is_unicode
 
 
 class Record(NamedTuple):
@@ -83,11 +86,13 @@ def open_records(file: File, encoding: str | None = None) -> Iterator[Records]:
     Raises:
         InvalidData: the file is not readable, or not what its name says; also while rows are taken. The message names
             the line where there is one.
-        InvalidSettings: there is no such encoding.
+        InvalidSettings: there is no such encoding, or a sheet is named of a file that has none.
     """
     read = _reader_of(file)
     if read is None:
         raise InvalidData(f"{file.name}: the name ends in one of {', '.join([*READERS, *_LINES])}")
+    if file.sheet is not None and read is not _sheet:
+        raise InvalidSettings(f"--sheet names a sheet of an .xlsx workbook, which {file.name} is not")
     with ExitStack() as opened:
         try:
             records = read(file, encoding, opened)
@@ -116,7 +121,7 @@ _BROKEN = (OSError, EOFError, UnicodeError, zlib.error, pyarrow.ArrowException)
 
 
 def _unreadable(error: Exception, file: File, encoding: str | None, place: str = "") -> InvalidData:
-    if isinstance(error, UnicodeDecodeError) and _reader_of(file) in (_csv, _json, _lines):
+    if isinstance(error, UnicodeDecodeError) and _reader_of(file) in (_csv, _json, _lines, _words):
         spelled = encoding or error.encoding
         if line := first_undecodable(file, spelled):
             return InvalidData(f"{file.name} line {line} is not readable as {spelled}")
@@ -157,9 +162,15 @@ def _json(file: File, asked: str | None, opened: ExitStack) -> Records:
     else:
         found = values = JsonRows(stream, file.name)
         doubt = values.doubt
-    rows = (Record(number, {}, NO_OBJECT) if row is None else Record(number, row) for number, row in found)
+    rows = (_of_object(number, row) for number, row in found)
     notes = tuple(filter(None, (encoding.doubt, doubt)))
     return Records(file.name, "line" if lines else "row", None, rows, encoding.name, notes=notes)
+
+
+def _of_object(number: int, row: dict[str, Any] | None) -> Record:
+    if row is None:
+        return Record(number, {}, NO_OBJECT)
+    return Record(number, row) if all(map(is_unicode, row)) else Record(number, {}, f"the name of a column has {HALF}")
 
 
 def _sheet(file: File, asked: str | None, opened: ExitStack) -> Records:
@@ -181,17 +192,32 @@ def _batches(open_batches: Callable[[File, ExitStack], Any]) -> _Reader:
 
 
 def _lines(file: File, asked: str | None, opened: ExitStack) -> Records:
-    """A text per line, in a column `text`."""
+    """A text per line, in a column `text`; or words with their tags, where every line is such a word."""
     encoding = find_encoding(file, asked)
+    with open_text(file, encoding.name) as stream:
+        if are_tagged(numbered_lines(stream, file.name)):
+            return _words(file, encoding.name, opened)
     lines = numbered_lines(opened.enter_context(open_text(file, encoding.name)), file.name)
     rows = (Record(number, {"text": line.rstrip("\r\n")}) for number, line in lines)
     notes = (encoding.doubt,) if encoding.doubt else ()
     return Records(file.name, "line", ("text",), rows, encoding.name, notes=notes)
 
 
+def _words(file: File, asked: str | None, opened: ExitStack) -> Records:
+    """A word with its tag per line, and a blank line behind each sentence."""
+    encoding = find_encoding(file, asked)
+    with open_text(file, encoding.name) as stream:
+        word = int(are_numbered(sentences(Lines(stream), file.name)))
+    found = sentences(Lines(opened.enter_context(open_text(file, encoding.name))), file.name, word)
+    rows = (Record(number, dict(zip(CONLL_COLUMNS, cells, strict=True)), fault) for number, cells, fault in found)
+    notes = (encoding.doubt,) if encoding.doubt else ()
+    return Records(file.name, "line", CONLL_COLUMNS, rows, encoding.name, notes=notes)
+
+
 READERS: Mapping[str, _Reader] = {
     **dict.fromkeys((".csv", ".csv.gz", ".tsv", ".tsv.gz"), _csv),
     **dict.fromkeys((".jsonl", ".jsonl.gz", ".json", ".json.gz"), _json),
+    **dict.fromkeys((".conll", ".iob", ".iob2", ".bio"), _words),
     ".xlsx": _sheet,
     ".parquet": _batches(parquet_batches),
     ".arrow": _batches(arrow_batches),

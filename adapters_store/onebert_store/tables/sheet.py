@@ -1,24 +1,28 @@
-"""Rows of the first sheet of an .xlsx workbook, as texts: what its CSV would say."""
+"""Rows of a sheet of an .xlsx workbook, as texts: what its CSV would say."""
 
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import date, datetime, time
+from itertools import islice
 from typing import Any
 from zipfile import BadZipFile, ZipFile
 
 from onebert_store.errors import InvalidData
+from onebert_store.file.strict_json import shown
+from onebert_store.meant import meant
 from onebert_store.tables.file import File
 from onebert_store.tables.text.csv_rows import header_of
 from onebert_store.tables.workbook import MAX_ROWS, check_size
 
+_TITLES = 10  # rows of one cell that may be above the header
 _ERRORS = {"#N/A", "#NAME?", "#NULL!", "#NUM!", "#REF!", "#VALUE!", "#DIV/0!", "#GETTING_DATA"}
 
 
 class Sheet(Iterator[tuple[int, list[str | None]]]):
     """Row numbers as a spreadsheet shows them, and cells up to the last one with something in it, blank rows left out.
 
-    Of a formula there is its last value.
+    Of a formula there is its last value. Rows of one cell above wider ones are titles and not the header.
 
     Args:
         file: the workbook.
@@ -26,7 +30,7 @@ class Sheet(Iterator[tuple[int, list[str | None]]]):
 
     Attributes:
         header: names of the columns.
-        doubt: which sheet is read where there are several; else empty.
+        doubt: which sheet is read where there are several, and which rows are titles; else empty.
 
     Raises:
         InvalidData: the file is no workbook, or one that is too large; also while rows are taken.
@@ -40,10 +44,20 @@ class Sheet(Iterator[tuple[int, list[str | None]]]):
             raise
         except Exception as error:  # what is wrong with a file, the library says by errors of any kind
             raise self._unreadable(error) from None
-        self._number = 0
-        self.header = header_of([cell or "" for cell in next(self, (0, []))[1]], file.name)
+        self._number, self._above = 0, list[tuple[int, list[str | None]]]()
+        above = list(islice(self, 1))
+        while above and len(above[-1][1]) == 1 and len(above) <= _TITLES and (row := next(self, None)):
+            above.append(row)
+        titles = len(above) - 1 if above and len(above[-1][1]) > 1 else 0
+        if titles:
+            self.doubt += f"{'; ' * bool(self.doubt)}{file.name} has {titles} rows above its header, which are left out"
+        header = above[titles] if above else (0, [])
+        self._above = above[titles + 1 :]
+        self.header = header_of([cell or "" for cell in header[1]], file.name)
 
     def __next__(self) -> tuple[int, list[str | None]]:
+        if self._above:
+            return self._above.pop(0)
         while True:
             try:
                 row = next(self._rows)
@@ -72,13 +86,20 @@ class Sheet(Iterator[tuple[int, list[str | None]]]):
         stream.seek(0)
         workbook = load_workbook(stream, read_only=True, data_only=True, keep_links=False)
         opened.callback(workbook.close)
-        sheets = [sheet for sheet in workbook.worksheets if sheet.sheet_state == "visible"]
+        sheets = {sheet.title: sheet for sheet in workbook.worksheets if sheet.sheet_state == "visible"}
         if not sheets:
             raise InvalidData(f"{file.name} has no sheet")
-        self.doubt = f"{file.name} has {len(sheets)} sheets, of which the first is read" if len(sheets) > 1 else ""
+        wanted = file.sheet or next(iter(sheets))
+        if wanted not in sheets:
+            said = f"{shown(wanted, 40)}{meant(wanted, sheets)}"
+            there = ", ".join(shown(name, 40) for name in list(sheets)[:10])
+            raise InvalidData(f"{file.name} has no sheet {said} (the sheets are {there})")
+        self.doubt = ""
+        if len(sheets) > 1 and file.sheet is None:
+            self.doubt = f"{file.name} has {len(sheets)} sheets, of which the first is read"
         # What a file says of its own size may be wrong.
-        sheets[0].reset_dimensions()
-        return iter(sheets[0].iter_rows(values_only=True))
+        sheets[wanted].reset_dimensions()
+        return iter(sheets[wanted].iter_rows(values_only=True))
 
     def _unreadable(self, error: Exception) -> InvalidData:
         kind = "no workbook" if isinstance(error, BadZipFile) else type(error).__name__

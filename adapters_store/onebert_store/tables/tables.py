@@ -1,12 +1,13 @@
 """Finds the files of a data set, in a file, a folder or on the Hugging Face Hub, and reads them as tables by split."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from onebert_store.errors import InvalidData
 from onebert_store.tables.arrow import label_names_of
+from onebert_store.tables.file import file_at
 from onebert_store.tables.files import Faults, join_tables, read_file
 from onebert_store.tables.hub import read_hub
 from onebert_store.tables.records import READERS, extension_of
@@ -39,7 +40,9 @@ class Source:
     single_file: bool = False
 
 
-def read_source(source: str, encoding: str | None = None, faults: Faults | None = None) -> Source:
+def read_source(
+    source: str, encoding: str | None = None, faults: Faults | None = None, sheet: str | None = None
+) -> Source:
     """Reads `hf:dataset[/config]`, a folder, or one file.
 
     A folder has a file for each split, or several as the Hub names them (`train-00000-of-00002.parquet`), in it or in
@@ -49,6 +52,7 @@ def read_source(source: str, encoding: str | None = None, faults: Faults | None 
         source: where the data is.
         encoding: of text files without a byte order mark; None finds it.
         faults: takes what is wrong with rows, which are left out then; None refuses it.
+        sheet: of a workbook, which is read; None is the first.
 
     Raises:
         InvalidData: there is no data, or it is not readable, or not a table.
@@ -57,13 +61,17 @@ def read_source(source: str, encoding: str | None = None, faults: Faults | None 
     if source.startswith("hf:"):
         return _source(source.removeprefix("hf:"), read_hub(source.removeprefix("hf:"), SPLITS))
     path = Path(source)
+
+    def read(file: Path) -> Table:
+        return read_file(file_at(file, sheet), encoding, faults)
+
     if path.is_dir():
-        return _read_folder(path, encoding, faults)
+        return _read_folder(path, read)
     if not path.is_file():
         raise InvalidData(
             f"there is no data at {source}, neither a file nor a folder; Hub data is written hf:dataset/config"
         )
-    return _source(_stem(path), {"train": read_file(path, encoding, faults)}, single_file=True)
+    return _source(_stem(path), {"train": read(path)}, single_file=True)
 
 
 def choose_split(read: Source, split: str | None) -> str:
@@ -87,22 +95,22 @@ def _stem(path: Path) -> str:
     return path.name[: len(path.name) - len(extension_of(path.name))]
 
 
-def _read_folder(folder: Path, encoding: str | None, faults: Faults | None) -> Source:
+def _read_folder(folder: Path, read: Callable[[Path], Table]) -> Source:
     name = folder.resolve().name
     if (folder / "state.json").is_file():
-        return _source(name, {"train": _read_saved(folder, faults)}, single_file=True)
+        return _source(name, {"train": _read_saved(folder, read)}, single_file=True)
     tables: dict[str, Table] = {}
     for split, stems in _SPLIT_FILES.items():
         saved = [folder / stem for stem in stems if (folder / stem / "state.json").is_file()]
         files = _files(folder, split) or _files(folder / "data", split) or _files_of(folder, stems)
         if saved:
-            tables[split] = _read_saved(saved[0], faults)
+            tables[split] = _read_saved(saved[0], read)
         elif files:
-            tables[split] = join_tables([read_file(file, encoding, faults) for file in files], f"{split} files")
+            tables[split] = join_tables([read(file) for file in files], f"{split} files")
     if not tables:
         raise InvalidData(f"the folder has no file train, validation or test ending in {', '.join(READERS)}")
-    read = _source(name, tables)
-    return _with_facts(read, folder / "labels.json") if (folder / "labels.json").is_file() else read
+    found = _source(name, tables)
+    return _with_facts(found, folder / "labels.json") if (folder / "labels.json").is_file() else found
 
 
 def _with_facts(read: Source, facts: Path) -> Source:
@@ -155,12 +163,12 @@ def _files_of(folder: Path, stems: Sequence[str]) -> list[Path]:
     return [file for file in inside if file.is_file() and extension_of(file.name)]
 
 
-def _read_saved(folder: Path, faults: Faults | None) -> Table:
+def _read_saved(folder: Path, read: Callable[[Path], Table]) -> Table:
     """One split as `save_to_disk` writes it: Arrow files, and the features beside them."""
     files = [file for pattern in ("data-*.arrow", "dataset.arrow") for file in sorted(folder.glob(pattern))]
     if not files:
         raise InvalidData(f"{folder.name} has a state.json and no file data-….arrow")
-    table = join_tables([read_file(file, faults=faults) for file in files], folder.name)
+    table = join_tables([read(file) for file in files], folder.name)
     try:
         info = parse_json((folder / "dataset_info.json").read_text(encoding="utf-8"))
         names = label_names_of(info["features"])

@@ -11,6 +11,7 @@ MAX_ROWS = 2**20  # as spreadsheets have
 
 _MOST_HELD = 2**20  # XML elements that the library holds at a time: those of a row, a shared text, or another member
 _MOST_PASSED = 2**23  # rows and shared texts
+_MOST_EMPTY = 2**16  # shared texts with nothing in them
 _SMALL = 4 * _MOST_HELD  # bytes: none of its elements takes fewer than four
 
 
@@ -41,10 +42,12 @@ class _Counter:
     """Counts the elements that are held at a time, each of which takes a hundred bytes and more."""
 
     def __init__(self, name: str) -> None:
-        self._name, self._held, self._passed = name, 0, 0
+        self._name, self._held, self._passed, self._empty = name, 0, 0, 0
         self.parser = expat.ParserCreate()
         self.parser.StartElementHandler = self._start
         self.parser.EndElementHandler = self._end
+        self._text = False
+        self.parser.CharacterDataHandler = self._characters
 
     def _start(self, tag: str, attributes: object) -> None:
         self._held += 1
@@ -54,9 +57,17 @@ class _Counter:
                 "save it as CSV"
             )
 
+    def _characters(self, found: str) -> None:
+        self._text = True
+
     def _end(self, tag: str) -> None:
-        if tag.rpartition(":")[2] in ("row", "si"):
-            self._held = 0
+        kind = tag.rpartition(":")[2]
+        if kind in ("row", "si"):
+            # A shared text has two elements at least; no program writes many empty ones.
+            self._empty += kind == "si" and (self._held < 2 or not self._text)
+            if self._empty > _MOST_EMPTY:
+                raise InvalidData(f"{self._name} has more than {_MOST_EMPTY:,} empty texts; save it as CSV")
+            self._held, self._text = 0, False
             self._passed += 1
             if self._passed > _MOST_PASSED:
                 raise InvalidData(f"{self._name} has more than {_MOST_PASSED:,} rows or texts; save it as CSV")

@@ -8,6 +8,7 @@ from io import TextIOWrapper
 from typing import Any, BinaryIO, Protocol
 
 from onebert_store.errors import InvalidData
+from onebert_store.tables.text.unicode import escaped
 
 _ROWS = 4096  # of a row group
 _ENCODE = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=str).encode
@@ -32,8 +33,8 @@ class CsvWriter:
 
     def __init__(self, file: BinaryIO, columns: Sequence[str], types: Mapping[str, Any]) -> None:
         self._columns = columns
-        # JSON may have half of a surrogate pair, which UTF-8 has not.
-        self._text = TextIOWrapper(file, encoding="utf-8", errors="replace", newline="", write_through=True)
+        # JSON may have half of a surrogate pair, which UTF-8 has not; see `escaped`.
+        self._text = TextIOWrapper(file, encoding="utf-8", errors="backslashreplace", newline="", write_through=True)
         self._writer = csv.writer(self._text, lineterminator="\r\n")
         self._writer.writerow(columns)
 
@@ -55,7 +56,7 @@ class JsonWriter:
     def add(self, row: Mapping[str, Any]) -> None:
         """See Writer."""
         line = _json({name: row.get(name) for name in self._columns})
-        self._file.write(line.encode(errors="replace") + b"\n")
+        self._file.write(escaped(line).encode() + b"\n")
 
     def end(self) -> None:
         """See Writer."""
@@ -91,7 +92,7 @@ class ParquetWriter:
         for column in self._schema:
             cells = [row.get(column.name) for row in self._held]
             if pyarrow.types.is_string(column.type):
-                cells = [None if cell is None else _clean(_cell(cell)) for cell in cells]
+                cells = [None if cell is None else escaped(_cell(cell)) for cell in cells]
             try:
                 columns.append(pyarrow.array(cells, column.type))
             except (pyarrow.ArrowException, ValueError, TypeError):
@@ -131,7 +132,3 @@ def _finite(value: Any) -> Any:
             return {name: _finite(one) for name, one in value.items()}
         case _:
             return value
-
-
-def _clean(text: str) -> str:
-    return text if text.isascii() else text.encode(errors="replace").decode()

@@ -67,6 +67,12 @@ class Tokenizer:
         """The library's tokenizer as its own JSON."""
         return self._backend.to_str()
 
+    @cached_property
+    def unknown(self) -> int | None:
+        """The token id of whatever the vocabulary lacks; None where it lacks nothing, as with bytes."""
+        token = getattr(self._backend.model, "unk_token", None)
+        return None if token is None else self._backend.token_to_id(token)
+
     def dumps(self) -> str:
         """The tokenizer as JSON, for a process that tokenizes but has no base."""
         return json.dumps({"tokenizer": self.written, "has_types": self._has_types})

@@ -19,6 +19,7 @@ from onebert_server.cli.options import (
     Energy,
     Ref,
     ScoresBy,
+    Sheet,
     TextColumn,
     TextPairColumn,
     Threshold,
@@ -28,7 +29,7 @@ from onebert_server.cli.options import (
     asked_of_answers,
     connect,
 )
-from onebert_server.cli.rows import Row
+from onebert_server.cli.rows import Reading, Row
 from onebert_store.command import console
 from onebert_store.errors import AnswerNotFinite, InvalidInput, OneBertError, TooLarge
 
@@ -53,6 +54,7 @@ def classify(
     text: TextColumn = None,
     text_pair: TextPairColumn = None,
     encoding: Encoding = None,
+    sheet: Sheet = None,
     pair: Annotated[
         bool,
         INPUT.option("Inputs are pairs of texts: two arguments each, or a line with a tab between them.", "--pair"),
@@ -89,15 +91,16 @@ def classify(
     TASK_error.
     """
     wanted = asked_of_answers(top_k, activation, threshold, window, energy) | ({"explain": True} if explain else {})
+    reading = Reading(text, text_pair, encoding, sheet)
     if out is not None:
         if file is None or texts or as_json or explain:
             raise typer.BadParameter("--out goes with --file, and without --json and --explain")
         with connect(url, api_key) as client:
-            _write(client, task, file, out, ((text, text_pair), encoding, pair), wanted)
+            _write(client, task, file, out, (reading, pair), wanted)
         return
     from onebert_server.cli.results import ResultTable, json_lines  # noqa: PLC0415
 
-    asked = _asked(texts, file, (text, text_pair), encoding, pair)
+    asked = _asked(texts, file, reading, pair)
     with connect(url, api_key) as client, console.progress(with_results=True) as bar:
         done = bar.add_task("classifying", total=None, visible=file is not None)
         table, cut = None, 0
@@ -224,17 +227,11 @@ def _batches(asked: Iterable[Asked]) -> Iterator[list[Asked]]:
         yield batch
 
 
-def _asked(
-    texts: list[str] | None,
-    file: Path | None,
-    columns: tuple[str | None, str | None],
-    encoding: str | None,
-    pair: bool,
-) -> Iterator[Asked]:
+def _asked(texts: list[str] | None, file: Path | None, reading: Reading, pair: bool) -> Iterator[Asked]:
     if texts and file:
         raise typer.BadParameter("texts come as arguments or from --file, not both")
     if file is not None:
-        return from_file(file, columns, encoding, pair)
-    if any(columns) or encoding:
-        raise typer.BadParameter("--text, --text-pair and --encoding say how a --file is read")
+        return from_file(file, reading, pair)
+    if any(reading):
+        raise typer.BadParameter("--text, --text-pair, --encoding and --sheet say how a --file is read")
     return from_arguments(texts, pair) if texts else from_lines(sys.stdin.buffer, pair)

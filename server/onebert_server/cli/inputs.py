@@ -4,12 +4,13 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import typer
 
-from onebert_server.cli.rows import Row, Rows, open_rows
+from onebert_server.cli.rows import Reading, Row, Rows, open_rows
 from onebert_store.command import console
 from onebert_store.errors import InvalidData, InvalidInput
 
@@ -64,78 +65,66 @@ def from_arguments(texts: list[str], pair: bool) -> Iterator[Asked]:
     return (Asked(one, {}, number) for number, one in enumerate(inputs, 1))
 
 
-def from_file(file: Path, columns: tuple[str | None, str | None], encoding: str | None, pair: bool) -> Iterator[Asked]:
+def from_file(file: Path, reading: Reading, pair: bool) -> Iterator[Asked]:
     """A text per line of a .txt file or one without an ending; else the rows of a table, read as `onebert train` does.
 
-    Args:
-        file: where they are.
-        columns: of a table, those of the text and of its pair; None is found by name.
-        encoding: of a table without a byte order mark; None finds it.
-        pair: every input is a pair.
-
     Raises:
-        InvalidInput: the file cannot be read, or a line is not one.
-        InvalidData: the file is no table, or has no column of texts.
+        InvalidInput: the file cannot be read, or a line is not a text.
+        InvalidData: the file is no table, has no column of texts, or a row has no text.
     """
-    if file.suffix.lower() not in LINES:
-        return _rows(file, columns, encoding, pair)
-    _refuse_columns(columns, encoding)
-    return _lines_of(file, pair)
-
-
-def from_lines(lines: Iterable[bytes] | BinaryIO, pair: bool) -> Iterator[Asked]:
-    """One input per line that is not blank; pairs are split at their tab."""
-    for number, raw in enumerate(lines, 1):
-        if not raw.strip():
-            continue
-        try:
-            line = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
-        except ValueError:
-            raise InvalidInput(f"line {number} is not UTF-8") from None
-        parts = line.split("\t") if pair else [line]
-        if not all(part.strip() for part in parts) or len(parts) != (2 if pair else 1):
-            raise InvalidInput(f"line {number} does not hold {'two texts' if pair else 'a text'}")
-        yield Asked((parts[0], parts[1]) if pair else line, {"line": number})
-
-
-def _lines_of(file: Path, pair: bool) -> Iterator[Asked]:
-    try:
-        opened = file.open("rb")
-    except OSError:
-        raise InvalidInput("the file of texts cannot be read") from None
-    with opened:
-        yield from from_lines(opened, pair)
-
-
-@contextmanager
-def rows_of(file: Path, columns: tuple[str | None, str | None], encoding: str | None, pair: bool) -> Iterator[Rows]:
-    """The rows of a file: of a table, or of a text per line the columns `line` and `text`; says how it is read."""
-    if file.suffix.lower() in LINES:
-        _refuse_columns(columns, encoding)
-        yield Rows(("line", "text", *["text_pair"] * pair), None, None, (), _as_rows(_lines_of(file, pair)))
-        return
-    with open_rows(file, columns, encoding, pair) as rows:
-        for note in rows.notes:
-            console.err.print(f"note: {note}", soft_wrap=True)
-        yield rows
-
-
-def _as_rows(lines: Iterable[Asked]) -> Iterator[Row]:
-    for one in lines:
-        texts = (one.input,) if isinstance(one.input, str) else one.input
-        yield Row(one.input, one.place, one.place | dict(zip(("text", "text_pair"), texts, strict=False)))
-
-
-def _refuse_columns(columns: tuple[str | None, str | None], encoding: str | None) -> None:
-    if any(columns) or encoding:
-        raise typer.BadParameter("--text, --text-pair and --encoding are for tables; this file has a text per line")
-
-
-def _rows(file: Path, columns: tuple[str | None, str | None], encoding: str | None, pair: bool) -> Iterator[Asked]:
-    """The texts of a table, in its order, as they are read."""
-    with rows_of(file, columns, encoding, pair) as rows:
+    with rows_of(file, reading, pair) as rows:
         for row in rows:
             if row.input is None:
                 where = " ".join(f"{unit} {number}" for unit, number in row.place.items())
                 raise InvalidData(f"{file.name} {where}: {row.fault}")
             yield Asked(row.input, {**row.place} | ({} if rows.id is None else {"id": row.cells.get(rows.id)}))
+
+
+def from_lines(stream: BinaryIO, pair: bool) -> Iterator[Asked]:
+    """One input per line of standard input that is not blank."""
+    for row in _lines(stream, "standard input", pair):
+        if row.input is None:
+            raise InvalidInput(f"line {row.place['line']} {row.fault}")
+        yield Asked(row.input, {**row.place})
+
+
+@contextmanager
+def rows_of(file: Path, reading: Reading, pair: bool) -> Iterator[Rows]:
+    """The rows of a file: of a table, or of a text per line the columns `line` and `text`; says how it is read."""
+    if file.suffix.lower() in LINES:
+        if any(reading):
+            raise typer.BadParameter(
+                "--text, --text-pair, --encoding and --sheet are for tables; this file has a text per line"
+            )
+        try:
+            opened = file.open("rb")
+        except OSError:
+            raise InvalidInput("the file of texts cannot be read") from None
+        with opened:
+            columns = ("line", "text", *["text_pair"] * pair)
+            yield Rows(columns, None, None, (), _lines(opened, file.name, pair))
+        return
+    with open_rows(file, reading, pair) as rows:
+        for note in rows.notes:
+            console.err.print(f"note: {note}", soft_wrap=True)
+        yield rows
+
+
+def _lines(stream: BinaryIO, name: str, pair: bool) -> Iterator[Row]:
+    """The lines of a text that are not blank, which end as those of tables do; pairs are split at their tab."""
+    from onebert_store.tables.text.lines import numbered_lines  # noqa: PLC0415 - as in `open_rows`
+    from onebert_store.tables.text.unicode import is_unicode, text_fault  # noqa: PLC0415
+
+    text = TextIOWrapper(stream, "utf-8-sig", errors="surrogateescape", newline="")
+    try:
+        for number, line in numbered_lines(text, name):
+            if not is_unicode(line):
+                raise InvalidInput(f"line {number} is not UTF-8")
+            parts = line.rstrip("\r\n").split("\t") if pair else [line.rstrip("\r\n")]
+            cells = {"line": number, **dict(zip(("text", "text_pair"), parts, strict=False))}
+            if pair and (len(parts) != 2 or text_fault(*parts)):
+                yield Row(None, {"line": number}, cells, "does not hold two texts")
+            else:
+                yield Row((parts[0], parts[1]) if pair else parts[0], {"line": number}, cells)
+    finally:
+        text.detach()

@@ -1,6 +1,8 @@
 """Options that several commands share, and the client that they ask for."""
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -8,9 +10,11 @@ import typer
 
 from onebert_server.cli import completion
 from onebert_server.cli.completion import references, task_names
-from onebert_store.command.options import BASE, ENCODING, TEXT, TEXT_PAIR, Panel
+from onebert_store.command.options import BASE, ENCODING, SHEET, TEXT, TEXT_PAIR, Panel
+from onebert_store.errors import OneBertError, TaskNotFound
 from onebert_store.file.decision import Activation
 from onebert_store.file.strict_json import shown
+from onebert_store.meant import meant
 
 # Heavy imports are inside the commands: `onebert --help` imports these files.
 if TYPE_CHECKING:
@@ -38,6 +42,7 @@ Ref = Annotated[str, typer.Argument(help=REFERENCE, metavar="TASK", autocompleti
 
 TextColumn = Annotated[str | None, INPUT.option(TEXT, "--text", metavar="COLUMN")]
 TextPairColumn = Annotated[str | None, INPUT.option(TEXT_PAIR, "--text-pair", metavar="COLUMN")]
+Sheet = Annotated[str | None, INPUT.option(SHEET, "--sheet", metavar="NAME")]
 Encoding = Annotated[str | None, INPUT.option(ENCODING, "--encoding", metavar="NAME")]
 
 # What a request may say of its answers in place of the task (docs/api.md).
@@ -117,8 +122,15 @@ def _window(text: str | None) -> dict[str, Any] | None:
     return numbers | ({"reduction": found["reduction"]} if found["reduction"] else {})
 
 
-def connect(url: str, api_key: str | None) -> "Client":
-    """A client of the server that the options name."""
+@contextmanager
+def connect(url: str, api_key: str | None) -> "Iterator[Client]":
+    """A client of the server that the options name; where a task is not found, one of a name like it is suggested."""
     from onebert_server.client import Client  # noqa: PLC0415
 
-    return Client(url, api_key)
+    with Client(url, api_key) as client:
+        try:
+            yield client
+        except TaskNotFound as error:
+            with suppress(OneBertError):
+                error.detail += meant(error.detail.rpartition(" ")[2], [task.name for task in client.tasks()])
+            raise

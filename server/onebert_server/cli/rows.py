@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onebert_store.errors import InvalidData, InvalidInput
 
@@ -14,7 +14,14 @@ if TYPE_CHECKING:
     from onebert_server.client import Input
     from onebert_store.tables.records import Record
 
-NO_TEXT = "the text is empty or not a text"
+
+class Reading(NamedTuple):
+    """What a user says of how a table is read; None is found, and of sheets the first is read."""
+
+    text: str | None = None
+    text_pair: str | None = None
+    encoding: str | None = None
+    sheet: str | None = None
 
 
 @dataclass(frozen=True)
@@ -57,48 +64,44 @@ class Rows(Iterator[Row]):
 
 
 @contextmanager
-def open_rows(path: Path, columns: tuple[str | None, str | None], encoding: str | None, pair: bool) -> Iterator[Rows]:
+def open_rows(path: Path, reading: Reading, pair: bool) -> Iterator[Rows]:
     """The rows of a table.
 
     Args:
         path: the file.
-        columns: those of the text and of its pair; None is found by name.
-        encoding: of a text file without a byte order mark; None finds it.
+        reading: what the user says of it.
         pair: every input is a pair.
 
     Raises:
         InvalidInput: the file cannot be read.
         InvalidData: the file is no table, or has no column of texts; also while rows are taken.
     """
-    from onebert_store.tables.columns import Columns, find_texts, named  # noqa: PLC0415 - slow to import
+    from onebert_store.tables.columns import Columns, named, require_texts  # noqa: PLC0415 - slow to import
     from onebert_store.tables.file import file_at  # noqa: PLC0415
     from onebert_store.tables.records import open_records  # noqa: PLC0415
     from onebert_store.tables.sample import sample_of  # noqa: PLC0415
 
     if not path.is_file():
         raise InvalidInput("the file of texts cannot be read")
-    sample = sample_of(file_at(path), encoding)
-    texts = find_texts(sample, Columns(*columns))
-    if texts is None or (pair and len(texts) == 1):
-        there = ", ".join(name[:40] for name in list(sample)[:10])
-        several, one = (
-            "two columns of texts; name them with --text and --text-pair",
-            "column of texts; name it with --text",
-        )
-        raise InvalidData(f"{path.name} has no {several if pair else one} (the columns are {there})")
-    with open_records(file_at(path), encoding) as records:
-        rows = (_row(record, texts, pair, records.unit) for record in records)
-        yield Rows(list(sample), named(sample, "id"), records.schema, records.notes, rows)
+    file = file_at(path, reading.sheet)
+    sample = sample_of(file, reading.encoding)
+    texts = require_texts(sample, Columns(reading.text, reading.text_pair))
+    if pair and len(texts) == 1:
+        raise InvalidData(f"{path.name} has no two columns of texts; name them with --text and --text-pair")
+    with open_records(file, reading.encoding) as records:
+        found = (_row(record, texts, pair, records.unit) for record in records)
+        yield Rows(list(sample), named(sample, "id"), records.schema, records.notes, found)
 
 
 def _row(record: "Record", texts: Sequence[str], pair: bool, unit: str) -> Row:
     from onebert_store.tables.table import cell_of  # noqa: PLC0415
+    from onebert_store.tables.text.unicode import text_fault  # noqa: PLC0415
 
     cells = [cell_of(record.cells, name) for name in texts]
     # Where pairs are not asked for, the second text of some rows may be missing.
     if len(cells) > 1 and cells[1] in (None, "") and not pair:
         del cells[1]
     place = {unit: record.number}
-    if record.fault or not all(isinstance(cell, str) and cell.strip() for cell in cells):
-        return Row(None, place, record.cells, record.fault or NO_TEXT)
+    if fault := record.fault or text_fault(*cells):
+        return Row(None, place, record.cells, fault)
     return Row(cells[0] if len(cells) == 1 else (cells[0], cells[1]), place, record.cells)

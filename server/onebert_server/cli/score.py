@@ -13,6 +13,7 @@ from onebert_server.cli.options import (
     Device,
     Dtype,
     Encoding,
+    Sheet,
     TextColumn,
     TextPairColumn,
 )
@@ -50,6 +51,7 @@ def score(
         ),
     ] = None,
     encoding: Encoding = None,
+    sheet: Sheet = None,
     scores: Annotated[bool, OUTPUT.option("Write the score of every label, too.", "--scores")] = False,
     part_rows: Annotated[
         int, OUTPUT.option("Rows of an output file, which is what an interruption costs.", min=1, metavar="N")
@@ -76,4 +78,4 @@ def score(
     from onebert_server.settings import load_settings  # noqa: PLC0415
 
     settings = load_settings(base=base, data_dir=data_dir, dtype=dtype, device=device)
-    run_score(Asked(task, data, out, text, text_pair, keep or [], encoding, scores, part_rows, ray), settings)
+    run_score(Asked(task, data, out, text, text_pair, keep or [], encoding, scores, part_rows, ray, sheet), settings)

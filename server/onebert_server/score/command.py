@@ -38,6 +38,7 @@ class Asked:
         all_scores: whether the score of every label is kept.
         part_rows: rows of an output file.
         ray: address of a Ray cluster; None is this machine.
+        sheet: of workbooks; None is the first.
     """
 
     tasks: Sequence[str]
@@ -50,6 +51,7 @@ class Asked:
     all_scores: bool
     part_rows: int
     ray: str | None
+    sheet: str | None = None
 
 
 def run_score(asked: Asked, settings: Settings) -> None:
@@ -58,7 +60,7 @@ def run_score(asked: Asked, settings: Settings) -> None:
     Raises:
         OneBertError: a task, a file, the base or the folder is refused; what was scored is kept.
     """
-    tasks, sources = find_tasks(asked.tasks, store_address(settings)), find_sources(asked.data)
+    tasks, sources = find_tasks(asked.tasks, store_address(settings)), find_sources(asked.data, asked.sheet)
     chosen = _choose(asked, sources)
     require_takes(tasks, pair=len(chosen.texts) > 1)
     job_in = partial(
@@ -114,7 +116,8 @@ def _choose(asked: Asked, sources: Sequence[Source]) -> Chosen:
     """The columns by the first file; the others must have them, too."""
     if asked.encoding is not None:
         check_encoding(asked.encoding)
-    with open_stream(sources[0], asked.encoding) as stream:
+    # JSON and what is compressed is read to its end for it.
+    with console.busy(f"reading {sources[0].name}"), open_stream(sources[0], asked.encoding) as stream:
         return choose_columns(stream, Columns(asked.text, asked.text_pair), asked.kept, sources[0].name)
 
 
@@ -130,7 +133,7 @@ def _shown() -> Iterator[Callable[[Window], None]]:
         latest = f"{window.skipped + scored:,} of {window.total:,} rows, {rate}"
         bar.update(shown, completed=window.skipped + scored, total=window.total, description=f"scoring, {rate}")
 
-    with console.progress(describe=lambda: latest or "scoring") as bar:
+    with console.progress(describe=lambda: latest or "reading") as bar:
         shown = bar.add_task("scoring", total=None)
         yield report
 

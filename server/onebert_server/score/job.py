@@ -71,7 +71,9 @@ class Job:
         return {
             "format": _FORMAT,
             # By name and not by path: the same files may be named from another folder, or be copied with their times.
-            "inputs": [{"file": one.name, "size": one.size, "modified": one.modified} for one in self.sources],
+            "inputs": [
+                {"file": one.name, "size": one.size, "modified": one.modified} | one.chosen for one in self.sources
+            ],
             "encoding": self.encoding,
             "texts": [*self.chosen.texts],
             "ids": [*self.chosen.ids],

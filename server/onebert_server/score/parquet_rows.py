@@ -11,6 +11,8 @@ import pyarrow.parquet
 from onebert_encoder.answering.scores import Array
 from onebert_server.score.stream import WINDOW_BYTES, Chosen, Rows, checked, numbered
 from onebert_store.errors import InvalidData
+from onebert_store.tables.arrow import unpacked_bytes
+from onebert_store.tables.file import Unpacking
 from onebert_store.tables.sample import sample_of_schema
 from onebert_store.tables.table import Table
 
@@ -25,11 +27,12 @@ class ParquetRows:
     Args:
         file: the file's bytes.
         name: of the file, for messages.
+        size: of the file in bytes.
     """
 
-    def __init__(self, file: pyarrow.NativeFile, name: str) -> None:
+    def __init__(self, file: pyarrow.NativeFile, name: str, size: int) -> None:
         self.row = 0
-        self._name = name
+        self._name, self._size, self._count = name, size, Unpacking(name)
         # Column chunks are read through a buffer, not whole: they may be as large as the file.
         self._file = pyarrow.parquet.ParquetFile(file, buffer_size=_BUFFER_BYTES, pre_buffer=False)
         self._schema = self._file.schema_arrow
@@ -99,6 +102,7 @@ class ParquetRows:
         left = row - int(self._starts[group])
         groups = list(range(group, self._file.num_row_groups))
         for batch in self._file.iter_batches(self._read_rows, groups, columns) if groups else ():
+            self._count.add(unpacked_bytes(batch), self._size)
             if len(batch) > left:
                 yield batch.slice(left)
             left = max(left - len(batch), 0)

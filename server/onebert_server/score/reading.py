@@ -52,11 +52,11 @@ def open_stream(source: Source, encoding: str | None) -> Iterator[Stream]:
     try:
         with ExitStack() as opened:
             if source.name.lower().endswith(PARQUET):
-                yield ParquetRows(opened.enter_context(source.open()), source.name)
+                yield ParquetRows(opened.enter_context(source.open()), source.name, source.size)
             else:
                 bytes_of = _Bytes(source)
-                records = opened.enter_context(open_records(File(source.name, bytes_of.open), encoding))
-                sample = partial(sample_of, File(source.name, _Bytes(source).open), encoding)
+                records = opened.enter_context(open_records(File(source.name, bytes_of.open, source.sheet), encoding))
+                sample = partial(sample_of, File(source.name, _Bytes(source).open, source.sheet), encoding)
                 yield RecordRows(records, sample, bytes_of.share)
     except (EOFError, OSError, pyarrow.ArrowException) as error:
         # Messages of pyarrow may quote the content or the path, so that only the kind of error is told.

@@ -11,6 +11,7 @@ from onebert_server.score.stream import WINDOW_BYTES, Chosen, Rows, checked, num
 from onebert_store.errors import InvalidData
 from onebert_store.tables.records import Record, Records
 from onebert_store.tables.table import Table, cell_of
+from onebert_store.tables.text.unicode import escaped, half_in
 
 
 class RecordRows:
@@ -64,9 +65,10 @@ class RecordRows:
         ids: list[list[str | None]] = []
         while len(read) < most and characters < WINDOW_BYTES and (record := self._next()) is not None:
             cells = [cell_of(record.cells, name) for name in self._chosen.texts]
-            why = f"{self._records.unit} {record.number}: {record.fault}"
-            read.append((None, why) if record.fault else checked(cells))
-            ids.append([_as_text(cell_of(record.cells, name)) for name in self._chosen.ids])
+            kept = {name: cell_of(record.cells, name) for name in self._chosen.ids}
+            why = f"{self._records.unit} {record.number}: {record.fault}" if record.fault else half_in(kept)
+            read.append((None, why) if why else checked(cells))
+            ids.append([_as_text(cell) for cell in kept.values()])
             characters += sum(len(cell) for cell in (*cells, *ids[-1]) if isinstance(cell, str))
         texts, errors = [text for text, _ in read], [error for _, error in read]
         if not self._chosen.ids:
@@ -84,5 +86,4 @@ def _as_text(cell: Any) -> str | None:
     if cell is None:
         return None
     text = cell if isinstance(cell, str) else json.dumps(cell, ensure_ascii=False, default=str)
-    # JSON may have half of a surrogate pair, which Parquet has not.
-    return text if text.isascii() else text.encode(errors="replace").decode()
+    return escaped(text)

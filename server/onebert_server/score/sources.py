@@ -1,7 +1,7 @@
 """The files that are scored: on this machine, or objects of a bucket (s3://) by pyarrow."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,16 +25,23 @@ class Source:
         address: the path, or `s3://bucket/key`, as it was given.
         size: in bytes.
         modified: nanoseconds since 1970; with the size, what tells whether the file is still the same.
+        sheet: of a workbook; None is the first.
     """
 
     address: str
     size: int
     modified: int
+    sheet: str | None = None
 
     @property
     def name(self) -> str:
         """Without its folder."""
         return Path(_bare(self.address)).name
+
+    @property
+    def chosen(self) -> dict[str, str]:
+        """Which part of the file is read, where it is not all of it."""
+        return {} if self.sheet is None else {"sheet": self.sheet}
 
     def open(self) -> pyarrow.NativeFile:
         """Its bytes, from the beginning.
@@ -49,13 +56,13 @@ class Source:
             raise InvalidData(f"{self.name} is not readable ({type(error).__name__})") from None
 
 
-def find_sources(addresses: Sequence[str]) -> list[Source]:
+def find_sources(addresses: Sequence[str], sheet: str | None = None) -> list[Source]:
     """Every file that is named, and every file of rows in a folder that is named, by name.
 
     Raises:
         InvalidData: there is no such file or folder, or the name does not say how the file is read.
     """
-    found = [source for address in addresses for source in _sources_at(address)]
+    found = [replace(source, sheet=sheet) for address in addresses for source in _sources_at(address)]
     if twice := [one.address for i, one in enumerate(found) if one.address in {other.address for other in found[:i]}]:
         raise InvalidData(f"{_bare(twice[0])} is given twice")
     return found

@@ -12,6 +12,7 @@ from onebert_server.limits import MAX_TEXT
 from onebert_store.errors import InvalidData
 from onebert_store.tables.columns import Columns, find_texts, named
 from onebert_store.tables.table import Table
+from onebert_store.tables.text.unicode import HALF, is_blank, is_unicode
 
 # A window ends behind the row with which its texts, and what is kept of its rows, are so many bytes (of a text file,
 # characters): whatever the rows are, memory is bounded.
@@ -106,15 +107,12 @@ def _refused(cell: Any) -> str | None:
     if cell is None:
         return "is missing"
     if not isinstance(cell, str):
-        return "is not valid Unicode" if isinstance(cell, bytes) else "is not a text"
-    if not cell.strip():
+        return "is not UTF-8" if isinstance(cell, bytes) else "is not a text"
+    if is_blank(cell):
         return "is blank"
     if len(cell) > MAX_TEXT:
         return f"is longer than {MAX_TEXT} characters"
-    # The library that tokenizes takes no half of a surrogate pair.
-    if not cell.isascii() and any("\ud800" <= letter <= "\udfff" for letter in cell):
-        return "is not valid Unicode"
-    return None
+    return None if is_unicode(cell) else f"has {HALF}"
 
 
 def numbered(first: int, rows: int) -> pyarrow.Table:

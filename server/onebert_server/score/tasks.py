@@ -9,7 +9,7 @@ from pathlib import Path
 from onebert_store.errors import AliasNotFound, InvalidInput
 from onebert_store.file.delta import Delta
 from onebert_store.file.format import load, loads
-from onebert_store.registry.names import parse_ref
+from onebert_store.registry.names import check_name, parse_ref
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.store import StoreAddress, join_store
 
@@ -45,11 +45,22 @@ def find_tasks(wanted: Sequence[str], store: StoreAddress) -> list[ScoredTask]:
         found = []
         for one in wanted:
             if Path(one).is_file() or one.endswith(FILE):
-                found.append(ScoredTask(Path(one).name.removesuffix(FILE), None, load(Path(one))))
+                found.append(_filed(Path(one)))
             else:
                 registry = registry or Registry(opened.enter_context(join_store(store)))
                 found.append(_stored(registry, one))
-    return _with_own_names(found)
+    return _with_own_names(found, [Path(one).name.removesuffix(FILE) for one in wanted])
+
+
+def _filed(path: Path) -> ScoredTask:
+    """A file as the task that it was trained for, or where it does not say one by its own name."""
+    delta = load(path)
+    trained_for = delta.manifest.training.get("task")
+    try:
+        check_name(trained_for if isinstance(trained_for, str) else "")
+    except InvalidInput:
+        trained_for = path.name.removesuffix(FILE)
+    return ScoredTask(str(trained_for), None, delta)
 
 
 def _stored(registry: Registry, text: str) -> ScoredTask:
@@ -63,12 +74,12 @@ def _stored(registry: Registry, text: str) -> ScoredTask:
     return ScoredTask(ref.task, version, loads(registry.read(registry.version(ref.task, version))))
 
 
-def _with_own_names(tasks: Sequence[ScoredTask]) -> list[ScoredTask]:
-    """Versions of one task are told apart by their numbers."""
+def _with_own_names(tasks: Sequence[ScoredTask], files: Sequence[str]) -> list[ScoredTask]:
+    """Versions of one task are told apart by their numbers, and files for one task by their names."""
     count = Counter(task.name for task in tasks)
     named = [
-        replace(task, name=f"{task.name}@{task.version}") if count[task.name] > 1 and task.version else task
-        for task in tasks
+        replace(task, name=f"{task.name}@{task.version}" if task.version else file) if count[task.name] > 1 else task
+        for task, file in zip(tasks, files, strict=True)
     ]
     if twice := [name for name, times in Counter(task.name for task in named).items() if times > 1]:
         raise InvalidInput(f"two tasks are called {twice[0]}, and so would be their columns")

@@ -388,7 +388,7 @@ def test_a_length_that_is_none_is_not_taken_from_a_tokenizer(onebert, tuned, dat
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ('{"text": "late"}\n{"text": "\\ud800"}\n', "line 2: the text is empty or not a text"),
+        ('{"text": "late"}\n{"text": "\\ud800"}\n', "line 2: the text has half of a surrogate pair"),
         ('{"text": "late"}\n{"text": 5}\n', "line 2: the text is empty or not a text"),
         (
             '{"text": "late"}\n',

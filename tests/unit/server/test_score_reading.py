@@ -4,6 +4,7 @@ import gzip
 import json
 from contextlib import ExitStack
 
+import openpyxl
 import pandas
 import pyarrow
 import pyarrow.feather
@@ -13,8 +14,13 @@ import pytest
 from onebert_server.score.reading import open_stream
 from onebert_server.score.sources import find_sources
 from onebert_server.score.stream import Chosen, choose_columns
+from onebert_server.score.tasks import find_tasks
 from onebert_store.errors import InvalidData
+from onebert_store.file.format import dumps
+from onebert_store.registry.store import StoreAddress
+from onebert_store.tables import file as files
 from onebert_store.tables.columns import Columns
+from tiny_delta import make_delta
 
 TEXTS = [f"text number {i}" for i in range(500)]
 TEXT = Chosen(("text",), ("id",))
@@ -108,13 +114,13 @@ def test_rows_that_are_no_texts_say_why(tmp_path):
     with ExitStack() as stack:
         rows = opened(stack, path).take(100)
     assert rows.texts == ["good"] + [None] * 7
-    assert rows.ids["id"].to_pylist() == ["1", None, "[3]", "5", "?", None, "7", "8"]
+    assert rows.ids["id"].to_pylist() == ["1", None, "[3]", "5", "\\ud800", None, "7", "8"]
     assert rows.errors == [
         None,
         "the text is missing",
         "the text is not a text",
         "the text is blank",
-        "the text is not valid Unicode",
+        "the column id has half of a surrogate pair",
         "line 6: not a JSON object",
         "the text is missing",
         "the text is longer than 65536 characters",
@@ -136,7 +142,7 @@ def test_bytes_in_parquet_that_are_not_utf8_cost_their_row_alone(tmp_path):
     with ExitStack() as stack:
         rows = opened(stack, path, Chosen(("text",), ())).take(100)
     assert rows.texts == ["good", None, None]
-    assert rows.errors == [None, "the text is not valid Unicode", "the text is missing"]
+    assert rows.errors == [None, "the text is not UTF-8", "the text is missing"]
     assert rows.ids.to_pydict() == {"row": [1, 2, 3]}
 
 
@@ -244,3 +250,46 @@ def test_the_order_of_json_rows_does_not_choose_the_column(tmp_path):
         with ExitStack() as stack:
             stream = opened(stack, tmp_path / name, None)
             assert choose_columns(stream, Columns(), (), name) == Chosen(("text",), ())
+
+
+def test_an_id_that_parquet_cannot_hold_costs_its_row_alone_and_stays_itself(tmp_path):
+    path = tmp_path / "x.jsonl"
+    path.write_text('{"id":"a\\ud83d","text":"one"}\n{"id":"a\\ud83e","text":"two"}\n{"id":"b","text":"\\u200b"}\n')
+    with ExitStack() as stack:
+        rows = opened(stack, path).take(10)
+    assert rows.ids["id"].to_pylist() == ["a\\ud83d", "a\\ud83e", "b"]
+    assert rows.errors == [*["the column id has half of a surrogate pair"] * 2, "the text is blank"]
+
+
+def test_a_text_that_a_parquet_repeats_is_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "FREE", 2**20)
+    path = parquet(tmp_path / "x.parquet", {"id": ["1"] * 9000, "text": ["x" * 2**11] * 9000}, compression="zstd")
+    with ExitStack() as stack:
+        stream = opened(stack, path)
+        with pytest.raises(InvalidData, match=r"x\.parquet unpacks to more than 1,048,576 bytes"):
+            list(iter(lambda: stream.take(100).texts, []))
+
+
+def test_a_sheet_is_scored_by_its_name(tmp_path):
+    book = openpyxl.Workbook()
+    book.active.append(["nothing"])
+    book.create_sheet("Data").append(["text"])
+    book["Data"].append(["fine"])
+    book.save(tmp_path / "a.xlsx")
+    [source] = find_sources([str(tmp_path / "a.xlsx")], "Data")
+    with open_stream(source, None) as stream:
+        stream.choose(choose_columns(stream, Columns(), (), "a.xlsx"))
+        assert stream.take(5).texts == ["fine"]
+
+
+def test_columns_are_named_after_the_task_that_a_file_was_trained_for(tmp_path):
+    store = StoreAddress("", "", tmp_path)
+    for name, training in (("a-x", {"task": "tone"}), ("b", {"task": "Not A Name"}), ("c", {})):
+        (tmp_path / f"{name}.safetensors").write_bytes(dumps(make_delta(training=training)))
+    paths = [str(tmp_path / f"{name}.safetensors") for name in ("a-x", "b", "c")]
+    assert [task.name for task in find_tasks(paths, store)] == ["tone", "b", "c"]
+    (tmp_path / "again.safetensors").write_bytes(dumps(make_delta(training={"task": "tone"})))
+    assert [task.name for task in find_tasks([paths[0], str(tmp_path / "again.safetensors")], store)] == [
+        "a-x",
+        "again",
+    ]

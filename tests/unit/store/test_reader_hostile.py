@@ -19,7 +19,7 @@ from onebert_store.tables.file import File
 from onebert_store.tables.files import Faults, read_file
 from onebert_store.tables.records import READERS
 from onebert_store.tables.sample import sample_of
-from onebert_store.tables.text import csv_rows, json_rows, lines
+from onebert_store.tables.text import json_rows, lines
 
 
 def file(name, content):
@@ -149,7 +149,7 @@ class Endless(io.RawIOBase):
         ("a.csv", b"", b"a\tb;c,d", "line 1 is not CSV: a row has more than 65,536 characters"),
         ("a.csv", b"sep=;", b" ", "line 1 is not CSV: a row has more than 65,536 characters"),
         ("a.csv", b'text,label\na,b\n"x\n', b'","x\n', "line 3 is not CSV: a row has more than 65,536 characters"),
-        ("a.jsonl", b'{"text": "a"}\n\n{"text": "', b"x", "line 3 has more than 65,536 characters"),
+        ("a.jsonl", b'{"text": "a"}\n\n{"text": "', b"x", "line 3: a row has more than 65,536 characters"),
         ("a.json", b'[{"text": "a"},\n{"text": "', b"x", "line 2 is not JSON: a value has more than 65,536 characters"),
         ("a.json", b'[{"text": "a"},\n{"text": [', b"1, ", "line 2 is not JSON: a value has more than 65,536 charac"),
         ("a.json", b'{"data": [', b'{"text": "a"},', "line 1 is not JSON: a value has more than 131,072 characters"),
@@ -160,7 +160,7 @@ class Endless(io.RawIOBase):
     ],
 )
 def test_a_file_without_an_end_is_refused_at_a_row_without_one(monkeypatch, name, first, again, said):
-    for module in (lines, csv_rows, json_rows):
+    for module in (lines, json_rows):
         monkeypatch.setattr(module, "MAX_ROW_CHARACTERS", 2**16)
     monkeypatch.setattr(json_rows, "MAX_WHOLE", 2**17)
     endless = File(name, lambda: io.BufferedReader(Endless(first, again, 2**23)))

@@ -191,9 +191,9 @@ def test_cells_of_a_sheet_are_texts_whatever_they_look_like(tmp_path):
     found = read_file(tmp_path / "a.xlsx")
     assert list(found) == ["Text", "label", "column 3", "when"]
     # A formula has the value that it had when it was saved: this library computes none.
-    assert found["Text"] == ["words", "42", "True", None]
-    assert found["label"] == ["1", "1", "0.5", None]
-    assert found["when"] == ["2026-03-01", "2026-03-01 12:30:00", None, "never"]
+    assert found["Text"] == ["words", "42", "True", ""]
+    assert found["label"] == ["1", "1", "0.5", ""]
+    assert found["when"] == ["2026-03-01", "2026-03-01 12:30:00", "", "never"]
     assert found.place(2) == {"row": 5}
     assert found.where([0, 2]) == "a.xlsx rows 2 and 5"
     assert found.notes == ("a.xlsx has 2 sheets, of which the first is read",)

@@ -188,7 +188,7 @@ def test_how_files_are_read_is_said_of_refused_data_too(tmp_path):
 @pytest.mark.parametrize(
     ("rows", "header", "said"),
     [
-        (GOOD, "this,that", "no text column; say which with --text"),
+        (GOOD, "this,that", "no text and no label column; say which with --text and --label"),
         (["same,a", "same,b"], "text,label", "all training rows have the same text"),
         (GOOD[::2], "text,label", "all training rows have the same label"),
         ([*GOOD, '"open,a', "x,b"], "text,label", "a.csv line 42 is not CSV: a quote is left open"),

@@ -13,6 +13,7 @@ from onebert_store.errors import InvalidData
 from onebert_store.file.manifest import parse_manifest
 from onebert_store.tables.columns import Columns
 from onebert_training.data.dataset import load_dataset, load_split
+from onebert_training.data.options import ReadOptions
 from tiny_delta import manifest_dict
 
 ROWS = [(f"text number {i}", "spam" if i % 4 == 0 else "ham") for i in range(40)]
@@ -117,7 +118,7 @@ def test_labels_that_are_numbers_are_read_alike_in_every_split(tmp_path, listed,
     else:
         assert data.splits["train"].gold.tolist() == gold
         assert data.splits["validation"].gold.tolist() == gold[:2]
-        split = load_split(str(tmp_path), Columns(), "single_label", tuple(listed), "validation").split
+        split = load_split(str(tmp_path), ReadOptions(), "single_label", tuple(listed), "validation").split
         assert split.gold.tolist() == gold[:2]
 
 
@@ -128,7 +129,7 @@ def test_labels_that_could_be_names_or_indices_are_refused(tmp_path, cells):
         load(tmp_path)
     assert "\n" not in caught.value.detail
     with pytest.raises(InvalidData, match="can be names or indices"):
-        load_split(str(tmp_path), Columns(), "single_label", tuple(FIVE))
+        load_split(str(tmp_path), ReadOptions(), "single_label", tuple(FIVE))
 
 
 def test_numbers_to_be_predicted_are_no_names(tmp_path):
@@ -246,16 +247,16 @@ def test_the_digest_sees_every_cell(folder):
 
 
 def test_load_split_matches_labels_by_name(folder):
-    labeled = load_split(str(folder), Columns(), "single_label", ("spam", "other", "ham"))
+    labeled = load_split(str(folder), ReadOptions(), "single_label", ("spam", "other", "ham"))
     name, split = labeled.name, labeled.split
     assert (name, len(split)) == ("test", 12)
     assert split.gold[:5].tolist() == [0, 2, 2, 2, 0]
-    assert load_split(str(folder), Columns(), "single_label", ("spam", "ham"), "validation").name == "validation"
-    labeled = load_split(str(folder / "dev.csv"), Columns(), "single_label", ("spam", "ham"))
+    assert load_split(str(folder), ReadOptions(), "single_label", ("spam", "ham"), "validation").name == "validation"
+    labeled = load_split(str(folder / "dev.csv"), ReadOptions(), "single_label", ("spam", "ham"))
     name, split = labeled.name, labeled.split
     assert (name, len(split)) == ("all", 8)
     with pytest.raises(InvalidData, match=r"test\.csv lines 3, 4, 5, 7, 8, 9, 11, 12 and 13: the label 'ham' is not"):
-        load_split(str(folder), Columns(), "single_label", ("spam",))
+        load_split(str(folder), ReadOptions(), "single_label", ("spam",))
 
 
 TEN = [("t", label) for label in "xy"] * 5
@@ -348,7 +349,7 @@ def test_listed_labels_that_no_file_can_hold_are_refused(tmp_path, listed, messa
             "a.jsonl line 2: the label is not a number",
         ),
         ("a.csv", b"text,label\na,0.5\nb,1e30\n", "a.csv line 3: the label is not a number, or too large"),
-        ("a.jsonl", b'{"text": "\\ud800", "label": "x"}\n', "a.jsonl line 1: the text is empty or not a text"),
+        ("a.jsonl", b'{"text": "\\ud800", "label": "x"}\n', "a.jsonl line 1: the text has half of a surrogate pair"),
         ("a.jsonl", b'{"text": 7, "label": "x"}\n', "a.jsonl line 1: the text is empty or not a text"),
         ("a.parquet", b"PAR1 nonsense", "a.parquet is not readable"),
         ("a.xlsx", b"", r"a.xlsx is not readable \(no workbook\)"),

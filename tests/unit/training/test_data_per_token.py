@@ -11,6 +11,7 @@ from onebert_encoder.text.tokens import Alignment
 from onebert_store.errors import InvalidData
 from onebert_store.tables.columns import Columns
 from onebert_training.data.dataset import load_dataset, load_split
+from onebert_training.data.options import ReadOptions
 from onebert_training.tasks.alignment import answer_tokens, first_tokens
 
 SENTENCES = [
@@ -117,7 +118,7 @@ def test_fewer_rows_of_words_and_rows_held_out(tmp_path):
         (("", ""), "train.jsonl line 3: the words are missing, or one is empty"),
         ((["one", " "], ["A", "B"]), "train.jsonl line 3: the words are missing, or one is empty"),
         ((["one", 2], ["A", "B"]), "train.jsonl line 3: the words are missing, or one is empty"),
-        ((["one", "\ud800"], ["A", "B"]), "train.jsonl line 3: the words are missing, or one is empty"),
+        ((["one", "\ud800"], ["A", "B"]), "train.jsonl line 3: a word has half of a surrogate pair"),
         ((["one", "two"], ["A", None]), "train.jsonl line 3: there is no label"),
         (("one two", "A X"), "train.jsonl line 3: no label has the name or index 'X'"),
     ],
@@ -178,7 +179,7 @@ def test_questions_and_answers(tmp_path, ending, header, answers, facts):
     assert (data.task_type, data.labels) == ("span", ("start", "end"))
     assert data.splits["train"].texts == tuple((question, CONTEXT) for question, _ in QUESTIONS)
     assert data.splits["train"].gold == (ACCEPTED, ((46, "sixth"),))
-    labeled = load_split(str(tmp_path), Columns(), "span", ("start", "end"))
+    labeled = load_split(str(tmp_path), ReadOptions(), "span", ("start", "end"))
     name, split = labeled.name, labeled.split
     assert (name, split.gold) == ("validation", data.splits["validation"].gold)
 

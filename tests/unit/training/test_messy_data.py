@@ -16,6 +16,7 @@ from onebert_store.tables.columns import Columns
 from onebert_store.tables.table import Table
 from onebert_store.tables.tables import Source, read_source
 from onebert_training.data.dataset import load_dataset, load_split
+from onebert_training.data.options import ReadOptions
 
 ROWS = [(f"text number {i}", "spam" if i % 4 == 0 else "ham") for i in range(40)]
 
@@ -138,7 +139,7 @@ def test_rows_without_a_label_are_all_named_or_left_out(tmp_path):
     data = load(path, drop_unlabeled=True)
     assert sum(map(len, data.splits.values())) == 36
     assert "4 of 40 train rows have no label and are left out" in data.notes
-    split = load_split(str(path), Columns(), "single_label", data.labels, drop_unlabeled=True).split
+    split = load_split(str(path), ReadOptions(drop_unlabeled=True), "single_label", data.labels).split
     assert len(split) == 36
 
 
@@ -211,7 +212,7 @@ def test_a_column_for_each_label(tmp_path):
     gold = dict(zip(data.splits["train"].texts, data.splits["train"].gold.tolist(), strict=True))
     assert all(gold[f"t{i}"] == [i % 2, i % 3 == 0, 0] for i in range(30) if f"t{i}" in gold)
     assert "1 of 3 labels have no training row: 'threat'" in data.notes
-    split = load_split(str(path), asked, "multi_label", ("threat", "insult", "Toxic")).split
+    split = load_split(str(path), ReadOptions(label=asked.label), "multi_label", ("threat", "insult", "Toxic")).split
     assert split.gold[:4].tolist() == [[0, 1, 0], [0, 0, 1], [0, 0, 0], [0, 1, 1]]
     write(path, lines([*rows, ("t", 2, 0, 0)], header=("text", "Toxic", "insult", "threat")))
     with pytest.raises(InvalidData, match=r"train\.csv line 32: the column Toxic of a label holds neither 0 nor 1"):
@@ -229,7 +230,7 @@ def test_a_column_for_each_label_of_which_one_is_right(tmp_path):
     assert (data.task_type, data.labels) == ("single_label", ("low", "middle", "high"))
     gold = dict(zip(data.splits["train"].texts, data.splits["train"].gold.tolist(), strict=True))
     assert all(label == int(text[1:]) % 3 for text, label in gold.items())
-    split = load_split(str(path), asked, "single_label", ("high", "low", "middle")).split
+    split = load_split(str(path), ReadOptions(label=asked.label), "single_label", ("high", "low", "middle")).split
     assert split.gold[:3].tolist() == [1, 2, 0]
     write(path, lines([*rows, ("t", 1, 1, 0)], header=("text", "low", "middle", "high")))
     with pytest.raises(InvalidData, match=r"a\.csv line 32: a row of a single_label task has several labels"):

@@ -15,7 +15,6 @@ from onebert_store.file.delta import Delta, check
 from onebert_store.file.format import load, save
 from onebert_store.file.manifest import format_for, parse_manifest
 from onebert_store.file.strict_json import shown
-from onebert_store.tables.tables import read_source
 from onebert_training.commands.showing import abstaining_rule, percent, unknown_rows
 from onebert_training.data.dataset import Dataset, load_split
 from onebert_training.data.examples import Split
@@ -50,12 +49,10 @@ def run_calibrate(
     check_task(manifest)
     out = out or file.with_name(f"{file.stem}-calibrated.safetensors")
     _check_out(out, [Path(one) for one in (data, unknown) if one is not None])
-    read = read_source(data, reading.encoding)
+    read = reading.read(data)
     if split is None and "validation" in read.tables:
         split = "validation"
-    name, examples, *_ = load_split(
-        read, reading.columns, manifest.task_type, manifest.labels, split, drop_unlabeled=reading.drop_unlabeled
-    )
+    name, examples, *_ = load_split(read, reading, manifest.task_type, manifest.labels, split)
     others = None if unknown is None else load_texts(unknown, reading.columns, reading.encoding, else_by_name=True)[1]
     with console.busy("loading the base"):
         loaded = load_on(base, dtype, device)

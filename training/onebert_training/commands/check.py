@@ -8,7 +8,7 @@ import numpy as np
 
 from onebert_encoder.base.tokenizer import load_tokenizer
 from onebert_encoder.text.tokenizer import Tokenizer
-from onebert_encoder.text.tokens import Text
+from onebert_encoder.text.tokens import Text, Tokens
 from onebert_store.command import console
 from onebert_store.errors import InvalidData
 from onebert_store.file.manifest import PER_TOKEN
@@ -16,6 +16,7 @@ from onebert_store.file.strict_json import shown
 from onebert_training.data.dataset import Dataset
 from onebert_training.data.examination import FEW_ROWS, examine
 from onebert_training.data.options import DataOptions
+from onebert_training.tasks.reading import reading_notes
 
 _TEXTS = 4096  # that are tokenized at a time
 _LABELS = 20  # that a table shows
@@ -42,7 +43,7 @@ def run_check(
         found = examine(data, reading, max_length, lengths)
         if found.dataset is not None:
             try:
-                _check_targets(found.dataset, tokenizer, max_length)
+                found.facts["notes"] += _check_tokens(found.dataset, tokenizer, max_length)
             except InvalidData as error:
                 found.refuse(error.detail)
     if labels and found.dataset is not None and not found.facts["refused"]:
@@ -68,18 +69,19 @@ def _lengths(tokenizer: Tokenizer, texts: Sequence[Text]) -> Any:
     return found
 
 
-def _check_targets(dataset: Dataset, tokenizer: Tokenizer, max_length: int) -> None:
-    """Refuses what training refuses once texts are cut: a split of which nothing is left to learn."""
+def _check_tokens(dataset: Dataset, tokenizer: Tokenizer, max_length: int) -> list[str]:
+    """Training's notes on what the base reads; refuses a split of which nothing is left once texts are cut."""
+    encoded = dict[str, Sequence[Tokens]]()
     # Elsewhere an answer is about a text however much of it is read.
-    if dataset.task_type not in PER_TOKEN:
-        return
-    from onebert_training.tasks.objectives import OBJECTIVES  # noqa: PLC0415 - imports torch
+    if dataset.task_type in PER_TOKEN:
+        from onebert_training.tasks.objectives import OBJECTIVES  # noqa: PLC0415 - imports torch
 
-    objective = OBJECTIVES[dataset.task_type](dataset.labels)
-    for name, split in dataset.splits.items():
-        tokens = tokenizer.encode(split.texts, max_length, align=True)
-        if not any(map(objective.has_target, objective.targets(split, tokens))):
-            raise InvalidData(f"{name} split: the inputs are cut before every answer; allow more tokens")
+        objective = OBJECTIVES[dataset.task_type](dataset.labels)
+        for name, split in dataset.splits.items():
+            tokens = encoded[name] = tokenizer.encode(split.texts, max_length, align=True)
+            if not any(map(objective.has_target, objective.targets(split, tokens))):
+                raise InvalidData(f"{name} split: the inputs are cut before every answer; allow more tokens")
+    return reading_notes(dataset, tokenizer, max_length, encoded.get("train", ()))
 
 
 def _show(facts: Mapping[str, Any]) -> None:
@@ -144,8 +146,10 @@ def _show_labels(splits: Mapping[str, Any]) -> None:
 
 def _lines(facts: Mapping[str, Any]) -> list[str]:
     """What was found, a line each."""
+    without = {name: split.get("without", 0) for name, split in facts.get("splits", {}).items()}
     twice = facts.get("duplicates", {})
-    lines = [f"rows of {split} that repeat another: {rows:,}" for split, rows in twice.items() if rows]
+    lines = [f"rows of {split} without any of the labels: {rows:,}" for split, rows in without.items() if rows]
+    lines += [f"rows of {split} that repeat another: {rows:,}" for split, rows in twice.items() if rows]
     if (torn := facts.get("contradictions", {})).get("texts"):
         lines.append(f"texts with different answers: {torn['texts']:,}: {'; '.join(torn['first'][:_EXAMPLES])}")
     for leak in facts.get("leaks", ()):

@@ -46,9 +46,7 @@ def run_evaluate(
     with console.busy("loading the base"):
         loaded = load_on(base, dtype, device)
     check(delta, loaded.spec)
-    labeled = load_split(
-        data, reading.columns, manifest.task_type, manifest.labels, split, reading.encoding, reading.drop_unlabeled
-    )
+    labeled = load_split(data, reading, manifest.task_type, manifest.labels, split)
     others = () if unknown is None else load_texts(unknown, reading.columns, reading.encoding, else_by_name=True)[1]
     if predictions is not None:
         require_new_names(labeled.table, file.stem)

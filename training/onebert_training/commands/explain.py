@@ -149,9 +149,7 @@ def explain_data(
     """Shows what each layer and symbol of a delta does for labeled rows."""
     loaded = _load(file, base, dtype, device)
     manifest = loaded.delta.manifest
-    labeled = load_split(
-        data, reading.columns, manifest.task_type, manifest.labels, split, reading.encoding, reading.drop_unlabeled
-    )
+    labeled = load_split(data, reading, manifest.task_type, manifest.labels, split)
     name, examples = labeled.name, subset(labeled.split, manifest.task_type, most, SPLIT_SEED)
     objective = OBJECTIVES[manifest.task_type](manifest.labels)
     tokens = tokenize(loaded.base, manifest, examples.texts)

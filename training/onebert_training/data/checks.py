@@ -1,6 +1,7 @@
 """Checks over many rows that are good one by one: labels, repetitions, contradictions, leaks between splits."""
 
 import math
+import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -131,10 +132,11 @@ def label_doubts(task_type: TaskType, labels: Sequence[str], guessed: bool, trai
     if task_type in ("single_label", "multi_label", "token"):
         alike = defaultdict[str, list[str]](list)
         for name in labels:
-            alike[" ".join(name.casefold().split())].append(name)
-        notes += [
-            f"the labels {listed(names)} differ in case or spaces alone" for names in alike.values() if len(names) > 1
-        ]
+            alike[_as_seen(name)].append(name)
+        for names in (names for names in alike.values() if len(names) > 1):
+            simple = len({" ".join(name.casefold().split()) for name in names}) == 1
+            how = "case or spaces" if simple else "case, invisible characters or equivalent letters of Unicode"
+            notes.append(f"the labels {listed(names)} differ in {how} alone")
         if missing := [name for name in labels if name.strip().casefold() in MISSING]:
             notes.append(
                 f"the label {listed(missing)} reads as if there were none; only empty cells are taken for that"
@@ -146,6 +148,12 @@ def label_doubts(task_type: TaskType, labels: Sequence[str], guessed: bool, trai
     if guessed and task_type == "multi_label" and np.all(train.gold.sum(axis=1) == 1):
         notes.append("every row has exactly one label; --task-type single_label trains a task of which one is right")
     return notes
+
+
+def _as_seen(name: str) -> str:
+    """A label as people see it: without case, invisible characters, and how letters are put together."""
+    visible = "".join(one for one in unicodedata.normalize("NFKC", name) if unicodedata.category(one) != "Cf")
+    return " ".join(visible.casefold().split())
 
 
 def repetitions(splits: Mapping[str, Split], task_type: TaskType, train: Table) -> list[str]:

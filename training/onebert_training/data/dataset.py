@@ -9,21 +9,16 @@ from typing import NamedTuple
 
 from onebert_store.errors import InvalidData
 from onebert_store.file.manifest import TaskType
-from onebert_store.tables.columns import Columns, find_label
-from onebert_store.tables.labels import (
-    cells_are_indices,
-    has_labels,
-    infer_task_type,
-    is_unlabeled,
-    join_label_columns,
-)
+from onebert_store.tables.columns import Columns, find_label, find_texts
+from onebert_store.tables.labels import find_names, has_labels, infer_task_type, is_unlabeled, join_label_columns
 from onebert_store.tables.table import Table
 from onebert_store.tables.tables import SPLITS, Source, choose_split, read_source
+from onebert_store.tables.text.unicode import is_blank
 from onebert_training.data.checks import check_names, check_seen, check_variety, label_doubts, repetitions, shortages
 from onebert_training.data.examples import Cells, Split
-from onebert_training.data.options import DataOptions
+from onebert_training.data.options import DataOptions, ReadOptions
 from onebert_training.data.splitting import HELD_OUT, SPLIT_SEED, TOO_FEW_TO_SPARE, check_divisible, hold_out, subset
-from onebert_training.data.words import spans_of
+from onebert_training.data.words import spans_of, words_of
 
 
 @dataclass(frozen=True)
@@ -110,6 +105,7 @@ def load_dataset(
     drop_unlabeled: bool = False,
     keep_few: bool = False,
     keep_all: bool = False,
+    drop_empty: bool = False,
 ) -> Dataset:
     """Loads data for training: a validation split is held out where there is none.
 
@@ -129,6 +125,7 @@ def load_dataset(
         drop_unlabeled: leave out rows without a label, which else are refused.
         keep_few: hold nothing out of fewer than `TOO_FEW_TO_SPARE` training rows, unless a share or a number is given.
         keep_all: as `keep_few`, of any number of rows: for what is measured in folds of them and not by a split.
+        drop_empty: leave out rows without a text, which else are refused.
 
     Raises:
         InvalidData: one sentence on what is wrong, with line numbers where it is about rows.
@@ -140,7 +137,7 @@ def load_dataset(
     if "train" not in read.tables:
         raise InvalidData("the data has no training split")
     read, columns = join_label_columns(read, columns, task_type)
-    tables, notes = without_unlabeled(read, columns, drop_unlabeled)
+    tables, notes = usable_rows(read, columns, drop_unlabeled, drop_empty)
     read_as = [note for table in tables.values() for note in table.notes]
     if validation_share is not None and "validation" in tables:
         tables.pop("test", None)
@@ -148,8 +145,9 @@ def load_dataset(
     read = replace(read, tables=tables)
     guessed = task_type is None and read.task_type is None
     task_type = task_type or infer_task_type(read, columns)
-    by_index = cells_are_indices(tables.values(), columns, read, task_type)
-    cells = {split: Cells(split, table, columns, read, by_index) for split, table in tables.items()}
+    names = find_names(read, columns, task_type)
+    cells = {split: Cells(table, columns, names[split]) for split, table in tables.items()}
+    notes += cells["train"].notes(task_type)
     labels = cells["train"].label_names(task_type)
     splits = {name: one.split(task_type, labels) for name, one in cells.items()}
     check_seen(splits, task_type, labels)
@@ -212,89 +210,83 @@ def _with_own_validation(
 def load_asked(source: str | Source, asked: DataOptions, keep_few: bool = False, keep_all: bool = False) -> Dataset:
     """Loads data for training with a user's options; see `load_dataset`."""
     return load_dataset(
-        source,
+        asked.read(source) if isinstance(source, str) else source,
         asked.columns,
         asked.task_type,
         asked.train_rows,
         asked.validation_share,
         validation_rows=asked.validation_rows,
-        encoding=asked.encoding,
         drop_unlabeled=asked.drop_unlabeled,
         keep_few=keep_few,
         keep_all=keep_all,
+        drop_empty=asked.drop_empty,
     )
 
 
 def load_split(
     source: str | Source,
-    columns: Columns,
+    reading: ReadOptions,
     task_type: TaskType,
     labels: Sequence[str],
     split: str | None = None,
-    encoding: str | None = None,
-    drop_unlabeled: bool = False,
 ) -> Labeled:
     """Loads one split to measure a trained delta on.
 
     Args:
         source: as for `load_dataset`; a single file is taken whole.
-        columns: where the texts and labels are.
+        reading: how it is read.
         task_type: the delta's task type.
         labels: the delta's labels, to which the data's labels are matched by name.
         split: None takes test, else validation, else training.
-        encoding: of text files without a byte order mark; None finds it.
-        drop_unlabeled: leave out rows without a label, which else are refused.
 
     Raises:
         InvalidData: one sentence on what is wrong, with the row where there is one.
     """
-    source = read_source(source, encoding) if isinstance(source, str) else source
-    read, columns = join_label_columns(source, columns, task_type)
-    tables, _ = without_unlabeled(read, columns, drop_unlabeled)
-    name = choose_split(replace(read, tables=tables), split)
-    cells = Cells(name, tables[name], columns, read, cells_are_indices(tables.values(), columns, read, task_type))
+    source = reading.read(source) if isinstance(source, str) else source
+    read, columns = join_label_columns(source, reading.columns, task_type)
+    tables, _ = usable_rows(read, columns, reading.drop_unlabeled, reading.drop_empty)
+    read = replace(read, tables=tables)
+    name = choose_split(read, split)
+    cells = Cells(tables[name], columns, find_names(read, columns, task_type, labels)[name])
     examples = cells.split(task_type, tuple(labels))
     rows = tables[name].take(cells.kept).only(source.tables[name])
     return Labeled("all" if read.single_file else name, examples, read.metric, read.name, rows)
 
 
-def without_unlabeled(read: Source, columns: Columns, drop_rows: bool) -> tuple[dict[str, Table], list[str]]:
-    """The tables without a test split that has no labels and, where asked, without rows that have none; and notes.
+def usable_rows(
+    read: Source, columns: Columns, drop_unlabeled: bool, drop_empty: bool
+) -> tuple[dict[str, Table], list[str]]:
+    """The tables without a test split that has no labels and, where asked, without rows that lack label or text; notes.
 
     Raises:
-        InvalidData: no row of a split has a label.
+        InvalidData: a split has no such row left.
     """
-    tables, notes = _without_unlabeled_test(read, columns)
-    if drop_rows:
-        tables, dropped = _without_unlabeled_rows(tables, columns)
-        notes += dropped
+    tables, notes = dict(read.tables), list[str]()
+    if "test" in tables and len(tables) > 1 and not has_labels(tables["test"], columns):
+        del tables["test"]
+        notes.append("the test split has no labels and is left out")
+    for wanted, what, keep in ((drop_unlabeled, "label", _labeled), (drop_empty, "text", _with_text)):
+        for split, table in tables.items() if wanted else ():
+            rows = keep(table, columns)
+            if not rows:
+                raise InvalidData(f"{split} split: no row has a {what}")
+            if len(rows) < table.rows:
+                tables[split] = table.take(rows)
+                notes.append(
+                    f"{table.rows - len(rows):,} of {table.rows:,} {split} rows have no {what} and are left out"
+                )
     return tables, notes
 
 
-def _without_unlabeled_test(read: Source, columns: Columns) -> tuple[dict[str, Table], list[str]]:
-    """Leaves out a test split without labels."""
-    tables = dict(read.tables)
-    if "test" in tables and len(tables) > 1 and not has_labels(tables["test"], columns):
-        del tables["test"]
-        return tables, ["the test split has no labels and is left out"]
-    return tables, []
+def _labeled(table: Table, columns: Columns) -> list[int]:
+    label = find_label(table, columns)
+    return [row for row, cell in enumerate(table[label]) if not is_unlabeled(cell)] if label else [*range(table.rows)]
 
 
-def _without_unlabeled_rows(tables: Mapping[str, Table], columns: Columns) -> tuple[dict[str, Table], list[str]]:
-    """The tables without the rows that have no label, and notes on how many these were.
+def _with_text(table: Table, columns: Columns) -> list[int]:
+    cells = [table[name] for name in find_texts(table, columns) or ()]
+    return [row for row in range(table.rows) if all(map(_has_words, (column[row] for column in cells)))]
 
-    Raises:
-        InvalidData: no row of a split has a label.
-    """
-    kept, notes = dict[str, Table](), []
-    for split, table in tables.items():
-        label = find_label(table, columns)
-        rows = [row for row, cell in enumerate(table[label] if label else ()) if not is_unlabeled(cell)]
-        if label is None or len(rows) == table.rows:
-            kept[split] = table
-            continue
-        if not rows:
-            raise InvalidData(f"{split} split: no row has a label")
-        kept[split] = table.take(rows)
-        notes.append(f"{table.rows - len(rows):,} of {table.rows:,} {split} rows have no label and are left out")
-    return kept, notes
+
+def _has_words(cell: object) -> bool:
+    return not is_blank(" ".join(words_of(cell) or ()))

@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any
 
@@ -13,12 +13,12 @@ from onebert_store.errors import InvalidData
 from onebert_store.file.manifest import TaskType
 from onebert_store.tables.columns import find_columns
 from onebert_store.tables.files import Fault, Faults
-from onebert_store.tables.labels import cells_are_indices, infer_task_type, join_label_columns
+from onebert_store.tables.labels import find_names, infer_task_type, join_label_columns
 from onebert_store.tables.places import Place, said_of_rows
 from onebert_store.tables.table import Table
-from onebert_store.tables.tables import SPLITS, Source, read_source
+from onebert_store.tables.tables import SPLITS, Source
 from onebert_training.data.checks import hashable
-from onebert_training.data.dataset import Dataset, load_asked, without_unlabeled
+from onebert_training.data.dataset import Dataset, load_asked, usable_rows
 from onebert_training.data.examples import Cells, Split
 from onebert_training.data.options import DataOptions
 
@@ -64,7 +64,7 @@ def examine(data: str | Source, asked: DataOptions, max_length: int, lengths: Le
     """
     found, faults = Examined(), Faults()
     try:
-        read = read_source(data, asked.encoding, faults) if isinstance(data, str) else data
+        read = asked.read(data, faults) if isinstance(data, str) else data
         found.source = read
         found.facts["files"] = [kind for table in read.tables.values() for kind in table.kinds]
         found.facts["rows"] = {split: table.rows for split, table in read.tables.items()}
@@ -88,15 +88,16 @@ def _look(read: Source, asked: DataOptions, found: Examined, max_length: int, le
     if "train" not in read.tables:
         raise InvalidData("the data has no training split")
     read, columns = join_label_columns(read, asked.columns, asked.task_type)
-    tables, _ = without_unlabeled(read, columns, asked.drop_unlabeled)
+    tables, _ = usable_rows(read, columns, asked.drop_unlabeled, asked.drop_empty)
+    read = replace(read, tables=tables)
     task_type = asked.task_type or infer_task_type(read, columns)
     texts, label = find_columns(tables["train"], columns)
     found.facts |= {"task_type": task_type, "text": list(texts), "label": label}
-    by_index = cells_are_indices(tables.values(), columns, read, task_type)
+    names = find_names(read, columns, task_type)
     cells = dict[str, Cells]()
     for split, table in tables.items():
         try:
-            cells[split] = Cells(split, table, columns, read, by_index)
+            cells[split] = Cells(table, columns, names[split])
         except InvalidData as error:
             found.refuse(error.detail)
     labels = cells["train"].label_names(task_type)

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -12,13 +13,14 @@ from numpy.typing import NDArray
 from onebert_encoder.text.tokens import Span, Text
 from onebert_store.errors import InvalidData
 from onebert_store.file.manifest import MAX_LABELS, SPAN_LABELS, TaskType
+from onebert_store.file.strict_json import shown
+from onebert_store.tables.cells import BadRow
 from onebert_store.tables.columns import Columns, find_columns
-from onebert_store.tables.labels import NO_LABEL, BadRow, LabelNames, is_unlabeled, listed_names
+from onebert_store.tables.labels import NO_LABEL, LabelNames, is_unlabeled
 from onebert_store.tables.places import said_of_rows
 from onebert_store.tables.table import Table
-from onebert_store.tables.tables import Source
+from onebert_store.tables.text.unicode import HALF, is_unicode, text_fault
 from onebert_training.data.spans import GoldAnswer, answers_of
-from onebert_training.data.texts import NO_TEXT, is_text, is_unicode
 from onebert_training.data.words import spans_of, words_of
 
 REGRESSION_LABEL = "score"
@@ -71,21 +73,18 @@ class Cells:
     """The unchecked text and label cells of one split.
 
     Args:
-        split: name of the split.
-        table: its cells.
+        table: the cells.
         columns: where texts and labels are.
-        read: the source of the table, which may list names of labels.
-        by_index: result of `cells_are_indices` for all splits.
+        names: what the label cells name.
 
     Attributes:
         kept: the table's rows that became examples.
     """
 
-    def __init__(self, split: str, table: Table, columns: Columns, read: Source, by_index: bool | None) -> None:
+    def __init__(self, table: Table, columns: Columns, names: LabelNames) -> None:
         texts, label = find_columns(table, columns)
-        self.table = table
+        self.table, self.names = table, names
         self.texts = [table[name] for name in texts]
-        self.names = LabelNames(listed_names(read, label), by_index)
         self.labels = table[label]
         self.kept: list[int] = []
         self._bad: dict[str, list[int]] | None = None
@@ -111,6 +110,17 @@ class Cells:
         if all(map(str.isdecimal, found)):
             return tuple(sorted(found, key=lambda name: (int(name), name)))
         return tuple(sorted(found))
+
+    def notes(self, task_type: TaskType) -> list[str]:
+        """What a user should know of how the label cells are read."""
+        notes = [self.names.form.note] if self.names.form.note else []
+        # Only a text file has empty cells that are texts.
+        if task_type == "multi_label" and (empty := self.labels.count("")):
+            notes.append(
+                f"{empty:,} of {len(self.labels):,} training rows have an empty label cell and count as rows without "
+                "any of the labels; --drop-unlabeled leaves them out"
+            )
+        return notes
 
     def split(self, task_type: TaskType, labels: tuple[str, ...], bad: dict[str, list[int]] | None = None) -> Split:
         """Texts and gold answers.
@@ -152,17 +162,18 @@ class Cells:
 
     def _text(self, row: int) -> Text:
         cells = [column[row] for column in self.texts]
-        for cell in cells:
-            if not is_text(cell):
-                raise BadRow(NO_TEXT)
+        if why := text_fault(*cells):
+            raise BadRow(why)
         return cells[0] if len(cells) == 1 else (cells[0], cells[1])
 
     def _tagged(self, row: int, index: Mapping[str, int]) -> tuple[list[str], tuple[int, ...]]:
         if len(self.texts) == 2:
             raise InvalidData("a token task has one column of words, not a pair of texts; say which with --text")
         words = words_of(self.texts[0][row])
-        if not words or not all(words) or not all(map(is_unicode, words)):
+        if not words or not all(words):
             raise BadRow("the words are missing, or one is empty or not a text")
+        if not all(map(is_unicode, words)):
+            raise BadRow(f"a word has {HALF}")
         tags = tuple(self._indices(row, "token", index))
         if len(tags) != len(words):
             raise BadRow(f"{len(words)} words have {len(tags)} tags")
@@ -194,10 +205,18 @@ class Cells:
     def _number(self, cell: Any) -> float:
         if is_unlabeled(cell):
             raise BadRow(NO_LABEL)
-        try:
-            value = float(cell)
-        except (TypeError, ValueError, OverflowError):
-            value = math.nan
+        value = self._value(cell)
         if not abs(value) <= MAX_NUMBER:
-            raise BadRow("the label is not a number, or too large")
+            raise BadRow(f"the label is not a number, or too large, as {self._odd!r}")
         return value
+
+    def _value(self, cell: Any) -> float:
+        try:
+            return self.names.form.number(cell)
+        except (TypeError, ValueError, OverflowError):
+            return math.nan
+
+    @cached_property
+    def _odd(self) -> str:
+        """One of the labels that are no numbers, whichever row comes first."""
+        return min(shown(str(cell), 40) for cell in self.labels if not abs(self._value(cell)) <= MAX_NUMBER)

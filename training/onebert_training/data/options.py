@@ -1,15 +1,19 @@
 """A user's options about data: the columns to read and the rows to use. No torch, so that help is quick."""
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from annotated_types import Ge, Gt, Lt
 from typing_extensions import Doc
 
-from onebert_store.command.options import ENCODING, TEXT, TEXT_PAIR
+from onebert_store.command.options import ENCODING, LABEL_SEPARATOR, SHEET, TEXT, TEXT_PAIR
 from onebert_store.file.manifest import TaskType
 from onebert_store.tables.columns import Columns
 from onebert_training.options import DATA
+
+if TYPE_CHECKING:
+    from onebert_store.tables.files import Faults
+    from onebert_store.tables.tables import Source
 
 
 @dataclass(frozen=True)
@@ -24,12 +28,21 @@ class ReadOptions:
         DATA,
     ] = None
     encoding: Annotated[str | None, Doc(ENCODING), DATA] = None
+    sheet: Annotated[str | None, Doc(SHEET), DATA] = None
+    label_separator: Annotated[str | None, Doc(LABEL_SEPARATOR), DATA] = None
     drop_unlabeled: Annotated[bool, Doc("Leave out rows that have no label."), DATA] = False
+    drop_empty: Annotated[bool, Doc("Leave out rows that have no text."), DATA] = False
 
     @property
     def columns(self) -> Columns:
         """Which columns hold what."""
-        return Columns(self.text, self.text_pair, self.label)
+        return Columns(self.text, self.text_pair, self.label, self.label_separator)
+
+    def read(self, data: str, faults: "Faults | None" = None) -> "Source":
+        """The tables of a file, a folder or `hf:dataset[/config]`; see `read_source`."""
+        from onebert_store.tables.tables import read_source  # noqa: PLC0415 - slow to import
+
+        return read_source(data, self.encoding, faults, self.sheet)
 
 
 @dataclass(frozen=True)
@@ -38,7 +51,7 @@ class DataOptions(ReadOptions):
 
     task_type: Annotated[
         TaskType | None,
-        Doc("Else from labels.json, the columns or the labels: a|b is multi_label, fractions are a regression."),
+        Doc("Else from labels.json, the columns or the labels: lists are multi_label, fractions are a regression."),
         DATA,
     ] = None
     train_rows: Annotated[

@@ -1,16 +1,14 @@
-"""Texts of a file without looking at labels, and what counts as a text."""
-
-from typing import Any, TypeGuard
+"""Texts of a file without looking at labels."""
 
 from onebert_encoder.answering.answer import TASK_TYPES
 from onebert_encoder.text.tokens import Text
 from onebert_store.errors import InvalidData
 from onebert_store.file.manifest import TaskType
 from onebert_store.tables.columns import Columns, find_texts, require_texts
+from onebert_store.tables.places import said_of_rows
 from onebert_store.tables.tables import choose_split, read_source
+from onebert_store.tables.text.unicode import text_fault
 from onebert_training.data.words import words_of
-
-NO_TEXT = "the text is empty or not a text"
 
 
 def load_texts(
@@ -43,18 +41,12 @@ def load_texts(
     if task_type == "token":
         cells = [[" ".join(words_of(cell) or ()) for cell in column] for column in cells]
     rows = list(zip(*cells, strict=True))
-    if bad := [number for number, row in enumerate(rows) if not all(map(is_text, row))]:
-        raise InvalidData(f"{table.where(bad)}: {NO_TEXT}")
+    bad = dict[str, list[int]]()
+    for number, row in enumerate(rows):
+        if why := text_fault(*row):
+            bad.setdefault(why, []).append(number)
+    if bad:
+        raise InvalidData(said_of_rows(bad, table.where))
     if not rows:
         raise InvalidData(f"{table.origin}: there are no rows")
     return read.name, [row[0] if len(row) == 1 else row for row in rows]
-
-
-def is_text(cell: Any) -> TypeGuard[str]:
-    """Whether a cell is a text that a tokenizer reads."""
-    return isinstance(cell, str) and bool(cell.strip()) and is_unicode(cell)
-
-
-def is_unicode(text: str) -> bool:
-    """Whether the text has no unpaired surrogates, which JSON can contain but a tokenizer cannot read."""
-    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)

@@ -1,18 +1,23 @@
 """Words: cells of words, and where each word lies in the text."""
 
+import re
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 
 from onebert_encoder.text.tokens import Span
-from onebert_store.tables.text.json_rows import parse_json
+from onebert_store.tables.cells import Nested, parse_list
+
+# A text in brackets may be words; no words begin like this.
+_LIST = re.compile(r"""(?:array\()?\[\s*(?:['"]|np\.)""")
 
 
 def words_of(cell: Any) -> list[str] | None:
-    """The words of a cell: a list, a JSON list, or words joined by spaces; None if the cell is none of these."""
-    if isinstance(cell, str) and cell.startswith('["'):
-        with suppress(ValueError):
-            cell = parse_json(cell)
+    """The words of a cell: a list, also as text, or words joined by spaces; None if the cell is none of these."""
+    if isinstance(cell, str) and _LIST.match(cell):
+        try:
+            cell = parse_list(cell) or cell
+        except Nested:
+            return None
     if isinstance(cell, str):
         return [word for word in cell.split(" ") if word]
     if isinstance(cell, list) and all(isinstance(word, str) for word in cell):

@@ -12,6 +12,7 @@ from onebert_training.fit.features import Inputs
 from onebert_training.fit.frozen import Frozen
 from onebert_training.tasks.objective import Objective
 from onebert_training.tasks.objectives import OBJECTIVES
+from onebert_training.tasks.reading import reading_notes
 
 
 class TaskInputs:
@@ -73,10 +74,11 @@ class TaskInputs:
                 raise InvalidData(f"{name} split: the inputs are cut before every answer; allow more tokens")
 
     def notes(self) -> list[str]:
-        """Notes on texts that are cut, and on a maximum length that is lower than asked for."""
+        """Notes on texts that are cut or not understood, and on a maximum length that is lower than asked for."""
         tokens = self.splits["train"].tokens
         cut = sum(text.truncated for text in tokens)
         notes = [f"{cut} of {len(tokens)} training texts are cut to {self.max_length} tokens"] if cut else []
+        notes += reading_notes(self.data, self.base.tokenizer, self.max_length, tokens)
         if self._asked_length > self.max_length:
             notes.append(f"the base takes at most {self.max_length} tokens, not {self._asked_length}")
         return notes

@@ -1,11 +1,11 @@
 """Methods, written like `bitfit:bq,bm2+gamma:gLN1`: a sum of rules that choose what to train on a base."""
 
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 
 from onebert_encoder.base.anatomy import Anatomy
 from onebert_store.errors import InvalidMethod
 from onebert_store.file.manifest import Pooling
+from onebert_store.meant import meant
 from onebert_training.methods import rules
 from onebert_training.methods.grammar import AUTO, plain
 from onebert_training.methods.plan import Plan
@@ -102,10 +102,8 @@ def parse_method(text: str) -> Method:
                 "auto is no method but chooses one, by itself and in `onebert train` alone; name a method"
             )
         if name not in METHODS:
-            near = get_close_matches(name[:40], METHODS, 1)
-            meant = f"is {near[0]} meant? " if near else ""
             known = f"{', '.join(METHODS)}, and in `onebert train` {AUTO}"
-            raise InvalidMethod(f"there is no method {name[:40]!r}; {meant}methods are {known}")
+            raise InvalidMethod(f"there is no method {name[:40]!r}{meant(name, METHODS)} Methods are {known}")
         if name in terms:
             raise InvalidMethod(f"{name} is there twice")
         # The rule of a method is the function of its name.

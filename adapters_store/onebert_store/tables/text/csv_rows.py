@@ -1,13 +1,17 @@
 """Rows of a CSV or TSV one by one, as spreadsheets write them."""
 
 import csv
+import re
 from collections.abc import Iterator
 from io import TextIOWrapper
 from itertools import dropwhile
 
 from onebert_store.errors import InvalidData
 from onebert_store.tables.text.delimiter import MAX_CELL_CHARACTERS, Delimiter, is_blank
-from onebert_store.tables.text.lines import MAX_ROW_CHARACTERS, Lines, LongRow
+from onebert_store.tables.text.lines import Lines, LongRow
+
+_LINE_END = re.compile(r"\r\n|\r|\n")
+_PROSE = re.compile(r"[,;](?=\s|$)|(?<=\d),(?=\d)")
 
 
 class CsvRows(Iterator[tuple[int, list[str]]]):
@@ -35,10 +39,12 @@ class CsvRows(Iterator[tuple[int, list[str]]]):
         try:
             for _ in range(delimiter.skipped):
                 next(self._lines)
-        except LongRow:
-            raise self._too_long(1) from None
+        except LongRow as error:
+            raise self._too_long(1, error) from None
+        self._delimiter, self._columns = delimiter.character, 0
         self._reader = csv.reader(self._lines, delimiter=delimiter.character, strict=True)
         self.header = header_of(next(dropwhile(is_blank, iter(self._read, None)), []), name)
+        self._columns = len(self.header)
 
     def __next__(self) -> tuple[int, list[str]]:
         while True:
@@ -53,9 +59,9 @@ class CsvRows(Iterator[tuple[int, list[str]]]):
         line = self._reader.line_num + 1 + self._before
         self._lines.begin_row()
         try:
-            return next(self._reader, None)
-        except LongRow:
-            raise self._too_long(line) from None
+            cells = next(self._reader, None)
+        except LongRow as error:
+            raise self._too_long(line, error) from None
         except csv.Error as error:
             # The library has one kind of error; its words are the only sign of which it is.
             if "field limit" in str(error):
@@ -66,12 +72,25 @@ class CsvRows(Iterator[tuple[int, list[str]]]):
             raise InvalidData(
                 f"{self._name} line {line} is not CSV: a quote is left open, or text follows a closing quote"
             ) from None
+        lines = self._reader.line_num + self._before + 1 - line
+        if cells and lines > 1 and self._holds_rows(cells):
+            raise InvalidData(
+                f"{self._name} line {line}: a quote opens a cell over {lines} lines that each look like a row; leave "
+                "the quote out, or save as .jsonl if this is one row"
+            )
+        return cells
 
-    def _too_long(self, line: int) -> InvalidData:
-        return InvalidData(
-            f"{self._name} line {line} is not CSV: a row has more than {MAX_ROW_CHARACTERS:,} characters; "
-            "is a quote left open?"
-        )
+    def _holds_rows(self, cells: list[str]) -> bool:
+        """Whether each line of a row that has several has as many separators as a row, none of which prose has.
+
+        In prose a blank follows a comma, or digits are on both sides of it.
+        """
+        lines = _LINE_END.split(self._delimiter.join(cells))
+        found = [len(_PROSE.sub("", line).split(self._delimiter)) for line in lines]
+        return self._columns > 1 and all(count == self._columns for count in found)
+
+    def _too_long(self, line: int, error: LongRow) -> InvalidData:
+        return InvalidData(f"{self._name} line {line} is not CSV: {error}; is a quote left open?")
 
 
 def header_of(cells: list[str], name: str) -> list[str]:

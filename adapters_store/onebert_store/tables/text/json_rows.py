@@ -1,6 +1,7 @@
 """Rows of JSON one by one: JSON lines, and files with an array, objects one after another, or one object of columns."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from io import TextIOWrapper
 from itertools import chain, islice
@@ -13,6 +14,7 @@ from onebert_store.tables.text.lines import MAX_ROW_CHARACTERS, numbered_lines
 MAX_WHOLE = 2**28  # characters of a file with one object, which is held whole
 
 _CHUNK = 2**20  # characters
+_BLANKS = re.compile(r"[ \t\r\n]*")
 _LONGEST_WORD = 16  # characters of a word or an escape that may be cut by the end of what is held
 NO_OBJECT = "not a JSON object"
 
@@ -111,15 +113,17 @@ class _Values:
 
     def next_character(self) -> str:
         """That is not blank; empty at the end."""
+        blank = 0
         while True:
-            start = self._at
-            while self._at < len(self._held) and self._held[self._at] in " \t\r\n":
-                self._at += 1
+            start, self._at = self._at, _BLANKS.match(self._held, self._at).end()  # type: ignore[union-attr]
             self._line += self._held.count("\n", start, self._at)
+            blank += self._at - start
             if self._at < len(self._held):
                 return self._held[self._at]
             if self._ended:
                 return ""
+            if blank > MAX_ROW_CHARACTERS:
+                self._refuse(f"more than {MAX_ROW_CHARACTERS:,} blanks stand between values")
             self._more()
 
     def _take(self, character: str) -> None:

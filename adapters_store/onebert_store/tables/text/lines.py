@@ -5,12 +5,17 @@ from io import TextIOWrapper
 from itertools import count
 
 from onebert_store.errors import InvalidData
+from onebert_store.tables.text.unicode import is_blank
 
 MAX_ROW_CHARACTERS = 2**26
+MAX_BLANK_LINES = 2**22  # one after another
 
 
 class LongRow(Exception):
-    """A row has more than `MAX_ROW_CHARACTERS` characters."""
+    """A row has more than `MAX_ROW_CHARACTERS` characters, or more than `MAX_BLANK_LINES` lines are blank."""
+
+    def __str__(self) -> str:
+        return " ".join(self.args) or f"a row has more than {MAX_ROW_CHARACTERS:,} characters"
 
 
 class Lines(Iterator[str]):
@@ -20,11 +25,12 @@ class Lines(Iterator[str]):
         stream: the text.
 
     Raises:
-        LongRow: while lines are taken, where those since `begin_row` are longer than a row may be.
+        LongRow: while lines are taken, where those since `begin_row` are longer than a row may be, or too many lines
+            are blank.
     """
 
     def __init__(self, stream: TextIOWrapper) -> None:
-        self._stream = stream
+        self._stream, self._blank = stream, 0
         self.begin_row()
 
     def begin_row(self) -> None:
@@ -38,6 +44,9 @@ class Lines(Iterator[str]):
             raise LongRow
         if not line:
             raise StopIteration
+        self._blank = self._blank + 1 if line.isspace() else 0
+        if self._blank > MAX_BLANK_LINES:
+            raise LongRow(f"more than {MAX_BLANK_LINES:,} lines are blank")
         return line
 
 
@@ -52,9 +61,9 @@ def numbered_lines(stream: TextIOWrapper, name: str) -> Iterator[tuple[int, str]
         lines.begin_row()
         try:
             line = next(lines, None)
-        except LongRow:
-            raise InvalidData(f"{name} line {number} has more than {MAX_ROW_CHARACTERS:,} characters") from None
+        except LongRow as error:
+            raise InvalidData(f"{name} line {number}: {error}") from None
         if line is None:
             return
-        if line.strip():
+        if not is_blank(line):
             yield number, line

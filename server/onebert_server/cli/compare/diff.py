@@ -14,6 +14,7 @@ from onebert_server.cli.options import (
     ApiKey,
     AsJson,
     Encoding,
+    Sheet,
     TextColumn,
     TextPairColumn,
     Url,
@@ -58,6 +59,7 @@ def diff(
         typer.Option("--label", metavar="COLUMN", help="Column of what is right; else by name.", rich_help_panel=INPUT),
     ] = None,
     encoding: Encoding = None,
+    sheet: Sheet = None,
     url: Url = URL,
     api_key: ApiKey = None,
     as_json: AsJson = False,
@@ -74,7 +76,7 @@ def diff(
     from onebert_store.tables.tables import read_source  # noqa: PLC0415
 
     columns = Columns(text, text_pair, label)
-    read = None if data is None else read_source(data, encoding)
+    read = None if data is None else read_source(data, encoding, sheet=sheet)
     with connect(url, api_key) as client:
         found = [version_of(client, ref) for ref in (first, second)]
         refs = [f"{task}@{version}" for task, version in found]

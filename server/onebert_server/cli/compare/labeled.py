@@ -6,19 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from onebert_store.errors import InvalidData
 from onebert_store.file.manifest import Manifest, TaskType
+from onebert_store.tables.cells import BadRow
 from onebert_store.tables.columns import Columns, require_label, require_texts
-from onebert_store.tables.labels import (
-    BadRow,
-    LabelNames,
-    cells_are_indices,
-    has_labels,
-    is_unlabeled,
-    join_label_columns,
-    listed_names,
-)
+from onebert_store.tables.labels import LabelNames, find_names, has_labels, is_unlabeled, join_label_columns
 from onebert_store.tables.places import said_of_rows
 from onebert_store.tables.table import Table
 from onebert_store.tables.tables import Source, choose_split
+from onebert_store.tables.text.unicode import text_fault
 
 if TYPE_CHECKING:
     from onebert_server.client import Input
@@ -47,18 +41,23 @@ def labeled_rows(read: Source, split: str | None, columns: Columns, manifests: S
     """
     task_type = _label_type(manifests)
     read, columns = join_label_columns(read, columns, task_type)
-    table = read.tables[choose_split(read, split)]
+    name = choose_split(read, split)
+    table = read.tables[name]
     texts = [table[name] for name in require_texts(table, columns)]
     rows: list[Any] = list(zip(*texts, strict=True))
-    if bad := [row for row, cells in enumerate(rows) if not all(isinstance(one, str) and one.strip() for one in cells)]:
-        raise InvalidData(f"{table.where(bad)}: the text is empty or not a text")
+    bad = dict[str, list[int]]()
+    for row, cells in enumerate(rows):
+        if why := text_fault(*cells):
+            bad.setdefault(why, []).append(row)
+    if bad:
+        raise InvalidData(said_of_rows(bad, table.where))
     right: Sequence[str | None] = [None] * len(rows)
     if columns.label is not None:
         require_label(table, columns)
     if task_type is not None and has_labels(table, columns):
-        label = require_label(table, columns)
-        names = LabelNames(listed_names(read, label), cells_are_indices(read.tables.values(), columns, read, task_type))
-        right = _right(table, label, names, task_type, {one for manifest in manifests for one in manifest.labels})
+        known = {one for manifest in manifests for one in manifest.labels}
+        names = find_names(read, columns, task_type, known)[name]
+        right = _right(table, require_label(table, columns), names, task_type, known)
     return [
         LabeledRow(cells[0] if len(cells) == 1 else cells, table.place(row), right[row])
         for row, cells in enumerate(rows)

@@ -1,0 +1,258 @@
+"""Decides over a whole column of labels how its cells are written: one name, a list, or names with a separator."""
+
+import ast
+import math
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from onebert_store.errors import InvalidData
+from onebert_store.file.manifest import TaskType
+from onebert_store.file.strict_json import shown
+from onebert_store.tables.text.json_rows import parse_json
+
+SEPARATORS = ("|", ";", ",", "#", "/", "+", " ")
+
+# repr() of sets, of numpy's arrays and of its scalars.
+_CALL = re.compile(r"(?:(?:np|numpy)\.)?(?:array|set|frozenset|list|tuple)\((.*?)(?:,\s*dtype=[^,()]+)?\)", re.S)
+_SCALAR = re.compile(r"\b(?:np|numpy)\.\w+\(([^()]*)\)")
+_BLANK, _COMMA = re.compile(r"""(['"])\s+(?=['"])"""), re.compile(r"""['"]\s*,\s*['"]""")
+_MARK = re.compile(r"""['"\[\](){}]""")
+_LONGEST = 2**20  # characters of a list
+# A name may stand in brackets, too; behind such a beginning there is no name.
+_SURE = re.compile(
+    r"""[\[({]\s*(?:['"]|np\.|numpy\.)|[\[{](?:[-+.,\d\s]*[\]}])?$|(?:(?:np|numpy)\.)?(?:array|(?:frozen)?set|list)\("""
+)
+_NUMBER = re.compile(r"[-+]?\d+(?:\.\d*)?")
+_DECIMAL = re.compile(r"[-+]?(?:\d+|\d{1,3}(?:\.\d{3})+)(?:,\d+)?")
+_THOUSANDS = re.compile(r"[-+]?\d{1,3},\d{3}")
+
+
+class BadRow(Exception):
+    """Says what is wrong with one row."""
+
+
+class Nested(Exception):
+    """A list has lists or objects in it."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """How the cells of a column of labels are written.
+
+    Attributes:
+        lists: texts in brackets are lists.
+        separator: stands between the names in a text; None: a text is one name.
+        comma: numbers have a decimal comma.
+        note: what a user should know of it; empty where nothing was guessed.
+    """
+
+    lists: bool = False
+    separator: str | None = None
+    comma: bool = False
+    note: str = ""
+
+    def names(self, cell: Any) -> list[Any]:
+        """What a cell names; an empty one names nothing.
+
+        Raises:
+            BadRow: the cell begins like a list and is none.
+        """
+        if isinstance(cell, list | tuple | set | frozenset):
+            return list(cell) if isinstance(cell, list | tuple) else sorted(cell, key=str)
+        text = plain(cell)
+        if self.lists and _begins_list(text):
+            if (found := parse_list(text)) is None:
+                raise BadRow("the list of labels cannot be read")
+            return found
+        if self.separator is None:
+            return [cell] if text else []
+        return _parts(text, self.separator)
+
+    def number(self, cell: Any) -> float:
+        """The number in a cell.
+
+        Raises:
+            ValueError, TypeError, OverflowError: it holds none.
+        """
+        return float(plain(cell).replace(".", "").replace(",", ".") if self.comma else cell)
+
+
+def plain(cell: Any) -> str:
+    """A label cell as text. A column with missing cells holds 1 as 1.0: that becomes "1", and a missing cell ""."""
+    if cell is None or (isinstance(cell, float) and math.isnan(cell)):
+        return ""
+    if isinstance(cell, float) and cell.is_integer():
+        return str(int(cell))
+    return str(cell).strip()
+
+
+def parse_list(text: str) -> list[Any] | None:
+    """The items of a list as JSON, Python, numpy or a database writes it; None where the text is not one.
+
+    Raises:
+        Nested: an item is a list or an object.
+    """
+    called = _CALL.fullmatch(text.strip())
+    text = (called[1].strip() or "[]") if called else text.strip()
+    if len(text) > _LONGEST or text[:1] + text[1:][-1:] not in ("[]", "()", "{}"):
+        return None
+    python = _SCALAR.sub(r"\1", text)
+    if not _COMMA.search(python):  # numpy writes none
+        python = _BLANK.sub(r"\1, ", python)
+    for read, written in ((parse_json, text), (ast.literal_eval, python)):
+        with suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+            found = read(written)
+            return _flat(found if isinstance(found, list | tuple | set) else [found] if found else [])
+    inside = text[1:-1].strip()
+    if inside[:1] in ("[", "(", "{"):
+        raise Nested
+    if _MARK.search(inside):
+        return None
+    numbers = inside.split()
+    if all(map(_NUMBER.fullmatch, numbers)):
+        return [number.removesuffix(".") for number in numbers]
+    return [item.strip() for item in inside.split(",")]
+
+
+def _flat(value: Iterable[Any]) -> list[Any]:
+    items = sorted(value, key=str) if isinstance(value, set) else list(value)
+    if any(isinstance(item, list | tuple | dict) for item in items):
+        raise Nested
+    if ... in items:
+        raise ValueError
+    return items
+
+
+def _begins_list(text: str) -> bool:
+    return text[:1] in ("[", "(", "{") or _SURE.match(text) is not None
+
+
+def _parts(text: str, separator: str) -> list[str]:
+    """Blanks count as one; elsewhere they are no part of a name."""
+    return text.split() if separator == " " else [part.strip() for part in text.split(separator) if part.strip()]
+
+
+def find_form(
+    cells: Sequence[Any], task_type: TaskType | None, separator: str | None = None, known: Collection[str] = ()
+) -> Form:
+    """How the cells of a column are written; their order never matters.
+
+    Args:
+        cells: of all splits.
+        task_type: None where it is not known yet.
+        separator: what the user says stands between names; None looks.
+        known: names, and indices of names, that labels have for sure.
+
+    Raises:
+        InvalidData: the cells hold lists in lists, objects, or a 0 or 1 for each label.
+    """
+    if task_type == "span":
+        return Form()
+    texts = {plain(cell) for cell in cells if not isinstance(cell, list | tuple | set | frozenset | dict)} - {""}
+    if task_type == "regression":
+        return Form(comma=decimal_commas(texts))
+    packed = {text for text in texts if _begins_list(text)}
+    lists = _have_lists(cells, packed, others=texts > packed, tags=task_type == "token")
+    if separator is not None:
+        return Form(lists, separator.strip() or " ")
+    if task_type == "token":
+        return Form(lists, " ")
+    said = ["the label cells are read as lists"] if lists else []
+    found = None
+    if task_type != "single_label":
+        found, doubt = _separator(texts - packed if lists else texts, known, task_type == "multi_label")
+        said += [doubt] if doubt else []
+    return Form(lists, found, note="; ".join(said))
+
+
+def _have_lists(cells: Iterable[Any], packed: Collection[str], others: bool, tags: bool) -> bool:
+    """Whether texts in brackets are lists, where `others` says that there are texts without brackets, too."""
+    rows = [list(cell) if isinstance(cell, list | tuple) else [cell] for cell in cells if not isinstance(cell, str)]
+    try:
+        for row in rows:
+            _flat(row)
+        found = {text: parse_list(text) for text in packed}
+    except Nested:
+        example = next(cell for cell in cells if _is_nested(cell))
+        raise InvalidData(
+            f"the label cells hold lists in lists, or objects, as {shown(str(example), 40)}: spans are no labels; give "
+            "names, or for a token task a list of words and a list of their tags"
+        ) from None
+    lists = any(map(_SURE.match, packed)) or (not others and all(found.values()))
+    vectors = [row for cell, row in zip(cells, rows, strict=False) if isinstance(cell, list)]
+    vectors += [items for items in found.values() if items]
+    if not tags and _are_zeros_and_ones(vectors):
+        raise InvalidData(
+            f"the label cells hold a 0 or 1 for each label, as {shown(str(vectors[0]), 40)}, and no names; give lists "
+            "of names, or a column for each label and --label a,b,c"
+        )
+    return bool(packed) and lists
+
+
+def _is_nested(cell: Any) -> bool:
+    try:
+        _flat(cell if isinstance(cell, list | tuple) else [cell])
+        if isinstance(cell, str):
+            parse_list(cell)
+    except Nested:
+        return True
+    return False
+
+
+def _are_zeros_and_ones(rows: Sequence[Sequence[Any]]) -> bool:
+    """Whether all lists have one length and only 0 and 1 in them, one of them more than once."""
+    alike = len({len(row) for row in rows}) == 1 and all(plain(item) in ("0", "1") for row in rows for item in row)
+    return alike and any(len(set(map(plain, row))) < len(row) for row in rows)
+
+
+def _separator(names: Collection[str], known: Collection[str], several: bool) -> tuple[str | None, str]:
+    """The separator that the names speak for, and a note; `several`: a cell is known to name several labels."""
+    compounds = {
+        separator: {name: parts for name in names if len(parts := _parts(name, separator)) > 1 and name not in known}
+        for separator in SEPARATORS
+        # Numbers with a decimal comma may be ratings; that halves of them are others' whole numbers means nothing.
+        if not (separator == "," and all(map(_DECIMAL.fullmatch, names)))
+    }
+    every = {*names, *known}
+    for separator in sorted(compounds, key=lambda one: (one != "|", -len(compounds[one]))):
+        if compounds[separator] and _is_evident(separator, compounds[separator], every, several):
+            return separator, (
+                f"the label cells are read as names with {separator!r} between them (--label-separator says another, "
+                "--task-type single_label takes a cell for one name)"
+            )
+    for separator in SEPARATORS[:-1]:
+        again = _recurring(compounds.get(separator, {}), every)
+        for name, parts in sorted(compounds.get(separator, {}).items()):
+            if len(again.intersection(parts)) > 1:
+                return None, (
+                    f"the label {shown(name, 40)!r} is taken for one name, though it looks like several; "
+                    f"--label-separator {separator!r} reads it so"
+                )
+    return None, ""
+
+
+def _recurring(compounds: Mapping[str, list[str]], names: set[str]) -> set[str]:
+    """The parts that are labels of their own, or are in several cells."""
+    times = Counter(part for parts in compounds.values() for part in set(parts))
+    return {part for part, count in times.items() if count > 1 or part in names}
+
+
+def _is_evident(separator: str, compounds: Mapping[str, list[str]], names: set[str], several: bool) -> bool:
+    """Whether parts are labels elsewhere: all of them alone, or half of them alone and the others in several cells."""
+    parts = {part for found in compounds.values() for part in found}
+    alone, again = parts & (names - compounds.keys()), _recurring(compounds, names)
+    if separator == "|" or alone == parts:
+        return True
+    half = len(parts) / 2
+    return separator != " " and (len(again) >= half if several else again == parts and len(alone) >= half)
+
+
+def decimal_commas(texts: Collection[str]) -> bool:
+    """Whether numbers are written with a comma where others have a point, and not between thousands."""
+    numbers = [text for text in texts if text and not text.strip("+-.,0123456789")]
+    commas = [text for text in numbers if "," in text]
+    return all(map(_DECIMAL.fullmatch, numbers)) and not all(map(_THOUSANDS.fullmatch, commas))

@@ -1,0 +1,39 @@
+"""Which cells are texts that a tokenizer reads."""
+
+import unicodedata
+from collections.abc import Mapping
+from typing import Any
+
+NO_TEXT = "the text is empty or not a text"
+HALF = "half of a surrogate pair"
+
+
+def is_unicode(text: str) -> bool:
+    """Whether the text has no half of a surrogate pair, which JSON can contain but a tokenizer cannot read."""
+    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def escaped(text: str) -> str:
+    """The text, with half of a surrogate pair written as JSON escapes it."""
+    return text if is_unicode(text) else text.encode(errors="backslashreplace").decode()
+
+
+def half_in(cells: Mapping[str, Any]) -> str:
+    """Which of a row's cells has half of a surrogate pair, so that it cannot be written as it is; else empty."""
+    found = (name for name, cell in cells.items() if isinstance(cell, str) and not is_unicode(cell))
+    return next((f"the column {escaped(name)} has {HALF}" for name in found), "")
+
+
+def is_blank(text: str) -> bool:
+    """Whether the text has no token: nothing but white space, control and format characters, and loose marks."""
+    return text.isspace() or all(unicodedata.category(one)[0] in "ZCM" and is_unicode(one) for one in text)
+
+
+def text_fault(*cells: Any) -> str:
+    """Why one of the cells is not a text; empty where all are."""
+    for cell in cells:
+        if not isinstance(cell, str) or is_blank(cell):
+            return NO_TEXT
+        if not is_unicode(cell):
+            return f"the text has {HALF}"
+    return ""

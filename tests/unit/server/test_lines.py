@@ -1,0 +1,42 @@
+"""Texts a line each, of files and standard input, as `onebert classify` reads them."""
+
+import io
+
+import pytest
+
+from onebert_server.cli.inputs import from_file, from_lines
+from onebert_server.cli.rows import Reading
+from onebert_store.errors import InvalidData, InvalidInput
+
+
+def lines(content, pair=False):
+    return [(one.place["line"], one.input) for one in from_lines(io.BytesIO(content), pair)]
+
+
+def test_lines_end_as_those_of_tables_do_and_blank_ones_have_no_token():
+    content = "one\rtwo\r\n\r\n\u200b\n\u00a0\nthree\u2028still\u0085three\n".encode()
+    assert lines(content) == [(1, "one"), (2, "two"), (6, "three\u2028still\u0085three")]
+    assert lines("\ufefföne\n".encode()) == [(1, "öne")]
+
+
+def test_results_come_before_the_line_that_cannot_be_read():
+    taken = from_lines(io.BytesIO(b"one\n\ntwo\n\xff\nthree\n"), False)
+    assert [next(taken).input, next(taken).input] == ["one", "two"]
+    with pytest.raises(InvalidInput, match=r"^line 4 is not UTF-8$"):
+        next(taken)
+
+
+def test_pairs_are_split_at_their_tab():
+    assert lines(b"a\tb\n", pair=True) == [(1, ("a", "b"))]
+    for bad in (b"a\n", b"a\t \n", b"a\tb\tc\n", "a\t\u200b\n".encode()):
+        with pytest.raises(InvalidInput, match=r"line 1.* does not hold two texts"):
+            lines(bad, pair=True)
+
+
+def test_half_a_surrogate_pair_is_named_by_its_line(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"id": "a\\ud83d", "text": "fine"}\n{"text": "half \\ud83d"}\n')
+    taken = from_file(path, Reading(), False)
+    assert next(taken).place == {"line": 1, "id": "a\ud83d"}
+    with pytest.raises(InvalidData, match=r"a\.jsonl line 2: the text has half of a surrogate pair"):
+        next(taken)

@@ -1,0 +1,256 @@
+"""Files as people have them and files made to hurt: merged rows, words with tags, titles, halves of pairs, bombs."""
+
+import gzip
+import io
+import json
+import zipfile
+
+import openpyxl
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from onebert_store.errors import InvalidData, InvalidSettings
+from onebert_store.meant import meant
+from onebert_store.tables import file as files
+from onebert_store.tables import workbook
+from onebert_store.tables.columns import Columns, find_columns
+from onebert_store.tables.file import File, file_at
+from onebert_store.tables.files import Faults, read_file
+from onebert_store.tables.records import READERS
+from onebert_store.tables.sample import sample_of
+from onebert_store.tables.table import Table
+from onebert_store.tables.text import json_rows, lines
+from onebert_store.tables.text.unicode import escaped, is_blank, text_fault
+from onebert_store.tables.writers import WRITERS
+
+
+def file(name, content, sheet=None):
+    content = content.encode() if isinstance(content, str) else content
+    return File(name, lambda: io.BufferedReader(io.BytesIO(content)), sheet)
+
+
+GOOD = ["works well", "broke at once"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        (
+            "a.tsv",
+            'text\tlabel\nfine\tgood\n"never again\tbad\nthey said fine"\tgood\n',
+            "line 3: a quote opens .* 2 lines",
+        ),
+        ("a.csv", 'text,label\n"never again,bad\nthey said fine",good\nfine,good\n', "line 2: a quote opens"),
+        ("a.csv", 'label,text\nbad,"never again\ngood,they said fine"\n', "line 2: a quote opens"),
+        ("a.csv", 'id,text,label\n1,"never,bad\n2,it,bad\n3,fine",good\n', "line 2: a quote opens a cell over 3 lines"),
+        ("a.csv", 'text;label\r\n"never;bad\r\nfine";good\r\n', "line 2: a quote opens"),
+        ("a.tsv", 'text\tlabel\n"' + "x\tbad\n" * 11 + 'y"\tgood\n', "over 12 lines"),
+    ],
+)
+def test_a_quote_that_merges_rows_is_doubted(name, content, said):
+    with pytest.raises(InvalidData, match=said):
+        read_file(file(name, content))
+
+
+@pytest.mark.parametrize(
+    "cell", ["Dear all, thank you\nfor 1,000 things", "one\ntwo", "a, b\nc", "a,\nb", "x\n\ny", "one, two\nthree, four"]
+)
+def test_lines_of_prose_in_a_quoted_cell_are_no_rows(cell):
+    assert read_file(file("a.csv", f'text,label\n"{cell}",good\n'))["text"] == [cell]
+    assert read_file(file("a.csv", f'text\n"{cell}"\n'))["text"] == [cell]
+
+
+WORDS = "-DOCSTART- -X- O\n\nAna NNP B-PER\nleft VBD O\n\n\nZagreb NNP B-LOC\r\n"
+
+
+@pytest.mark.parametrize("name", ["a.conll", "a.iob", "a.iob2", "a.bio", "a.txt"])
+def test_words_with_tags_are_sentences(name):
+    table = read_file(file(name, WORDS))
+    assert {column: table[column] for column in table} == {
+        "tokens": ["Ana left", "Zagreb"],
+        "ner_tags": ["B-PER O", "B-LOC"],
+    }
+    assert table.where([1]) == f"{name} line 7"
+
+
+def test_words_with_tags_in_other_forms():
+    tabs = read_file(file("a.conll", "# sent_id = 1\n1\tNew\tB-LOC\n2\tYork\tI-LOC\n\n1\t#\tO\n2\tx\tO\n"))
+    assert tabs["tokens"] == ["New York", "# x"]
+    # A number is a word where not every sentence counts its words.
+    assert read_file(file("a.conll", "1 CD O\n2 CD O\n\nx NN O\n"))["tokens"] == ["1 2", "x"]
+    faults = Faults()
+    bad = "a O\nb\n\nc O\n\nd NN O\ne O\n\nf\tx y\tO\n\n\tO\n"
+    assert read_file(file("a.conll", bad), faults=faults)["tokens"] == ["c", "f"]
+    assert [fault.place.number for fault in faults.rows] == [1, 6, 11]
+
+
+def test_a_text_per_line_is_no_list_of_words():
+    assert read_file(file("a.txt", "hello O\nwhat\n"))["text"] == ["hello O", "what"]
+
+
+def test_plain_lines_end_as_lines_of_tables_do():
+    assert read_file(file("a.txt", "one\rtwo\r\n\u200b\n\u3000\nthree\u2028x\n"))["text"] == [
+        "one",
+        "two",
+        "three\u2028x",
+    ]
+
+
+def book(**sheets):
+    made, out = openpyxl.Workbook(), io.BytesIO()
+    made.remove(made.active)
+    for name, rows in sheets.items():
+        sheet = made.create_sheet(name)
+        for row in rows:
+            sheet.append(row)
+    made.save(out)
+    return out.getvalue()
+
+
+TABLE = [("text", "label"), ("a", "x"), ("b", "y")]
+
+
+def test_a_sheet_is_named():
+    content = book(Summary=[("total", 1)], Data=TABLE)
+    assert read_file(file("a.xlsx", content, "Data"))["text"] == ["a", "b"]
+    assert read_file(file("a.xlsx", content, "Data")).notes == ()
+    with pytest.raises(InvalidData, match=r"has no sheet data; is Data meant\? \(the sheets are Summary, Data\)"):
+        read_file(file("a.xlsx", content, "data"))
+    with pytest.raises(InvalidSettings, match=r"--sheet names a sheet of an \.xlsx workbook, which a\.csv is not"):
+        read_file(file("a.csv", "text\na\n", "Data"))
+
+
+def test_titles_above_the_header_of_a_sheet_are_left_out_and_said():
+    found = read_file(file("a.xlsx", book(One=[("Complaints 2026",), (), ("by Ana",), *TABLE])))
+    assert (found["text"], found["label"]) == (["a", "b"], ["x", "y"])
+    assert found.notes == ("a.xlsx has 2 rows above its header, which are left out",)
+    assert found.where([0]) == "a.xlsx row 5"
+    assert read_file(file("a.xlsx", book(One=[("text",), ("a",), ("b",)])))["text"] == ["a", "b"]
+
+
+def test_an_empty_cell_is_a_text_where_all_cells_are():
+    assert read_file(file("a.xlsx", book(One=[*TABLE, ("c",)])))["label"] == ["x", "y", ""]
+    assert read_file(file("a.jsonl", '{"text": "a", "label": "x"}\n{"text": "b"}\n{"text": "c", "label": null}\n'))[
+        "label"
+    ] == ["x", None, None]
+
+
+HALF = "\ud83d"
+
+
+def test_half_a_surrogate_pair_has_a_word_of_its_own():
+    assert text_fault("a" + HALF) == text_fault("a", HALF) == "the text has half of a surrogate pair"
+    assert (
+        text_fault("")
+        == text_fault(None)
+        == text_fault("\u200b\ufeff\u00ad \u3000")
+        == "the text is empty or not a text"
+    )
+    assert text_fault("\u200bx", "\U0001f600", "\u2764\ufe0f") == ""
+    assert [is_blank(one) for one in ("\u0301", "\t", "é", "_")] == [True, True, False, False]
+    with pytest.raises(InvalidData, match=r"a\.jsonl lines 1 and 2: the name of a column has half of a surrogate pair"):
+        read_file(file("a.jsonl", '{"text": "a", "k\\ud83d": 1}\n{"k\\ud83d": 2}\n{"text": "b"}\n'))
+    sample_of(file("a.jsonl", '{"text": "a", "k\\ud83d": 1}\n'))
+
+
+@pytest.mark.parametrize("ending", WRITERS)
+def test_different_ids_stay_different_when_they_are_written(tmp_path, ending):
+    ids = [f"a{HALF}", "a\ud83e", ["x", HALF], "fine"]
+    with (tmp_path / f"a{ending}").open("wb") as out:
+        writer = WRITERS[ending](out, ["id"], {})
+        for one in ids:
+            writer.add({"id": one})
+        writer.end()
+    found = read_file(tmp_path / f"a{ending}")["id"]
+    if ending == ".jsonl":
+        assert found == ids
+    else:
+        assert found == ["a\\ud83d", "a\\ud83e", '["x", "\\ud83d"]', "fine"]
+        assert json.loads(found[2]) == ids[2]
+    assert escaped("größe") == "größe"
+
+
+def gz(content):
+    return gzip.compress(content, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        (
+            "a.csv.gz",
+            gz(b"text\n" + b"\n" * 2**21),
+            r"a\.csv\.gz unpacks to more than 65,536 bytes and 200 times its size",
+        ),
+        ("a.json.gz", gz(b" " * 2**21), "unpacks to more than 65,536 bytes"),
+        ("a.txt.gz", gz(b"\n" * 2**21), "unpacks to more than 65,536 bytes"),
+        ("a.conll.gz", gz(b"a O\n" * 2**20), "the name ends in one of"),
+        ("a.csv", b"text\n" + b"\n" * 2000, "line 1002 is not CSV: more than 1,000 lines are blank"),
+        ("a.jsonl", b'{"text": "a"}\n' + b" \r\n" * 2000, "line 1002: more than 1,000 lines are blank"),
+        ("a.conll", b"a O\n" + b"\n" * 2000, "line 1002: more than 1,000 lines are blank"),
+        ("a.json", b"[" + b" " * 2**21, "line 1 is not JSON: more than 65,536 blanks stand between values"),
+    ],
+)
+def test_what_unpacks_to_nothing_is_not_read_on_and_on(monkeypatch, name, content, said):
+    monkeypatch.setattr(files, "FREE", 2**16)
+    monkeypatch.setattr(lines, "MAX_BLANK_LINES", 1000)
+    monkeypatch.setattr(json_rows, "MAX_ROW_CHARACTERS", 2**16)
+    with pytest.raises(InvalidData, match=said):
+        read_file(file(name, content))
+
+
+def test_what_is_packed_well_is_read(monkeypatch):
+    monkeypatch.setattr(files, "FREE", 2**10)
+    rows = b"".join(b"text %d,label\n" % (i * 7919) for i in range(5000))
+    assert read_file(file("a.csv.gz", gz(b"text,label\n" + rows))).rows == 5000
+
+
+def repeated(name, kind):
+    out = io.BytesIO()
+    column = pyarrow.DictionaryArray.from_arrays(pyarrow.array([0] * 9000, pyarrow.int32()), ["x" * 2**11])
+    table = pyarrow.table({"text": column.cast(kind)})
+    if name == "a.parquet":
+        pyarrow.parquet.write_table(table, out, compression="zstd")
+    else:
+        with pyarrow.ipc.new_file(out, table.schema, options=pyarrow.ipc.IpcWriteOptions(compression="zstd")) as writer:
+            writer.write_table(table)
+    return file(name, out.getvalue())
+
+
+@pytest.mark.parametrize("kind", [pyarrow.string(), pyarrow.dictionary(pyarrow.int32(), pyarrow.string())], ids=str)
+@pytest.mark.parametrize("name", ["a.parquet", "a.arrow"])
+def test_one_long_text_that_all_rows_share_is_not_unpacked_for_ever(monkeypatch, name, kind):
+    monkeypatch.setattr(files, "FREE", 2**20)
+    with pytest.raises(InvalidData, match=rf"{name} unpacks to more than 1,048,576 bytes and 200 times its size"):
+        read_file(repeated(name, kind))
+
+
+@pytest.mark.parametrize("empty", ["<si/>", "<si></si>", "<si><t/></si>", "<si><r><t></t></r></si>"])
+def test_a_workbook_of_empty_texts_is_refused(monkeypatch, empty):
+    monkeypatch.setattr(workbook, "_MOST_EMPTY", 100)
+    monkeypatch.setattr(workbook, "_SMALL", 100)
+    made = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(book(One=TABLE))) as old, zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as new:
+        for name in old.namelist():
+            new.writestr(name, old.read(name))
+        new.writestr("xl/sharedStrings.xml", f"<sst>{empty * 200}</sst>")
+    with pytest.raises(InvalidData, match="has more than 100 empty texts; save it as CSV"):
+        read_file(file("a.xlsx", made.getvalue()))
+
+
+def test_all_missing_columns_are_said_at_once_with_what_may_be_meant():
+    table = Table({"review": ["a"], "stars": ["1"], "Queue": ["x"]}, "a.csv")
+    with pytest.raises(InvalidData, match="no text and no label column; say which with --text and --label") as caught:
+        find_columns(Table({"body": ["a"], "stars": ["1"]}, "a.csv"), Columns())
+    assert "(the columns are body, stars)" in caught.value.detail
+    with pytest.raises(InvalidData, match=r"no column reviews; is review meant\?, no column quue; is Queue meant\?"):
+        find_columns(table, Columns("reviews", label="quue"))
+    assert meant("zzz", table) == ""
+
+
+def test_every_ending_can_be_opened(tmp_path):
+    for ending in READERS:
+        (tmp_path / f"a{ending}").write_bytes(b"")
+        with pytest.raises(InvalidData):
+            read_file(file_at(tmp_path / f"a{ending}"))
