@@ -113,9 +113,6 @@ def wrong_value(error: Mapping[str, Any]) -> str:
         "literal_error": "must be {expected}",
         "int_type": "must be a whole number",
         "int_from_float": "must be a whole number",
-        "float_type": "must be a number",
-        "string_type": "must be text",
-        "bool_type": "must be true or false",
     }.get(error["type"])
     return said.format_map(error.get("ctx", {})) if said else error["msg"].removeprefix("Value error, ")
 

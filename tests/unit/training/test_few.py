@@ -167,15 +167,12 @@ def test_a_run_that_validates_nothing_continues_to_the_same_bytes(base, few, tmp
     assert fold.fingerprint != run_of(base, few).fingerprint
 
 
-@pytest.mark.parametrize(("method", "order"), [("bitfit", "at once"), ("svd:r=2", "one after the other")])
-def test_the_progress_of_folds_never_stands_still(base, few, method, order):
+@pytest.mark.parametrize("method", ["bitfit", "svd:r=2"])
+def test_the_progress_of_folds_never_stands_still(base, few, method):
     run = run_of(base, few, method=method, batch_size=4, epochs=4)
     seen = []
     train_judged(run, lambda _, progress: seen.append(progress))
     last = sum(fold.steps for fold in fold_runs(run)) // 5
-    # Said before the first step: the folds cost more than the run itself.
-    assert seen[0].note.startswith(f"{run.steps} steps on all rows, and then 5 runs of about {last} on parts of them")
-    assert f", {order}, " in seen[0].note
     begun = next(at for at, progress in enumerate(seen) if progress.folds)
     assert {progress.folds for progress in seen[:begun]} == {0}
     assert {progress.folds for progress in seen[begun:]} == {5}
@@ -186,16 +183,13 @@ def test_the_progress_of_folds_never_stands_still(base, few, method, order):
 
 
 def test_the_scores_of_folds_stand_where_those_of_a_validation_split_would(base, few):
-    notes = []
     run = run_of(base, few, batch_size=4, epochs=10)
-    result = train_judged(run, lambda _, progress: notes.extend([progress.note] if progress.note else []))
+    result = train_judged(run)
     out = np.stack(out_of_fold(fold_runs(run)))
     accuracy = np.mean(out.argmax(axis=1) == few.splits["train"].gold)
     assert result.validation["accuracy"] == pytest.approx(accuracy)
     assert accuracy >= 0.8
     assert result.folds == 5
-    (note,) = notes
-    assert "measure how rows are answered that were not trained on" in note
     training = loads(dumps(result.delta)).manifest.training
     assert (training["validation"], training["folds"]) == (dict(result.validation), 5)
     record = make_record(run, result, None)

@@ -61,22 +61,17 @@ def test_where_the_head_started_and_by_which_loss_are_said(base, data):
     assert [(one.get("start"), one.get("contrastive", False)) for one in manifests] == said
 
 
-def test_who_loses_to_the_head_alone_is_warned(base, data):
+def test_a_record_says_which_yardstick_a_result_does_not_beat(base, data):
     run = Run(TaskInputs(base, data, 40), replace(SETTINGS, max_steps=1), "tone")
     result, found = train(run), run.yardsticks
-    best = found.exact.scores["test"]["accuracy"]
-    assert best > 0.6
-    for score, folds, where in ((0.6, 0, "on test"), (0.6, 5, "in 5 folds"), (best, 0, None)):
-        scores = {**result.test, "accuracy": score}
-        test = {"validation": scores, "test": None, "folds": folds} if folds else {"test": scores}
-        split = "validation" if folds else "test"
-        warnings = make_record(run, replace(result, **test), None, yardsticks=found)["warnings"]
-        gives = f"gives {found.exact.scores[split]['accuracy']:.4f}"
-        said = [f"accuracy 0.6000 {where}: an exact head alone on the frozen base {gives}"] if where else []
-        assert warnings == [*result.verdict.warnings, *said]
-    alone = Run(run.inputs, replace(SETTINGS, method="head"), "tone")
-    low = replace(train(alone), test={**result.test, "accuracy": 0.6})
-    assert make_record(alone, low, None, yardsticks=found)["warnings"] == list(low.verdict.warnings)
+    record = make_record(run, result, None, yardsticks=found)
+    assert (record["unbeaten"], record["useful"]) == ("constant", False)
+    assert found.exact.scores["validation"]["accuracy"] > 0.6
+    as_good = replace(result, measured=replace(result.measured, logits=found.answers.logits))
+    record = make_record(run, as_good, None, yardsticks=found)
+    assert (record["unbeaten"], len(record["blocks"])) == (None, 20)
+    # What nothing was measured beside has its own verdict alone.
+    assert make_record(run, result, None)["unbeaten"] is None
 
 
 def test_the_history_has_every_evaluation(base, data):

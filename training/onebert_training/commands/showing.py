@@ -60,9 +60,11 @@ def train_shown(run: Run, checkpoint: Path) -> Kept:
     """
     at, planned = Progress(0, run.steps), run.steps
     best: float | None = None
-    clock = Clock(run.steps + sum(fold.steps for fold in (fold_runs(run) if needs_folds(run) else [])))
+    folds = fold_runs(run) if needs_folds(run) else []
+    clock = Clock(run.steps + sum(fold.steps for fold in folds))
     if run.steps:
-        say(f"{clock.steps:,} steps, about {in_words(seconds_per_step(run) * clock.steps)} in all")
+        measured = f", those of {len(folds)} folds included" if folds else ""
+        say(f"{clock.steps:,} steps{measured}, about {in_words(seconds_per_step(run) * clock.steps)} in all")
     with console.progress(describe=lambda: _line(run, at) + clock.left) as bar:
         drawn = bar.add_task("", total=run.steps)
 

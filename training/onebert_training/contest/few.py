@@ -1,7 +1,7 @@
 """Few rows: all of them are trained on, also by contrast, and folds of them say how good what came of it is."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -41,21 +41,8 @@ def train_judged(run: Run, report: Report = ignore, checkpoint_file: Path | None
         NotFinite: the loss is no longer a number.
         InvalidManifest: a metric is NaN or infinite.
     """
-    folds = fold_runs(run) if needs_folds(run) else []
-    if folds:
-        report(run, Progress(0, run.steps, note=_announcement(run, folds)))
     result = train(run, report, checkpoint_file)
-    return judge(run, folds, result, report) if folds else result
-
-
-def _announcement(run: Run, folds: Sequence[Run]) -> str:
-    """What is trained after a run, in a sentence for the user."""
-    mean = sum(fold.steps for fold in folds) // len(folds)
-    apart = "at once" if run.plan.shares_base else "one after the other"
-    return (
-        f"{run.steps:,} steps on all rows, and then {len(folds)} runs of about {mean:,} on parts of them, {apart}, "
-        "which measure how rows are answered that were not trained on; --validation-rows holds rows out instead"
-    )
+    return judge(run, result, report) if needs_folds(run) else result
 
 
 def needs_folds(run: Run) -> bool:
@@ -63,13 +50,13 @@ def needs_folds(run: Run) -> bool:
     return not run.validates and not run.plan.exact
 
 
-def judge(run: Run, folds: Sequence[Run], result: Result, report: Report = ignore) -> Result:
+def judge(run: Run, result: Result, report: Report = ignore) -> Result:
     """The result with the scores of its run's folds: each row is answered by a run that was not trained on it.
 
     Raises:
         NotFinite: the loss of a fold is no longer a number.
     """
-    started = time.perf_counter()
+    started, folds = time.perf_counter(), fold_runs(run)
     steps, planned = dict.fromkeys(folds, 0), sum(fold.steps for fold in folds)
 
     def of_all(fold: Run, progress: Progress) -> None:

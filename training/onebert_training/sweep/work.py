@@ -12,7 +12,6 @@ from onebert_store.file.format import dumps
 from onebert_store.file.manifest import PER_TOKEN
 from onebert_store.spec import BaseSpec
 from onebert_training.contest.few import judge, make_run, needs_folds
-from onebert_training.contest.folds import fold_runs
 from onebert_training.data.dataset import Dataset, load_asked
 from onebert_training.data.options import DataOptions
 from onebert_training.fit.inputs import TaskInputs
@@ -102,7 +101,7 @@ def train_job_set(
         try:
             if isinstance(result, OneBertError):
                 raise result
-            result = judge(run, fold_runs(run), result) if needs_folds(run) else result  # noqa: PLW2901
+            result = judge(run, result) if needs_folds(run) else result  # noqa: PLW2901
         except OneBertError as error:
             yield Outcome(job.name, error=error.detail)
             continue
