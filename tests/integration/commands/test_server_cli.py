@@ -338,6 +338,7 @@ def test_texts_cannot_write_to_the_terminal(onebert, task):
     ("arguments", "stdin", "code", "reason"),
     [
         (["classify", "nobody", "x"], "", 1, "there is no task nobody"),
+        (["classify", "moood", "x"], "", 1, "there is no task moood; is mood meant?"),
         (["classify", "mood@9", "x"], "", 1, "mood has no version 9"),
         (["classify", "Bad Name", "x"], "", 1, "is not a name"),
         (["classify", "mood", "--pair"], "a\tb\n\na\t \n", 1, "line 3 does not hold two texts"),
