@@ -128,8 +128,8 @@ def load_settings(**overrides: Any) -> Settings:
         InvalidSettings: names the setting and the rule, never the value; or a variable that is no setting.
     """
     for name in _misspelled():
-        there = (PREFIX + setting.upper() for setting in Settings.model_fields)
-        raise InvalidSettings(f"{name} is not a setting{meant(name, there)}")
+        there = (setting.upper() for setting in Settings.model_fields)
+        raise InvalidSettings(f"{name} is not a setting{meant(name[len(PREFIX) :], there, PREFIX + '{}')}")
     try:
         return Settings(**{name: value for name, value in overrides.items() if value is not None})
     except ValidationError as error:

@@ -1,5 +1,6 @@
 """The `onebert` command as a user meets it: help, one-line errors, exit codes, plugged-in commands, `inspect`."""
 
+import io
 import json
 import os
 import signal
@@ -10,6 +11,7 @@ from importlib.metadata import version
 import numpy as np
 import pytest
 
+from onebert_store.command import cli, console
 from onebert_store.file.format import dumps, save
 from tiny_delta import MIDDLE, OUTPUT, QUERY, make_delta, manifest_dict, tensors_for
 
@@ -296,3 +298,29 @@ def test_an_option_of_several_components_says_the_same_everywhere():
     assert {"train", "evaluate", "score", "serve", "bench"} <= said["base"].keys()
     assert {"train", "evaluate", "score", "classify"} <= said["text"].keys() & said["encoding"].keys()
     assert {name: len(set(sentences.values())) for name, sentences in said.items()} == dict.fromkeys(said, 1)
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("rollback", "No such command 'rollback'. It is 'onebert promote TASK --rollback' here. (see --help)"),
+        ("chek", "Did you mean 'check'?"),
+    ],
+)
+def test_a_command_that_is_called_otherwise_is_named(monkeypatch, capsys, command, said):
+    monkeypatch.setattr(sys, "argv", ["onebert", command, "tone"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_half_of_a_surrogate_pair_is_printed_as_json_escapes_it(monkeypatch):
+    out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setattr(sys, "argv", ["onebert", "inspect", "nowhere.safetensors"])
+    with pytest.raises(SystemExit):
+        cli.main()
+    console.print_json({"id": "a\ud83d"})
+    out.flush()
+    assert b'"id": "a\\ud83d"' in out.buffer.getvalue()

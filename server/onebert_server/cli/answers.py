@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from onebert_server.cli.rows import Row, Rows
 from onebert_store.errors import InvalidSettings
-from onebert_store.tables.text.unicode import half_in
-from onebert_store.tables.writers import WRITERS, JsonWriter, ParquetWriter, Writer
+from onebert_store.tables.writers import WRITERS, ParquetWriter, Writer
 
 if TYPE_CHECKING:
     import pyarrow
@@ -58,8 +57,6 @@ class AnswersFile:
     def add(self, row: Row, result: "TaskResult | None", error: str | None = None) -> None:
         """Adds a row with its answer, or with why it has none."""
         self.count += 1
-        if result is not None and self._make is not JsonWriter and (half := half_in(row.cells)):
-            result, error = None, f"{_where(row)}: {half}"
         self.without += result is None
         self.cut += result is not None and result.truncated is True
         if self._writer is None and result is None:
@@ -97,14 +94,11 @@ class AnswersFile:
         source = row.input if isinstance(row.input, str) else (row.input or ("", ""))[1]
         for found in (*(answer.get("words") or ()), *(answer.get("entities") or ())):
             found["text"] = source[found["start"] : found["end"]]
-        answer["error"] = error or (f"{_where(row)}: {row.fault}" if row.fault else None)
+        where = " ".join(f"{unit} {number}" for unit, number in row.place.items())
+        answer["error"] = error or (f"{where}: {row.fault}" if row.fault else None)
         cells = {**row.cells, **{f"{self._task}_{name}": answer.get(name) for name in self._said}}
         assert self._writer is not None  # noqa: S101 - `_begin` has made it
         self._writer.add(cells)
-
-
-def _where(row: Row) -> str:
-    return " ".join(f"{unit} {number}" for unit, number in row.place.items())
 
 
 def _types(task: str, schema: "pyarrow.Schema | None") -> dict[str, Any]:

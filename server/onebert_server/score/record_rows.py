@@ -11,7 +11,7 @@ from onebert_server.score.stream import WINDOW_BYTES, Chosen, Rows, checked, num
 from onebert_store.errors import InvalidData
 from onebert_store.tables.records import Record, Records
 from onebert_store.tables.table import Table, cell_of
-from onebert_store.tables.text.unicode import escaped, half_in
+from onebert_store.tables.text.unicode import escaped
 
 
 class RecordRows:
@@ -65,10 +65,9 @@ class RecordRows:
         ids: list[list[str | None]] = []
         while len(read) < most and characters < WINDOW_BYTES and (record := self._next()) is not None:
             cells = [cell_of(record.cells, name) for name in self._chosen.texts]
-            kept = {name: cell_of(record.cells, name) for name in self._chosen.ids}
-            why = f"{self._records.unit} {record.number}: {record.fault}" if record.fault else half_in(kept)
-            read.append((None, why) if why else checked(cells))
-            ids.append([_as_text(cell) for cell in kept.values()])
+            why = f"{self._records.unit} {record.number}: {record.fault}"
+            read.append((None, why) if record.fault else checked(cells))
+            ids.append([_as_text(cell_of(record.cells, name)) for name in self._chosen.ids])
             characters += sum(len(cell) for cell in (*cells, *ids[-1]) if isinstance(cell, str))
         texts, errors = [text for text, _ in read], [error for _, error in read]
         if not self._chosen.ids:

@@ -10,7 +10,9 @@ import pyarrow
 from onebert_encoder.text.tokens import Text
 from onebert_server.limits import MAX_TEXT
 from onebert_store.errors import InvalidData
-from onebert_store.tables.columns import Columns, find_texts, named
+from onebert_store.file.strict_json import shown
+from onebert_store.meant import meant
+from onebert_store.tables.columns import Columns, named, require_texts
 from onebert_store.tables.table import Table
 from onebert_store.tables.text.unicode import HALF, is_blank, is_unicode
 
@@ -85,13 +87,12 @@ def choose_columns(stream: Stream, columns: Columns, ids: Sequence[str], origin:
         InvalidData: there is no such column.
     """
     sample = stream.sample()
-    there = ", ".join(name[:40] for name in list(sample)[:10])
-    texts = find_texts(sample, columns)
-    if texts is None:
-        raise InvalidData(f"{origin} has no column of texts; name it with --text (the columns are {there})")
+    texts = require_texts(sample, columns)
     kept = {name: named(sample, name) for name in ids or ("id",)}
     if lacking := [name for name, found in kept.items() if ids and found is None]:
-        raise InvalidData(f"{origin} has no column {lacking[0]} (the columns are {there})")
+        there = ", ".join(shown(name, 40) for name in list(sample)[:10])
+        said = f"{shown(lacking[0])}{meant(lacking[0], sample)}"
+        raise InvalidData(f"{origin} has no column {said} (the columns are {there})")
     return Chosen(texts, tuple(dict.fromkeys(found for found in kept.values() if found is not None)))
 
 

@@ -160,7 +160,7 @@ def test_rows_that_cannot_be_answered_say_why_and_end_nothing(write, tmp_path):
     ]
     assert found[-1]["beside_error"] == "line 75: the text is empty or not a text"
     assert json.loads(found[-1]["extra"]) == [1, {"a": None}]
-    assert found[2]["extra"] == "?"
+    assert found[2]["extra"] == "\\ud800"
     assert [row["text"] for row in found[4:-1]] == [f"order {i}" for i in range(70)]
     assert {row["beside_label"] in LABELS for row in found[4:-1]} == {True}
     for name in ("b.parquet", "b.jsonl"):

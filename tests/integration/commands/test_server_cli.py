@@ -237,7 +237,7 @@ def test_classify_reads_the_tables_of_spreadsheets_and_names_a_bad_row(onebert, 
         assert all(line.startswith("note: ") for line in done.stderr.splitlines())
     for content, said in (
         ("text,label\nfine,a\n,b\n", "holes.csv line 3: the text is empty"),
-        ("a,b\n1,2\n", "holes.csv has no column of texts; name it with --text (the columns are a, b)"),
+        ("a,b\n1,2\n", "holes.csv: no text column; say which with --text (the columns are a, b)"),
     ):
         (tmp_path / "holes.csv").write_text(content)
         _assert_fails(run_onebert("classify", "mood", "--file", tmp_path / "holes.csv", url=server.url), 1, said)
@@ -343,6 +343,7 @@ def test_texts_cannot_write_to_the_terminal(onebert, task):
     ("arguments", "stdin", "code", "reason"),
     [
         (["classify", "nobody", "x"], "", 1, "there is no task nobody"),
+        (["classify", "moood", "x"], "", 1, "there is no task moood; is mood meant?"),
         (["classify", "mood@9", "x"], "", 1, "mood has no version 9"),
         (["classify", "Bad Name", "x"], "", 1, "is not a name"),
         (["classify", "mood", "--pair"], "a\tb\n\na\t \n", 1, "line 3 does not hold two texts"),

@@ -1,7 +1,6 @@
 """Which cells are texts that a tokenizer reads."""
 
 import unicodedata
-from collections.abc import Mapping
 from typing import Any
 
 NO_TEXT = "the text is empty or not a text"
@@ -16,12 +15,6 @@ def is_unicode(text: str) -> bool:
 def escaped(text: str) -> str:
     """The text, with half of a surrogate pair written as JSON escapes it."""
     return text if is_unicode(text) else text.encode(errors="backslashreplace").decode()
-
-
-def half_in(cells: Mapping[str, Any]) -> str:
-    """Which of a row's cells has half of a surrogate pair, so that it cannot be written as it is; else empty."""
-    found = (name for name, cell in cells.items() if isinstance(cell, str) and not is_unicode(cell))
-    return next((f"the column {escaped(name)} has {HALF}" for name in found), "")
 
 
 def is_blank(text: str) -> bool:
