@@ -73,6 +73,7 @@ def assert_joined(joined: list[Joined], into: int, out: int, dtype: torch.dtype)
     assert torch.equal(got[alone], y[alone])
 
 
+@pytest.mark.nightly("gpu")
 @pytest.mark.parametrize("dtype", [torch.float32, HALF])
 @pytest.mark.parametrize(("into", "out"), [(1, 3), (48, 144), (65, 200)])
 def test_ranks_of_all_sizes_in_one_batch(dtype: torch.dtype, into: int, out: int) -> None:
@@ -85,6 +86,7 @@ def test_ranks_of_all_sizes_in_one_batch(dtype: torch.dtype, into: int, out: int
     )
 
 
+@pytest.mark.nightly("gpu")
 @pytest.mark.parametrize("dtype", [torch.float32, HALF])
 @pytest.mark.parametrize(("into", "out"), [(48, 48), (65, 100)])
 def test_cores_of_all_ranks_share_directions_beside_low_rank_branches(dtype: torch.dtype, into: int, out: int) -> None:
@@ -99,6 +101,7 @@ def test_cores_of_all_ranks_share_directions_beside_low_rank_branches(dtype: tor
     assert_joined([(*span, branches) for span, branches in zip(SPANS, rows, strict=True)], into, 2 * out, dtype)
 
 
+@pytest.mark.nightly("gpu")
 @pytest.mark.parametrize("dtype", [torch.float32, HALF])
 def test_adapters_beside_low_rank_branches(dtype: torch.dtype) -> None:
     makers = (low_rank(4, 40, 40, dtype, 0), adapter(8, 40, dtype, 1), adapter(70, 40, dtype, 2))

@@ -82,6 +82,7 @@ SHAPES = [
 ]
 
 
+@pytest.mark.nightly("gpu")
 @pytest.mark.parametrize("dtype", [torch.float32, HALF])
 @pytest.mark.parametrize(("lengths", "heads", "d", "filling"), SHAPES)
 def test_attention_of_any_lengths_heads_and_widths(
@@ -109,6 +110,7 @@ def test_attention_never_reads_the_filling_or_a_neighbor() -> None:
     assert not context[49:].any()
 
 
+@pytest.mark.nightly("gpu")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("own_gains", [False, True])
 @pytest.mark.parametrize("width", [1, 100, 384, 768])
@@ -122,6 +124,7 @@ def test_add_norm(dtype: torch.dtype, own_gains: bool, width: int) -> None:
     assert_close(got, PLAIN.add_norm(y.clone(), x, b, at, gain, 1e-5))
 
 
+@pytest.mark.nightly("gpu")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("width", [1, 100, 1536, 3072])
 def test_add_activate(dtype: torch.dtype, width: int) -> None:
@@ -131,6 +134,7 @@ def test_add_activate(dtype: torch.dtype, width: int) -> None:
     assert_close(fast().add_activate(z.clone(), b, at), PLAIN.add_activate(z.clone(), b, at))
 
 
+@pytest.mark.nightly("gpu")
 # In float32, in which it is never used, its blocks need more shared memory than most GPUs have.
 @pytest.mark.parametrize("dtype", [torch.float32, HALF] if DEVICE == "cpu" else [HALF])
 @pytest.mark.parametrize(
@@ -243,6 +247,7 @@ def test_without_triton_plain_kernels_take_over(
     assert [record.message for record in caplog.records] == ["Triton is not installed, so plain PyTorch is used"]
 
 
+@pytest.mark.nightly("gpu")
 def test_the_programs_compile_for_gpus(tmp_path: Path) -> None:
     # The interpreter accepts more than the compiler, so programs are also compiled, in a process without interpreter.
     environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}

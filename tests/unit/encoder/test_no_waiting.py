@@ -29,7 +29,7 @@ from onebert_encoder.text.tokens import Tokens
 
 pytest.importorskip("triton", reason="Triton exists for Linux alone")
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.nightly("gpu")]
 
 ON_GPU = torch.cuda.is_available()
 DEVICE = "cuda" if ON_GPU else "cpu"
