@@ -222,7 +222,7 @@ def test_few_rows_are_all_trained_on_and_folds_give_the_scores(onebert, folder, 
     record = json.loads(printed)
     assert (record["rows"], record["folds"], record["steps"]) == ({"train": 48}, 5, 18)
     assert "note: no validation split, and 48 training rows are too few to spare any: all are trained on" in progress
-    assert re.search(r"^73 steps, those of 5 folds included, about \d+ \w+", progress, re.MULTILINE)
+    assert re.search(r"^93 steps, those of 5 folds included, about \d+ \w+", progress, re.MULTILINE)
     constant, head = (record["yardsticks"][name]["validation"]["accuracy"] for name in ("constant", "head"))
     assert re.search(rf"yardstick: always answering .*: accuracy {constant:.4f} on the training rows\n", progress)
     assert f"yardstick: an exact head alone on the frozen base: accuracy {head:.4f} in 5 folds\n" in progress

@@ -13,8 +13,9 @@ from onebert_training.fit.loop import Report, ignore, train_together
 from onebert_training.fit.run import Measurement, Run
 from onebert_training.heads.seen import FOLDS
 
-# The part of a run's steps that each of its folds takes (docs/decisions/0044-few-rows.md).
-SHARE = 0.6
+# The part of a run's steps that each of its folds takes, and steps that it takes where the run has so many: a run that
+# was asked for fewer is not judged by fewer still (docs/decisions/0044-few-rows.md).
+SHARE, LEAST_STEPS = 0.6, 60
 
 
 def fold_runs(run: Run, folds: int = FOLDS) -> list[Run]:
@@ -25,7 +26,7 @@ def fold_runs(run: Run, folds: int = FOLDS) -> list[Run]:
         folds: how many; fewer where there are fewer different texts.
     """
     fold = fold_of(run.data.splits["train"], run.data.task_type, folds, SPLIT_SEED)
-    settings = replace(run.settings, max_steps=max(1, ceil(SHARE * run.steps)))
+    settings = replace(run.settings, max_steps=max(ceil(SHARE * run.steps), min(LEAST_STEPS, run.steps)))
     return [type(run)(run.inputs, settings, run.task, np.flatnonzero(fold != one)) for one in np.unique(fold)]
 
 
