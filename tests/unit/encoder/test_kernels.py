@@ -129,6 +129,7 @@ def test_a_sequence_has_the_same_bits_alone_and_among_others(dtype: torch.dtype)
     assert torch.equal(among[36:53], kernels.add_activate(mine.clone(), b, alone)[:17])
 
 
+@pytest.mark.nightly("builds")
 def test_kept_where_it_was_built_and_found_again(tmp_path: Path) -> None:
     assert load_in_a_new_process(tmp_path) == "native\n"
     (kept,) = (tmp_path / "onebert").iterdir()
@@ -140,11 +141,13 @@ def test_kept_where_it_was_built_and_found_again(tmp_path: Path) -> None:
     assert kept.stat().st_mtime_ns != built
 
 
+@pytest.mark.nightly("builds")
 def test_a_folder_that_cannot_be_written_only_costs_the_time_to_compile(tmp_path: Path) -> None:
     (tmp_path / "onebert").write_text("a file where the folder should be")
     assert load_in_a_new_process(tmp_path) == "native\n"
 
 
+@pytest.mark.nightly("builds")
 def test_compiled_code_is_taken_from_a_cache_that_nobody_else_can_write(tmp_path: Path) -> None:
     assert load_in_a_new_process(tmp_path) == "native\n"
     (library,) = (tmp_path / "onebert").glob("*.so")
