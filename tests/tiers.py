@@ -80,17 +80,19 @@ def passed() -> dict[str, str]:
 
 
 def changed() -> set[str]:
-    """The groups whose files are not those that they last passed on."""
-    return {name for name in GROUPS if passed().get(name) != digest(name)}
+    """The groups whose files are not those that they last passed on; one that never passed is for the night."""
+    return {name for name, noted in passed().items() if name in GROUPS and noted != digest(name)}
 
 
 def described(chosen: set[str]) -> list[str]:
     """A line for each group: whether it runs, and why."""
-    why = {True: "its files have changed since it passed", False: "it passed on these files"}
-    return [
-        f"nightly {name} ({group.about}): {'runs' if name in chosen else 'left out'}, {why[name in changed()]}"
-        for name, group in GROUPS.items()
-    ]
+    noted, found = passed(), changed()
+    lines = []
+    for name, group in GROUPS.items():
+        why = "its files have changed since it passed" if name in found else "it passed on these files"
+        why = why if name in noted else "it has not passed yet"
+        lines.append(f"nightly {name} ({group.about}): {'runs' if name in chosen else 'left out'}; {why}")
+    return lines
 
 
 def main(arguments: list[str]) -> None:
