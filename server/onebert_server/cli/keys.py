@@ -66,7 +66,7 @@ def create(
     if as_json:
         console.print_json(as_dict(made))
         return
-    console.err.print(f"key {made.id} of {name}: {' '.join(made.scopes)} on {' '.join(made.tasks)}", soft_wrap=True)
+    console.tell(f"key {made.id} of {name}: {' '.join(made.scopes)} on {' '.join(made.tasks)}")
     # Alone on standard output and never wrapped, so that a script may keep it.
     typer.echo(made.key)
 

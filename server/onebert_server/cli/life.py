@@ -31,8 +31,8 @@ def rename(
     """
     with connect(url, api_key) as client:
         client.rename_task(task, name)
-    console.out.print(f"{task}: is {name} now; keys and callers that say {task} do not find it", soft_wrap=True)
-    console.out.print(f"to go back: onebert rename {name} {task}", soft_wrap=True)
+    console.say(f"{task}: is {name} now; keys and callers that say {task} do not find it")
+    console.say(f"to go back: onebert rename {name} {task}")
 
 
 def alias(
@@ -60,7 +60,7 @@ def alias(
         if remove and name is not None:
             client.delete_alias(task, name, wanted[name])
     if remove:
-        console.out.print(f"{task}@{name}: deleted; it was at version {wanted[str(name)]}", soft_wrap=True)
+        console.say(f"{task}@{name}: deleted; it was at version {wanted[str(name)]}")
         return
     if as_json:
         places = wanted.items()
@@ -226,13 +226,13 @@ def _download(client: "Client", task: str, version: int, path: Path, several: bo
 
     if path.exists():
         if several and load(path).digest == client.version(task, version).digest:
-            console.out.print(f"{path}: is there already", soft_wrap=True)
+            console.say(f"{path}: is there already")
             return
         raise InvalidInput(f"{path} exists; name another place with --out")
     content = client.download(task, version)
     digest = loads(content).digest
     write_whole(path, content)
-    console.out.print(f"{path}: {task}@{version}, {len(content):,} bytes ({digest[:19]}…)", soft_wrap=True)
+    console.say(f"{path}: {task}@{version}, {len(content):,} bytes ({digest[:19]}…)")
 
 
 def _at(found: "TaskFacts", alias: str | None) -> int:

@@ -60,13 +60,13 @@ def push(
         console.print_json(as_dict(pushed) | ({"promoted": moved} if moved else {}))
         return
     state = "is version" if pushed.created else "was already version"
-    console.out.print(f"{name}: {file.name} {state} {pushed.version} ({pushed.digest[:19]}…)", soft_wrap=True)
+    console.say(f"{name}: {file.name} {state} {pushed.version} ({pushed.digest[:19]}…)")
     if moved:
         print_move(moved)
     elif live == pushed.version:
         data = delta.manifest.training.get("data")
         texts = '--pair "a text" "another"' if isinstance(data, Mapping) and data.get("pairs") is True else '"a text"'
-        console.out.print(f"it is live: `onebert classify {name} {texts}{_at(url)}` asks it", soft_wrap=True)
+        console.say(f"it is live: `onebert classify {name} {texts}{_at(url)}` asks it")
     else:
         console.out.print(f"next: onebert promote {name} {pushed.version}{_at(url)}  (live is {live or 'no version'})")
 
@@ -311,13 +311,11 @@ def print_move(moved: Mapping[str, Any]) -> None:
     for version, known in moved["measured"].items():
         if "score" in known:
             where = f" on {shown(str(known['data']))}" if "data" in known else ""
-            console.out.print(
-                f"  version {version}: {known['split']} {known['metric']} {known['score']:.4f}{where}", soft_wrap=True
-            )
+            console.say(f"  version {version}: {known['split']} {known['metric']} {known['score']:.4f}{where}")
     if doubt := _not_alike(list(moved["measured"].values())):
-        console.out.print(f"  the two scores may not be comparable: {doubt}", soft_wrap=True)
+        console.say(f"  the two scores may not be comparable: {doubt}")
     for line in moved["changed"]:
-        console.out.print(f"  {line}", soft_wrap=True)
+        console.say(f"  {line}")
     if before:
         option = "" if moved["alias"] == LIVE else f" --alias {moved['alias']}"
-        console.out.print(f"to go back: onebert promote {moved['task']} {before}{option}", soft_wrap=True)
+        console.say(f"to go back: onebert promote {moved['task']} {before}{option}")

@@ -86,36 +86,32 @@ def _check_tokens(dataset: Dataset, tokenizer: Tokenizer, max_length: int) -> li
 
 def _show(facts: Mapping[str, Any]) -> None:
     for kind in facts.get("files", ()):
-        _say(kind)
+        console.say(kind)
     if "task_type" in facts:
-        _say(f"{facts['task_type']}: {' and '.join(map(shown, facts['text']))} → {shown(facts['label'])}")
+        console.say(f"{facts['task_type']}: {' and '.join(map(shown, facts['text']))} → {shown(facts['label'])}")
     splits = facts.get("splits", {})
     if splits:
         _show_lengths(splits, facts)
         _show_labels(splits)
     for line in _lines(facts):
-        _say(line)
+        console.say(line)
     if "suspects" in facts:
         from onebert_training.commands.suspects import show_suspects  # noqa: PLC0415 - imports torch
 
         show_suspects(facts["suspects"])
     for note in facts["notes"]:
-        _say(f"note: {note}")
+        console.say(f"note: {note}")
     for why in facts["refused"]:
-        _say(f"refused: {why}")
+        console.say(f"refused: {why}")
     if facts["trainable"]:
-        _say("`onebert train` takes this data")
+        console.say("`onebert train` takes this data")
     if facts["trainable"] and _has_doubtful_labels(facts):
-        _say("next: the same with --labels lists rows whose label may be wrong")
+        console.say("next: the same with --labels lists rows whose label may be wrong")
 
 
 def _has_doubtful_labels(facts: Mapping[str, Any]) -> bool:
     """Whether texts have different labels, and nobody has looked yet at which of all labels are wrong."""
     return facts["task_type"] == "single_label" and facts["contradictions"]["texts"] > 0 and "suspects" not in facts
-
-
-def _say(line: str) -> None:
-    console.out.print(line, soft_wrap=True)
 
 
 def _show_lengths(splits: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
@@ -127,12 +123,12 @@ def _show_lengths(splits: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
         table.add_row(name, f"{facts['rows'][name]:,}", *sizes)
     console.out.print(table)
     if longest := next((split["tokens"]["max_length"] for split in splits.values() if split["tokens"]), 0):
-        _say(f"(lengths in tokens; cut: texts of more than {longest})")
+        console.say(f"(lengths in tokens; cut: texts of more than {longest})")
 
 
 def _show_labels(splits: Mapping[str, Any]) -> None:
     if numbers := splits["train"].get("numbers"):
-        _say("numbers: " + ", ".join(f"{name} {value}" for name, value in numbers.items()))
+        console.say("numbers: " + ", ".join(f"{name} {value}" for name, value in numbers.items()))
     counts = splits["train"].get("labels", {})
     if not any(counts.values()):
         return
@@ -141,7 +137,7 @@ def _show_labels(splits: Mapping[str, Any]) -> None:
         table.add_row(shown(name), *(f"{split['labels'].get(name, 0):,}" for split in splits.values()))
     console.out.print(table)
     if len(counts) > _LABELS:
-        _say(f"and {len(counts) - _LABELS:,} more labels")
+        console.say(f"and {len(counts) - _LABELS:,} more labels")
 
 
 def _lines(facts: Mapping[str, Any]) -> list[str]:

@@ -158,13 +158,12 @@ def _print_norms(record: Mapping[str, Any]) -> None:
 
 def _print_answers(record: Mapping[str, Any]) -> None:
     a, b, found, flips = record["a"], record["b"], record["answers"], record["flips"]
-    console.out.print(f"\n{found['flips']} of {found['rows']} rows are answered differently", soft_wrap=True)
+    console.say(f"\n{found['flips']} of {found['rows']} rows are answered differently")
     if "p" in found:
         right = found["right"]
-        console.out.print(
+        console.say(
             f"right: {a} {right['a']}, {b} {right['b']}; {a} alone {found['only_a']}, {b} alone {found['only_b']}; "
-            f"p = {found['p']:.3g} by McNemar's exact test",
-            soft_wrap=True,
+            f"p = {found['p']:.3g} by McNemar's exact test"
         )
     columns = ("label", a, b) + (("rows", f"right by {a}", f"right by {b}") if "p" in found else ())
     keys = ("a", "b", "rows", "right_a", "right_b")
