@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -50,8 +51,8 @@ def tell(line: str) -> None:
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on standard output, for scripts: never colored or wrapped."""
-    typer.echo(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
+    """One JSON document on standard output, for scripts: never colored or wrapped; times as ISO 8601."""
+    typer.echo(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False, default=datetime.isoformat))
 
 
 def table(*columns: str, numbers: Collection[str] = ()) -> Table:

@@ -1,7 +1,6 @@
 """The commands `onebert store …`: is a store whole, what may go, and what can be brought back."""
 
 from dataclasses import asdict
-from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -57,7 +56,8 @@ def check(
         orphans = find_orphans(opened)
         if as_json:
             problems = [asdict(one.entry) | {"problem": one.problem, "repaired": one.repaired} for one in found]
-            _print_json(versions=len(entries), problems=problems, orphans=[_facts(opened, one) for one in orphans])
+            facts = [_facts(opened, one) for one in orphans]
+            console.print_json({"versions": len(entries), "problems": problems, "orphans": facts})
         else:
             console.out.print(f"{len(entries)} versions, {len(entries) - len(found)} of them whole")
             if found:
@@ -96,7 +96,7 @@ def gc(
         swept = sweep(opened, grace)
         if as_json:
             removed = [asdict(blob) for blob in swept.removed]
-            _print_json(removed=removed, kept=[_facts(opened, one) for one in swept.kept])
+            console.print_json({"removed": removed, "kept": [_facts(opened, one) for one in swept.kept]})
         else:
             console.out.print(f"{_counted(swept.removed)} removed")
             _print_orphans(opened, swept.kept)
@@ -176,16 +176,3 @@ def _counted(blobs: "list[BlobInfo] | tuple[BlobInfo, ...]") -> str:
 
 def _short(digest: str) -> str:
     return digest.removeprefix("sha256:")[:12]
-
-
-def _print_json(**facts: Any) -> None:
-    """One JSON object; times as ISO 8601."""
-
-    def plain(value: Any) -> Any:
-        if isinstance(value, list):
-            return [plain(one) for one in value]
-        if isinstance(value, dict):
-            return {key: plain(one) for key, one in value.items()}
-        return value.isoformat() if isinstance(value, datetime) else value
-
-    console.print_json(plain(facts))

@@ -155,7 +155,7 @@ def log(task: TaskName, url: Url = URL, api_key: ApiKey = None, as_json: AsJson 
             found = client.task(task).versions
             rows = [_line(one.created_at, "", "upload", f"version {one.version}") for one in found]
     if as_json:
-        console.print_json([row | {"time": row["time"].isoformat()} for row in rows])
+        console.print_json(rows)
         return
     console.show((TIME, "principal", "action", "what"), ((time_of(row.pop("time")), *row.values()) for row in rows))
 
