@@ -10,6 +10,7 @@ from onebert_encoder.base.tokenizer import load_tokenizer
 from onebert_encoder.text.tokenizer import Tokenizer
 from onebert_encoder.text.tokens import Text, Tokens
 from onebert_store.command import console
+from onebert_store.command.inspection import ranges
 from onebert_store.errors import InvalidData
 from onebert_store.file.manifest import PER_TOKEN
 from onebert_store.file.strict_json import shown
@@ -168,16 +169,6 @@ def _bad_rows(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         unit = "line" if "line" in row else "row"
         numbers[row["file"], unit, row["what"]].append(row[unit])
     return [
-        f"bad: {file} {unit}{'s' * (len(found) > 1)} {_ranges(found)}: {what}"
+        f"bad: {file} {unit}{'s' * (len(found) > 1)} {ranges(found, dash='-')}: {what}"
         for (file, unit, what), found in numbers.items()
     ]
-
-
-def _ranges(numbers: Sequence[int]) -> str:
-    runs = list[list[int]]()
-    for number in numbers:
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
