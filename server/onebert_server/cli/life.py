@@ -80,10 +80,9 @@ def download(
     ] = False,
     out: Annotated[
         Path | None,
-        typer.Option(
+        OUTPUT.option(
+            "The file to write, or the folder where there are several; default TASK-VERSION.safetensors here.",
             metavar="PATH",
-            help="The file to write, or the folder where there are several; default TASK-VERSION.safetensors here.",
-            rich_help_panel=OUTPUT,
         ),
     ] = None,
     url: Url = URL,

@@ -44,19 +44,17 @@ def diff(
     second: Annotated[str, typer.Argument(help="The same.", metavar="TASK@B", autocompletion=references)],
     data: Annotated[
         str | None,
-        typer.Option(metavar="DATA", help="Rows that both shall answer: a file, or a folder.", rich_help_panel=INPUT),
+        INPUT.option("Rows that both shall answer: a file, or a folder.", metavar="DATA"),
     ] = None,
     split: Annotated[
         Literal["test", "validation", "train"] | None,
-        typer.Option(
-            help="Which rows of a folder; else test, or validation if there is no test.", rich_help_panel=INPUT
-        ),
+        INPUT.option("Which rows of a folder; else test, or validation if there is no test."),
     ] = None,
     text: TextColumn = None,
     text_pair: TextPairColumn = None,
     label: Annotated[
         str | None,
-        typer.Option("--label", metavar="COLUMN", help="Column of what is right; else by name.", rich_help_panel=INPUT),
+        INPUT.option("Column of what is right; else by name.", "--label", metavar="COLUMN"),
     ] = None,
     encoding: Encoding = None,
     sheet: Sheet = None,
