@@ -94,7 +94,8 @@ def tasks(
             if as_json:
                 console.print_json([as_dict(one) for one in listed])
             else:
-                _print_tasks(listed)
+                heads = ("task", "live", "versions", "aliases")
+                console.show(heads, map(_task_row, listed), numbers=("live", "versions"))
             return
         found = client.task(task)
         training = {v.version: training_of(client, task, v.version) for v in found.versions}
@@ -263,10 +264,6 @@ def _not_alike(measured: Sequence[Mapping[str, Any]]) -> str | None:
     names = {"split": "split", "metric": "metric", "data_digest": "data"}
     differ = [name for key, name in names.items() if len({str(known.get(key)) for known in measured}) > 1]
     return f"not of the same {' and '.join(differ)}" if differ else None
-
-
-def _print_tasks(found: "list[TaskSummary]") -> None:
-    console.show(("task", "live", "versions", "aliases"), map(_task_row, found), numbers=("live", "versions"))
 
 
 def _task_row(task: "TaskSummary") -> tuple[str, ...]:

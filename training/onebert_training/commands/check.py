@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -36,12 +37,8 @@ def run_check(
     """Shows all that can be said of data; returns whether training would take it."""
     tokenizer, longest = load_tokenizer(base)
     max_length = min(max_length, longest)
-
-    def lengths(texts: Sequence[Text]) -> Any:
-        return _lengths(tokenizer, texts)
-
     with console.busy(f"checking {data}"):
-        found = examine(data, reading, max_length, lengths)
+        found = examine(data, reading, max_length, partial(_lengths, tokenizer))
         if found.dataset is not None:
             try:
                 found.facts["notes"] += _check_tokens(found.dataset, tokenizer, max_length)
