@@ -59,7 +59,7 @@ def check(
             facts = [_facts(opened, one) for one in orphans]
             console.print_json({"versions": len(entries), "problems": problems, "orphans": facts})
         else:
-            console.out.print(f"{len(entries)} versions, {len(entries) - len(found)} of them whole")
+            console.say(f"{len(entries)} versions, {len(entries) - len(found)} of them whole")
             if found:
                 table = console.table("version", "problem", "")
                 for one in found:
@@ -98,10 +98,10 @@ def gc(
             removed = [asdict(blob) for blob in swept.removed]
             console.print_json({"removed": removed, "kept": [_facts(opened, one) for one in swept.kept]})
         else:
-            console.out.print(f"{_counted(swept.removed)} removed")
+            console.say(f"{_counted(swept.removed)} removed")
             _print_orphans(opened, swept.kept)
             if swept.kept and not swept.failure:
-                console.out.print(f"kept: found without a version less than {older_than} ago (--older-than)")
+                console.say(f"kept: found without a version less than {older_than} ago (--older-than)")
     if swept.failure:
         raise swept.failure
 
@@ -138,9 +138,7 @@ def recover(
                 failed += 1
                 console.print_error(f"{_short(digest)}: {error.detail}")
             else:
-                console.out.print(
-                    f"{_short(digest)} {'is' if created else 'was already'} {record.task}@{record.version}"
-                )
+                console.say(f"{_short(digest)} {'is' if created else 'was already'} {record.task}@{record.version}")
     if failed:
         raise StoreCorrupt(f"{failed} {'file was' if failed == 1 else 'files were'} not recovered")
 
@@ -148,7 +146,7 @@ def recover(
 def _print_orphans(opened: "Store", orphans: "list[Orphan] | tuple[Orphan, ...]") -> None:
     if not orphans:
         return
-    console.out.print(f"{_counted([orphan.blob for orphan in orphans])} of no version:")
+    console.say(f"{_counted([orphan.blob for orphan in orphans])} of no version:")
     table = console.table("digest", "bytes", "since", "content", numbers=["bytes"])
     for orphan in orphans:
         facts = _facts(opened, orphan)

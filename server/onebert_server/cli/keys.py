@@ -103,7 +103,7 @@ def revoke(
     """Revoke a key for good; every server refuses it within seconds."""
     with administration(url, api_key, data_dir, registry, blobs) as place:
         place.revoke_key(key_id)
-    console.out.print(f"key {key_id} is revoked")
+    console.say(f"key {key_id} is revoked")
 
 
 def _row(one: "KeyFacts") -> tuple[str, ...]:

@@ -137,7 +137,7 @@ def delete(
             client.delete_alias(parsed.task, parsed.alias, _at(found, parsed.alias))
     versions = len(found.versions)
     gone = f"with {versions} version{'' if versions == 1 else 's'}" if everything else ""
-    console.out.print(f"{ref}: deleted {gone}".rstrip())
+    console.say(f"{ref}: deleted {gone}".rstrip())
 
 
 def log(task: TaskName, url: Url = URL, api_key: ApiKey = None, as_json: AsJson = False) -> None:
@@ -150,7 +150,7 @@ def log(task: TaskName, url: Url = URL, api_key: ApiKey = None, as_json: AsJson 
         try:
             rows = [_row(change) for change in _history(client, task)]
         except Forbidden:
-            console.err.print("note: this key may not read the audit trail; these are the versions that are there")
+            console.tell("note: this key may not read the audit trail; these are the versions that are there")
             found = client.task(task).versions
             rows = [_line(one.created_at, "", "upload", f"version {one.version}") for one in found]
     if as_json:

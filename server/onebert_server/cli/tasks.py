@@ -68,7 +68,7 @@ def push(
         texts = '--pair "a text" "another"' if isinstance(data, Mapping) and data.get("pairs") is True else '"a text"'
         console.say(f"it is live: `onebert classify {name} {texts}{_at(url)}` asks it")
     else:
-        console.out.print(f"next: onebert promote {name} {pushed.version}{_at(url)}  (live is {live or 'no version'})")
+        console.say(f"next: onebert promote {name} {pushed.version}{_at(url)}  (live is {live or 'no version'})")
 
 
 def _at(url: str) -> str:
@@ -302,9 +302,9 @@ def print_move(moved: Mapping[str, Any]) -> None:
     """Shows what `move` gave: from where to where, the scores of both versions, and the way back."""
     ref, before, after = f"{moved['task']}@{moved['alias']}", moved["from"], moved["to"]
     if before == after:
-        console.out.print(f"{ref}: is at version {after} already")
+        console.say(f"{ref}: is at version {after} already")
         return
-    console.out.print(f"{ref}: {before or 'new'} → {after}")
+    console.say(f"{ref}: {before or 'new'} → {after}")
     for version, known in moved["measured"].items():
         if "score" in known:
             where = f" on {shown(str(known['data']))}" if "data" in known else ""

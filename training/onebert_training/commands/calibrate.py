@@ -166,7 +166,7 @@ def _show_thresholds(facts: Mapping[str, Any]) -> None:
     console.out.print(console.title(f"Thresholds for {facts['target']}"))
     console.out.print(table)
     if len(labels) > MOST_LABELS:
-        console.out.print(f"and {len(labels) - MOST_LABELS:,} more labels; --json has them all")
+        console.say(f"and {len(labels) - MOST_LABELS:,} more labels; --json has them all")
     console.say(f"(on these rows, and where as many new rows lie in {CONFIDENCE:.0%} of all cases)")
 
 

@@ -149,7 +149,7 @@ def _print_norms(record: Mapping[str, Any]) -> None:
     for one in found:
         numbers = ("–" if one[side] is None else f"{one[side]:.3g}" for side in ("a", "b", "apart"))
         table.add_row(shown(one["symbol"]), one["kind"], *numbers, _bars(one["layers"].values(), most))
-    console.out.print("")
+    console.say("")
     console.out.print(console.title("What each changes in the base (root mean square)"))
     console.out.print(table)
 
@@ -173,11 +173,11 @@ def _print_answers(record: Mapping[str, Any]) -> None:
     unit = "line" if "line" in flips[0] else "row"
     sides = ("a", "b", "right") if "p" in found else ("a", "b")
     heads = ("where" if "file" in flips[0] else unit, "text", a, b, "right")[: 2 + len(sides)]
-    console.out.print("")
+    console.say("")
     some = flips[:MOST_FLIPS]
     console.show(heads, ((_where(one), shown(one["text"], 200), *(_said(one[side]) for side in sides)) for one in some))
     if len(flips) > MOST_FLIPS:
-        console.out.print(f"and {len(flips) - MOST_FLIPS} more; --json has them all")
+        console.say(f"and {len(flips) - MOST_FLIPS} more; --json has them all")
 
 
 def _where(flip: Mapping[str, Any]) -> str:
