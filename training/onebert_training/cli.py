@@ -104,7 +104,7 @@ def methods() -> None:
     compared = ", ".join(method.partition(":")[0] for method in methods_for(layers=2))
     table.add_row(AUTO, f"in train: what comes out best of {compared}, or the smallest near it")
     console.out.print(table)
-    console.out.print("Methods add: bitfit+gamma. Which one for what: docs/tasks.md", soft_wrap=True)
+    console.say("Methods add: bitfit+gamma. Which one for what: docs/tasks.md")
 
 
 @with_options

@@ -5,7 +5,7 @@ Everything in a manifest is somebody's text: it is cut, escaped, and nothing of 
 
 import math
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from huggingface_hub import EvalResult, ModelCardData
@@ -76,7 +76,7 @@ class _Facts:
         self.delta, self.manifest, self.file, self.file_bytes = delta, delta.manifest, file, file_bytes
         self.training = delta.manifest.training
         said = self.training.get("task")
-        trained_for = said if isinstance(said, str) and _is_task(said) else None
+        trained_for = said if isinstance(said, str) and _passes(check_name, said) else None
         self.task = task or trained_for or file.removesuffix(".safetensors")
         data = self.training.get("data")
         self.data: Mapping[str, Any] = data if isinstance(data, dict) else {}
@@ -90,9 +90,9 @@ class _Facts:
         base, data = self.manifest.base.name, self.data.get("name")
         results = list(self.results())
         return ModelCardData(
-            base_model=base if _is_repo(base) else None,
+            base_model=base if _passes(validate_repo_id, base) else None,
             # Without an owner it is as a rule a file or a folder, and on the Hub, if anything, somebody else's data.
-            datasets=[data] if isinstance(data, str) and "/" in data and _is_repo(data) else None,
+            datasets=[data] if isinstance(data, str) and "/" in data and _passes(validate_repo_id, data) else None,
             library_name="onebert",
             metrics=list(dict.fromkeys(one.metric_type for one in results)) or None,
             model_name=shown(self.task),
@@ -133,7 +133,7 @@ class _Facts:
         yield from self.section("What it is", table(("", ""), self.identity()))
         yield from self.section("How to use it", self.usage())
         yield from self.section("Labels", self.labels())
-        yield from self.section("Training data", self.training_data())
+        yield from self.section("Training data", _pairs(self.data))
         yield from self.section("Settings", _pairs({k: v for k, v in self.training.items() if k not in _ELSEWHERE}))
         yield from self.section("Scores", self.measured())
         # Thresholds and positive labels stand beside their labels.
@@ -190,10 +190,6 @@ class _Facts:
         ]
         more = f"\n\nAnd {len(labels) - MOST_LABELS:,} more." if len(labels) > MOST_LABELS else ""
         return table(head, rows) + more
-
-    def training_data(self) -> str:
-        """The data's name, digest and rows, as the trainer wrote them."""
-        return _pairs(self.data)
 
     def measured(self) -> str:
         """The metrics of each split, and the yardsticks beside the deciding one."""
@@ -261,17 +257,9 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _is_task(name: str) -> bool:
+def _passes(check: Callable[[str], None], name: str) -> bool:
     try:
-        check_name(name)
-    except InvalidInput:
-        return False
-    return True
-
-
-def _is_repo(name: str) -> bool:
-    try:
-        validate_repo_id(name)
-    except HFValidationError:
+        check(name)
+    except (InvalidInput, HFValidationError):
         return False
     return True

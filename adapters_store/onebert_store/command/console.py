@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -39,9 +40,19 @@ out = Console(markup=False, emoji=False, highlight=False, width=_WIDTH)
 err = Console(markup=False, emoji=False, highlight=False, stderr=True)
 
 
+def say(line: str) -> None:
+    """Prints a line on standard output; a terminal breaks it where it likes, and nothing else does."""
+    out.print(line, soft_wrap=True)
+
+
+def tell(line: str) -> None:
+    """The same on standard error, beside the results."""
+    err.print(line, soft_wrap=True)
+
+
 def print_json(value: Any) -> None:
-    """One JSON document on standard output, for scripts: never colored or wrapped."""
-    typer.echo(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
+    """One JSON document on standard output, for scripts: never colored or wrapped; times as ISO 8601."""
+    typer.echo(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False, default=datetime.isoformat))
 
 
 def table(*columns: str, numbers: Collection[str] = ()) -> Table:
@@ -93,7 +104,7 @@ def note_replaced(out: Path, when: str) -> None:
         when: the file is replaced, as the end of a sentence.
     """
     if out.exists():
-        err.print(f"note: {out} is there, and is replaced {when}", soft_wrap=True)
+        tell(f"note: {out} is there, and is replaced {when}")
 
 
 @contextmanager
@@ -126,7 +137,7 @@ def heartbeat(describe: Callable[[], str]) -> Iterator[None]:
     def beat() -> None:
         while not ended.wait(HEARTBEAT_S):
             if line := describe():
-                err.print(line, soft_wrap=True)
+                tell(line)
 
     if err.is_terminal:
         yield

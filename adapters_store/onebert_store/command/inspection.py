@@ -99,7 +99,7 @@ def _pairs(rows: Iterable[tuple[str, str]]) -> Table:
 def _change_table(found: list[dict[str, Any]]) -> Table:
     table = console.table("part of the base", "change", "layers", "size", numbers=["size"])
     rows = [
-        (shown(_within_layer(one["name"])), _IN_WORDS[one["kind"]], _ranges(one["layers"]) or "–", f"{one['rms']:.3g}")
+        (_part(one["name"]), _IN_WORDS[one["kind"]], shown(ranges(one["layers"]), 60) or "–", f"{one['rms']:.3g}")
         for one in found
     ]
     for row in _first(rows):
@@ -107,8 +107,8 @@ def _change_table(found: list[dict[str, Any]]) -> Table:
     return table
 
 
-def _within_layer(name: str) -> str:
-    return name.rpartition("layer.*.")[2]
+def _part(name: str) -> str:
+    return shown(name.rpartition("layer.*.")[2])
 
 
 def _first(rows: Sequence[tuple[str, ...]]) -> Iterator[tuple[str, ...]]:
@@ -177,12 +177,12 @@ def _in_words(value: Any, exact: bool) -> str:
             return strict_json.encode(value)
 
 
-def _ranges(layers: list[int]) -> str:
-    """`0–3, 5` of 0, 1, 2, 3, 5."""
+def ranges(numbers: Iterable[int], dash: str = "–") -> str:
+    """Rising numbers as people write them: `0–3, 5` of 0, 1, 2, 3, 5."""
     spans: list[list[int]] = []
-    for layer in layers:
-        if spans and layer == spans[-1][1] + 1:
-            spans[-1][1] = layer
+    for number in numbers:
+        if spans and number == spans[-1][1] + 1:
+            spans[-1][1] = number
         else:
-            spans.append([layer, layer])
-    return shown(", ".join(str(one) if one == other else f"{one}–{other}" for one, other in spans), 60)
+            spans.append([number, number])
+    return ", ".join(str(one) if one == other else f"{one}{dash}{other}" for one, other in spans)

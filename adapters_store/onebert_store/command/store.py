@@ -1,7 +1,6 @@
 """The commands `onebert store …`: is a store whole, what may go, and what can be brought back."""
 
 from dataclasses import asdict
-from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -57,9 +56,10 @@ def check(
         orphans = find_orphans(opened)
         if as_json:
             problems = [asdict(one.entry) | {"problem": one.problem, "repaired": one.repaired} for one in found]
-            _print_json(versions=len(entries), problems=problems, orphans=[_facts(opened, one) for one in orphans])
+            facts = [_facts(opened, one) for one in orphans]
+            console.print_json({"versions": len(entries), "problems": problems, "orphans": facts})
         else:
-            console.out.print(f"{len(entries)} versions, {len(entries) - len(found)} of them whole")
+            console.say(f"{len(entries)} versions, {len(entries) - len(found)} of them whole")
             if found:
                 table = console.table("version", "problem", "")
                 for one in found:
@@ -96,12 +96,12 @@ def gc(
         swept = sweep(opened, grace)
         if as_json:
             removed = [asdict(blob) for blob in swept.removed]
-            _print_json(removed=removed, kept=[_facts(opened, one) for one in swept.kept])
+            console.print_json({"removed": removed, "kept": [_facts(opened, one) for one in swept.kept]})
         else:
-            console.out.print(f"{_counted(swept.removed)} removed")
+            console.say(f"{_counted(swept.removed)} removed")
             _print_orphans(opened, swept.kept)
             if swept.kept and not swept.failure:
-                console.out.print(f"kept: found without a version less than {older_than} ago (--older-than)")
+                console.say(f"kept: found without a version less than {older_than} ago (--older-than)")
     if swept.failure:
         raise swept.failure
 
@@ -138,9 +138,7 @@ def recover(
                 failed += 1
                 console.print_error(f"{_short(digest)}: {error.detail}")
             else:
-                console.out.print(
-                    f"{_short(digest)} {'is' if created else 'was already'} {record.task}@{record.version}"
-                )
+                console.say(f"{_short(digest)} {'is' if created else 'was already'} {record.task}@{record.version}")
     if failed:
         raise StoreCorrupt(f"{failed} {'file was' if failed == 1 else 'files were'} not recovered")
 
@@ -148,7 +146,7 @@ def recover(
 def _print_orphans(opened: "Store", orphans: "list[Orphan] | tuple[Orphan, ...]") -> None:
     if not orphans:
         return
-    console.out.print(f"{_counted([orphan.blob for orphan in orphans])} of no version:")
+    console.say(f"{_counted([orphan.blob for orphan in orphans])} of no version:")
     table = console.table("digest", "bytes", "since", "content", numbers=["bytes"])
     for orphan in orphans:
         facts = _facts(opened, orphan)
@@ -176,16 +174,3 @@ def _counted(blobs: "list[BlobInfo] | tuple[BlobInfo, ...]") -> str:
 
 def _short(digest: str) -> str:
     return digest.removeprefix("sha256:")[:12]
-
-
-def _print_json(**facts: Any) -> None:
-    """One JSON object; times as ISO 8601."""
-
-    def plain(value: Any) -> Any:
-        if isinstance(value, list):
-            return [plain(one) for one in value]
-        if isinstance(value, dict):
-            return {key: plain(one) for key, one in value.items()}
-        return value.isoformat() if isinstance(value, datetime) else value
-
-    console.print_json(plain(facts))

@@ -71,7 +71,7 @@ def _copy(source: "StoreAddress", target: "StoreAddress", into_empty: bool = Fal
             require_empty(filled)
         task = bar.add_task("copying files", total=None)
         copied = copy_store(opened, filled, lambda done, total: bar.update(task, completed=done, total=total))
-    console.out.print(f"{copied.versions} versions; {copied.blobs} files ({copied.size:,} bytes) were new")
+    console.say(f"{copied.versions} versions; {copied.blobs} files ({copied.size:,} bytes) were new")
     for digest, problem in copied.problems.items():
         console.print_error(f"{digest}: {problem}")
     if copied.problems:

@@ -59,18 +59,11 @@ def rows_of(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[dict[str, Any] |
     """Rows one by one; None is one with a cell that Python has nothing for, as a text that is not UTF-8."""
     for batch in batches:
         try:
-            rows: list[dict[str, Any] | None] = batch.to_pylist()
+            yield from batch.to_pylist()
         except (ValueError, OverflowError):
-            rows = [_row(batch.slice(place, 1)) for place in range(len(batch))]
-        yield from rows
-
-
-def _row(batch: pyarrow.RecordBatch) -> dict[str, Any] | None:
-    try:
-        row: dict[str, Any] = batch.to_pylist()[0]
-    except (ValueError, OverflowError):
-        return None
-    return row
+            # Each row alone, so that only those are lost that have such a cell.
+            alone = (batch.slice(place, 1) for place in range(len(batch)))
+            yield from rows_of(alone) if len(batch) > 1 else [None]
 
 
 def label_names_in(schema: pyarrow.Schema) -> dict[str, tuple[str, ...]]:

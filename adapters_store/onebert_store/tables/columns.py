@@ -2,11 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from onebert_store.errors import InvalidData
 from onebert_store.file.strict_json import shown
 from onebert_store.meant import meant
+from onebert_store.tables.places import said_of_rows
 from onebert_store.tables.table import Table
+from onebert_store.tables.text.unicode import text_fault
 
 # Pairs come before single texts, and the first entry whose columns are all there is taken.
 TEXT_COLUMNS: Sequence[tuple[str, ...]] = (
@@ -92,6 +95,25 @@ def require_texts(table: Table, columns: Columns) -> tuple[str, ...]:
     if texts is None:
         raise InvalidData(_missing(table, columns, "text"))
     return texts
+
+
+def texts_of_rows(table: Table, cells: Sequence[Sequence[Any]]) -> list[Any]:
+    """The text or pair of each row.
+
+    Args:
+        table: the rows, for messages.
+        cells: those of each text column.
+
+    Raises:
+        InvalidData: rows have no text; the message names them.
+    """
+    rows, bad = list(zip(*cells, strict=True)), dict[str, list[int]]()
+    for number, row in enumerate(rows):
+        if why := text_fault(*row):
+            bad.setdefault(why, []).append(number)
+    if bad:
+        raise InvalidData(said_of_rows(bad, table.where))
+    return [row[0] if len(row) == 1 else row for row in rows]
 
 
 def find_columns(table: Table, columns: Columns) -> tuple[tuple[str, ...], str]:

@@ -7,8 +7,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from onebert_server.cli.options import CONNECTION, connect
 from onebert_store.errors import StoreCorrupt
 
@@ -21,11 +19,8 @@ if TYPE_CHECKING:
 # Unlike those of other commands it has no default and no variable: without it the commands work where no server runs.
 ServerUrl = Annotated[
     str | None,
-    typer.Option(
-        "--url",
-        metavar="URL",
-        help="A running server to ask; default: the store itself is opened, beside its servers.",
-        rich_help_panel=CONNECTION,
+    CONNECTION.option(
+        "A running server to ask; default: the store itself is opened, beside its servers.", "--url", metavar="URL"
     ),
 ]
 

@@ -53,4 +53,4 @@ def card(
         typer.echo(text, nl=False)
         return
     write_whole(out, text.encode())
-    console.out.print(f"{out}: the card of {source}, {len(text.encode()):,} bytes", soft_wrap=True)
+    console.say(f"{out}: the card of {source}, {len(text.encode()):,} bytes")

@@ -120,7 +120,7 @@ def classify(
 def _say_cut(count: int) -> None:
     if count:
         what = f"{count:,} text{'' if count == 1 else 's'} over the task's longest input"
-        console.err.print(f"note: of {what} the end was not read; --window reads all of it", soft_wrap=True)
+        console.tell(f"note: of {what} the end was not read; --window reads all of it")
 
 
 def _write(client: "Client", ref: str, file: Path, out: Path, reading: Any, wanted: Mapping[str, Any]) -> None:
@@ -153,7 +153,7 @@ def _write(client: "Client", ref: str, file: Path, out: Path, reading: Any, want
                     answers.add(waiting.popleft(), None)
             bar.update(done, completed=answers.count)
         answers.end()
-    console.out.print(f"{answers.count:,} rows in {out}, {answers.without:,} without an answer", soft_wrap=True)
+    console.say(f"{answers.count:,} rows in {out}, {answers.without:,} without an answer")
     _say_cut(answers.cut)
 
 

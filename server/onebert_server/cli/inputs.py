@@ -106,7 +106,7 @@ def rows_of(file: Path, reading: Reading, pair: bool) -> Iterator[Rows]:
         return
     with open_rows(file, reading, pair) as rows:
         for note in rows.notes:
-            console.err.print(f"note: {note}", soft_wrap=True)
+            console.tell(f"note: {note}")
         yield rows
 
 

@@ -66,7 +66,7 @@ def create(
     if as_json:
         console.print_json(as_dict(made))
         return
-    console.err.print(f"key {made.id} of {name}: {' '.join(made.scopes)} on {' '.join(made.tasks)}", soft_wrap=True)
+    console.tell(f"key {made.id} of {name}: {' '.join(made.scopes)} on {' '.join(made.tasks)}")
     # Alone on standard output and never wrapped, so that a script may keep it.
     typer.echo(made.key)
 
@@ -103,7 +103,7 @@ def revoke(
     """Revoke a key for good; every server refuses it within seconds."""
     with administration(url, api_key, data_dir, registry, blobs) as place:
         place.revoke_key(key_id)
-    console.out.print(f"key {key_id} is revoked")
+    console.say(f"key {key_id} is revoked")
 
 
 def _row(one: "KeyFacts") -> tuple[str, ...]:

@@ -31,8 +31,8 @@ def rename(
     """
     with connect(url, api_key) as client:
         client.rename_task(task, name)
-    console.out.print(f"{task}: is {name} now; keys and callers that say {task} do not find it", soft_wrap=True)
-    console.out.print(f"to go back: onebert rename {name} {task}", soft_wrap=True)
+    console.say(f"{task}: is {name} now; keys and callers that say {task} do not find it")
+    console.say(f"to go back: onebert rename {name} {task}")
 
 
 def alias(
@@ -60,7 +60,7 @@ def alias(
         if remove and name is not None:
             client.delete_alias(task, name, wanted[name])
     if remove:
-        console.out.print(f"{task}@{name}: deleted; it was at version {wanted[str(name)]}", soft_wrap=True)
+        console.say(f"{task}@{name}: deleted; it was at version {wanted[str(name)]}")
         return
     if as_json:
         places = wanted.items()
@@ -80,10 +80,9 @@ def download(
     ] = False,
     out: Annotated[
         Path | None,
-        typer.Option(
+        OUTPUT.option(
+            "The file to write, or the folder where there are several; default TASK-VERSION.safetensors here.",
             metavar="PATH",
-            help="The file to write, or the folder where there are several; default TASK-VERSION.safetensors here.",
-            rich_help_panel=OUTPUT,
         ),
     ] = None,
     url: Url = URL,
@@ -138,7 +137,7 @@ def delete(
             client.delete_alias(parsed.task, parsed.alias, _at(found, parsed.alias))
     versions = len(found.versions)
     gone = f"with {versions} version{'' if versions == 1 else 's'}" if everything else ""
-    console.out.print(f"{ref}: deleted {gone}".rstrip())
+    console.say(f"{ref}: deleted {gone}".rstrip())
 
 
 def log(task: TaskName, url: Url = URL, api_key: ApiKey = None, as_json: AsJson = False) -> None:
@@ -151,11 +150,11 @@ def log(task: TaskName, url: Url = URL, api_key: ApiKey = None, as_json: AsJson 
         try:
             rows = [_row(change) for change in _history(client, task)]
         except Forbidden:
-            console.err.print("note: this key may not read the audit trail; these are the versions that are there")
+            console.tell("note: this key may not read the audit trail; these are the versions that are there")
             found = client.task(task).versions
             rows = [_line(one.created_at, "", "upload", f"version {one.version}") for one in found]
     if as_json:
-        console.print_json([row | {"time": row["time"].isoformat()} for row in rows])
+        console.print_json(rows)
         return
     console.show((TIME, "principal", "action", "what"), ((time_of(row.pop("time")), *row.values()) for row in rows))
 
@@ -226,13 +225,13 @@ def _download(client: "Client", task: str, version: int, path: Path, several: bo
 
     if path.exists():
         if several and load(path).digest == client.version(task, version).digest:
-            console.out.print(f"{path}: is there already", soft_wrap=True)
+            console.say(f"{path}: is there already")
             return
         raise InvalidInput(f"{path} exists; name another place with --out")
     content = client.download(task, version)
     digest = loads(content).digest
     write_whole(path, content)
-    console.out.print(f"{path}: {task}@{version}, {len(content):,} bytes ({digest[:19]}…)", soft_wrap=True)
+    console.say(f"{path}: {task}@{version}, {len(content):,} bytes ({digest[:19]}…)")
 
 
 def _at(found: "TaskFacts", alias: str | None) -> int:

@@ -86,11 +86,8 @@ Device = Annotated[
 ]
 DataDir = Annotated[
     Path | None,
-    typer.Option(
-        "--data-dir",
-        metavar="FOLDER",
-        help="Where tasks and their versions are kept; default onebert-data.",
-        rich_help_panel="Data",
+    Panel("Data").option(
+        "Where tasks and their versions are kept; default onebert-data.", "--data-dir", metavar="FOLDER"
     ),
 ]
 

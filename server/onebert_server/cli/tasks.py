@@ -60,15 +60,15 @@ def push(
         console.print_json(as_dict(pushed) | ({"promoted": moved} if moved else {}))
         return
     state = "is version" if pushed.created else "was already version"
-    console.out.print(f"{name}: {file.name} {state} {pushed.version} ({pushed.digest[:19]}…)", soft_wrap=True)
+    console.say(f"{name}: {file.name} {state} {pushed.version} ({pushed.digest[:19]}…)")
     if moved:
         print_move(moved)
     elif live == pushed.version:
         data = delta.manifest.training.get("data")
         texts = '--pair "a text" "another"' if isinstance(data, Mapping) and data.get("pairs") is True else '"a text"'
-        console.out.print(f"it is live: `onebert classify {name} {texts}{_at(url)}` asks it", soft_wrap=True)
+        console.say(f"it is live: `onebert classify {name} {texts}{_at(url)}` asks it")
     else:
-        console.out.print(f"next: onebert promote {name} {pushed.version}{_at(url)}  (live is {live or 'no version'})")
+        console.say(f"next: onebert promote {name} {pushed.version}{_at(url)}  (live is {live or 'no version'})")
 
 
 def _at(url: str) -> str:
@@ -94,7 +94,8 @@ def tasks(
             if as_json:
                 console.print_json([as_dict(one) for one in listed])
             else:
-                _print_tasks(listed)
+                heads = ("task", "live", "versions", "aliases")
+                console.show(heads, map(_task_row, listed), numbers=("live", "versions"))
             return
         found = client.task(task)
         training = {v.version: training_of(client, task, v.version) for v in found.versions}
@@ -265,10 +266,6 @@ def _not_alike(measured: Sequence[Mapping[str, Any]]) -> str | None:
     return f"not of the same {' and '.join(differ)}" if differ else None
 
 
-def _print_tasks(found: "list[TaskSummary]") -> None:
-    console.show(("task", "live", "versions", "aliases"), map(_task_row, found), numbers=("live", "versions"))
-
-
 def _task_row(task: "TaskSummary") -> tuple[str, ...]:
     others = [
         f"{name} → {at}" + (f" (before: {task.previous[name]})" if name in task.previous else "")
@@ -305,19 +302,17 @@ def print_move(moved: Mapping[str, Any]) -> None:
     """Shows what `move` gave: from where to where, the scores of both versions, and the way back."""
     ref, before, after = f"{moved['task']}@{moved['alias']}", moved["from"], moved["to"]
     if before == after:
-        console.out.print(f"{ref}: is at version {after} already")
+        console.say(f"{ref}: is at version {after} already")
         return
-    console.out.print(f"{ref}: {before or 'new'} → {after}")
+    console.say(f"{ref}: {before or 'new'} → {after}")
     for version, known in moved["measured"].items():
         if "score" in known:
             where = f" on {shown(str(known['data']))}" if "data" in known else ""
-            console.out.print(
-                f"  version {version}: {known['split']} {known['metric']} {known['score']:.4f}{where}", soft_wrap=True
-            )
+            console.say(f"  version {version}: {known['split']} {known['metric']} {known['score']:.4f}{where}")
     if doubt := _not_alike(list(moved["measured"].values())):
-        console.out.print(f"  the two scores may not be comparable: {doubt}", soft_wrap=True)
+        console.say(f"  the two scores may not be comparable: {doubt}")
     for line in moved["changed"]:
-        console.out.print(f"  {line}", soft_wrap=True)
+        console.say(f"  {line}")
     if before:
         option = "" if moved["alias"] == LIVE else f" --alias {moved['alias']}"
-        console.out.print(f"to go back: onebert promote {moved['task']} {before}{option}", soft_wrap=True)
+        console.say(f"to go back: onebert promote {moved['task']} {before}{option}")

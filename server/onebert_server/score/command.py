@@ -140,7 +140,6 @@ def _shown() -> Iterator[Callable[[Window], None]]:
 
 def _print_end(out: str, output: Output) -> None:
     counts = output.finish()
-    console.out.print(
-        f"{counts['rows']:,} rows in {counts['parts']:,} files in {out}, {counts['errors']:,} without an answer",
-        soft_wrap=True,
+    console.say(
+        f"{counts['rows']:,} rows in {counts['parts']:,} files in {out}, {counts['errors']:,} without an answer"
     )

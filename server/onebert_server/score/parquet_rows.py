@@ -32,6 +32,7 @@ class ParquetRows:
 
     def __init__(self, file: pyarrow.NativeFile, name: str, size: int) -> None:
         self.row = 0
+        self.notes: tuple[str, ...] = ()  # the file says itself what it is
         self._name, self._size, self._count = name, size, Unpacking(name)
         # Column chunks are read through a buffer, not whole: they may be as large as the file.
         self._file = pyarrow.parquet.ParquetFile(file, buffer_size=_BUFFER_BYTES, pre_buffer=False)
@@ -42,11 +43,6 @@ class ParquetRows:
         self._read_rows = max(min(_READ_ROWS, int(_READ_BYTES / max(row_bytes, 1))), 1)
         self._batches: Any = None
         self._held: pyarrow.Table | None = None
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """See Stream: of a file that says itself what it is, none."""
-        return ()
 
     @property
     def share(self) -> float:

@@ -1,7 +1,7 @@
 """Scores a job on a Ray cluster: parts as plain tasks, read and written here, so that nodes share no files."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -129,7 +129,10 @@ def _take_one(
     """Waits for one part, and writes it."""
     [ended], _ = ray.wait([*running], num_returns=1)
     name, windows = running.pop(ended)
-    _write(output, name, _result(ended))
+    tables = _result(ended)
+    with output.part(name) as part:
+        for table in tables:
+            part.add(table)
     for window in windows:
         report(window)
 
@@ -142,12 +145,6 @@ def _result(ended: "ray.ObjectRef[list[pyarrow.Table]]") -> list[pyarrow.Table]:
             raise cause from None
         raise ServerUnreachable(f"a part was lost: {reason(error)}; the same command tries it again") from None
     return tables
-
-
-def _write(output: Output, name: str, tables: Iterable[pyarrow.Table]) -> None:
-    with output.part(name) as part:
-        for table in tables:
-            part.add(table)
 
 
 @lru_cache(maxsize=1)

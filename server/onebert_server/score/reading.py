@@ -95,7 +95,7 @@ def read_windows(job: Job, scored: Container[str]) -> Iterator[Window]:
     for file, source in enumerate(job.sources):
         with open_stream(source, job.encoding) as stream:
             for note in stream.notes:
-                console.err.print(f"note: {note}", soft_wrap=True)
+                console.tell(f"note: {note}")
             stream.choose(job.chosen)
             for part, rows in _parts(stream, file, job, scored):
                 at, share = before + stream.row, (bytes_before + stream.share * source.size) / size

@@ -24,13 +24,8 @@ class RecordRows:
     """
 
     def __init__(self, records: Records, sample: Callable[[], Table], read: Callable[[], float]) -> None:
-        self.row = 0
+        self.row, self.notes = 0, records.notes
         self._records, self._sample, self._read = records, sample, read
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """See Stream."""
-        return self._records.notes
 
     @property
     def share(self) -> float:

@@ -51,13 +51,11 @@ class Stream(Protocol):
 
     Attributes:
         row: rows that were taken or skipped.
+        notes: what a user should know of how the file is read.
     """
 
     row: int
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What a user should know of how the file is read."""
+    notes: tuple[str, ...]
 
     @property
     def share(self) -> float:

@@ -143,16 +143,16 @@ def _show(record: Mapping[str, Any]) -> None:
         table.add_row(f"abstain, {abstain['target']}", abstaining_rule(abstain))
         table.add_row("answered", _rate(abstain["coverage"]))
         table.add_row("right of these", _rate(abstain["right"]))
-    console.out.print(f"{record['split']}: {record['rows']:,} rows", soft_wrap=True)
+    console.say(f"{record['split']}: {record['rows']:,} rows")
     console.out.print(table)
     if "thresholds" in record:
         _show_thresholds(record["thresholds"])
     for note in record["notes"]:
-        console.out.print(f"note: {note}", soft_wrap=True)
+        console.say(f"note: {note}")
     if record["out"] is None:
-        console.out.print("nothing is written: the delta decides as well as these rows can tell", soft_wrap=True)
+        console.say("nothing is written: the delta decides as well as these rows can tell")
     else:
-        console.out.print(f"next: onebert push {record['out']['file']}", soft_wrap=True)
+        console.say(f"next: onebert push {record['out']['file']}")
 
 
 def _show_thresholds(facts: Mapping[str, Any]) -> None:
@@ -166,10 +166,8 @@ def _show_thresholds(facts: Mapping[str, Any]) -> None:
     console.out.print(console.title(f"Thresholds for {facts['target']}"))
     console.out.print(table)
     if len(labels) > MOST_LABELS:
-        console.out.print(f"and {len(labels) - MOST_LABELS:,} more labels; --json has them all")
-    console.out.print(
-        f"(on these rows, and where as many new rows lie in {CONFIDENCE:.0%} of all cases)", soft_wrap=True
-    )
+        console.say(f"and {len(labels) - MOST_LABELS:,} more labels; --json has them all")
+    console.say(f"(on these rows, and where as many new rows lie in {CONFIDENCE:.0%} of all cases)")
 
 
 def _temperature(fitted: Mapping[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from onebert_encoder.base.tokenizer import load_tokenizer
 from onebert_encoder.text.tokenizer import Tokenizer
 from onebert_encoder.text.tokens import Text, Tokens
 from onebert_store.command import console
+from onebert_store.command.inspection import ranges
 from onebert_store.errors import InvalidData
 from onebert_store.file.manifest import PER_TOKEN
 from onebert_store.file.strict_json import shown
@@ -35,12 +37,8 @@ def run_check(
     """Shows all that can be said of data; returns whether training would take it."""
     tokenizer, longest = load_tokenizer(base)
     max_length = min(max_length, longest)
-
-    def lengths(texts: Sequence[Text]) -> Any:
-        return _lengths(tokenizer, texts)
-
     with console.busy(f"checking {data}"):
-        found = examine(data, reading, max_length, lengths)
+        found = examine(data, reading, max_length, partial(_lengths, tokenizer))
         if found.dataset is not None:
             try:
                 found.facts["notes"] += _check_tokens(found.dataset, tokenizer, max_length)
@@ -86,36 +84,32 @@ def _check_tokens(dataset: Dataset, tokenizer: Tokenizer, max_length: int) -> li
 
 def _show(facts: Mapping[str, Any]) -> None:
     for kind in facts.get("files", ()):
-        _say(kind)
+        console.say(kind)
     if "task_type" in facts:
-        _say(f"{facts['task_type']}: {' and '.join(map(shown, facts['text']))} → {shown(facts['label'])}")
+        console.say(f"{facts['task_type']}: {' and '.join(map(shown, facts['text']))} → {shown(facts['label'])}")
     splits = facts.get("splits", {})
     if splits:
         _show_lengths(splits, facts)
         _show_labels(splits)
     for line in _lines(facts):
-        _say(line)
+        console.say(line)
     if "suspects" in facts:
         from onebert_training.commands.suspects import show_suspects  # noqa: PLC0415 - imports torch
 
         show_suspects(facts["suspects"])
     for note in facts["notes"]:
-        _say(f"note: {note}")
+        console.say(f"note: {note}")
     for why in facts["refused"]:
-        _say(f"refused: {why}")
+        console.say(f"refused: {why}")
     if facts["trainable"]:
-        _say("`onebert train` takes this data")
+        console.say("`onebert train` takes this data")
     if facts["trainable"] and _has_doubtful_labels(facts):
-        _say("next: the same with --labels lists rows whose label may be wrong")
+        console.say("next: the same with --labels lists rows whose label may be wrong")
 
 
 def _has_doubtful_labels(facts: Mapping[str, Any]) -> bool:
     """Whether texts have different labels, and nobody has looked yet at which of all labels are wrong."""
     return facts["task_type"] == "single_label" and facts["contradictions"]["texts"] > 0 and "suspects" not in facts
-
-
-def _say(line: str) -> None:
-    console.out.print(line, soft_wrap=True)
 
 
 def _show_lengths(splits: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
@@ -127,12 +121,12 @@ def _show_lengths(splits: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
         table.add_row(name, f"{facts['rows'][name]:,}", *sizes)
     console.out.print(table)
     if longest := next((split["tokens"]["max_length"] for split in splits.values() if split["tokens"]), 0):
-        _say(f"(lengths in tokens; cut: texts of more than {longest})")
+        console.say(f"(lengths in tokens; cut: texts of more than {longest})")
 
 
 def _show_labels(splits: Mapping[str, Any]) -> None:
     if numbers := splits["train"].get("numbers"):
-        _say("numbers: " + ", ".join(f"{name} {value}" for name, value in numbers.items()))
+        console.say("numbers: " + ", ".join(f"{name} {value}" for name, value in numbers.items()))
     counts = splits["train"].get("labels", {})
     if not any(counts.values()):
         return
@@ -141,7 +135,7 @@ def _show_labels(splits: Mapping[str, Any]) -> None:
         table.add_row(shown(name), *(f"{split['labels'].get(name, 0):,}" for split in splits.values()))
     console.out.print(table)
     if len(counts) > _LABELS:
-        _say(f"and {len(counts) - _LABELS:,} more labels")
+        console.say(f"and {len(counts) - _LABELS:,} more labels")
 
 
 def _lines(facts: Mapping[str, Any]) -> list[str]:
@@ -172,16 +166,6 @@ def _bad_rows(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         unit = "line" if "line" in row else "row"
         numbers[row["file"], unit, row["what"]].append(row[unit])
     return [
-        f"bad: {file} {unit}{'s' * (len(found) > 1)} {_ranges(found)}: {what}"
+        f"bad: {file} {unit}{'s' * (len(found) > 1)} {ranges(found, dash='-')}: {what}"
         for (file, unit, what), found in numbers.items()
     ]
-
-
-def _ranges(numbers: Sequence[int]) -> str:
-    runs = list[list[int]]()
-    for number in numbers:
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)

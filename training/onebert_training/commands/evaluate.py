@@ -63,7 +63,7 @@ def run_evaluate(
     show_evaluated(record)
     for path in (predictions, report):
         if path is not None:
-            console.out.print(f"written: {path}", soft_wrap=True)
+            console.say(f"written: {path}")
 
 
 def _check_files(read: Sequence[Path], report: Path | None, predictions: Path | None) -> None:

@@ -84,11 +84,11 @@ def explain_text(
     if as_json:
         console.print_json(record)
         return
-    console.out.print(f"{shown(whole.label)} {whole.score:.4f}", soft_wrap=True)
+    console.say(f"{shown(whole.label)} {whole.score:.4f}")
     if read < tokens:
         decision = loaded.delta.manifest.decision
         server = "; a server reads all, in windows" if decision and decision.window else ""
-        console.out.print(f"{read} of {tokens} tokens were read, and are what this is about{server}", soft_wrap=True)
+        console.say(f"{read} of {tokens} tokens were read, and are what this is about{server}")
     _show_words(halves, *ways)
     if layers:
         _show_removed(record["removed"], {"score": "score less without it"})
@@ -101,7 +101,7 @@ def _show_words(halves: Mapping[str, str], occlusion: Explanation, gradient: Exp
     for field in [one for one in halves if one not in {left.field for left, _ in both}]:
         name = " ".join(["the", *which[field], "text"])
         said = f"no word of {name} can be left out: of what was read nothing would be left"
-        console.out.print(said, soft_wrap=True)
+        console.say(said)
     if not both:
         return
     table = console.table(*["text"] * (len(halves) > 1), "word", "score less without it", "gradient × input")
@@ -118,7 +118,7 @@ def _signed(effect: float) -> str:
 
 def _say_more(count: int) -> None:
     if count > 0:
-        console.out.print(f"and {count:,} more, which --json has", soft_wrap=True)
+        console.say(f"and {count:,} more, which --json has")
 
 
 def _removed_for_text(loaded: Loaded, text: Text, whole: Prediction) -> list[dict[str, Any]]:
@@ -177,7 +177,7 @@ def explain_data(
         console.print_json(record)
         return
     of = f"{len(examples):,} rows of {name}"
-    console.out.print(f"{of}: loss {losses[0]:.4f}, {decides} {scores[0][decides]:.4f}", soft_wrap=True)
+    console.say(f"{of}: loss {losses[0]:.4f}, {decides} {scores[0][decides]:.4f}")
     _show_removed(parts, {"loss": "loss more without it", decides: f"{decides} more without it"})
 
 

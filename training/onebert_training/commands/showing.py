@@ -19,11 +19,6 @@ _THRESHOLDS = 8  # that a line shows
 _BY = "by more than the lead's standard error"
 
 
-def say(line: str) -> None:
-    """Prints a line on standard error."""
-    console.err.print(line, soft_wrap=True)
-
-
 def summary(run: Run) -> str:
     """How many parameters are trained and how many the delta has, with its share of the base; the classifier apart."""
     what = run.data.task_type + (f" of {len(run.data.labels)} labels" if len(run.data.labels) > 1 else "")
@@ -44,12 +39,12 @@ def choose_shown(job: PreparedRun) -> PreparedRun:
 
         def report(_: Run, progress: Progress) -> None:
             if progress.note:
-                say(f"note: {progress.note}")
+                console.tell(f"note: {progress.note}")
             bar.update(drawn, completed=progress.step, total=progress.steps)
 
         chosen = job.chosen(report)
     if chosen.choice is not None:
-        say(chosen.choice.line)
+        console.tell(chosen.choice.line)
     return chosen
 
 
@@ -64,7 +59,7 @@ def train_shown(run: Run, checkpoint: Path) -> Kept:
     clock = Clock(run.steps + sum(fold.steps for fold in folds))
     if run.steps:
         measured = f", those of {len(folds)} folds included" if folds else ""
-        say(f"{clock.steps:,} steps{measured}, about {in_words(seconds_per_step(run) * clock.steps)} in all")
+        console.tell(f"{clock.steps:,} steps{measured}, about {in_words(seconds_per_step(run) * clock.steps)} in all")
     with console.progress(describe=lambda: _line(run, at) + clock.left) as bar:
         drawn = bar.add_task("", total=run.steps)
 
@@ -74,11 +69,11 @@ def train_shown(run: Run, checkpoint: Path) -> Kept:
             # Those of folds come behind the run's own.
             clock.show(planned + progress.step * progress.folds if progress.folds else progress.step)
             if progress.note:
-                say(f"note: {progress.note}")
+                console.tell(f"note: {progress.note}")
             if progress.validation:
                 best = progress.best
                 if not console.err.is_terminal:
-                    say(_line(run, progress) + clock.left)
+                    console.tell(_line(run, progress) + clock.left)
             kept = "" if best is None or progress.testing else f", best {best:.4f}"
             doing = _where(run, progress) + kept + _rate(progress)
             looks = progress.validation is not None
@@ -271,10 +266,10 @@ def _between(ends: Sequence[float]) -> str:
 
 
 def _show(title: str, table: Any, warnings: list[str]) -> None:
-    console.out.print(title, soft_wrap=True)
+    console.say(title)
     console.out.print(table)
     for warning in warnings:
-        console.out.print(f"warning: {warning}", soft_wrap=True)
+        console.say(f"warning: {warning}")
 
 
 def _scores(metric: str, scores: Mapping[str, float]) -> str:

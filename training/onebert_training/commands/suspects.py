@@ -66,7 +66,9 @@ def suspects_of(found: Examined, max_length: int, base: str | None, device: str 
 
 def show_suspects(facts: Mapping[str, Any]) -> None:
     """Shows the surest ones as a table."""
-    _say(f"labels to look at: {facts['rows']:,} of {facts['of']:,} rows, those first that are the surest of another")
+    console.say(
+        f"labels to look at: {facts['rows']:,} of {facts['of']:,} rows, those first that are the surest of another"
+    )
     if not facts["rows"]:
         return
     table = console.table("where", "text", "label", "suggested", "ratio", numbers=["ratio"])
@@ -77,12 +79,10 @@ def show_suspects(facts: Mapping[str, Any]) -> None:
         table.add_row(f"{one['file']} {unit} {one[unit]}", shown(text, _TEXT), *names, f"{one['ratio']:.3f}")
     console.out.print(table)
     if facts["rows"] > _SHOWN:
-        _say(f"and {facts['rows'] - _SHOWN:,} more; --json has the first {MAX_LISTED:,}")
-    _say("(rows with other texts suggest; ratio: how probable the label is beside the suggested one)")
+        console.say(f"and {facts['rows'] - _SHOWN:,} more; --json has the first {MAX_LISTED:,}")
+    console.say("(rows with other texts suggest; ratio: how probable the label is beside the suggested one)")
     own = percent(facts["answered"])
-    _say(f"for {own} of all rows they suggest the row's own label: the fewer, the more of the labels above are right")
-    _say("next: read them from the top, and mend the file where the label is wrong")
-
-
-def _say(line: str) -> None:
-    console.out.print(line, soft_wrap=True)
+    console.say(
+        f"for {own} of all rows they suggest the row's own label: the fewer, the more of the labels above are right"
+    )
+    console.say("next: read them from the top, and mend the file where the label is wrong")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from onebert_store.command import console
 from onebert_store.errors import NotFinite
-from onebert_training.commands.showing import choose_shown, next_step, say, show_trained, summary, train_shown
+from onebert_training.commands.showing import choose_shown, next_step, show_trained, summary, train_shown
 from onebert_training.data.options import DataOptions
 from onebert_training.fit.settings import Settings
 from onebert_training.prepared import PreparedRun, prepare
@@ -27,37 +27,37 @@ def run_train(
         kept = train_shown(job.run, job.checkpoint)
     except KeyboardInterrupt:
         if job.checkpoint.exists():
-            say("interrupted; the same command continues from the last evaluation")
+            console.tell("interrupted; the same command continues from the last evaluation")
         raise
     except NotFinite:
         job.forget()  # what went wrong once goes wrong again
         raise
     record, notes = job.finish(kept)
     for note in notes:
-        say(f"note: {note}")
+        console.tell(f"note: {note}")
     if kept.line:
-        say(kept.line)
+        console.tell(kept.line)
     if as_json:
         console.print_json(record)
     else:
         show_trained(record, job.run.schedule.patience)
-        console.out.print(next_step(kept.run, record), soft_wrap=True)
+        console.say(next_step(kept.run, record))
 
 
 def _begun(job: PreparedRun) -> PreparedRun:
     """Says what is known before the first step, and chooses the method where that is asked for."""
     run = job.run
     if job.comparison is None:
-        say(summary(run))
+        console.tell(summary(run))
     for note in run.notes:
-        say(f"note: {note}")
+        console.tell(f"note: {note}")
     console.note_replaced(job.out, "when the training is done")
     with console.busy("measuring the yardsticks"):
         yardsticks = run.yardsticks
     for line in yardsticks.lines(run.metric):
-        say(line)
+        console.tell(line)
     if job.comparison is None:
         return job
     chosen = choose_shown(job)
-    say(summary(chosen.run))
+    console.tell(summary(chosen.run))
     return chosen

@@ -4,7 +4,7 @@ import math
 import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -156,6 +156,32 @@ def _as_seen(name: str) -> str:
     return " ".join(visible.casefold().split())
 
 
+class Repeated(NamedTuple):
+    """Rows of a split with equal texts.
+
+    Attributes:
+        rows_of: the rows of each text.
+        rows: how many repeat another row, its answer included.
+        torn: the rows of each text that has several answers.
+    """
+
+    rows_of: Mapping[Text, list[int]]
+    rows: int
+    torn: list[list[int]]
+
+
+def repeated(split: Split, task_type: TaskType) -> Repeated:
+    """Finds the rows of a split that repeat."""
+    rows_of = defaultdict[Text, list[int]](list)
+    for row, text in enumerate(split.texts):
+        rows_of[text].append(row)
+    gold = [tuple(one) if isinstance(one, list) else one for one in split.plain_gold()]
+    several = [(rows, len({gold[row] for row in rows})) for rows in rows_of.values() if len(rows) > 1]
+    # In regression data one text often has several numbers: the judgements of several people.
+    torn = [rows for rows, answers in several if answers > 1 and task_type != "regression"]
+    return Repeated(rows_of, sum(len(rows) - answers for rows, answers in several), torn)
+
+
 def repetitions(splits: Mapping[str, Split], task_type: TaskType, train: Table) -> list[str]:
     """Notes on training rows that repeat, also with another label, and on texts of other splits among them.
 
@@ -164,21 +190,16 @@ def repetitions(splits: Mapping[str, Split], task_type: TaskType, train: Table) 
         task_type: the task's type.
         train: the table of the training split, for line numbers.
     """
-    rows_of = defaultdict[Text, list[int]](list)
-    for row, text in enumerate(splits["train"].texts):
-        rows_of[text].append(row)
-    gold = [hashable(one) for one in splits["train"].plain_gold()]
-    answers_to = {text: {gold[row] for row in rows} for text, rows in rows_of.items() if len(rows) > 1}
+    found = repeated(splits["train"], task_type)
     notes = []
-    if repeated := sum(len(rows_of[text]) - len(answers) for text, answers in answers_to.items()):
-        notes.append(f"{repeated:,} training {'row repeats' if repeated == 1 else 'rows repeat'} another row")
-    # In regression data one text often has several numbers: the judgements of several people.
-    if task_type != "regression" and (torn := [text for text, answers in answers_to.items() if len(answers) > 1]):
+    if rows := found.rows:
+        notes.append(f"{rows:,} training {'row repeats' if rows == 1 else 'rows repeat'} another row")
+    if torn := found.torn:
         which = "text has" if len(torn) == 1 else "texts have"
-        example = train.where(rows_of[torn[0]])
+        example = train.where(torn[0])
         notes.append(f"{len(torn):,} training {which} different {_ANSWERS[task_type]}, for example {example}")
     for name, split in splits.items():
-        if name != "train" and (leaked := sum(text in rows_of for text in split.texts)):
+        if name != "train" and (leaked := sum(text in found.rows_of for text in split.texts)):
             notes.append(f"{leaked:,} of {len(split):,} {name} rows have a text that is in the training split, too")
     return notes
 
@@ -189,11 +210,6 @@ _ANSWERS: Mapping[TaskType, str] = {
     "token": "tags",
     "span": "answers",
 }
-
-
-def hashable(gold: Any) -> Any:
-    """An answer as it can stand in a set."""
-    return tuple(gold) if isinstance(gold, list) else gold
 
 
 def listed(names: Iterable[str], notes: Sequence[str] = ()) -> str:

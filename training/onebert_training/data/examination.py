@@ -1,6 +1,6 @@
 """Everything at once that can be said of data before training: counts, lengths, repetitions, leaks, every bad row."""
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
@@ -17,7 +17,7 @@ from onebert_store.tables.labels import find_names, infer_task_type, join_label_
 from onebert_store.tables.places import Place, said_of_rows
 from onebert_store.tables.table import Table
 from onebert_store.tables.tables import SPLITS, Source
-from onebert_training.data.checks import hashable
+from onebert_training.data.checks import repeated
 from onebert_training.data.dataset import Dataset, load_asked, usable_rows
 from onebert_training.data.examples import Cells, Split
 from onebert_training.data.options import DataOptions
@@ -188,25 +188,15 @@ def _repeated(
     splits: Mapping[str, Split], places: Mapping[str, tuple[Table, Sequence[int]]], task_type: TaskType
 ) -> dict[str, Any]:
     """Rows that repeat another of their split, texts with several answers, and texts that two splits have."""
-    rows_of: dict[str, dict[Text, list[int]]] = {}
-    duplicates, torn = {}, list[tuple[str, list[int]]]()
-    for name, split in splits.items():
-        by_text = rows_of[name] = defaultdict[Text, list[int]](list)
-        for row, text in enumerate(split.texts):
-            by_text[text].append(row)
-        gold = [hashable(one) for one in split.plain_gold()]
-        answers = {text: len({gold[row] for row in rows}) for text, rows in by_text.items() if len(rows) > 1}
-        duplicates[name] = sum(len(by_text[text]) - count for text, count in answers.items())
-        # In regression data one text often has several numbers: the judgements of several people.
-        if task_type != "regression":
-            torn += [(name, by_text[text]) for text, count in answers.items() if count > 1]
+    found = {name: repeated(split, task_type) for name, split in splits.items()}
+    torn = [(name, rows) for name, one in found.items() for rows in one.torn]
     return {
-        "duplicates": duplicates,
+        "duplicates": {name: one.rows for name, one in found.items()},
         "contradictions": {
             "texts": len(torn),
             "first": [_where(places[name], rows) for name, rows in torn[:MAX_LISTED]],
         },
-        "leaks": list(_leaks(rows_of, places)),
+        "leaks": list(_leaks({name: one.rows_of for name, one in found.items()}, places)),
     }
 
 

@@ -4,10 +4,8 @@ from onebert_encoder.answering.answer import TASK_TYPES
 from onebert_encoder.text.tokens import Text
 from onebert_store.errors import InvalidData
 from onebert_store.file.manifest import TaskType
-from onebert_store.tables.columns import Columns, find_texts, require_texts
-from onebert_store.tables.places import said_of_rows
+from onebert_store.tables.columns import Columns, find_texts, require_texts, texts_of_rows
 from onebert_store.tables.tables import choose_split, read_source
-from onebert_store.tables.text.unicode import text_fault
 from onebert_training.data.words import words_of
 
 
@@ -40,13 +38,7 @@ def load_texts(
         raise InvalidData(f"a {task_type} task takes {TASK_TYPES[task_type].question}; say which columns hold that")
     if task_type == "token":
         cells = [[" ".join(words_of(cell) or ()) for cell in column] for column in cells]
-    rows = list(zip(*cells, strict=True))
-    bad = dict[str, list[int]]()
-    for number, row in enumerate(rows):
-        if why := text_fault(*row):
-            bad.setdefault(why, []).append(number)
-    if bad:
-        raise InvalidData(said_of_rows(bad, table.where))
-    if not rows:
+    texts = texts_of_rows(table, cells)
+    if not texts:
         raise InvalidData(f"{table.origin}: there are no rows")
-    return read.name, [row[0] if len(row) == 1 else row for row in rows]
+    return read.name, texts

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from onebert_encoder.answering.answer import answer
 from onebert_encoder.answering.results import Extraction
@@ -15,13 +14,12 @@ from onebert_encoder.answering.stretches import is_bio
 from onebert_encoder.text.tokens import Tokens
 from onebert_store.file.manifest import Manifest, TaskType
 from onebert_training.data.examples import Split
-from onebert_training.insight.classes import Counts, Indices, count_entities, count_indicators, count_indices
+from onebert_training.insight.classes import Counts, count_entities, count_indicators, count_indices
+from onebert_training.insight.intervals import Flags, Floats, Indices
 from onebert_training.tasks.alignment import first_tokens
 from onebert_training.tasks.objective import Logits, Objective
 from onebert_training.tasks.objectives import OBJECTIVES, TokenLabel
 from onebert_training.tasks.squad import exact_match, word_f1
-
-Numbers = NDArray[np.float64]
 
 
 class Measure(NamedTuple):
@@ -34,8 +32,8 @@ class Measure(NamedTuple):
     """
 
     name: str
-    top: Numbers
-    bottom: Numbers
+    top: Floats
+    bottom: Floats
 
     def of(self, rows: Any = slice(None)) -> float:
         """The metric on some rows; NaN where their bottom is nothing."""
@@ -53,8 +51,8 @@ class Reliability(NamedTuple):
     """
 
     what: str
-    confidence: Numbers
-    right: NDArray[np.bool_]
+    confidence: Floats
+    right: Flags
 
 
 class Told(NamedTuple):
@@ -84,14 +82,14 @@ class Answers:
 
     gold: Sequence[Any]
     answer: Sequence[Any]
-    score: Numbers
-    loss: Numbers
+    score: Floats
+    loss: Floats
     measure: Measure
     counts: Counts | None = None
     entities: Counts | None = None
     told: Told | None = None
     reliability: Reliability | None = None
-    abstained: NDArray[np.bool_] | None = None
+    abstained: Flags | None = None
 
 
 class Asked(NamedTuple):
@@ -103,7 +101,7 @@ class Asked(NamedTuple):
     logits: Sequence[Logits]
 
     @property
-    def loss(self) -> Numbers:
+    def loss(self) -> Floats:
         """[rows], see Answers; by the logits as the task's temperature divides them."""
         objective = OBJECTIVES[self.manifest.task_type](self.manifest.labels)
         targets = objective.targets(self.split, self.tokens)
@@ -129,7 +127,7 @@ def _loss(objective: Objective, logits: Logits, target: torch.Tensor) -> float:
     return objective.loss([torch.from_numpy(logits)], [target]).item()
 
 
-def _stacked(asked: Asked) -> Numbers:
+def _stacked(asked: Asked) -> Floats:
     return np.stack(asked.logits).astype(np.float64)
 
 
@@ -169,7 +167,7 @@ def _multi_label(asked: Asked) -> Answers:
     )
 
 
-def _names(labels: Sequence[str], on: NDArray[np.bool_]) -> list[list[str]]:
+def _names(labels: Sequence[str], on: Flags) -> list[list[str]]:
     return [[labels[i] for i in np.flatnonzero(row).tolist()] for row in on]
 
 
@@ -212,7 +210,7 @@ def _token(asked: Asked) -> Answers:
     )
 
 
-def _confidence(asked: Asked, i: int) -> Numbers:
+def _confidence(asked: Asked, i: int) -> Floats:
     """[words], the score of each word's tag; NaN for words that are cut."""
     alignment = asked.tokens[i].alignment
     if alignment is None:
@@ -248,7 +246,7 @@ def _span(asked: Asked) -> Answers:
     )
 
 
-def _reliability(asked: Asked, what: str, confidence: Numbers, right: NDArray[np.bool_]) -> Reliability | None:
+def _reliability(asked: Asked, what: str, confidence: Floats, right: Flags) -> Reliability | None:
     return None if own_activation(asked.manifest) == "none" else Reliability(what, confidence, right)
 
 

@@ -5,15 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from seqeval.metrics.sequence_labeling import get_entities
 
-from onebert_training.insight.intervals import wilson
+from onebert_training.insight.intervals import Flags, Floats, Indices, wilson
 
 MATRIX_LABELS = 20  # a larger matrix cannot be read
 MAX_PAIRS = 20
-
-Indices = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -59,7 +56,7 @@ class Counts:
         return found
 
 
-def _share(hits: Any, of: Any, ends: Sequence[NDArray[np.float64]], i: int) -> dict[str, float]:
+def _share(hits: Any, of: Any, ends: Sequence[Floats], i: int) -> dict[str, float]:
     value = float(hits / of) if of else 0.0
     return {"value": value, "low": float(ends[0][i]), "high": float(ends[1][i])}
 
@@ -71,7 +68,7 @@ def count_indices(gold: Indices, answered: Indices, names: Sequence[str]) -> Cou
     return Counts(tuple(names), hits, said, np.bincount(gold, minlength=len(names)))
 
 
-def count_indicators(gold: NDArray[np.bool_], answered: NDArray[np.bool_], names: Sequence[str]) -> Counts:
+def count_indicators(gold: Flags, answered: Flags, names: Sequence[str]) -> Counts:
     """Counts of any number of classes each: [n, classes]."""
     return Counts(tuple(names), (gold & answered).sum(axis=0), answered.sum(axis=0), gold.sum(axis=0))
 

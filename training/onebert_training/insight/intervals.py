@@ -16,6 +16,7 @@ _Z = float(stats.norm.ppf((1 + CONFIDENCE) / 2))
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
+Indices = NDArray[np.int64]
 Fitted = TypeVar("Fitted")
 
 

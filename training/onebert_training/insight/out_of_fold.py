@@ -11,6 +11,7 @@ from onebert_training.data.examples import Split
 from onebert_training.data.splitting import SPLIT_SEED, fold_of
 from onebert_training.heads.exact import ExactHead, fit_heads, undoubted_labels
 from onebert_training.heads.seen import FOLDS
+from onebert_training.insight.intervals import Floats, Indices
 from onebert_training.target_scale import TargetScale
 from onebert_training.tasks.objectives import SingleLabel
 
@@ -21,8 +22,6 @@ _FADE = 0.2  # squared distance of unit vectors over which a neighbour's weight 
 _SEARCHED = 50_000
 
 Vectors = NDArray[np.float32]
-Floats = NDArray[np.float64]
-Indices = NDArray[np.int64]
 
 
 def folds_of(examples: Split) -> Indices:

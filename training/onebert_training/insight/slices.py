@@ -8,7 +8,6 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from onebert_store.errors import InvalidSettings
 from onebert_store.file.strict_json import shown
@@ -16,7 +15,7 @@ from onebert_store.tables.columns import named
 from onebert_store.tables.table import Table
 from onebert_training.data.checks import MISSING
 from onebert_training.insight.answers import Measure
-from onebert_training.insight.intervals import Interval, bootstrap, wilson
+from onebert_training.insight.intervals import Floats, Indices, Interval, bootstrap, wilson
 
 MAX_VALUES = 20
 BINS = 5  # of numbers with more different values than that
@@ -41,7 +40,7 @@ class Slice:
     interval: Interval
 
 
-def measured(measure: Measure, rows: NDArray[np.int64]) -> tuple[float, Interval]:
+def measured(measure: Measure, rows: Indices) -> tuple[float, Interval]:
     """The metric on some rows with its interval: Wilson's of an accuracy, else by the bootstrap."""
     score = measure.of(rows)
     if measure.name == "accuracy":
@@ -78,7 +77,7 @@ def cells_of(table: Table, column: str) -> Sequence[Any]:
         raise InvalidSettings(f"--slice: no column {shown(column)} (the columns are {there})") from None
 
 
-def group(cells: Sequence[Any]) -> Mapping[str, NDArray[np.int64]]:
+def group(cells: Sequence[Any]) -> Mapping[str, Indices]:
     """Row indices by value: bins of numbers in their order, else the most frequent first, the rare ones together."""
     numbers = [_number(cell) for cell in cells]
     filled = [number for number, cell in zip(numbers, cells, strict=True) if not _is_missing(cell)]
@@ -94,16 +93,16 @@ def group(cells: Sequence[Any]) -> Mapping[str, NDArray[np.int64]]:
     return _told_apart(groups)
 
 
-def _told_apart(groups: Iterable[tuple[str, NDArray[np.int64]]]) -> dict[str, NDArray[np.int64]]:
+def _told_apart(groups: Iterable[tuple[str, Indices]]) -> dict[str, Indices]:
     """Groups by their names; where different values are cut or rounded to one name, the later ones get a number."""
-    found: dict[str, NDArray[np.int64]] = {}
+    found: dict[str, Indices] = {}
     for name, rows in groups:
         numbered = (f"{name} ({number})" for number in count(2))
         found[next(one for one in chain([name], numbered) if one not in found)] = rows
     return found
 
 
-def _bins(numbers: NDArray[np.float64]) -> dict[str, NDArray[np.int64]]:
+def _bins(numbers: Floats) -> dict[str, Indices]:
     there = numbers[~np.isnan(numbers)]
     # Equal quantiles are one edge: a value is never in two bins.
     edges = np.unique(np.quantile(there, np.linspace(0, 1, BINS + 1)[1:-1], method="inverted_cdf"))

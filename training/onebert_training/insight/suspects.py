@@ -3,10 +3,8 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Indices = NDArray[np.int64]
+from onebert_training.insight.intervals import Floats, Indices
 
 
 @dataclass(frozen=True)

@@ -3,20 +3,17 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 from sklearn.model_selection import KFold
 
 from onebert_encoder.answering.scores import log_softmax
 from onebert_store.file.decision import Activation
+from onebert_training.insight.intervals import Flags, Floats
 
 FOLDS = 5
 MIN_ROWS = 2 * FOLDS
 # Beyond this a temperature stands for logits that say nothing, or for rows that are all answered rightly.
 _LEAST, _MOST = 0.05, 20.0
-
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

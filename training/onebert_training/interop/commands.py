@@ -66,7 +66,7 @@ def run_import(
     _show(record | (_agreed(found) if found else {}), as_json)
     if not as_json:
         named = "" if "task" in manifest.training else " --task NAME"
-        console.out.print(f"next: onebert push {out}{named}", soft_wrap=True)
+        console.say(f"next: onebert push {out}{named}")
 
 
 def _folder_of(source: str) -> Path:
@@ -154,16 +154,14 @@ def _show(record: dict[str, Any], as_json: bool) -> None:
         return
     for key, value in record.items():
         if value not in (None, []) and key not in ("example", "left_to_callers", "warnings"):
-            console.out.print(f"{key.replace('_', ' ')}: {_text(value)}", soft_wrap=True)
+            console.say(f"{key.replace('_', ' ')}: {_text(value)}")
     for warning in record.get("warnings", ()):
-        console.out.print(f"note: {warning}", soft_wrap=True)
+        console.say(f"note: {warning}")
     if left := record.get("left_to_callers"):
         said = ", ".join(f"{name} {json.dumps(value, ensure_ascii=False)}" for name, value in left.items())
-        console.out.print(
-            f"note: left to whoever asks the model, and written into its configuration: {said}", soft_wrap=True
-        )
+        console.say(f"note: left to whoever asks the model, and written into its configuration: {said}")
     if "example" in record:
-        console.out.print(f"\n{record['example']}", soft_wrap=True)
+        console.say(f"\n{record['example']}")
 
 
 def _text(value: Any) -> str:

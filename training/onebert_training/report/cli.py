@@ -34,7 +34,7 @@ def report(
     read = record_files(runs)
     records = load_records(read)
     for sentence in missing(runs):
-        console.err.print(f"warning: {sentence}: failed, or not yet trained by `onebert sweep`", soft_wrap=True)
+        console.tell(f"warning: {sentence}: failed, or not yet trained by `onebert sweep`")
     if markdown:
         typer.echo(results_markdown(records), nl=False)
         return
@@ -51,4 +51,4 @@ def report(
             for file, record in zip(read, records, strict=True)
         ]
         (out / "report.html").write_text(render(sections, links, files), encoding="utf-8")
-    console.out.print(f"{len(records)} runs, {len(pictures)} pictures: {out / 'report.html'}", soft_wrap=True)
+    console.say(f"{len(records)} runs, {len(pictures)} pictures: {out / 'report.html'}")

@@ -54,7 +54,7 @@ def run_sweep(
     folder.plan(loaded_recipe.name, names)
     pending = [left for job_set in job_sets if (left := _without_finished(job_set, folder)).jobs]
     done = len(names) - sum(len(job_set.jobs) for job_set in pending)
-    _say(f"{loaded_recipe.name}: {len(names)} runs, {done} of them finished before")
+    console.tell(f"{loaded_recipe.name}: {len(names)} runs, {done} of them finished before")
     lost = 0
     if pending:
         execute = _here(loaded, folder, together)
@@ -69,9 +69,9 @@ def run_sweep(
                     folder.keep(outcome)
                     lost += outcome.lost
                     done += 1
-                    _say(f"{done}/{len(names)} {_line(outcome)}")
+                    console.tell(f"{done}/{len(names)} {_line(outcome)}")
         except KeyboardInterrupt:
-            _say(f"interrupted after {done} of {len(names)} runs; the same command continues")
+            console.tell(f"interrupted after {done} of {len(names)} runs; the same command continues")
             raise
     _show(folder, loaded, job_sets, as_json)
     if lost:
@@ -122,11 +122,11 @@ def _show(folder: RunsFolder, base: Base, job_sets: Sequence[JobSet], as_json: b
     for run in publish:
         where = f"in {run['folds']} folds" if run["folds"] else "on validation"
         score = f"{run['metric']} {run['validation']:.4f} {where}"
-        console.out.print(f"publish: {run['data']}: {run['method']}, {score}, {run['file']}", soft_wrap=True)
+        console.say(f"publish: {run['data']}: {run['method']}, {score}, {run['file']}")
         if run["page"]:
-            console.out.print(f"page: {run['page']}", soft_wrap=True)
+            console.say(f"page: {run['page']}")
     for name, error in failed.items():
-        console.out.print(f"failed: {name}: {error}", soft_wrap=True)
+        console.say(f"failed: {name}: {error}")
 
 
 def _published(run: Record, file: Path, page: Path | None) -> dict[str, Any]:
@@ -151,9 +151,5 @@ def _show_table(results: Results) -> None:
     for method in results.methods:
         cells = [format_entry(results, method, column) for column in results.columns]
         table.add_row(method, format_percent(results.runs_of(method)[0]), *cells)
-    console.out.print(f"{results.base}: mean ± standard deviation over the seeds, in per cent", soft_wrap=True)
+    console.say(f"{results.base}: mean ± standard deviation over the seeds, in per cent")
     console.out.print(table)
-
-
-def _say(line: str) -> None:
-    console.err.print(line, soft_wrap=True)

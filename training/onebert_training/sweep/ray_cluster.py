@@ -122,7 +122,7 @@ def _train(waiting: Sequence[Group], setup: WorkerSetup) -> Iterator[Outcome]:
                 continue
             group.failures += 1
             if group.failures < ATTEMPTS:
-                console.err.print(f"note: {reason(error)}; {len(group.left)} runs are sent again", soft_wrap=True)
+                console.tell(f"note: {reason(error)}; {len(group.left)} runs are sent again")
                 running.append((_send(group, setup), group))
             else:
                 yield from (Outcome(name, error=f"lost: {reason(error)}", lost=True) for name in group.left)

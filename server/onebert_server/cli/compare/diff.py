@@ -44,19 +44,17 @@ def diff(
     second: Annotated[str, typer.Argument(help="The same.", metavar="TASK@B", autocompletion=references)],
     data: Annotated[
         str | None,
-        typer.Option(metavar="DATA", help="Rows that both shall answer: a file, or a folder.", rich_help_panel=INPUT),
+        INPUT.option("Rows that both shall answer: a file, or a folder.", metavar="DATA"),
     ] = None,
     split: Annotated[
         Literal["test", "validation", "train"] | None,
-        typer.Option(
-            help="Which rows of a folder; else test, or validation if there is no test.", rich_help_panel=INPUT
-        ),
+        INPUT.option("Which rows of a folder; else test, or validation if there is no test."),
     ] = None,
     text: TextColumn = None,
     text_pair: TextPairColumn = None,
     label: Annotated[
         str | None,
-        typer.Option("--label", metavar="COLUMN", help="Column of what is right; else by name.", rich_help_panel=INPUT),
+        INPUT.option("Column of what is right; else by name.", "--label", metavar="COLUMN"),
     ] = None,
     encoding: Encoding = None,
     sheet: Sheet = None,
@@ -151,20 +149,19 @@ def _print_norms(record: Mapping[str, Any]) -> None:
     for one in found:
         numbers = ("–" if one[side] is None else f"{one[side]:.3g}" for side in ("a", "b", "apart"))
         table.add_row(shown(one["symbol"]), one["kind"], *numbers, _bars(one["layers"].values(), most))
-    console.out.print("")
+    console.say("")
     console.out.print(console.title("What each changes in the base (root mean square)"))
     console.out.print(table)
 
 
 def _print_answers(record: Mapping[str, Any]) -> None:
     a, b, found, flips = record["a"], record["b"], record["answers"], record["flips"]
-    console.out.print(f"\n{found['flips']} of {found['rows']} rows are answered differently", soft_wrap=True)
+    console.say(f"\n{found['flips']} of {found['rows']} rows are answered differently")
     if "p" in found:
         right = found["right"]
-        console.out.print(
+        console.say(
             f"right: {a} {right['a']}, {b} {right['b']}; {a} alone {found['only_a']}, {b} alone {found['only_b']}; "
-            f"p = {found['p']:.3g} by McNemar's exact test",
-            soft_wrap=True,
+            f"p = {found['p']:.3g} by McNemar's exact test"
         )
     columns = ("label", a, b) + (("rows", f"right by {a}", f"right by {b}") if "p" in found else ())
     keys = ("a", "b", "rows", "right_a", "right_b")
@@ -176,11 +173,11 @@ def _print_answers(record: Mapping[str, Any]) -> None:
     unit = "line" if "line" in flips[0] else "row"
     sides = ("a", "b", "right") if "p" in found else ("a", "b")
     heads = ("where" if "file" in flips[0] else unit, "text", a, b, "right")[: 2 + len(sides)]
-    console.out.print("")
+    console.say("")
     some = flips[:MOST_FLIPS]
     console.show(heads, ((_where(one), shown(one["text"], 200), *(_said(one[side]) for side in sides)) for one in some))
     if len(flips) > MOST_FLIPS:
-        console.out.print(f"and {len(flips) - MOST_FLIPS} more; --json has them all")
+        console.say(f"and {len(flips) - MOST_FLIPS} more; --json has them all")
 
 
 def _where(flip: Mapping[str, Any]) -> str:

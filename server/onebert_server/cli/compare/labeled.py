@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 from onebert_store.errors import InvalidData
 from onebert_store.file.manifest import Manifest, TaskType
 from onebert_store.tables.cells import BadRow
-from onebert_store.tables.columns import Columns, require_label, require_texts
+from onebert_store.tables.columns import Columns, require_label, require_texts, texts_of_rows
 from onebert_store.tables.labels import LabelNames, find_names, has_labels, is_unlabeled, join_label_columns
 from onebert_store.tables.places import said_of_rows
 from onebert_store.tables.table import Table
 from onebert_store.tables.tables import Source, choose_split
-from onebert_store.tables.text.unicode import text_fault
 
 if TYPE_CHECKING:
     from onebert_server.client import Input
@@ -43,25 +42,15 @@ def labeled_rows(read: Source, split: str | None, columns: Columns, manifests: S
     read, columns = join_label_columns(read, columns, task_type)
     name = choose_split(read, split)
     table = read.tables[name]
-    texts = [table[name] for name in require_texts(table, columns)]
-    rows: list[Any] = list(zip(*texts, strict=True))
-    bad = dict[str, list[int]]()
-    for row, cells in enumerate(rows):
-        if why := text_fault(*cells):
-            bad.setdefault(why, []).append(row)
-    if bad:
-        raise InvalidData(said_of_rows(bad, table.where))
-    right: Sequence[str | None] = [None] * len(rows)
+    texts = texts_of_rows(table, [table[name] for name in require_texts(table, columns)])
+    right: Sequence[str | None] = [None] * len(texts)
     if columns.label is not None:
         require_label(table, columns)
     if task_type is not None and has_labels(table, columns):
         known = {one for manifest in manifests for one in manifest.labels}
         names = find_names(read, columns, task_type, known)[name]
         right = _right(table, require_label(table, columns), names, task_type, known)
-    return [
-        LabeledRow(cells[0] if len(cells) == 1 else cells, table.place(row), right[row])
-        for row, cells in enumerate(rows)
-    ]
+    return [LabeledRow(text, table.place(row), right[row]) for row, text in enumerate(texts)]
 
 
 def _label_type(manifests: Sequence[Manifest]) -> TaskType | None:
