@@ -8,5 +8,6 @@ import pytest
 
 @pytest.mark.nightly("bounds")
 def test_the_lower_bounds_of_what_is_depended_on_hold():
-    done = subprocess.run(["make", "test-lowest"], cwd=Path(__file__).parents[3], capture_output=True, text=True)
+    root = Path(__file__).parents[3]
+    done = subprocess.run(["make", "test-lowest"], cwd=root, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
