@@ -9,6 +9,7 @@ import array
 import atexit
 import json
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -37,7 +38,8 @@ class Forked:
             None if end is None else os.fdopen(end, "w" if number == 0 else "r", encoding="utf-8")
             for number, end in enumerate(ours)
         )
-        asked = {"arguments": self.args, "env": env, "folder": str(cwd or Path.cwd())}
+        files = resource.getrlimit(resource.RLIMIT_NOFILE)
+        asked = {"arguments": self.args, "env": env, "folder": str(cwd or Path.cwd()), "files": files}
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.connect(_parent())
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", theirs))]

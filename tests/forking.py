@@ -10,6 +10,7 @@ import gc
 import importlib
 import json
 import os
+import resource
 import selectors
 import signal
 import socket
@@ -45,6 +46,7 @@ def become(asked: dict, streams: list[int]) -> None:
     os.environ.clear()
     os.environ.update(asked["env"])
     os.chdir(asked["folder"])
+    resource.setrlimit(resource.RLIMIT_NOFILE, tuple(asked["files"]))
     time.tzset()
     sys.argv = asked["arguments"]
     for number, name in enumerate(("stdin", "stdout", "stderr")):

@@ -233,11 +233,20 @@ class Follower:
         uploads = {(one.task, one.version, one.digest): one for change in changes if (one := change.entry)}
         for task, (entries, aliases) in found.items():
             if not entries and numbers[task] is not None:
-                continue  # deleted or renamed since, which follows
+                # A later change renames or deletes the task, or its last version is deleted here.
+                deletions = (one for one in changes if one.task == task and one.action == Action.DELETE_VERSION)
+                self._forget(task, {one.version for one in deletions})
+                continue
             records = [uploads.get((task, entry.version, entry.digest), entry) for entry in entries]
             self._show(task, records, aliases, numbers[task])
         self._shown_at = changes[-1].at
         self._position.move(changes[-1].seq)
+
+    def _forget(self, task: str, deleted: Collection[int | None]) -> None:
+        with suppress(NotFound):
+            aliases = self._directory.task(task, most=0).aliases
+            left = {alias: at for alias, at in aliases.items() if at.version not in deleted}
+            self._directory.show(task, [], filter(None, deleted), left)
 
     def _show(
         self, task: str, entries: Sequence[VersionEntry], aliases: Mapping[str, Alias], numbers: Collection[int] | None

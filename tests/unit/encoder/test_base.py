@@ -15,10 +15,11 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoTokenizer
 
 from bases import FAMILIES, tiny_base
-from onebert_encoder.base.base import DEFAULT_BASE, load_base, load_tokenizer
+from onebert_encoder.base.base import DEFAULT_BASE, load_base
 from onebert_encoder.base.config import EncoderConfig
 from onebert_encoder.base.digest import config_form, differing_parts, tokenizer_form
 from onebert_encoder.base.source import find_base
+from onebert_encoder.base.tokenizer import load_tokenizer
 from onebert_store.errors import BaseNotFound, UnsupportedBase
 
 

@@ -246,6 +246,19 @@ def test_a_task_without_its_last_alias_is_shown_without_it(registry, replica):
     assert replica.shown() == registered(registry) == {"task": ({2: make_delta(2).digest}, {})}
 
 
+def test_a_task_whose_last_version_is_deleted_is_gone_and_may_begin_again(registry, replica):
+    registry.add("task", make_delta(1))
+    replica.follower.catch_up()
+    registry.delete_alias("task", "live", 1)
+    replica.follower.catch_up()
+    registry.delete_version("task", 1)
+    replica.follower.catch_up()
+    assert replica.shown() == registered(registry) == {}
+    registry.add("task", make_delta(1))
+    replica.follower.catch_up()
+    assert replica.shown() == registered(registry) == {"task": ({2: make_delta(1).digest}, {"live": Alias(2)})}
+
+
 def test_a_row_that_is_offered_is_the_row_of_the_version(registry, replica):
     offer = Offer("task", make_delta(1).digest, slot=7, row_bytes=70)
     replica.follower.offer(offer)
