@@ -149,8 +149,7 @@ def _missing(table: Table, columns: Columns, *options: str) -> str:
         which += [f"no column {shown(name)}{meant(name, table)}" for name in lacking]
         unsaid += [] if lacking else [option]
     if unsaid:
-        said = " and ".join(f"--{option}" for option in unsaid)
-        which.append(f"no {' and no '.join(unsaid)} column; say which with {said}")
+        which.append(f"no {' and no '.join(unsaid)} column; say which with --{' and --'.join(unsaid)}")
     there = ", ".join(shown(name, 40) for name in list(table)[:10])
     # Without a header the first row of data is taken for names: such a name is long, or equals a cell below it.
     headless = any(len(name) > LONGEST_NAME or name in table[name] for name in table)

@@ -35,4 +35,4 @@ def test_a_version_on_a_server_has_a_card(onebert, server, client):
         status, printed, error = onebert("card", ref, "--url", server.url)
         assert status == 0, error
         assert f"onebert push tone-{version}.safetensors --task tone" in printed
-    assert onebert("card", "none", "--url", server.url)[2] == "error: there is no task none\n"
+    assert onebert("card", "weather", "--url", server.url)[2] == "error: there is no task weather\n"

@@ -370,7 +370,7 @@ def test_keys_are_asked_for_alike(tmp_path, monkeypatch):
 def test_a_front_end_answers_alike(both, tmp_path, monkeypatch):
     """The same requests to a front end's two apps, whose engine is on the other side of a socket."""
     runtime, path = both.runtime, str(tmp_path / "engine")
-    create = partial(web.web_app, routers=[classify.router], keys=KeyRing([]), settings=runtime.settings)
+    create = partial(web.web_app, routers=[classify.router], keys=KeyRing({}), settings=runtime.settings)
 
     async def live():
         async with remote_engine(runtime.admission, runtime.keys, path) as (backend, counts, _):

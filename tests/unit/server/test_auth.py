@@ -71,7 +71,7 @@ def test_without_keys_the_address_is_the_principal():
 
 
 def test_a_key_for_a_server_without_keys_is_noted_once(caplog):
-    keys = ApiKeys(KeyRing([]))
+    keys = ApiKeys(KeyRing({}))
     check(keys, Headers({"host": "localhost"}), ADDRESS)
     assert not caplog.records
     for _ in range(3):

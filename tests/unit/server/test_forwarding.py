@@ -89,7 +89,7 @@ def test_a_process_that_hangs_is_told_from_one_that_is_gone(tmp_path: Path, hang
 
     async def ask() -> None:
         async with await asyncio.start_unix_server(serve, path):
-            await Forwarding(OWN, NONE, path, ApiKeys(KeyRing([])), refuse, patience)(SCOPE, receive_nothing, send)
+            await Forwarding(OWN, NONE, path, ApiKeys(KeyRing({})), refuse, patience)(SCOPE, receive_nothing, send)
             await ended.wait()
 
     asyncio.run(ask())

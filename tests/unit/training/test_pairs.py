@@ -148,8 +148,8 @@ def test_few_pairs_are_trained_and_judged_in_folds(base, few, pooling):
     run = make_run(TaskInputs(base, few, 40), replace(QUICK, max_steps=20, pooling=pooling), "same")
     result = train_judged(run)
     assert result.folds > 1
-    assert len(result.held_out) == 24
-    assert all(np.isfinite(logits).all() for logits in result.held_out)
+    assert len(result.measured.logits) == 24
+    assert all(np.isfinite(logits).all() for logits in result.measured.logits)
     assert result.delta.manifest.pooling == (pooling or "mean")
 
 
