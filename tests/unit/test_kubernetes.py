@@ -156,7 +156,7 @@ def test_every_variable_is_a_setting_and_every_secret_a_reference(overlay):
         for name, entry in entries.items():
             if "value" in entry:
                 field = name.removeprefix(PREFIX).lower()
-                Settings.model_validate({"api_keys": (b"",), field: entry["value"]})
+                Settings.model_validate({"api_keys": {b"": "key"}, field: entry["value"]})
         assert entries["ONEBERT_API_KEYS"]["valueFrom"]["secretKeyRef"].keys() == {"name", "key"}
         # Kubernetes would set ONEBERT_PORT by itself.
         assert spec["enableServiceLinks"] is False

@@ -83,7 +83,7 @@ def test_one_bad_reference_pins_nothing(ref, error):
 
 @pytest.mark.parametrize("asked", ["sever", "sevveral", "seveal", "sevreal", "xseveral", "sevexal"])
 def test_a_mistyped_task_is_refused_with_what_may_be_meant(asked, directory):
-    directory.publish(_resident("several", 1, slot=9), {"live": Alias(1)})
+    publish(directory, _resident("several", 1, slot=9), {"live": Alias(1)})
     near = "" if asked in ("sever", "sevexal") else "; is several meant?"
     with pytest.raises(TaskNotFound, match=f"^there is no task {asked}{re.escape(near)}$"):
         directory.pin([asked], ASKS)
@@ -91,8 +91,8 @@ def test_a_mistyped_task_is_refused_with_what_may_be_meant(asked, directory):
 
 def test_nobody_is_told_of_a_task_of_others(directory):
     """Their task and one that is nobody's get the same answer, whatever is there."""
-    directory.publish(_resident("ours", 1, slot=9), {"live": Alias(1)})
-    directory.publish(_resident("oours", 1, slot=10), {"live": Alias(1)})
+    publish(directory, _resident("ours", 1, slot=9), {"live": Alias(1)})
+    publish(directory, _resident("oours", 1, slot=10), {"live": Alias(1)})
     who = Principal("key:who", frozenset(Scope), ("ours",))
     for asked in ("oours", "ourss"):
         with pytest.raises(TaskNotFound, match=f"there is no task {asked}; is ours meant") as pinning:
@@ -105,7 +105,7 @@ def test_nobody_is_told_of_a_task_of_others(directory):
 
 
 def test_what_looks_like_a_version_among_aliases_is_said_to_be_one(directory):
-    directory.publish(_resident("several", 2, slot=9), {"live": Alias(2)})
+    publish(directory, _resident("several", 2, slot=9), {"live": Alias(2)})
     with pytest.raises(AliasNotFound, match=r"^several has no alias v2; version 2 is several@2$"):
         directory.pin(["several@v2"], ASKS)
     for alias in ("v3", "next"):
