@@ -15,6 +15,7 @@ import selectors
 import signal
 import socket
 import sys
+import tempfile
 import time
 from importlib.metadata import entry_points
 
@@ -48,6 +49,8 @@ def become(asked: dict, streams: list[int]) -> None:
     os.chdir(asked["folder"])
     resource.setrlimit(resource.RLIMIT_NOFILE, tuple(asked["files"]))
     time.tzset()
+    # Was looked up in the environment of the process that forks.
+    tempfile.tempdir = None
     sys.argv = asked["arguments"]
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         stream = open(number, "r" if number == 0 else "w", closefd=False, encoding="utf-8")  # noqa: SIM115
