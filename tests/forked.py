@@ -85,6 +85,9 @@ class Forked:
         self.wait(timeout)
         for reader in readers:
             reader.join(timeout)
+        for stream in (self.stdout, self.stderr):
+            if stream is not None:
+                stream.close()
         return said.get(self.stdout, ""), said.get(self.stderr, "")
 
     def send_signal(self, number: int) -> None:

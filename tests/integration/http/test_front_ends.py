@@ -253,8 +253,7 @@ def test_where_the_engines_process_takes_no_request_the_answer_is_a_problem(tmp_
             [own] = Path(folder).iterdir()
             (own / "app").unlink()
             answer = httpx.get(f"{server.url}/v1/tasks")
-    assert (answer.status_code, answer.json()["code"]) == (503, "unhealthy")
-    assert answer.headers["Retry-After"] == "5"
+    assert (answer.status_code, answer.json()["code"]) == (503, "shutting-down")
     assert answer.headers["Content-Type"] == "application/problem+json"
     assert answer.json()["instance"].endswith(answer.headers["X-Request-Id"])
 

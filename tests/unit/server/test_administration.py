@@ -6,6 +6,7 @@ from datetime import datetime
 
 import pytest
 
+from onebert_store.command import console
 from onebert_store.command.cli import main
 from onebert_store.registry.registry import Registry
 
@@ -14,7 +15,8 @@ from onebert_store.registry.registry import Registry
 def onebert(monkeypatch, capsys, tmp_path):
     """Runs a command on the store of this test; exit code, standard output and error."""
     monkeypatch.setenv("ONEBERT_DATA_DIR", str(tmp_path / "store"))
-    monkeypatch.setenv("COLUMNS", "240")
+    # Wide enough for a row of each table, whatever the terminal or the worker of the tests has.
+    monkeypatch.setattr(console.out, "_width", 240)
 
     def run(*arguments):
         monkeypatch.setattr(sys, "argv", ["onebert", *arguments])
