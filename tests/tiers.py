@@ -48,6 +48,7 @@ GROUPS = {
         "Ray clusters that lose processes and nodes",
         (f"{SERVER}/on_ray", f"{SERVER}/score/ray_cluster.py", "training/onebert_training/sweep"),
     ),
+    "exports": Group("ONNX models of every kind of task", ("training/onebert_training/interop",)),
     "browsers": Group("the page in Chromium", (f"{SERVER}/page",)),
     "kills": Group("hundreds of deaths by kill -9", (f"{STORE}/registry", f"{STORE}/blobs")),
     "benches": Group("the benchmarks' scripts", ("benchmarks",)),

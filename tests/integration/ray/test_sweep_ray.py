@@ -61,6 +61,7 @@ def records_in(out: Path) -> dict[str, dict]:
     return {path.stem: json.loads(path.read_text()) for path in sorted(out.glob("*.json"))}
 
 
+@pytest.mark.nightly("clusters")
 def test_killed_workers_cost_no_finished_run(arguments, cluster, tmp_path):
     address, folder = cluster
     out = tmp_path / "cluster"
