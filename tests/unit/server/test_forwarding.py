@@ -230,7 +230,7 @@ def test_a_token_is_checked_once_whoever_refuses_it(tmp_path: Path, path: str) -
     async def send(message: Message) -> None:
         sent.append(message)
 
-    keys = ApiKeys(KeyRing([], closed=True), Tokens())
+    keys = ApiKeys(KeyRing({}, closed=True), Tokens())
     app = Forwarding(KeyMiddleware(OWN, keys), formats_of([answering()]), str(tmp_path / "nobody"), keys, refusing)
     method = "POST" if path == "/v1/classify" else "GET"
     headers = [(b"host", b"localhost"), (b"authorization", b"Bearer a.b.c")]
