@@ -50,6 +50,7 @@ def test_every_client_gets_its_own_tasks_answers(server, expected):
         assert list(pool.map(ask, range(16))) == list(range(16))
 
 
+@pytest.mark.slow("a thousand moves of an alias under load")
 @layouts
 def test_alias_flips_under_load(server, client):
     """Every answer's version was live at some time between sending and receiving, and the answer is that version's."""

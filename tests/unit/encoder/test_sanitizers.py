@@ -50,6 +50,7 @@ def run_sanitized(processor: str, selected: str) -> subprocess.CompletedProcess[
     )
 
 
+@pytest.mark.slow("compiles the kernels with sanitizers and runs their tests")
 @pytest.mark.parametrize(
     "processor", ["native", pytest.param("x86-64-v3", marks=[of_x86, pytest.mark.nightly("builds")])]
 )

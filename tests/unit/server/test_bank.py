@@ -285,6 +285,7 @@ print(churn(5000) - before)
 """
 
 
+@pytest.mark.slow("ten thousand loads")
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the kernel does not say here what a process holds")
 def test_ten_thousand_loads_and_unloads_leave_no_memory_behind() -> None:
     code = TEN_THOUSAND_LOADS.replace("KINDS", repr(KINDS))
