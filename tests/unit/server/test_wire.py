@@ -38,7 +38,7 @@ questions = st.builds(
     numbers,
     st.none() | st.tuples(st.text(), st.text()),
 )
-seen = st.builds(Seen, st.text(), st.lists(st.text()).map(tuple), rates)
+seen = st.builds(Seen, st.text(), st.lists(st.text()).map(tuple), rates, numbers)
 texts = st.none() | st.text()
 endings = st.builds(Ended, st.text(), st.text(), numbers, seconds, texts, st.lists(seen), texts)
 frames = (
