@@ -40,15 +40,15 @@ def pytest_addoption(parser):
 
 def chosen_groups(config) -> set[str]:
     said = config.getoption("--nightly")
-    words = {"none": set(), "all": set(tiers.GROUPS), "changed": tiers.changed()}
-    chosen = words[said] if said in words else set(said.split(","))
+    words = {"none": set, "all": lambda: set(tiers.GROUPS), "changed": tiers.changed}
+    chosen = words.get(said, lambda: set(said.split(",")))()
     if unknown := chosen - tiers.GROUPS.keys():
         raise pytest.UsageError(f"--nightly: there is no group {', '.join(unknown)}")
     return chosen
 
 
 def pytest_report_header(config):
-    return tiers.described(chosen_groups(config))
+    return None if config.getoption("--nightly") == "none" else tiers.described(chosen_groups(config))
 
 
 def pytest_collection_modifyitems(config, items):

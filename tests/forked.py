@@ -91,8 +91,10 @@ class Forked:
         return said.get(self.stdout, ""), said.get(self.stderr, "")
 
     def send_signal(self, number: int) -> None:
-        if self.poll() is None:
-            os.kill(self.pid, number)
+        """To the command where it runs; another thread may be waiting for its end."""
+        if self.returncode is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
 
     def terminate(self) -> None:
         self.send_signal(signal.SIGTERM)

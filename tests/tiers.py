@@ -6,18 +6,21 @@ passed here, in `nightly.json` beside this file (`make test-nightly` does both).
 holds in any checkout, whatever its history.
 """
 
+import ast
 import hashlib
 import json
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
-RECORD = Path(__file__).with_name("nightly.json")
-# What every group stands on: the pins, and how the tests are run.
-PINS = ("constraints.txt", ".ci/run", "tests/conftest.py", "tests/tiers.py")
+TESTS = Path(__file__).parent
+ROOT = TESTS.parent
+RECORD = TESTS / "nightly.json"
+# What every group stands on: the pins, and what CI installs.
+PINS = ("constraints.txt", ".ci/run")
 SERVER, ENCODER, STORE = "server/onebert_server", "encoder/onebert_encoder", "adapters_store/onebert_store"
 
 
@@ -59,13 +62,26 @@ GROUPS = {
 
 @cache
 def digest(name: str) -> str:
-    """Of the names and contents of a group's files and tests."""
-    marked = [path for path in (ROOT / "tests").rglob("*.py") if f'nightly("{name}")' in path.read_text("utf-8")]
-    found = {path for part in (*GROUPS[name].own, *PINS) for path in files_of(part)} | set(marked)
+    """Of the names and contents of a group's files, of its tests, and of the helpers that these import."""
+    mark = re.compile(rf'nightly\("{name}"\)|^@{name}$', re.MULTILINE)
+    marked = [path for path in TESTS.rglob("*.py") if mark.search(path.read_text("utf-8"))]
+    found = {path for part in (*GROUPS[name].own, *PINS) for path in files_of(part)}.union(
+        marked, *map(helpers, marked)
+    )
     total = hashlib.sha256()
     for path in sorted(found):
         total.update(f"{path.relative_to(ROOT)}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
     return total.hexdigest()
+
+
+@cache
+def helpers(file: Path) -> frozenset[Path]:
+    """The modules of this folder that a file imports, and that those import."""
+    imported = set()
+    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+        names = [one.name for one in node.names] if isinstance(node, ast.Import) else [getattr(node, "module", None)]
+        imported |= {path for name in names if name and (path := TESTS / f"{name}.py").is_file() and path != file}
+    return frozenset(imported).union(*map(helpers, imported))
 
 
 def files_of(part: str) -> list[Path]:
