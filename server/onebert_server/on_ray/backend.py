@@ -63,7 +63,7 @@ class RayBackend(AskingBackend):
         try:
             reply: bytes = await asked
         except asyncio.CancelledError:
-            asked.cancel()  # type: ignore[no-untyped-call]
+            asked.cancel()
             raise
         return reply
 

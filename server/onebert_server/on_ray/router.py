@@ -40,7 +40,7 @@ class Spread:
         return min(replicas, max(1, math.ceil(ROOM * replicas * asked / self._all[0] - 1e-9)))
 
 
-class ByTask(RequestRouter):
+class ByTask(RequestRouter):  # type: ignore[misc]
     """Ray Serve's router with rendezvous hashing: each task has its own order of replicas, and keeps to the first few.
 
     A replica that comes or goes moves the tasks that it takes or had, and no others.

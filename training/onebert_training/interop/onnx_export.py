@@ -60,7 +60,7 @@ def write_onnx(
         write_surroundings(filling, base, manifest, AUTO_CLASSES[kind])
         config = library_config(read_json(filling / "config.json"), manifest.base.model_type)
         # The other ways to compute attention choose by what they are given, which a recorded graph cannot.
-        encoder = AutoModel.from_config(config, attn_implementation="eager")  # type: ignore[no-untyped-call]
+        encoder = AutoModel.from_config(config, attn_implementation="eager")
         # The class has a pooler also where the base has none; where the task uses one it is among the head's layers.
         own = {name: tensor for name, tensor in encoder.state_dict().items() if name.startswith(POOLER)}
         encoder.load_state_dict(own | dict(params))

@@ -168,11 +168,11 @@ def _load(folder: Path, config: Any, auto_class: str) -> Any:
 def _quiet() -> Iterator[None]:
     """Without the library's own bar and report: parameters that a class does not read are no news to a user."""
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
     try:
         yield
     finally:
         logging.set_verbosity(verbosity)
         if bars:
-            logging.enable_progress_bar()  # type: ignore[no-untyped-call]
+            logging.enable_progress_bar()
