@@ -26,8 +26,8 @@ for name in [name for name in os.environ if name.startswith("OTEL_")]:
     del os.environ[name]
 
 # Shared machines stall; a property is not false because it was slow.
-settings.register_profile("ci", deadline=None)
-settings.load_profile("ci")
+settings.register_profile("landing", deadline=None, max_examples=25)
+settings.register_profile("night", deadline=None, max_examples=100)
 
 
 def pytest_addoption(parser):
@@ -36,6 +36,10 @@ def pytest_addoption(parser):
         default="none",
         help="groups of nightly tests that run, too: none, all, changed (see tiers.py), or names with commas between",
     )
+
+
+def pytest_configure(config):
+    settings.load_profile("night" if config.getoption("--nightly") == "all" else "landing")
 
 
 def chosen_groups(config) -> set[str]:

@@ -55,7 +55,10 @@ GROUPS = {
     "browsers": Group("the page in Chromium", (f"{SERVER}/page",)),
     "kills": Group("hundreds of deaths by kill -9", (f"{STORE}/registry", f"{STORE}/blobs")),
     "benches": Group("the benchmarks' scripts", ("benchmarks",)),
-    "readers": Group("README and recipes, followed to the letter", ("README.md", "demo", "training/recipes")),
+    "readers": Group(
+        "README, recipes and the code of pages, followed to the letter",
+        ("README.md", "docs/python.md", "docs/recipes", "demo", "training/recipes", "api"),
+    ),
     "bounds": Group("the lowest versions of what is depended on", ("pyproject.toml",)),
 }
 

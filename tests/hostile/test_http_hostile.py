@@ -19,6 +19,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from lengths import examples
 from onebert_server.facades.routes import form_of
 from onebert_server.http.auth import DOCS_PATHS
 from servers import Server, Task, assert_answers, layouts, wait_until
@@ -339,7 +340,7 @@ def _containers(inner):
     return st.lists(inner, max_size=4) | st.dictionaries(FIELDS, inner, max_size=4)
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     body=st.recursive(SCALARS, _containers, max_leaves=12),
     path=st.sampled_from(["/v1/classify", "/v1/fanout", "/v1/tasks/task/classify"]),

@@ -67,8 +67,10 @@ FORMS = {
 
 def test_every_form_of_a_table_is_the_same_data(tmp_path):
     """Equal data, equal bytes; and those of the file that the command writes for it."""
-    digests = {form: load(train(data, tmp_path / form).file).digest for form, data in FORMS.items()}
+    digests = {form: load_dataset(source_of(data), Columns()).digest for form, data in FORMS.items()}
     assert len(set(digests.values())) == 1, digests
+    files = {load(train(FORMS[form], tmp_path / form).file).digest for form in ("columns", "polars")}
+    assert len(files) == 1
 
 
 def test_lists_of_labels_are_lists_from_every_library(tmp_path):
@@ -281,6 +283,7 @@ def test_every_public_name_is_there_and_no_other():
         onebert.tain  # noqa: B018
 
 
+@pytest.mark.nightly("readers")
 def test_the_code_of_the_page_runs(tmp_path):
     """Every block in order, in one program, against a server of the default base."""
     told = blocks("docs/python.md", "python")

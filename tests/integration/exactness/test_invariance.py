@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from bases import as_read, far_delta, tiny_base, torch_tensors
+from lengths import examples
 from onebert_encoder.base.base import Base, load_base
 from onebert_encoder.compute import plain
 from onebert_encoder.compute.plain import PlainLinear
@@ -60,7 +61,7 @@ def random_texts(count: int, seed: int) -> list[Tokens]:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(st.integers(0, 2**16), st.integers(1, 90))
 def test_the_same_bits_alone_and_in_any_mixture(dtype: torch.dtype, seed: int, count: int) -> None:
     rng = np.random.default_rng(seed)

@@ -10,6 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from lengths import examples
 from onebert_server.app import create_app
 from onebert_server.facades.table import FACADES
 from onebert_server.http.problems import fault_of
@@ -96,7 +97,7 @@ async def post(app, path, body):
 
 @pytest.mark.parametrize("path", QUESTIONS)
 def test_odd_bodies_are_answered_or_refused_without_a_word_of_their_own(app, path):
-    @settings(unhurried, max_examples=150)
+    @settings(unhurried, max_examples=examples(150))
     @given(bodies())
     def ask(body):
         answer = asyncio.run(post(app, f"/t/{TASK}{path}".format(model=TASK, version=1).removesuffix("/"), body))
@@ -112,7 +113,7 @@ def test_odd_bodies_are_answered_or_refused_without_a_word_of_their_own(app, pat
 def test_what_breaks_a_rule_is_named_as_the_client_wrote_it(kind):
     """By the names of fields and the places in lists alone, with a rule in words."""
 
-    @settings(unhurried, max_examples=200)
+    @settings(unhurried, max_examples=examples(200))
     @given(bodies(kind))
     def check(body):
         try:

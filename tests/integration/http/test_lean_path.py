@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bases import tiny_base
+from lengths import examples
 from onebert_encoder.text.tokens import Tokens
 from onebert_server.access.context import own_work
 from onebert_server.access.keys import KeyRing
@@ -330,7 +331,7 @@ def test_requests_made_up_from_the_document_are_answered_alike(both, path, mode)
     known = st.sampled_from(["tone", "tags", "spans", "nobody", "tone@1"])
 
     @settings(
-        max_examples=60,
+        max_examples=examples(60),
         derandomize=True,
         database=None,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

@@ -18,6 +18,8 @@ from onebert_store.command.process import ONEBERT
 from ray_clusters import environment, running_cluster, workers
 from servers import Task, run_onebert, wait_until
 
+pytestmark = pytest.mark.nightly("clusters")
+
 ROWS, PART = 4000, 100
 
 
@@ -43,7 +45,6 @@ def command(folder: Path, out: Path | str, *more: str) -> list[str]:
     return ["score", *tasks, "--data", str(folder / "rows.csv"), "--out", str(out), *options, *more]
 
 
-@pytest.mark.nightly("clusters")
 def test_killed_workers_change_no_byte(cluster, folder, tmp_path):
     """The cluster goes on with what one machine has begun."""
     address, nodes = cluster

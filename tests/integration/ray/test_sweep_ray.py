@@ -15,6 +15,8 @@ from onebert_store.command.process import ONEBERT
 from onebert_store.file.format import load
 from ray_clusters import environment, running_cluster, workers
 
+pytestmark = pytest.mark.nightly("clusters")
+
 # Two tasks of three runs each; batches of 24 need a third of the steps of batches of 8, so some runs end early.
 RECIPE = """
 name = "clustered"
@@ -61,7 +63,6 @@ def records_in(out: Path) -> dict[str, dict]:
     return {path.stem: json.loads(path.read_text()) for path in sorted(out.glob("*.json"))}
 
 
-@pytest.mark.nightly("clusters")
 def test_killed_workers_cost_no_finished_run(arguments, cluster, tmp_path):
     address, folder = cluster
     out = tmp_path / "cluster"

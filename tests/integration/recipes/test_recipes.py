@@ -52,6 +52,7 @@ def test_presidio(server):
     assert {(label, int(start), int(end)) for label, start, end, _ in rows} == found
 
 
+@pytest.mark.nightly("programs")
 def test_label_studio(tmp_path):
     """An export with an annotation that was cancelled, a row that two labeled alike, and one on which they disagree."""
 

@@ -19,6 +19,7 @@ from torch import Tensor
 from transformers import BertConfig
 
 from bases import CONFIGS, far_delta, tiny_base, torch_tensors, write_base
+from lengths import examples
 from onebert_encoder.base.base import Base, load_base
 from onebert_encoder.compute.kernels.library import find_library
 from onebert_encoder.compute.kernels.products import load_products
@@ -85,7 +86,7 @@ def encoded(base: Base, rows: Rows, batch: Batch) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(drawn_lengths, st.integers(0, 2**16))
 def test_any_mixture_is_what_it_is_operation_by_operation(dtype: torch.dtype, lengths: list[int], seed: int) -> None:
     base, rows, _ = zoo(dtype)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
+from lengths import examples
 from onebert_encoder.compute.kernels import library, native
 from onebert_encoder.compute.kernels.plain import PlainKernels
 from onebert_encoder.compute.kernels.protocol import Gain, Kernels
@@ -44,7 +45,7 @@ sequences = st.lists(st.tuples(st.integers(1, 70), st.integers(0, 3)), min_size=
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(sequences, st.integers(1, 3), st.sampled_from([1, 5, 16, 24, 32, 48, 64, 80]), st.integers(0, 7))
 def test_attention_of_any_lengths_heads_and_widths(
     dtype: torch.dtype, drawn: list[tuple[int, int]], heads: int, d: int, filling: int

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from bases import tiny_base
+from lengths import examples
 from onebert_encoder.base.base import load_base
 from onebert_encoder.compute import quantized
 from onebert_encoder.compute.quantized import Int8Linear
@@ -36,7 +37,7 @@ def assert_within_rounding(x: Tensor, weight: Tensor, got: Tensor) -> None:
     assert ((got.double() - want).abs() <= bound).all()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.integers(1, 40), st.sampled_from([1, 8, 24, 100, 384]), st.sampled_from([1, 16, 40, 100]), st.integers(-3, 3))
 def test_the_product_of_any_shape_is_as_near_as_its_rounded_factors(
     tokens: int, into: int, out: int, center: int
@@ -87,7 +88,7 @@ def test_what_is_not_finite_stays_so_and_stays_in_its_token(poison: float, place
     assert torch.equal(got[others], clean[others])
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(st.integers(1, 1100), st.integers(0, 2**16))
 def test_a_token_has_the_same_bits_alone_and_among_any_number(count: int, seed: int) -> None:
     linear, x = Int8Linear(draw(40, 96, dtype=torch.float32)), draw(count, 96, dtype=torch.bfloat16, seed=seed)

@@ -11,7 +11,7 @@ import pytest
 from stages import needs_kernels
 
 of_x86 = pytest.mark.skipif(platform.machine() != "x86_64", reason="flags of x86")
-pytestmark = needs_kernels
+pytestmark = [needs_kernels, pytest.mark.nightly("builds")]
 
 SANITIZE = ("-O1", "-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined")
 SANITIZERS = ("libasan.so", "libubsan.so")
@@ -50,10 +50,7 @@ def run_sanitized(processor: str, selected: str) -> subprocess.CompletedProcess[
     )
 
 
-@pytest.mark.slow("compiles the kernels with sanitizers and runs their tests")
-@pytest.mark.parametrize(
-    "processor", ["native", pytest.param("x86-64-v3", marks=[of_x86, pytest.mark.nightly("builds")])]
-)
+@pytest.mark.parametrize("processor", ["native", pytest.param("x86-64-v3", marks=of_x86)])
 def test_the_kernels_touch_no_memory_of_others_and_do_nothing_undefined(processor: str) -> None:
     """Also with registers of eight lanes, which most processors have."""
     done = run_sanitized(

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from bases import tiny_base
+from lengths import examples
 from onebert_encoder.base.base import load_base
 from onebert_encoder.compute import trained
 from onebert_encoder.compute.trained import TrainedLinear, TrainedTiles
@@ -42,7 +43,7 @@ def learned(x: Tensor, weight: Tensor, grad: Tensor) -> tuple[Tensor, ...]:
     return (y.detach(), *torch.autograd.grad(y, (x, weight), grad))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(1, 150), st.integers(1, 130), st.integers(1, 100))
 def test_products_and_gradients_of_any_shape(tokens: int, into: int, out: int) -> None:
     x, weight, grad = (draw(*shape, dtype=torch.float32) for shape in ((tokens, into), (out, into), (tokens, out)))

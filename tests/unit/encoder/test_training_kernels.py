@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
+from lengths import examples
 from onebert_encoder.compute.kernels import native
 from onebert_encoder.compute.kernels.plain import PlainKernels
 from onebert_encoder.compute.kernels.protocol import Gain, Kernels
@@ -71,7 +72,7 @@ def assert_learns_alike(
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     sequences, st.integers(1, 3), st.sampled_from([1, 5, 16, 32, 48, 80]), st.integers(0, 7), st.sampled_from([0, 0.3])
 )

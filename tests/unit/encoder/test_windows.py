@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scipy.special import expit, softmax
 
 from bases import tiny_base
+from lengths import examples
 from onebert_encoder.answering.answer import answer
 from onebert_encoder.answering.asked import Asked
 from onebert_encoder.answering.results import Extraction, Labeling, Prediction
@@ -42,7 +43,7 @@ def cut(family: str, text: Text, tokens: int, overlap: int) -> list[tuple[Tokens
     return [(tokenizer.cut(pieces, kept, align=True), kept[-1][0]) for kept in cuts]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(
     st.sampled_from(["bert", "roberta"]),
     st.lists(st.sampled_from(WORDS), min_size=1, max_size=60),
@@ -142,7 +143,7 @@ def test_energies_are_reduced_as_scores_are(reduction) -> None:
 
 
 @given(st.integers(1, 80), st.integers(0, 1000))
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 def test_each_word_is_answered_once_by_the_window_that_shows_most_around_it(count, seed) -> None:
     text = " ".join(np.random.default_rng(seed).choice(WORDS, count))
     labels = ["O", "B-x", "I-x"]
@@ -173,7 +174,7 @@ def test_each_word_is_answered_once_by_the_window_that_shows_most_around_it(coun
 
 
 @given(st.integers(1, 60), st.integers(0, 1000), st.sampled_from([None, 3]))
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 def test_spans_are_the_best_of_those_that_the_windows_give_one_by_one(count, seed, top_k) -> None:
     text = ("what is", " ".join(np.random.default_rng(seed).choice(WORDS, count)))
     manifest = parse_manifest(manifest_dict(task_type="span", pooling="none", labels=["start", "end"]))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, precondition, rule
 
 from directories import publish, retire
+from lengths import examples
 from onebert_server.access.principal import Principal, Scope, root
 from onebert_server.versions.directory import Directory
 from onebert_server.versions.version import State, Version
@@ -498,7 +499,7 @@ class Residency(RuleBasedStateMachine):
                 assert self.owned[version.slot] is version
 
 
-Residency.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+Residency.TestCase.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)
 TestResidency = Residency.TestCase
 
 

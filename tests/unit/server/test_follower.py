@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lengths import examples
 from onebert_server.access.context import Context
 from onebert_server.access.principal import root
 from onebert_server.versions.directory import Directory
@@ -82,7 +83,7 @@ def context(min_seq, seconds=30.0, principal="test"):
 STEPS = MUTATIONS | st.tuples(st.just("catch up"), st.integers(0, 1))
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(STEPS, max_size=60))
 def test_replicas_show_what_is_registered_however_often_they_look(tmp_path_factory, steps):
     """Two replicas look at different times, a third starts at the end; all of them end with the registry."""

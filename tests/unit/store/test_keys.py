@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lengths import examples
 from onebert_store.errors import InvalidInput, KeyNotFound, OneBertError, OverQuota
 from onebert_store.registry.database import KEYS, TABLES, reading, writing
 from onebert_store.registry.grants import Grant, Quotas, Scope
@@ -174,7 +175,7 @@ CHANGES = st.one_of(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.lists(CHANGES, max_size=40))
 def test_what_a_principal_holds_is_what_the_trail_says_that_it_uploaded_and_is_there(tmp_path_factory, changes):
     with Registry.open(tmp_path_factory.mktemp("quotas")) as registry:

@@ -15,6 +15,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from lengths import examples
 from onebert_store.errors import AliasConflict, AliasNotFound, TaskExists, TaskNotFound, VersionInUse, VersionNotFound
 from onebert_store.file.format import dumps, loads
 from onebert_store.registry import gc
@@ -335,8 +336,8 @@ def server(postgres):
     OnPostgres.server = postgres
 
 
-OnSqlite.TestCase.settings = settings(max_examples=25, stateful_step_count=30, deadline=None)
-OnPostgres.TestCase.settings = settings(max_examples=12, stateful_step_count=30, deadline=None)
+OnSqlite.TestCase.settings = settings(max_examples=examples(25), stateful_step_count=30, deadline=None)
+OnPostgres.TestCase.settings = settings(max_examples=examples(12), stateful_step_count=30, deadline=None)
 
 
 class TestOnSqlite(OnSqlite.TestCase):

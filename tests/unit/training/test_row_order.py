@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lengths import examples
 from onebert_store.errors import InvalidData
 from onebert_store.tables.columns import Columns
 from onebert_training.data.dataset import load_dataset
@@ -97,7 +98,7 @@ def outcome(path, columns):
 @pytest.mark.parametrize("name", WRITERS)
 @pytest.mark.parametrize("kind", LABELS)
 @given(data=st.data(), shuffled=st.randoms(use_true_random=False))
-@settings(max_examples=12)
+@settings(max_examples=examples(12))
 def test_the_order_of_rows_decides_nothing(tmp_path_factory, name, kind, data, shuffled):
     cells = data.draw(st.lists(st.tuples(TEXT, LABELS[kind]), min_size=12, max_size=16))
     rows = [{"text": f"{text} {i}", "label": label, "n": i % 3} for i, (text, label) in enumerate(cells)]
@@ -109,7 +110,7 @@ def test_the_order_of_rows_decides_nothing(tmp_path_factory, name, kind, data, s
     on=st.lists(st.tuples(st.booleans(), st.booleans()), min_size=12, max_size=16),
     shuffled=st.randoms(use_true_random=False),
 )
-@settings(max_examples=8)
+@settings(max_examples=examples(8))
 def test_of_columns_for_each_label_too(tmp_path_factory, name, on, shuffled):
     rows = [{"text": f"t{i}", "late": int(late), "broken": int(broken)} for i, (late, broken) in enumerate(on)]
     assert_same(tmp_path_factory.mktemp("order"), name, rows, shuffled, Columns(label="late,broken"))
@@ -122,7 +123,7 @@ def test_of_columns_for_each_label_too(tmp_path_factory, name, on, shuffled):
     kinds=st.lists(st.sampled_from(["a", "b", "empty", "none", "missing"]), min_size=20, max_size=30),
     shuffled=st.randoms(use_true_random=False),
 )
-@settings(max_examples=8)
+@settings(max_examples=examples(8))
 def test_of_objects_whose_fields_are_missing_too(tmp_path_factory, name, kinds, shuffled):
     inner = {"empty": {"meta": {}}, "none": {"meta": None}, "missing": {}}
     rows = [
