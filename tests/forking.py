@@ -6,6 +6,7 @@ when the process has ended, its exit status as `subprocess` counts them.
 """
 
 import array
+import atexit
 import gc
 import importlib
 import json
@@ -16,8 +17,11 @@ import signal
 import socket
 import sys
 import tempfile
+import threading
 import time
+from contextlib import suppress
 from importlib.metadata import entry_points
+from typing import NoReturn
 
 import onebert_server.app
 import onebert_server.run.serve  # noqa: F401
@@ -59,6 +63,16 @@ def become(asked: dict, streams: list[int]) -> None:
     sys.stderr.reconfigure(line_buffering=True, errors="backslashreplace")
     # Looks at the terminal and the environment when it is imported.
     importlib.reload(console)
+
+
+def leave(status: int) -> NoReturn:
+    """Ends as a program does, but frees nothing: that would take longer than most commands."""
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(BrokenPipeError):
+            stream.flush()
+    os._exit(status)
 
 
 def reap(running: dict[int, socket.socket]) -> None:
@@ -130,4 +144,7 @@ if __name__ == "__main__":
         print("ready", flush=True)
         forked = fork_until_told(made)
     if forked:
-        cli.main()
+        try:
+            cli.main()
+        except SystemExit as ended:
+            leave(ended.code or 0)
