@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -13,6 +14,7 @@ import pytest
 import torch
 
 from bases import tiny_base
+from forked import Forked
 from onebert_server.run.serve import bind
 from onebert_store.errors import InvalidSettings
 from servers import LAYOUTS, ONEBERT, Server, Task, clean_env, wait_until
@@ -24,7 +26,7 @@ def free_port():
 
 
 @contextmanager
-def held_up(folder, **settings):
+def held_up(folder, start, **settings):
     """A server whose start waits for whoever opens the other end of a pipe in place of its store's lock."""
     data, port = folder / "data", free_port()
     data.mkdir()
@@ -32,9 +34,7 @@ def held_up(folder, **settings):
     given = {"base": tiny_base(), "dtype": "float32", "threads": 1, "port": port, "data_dir": data} | settings
     with (
         (folder / "log").open("wb") as log,
-        subprocess.Popen(
-            [ONEBERT, "serve"], env=clean_env(**given), stdout=subprocess.PIPE, stderr=log, text=True
-        ) as process,
+        start(env=clean_env(**given), stdout=subprocess.PIPE, stderr=log) as process,
     ):
         try:
             wait_until(lambda: _answers(port))
@@ -63,7 +63,8 @@ def test_auto_takes_a_gpu_where_there_is_one_and_the_cpu_otherwise(tmp_path, mon
 
 @pytest.mark.parametrize("front_ends", **LAYOUTS)
 def test_it_listens_while_it_loads_and_says_how_far_it_is(tmp_path, front_ends):
-    with held_up(tmp_path, front_ends=front_ends) as (process, url, lock):
+    program = partial(subprocess.Popen, [ONEBERT, "serve"], text=True)
+    with held_up(tmp_path, program, front_ends=front_ends) as (process, url, lock):
         assert httpx.get(f"{url}/healthz").json() == {"status": "alive"}
         wait_until(lambda: "store: 0 of 1" in httpx.get(f"{url}/startupz").json()["detail"])
         for path in ("/startupz", "/readyz", "/v1/tasks", "/v1/tasks/task/classify", "/metrics"):
@@ -84,7 +85,7 @@ def test_it_listens_while_it_loads_and_says_how_far_it_is(tmp_path, front_ends):
 @pytest.mark.parametrize("front_ends", **LAYOUTS)
 @pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
 def test_a_start_that_hangs_ends_when_it_is_told_to(tmp_path, by, front_ends):
-    with held_up(tmp_path, front_ends=front_ends) as (process, url, _):
+    with held_up(tmp_path, partial(Forked, "serve"), front_ends=front_ends) as (process, url, _):
         wait_until(lambda: "store" in httpx.get(f"{url}/startupz").json()["detail"])
         process.send_signal(by)
         assert process.wait(180) == 0
