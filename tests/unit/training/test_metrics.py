@@ -1,9 +1,12 @@
-"""Metrics against values worked out by hand."""
+"""Metrics against values worked out by hand, and against scikit-learn."""
 
 import math
 
 import numpy as np
 import pytest
+import sklearn.metrics
+from hypothesis import given
+from hypothesis import strategies as st
 
 from onebert_store.errors import InvalidData, NotFinite
 from onebert_training.tasks.metrics import (
@@ -41,6 +44,34 @@ def test_three_classes_have_no_binary_f1():
 def test_predicting_one_class_only_scores_zero_without_a_warning():
     scores = evaluate("single_label", [0, 1], one_hot([0, 0], 2))
     assert (scores["f1"], scores["matthews"]) == (0.0, 0.0)
+
+
+@pytest.mark.filterwarnings("ignore:A single label was found:UserWarning")
+@given(st.integers(2, 6), st.data())
+def test_of_any_rows_they_are_those_of_scikit_learn(labels, draws):
+    pairs = draws.draw(st.lists(st.tuples(*[st.integers(0, labels - 1)] * 2), min_size=1, max_size=30))
+    gold, answered = np.array(pairs).T
+    options = {"average": "macro", "zero_division": 0}
+    expected = {
+        "accuracy": sklearn.metrics.accuracy_score(gold, answered),
+        "macro_f1": sklearn.metrics.f1_score(gold, answered, **options),
+        "matthews": sklearn.metrics.matthews_corrcoef(gold, answered),
+    }
+    if labels == 2:
+        expected["f1"] = sklearn.metrics.f1_score(gold, answered, zero_division=0)
+    assert evaluate("single_label", gold, one_hot(answered, labels)) == pytest.approx(expected)
+    several, on = np.eye(labels)[gold], np.eye(labels)[answered] + np.eye(labels)[answered[::-1]] > 0
+    known = np.flatnonzero((several + on).any(axis=0))
+    assert evaluate("multi_label", several, on - 0.5) == pytest.approx(
+        {
+            "accuracy": sklearn.metrics.accuracy_score(several, on),
+            "micro_f1": sklearn.metrics.f1_score(several, on, average="micro", zero_division=0),
+            "macro_f1": sklearn.metrics.f1_score(several, on, labels=known, **options),
+        }
+    )
+    cut = draws.draw(st.integers(0, len(gold)))
+    tags = score_tags([gold[:cut], gold[cut:]], [answered[:cut], answered[cut:]], [f"tag {n}" for n in range(labels)])
+    assert tags == pytest.approx({"token_accuracy": expected["accuracy"], "macro_f1": expected["macro_f1"]})
 
 
 def test_multi_label():
