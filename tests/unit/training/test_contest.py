@@ -193,10 +193,17 @@ def test_an_answer_in_a_text_has_no_contest(base, questions):
     assert train_kept(run_of(base, questions, max_steps=12)).facts is None
 
 
+# 60 steps, 6 beside each other, an evaluation at each.
+OFTEN = {"epochs": 10, "evals_per_epoch": 6}
+
+
+@pytest.fixture(scope="module")
+def whole(base, data):
+    return train_kept(run_of(base, data, **OFTEN))
+
+
 @pytest.mark.parametrize("at", [1, 2, 3, 9])
-def test_an_interrupted_contest_ends_in_the_same_bytes(base, data, tmp_path, at):
-    changes = {"epochs": 10, "evals_per_epoch": 6}  # 60 steps, 6 beside each other, an evaluation at each
-    whole = train_kept(run_of(base, data, **changes))
+def test_an_interrupted_contest_ends_in_the_same_bytes(base, data, tmp_path, whole, at):
     file = tmp_path / "tone.checkpoint"
 
     def interrupt(run, progress):
@@ -204,11 +211,11 @@ def test_an_interrupted_contest_ends_in_the_same_bytes(base, data, tmp_path, at)
             raise InterruptedRunError
 
     with pytest.raises(InterruptedRunError):
-        train_kept(run_of(base, data, **changes), interrupt, file)
+        train_kept(run_of(base, data, **OFTEN), interrupt, file)
     assert file.exists()
     assert started_checkpoint(file).exists()
     notes = []
-    again = train_kept(run_of(base, data, **changes), lambda _, progress: notes.append(progress.note), file)
+    again = train_kept(run_of(base, data, **OFTEN), lambda _, progress: notes.append(progress.note), file)
     assert notes[0] == f"continued at step {at}"
     assert again.facts == whole.facts
     assert dumps(again.result.delta) == dumps(whole.result.delta)

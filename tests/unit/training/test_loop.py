@@ -151,7 +151,7 @@ def test_the_file_in_a_plain_model_scores_what_training_said(base, data, method,
 
 @pytest.mark.parametrize("task_type", ["regression", "multi_label"])
 def test_other_task_types(base, data, task_type):
-    run = run_of(base, retyped(data, task_type), method="bitfit", epochs=60, batch_size=8)
+    run = run_of(base, retyped(data, task_type), method="bitfit", epochs=24, batch_size=8)
     result = train(run)
     logits = reference_logits(run, result.delta, "test")
     scores = evaluate(task_type, run.data.splits["test"].gold, logits)
