@@ -54,6 +54,7 @@ GROUPS = {
     "exports": Group("ONNX models of every kind of task", ("training/onebert_training/interop",)),
     "browsers": Group("the page in Chromium", (f"{SERVER}/page",)),
     "kills": Group("hundreds of deaths by kill -9", (f"{STORE}/registry", f"{STORE}/blobs")),
+    "leaks": Group("memory after ten thousand tasks", (f"{SERVER}/engine", f"{ENCODER}/maths")),
     "benches": Group("the benchmarks' scripts", ("benchmarks",)),
     "readers": Group(
         "README, recipes and the code of pages, followed to the letter",

@@ -12,12 +12,13 @@ import httpx
 import numpy as np
 import pytest
 
+from lengths import examples
 from onebert_store.errors import VersionNotFound
 from servers import Server, Task, assert_answers, layouts, wait_until
 
 TEXTS = [f"my order {i} is late " + "and the parcel was broken " * (i % 4) for i in range(8)]
 # At least so many, and on until both versions have answered; the second number only ends a test that fails.
-FLIPS, MOST_FLIPS = 1000, 10_000
+FLIPS, MOST_FLIPS = examples(1000), 10_000
 KINDS = [("bitfit", "mean"), ("layernorm", "cls"), ("lora", "pooler"), ("spafit", "mean"), ("gains", "cls")]
 
 
@@ -50,7 +51,7 @@ def test_every_client_gets_its_own_tasks_answers(server, expected):
         assert list(pool.map(ask, range(16))) == list(range(16))
 
 
-@pytest.mark.slow("a thousand moves of an alias under load")
+@pytest.mark.slow("hundreds of moves of an alias under load")
 @layouts
 def test_alias_flips_under_load(server, client):
     """Every answer's version was live at some time between sending and receiving, and the answer is that version's."""

@@ -181,6 +181,7 @@ def test_a_library_with_packed_relocations_is_not_for_a_glibc_before_2_36(tmp_pa
     assert tag == "manylinux_2_36_x86_64"
 
 
+@pytest.mark.nightly("builds")
 def test_the_command_of_the_wheel_works_without_the_checkout(installed, tmp_path):
     code = "import onebert_store, onebert_server.runtime as runtime; print(onebert_store.__file__, runtime.__file__)"
     for path in run(installed / "python", "-c", code, cwd=tmp_path).split():

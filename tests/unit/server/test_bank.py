@@ -187,6 +187,7 @@ def test_a_released_slot_is_reused_and_nothing_of_the_old_row_is_left() -> None:
     torch.testing.assert_close(answer(bank, first), alone(0), rtol=0, atol=1e-5)
 
 
+@pytest.mark.nightly("leaks")
 def test_ten_thousand_installs_and_releases_do_not_grow_the_bank() -> None:
     bank = Bank(base())
     one = row(7, "everything")
@@ -285,7 +286,7 @@ print(churn(5000) - before)
 """
 
 
-@pytest.mark.slow("ten thousand loads")
+@pytest.mark.nightly("leaks")
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the kernel does not say here what a process holds")
 def test_ten_thousand_loads_and_unloads_leave_no_memory_behind() -> None:
     code = TEN_THOUSAND_LOADS.replace("KINDS", repr(KINDS))

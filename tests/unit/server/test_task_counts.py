@@ -12,6 +12,7 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
+from lengths import examples
 from onebert_encoder.answering.results import Prediction
 from onebert_server.answering.seen import ABSTAINED, MOST
 from onebert_server.answering.seen import seen as seen_of
@@ -154,7 +155,7 @@ def test_what_is_collected_in_another_thread_is_of_one_moment(monkeypatch):
     counting.start()
     try:
         sys.setswitchinterval(1e-6)
-        for _ in range(200):
+        for _ in range(examples(200)):
             totals = {}
             for family in counted.counts.collect():
                 for sample in family.samples:
