@@ -1,4 +1,4 @@
-# The front door: `make demo` shows the main job, `make test` what a change must pass; CI runs `make test-land`.
+# The front door: `make demo` shows the main job, `make test` runs the quick tests; CI runs `make test-land`.
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt
@@ -77,8 +77,9 @@ lint: setup
 types: setup
 	$(BIN)/mypy
 
+# Without the real servers, commands and databases of tests/integration, but for the first of them.
 unit: setup
-	$(PYTEST)
+	$(PYTEST) tests/unit tests/integration/http/test_http.py
 
 # The libraries that the page at / comes with, from npm again, in the versions and with the digests that the script names.
 page-libraries:

@@ -54,6 +54,10 @@ GROUPS = {
     "exports": Group("ONNX models of every kind of task", ("training/onebert_training/interop",)),
     "browsers": Group("the page in Chromium", (f"{SERVER}/page",)),
     "kills": Group("hundreds of deaths by kill -9", (f"{STORE}/registry", f"{STORE}/blobs")),
+    "trainings": Group(
+        "many trainings compared: contests, folds, sweeps, runs in one batch",
+        ("training/onebert_training", "encoder/onebert_encoder"),
+    ),
     "leaks": Group("memory after ten thousand tasks", (f"{SERVER}/engine", f"{ENCODER}/maths")),
     "benches": Group("the benchmarks' scripts", ("benchmarks",)),
     "readers": Group(

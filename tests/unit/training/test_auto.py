@@ -25,6 +25,8 @@ from onebert_training.methods.methods import parse_method
 from onebert_training.prepared import prepare
 from onebert_training.tasks.metrics import near_best
 
+pytestmark = pytest.mark.nightly("trainings")
+
 
 class InterruptedRunError(Exception):
     """Raised by a test in the middle of a run."""

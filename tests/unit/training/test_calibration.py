@@ -26,6 +26,8 @@ from onebert_training.insight.temperature import fit_temperature, losses
 from onebert_training.insight.thresholds import as_rates, rates, thresholds_for_fpr, thresholds_for_precision
 from tiny_delta import manifest_dict
 
+pytestmark = pytest.mark.nightly("trainings")
+
 
 def drawn(rows, seed, labels=3, spread=2.0):
     """Logits and one label each row, drawn by the probabilities that the logits stand for."""

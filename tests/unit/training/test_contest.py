@@ -19,6 +19,8 @@ from onebert_training.fit.loop import train
 from onebert_training.fit.run import Measurement, Run
 from onebert_training.fit.settings import Settings
 
+pytestmark = pytest.mark.nightly("trainings")
+
 QUICK = Settings(epochs=4, batch_size=8, learning_rate=5e-3, patience=0)  # 24 steps, of which 2 are beside each other
 
 

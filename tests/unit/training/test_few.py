@@ -24,6 +24,8 @@ from onebert_training.fit.run import Run
 from onebert_training.fit.settings import Settings
 from onebert_training.fit.state import State
 
+pytestmark = pytest.mark.nightly("trainings")
+
 QUICK = Settings(epochs=4, learning_rate=5e-3)
 
 

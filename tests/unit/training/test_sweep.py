@@ -35,6 +35,8 @@ from onebert_training.sweep.recipe import RunRequest
 from onebert_training.sweep.work import make_job_sets, make_runs, make_sample_runs
 from onebert_training.tasks.metrics import Judged, best_of
 
+pytestmark = pytest.mark.nightly("trainings")
+
 # Rates that a random base of 32 units learns by; 1e30 does not stay finite.
 RECIPE = """
 name = "small"

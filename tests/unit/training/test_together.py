@@ -19,6 +19,8 @@ from onebert_training.fit.loop import groups, ignore, train, train_together
 from onebert_training.fit.run import Run
 from onebert_training.fit.settings import Settings
 
+pytestmark = pytest.mark.nightly("trainings")
+
 LOSS = 1e-5
 WEIGHTS = 2e-2
 METHODS = (
