@@ -20,6 +20,8 @@ FILES = [f"/{path}" for path in subprocess.check_output(["git", "ls-files"], cwd
 # Not ours: curl's, LiteLLM's, Ray's `ray start --head`, kubectl's, and docker's.
 FOREIGN_OPTIONS = {"--config", "--header", "--data", "--silent", "--show-error", "--fail", "--head"}
 FOREIGN_OPTIONS |= {"--kustomize", "--namespace", "--from-literal", "--build-arg"}
+# Of the tests.
+FOREIGN_OPTIONS |= {"--nightly"}
 
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 
