@@ -23,6 +23,7 @@ from onebert_server.client import Input, Result
 from onebert_store.errors import AnswerNotFinite, InvalidInput
 from onebert_store.file import format as delta_file
 from onebert_store.file.delta import Delta, check
+from onebert_store.tables.text.unicode import is_blank
 from onebert_training.device import load_on
 from onebert_training.fit.evaluation import predict
 from onebert_training.fit.features import Inputs
@@ -150,7 +151,7 @@ class Classifier:
     def _check(self, text: Input, number: int) -> None:
         texts = text if isinstance(text, tuple) else (text,)
         whole = isinstance(text, str) or len(texts) == 2
-        if not whole or not all(isinstance(each, str) and each.strip() for each in texts):
+        if not whole or not all(isinstance(each, str) and not is_blank(each) for each in texts):
             raise InvalidInput(f"input {number} is not a text, or a tuple of two, that is not blank")
         kind = kind_of(self.manifest)
         if not kind.takes(isinstance(text, tuple)):

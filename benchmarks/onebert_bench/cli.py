@@ -34,7 +34,7 @@ def bench(
 
     dtypes = measured_dtypes(device)
     if "bfloat16" not in dtypes:
-        console.err.print("note: bfloat16 is left out, because this processor does not multiply it", soft_wrap=True)
+        console.tell("note: bfloat16 is left out, because this processor does not multiply it")
     results: dict[str, Any] = {}
     with console.progress() as bar:
         step = bar.add_task("measuring", total=len(dtypes) + 2)

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from onebert_demo.traffic import Answer, Load
 from onebert_server.client import Input, TaskResult
-from onebert_store.command.console import err, out, table
+from onebert_store.command.console import err, out, say, table
 
 Json = dict[str, Any]
 
@@ -37,12 +37,7 @@ def chapter(title: str) -> None:
 
 def command(line: str) -> None:
     """Prints a command that runs now."""
-    out.print(Text(f"$ {line}", style="cyan"), soft_wrap=True)
-
-
-def say(line: str) -> None:
-    """Prints a sentence."""
-    out.print(line, soft_wrap=True)
+    say(Text(f"$ {line}", style="cyan"))
 
 
 @contextmanager

@@ -29,7 +29,7 @@ MAX_CHARACTERS = MAX_ITEMS * 2 * MAX_TEXT
 MAX_EXPLAINED = 16
 # Stretches of one input that are left out of it, one at a time, to explain an answer; each costs what the input costs.
 MAX_LEFT_OUT = 64
-# Fewer of an input whose computed tokens, that often, would be more than these, but at least eight: fewer say little.
+# Long inputs leave out fewer stretches: at most this many computed tokens, but at least eight stretches.
 MAX_LEFT_OUT_TOKENS, MIN_LEFT_OUT = 2048, 8
 # Tokens and characters of one request's inputs without these stretches, together: as many tokens as the largest plain
 # request has, and as many characters as the largest body. Of inputs that are longer together, fewer are left out.

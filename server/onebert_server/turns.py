@@ -87,7 +87,7 @@ class PartByPart:
         self._most = most
 
     async def run(self, principal: str, costs: Sequence[int], work: Callable[[slice], list[T]]) -> list[T]:
-        """The results of all pieces; when cancelled, the part that a thread has begun is all that is still done.
+        """The results of all pieces; when cancelled, only the part that is under way is still done.
 
         Args:
             principal: whose work it is.
@@ -97,11 +97,15 @@ class PartByPart:
         made: list[T] = []
         for part in _parts(costs, self._most):
             await self._places.take(principal)
-            try:
-                made += await asyncio.wrap_future(self._workers.submit(work, part))
-            finally:
-                self._places.give_back()
+            made += await asyncio.shield(self._in_place(work, part))
         return made
+
+    async def _in_place(self, work: Callable[[slice], list[T]], part: slice) -> list[T]:
+        # Shielded: a thread keeps its place until it has ended, whoever has given up on it.
+        try:
+            return await asyncio.wrap_future(self._workers.submit(work, part))
+        finally:
+            self._places.give_back()
 
 
 def _parts(costs: Sequence[int], most: int) -> Iterator[slice]:

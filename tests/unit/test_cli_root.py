@@ -315,6 +315,15 @@ def test_a_command_that_is_called_otherwise_is_named(monkeypatch, capsys, comman
     assert said in capsys.readouterr().err
 
 
+def test_a_command_of_a_group_is_none_that_is_called_otherwise(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["onebert", "store", "list"])
+    with pytest.raises(SystemExit):
+        cli.main()
+    said = capsys.readouterr().err
+    assert "No such command 'list'" in said
+    assert "here" not in said
+
+
 def test_half_of_a_surrogate_pair_is_printed_as_json_escapes_it(monkeypatch):
     out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
     monkeypatch.setattr(sys, "stdout", out)

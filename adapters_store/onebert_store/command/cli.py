@@ -40,7 +40,7 @@ def main() -> None:
     except typer.TyperException as error:
         # Where there were no arguments, the help has been printed and the message is empty.
         if message := error.format_message():
-            console.print_error(f"{message}{_elsewhere(message)} (see --help)")
+            console.print_error(f"{message}{_elsewhere(*sys.argv[1:2])} (see --help)")
         status = error.exit_code
     except typer.Abort:
         status = 130
@@ -51,9 +51,9 @@ def main() -> None:
     sys.exit(status)
 
 
-def _elsewhere(message: str) -> str:
-    """What a command is called that other programs call otherwise."""
-    return next((f" It is '{ours}' here." for theirs, ours in ELSEWHERE.items() if f"'{theirs}'" in message), "")
+def _elsewhere(command: str = "") -> str:
+    """Names the command that other programs call otherwise."""
+    return f" It is '{ELSEWHERE[command]}' here." if command in ELSEWHERE else ""
 
 
 def build_app(named: Sequence[str] = ()) -> typer.Typer:

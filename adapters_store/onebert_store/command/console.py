@@ -40,7 +40,7 @@ out = Console(markup=False, emoji=False, highlight=False, width=_WIDTH)
 err = Console(markup=False, emoji=False, highlight=False, stderr=True)
 
 
-def say(line: str) -> None:
+def say(line: str | Text) -> None:
     """Prints a line on standard output; a terminal breaks it where it likes, and nothing else does."""
     out.print(line, soft_wrap=True)
 

@@ -129,7 +129,7 @@ def check_grant(grant: Grant, expires_at: datetime | None) -> None:
     if grant.default_task is not None:
         task = parse_ref(grant.default_task).task
         if not any(matches(task, glob.split("*")) for glob in grant.tasks):
-            raise InvalidInput("the default task is none of the key's own tasks")
+            raise InvalidInput("the default task is not one of the key's tasks")
     for name, most in vars(grant.quotas).items():
         if most is not None and not (isfinite(most) and 0 < most <= _MOST):
             raise InvalidInput(f"the quota of {name} must be above 0 and at most 2^53")

@@ -14,7 +14,7 @@ LIVE = "live"
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 _NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 _LETTERS = string.ascii_lowercase + string.digits + "._-"
-# Characters of a name for which it is looked what was meant: some hundred look-ups.
+# Characters of a name for which a suggestion is looked for: at most 2,640 look-ups.
 _MISTYPED = 32
 
 
@@ -50,7 +50,7 @@ def no_such_task(name: str, meant: str | None = None) -> TaskNotFound:
 
 
 def similar(name: str) -> Iterator[str]:
-    """Texts that a name may have been mistyped for: with a letter more or less, or two of them exchanged.
+    """Texts that a name may have been mistyped for: with one letter more, less or other, or with two exchanged.
 
     They are as many however many names there are; for the longest names there are none.
     """
@@ -58,7 +58,9 @@ def similar(name: str) -> Iterator[str]:
         head, tail = name[:cut], name[cut:]
         yield head + tail[1:]
         yield head + tail[1:2] + tail[:1] + tail[2:]
-        yield from (head + letter + tail for letter in _LETTERS)
+        for letter in _LETTERS:
+            yield head + letter + tail
+            yield head + letter + tail[1:]
 
 
 def check_alias(alias: str) -> None:

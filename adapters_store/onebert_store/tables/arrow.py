@@ -5,10 +5,14 @@ from contextlib import ExitStack, suppress
 from io import SEEK_END
 from typing import Any
 
+import numpy as np
 import pyarrow
 import pyarrow.compute as pc
 import pyarrow.parquet
+from pyarrow import types
 
+from onebert_store.errors import InvalidData
+from onebert_store.file.strict_json import shown
 from onebert_store.tables.file import File, Unpacking
 from onebert_store.tables.text.json_rows import parse_json
 
@@ -32,14 +36,52 @@ def _bounded(batches: Iterator[pyarrow.RecordBatch], size: int, count: Unpacking
 
 
 def unpacked_bytes(batch: pyarrow.RecordBatch) -> int:
-    """Bytes of all cells, where a text that is held once stands in many of them, too."""
-    total = 0
-    for column in batch.columns:
-        if pyarrow.types.is_dictionary(column.type) and pyarrow.types.is_string(column.type.value_type):
-            total += pc.sum(pc.binary_length(column.dictionary).take(column.indices)).as_py() or 0
-        else:
-            total += column.nbytes
-    return total
+    """Bytes of all cells, where a text that is held once stands in many of them, too.
+
+    Raises:
+        InvalidData: a column has a type in which one value of any size may stand in many cells.
+    """
+    return sum(map(_unpacked, batch.columns))
+
+
+def _unpacked(cells: pyarrow.Array) -> int:
+    kind = cells.type
+    if not _repeats(kind):
+        return int(cells.nbytes)
+    if types.is_dictionary(kind) and _is_text(kind.value_type):
+        return pc.sum(_lengths(cells.dictionary).take(cells.indices)).as_py() or 0
+    if _is_text(kind):
+        return pc.sum(_lengths(cells)).as_py() or 0
+    if types.is_struct(kind):
+        return sum(map(_unpacked, cells.flatten()))
+    if types.is_list(kind) or types.is_large_list(kind):
+        return 8 * len(cells) + _unpacked(cells.flatten())
+    raise InvalidData(f"a column has the type {shown(str(kind), 60)}; save it with plain values")
+
+
+def _repeats(kind: pyarrow.DataType) -> bool:
+    """Whether one value of any size may be held once and stand in many cells."""
+    if types.is_dictionary(kind):
+        value = kind.value_type
+        return _is_text(value) or types.is_dictionary(value) or value.num_fields > 0
+    if types.is_string_view(kind) or types.is_binary_view(kind) or types.is_run_end_encoded(kind):
+        return True
+    inner = any(_repeats(kind.field(index).type) for index in range(kind.num_fields))
+    return inner or types.is_list_view(kind) or types.is_large_list_view(kind)
+
+
+def _is_text(kind: pyarrow.DataType) -> bool:
+    either = (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
+    return types.is_string_view(kind) or types.is_binary_view(kind) or any(is_one(kind) for is_one in either)
+
+
+def _lengths(texts: pyarrow.Array) -> pyarrow.Array:
+    """Bytes of each text."""
+    if not (types.is_string_view(texts.type) or types.is_binary_view(texts.type)):
+        return pc.binary_length(texts)
+    # A view is 16 bytes, the first four its text's length.
+    lengths = np.frombuffer(texts.buffers()[1], np.int32)[::4][texts.offset :][: len(texts)]
+    return pc.if_else(texts.is_valid(), pyarrow.array(lengths), 0)
 
 
 def arrow_batches(file: File, opened: ExitStack) -> tuple[pyarrow.Schema, Iterator[pyarrow.RecordBatch]]:

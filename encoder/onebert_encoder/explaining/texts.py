@@ -12,9 +12,9 @@ from onebert_encoder.explaining.gradients import gradient_times_input
 from onebert_encoder.explaining.words import (
     Explanation,
     Stretch,
-    can_go,
     explain_by_occlusion,
     explanation,
+    removable,
     without,
     words_of,
 )
@@ -89,7 +89,7 @@ class TextExplainer:
     def words(self, text: Text) -> list[Stretch]:
         """The words of a text that are read and can be left out."""
         [tokens] = self._tokenizer.encode([text], self._outputs.max_length, align=True)
-        return [] if tokens.alignment is None else [one for one in words_of(tokens.alignment) if can_go(text, one)]
+        return [] if tokens.alignment is None else removable(words_of(tokens.alignment))
 
     def by_occlusion(self, text: Text) -> Explanation:
         """What the answer owes to each word: how much less its score is without."""

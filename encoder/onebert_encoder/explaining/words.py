@@ -1,5 +1,6 @@
 """Words of an input, the input without some of them, and what that says of an answer; knows no torch."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -97,10 +98,10 @@ def without(text: Text, stretch: Stretch) -> Text:
     return halves[0] if isinstance(text, str) else (halves[0], halves[1])
 
 
-def can_go(text: Text, stretch: Stretch) -> bool:
-    """Whether something is left of a half without a stretch of it."""
-    left = without(text, stretch)
-    return bool((left if isinstance(left, str) else left[stretch.half]).strip())
+def removable(stretches: Sequence[Stretch]) -> list[Stretch]:
+    """The stretches of an input whose half has another one: a half without its only one may have no token."""
+    count = Counter(one.half for one in stretches)
+    return [one for one in stretches if count[one.half] > 1]
 
 
 def explain_by_occlusion(whole: Prediction, stretches: Sequence[Stretch], left: Sequence[float]) -> Explanation:

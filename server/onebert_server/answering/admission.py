@@ -170,8 +170,9 @@ class Admission:
         principal.require_scope(Action.CLASSIFY)
         if wanted.refs is not None:
             return self._directory.pin(wanted.refs, principal)
-        takes = lambda facts: refusal(facts, wanted.asked, wanted.pair) is None  # noqa: E731
-        return self._directory.pin_live(takes, MAX_FANOUT, principal)
+        return self._directory.pin_live(
+            lambda facts: refusal(facts, wanted.asked, wanted.pair) is None, MAX_FANOUT, principal
+        )
 
     def _expand(self, versions: Sequence[Version], inputs: Sequence[Pieces], asked: Asked) -> list["_Expanded"]:
         tokens, size = CutOnce(self._tokenizer), AnswerSize(asked)

@@ -206,8 +206,7 @@ class Answerer:
         asked = [Question(*one, facts, wanted.asked) for one in zip(texts, inputs, strict=True)]
         # One piece of work: how many words of each are left out depends on all of them.
         cost = _PIECE_IN_NUMBERS * sum(sum(one.lengths) for one in inputs)
-        leave = lambda _: leave_out(asked, readings, self._tokenizer)  # noqa: E731
-        questions = await self._here_or_beside(principal, [cost], leave)
+        questions = await self.here_or_beside(principal, [cost], lambda _: leave_out(asked, readings, self._tokenizer))
         left = await self._without(context, facts, wanted.asked, predictions, questions)
 
         def shown(part: slice) -> list[T]:
@@ -217,7 +216,7 @@ class Answerer:
                 for index, (one, prediction, question, scores) in enumerate(each, part.start or 0)
             ]
 
-        return await self._here_or_beside(principal, [len(facts.labels) + _ANSWER_IN_NUMBERS] * len(texts), shown)
+        return await self.here_or_beside(principal, [len(facts.labels) + _ANSWER_IN_NUMBERS] * len(texts), shown)
 
     async def _without(
         self,
@@ -270,14 +269,18 @@ class Answerer:
             return [show(index, read(one)) for index, one in enumerate(results[part], part.start or 0)]
 
         costs = [_cost(texts[one.input], one) for one in results]
-        made = await self._here_or_beside(context.principal.name, costs, shown)
+        made = await self.here_or_beside(context.principal.name, costs, shown)
         observed.phase(ANSWER, began, time.monotonic())
         return made
 
-    async def _here_or_beside(
-        self, principal: str, numbers: Sequence[int], work: Callable[[slice], list[T]]
-    ) -> list[T]:
-        """Reads so many numbers here, or part by part in a worker thread where they are many."""
+    async def here_or_beside(self, principal: str, numbers: Sequence[int], work: Callable[[slice], list[T]]) -> list[T]:
+        """The results of all pieces: made here, or where there is much to read part by part in a worker thread.
+
+        Args:
+            principal: whose they are; those of many principals take turns.
+            numbers: the cost of each piece, in logits that are read.
+            work: makes the pieces of a slice.
+        """
         if sum(numbers) <= TINY_NUMBERS:
             return work(slice(0, None))
         return await self._reading.run(principal, numbers, work)

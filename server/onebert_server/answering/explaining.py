@@ -7,7 +7,7 @@ import numpy as np
 
 from onebert_encoder.answering.results import Prediction
 from onebert_encoder.answering.windows import whole_window, window_of
-from onebert_encoder.explaining.words import Stretch, can_go, joined, without, words_of
+from onebert_encoder.explaining.words import Stretch, joined, removable, without, words_of
 from onebert_encoder.text.tokenizer import Tokenizer
 from onebert_encoder.text.tokens import Pieces, Text
 from onebert_server.answering.plan import Question, Reading
@@ -45,10 +45,7 @@ def leave_out(questions: Sequence[Question], readings: Sequence[Reading], tokeni
     window = (window_of(facts, facts.max_length, asked) or whole_window(facts, facts.max_length)).tokens
     tokens = [one.tokens if one.windows is None else one.windows * window for one in readings]
     times = _times(texts, tokens, [len(one) for one in words])
-    stretches = [
-        [one for one in joined(own, most) if can_go(text, one)]
-        for text, own, most in zip(texts, words, times, strict=True)
-    ]
+    stretches = [removable(joined(own, most)) for own, most in zip(words, times, strict=True)]
     return [LeftOut(own, [without(text, one) for one in own]) for text, own in zip(texts, stretches, strict=True)]
 
 

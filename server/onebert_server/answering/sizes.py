@@ -12,6 +12,8 @@ from onebert_store.errors import TooLarge
 # span (30 tokens; where they are longer the finished answer is measured again).
 _STRETCH, _RESULT, _SPAN_TEXT = 80, 512, 256
 
+_TOO_MANY_BYTES = "the answers would be over {} bytes; send the request in parts, or a lower top_k"
+
 
 class AnswerSize:
     """Adds up what the answers of one request will take; `add` refuses before it is too much."""
@@ -41,28 +43,27 @@ class AnswerSize:
         if numbers > MAX_LOGITS:
             raise TooLarge("the answers would hold too many numbers, tokens by labels; send the request in parts")
         if size > MAX_ANSWER_BYTES:
-            raise _too_many_bytes()
+            raise TooLarge(_TOO_MANY_BYTES.format(MAX_ANSWER_BYTES))
         # Only what is answered counts: of several questions one may be refused for itself.
         self._sequences, self._numbers, self._bytes = sequences, numbers, size
         self._labels_of.add(facts.ref)
 
 
-class AnswerBytes:
-    """Adds up the parts of one answer while they are written; `add` refuses before they are too much together.
+class AnswerTooLarge(TooLarge):
+    """The parts of one answer are too much together."""
 
-    Attributes:
-        over: whether the last part was refused.
-    """
+
+class AnswerBytes:
+    """Adds up the parts of one answer while they are written; `add` refuses before they are too much together."""
 
     def __init__(self) -> None:
         self._bytes = 0
-        self.over = False
 
     def add(self, part: bytes) -> bytes:
         """The part, which is counted.
 
         Raises:
-            TooLarge: with it the answer would be over `MAX_ANSWER_BYTES`.
+            AnswerTooLarge: with it the answer would be over `MAX_ANSWER_BYTES`.
         """
         self.require(len(part))
         self._bytes += len(part)
@@ -72,15 +73,10 @@ class AnswerBytes:
         """Refuses a part of so many bytes before it is made.
 
         Raises:
-            TooLarge: see `add`.
+            AnswerTooLarge: see `add`.
         """
-        self.over = self._bytes + size > MAX_ANSWER_BYTES
-        if self.over:
-            raise _too_many_bytes()
-
-
-def _too_many_bytes() -> TooLarge:
-    return TooLarge(f"the answers would be over {MAX_ANSWER_BYTES} bytes; send the request in parts, or a lower top_k")
+        if self._bytes + size > MAX_ANSWER_BYTES:
+            raise AnswerTooLarge(_TOO_MANY_BYTES.format(MAX_ANSWER_BYTES))
 
 
 def _answer_bytes(facts: Facts, tokens: int, asked: Asked) -> int:

@@ -57,8 +57,8 @@ class Tokenizing:
         else:
             self._permits.take(principal, characters)
             try:
-                split = lambda part: self._tokenizer.split(distinct[part], most)  # noqa: E731
-                made = await self._parts.run(principal, [characters_of(text) for text in distinct], split)
+                costs = [characters_of(text) for text in distinct]
+                made = await self._parts.run(principal, costs, lambda part: self._tokenizer.split(distinct[part], most))
             finally:
                 self._permits.give_back(principal, characters)
         by_text = dict(zip(distinct, made, strict=True))

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,10 +11,8 @@ import typer
 from onebert_server.cli import completion
 from onebert_server.cli.completion import references, task_names
 from onebert_store.command.options import BASE, ENCODING, SHEET, TEXT, TEXT_PAIR, Panel
-from onebert_store.errors import OneBertError, TaskNotFound
 from onebert_store.file.decision import Activation
 from onebert_store.file.strict_json import shown
-from onebert_store.meant import meant
 
 # Heavy imports are inside the commands: `onebert --help` imports these files.
 if TYPE_CHECKING:
@@ -121,13 +119,8 @@ def _window(text: str | None) -> dict[str, Any] | None:
 
 @contextmanager
 def connect(url: str, api_key: str | None) -> "Iterator[Client]":
-    """A client of the server that the options name; where a task is not found, one of a name like it is suggested."""
+    """A client of the server that the options name."""
     from onebert_server.client import Client  # noqa: PLC0415
 
     with Client(url, api_key) as client:
-        try:
-            yield client
-        except TaskNotFound as error:
-            with suppress(OneBertError):
-                error.detail += meant(error.detail.rpartition(" ")[2], [task.name for task in client.tasks()])
-            raise
+        yield client

@@ -7,8 +7,8 @@ class Backlog:
     """What waits of several principals.
 
     Attributes:
-        principals: of whom something waits.
-        sequences, tokens: that wait, of all of them.
+        principals: how many have something waiting.
+        sequences, tokens: how many wait, of all principals together.
     """
 
     def __init__(self) -> None:

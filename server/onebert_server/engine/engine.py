@@ -279,7 +279,7 @@ class Engine:
             raise error
 
     def _let_go(self, running: Flight | None) -> None:
-        """After a batch, while another one may be `running`."""
+        """Releases the requests of a batch that ended; `running` is the batch behind it, if there is one."""
         self._pass_started = running.started if running else None
         self._scheduler.release(running.requests if running else set())
 

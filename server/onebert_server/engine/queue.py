@@ -8,10 +8,11 @@ ahead of a long one that came slightly earlier, and what has waited for long goe
 that has had `REQUEST_TURN` tokens is due anew, as if the rest of it came only then: a text never waits for a whole
 fan-out.
 
-What may wait is bounded by the wait that a request would find, in seconds: what is served until its own work has
-begun in earnest (`COUNTED`), if all principals are served equally. One principal alone can fill the queue, and who has
-little to ask finds little wait beside it. Whoever holds most is refused first. Where many principals ask one text each,
-all that waits counts for each of them, and so all of it together is bounded, however many they are.
+What may wait is bounded by the wait that a request would find, in seconds, if all principals are served equally: until
+its principal has been served all that waits of it, and `min(own tokens, COUNTED × max_seconds)` of the request. One
+principal alone can fill the queue; a small request of another principal still finds a short wait. The principal that
+holds most is refused first. Where many principals ask one text each, all that waits counts for each of them, and so all
+of it together is bounded, however many they are.
 """
 
 from collections import OrderedDict

@@ -44,7 +44,10 @@ MAX_FORWARDED = 256
 _SILENT = "the process with the engine does not answer"
 _WANTED = "onebert.wanted"
 _ALIVE = "onebert.alive"
-SCOPE = "type asgi http_version server client scheme method root_path path raw_path query_string headers".split()
+SCOPE = (
+    *("type", "asgi", "http_version", "server", "client", "scheme"),
+    *("method", "root_path", "path", "raw_path", "query_string", "headers"),
+)
 
 
 class Forwarding:

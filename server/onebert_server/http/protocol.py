@@ -5,7 +5,6 @@ order, with the refusal in its state, so that it has an id, is counted, and come
 """
 
 import asyncio
-import re
 from typing import Any, cast
 
 import httptools
@@ -30,27 +29,22 @@ NOISE_BYTES = 2**24
 # A chunk of a chunked body may have so many bytes of framing for each byte of its content.
 CHUNK_OVERHEAD = 8
 
-# Fields that say where a body ends.
-FRAMING = (b"content-length", b"transfer-encoding")
-# Fields that come once, in these forms alone. A proxy that reads another form, such as `018`, in its own way would take
-# a part of the body for the next request, or the other way round.
-FORMS = {
-    b"host": re.compile(rb"[\w.~%!$&'()*+;=:\[\]-]*", re.ASCII),
-    b"content-length": re.compile(rb"0|[1-9][0-9]{0,17}"),
-    b"transfer-encoding": re.compile(rb"chunked", re.IGNORECASE),
-}
-TARGET = re.compile(rb"(?:https?://([^/?#@]+))?/[^#]*|\*", re.IGNORECASE)
-
 # What the parser is given in place of a request that it cannot read.
 STAND_IN = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 
 
 # The attributes of uvicorn's classes that this protocol reads or sets: without one of them its bounds would be gone.
 for _kind, _names in (
-    (HttpToolsProtocol, "app cycle flow headers parser pipeline scope timeout_keep_alive_task"),
-    (RequestResponseCycle, "body disconnected keep_alive message_event more_body response_complete scope"),
+    (
+        HttpToolsProtocol,
+        {"app", "cycle", "flow", "headers", "parser", "pipeline", "scope", "timeout_keep_alive_task"},
+    ),
+    (
+        RequestResponseCycle,
+        {"body", "disconnected", "keep_alive", "message_event", "more_body", "response_complete", "scope"},
+    ),
 ):
-    if _missing := set(_names.split()).difference(_kind.__init__.__code__.co_names):
+    if _missing := _names.difference(_kind.__init__.__code__.co_names):
         raise ImportError(f"uvicorn {uvicorn.__version__} has no {_kind.__name__}.{min(_missing)}, which OneBERT needs")
 
 
@@ -198,7 +192,7 @@ class LimitedProtocol(HttpToolsProtocol):
                     self.cycle.keep_alive = False
                     return
                 data = data[upgrade.args[0] :]
-                framing = [b"%b: %b\r\n" % field for field in self.headers if field[0] in FRAMING]
+                framing = [b"%b: %b\r\n" % field for field in self.headers if field[0] in refusals.FRAMING]
                 self.parser, self._taken_on = httptools.HttpRequestParser(self), True
                 try:
                     self.parser.feed_data(b"POST / HTTP/1.1\r\n%b\r\n" % b"".join(framing))
@@ -235,8 +229,8 @@ class LimitedProtocol(HttpToolsProtocol):
         version = self.parser.get_http_version()
         if self._head_bytes + len(self.url) > refusals.MAX_HEAD_BYTES:
             self._stop_at(refusals.TOO_LARGE)
-        if not _is_clear(version, self.url, self.headers):
-            self._stop_at(refusals.UNCLEAR)
+        if unclear := refusals.unclear(version, self.url, self.headers):
+            self._stop_at(unclear)
         if len(self.pipeline) >= refusals.MAX_PIPELINED and not self._deaf:
             self._stop_at(refusals.TOO_DEEP)
         # A client of HTTP/1.0 would take `100 Continue` for its answer.
@@ -362,18 +356,3 @@ class LimitedProtocol(HttpToolsProtocol):
             self._refuse(refusals.TOO_SLOW)
         else:
             self.abandon()
-
-
-def _is_clear(version: str, target: bytes, headers: list[tuple[bytes, bytes]]) -> bool:
-    """Whether everybody who reads this head finds the same host, and the same end of the body, in it."""
-    found: dict[bytes, bytes] = {}
-    for name, value in headers:
-        if (form := FORMS.get(name)) is not None:
-            if name in found or not form.fullmatch(value):
-                return False
-            found[name] = value
-    aimed, host = TARGET.fullmatch(target), found.get(b"host")
-    if aimed is None or (aimed[1] is not None and aimed[1] != host):
-        return False
-    # Both fields of FRAMING in one head are refused by the parser.
-    return host is not None if version == "1.1" else version == "1.0" and b"transfer-encoding" not in found

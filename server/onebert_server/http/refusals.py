@@ -4,6 +4,9 @@ A stand-in takes the place of such a request; nothing of it reaches the routes. 
 app has the request already, and is told in place of the body's next part.
 """
 
+import re
+from collections.abc import Sequence
+
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -29,11 +32,46 @@ TOO_LARGE = (431, f"a request has at most {MAX_HEAD_BYTES} bytes of header field
 TOO_SLOW = (408, "the header fields did not come in time")
 TOO_MANY = (503, "as many connections are open as the server takes")
 TOO_DEEP = (503, f"at most {MAX_PIPELINED} requests of a connection wait behind the one that is being answered")
-UNCLEAR = (
-    400,
-    "a request is HTTP/1.1 or 1.0, has one Host that fits its target, and says once where its body ends: by a plain "
-    "Content-Length, or by Transfer-Encoding: chunked",
-)
+
+# Fields that say where a body ends.
+FRAMING = (b"content-length", b"transfer-encoding")
+# Fields that come once, in these forms alone, with the rule. A proxy that reads another form, such as `018`, in its own
+# way would take a part of the body for the next request, or the other way round.
+_FORMS = {
+    b"host": (re.compile(rb"[\w.~%!$&'()*+;=:\[\]-]*", re.ASCII), "Host must come once, with a name or an address"),
+    b"content-length": (re.compile(rb"0|[1-9][0-9]{0,17}"), "Content-Length must come once, with a plain number"),
+    b"transfer-encoding": (re.compile(rb"chunked", re.IGNORECASE), "Transfer-Encoding must come once, and be chunked"),
+}
+_TARGET = re.compile(rb"(?:https?://([^/?#@]+))?/[^#]*|\*", re.IGNORECASE)
+
+
+def unclear(version: str, target: bytes, headers: Sequence[tuple[bytes, bytes]]) -> Refusal | None:
+    """The refusal of a head in which two readers may find different hosts or ends of the body; None for a clear one.
+
+    Args:
+        version: of HTTP, such as `1.1`.
+        target: of the request.
+        headers: its fields, their names in lower case.
+    """
+    found: dict[bytes, bytes] = {}
+    for name, value in headers:
+        form, rule = _FORMS.get(name, (None, ""))
+        if form is not None:
+            if name in found or not form.fullmatch(value):
+                return 400, rule
+            found[name] = value
+    aimed, host = _TARGET.fullmatch(target), found.get(b"host")
+    # The parser refuses a head with both fields of FRAMING.
+    for kept, rule in (
+        (version in ("1.1", "1.0"), "a request must be HTTP/1.1 or 1.0"),
+        (aimed, "the target must be a path, or an http address with one"),
+        (host is not None or version == "1.0", "a request of HTTP/1.1 must have a Host"),
+        (aimed is None or aimed[1] in (None, host), "Host must be the host of the target"),
+        (version == "1.1" or b"transfer-encoding" not in found, "HTTP/1.0 has no Transfer-Encoding"),
+    ):
+        if not kept:
+            return 400, rule
+    return None
 
 
 class RefusalMiddleware:

@@ -19,6 +19,7 @@ from onebert_server.http.digests import SentDigests
 from onebert_server.http.middleware import BODIES
 from onebert_server.http.schemas.system import Problem
 from onebert_server.limits import MAX_REQUEST_TIMEOUT
+from onebert_server.permits import Permits
 from onebert_store.errors import TooLarge
 from onebert_store.file import strict_json
 
@@ -74,23 +75,24 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
 }
 
 
-async def whole_body(scope: Scope, receive: Receive) -> bytes:
-    """A request's body; counted among those of its principal that have not come whole, while it has not.
+async def whole_body(scope: Scope, receive: Receive, bodies: Permits) -> bytes:
+    """A request's body; until it has come whole, its bytes are counted in `bodies` for its principal.
 
     Raises:
         QueueFull: too many bytes of such bodies are held.
         ClientDisconnect: the client left before the end.
     """
-    bodies, principal = scope["state"][BODIES], scope["state"]["context"].principal.name
+    principal = scope["state"]["context"].principal.name
     parts: list[bytes] = []
     held = 0
     try:
         while (message := await receive())["type"] != "http.disconnect":
-            parts.append(message.get("body", b""))
+            part = message.get("body", b"")
             if not message.get("more_body", False):
-                return b"".join(parts)
-            bodies.take(principal, len(parts[-1]))
-            held += len(parts[-1])
+                return b"".join([*parts, part])
+            bodies.take(principal, len(part))
+            parts.append(part)
+            held += len(part)
     finally:
         bodies.give_back(principal, held)
     raise ClientDisconnect
@@ -102,7 +104,7 @@ class StrictRequest(Request):
     async def body(self) -> bytes:
         """The body; see `whole_body`."""
         if not hasattr(self, "_body"):
-            self._body = await whole_body(self.scope, self.receive)
+            self._body = await whole_body(self.scope, self.receive, self.scope["state"][BODIES])
         return self._body
 
     async def json(self) -> Any:

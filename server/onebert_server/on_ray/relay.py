@@ -8,13 +8,13 @@ from typing import Any
 from ray.exceptions import RayActorError, RayError
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
-from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from onebert_server.edge import Listening
 from onebert_server.front_ends.forwarding import HEALTH_PATHS, HEALTH_PATIENCE, SCOPE
 from onebert_server.http.problems import problem_of
+from onebert_server.http.strict import whole_body
 from onebert_server.on_ray import messages
 from onebert_server.permits import Permits
 from onebert_store.errors import ShuttingDown
@@ -90,23 +90,15 @@ class RelayMiddleware:
         await send({"type": "http.response.body", "body": answer.body})
 
     async def _relay(self, scope: Scope, receive: Receive, principal: str) -> messages.Answer:
-        held = 0
+        if scope["method"] == "PUT":
+            state = scope["state"]
+            state["max_body_bytes"], state["body_deadline"] = self._max_upload_bytes, math.inf
+        body = await whole_body(scope, receive, self._held)
+        self._held.take(principal, len(body))
         try:
-            parts, more = [], True
-            if scope["method"] == "PUT":
-                state = scope["state"]
-                state["max_body_bytes"], state["body_deadline"] = self._max_upload_bytes, math.inf
-            while more:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise ClientDisconnect
-                parts.append(message.get("body", b""))
-                self._held.take(principal, len(parts[-1]))
-                held += len(parts[-1])
-                more = message.get("more_body", False)
-            return await self._ask(scope, b"".join(parts))
+            return await self._ask(scope, body)
         finally:
-            self._held.give_back(principal, held)
+            self._held.give_back(principal, len(body))
 
     async def _ask(self, scope: Scope, body: bytes) -> messages.Answer:
         sent = _scope(scope)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 PARSE, TOKENIZE, QUEUE, FORWARD, ANSWER = "parse", "tokenize", "queue", "forward", "answer"
 
 OTHER = "(other)"
-"""In place of tasks, or of labels, that are not named. None is called so."""
+"""Stands for all tasks, or labels, without a series of their own; no task can have this name."""
 
 Carried = tuple[str, str]
 """A span for another process: `traceparent` and `tracestate` of W3C Trace Context."""

@@ -248,18 +248,19 @@ class Catalog:
 
         Args:
             versions: any number, known or not.
-            learned: is told of so many more.
+            learned: called with the number of versions that were looked at since its last call.
         """
         for start in range(0, len(versions), LEARNED_TOGETHER):
             together = versions[start : start + LEARNED_TOGETHER]
-            # Who wants the same manifests at the same time finds them known.
-            with self._learning:
-                unknown = {version.entry: version for version in together if version.known_facts is None}
-                for entry, manifest in self._registry.manifests(list(unknown)) if unknown else ():
-                    self.directory.know(unknown[entry], entry.with_manifest(manifest))
-                # What is left is damaged, and may be read from its file; or it was deleted meanwhile.
-                for version in unknown.values():
-                    self.learn(version)
+            if any(version.known_facts is None for version in together):
+                # Another caller that wants the same manifests finds them known.
+                with self._learning:
+                    unknown = {version.entry: version for version in together if version.known_facts is None}
+                    for entry, manifest in self._registry.manifests(list(unknown)) if unknown else ():
+                        self.directory.know(unknown[entry], entry.with_manifest(manifest))
+            # The rest is damaged, and may be read from its file; or it was deleted meanwhile.
+            for version in together:
+                self.learn(version)
             learned(len(together))
 
     def learn(self, version: Version) -> None:

@@ -50,7 +50,7 @@ class Follower:
         feed: of the registry.
         directory: what requests resolve against; until `load` it shows nothing.
         presence: tells other replicas how far this one is; None where there are no others.
-        renamed: is told of each task's old and new name.
+        renamed: called with a task's old and new name when it is renamed.
         clock: seconds, as `time.monotonic` gives them.
 
     Attributes:

@@ -25,7 +25,7 @@ TEXT = "please help my order is late"
 FILE = {"content": Task(seed=5).file, "headers": {"Content-Type": "application/octet-stream"}}
 AT = {"If-Match": '"1"'}
 # Three names of one length: another tenant's task, none that this tenant could have, and a free one of its own.
-FOREIGN, NOBODYS, FREE = "blue-tone", "blue-none", "acme-none"
+FOREIGN, NOBODYS, FREE = "blue-tone", "blue-lost", "acme-lost"
 
 
 @pytest.fixture(scope="module")

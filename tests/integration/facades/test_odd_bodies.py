@@ -109,6 +109,22 @@ def test_odd_bodies_are_answered_or_refused_without_a_word_of_their_own(app, pat
     ask()
 
 
+@pytest.mark.parametrize("path", QUESTIONS)
+@pytest.mark.parametrize("name", ["zażółć", "課題", "é"])
+def test_a_name_of_a_task_in_any_letters_is_refused_like_any_other(app, path, name):
+    async def ask(prefix, headers):
+        transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+        headers = {"Authorization": f"Bearer {ROOT_KEY}", "Content-Type": "application/json"} | headers
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as web:
+            asked = prefix + path.format(model=TASK, version=1)
+            return await web.post(asked, content=b'{"model": "x", "input": "a"}', headers=headers)
+
+    for prefix, headers in ((f"/t/{name}", {}), ("", {"detector-id": name.encode()})):
+        answer = asyncio.run(ask(prefix, headers))
+        assert 400 <= answer.status_code < 500, answer.text
+        assert isinstance(answer.json(), dict | list)
+
+
 @pytest.mark.parametrize("kind", BODIES, ids=lambda kind: kind.__name__)
 def test_what_breaks_a_rule_is_named_as_the_client_wrote_it(kind):
     """By the names of fields and the places in lists alone, with a rule in words."""

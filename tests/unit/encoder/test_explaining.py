@@ -13,7 +13,7 @@ from onebert_encoder.base.base import load_base
 from onebert_encoder.explaining.gradients import gradient_times_input
 from onebert_encoder.explaining.layers import RemovedRows, removals
 from onebert_encoder.explaining.texts import TextExplainer
-from onebert_encoder.explaining.words import Stretch, can_go, joined, without, words_of
+from onebert_encoder.explaining.words import Stretch, joined, removable, without, words_of
 from onebert_encoder.maths.fold import fold
 from onebert_encoder.text.tokens import Tokens
 from onebert_store.errors import InvalidInput
@@ -149,10 +149,21 @@ def test_many_words_are_joined_evenly_and_none_is_lost(counts, most):
         assert found == words
 
 
-def test_nothing_is_left_of_a_half_that_is_one_word():
-    assert not can_go(" late ", Stretch(0, 1, 5, (1,)))
-    assert can_go(("late", "my order"), Stretch(1, 0, 2, (3,)))
-    assert not can_go(("late", "my order"), Stretch(0, 0, 4, (1,)))
+# The rest has no token, though it is no whitespace: a zero-width space, a soft hyphen, a character that is not one.
+@pytest.mark.parametrize("behind", ["", " ", " \u200b", "\u00ad", " \ufffd "])
+def test_the_only_word_of_a_half_stays(behind):
+    for text, left_out in (
+        (f" late{behind}", []),
+        (f"late order{behind}", ["late", "order"]),
+        ((f"late{behind}", "my order"), ["my", "order"]),
+    ):
+        [tokens] = base().tokenizer.encode([text], 48, align=True)
+        halves = (text,) if isinstance(text, str) else text
+        found = removable(words_of(tokens.alignment))
+        assert [halves[one.half][one.start : one.end] for one in found] == left_out
+        for one in found:
+            [pieces] = base().tokenizer.split([without(text, one)], 48)
+            assert all(pieces.lengths)
 
 
 @pytest.mark.parametrize(

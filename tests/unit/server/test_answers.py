@@ -349,6 +349,21 @@ def test_who_has_much_written_takes_turns_with_others(wide):
     assert [one for one in order if one != "other"] == list(range(64))
 
 
+# The rest of each text has no token of the tiny base.
+@pytest.mark.parametrize("rest", ["\u200b", "\ufffd", "\u00ad \ufffd"])
+@pytest.mark.parametrize("text", ["late {}", "{} late", "late{}", "it {} is late {}"])
+def test_an_explanation_leaves_no_text_without_a_token(parts, text, rest):
+    text = text.format(rest, rest)
+
+    async def explained():
+        async with parts.answerer() as answerer:
+            return await answerer.answer_explained(context(), Wanted(["good"]), [text], same)
+
+    [one] = asyncio.run(explained())
+    words = [text[word.start : word.end] for word in one.explanation.words]
+    assert words == ([] if "it" not in text else ["it", "is", "late"])
+
+
 BLANK = "\u200b"  # no token of the tiny base
 
 

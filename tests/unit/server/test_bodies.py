@@ -147,7 +147,7 @@ def test_bodies_that_stay_short_are_bounded_together_and_leave_room_for_other_pr
     sizes = []
 
     async def app(scope, receive, send):
-        sizes.append(len(await whole_body(scope, receive)))
+        sizes.append(len(await whole_body(scope, receive, scope["state"][BODIES])))
 
     async def live():
         limited = BodyLimitMiddleware(app, BODY_BYTES, 60)

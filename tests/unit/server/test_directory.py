@@ -82,10 +82,10 @@ def test_one_bad_reference_pins_nothing(ref, error):
     assert released == [1]
 
 
-@pytest.mark.parametrize("asked", ["sever", "sevveral", "seveal", "sevreal", "xseveral", "sevexal"])
+@pytest.mark.parametrize("asked", ["sever", "sevveral", "seveal", "sevreal", "xseveral", "sevexal", "sevexxal"])
 def test_a_mistyped_task_is_refused_with_what_may_be_meant(asked, directory):
     publish(directory, _resident("several", 1, slot=9), {"live": Alias(1)})
-    near = "" if asked in ("sever", "sevexal") else "; is several meant?"
+    near = "" if asked in ("sever", "sevexxal") else "; is several meant?"
     with pytest.raises(TaskNotFound, match=f"^there is no task {asked}{re.escape(near)}$"):
         directory.pin([asked], ASKS)
 

@@ -11,7 +11,7 @@ from uvicorn.server import ServerState
 
 from framing import REFUSED, TAKEN
 from onebert_server.http.protocol import LINGER_TIMEOUT, NOISE_BYTES
-from onebert_server.http.refusals import MAX_HEADER_LINES, MAX_PIPELINED, REFUSAL
+from onebert_server.http.refusals import MAX_HEADER_LINES, MAX_PIPELINED, REFUSAL, unclear
 from onebert_server.http.web import uvicorn_config
 
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -94,6 +94,30 @@ def test_what_readers_understand_differently_is_refused_and_nothing_behind_it_is
     received, asked = run(exchanged(sent + LAST))
     assert statuses(received) == [400]
     assert asked == []
+
+
+HOST = (b"host", b"localhost")
+
+
+@pytest.mark.parametrize(
+    ("version", "target", "headers", "rule"),
+    [
+        ("1.1", b"/", [HOST, (b"content-length", b"018")], "Content-Length must come once, with a plain number"),
+        ("1.1", b"/", [HOST, HOST], "Host must come once, with a name or an address"),
+        ("1.1", b"/", [HOST, (b"transfer-encoding", b"gzip")], "Transfer-Encoding must come once, and be chunked"),
+        ("2.0", b"/", [], "a request must be HTTP/1.1 or 1.0"),
+        ("1.1", b"x", [HOST], "the target must be a path, or an http address with one"),
+        ("1.1", b"/", [], "a request of HTTP/1.1 must have a Host"),
+        ("1.1", b"http://other/", [HOST], "Host must be the host of the target"),
+        ("1.0", b"http://other/", [], "Host must be the host of the target"),
+        ("1.0", b"/", [(b"transfer-encoding", b"chunked")], "HTTP/1.0 has no Transfer-Encoding"),
+        ("1.1", b"http://localhost/", [HOST, (b"transfer-encoding", b"Chunked")], None),
+        ("1.1", b"*", [HOST, (b"content-length", b"0")], None),
+        ("1.0", b"/", [], None),
+    ],
+)
+def test_a_head_that_is_not_clear_is_refused_by_the_rule_that_it_breaks(version, target, headers, rule):
+    assert unclear(version, target, headers) == (rule and (400, rule))
 
 
 @pytest.mark.parametrize("sent", TAKEN.values(), ids=TAKEN)

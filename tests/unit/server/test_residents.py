@@ -385,6 +385,31 @@ def test_manifests_that_a_start_has_no_time_for_are_read_when_they_are_asked_for
         assert [one["labels"] for one in get(runtime, "/v1/tasks/task").json()["versions"]] == [3, 3]
 
 
+def test_a_damaged_manifest_is_read_from_its_file_while_others_read_manifests(tmp_path, monkeypatch):
+    monkeypatch.setattr(catalog, "LEARNED_AT_START", 1)
+    with Registry.open(tmp_path) as registry:
+        for seed in (1, 2):
+            registry.add("task", loads(Task(seed=seed).file))
+    with sqlite3.connect(tmp_path / "registry.sqlite3") as database:
+        database.execute("UPDATE versions SET manifest = '{}' WHERE version = 2")
+    database.close()
+    with opened(tmp_path) as runtime:
+        read, known, damaged = runtime.registry.read, *(runtime.directory.version("task", n) for n in (1, 2))
+        assert damaged.known_facts is None
+
+        def read_beside(entry):
+            # A deadlock, if it waited for the reading of the file.
+            runtime.catalog.learn_all([known])
+            assert not runtime.catalog._learning.locked()
+            return read(entry)
+
+        monkeypatch.setattr(runtime.registry, "read", read_beside)
+        with runtime.catalog._learning:
+            runtime.catalog.learn_all([known])
+        runtime.catalog.learn_all([known, damaged])
+        assert damaged.facts.labels == known.facts.labels
+
+
 def test_a_start_reads_no_manifest_by_a_query_of_its_own(tmp_path, monkeypatch):
     with Registry.open(tmp_path) as registry:
         for seed in range(1, 6):

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
 from onebert_encoder.answering.asked import NUMBERS, OBJECTS, Asked
 from onebert_encoder.answering.results import Prediction
@@ -15,7 +16,7 @@ from onebert_server.answering import sizes
 from onebert_server.answering.answers import Answered
 from onebert_server.answering.plan import Reading
 from onebert_server.answering.sizes import AnswerSize
-from onebert_server.facades.clients import fms, hugging_face, kserve, litellm, openai, vllm
+from onebert_server.facades.clients import fms, hugging_face, kserve, litellm, open_inference, openai, tensors, vllm
 from onebert_server.facades.clients.detections import detections
 from onebert_server.facades.clients.semantic_router.bodies import Bundle
 from onebert_server.facades.clients.semantic_router.bundle import bundle
@@ -148,6 +149,47 @@ def test_a_bundle_has_a_bound_on_its_inputs_together(parts):
     assert len(ask(parts, bundle, Bundle(tasks=tasks[:2]))["results"]) == 2
 
 
+@pytest.mark.parametrize("sizes_of", [(1, 8, 8, 1), (8, 8, 1, 1), (1, 1, 8, 8)])
+def test_a_bundle_that_is_too_much_together_is_refused_whichever_result_is_the_last(parts, monkeypatch, sizes_of):
+    def body(*counts):
+        return Bundle(
+            tasks=[{"id": str(at), "classify": {"model": "wide", "input": ["late"] * n}} for at, n in enumerate(counts)]
+        )
+
+    size = len(json.dumps(ask(parts, bundle, body(8)), separators=(",", ":"), ensure_ascii=False))
+    monkeypatch.setattr(sizes, "MAX_ANSWER_BYTES", int(1.5 * size))
+    assert ask(parts, bundle, body(8))["results"][0]["status"] == 200
+    with pytest.raises(TooLarge, match="the answers would be over"):
+        ask(parts, bundle, body(*sizes_of))
+
+
+def test_a_large_tensor_is_made_in_a_place_of_those_who_read(parts, monkeypatch):
+    free = []
+
+    async def infer():
+        async with parts.answerer() as answerer:
+            places = answerer._reading._places
+
+            def made(*given):
+                free.append(places._free)
+                return tensors.reply(*given)
+
+            monkeypatch.setattr(open_inference, "reply", made)
+            texts = open_inference.InputTensor(name="text", shape=[8], datatype="BYTES", data=["late"] * 8)
+            call = Call(
+                open_inference.Infer(inputs=[texts]),
+                {"task": "wide"},
+                [],
+                context(),
+                SimpleNamespace(answerer=answerer),
+            )
+            return json.loads((await open_inference.infer(call)).content)
+
+    [scores, *_] = asyncio.run(infer())["outputs"]
+    assert scores["shape"] == [8, len(LABELS)]
+    assert free == [0]
+
+
 def test_nothing_is_found_in_a_text_without_a_token(parts):
     blank, texts = {"action": "NONE"}, [BLANK, "\u00ad\u200d", " ", ""]
     assert ask(parts, litellm.check, litellm.Check(texts=texts)) == blank
@@ -155,7 +197,21 @@ def test_nothing_is_found_in_a_text_without_a_token(parts):
     found = ask(parts, fms.contents, fms.Contents(contents=[*texts, "late"]))
     assert [bool(one) for one in found] == [False] * 4 + [True]
     with pytest.raises(InvalidInput, match="text 2 of 2 must not be blank"):
-        ask(parts, openai.moderate, openai.Moderate(input=["late", BLANK]))
+        ask(parts, openai.moderate, openai.Moderate(input=["late", "\ufffd"]))
+    with pytest.raises(ValidationError, match="must not be blank"):
+        openai.Moderate(input=["late", BLANK])
+
+
+def test_a_blank_message_is_none_of_the_last_two_of_a_chat(parts):
+    said = [{"role": "user", "content": "it is late"}, {"role": "assistant", "content": "now"}]
+    blank = {"role": "user", "content": f" {BLANK}"}
+
+    def found(*messages):
+        return ask(parts, fms.chat, fms.Chat(messages=list(messages), detector_params={"threshold": 0.0}))
+
+    assert found(said[0], blank, said[1], blank) == found(*said) != found(said[1], blank)
+    with pytest.raises(InvalidInput, match="must have a text"):
+        found(blank)
 
 
 def test_a_block_gives_a_bounded_number_of_reasons(parts):

@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import zipfile
+from itertools import product
 
 import openpyxl
 import pyarrow
@@ -206,10 +207,35 @@ def test_what_is_packed_well_is_read(monkeypatch):
     assert read_file(file("a.csv.gz", gz(b"text,label\n" + rows))).rows == 5000
 
 
+TEXTS = [pyarrow.string(), pyarrow.large_string(), pyarrow.binary(), pyarrow.large_binary()]
+VIEWS = [pyarrow.string_view(), pyarrow.binary_view()]
+
+
+def column_of(kind, rows, text):
+    """A column of so many rows, in all of which the text stands."""
+    types = pyarrow.types
+    if types.is_dictionary(kind):
+        indices = pyarrow.array([0] * rows, kind.index_type)
+        return pyarrow.DictionaryArray.from_arrays(indices, column_of(kind.value_type, 1, text))
+    if types.is_run_end_encoded(kind):
+        return pyarrow.RunEndEncodedArray.from_arrays([rows], column_of(kind.value_type, 1, text))
+    if types.is_large_list(kind) or types.is_list(kind):
+        made = pyarrow.ListArray if types.is_list(kind) else pyarrow.LargeListArray
+        return made.from_arrays(list(range(rows + 1)), column_of(kind.value_type, rows, text))
+    if types.is_struct(kind):
+        return pyarrow.StructArray.from_arrays([column_of(kind.field(0).type, rows, text)], fields=[kind.field(0)])
+    if kind in VIEWS:  # all of one place
+        one = pyarrow.array([text.encode() if types.is_binary_view(kind) else text], kind)
+        _, views, *buffers = one.buffers()
+        return pyarrow.Array.from_buffers(
+            kind, rows, [None, pyarrow.py_buffer(views.to_pybytes()[:16] * rows), *buffers]
+        )
+    return pyarrow.array([text] * rows, pyarrow.string()).cast(kind)
+
+
 def repeated(name, kind):
     out = io.BytesIO()
-    column = pyarrow.DictionaryArray.from_arrays(pyarrow.array([0] * 9000, pyarrow.int32()), ["x" * 2**11])
-    table = pyarrow.table({"text": column.cast(kind)})
+    table = pyarrow.table({"text": column_of(kind, 9000, "x" * 2**11)})
     if name == "a.parquet":
         pyarrow.parquet.write_table(table, out, compression="zstd")
     else:
@@ -218,12 +244,52 @@ def repeated(name, kind):
     return file(name, out.getvalue())
 
 
-@pytest.mark.parametrize("kind", [pyarrow.string(), pyarrow.dictionary(pyarrow.int32(), pyarrow.string())], ids=str)
-@pytest.mark.parametrize("name", ["a.parquet", "a.arrow"])
+INDEXED = [pyarrow.dictionary(pyarrow.int32(), kind) for kind in TEXTS]
+# Formats that only Arrow files have.
+ALONE = [
+    *VIEWS,
+    *(pyarrow.dictionary(pyarrow.int32(), kind) for kind in VIEWS),
+    *(nested(kind) for nested in (pyarrow.list_, pyarrow.large_list) for kind in (INDEXED[0], VIEWS[0])),
+    pyarrow.struct({"one": INDEXED[0]}),
+    pyarrow.struct({"one": pyarrow.list_(VIEWS[0])}),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [*product(["a.parquet", "a.arrow"], [*TEXTS, *INDEXED]), *product(["a.arrow"], ALONE)],
+    ids=str,
+)
 def test_one_long_text_that_all_rows_share_is_not_unpacked_for_ever(monkeypatch, name, kind):
     monkeypatch.setattr(files, "FREE", 2**20)
     with pytest.raises(InvalidData, match=rf"{name} unpacks to more than 1,048,576 bytes and 200 times its size"):
         read_file(repeated(name, kind))
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pyarrow.run_end_encoded(pyarrow.int64(), pyarrow.string()),
+        pyarrow.dictionary(pyarrow.int32(), pyarrow.list_(pyarrow.string())),
+        pyarrow.struct({"one": pyarrow.run_end_encoded(pyarrow.int64(), pyarrow.string())}),
+    ],
+    ids=str,
+)
+def test_a_column_whose_rows_cannot_be_counted_is_refused(kind):
+    with pytest.raises(InvalidData, match=r"a column has the type .* save it with plain values"):
+        read_file(repeated("a.arrow", kind))
+
+
+@pytest.mark.parametrize(
+    "kind", [*TEXTS[:2], *INDEXED[:2], VIEWS[0], pyarrow.dictionary(pyarrow.int8(), VIEWS[0])], ids=str
+)
+def test_texts_of_any_type_are_read(kind):
+    out = io.BytesIO()
+    column = pyarrow.concat_arrays([column_of(kind, 3, "a text that is no short one"), pyarrow.nulls(1, kind)])
+    with pyarrow.ipc.new_file(out, pyarrow.schema({"text": kind})) as writer:
+        writer.write_batch(pyarrow.record_batch({"text": column}).slice(1))
+    found = read_file(file("a.arrow", out.getvalue()))
+    assert list(found["text"]) == ["a text that is no short one"] * 2 + [None]
 
 
 @pytest.mark.parametrize("empty", ["<si/>", "<si></si>", "<si><t/></si>", "<si><r><t></t></r></si>"])

@@ -23,6 +23,7 @@ from onebert_store.errors import AnswerNotFinite, InvalidData, InvalidInput, Not
 from onebert_store.file.delta import Delta, check
 from onebert_store.file.format import load
 from onebert_store.file.strict_json import shown
+from onebert_store.tables.text.unicode import is_blank, is_unicode
 from onebert_training.data.dataset import load_split
 from onebert_training.data.options import ReadOptions
 from onebert_training.data.splitting import SPLIT_SEED, subset
@@ -63,10 +64,9 @@ def explain_text(
 ) -> None:
     """Shows which words of a text an answer is owed to and, where asked, which parts of the delta."""
     halves = {"text": text} if isinstance(text, str) else {"text": text[0], "text_pair": text[1]}
-    for half in halves.values():
-        # What no encoding has, an argument holds in place of bytes that are no UTF-8.
-        if not half.encode(errors="ignore").strip() or half.encode(errors="ignore").decode() != half:
-            raise InvalidInput("a text is blank, or not valid Unicode")
+    # An argument holds half a surrogate pair in place of each byte that is not UTF-8.
+    if any(is_blank(half) or not is_unicode(half) for half in halves.values()):
+        raise InvalidInput("a text is blank, or not valid Unicode")
     loaded = _load(file, base, dtype, device)
     explainer = TextExplainer.of(loaded.base, loaded.delta)
     [whole] = explainer.answers([text])

@@ -18,6 +18,7 @@ from onebert_server.http.schemas.common import RequestBody
 from onebert_server.http.schemas.questions import LIST, TEXT, Text, text_or_list
 from onebert_server.limits import MAX_FANOUT, MAX_ITEMS, MAX_TEXT
 from onebert_store.errors import InvalidInput
+from onebert_store.tables.text.unicode import is_blank
 
 # The orchestrator sends the sentences of a text at once.
 MAX_CONTENTS = MAX_FANOUT
@@ -112,7 +113,8 @@ async def generation(call: Call[Generation]) -> Reply:
 
 async def chat(call: Call[Chat]) -> Reply:
     """What is detected in the end of a chat: its last two messages that are no instructions, or its only one."""
-    spoken = [one.text for one in call.body.messages if one.role not in ("developer", "system") and one.text.strip()]
+    heard = [one.text for one in call.body.messages if one.role not in ("developer", "system")]
+    spoken = [text for text in heard if not is_blank(text)]
     if not spoken:
         raise InvalidInput("messages: one of a user, an assistant or a tool must have a text")
     text = (spoken[-2], spoken[-1]) if len(spoken) > 1 else spoken[-1]

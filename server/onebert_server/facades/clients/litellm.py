@@ -48,9 +48,13 @@ class _Sent(msgspec.Struct):
 
 
 _decode = msgspec.json.Decoder(_Sent).decode
-# Half a surrogate pair, as it may stand in a JSON text; and a character that no text holds, in place of it.
-_HALF = re.compile(rb"\\\\|\\u(?i:d[89ab][0-9a-f]{2})\\u(?i:d[c-f][0-9a-f]{2})|(\\u(?i:d[89a-f][0-9a-f]{2}))")
-_MARK = rb"\ufdd0"
+# Half a surrogate pair, as it may stand in a JSON text, is decoded as the escape of another character; that one's own
+# escapes are decoded as the character itself.
+_MARK, _MARKED = rb"\ufdd0", "\ufdd0".encode()
+_HALF = re.compile(
+    rb"\\\\|\\u(?i:d[89ab][0-9a-f]{2})\\u(?i:d[c-f][0-9a-f]{2})|(\\u(?i:d[89a-f][0-9a-f]{2}))|(\\u(?i:fdd0))"
+)
+_PLACE = re.compile(rb"\\\\|(\\ufdd0)")
 
 
 def read(body: bytes, _: Any) -> Any:
@@ -63,12 +67,20 @@ def read(body: bytes, _: Any) -> Any:
     """
     try:
         # The decoder takes no half, not even where it skips it; `validated` names the field of one that is looked at.
-        sent = _decode(_HALF.sub(lambda found: _MARK if found[1] else found[0], body) if b"\\u" in body else body)
+        sent = _decode(_HALF.sub(_marked, body) if b"\\u" in body else body)
     except msgspec.ValidationError:
         raise InvalidInput("the body must be an object") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise HTTPException(400, "the body is not one JSON value in UTF-8") from None
-    return {name: parsed(bytes(getattr(sent, name)).replace(_MARK, rb"\ud800")) for name in _Sent.__struct_fields__}
+    return {name: parsed(_PLACE.sub(_unmarked, bytes(getattr(sent, name)))) for name in _Sent.__struct_fields__}
+
+
+def _marked(found: re.Match[bytes]) -> bytes:
+    return _MARK if found[1] else _MARKED if found[2] else found[0]
+
+
+def _unmarked(found: re.Match[bytes]) -> bytes:
+    return rb"\ud800" if found[1] else found[0]
 
 
 async def check(call: Call[Check]) -> Reply:

@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from onebert_server.edge import Edge
 from onebert_server.http.lean.formats import Formats, Found
 from onebert_server.http.lean.route import timed
+from onebert_server.http.middleware import BODIES
 from onebert_server.http.patience import Patience, in_its_time
 from onebert_server.http.problems import problem_of
 from onebert_server.http.strict import MAX_BYTES_ON_LOOP, PIECE_BYTES, Answer, whole_body
@@ -53,7 +54,8 @@ class LeanMiddleware:
         form, context = found.format, scope["state"]["context"]
         # First, since under overload a refusal should cost as little as it can.
         self.edge.answerer.check(context)
-        body = timed(partial(form.read, scope=scope), context, await whole_body(scope, receive))
+        content = await whole_body(scope, receive, scope["state"][BODIES])
+        body = timed(partial(form.read, scope=scope), context, content)
         context = in_its_time(context, body)
         async with Patience(context, receive):
             content, extra, media_type = await form.reply(found.parameters, body, context, self.edge)

@@ -10,10 +10,11 @@ from onebert_encoder.text.tokens import Text as Input
 from onebert_server.http.schemas.common import REF, Ref, RequestBody
 from onebert_server.limits import MAX_EXPLAINED, MAX_FANOUT, MAX_ITEMS, MAX_LEFT_OUT, MAX_REQUEST_TIMEOUT, MAX_TEXT
 from onebert_store.file.decision import MIN_WINDOW, Activation, Reduction
+from onebert_store.tables.text.unicode import is_blank
 
 
 def _not_blank(text: str) -> str:
-    if not text.strip():
+    if is_blank(text):
         raise ValueError("must not be blank")
     return text
 

@@ -53,7 +53,11 @@ class Health(BaseModel):
     unavailable: Annotated[int | None, Field(description="versions that cannot be loaded")] = None
     damaged: Annotated[int | None, Field(description="versions whose stored file was found damaged")] = None
     storage: Annotated[
-        str | None, Field(description="ok, or the code of the error with which the disk refused the last change")
+        str | None,
+        Field(
+            description="ok, or the code of the error with which the disk refused the last change, or with which the"
+            " registry cannot be read"
+        ),
     ] = None
     seq: Annotated[int | None, Field(description="the registry's last change that is shown here")] = None
     age: Annotated[float | None, Field(description="seconds since the registry was last looked at")] = None

@@ -6,6 +6,7 @@ from typing import Any
 
 from fastapi.exceptions import RequestValidationError
 
+from onebert_server.answering.sizes import AnswerTooLarge
 from onebert_server.facades.clients.semantic_router.bodies import Bundle, BundleTask, Classify
 from onebert_server.facades.clients.semantic_router.classify import classified
 from onebert_server.facades.clients.semantic_router.heads import MAX_TASKS
@@ -47,9 +48,10 @@ async def _result(call: Call[Any], task: BundleTask, parts: JsonParts) -> dict[s
         if task.classify is None:
             raise UnsupportedTask("of the surfaces that a bundle may ask there is only classify")
         answer = await classified(replace(call, body=validated(Classify, task.classify)), parts)
+    except AnswerTooLarge:
+        # All results together are too much, whichever of them came last.
+        raise
     except (OneBertError, RequestValidationError) as error:
-        if parts.over:
-            raise
         status, words = worded(fault_of(error, call.context.request_id))
         return {"id": task.id, "status": status, **words}
     return {"id": task.id, "status": 200, "classify": answer}

@@ -1,0 +1,81 @@
+"""What bodies of clients hold besides JSON values: halves of surrogate pairs, bytes of tensors."""
+
+import json
+import struct
+
+import pytest
+from fastapi.exceptions import RequestValidationError
+
+from onebert_server.facades.clients import litellm, open_inference, tensors
+from onebert_server.http.problems import fault_of
+from onebert_server.http.strict import validated
+from onebert_store.errors import InvalidInput
+
+
+def refusal(call):
+    """Status and reasons of the fault that a broken rule becomes."""
+    with pytest.raises(RequestValidationError) as refused:
+        call()
+    fault = fault_of(refused.value, "an-id")
+    return fault.status, fault.sentence
+
+
+HALF = "must be Unicode, without half of a surrogate pair"
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (rb'{"texts": ["half \ud83d"]}', f"texts.0: {HALF}"),
+        (rb'{"texts": ["fine \ud83d\ude00", "\uDE00"], "model": "\ud83d"}', f"texts.1: {HALF}"),
+        (rb'{"texts": ["\\ud83d", "\\\ud83d"]}', f"texts.1: {HALF}"),
+        (rb'{"additional_provider_specific_params": {"tasks": ["\ud83d"]}}', HALF),
+    ],
+)
+def test_half_a_surrogate_pair_is_named_by_its_field(body, said):
+    status, sentence = refusal(lambda: validated(litellm.Check, litellm.read(body, [])))
+    assert status == 422
+    assert said in sentence
+
+
+def test_half_a_surrogate_pair_that_nobody_looks_at_changes_no_text():
+    texts = rb'["\\ufdd0 \ufdd0 \uFDD0 \\\ufdd0 \\ud800 \ud83d\ude00"]'
+    sent = litellm.read(b'{"messages": ["' + rb"\ud83d" + b'"], "texts": ' + texts + b"}", [])
+    assert validated(litellm.Check, sent).texts == json.loads(texts)
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ([1, "a"], "inputs.0.data.0: must be a text"),
+        ([None, "a"], "inputs.0.data.0: must be a text"),
+        (["a", {}], "inputs.0.data.1: must be a text"),
+        ([" ", "a"], "inputs.0.data.0: must not be blank"),
+        (["a", "\ud800"], f"inputs.0.data.1: {HALF}"),
+    ],
+)
+def test_what_is_no_text_in_a_tensor_is_named_by_its_place(data, said):
+    body = {"inputs": [{"name": "text", "shape": [2], "datatype": "BYTES", "data": data}]}
+    assert refusal(lambda: validated(open_inference.Infer, body).questions()) == (422, said)
+
+
+def bytes_of(parameters, tail):
+    tensor = {"name": "text", "shape": [1], "datatype": "BYTES", "parameters": parameters}
+    head = json.dumps({"inputs": [tensor]}).encode()
+    return tensors.read_body(head + tail, [(tensors.HEAD_LENGTH, str(len(head)).encode())])
+
+
+TAIL = struct.pack("<I", 1) + b"a"
+
+
+@pytest.mark.parametrize("size", ["5", 5.0, True, [5], {}, -5, 4, 6])
+def test_a_size_that_is_no_size_is_refused(size):
+    assert validated(open_inference.Infer, bytes_of({"binary_data_size": 5}, TAIL)).questions() == ["a"]
+    with pytest.raises(InvalidInput, match=r"^inputs\.0"):
+        bytes_of({"binary_data_size": size}, TAIL)
+
+
+@pytest.mark.parametrize("parameters", [{}, None, 5, [], {"binary_data_size": None}])
+def test_bytes_of_which_no_size_is_said_are_refused(parameters):
+    with pytest.raises(InvalidInput, match="behind the JSON are bytes of no tensor"):
+        bytes_of(parameters, TAIL)
