@@ -5,10 +5,14 @@ from contextlib import ExitStack, suppress
 from io import SEEK_END
 from typing import Any
 
+import numpy as np
 import pyarrow
 import pyarrow.compute as pc
 import pyarrow.parquet
+from pyarrow import types
 
+from onebert_store.errors import InvalidData
+from onebert_store.file.strict_json import shown
 from onebert_store.tables.file import File, Unpacking
 from onebert_store.tables.text.json_rows import parse_json
 
@@ -22,24 +26,63 @@ def parquet_batches(file: File, opened: ExitStack) -> tuple[pyarrow.Schema, Iter
     stream = opened.enter_context(file.open())
     size = stream.seek(0, SEEK_END)
     parquet = pyarrow.parquet.ParquetFile(stream, pre_buffer=False)
-    return parquet.schema_arrow, _bounded(parquet.iter_batches(_BATCH_ROWS), size, Unpacking(file.name))
+    return parquet.schema_arrow, _bounded(parquet.iter_batches(_BATCH_ROWS), size, file.name)
 
 
-def _bounded(batches: Iterator[pyarrow.RecordBatch], size: int, count: Unpacking) -> Iterator[pyarrow.RecordBatch]:
+def _bounded(batches: Iterator[pyarrow.RecordBatch], size: int, name: str) -> Iterator[pyarrow.RecordBatch]:
+    count = Unpacking(name)
     for batch in batches:
-        count.add(unpacked_bytes(batch), size)
+        count.add(unpacked_bytes(batch, name), size)
         yield batch
 
 
-def unpacked_bytes(batch: pyarrow.RecordBatch) -> int:
-    """Bytes of all cells, where a text that is held once stands in many of them, too."""
+def unpacked_bytes(batch: pyarrow.RecordBatch, name: str) -> int:
+    """Bytes of all cells of a file's batch, where a value that is held once stands in many of them, too.
+
+    Raises:
+        InvalidData: values are shared in a way that is not counted here.
+    """
     total = 0
-    for column in batch.columns:
-        if pyarrow.types.is_dictionary(column.type) and pyarrow.types.is_string(column.type.value_type):
-            total += pc.sum(pc.binary_length(column.dictionary).take(column.indices)).as_py() or 0
-        else:
-            total += column.nbytes
+    for column, cells in zip(batch.schema.names, batch.columns, strict=True):
+        if (found := _bytes(cells)) is None:
+            raise InvalidData(f"{name}: the column {shown(column, 40)} is of type {cells.type}, which is not read")
+        total += found
     return total
+
+
+def _bytes(cells: pyarrow.Array) -> int | None:
+    kind = cells.type
+    if not _shares(kind):
+        return cells.nbytes
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        return _bytes(cells.flatten())
+    if types.is_struct(kind):
+        inside = [_bytes(part) for part in cells.flatten()]
+        return None if None in inside else sum(filter(None, inside))
+    lengths = _lengths(cells.dictionary if types.is_dictionary(kind) else cells)
+    if lengths is not None and types.is_dictionary(kind):
+        lengths = lengths.take(cells.indices)
+    return None if lengths is None else pc.sum(lengths).as_py() or 0
+
+
+def _shares(kind: pyarrow.DataType) -> bool:
+    """Whether cells of a type, or what is inside them, may share what they hold."""
+    if types.is_dictionary(kind):
+        return not (types.is_primitive(kind.value_type) or types.is_decimal(kind.value_type))
+    inside = any(_shares(kind.field(place).type) for place in range(kind.num_fields))
+    return inside or types.is_run_end_encoded(kind) or "_view" in str(kind).partition("<")[0]
+
+
+def _lengths(cells: pyarrow.Array) -> pyarrow.Array | None:
+    """The bytes of each text; None where cells are no texts."""
+    if types.is_string_view(cells.type) or types.is_binary_view(cells.type):
+        # A view has sixteen bytes, and its length in the first four.
+        views = np.frombuffer(cells.buffers()[1], dtype="<i4")[4 * cells.offset :: 4][: len(cells)]
+        return pc.if_else(cells.is_valid(), pyarrow.array(views, pyarrow.int64()), 0)
+    try:
+        return pc.binary_length(cells)
+    except pyarrow.ArrowNotImplementedError:
+        return None
 
 
 def arrow_batches(file: File, opened: ExitStack) -> tuple[pyarrow.Schema, Iterator[pyarrow.RecordBatch]]:
@@ -52,7 +95,7 @@ def arrow_batches(file: File, opened: ExitStack) -> tuple[pyarrow.Schema, Iterat
         batches = (reader.get_batch(i) for i in range(reader.num_record_batches))
     else:
         reader = batches = opened.enter_context(pyarrow.ipc.open_stream(stream))
-    return reader.schema, _bounded(batches, size, Unpacking(file.name))
+    return reader.schema, _bounded(batches, size, file.name)
 
 
 def rows_of(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[dict[str, Any] | None]:

@@ -124,7 +124,7 @@ def test_a_sheet_is_named():
 def test_titles_above_the_header_of_a_sheet_are_left_out_and_said():
     found = read_file(file("a.xlsx", book(One=[("Complaints 2026",), (), ("by Ana",), *TABLE])))
     assert (found["text"], found["label"]) == (["a", "b"], ["x", "y"])
-    assert found.notes == ("a.xlsx has 2 rows above its header, which are left out",)
+    assert found.notes == ("the header of a.xlsx is row 4: nothing above it is read",)
     assert found.where([0]) == "a.xlsx row 5"
     assert read_file(file("a.xlsx", book(One=[("text",), ("a",), ("b",)])))["text"] == ["a", "b"]
 
@@ -188,6 +188,7 @@ def gz(content):
         ("a.conll.gz", gz(b"a O\n" * 2**20), "the name ends in one of"),
         ("a.csv", b"text\n" + b"\n" * 2000, "line 1002 is not CSV: more than 1,000 lines are blank"),
         ("a.jsonl", b'{"text": "a"}\n' + b" \r\n" * 2000, "line 1002: more than 1,000 lines are blank"),
+        ("a.txt", "\u200b\n".encode() * 2000, "line 1001: more than 1,000 lines are blank"),
         ("a.conll", b"a O\n" + b"\n" * 2000, "line 1002: more than 1,000 lines are blank"),
         ("a.json", b"[" + b" " * 2**21, "line 1 is not JSON: more than 65,536 blanks stand between values"),
     ],
@@ -209,12 +210,9 @@ def test_what_is_packed_well_is_read(monkeypatch):
 def repeated(name, kind):
     out = io.BytesIO()
     column = pyarrow.DictionaryArray.from_arrays(pyarrow.array([0] * 9000, pyarrow.int32()), ["x" * 2**11])
-    table = pyarrow.table({"text": column.cast(kind)})
-    if name == "a.parquet":
-        pyarrow.parquet.write_table(table, out, compression="zstd")
-    else:
-        with pyarrow.ipc.new_file(out, table.schema, options=pyarrow.ipc.IpcWriteOptions(compression="zstd")) as writer:
-            writer.write_table(table)
+    if name == "a.arrow":
+        return arrow_file(column.cast(kind))
+    pyarrow.parquet.write_table(pyarrow.table({"text": column.cast(kind)}), out, compression="zstd")
     return file(name, out.getvalue())
 
 
@@ -224,6 +222,48 @@ def test_one_long_text_that_all_rows_share_is_not_unpacked_for_ever(monkeypatch,
     monkeypatch.setattr(files, "FREE", 2**20)
     with pytest.raises(InvalidData, match=rf"{name} unpacks to more than 1,048,576 bytes and 200 times its size"):
         read_file(repeated(name, kind))
+
+
+def shared(kind):
+    """Nine thousand cells that share one text, as Arrow holds them in other ways."""
+    text = "x" * 2**11
+    places = pyarrow.array([0] * 9000, pyarrow.int32())
+    if kind == "views":
+        binary = pyarrow.py_buffer(text.encode())
+        view = (2**11).to_bytes(4, "little") + text[:4].encode() + bytes(8)
+        return pyarrow.Array.from_buffers(pyarrow.string_view(), 9000, [None, pyarrow.py_buffer(view * 9000), binary])
+    if kind == "lists":
+        names = pyarrow.DictionaryArray.from_arrays(places, pyarrow.array([text]))
+        return pyarrow.ListArray.from_arrays(pyarrow.array(range(9001), pyarrow.int32()), names)
+    if kind == "runs":
+        return pyarrow.RunEndEncodedArray.from_arrays(pyarrow.array([9000], pyarrow.int32()), pyarrow.array([text]))
+    values = [[text]] if kind == "nested" else [text.encode()] if "binary" in kind else [text]
+    kinds = {"nested": pyarrow.list_(pyarrow.string())}
+    return pyarrow.DictionaryArray.from_arrays(
+        places, pyarrow.array(values, kinds.get(kind) or getattr(pyarrow, kind)())
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        *((kind, "unpacks to more than") for kind in ("large_string", "binary", "large_binary", "views", "lists")),
+        *((kind, "the column text is of type .*, which is not read") for kind in ("nested", "runs")),
+    ],
+)
+def test_whatever_shares_a_text_is_counted_or_refused(monkeypatch, kind, said):
+    monkeypatch.setattr(files, "FREE", 2**20)
+    with pytest.raises(InvalidData, match=rf"a\.arrow.*{said}"):
+        read_file(arrow_file(shared(kind)))
+    if said.startswith("unpacks"):
+        assert read_file(arrow_file(shared(kind).slice(0, 3))).rows == 3
+
+
+def arrow_file(cells):
+    out, table = io.BytesIO(), pyarrow.table({"text": cells})
+    with pyarrow.ipc.new_file(out, table.schema, options=pyarrow.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        writer.write_table(table)
+    return file("a.arrow", out.getvalue())
 
 
 @pytest.mark.parametrize("empty", ["<si/>", "<si></si>", "<si><t/></si>", "<si><r><t></t></r></si>"])
