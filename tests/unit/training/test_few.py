@@ -11,11 +11,11 @@ import torch
 from onebert_store.errors import InvalidData, InvalidSettings
 from onebert_store.file.delta import HEAD_BIAS, HEAD_WEIGHT
 from onebert_store.file.format import dumps, loads
-from onebert_store.tables.columns import Columns
 from onebert_training.contest.contrastive import ContrastiveRun
 from onebert_training.contest.few import make_run, train_judged
 from onebert_training.contest.folds import fold_runs, out_of_fold
 from onebert_training.data.dataset import load_dataset
+from onebert_training.data.options import DataOptions
 from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.lead import head_is_ahead, judged, unbeaten
 from onebert_training.fit.loop import take_step, train
@@ -208,7 +208,7 @@ def test_of_few_rows_none_are_held_out_unless_it_is_asked(tmp_path):
     path.write_text("text,label\n" + "".join(f"t{i},{'ab'[i % 2]}\n" for i in range(8)))
 
     def load(**options):
-        return load_dataset(str(path), Columns(), keep_few=True, **options)
+        return load_dataset(str(path), DataOptions(**options), keep_few=True)
 
     data = load()
     assert {name: len(split) for name, split in data.splits.items()} == {"train": 8}
@@ -231,7 +231,7 @@ def test_the_head_alone_of_a_file_of_few_rows(base, tmp_path):
     path.write_text(
         "text,label\n" + "".join(f"the parcel was very {'good' if i % 2 else 'bad'} {i},{i % 2}\n" for i in range(16))
     )
-    data = load_dataset(str(path), Columns(), keep_few=True)
+    data = load_dataset(str(path), keep_few=True)
     run = Run(TaskInputs(base, data, 40), Settings(method="head"), "tone")
     result = train_judged(run)
     assert set(result.delta.tensors) == {HEAD_WEIGHT, HEAD_BIAS}
