@@ -18,7 +18,7 @@ from onebert_training.fit.evaluation import Measurement
 from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.lead import judged
 from onebert_training.fit.loop import take_step, train
-from onebert_training.fit.run import Measurement, Run
+from onebert_training.fit.run import Run
 from onebert_training.fit.settings import DEFAULT_METHOD, Settings, methods_for
 from onebert_training.fit.state import State
 from onebert_training.methods.methods import parse_method

@@ -17,7 +17,7 @@ from onebert_training.fit.evaluation import Measurement
 from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.lead import lead_of
 from onebert_training.fit.loop import train
-from onebert_training.fit.run import Measurement, Run
+from onebert_training.fit.run import Run
 from onebert_training.fit.settings import Settings
 
 QUICK = Settings(epochs=4, batch_size=8, learning_rate=5e-3, patience=0)  # 24 steps, of which 2 are beside each other
