@@ -14,4 +14,9 @@ def meant(name: str, there: Iterable[str], form: str = "{}") -> str:
     """
     known = {one.strip().lower(): one for one in there}
     near = get_close_matches(name[:64].strip().lower(), known, 1)
-    return f"; is {form.format(known[near[0]])} meant?" if near else ""
+    return is_meant(form.format(known[near[0]])) if near else ""
+
+
+def is_meant(name: str) -> str:
+    """The question by which every error suggests a name."""
+    return f"; is {name} meant?"

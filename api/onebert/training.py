@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from onebert.tables import source_of
 from onebert_encoder.base.base import Base
 from onebert_store.errors import InvalidSettings
-from onebert_store.meant import meant
+from onebert_store.meant import is_meant, meant
 from onebert_training.contest.contest import train_kept
 from onebert_training.data.options import DataOptions
 from onebert_training.fit.loop import Progress
@@ -100,7 +100,7 @@ def train(
 def _made(options: Mapping[str, Any]) -> tuple[Settings, DataOptions]:
     """The options as the command's dataclasses, checked against the same bounds as on the command line."""
     for name in sorted(options.keys() - _FIELDS):
-        said = f"; is {_OPTIONS[name]} meant?" if name in _OPTIONS else meant(name, _FIELDS)
+        said = is_meant(_OPTIONS[name]) if name in _OPTIONS else meant(name, _FIELDS)
         raise TypeError(f"train() has no option {name}{said}")
     try:
         checked = _Options.model_validate(dict(options)).model_dump()

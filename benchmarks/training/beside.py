@@ -28,10 +28,9 @@ import numpy as np
 from onebert_bench.beside import FEW_SIDES, SIDES, Scores
 from onebert_bench.pages import markdown_table
 from onebert_store.command.process import ONEBERT
-from onebert_store.tables.columns import Columns
 from onebert_training.data.dataset import Dataset, load_dataset, load_split
 from onebert_training.data.examples import Split
-from onebert_training.data.options import ReadOptions
+from onebert_training.data.options import DataOptions, ReadOptions
 from onebert_training.data.splitting import SPLIT_SEED, subset
 from onebert_training.tasks.objectives import OBJECTIVES
 
@@ -105,7 +104,7 @@ def rows_of(cell: Cell, data: Path, work: Path) -> Path:
     tested = any((data / cell.set).glob("test.*"))
     share = None if tested else VALIDATION_SHARE
     rows = LONG.get(cell.set, TRAIN_ROWS) if cell.per_class is None else None
-    dataset = load_dataset(str(data / cell.set), Columns(), train_rows=rows, validation_share=share)
+    dataset = load_dataset(str(data / cell.set), DataOptions(train_rows=rows, validation_share=share))
     splits = {**dataset.splits, "test": subset(dataset.splits["test"], dataset.task_type, TEST_ROWS, SPLIT_SEED)}
     if cell.per_class is not None:
         splits = {"train": few(splits["train"], cell.per_class, cell.seed), "test": splits["test"]}
@@ -136,7 +135,7 @@ def written(rows: Split, dataset: Dataset) -> Iterator[dict[str, Any]]:
 
 def run(cell: Cell, folder: Path, work: Path) -> dict[str, Any]:
     """What one cell scores on the test rows by every metric, and the name of the set's own."""
-    dataset = load_dataset(str(folder), Columns()) if cell.per_class is None else unvalidated(folder)
+    dataset = load_dataset(str(folder)) if cell.per_class is None else unvalidated(folder)
     side, _, options = cell.side.partition(":")
     if side == ONEBERT_SIDE:
         scores = onebert(cell, folder, work, [one for one in options.split(",") if one])

@@ -21,8 +21,8 @@ from onebert_encoder.answering.scores import softmax
 from onebert_encoder.base.base import Base, load_base
 from onebert_store.errors import InvalidData
 from onebert_store.file.manifest import Manifest, parse_manifest
-from onebert_store.tables.columns import Columns
 from onebert_training.data.dataset import load_dataset
+from onebert_training.data.options import DataOptions
 from onebert_training.fit.frozen import frozen_vectors
 from onebert_training.heads.exact import ExactHead, fit_heads
 from onebert_training.insight.calibration import Target, calibrate
@@ -130,7 +130,7 @@ def main() -> None:
 
 def task_of(base: Base, folder: Path) -> Task:
     """The task of one set, and rows to calibrate and to measure on."""
-    data = load_dataset(str(folder), Columns(), train_rows=MOST)
+    data = load_dataset(str(folder), DataOptions(train_rows=MOST))
     manifest = parse_manifest(
         {
             "format": 1,

@@ -21,8 +21,8 @@ from onebert_bench.pages import markdown_table, write_section
 from onebert_encoder.base.base import Base, load_base
 from onebert_encoder.base.source import DEFAULT_BASE, find_base
 from onebert_encoder.text.tokens import Tokens
-from onebert_store.tables.columns import Columns
 from onebert_training.data.dataset import load_dataset
+from onebert_training.data.options import DataOptions
 from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.loop import train
 from onebert_training.fit.run import Run
@@ -43,7 +43,7 @@ def main() -> None:
     base = load_base()
     lines = []
     for name, (rows, epochs) in RUNS.items():
-        dataset = load_dataset(str(arguments.data / name), Columns(), train_rows=rows)
+        dataset = load_dataset(str(arguments.data / name), DataOptions(train_rows=rows))
         settings = [
             Settings(
                 method="bitfit",

@@ -22,8 +22,8 @@ from onebert_encoder.base.base import load_base
 from onebert_encoder.explaining.texts import TextExplainer
 from onebert_encoder.explaining.words import Explanation, Stretch, without
 from onebert_encoder.text.tokens import Text
-from onebert_store.tables.columns import Columns
 from onebert_training.data.dataset import load_dataset
+from onebert_training.data.options import DataOptions
 from onebert_training.data.splitting import SPLIT_SEED, subset
 from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.loop import train
@@ -55,7 +55,7 @@ def main() -> None:
     base = load_base()
     lines = []
     for name, split in SETS.items():
-        dataset = load_dataset(str(arguments.data / name), Columns(), train_rows=ROWS)
+        dataset = load_dataset(str(arguments.data / name), DataOptions(train_rows=ROWS))
         inputs = TaskInputs(base, dataset, Settings().max_length)
         texts = subset(dataset.splits[split], dataset.task_type, arguments.texts, SPLIT_SEED).texts
         measured, scores = [], []

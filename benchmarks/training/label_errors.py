@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from onebert_bench.pages import markdown_table, write_section
 from onebert_encoder.base.base import Base, load_base
-from onebert_store.tables.columns import Columns
 from onebert_training.data.dataset import load_dataset
 from onebert_training.data.examples import Split
+from onebert_training.data.options import DataOptions
 from onebert_training.fit.frozen import frozen_vectors
 from onebert_training.insight.out_of_fold import Floats, Indices, folds_of, out_of_fold
 from onebert_training.insight.suspects import find_suspects
@@ -106,7 +106,7 @@ def main() -> None:
 
 def task_of(base: Base, folder: Path, rows: int) -> Task:
     """So many training rows of a set with their vectors."""
-    data = load_dataset(str(folder), Columns(), train_rows=rows)
+    data = load_dataset(str(folder), DataOptions(train_rows=rows))
     train = data.splits["train"]
     return Task(data.labels, frozen_vectors(base, train.texts, MAX_LENGTH), train)
 

@@ -22,7 +22,6 @@ from onebert_bench.pages import markdown_table, write_section
 from onebert_server.client import Client
 from onebert_server.process import serving
 from onebert_store.command.process import ONEBERT
-from onebert_store.tables.columns import Columns
 from onebert_training.data.dataset import Dataset, load_dataset
 from onebert_training.tasks.objectives import OBJECTIVES
 
@@ -100,7 +99,7 @@ def finished(record: Path, arguments: list[str]) -> dict[str, Any] | None:
 
 def measure(client: Client, one: Trained, data: Path) -> dict[str, float]:
     """Metrics of the server's answers for the measured split."""
-    dataset = load_dataset(str(data / one.name), Columns())
+    dataset = load_dataset(str(data / one.name))
     task = f"{one.name}-{one.method.replace(':', '-')}".lower()
     version = client.push(task, one.file).version
     split = dataset.splits[split_name(dataset)]

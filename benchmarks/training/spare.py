@@ -21,7 +21,6 @@ import torch
 from onebert_bench.pages import markdown_table
 from onebert_encoder.base.base import load_base
 from onebert_store.errors import OneBertError
-from onebert_store.tables.columns import Columns
 from onebert_training.data.dataset import Dataset, load_dataset
 from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.loop import ignore, train_together
@@ -77,7 +76,7 @@ def setting(text: str) -> tuple[str, Any]:
 
 def spare(folder: Path, rows: int) -> Dataset:
     """So many training rows, and others of the training split in the place of validation."""
-    whole = load_dataset(str(folder), Columns())
+    whole = load_dataset(str(folder))
     train = whole.splits["train"]
     order = np.random.default_rng(0).permutation(len(train))
     trained, measured = (np.sort(some) for some in (order[:rows], order[rows : rows + MEASURED]))

@@ -29,9 +29,9 @@ from onebert_bench.workload import sentences
 from onebert_encoder.base.base import Base, load_base
 from onebert_encoder.base.source import DEFAULT_BASE, find_base
 from onebert_encoder.text.tokens import Tokens
-from onebert_store.tables.columns import Columns
 from onebert_training.data.dataset import Dataset, load_dataset
 from onebert_training.data.examples import Split
+from onebert_training.data.options import DataOptions
 from onebert_training.fit import features
 from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.loop import take_step
@@ -87,7 +87,9 @@ def main() -> None:
 def inputs_of(asked: argparse.Namespace) -> TaskInputs:
     """The data of the comparison, tokenized."""
     base = load_base(dtype=getattr(torch, asked.dtype), device=asked.device)
-    return TaskInputs(base, load_dataset(asked.data, Columns(), train_rows=ROWS) if asked.data else made_up(base), 128)
+    return TaskInputs(
+        base, load_dataset(asked.data, DataOptions(train_rows=ROWS)) if asked.data else made_up(base), 128
+    )
 
 
 def made_up(base: Base) -> Dataset:

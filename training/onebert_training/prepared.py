@@ -18,7 +18,7 @@ from onebert_training.contest.auto import Choice, Comparison, choice_file, choos
 from onebert_training.contest.contest import Kept, started_checkpoint
 from onebert_training.contest.few import make_run
 from onebert_training.contest.pairs import read_pairs
-from onebert_training.data.dataset import load_asked
+from onebert_training.data.dataset import load_dataset
 from onebert_training.data.options import DataOptions
 from onebert_training.device import load_on
 from onebert_training.fit.checkpoint import checkpoint_path
@@ -142,7 +142,7 @@ def prepare(
     if out is not None and isinstance(data, str) and is_read(out, [Path(data)]):
         raise InvalidSettings("--out is the file that is read")
     with busy(f"reading {data if isinstance(data, str) else data.name}"):
-        dataset = load_asked(data, reading, keep_few=True, keep_all=settings.method == HEAD)
+        dataset = load_dataset(data, reading, keep_few=True, keep_all=settings.method == HEAD)
         if settings.method == HEAD:
             dataset = dataset.rejoined()
     with busy("loading the base"):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from onebert_store.errors import InvalidInput, TaskNotFound
 from onebert_store.file.strict_json import shown
+from onebert_store.meant import is_meant
 
 LIVE = "live"
 
@@ -39,14 +40,14 @@ def check_name(name: str) -> None:
         )
 
 
-def no_such_task(name: str, meant: str | None = None) -> TaskNotFound:
+def no_such_task(name: str, near: str | None = None) -> TaskNotFound:
     """The one error for a task that there is not, or not for who asks: nothing in it tells these two apart.
 
     Args:
         name: of the task.
-        meant: a task that who asks may have meant, and sees.
+        near: a task that who asks may have meant, and sees.
     """
-    return TaskNotFound(f"there is no task {name}" + (f"; is {meant} meant?" if meant else ""))
+    return TaskNotFound(f"there is no task {name}" + (is_meant(near) if near else ""))
 
 
 def similar(name: str) -> Iterator[str]:

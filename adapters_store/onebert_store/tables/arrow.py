@@ -26,62 +26,63 @@ def parquet_batches(file: File, opened: ExitStack) -> tuple[pyarrow.Schema, Iter
     stream = opened.enter_context(file.open())
     size = stream.seek(0, SEEK_END)
     parquet = pyarrow.parquet.ParquetFile(stream, pre_buffer=False)
-    return parquet.schema_arrow, _bounded(parquet.iter_batches(_BATCH_ROWS), size, Unpacking(file.name))
+    return parquet.schema_arrow, _bounded(parquet.iter_batches(_BATCH_ROWS), size, file.name)
 
 
-def _bounded(batches: Iterator[pyarrow.RecordBatch], size: int, count: Unpacking) -> Iterator[pyarrow.RecordBatch]:
+def _bounded(batches: Iterator[pyarrow.RecordBatch], size: int, name: str) -> Iterator[pyarrow.RecordBatch]:
+    count = Unpacking(name)
     for batch in batches:
-        count.add(unpacked_bytes(batch), size)
+        count.add(unpacked_bytes(batch, name), size)
         yield batch
 
 
-def unpacked_bytes(batch: pyarrow.RecordBatch) -> int:
-    """Bytes of all cells, where a text that is held once stands in many of them, too.
+def unpacked_bytes(batch: pyarrow.RecordBatch, name: str) -> int:
+    """Bytes of all cells of a file's batch, where a value that is held once stands in many of them, too.
 
     Raises:
-        InvalidData: a column has a type in which one value of any size may stand in many cells.
+        InvalidData: values are shared in a way that is not counted here.
     """
-    return sum(map(_unpacked, batch.columns))
+    total = 0
+    for column, cells in zip(batch.schema.names, batch.columns, strict=True):
+        if (found := _bytes(cells)) is None:
+            raise InvalidData(f"{name}: the column {shown(column, 40)} is of type {cells.type}, which is not read")
+        total += found
+    return total
 
 
-def _unpacked(cells: pyarrow.Array) -> int:
+def _bytes(cells: pyarrow.Array) -> int | None:
     kind = cells.type
-    if not _repeats(kind):
-        return int(cells.nbytes)
-    if types.is_dictionary(kind) and _is_text(kind.value_type):
-        return pc.sum(_lengths(cells.dictionary).take(cells.indices)).as_py() or 0
-    if _is_text(kind):
-        return pc.sum(_lengths(cells)).as_py() or 0
+    if not _shares(kind):
+        return cells.nbytes
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        return _bytes(cells.flatten())
     if types.is_struct(kind):
-        return sum(map(_unpacked, cells.flatten()))
-    if types.is_list(kind) or types.is_large_list(kind):
-        return 8 * len(cells) + _unpacked(cells.flatten())
-    raise InvalidData(f"a column has the type {shown(str(kind), 60)}; save it with plain values")
+        inside = [_bytes(part) for part in cells.flatten()]
+        return None if None in inside else sum(filter(None, inside))
+    lengths = _lengths(cells.dictionary if types.is_dictionary(kind) else cells)
+    if lengths is not None and types.is_dictionary(kind):
+        lengths = lengths.take(cells.indices)
+    return None if lengths is None else pc.sum(lengths).as_py() or 0
 
 
-def _repeats(kind: pyarrow.DataType) -> bool:
-    """Whether one value of any size may be held once and stand in many cells."""
+def _shares(kind: pyarrow.DataType) -> bool:
+    """Whether cells of a type, or what is inside them, may share what they hold."""
     if types.is_dictionary(kind):
-        value = kind.value_type
-        return _is_text(value) or types.is_dictionary(value) or value.num_fields > 0
-    if types.is_string_view(kind) or types.is_binary_view(kind) or types.is_run_end_encoded(kind):
-        return True
-    inner = any(_repeats(kind.field(index).type) for index in range(kind.num_fields))
-    return inner or types.is_list_view(kind) or types.is_large_list_view(kind)
+        return not (types.is_primitive(kind.value_type) or types.is_decimal(kind.value_type))
+    inside = any(_shares(kind.field(place).type) for place in range(kind.num_fields))
+    return inside or types.is_run_end_encoded(kind) or "_view" in str(kind).partition("<")[0]
 
 
-def _is_text(kind: pyarrow.DataType) -> bool:
-    either = (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
-    return types.is_string_view(kind) or types.is_binary_view(kind) or any(is_one(kind) for is_one in either)
-
-
-def _lengths(texts: pyarrow.Array) -> pyarrow.Array:
-    """Bytes of each text."""
-    if not (types.is_string_view(texts.type) or types.is_binary_view(texts.type)):
-        return pc.binary_length(texts)
-    # A view is 16 bytes, the first four its text's length.
-    lengths = np.frombuffer(texts.buffers()[1], np.int32)[::4][texts.offset :][: len(texts)]
-    return pc.if_else(texts.is_valid(), pyarrow.array(lengths), 0)
+def _lengths(cells: pyarrow.Array) -> pyarrow.Array | None:
+    """The bytes of each text; None where cells are no texts."""
+    if types.is_string_view(cells.type) or types.is_binary_view(cells.type):
+        # A view has sixteen bytes, and its length in the first four.
+        views = np.frombuffer(cells.buffers()[1], dtype="<i4")[4 * cells.offset :: 4][: len(cells)]
+        return pc.if_else(cells.is_valid(), pyarrow.array(views, pyarrow.int64()), 0)
+    try:
+        return pc.binary_length(cells)
+    except pyarrow.ArrowNotImplementedError:
+        return None
 
 
 def arrow_batches(file: File, opened: ExitStack) -> tuple[pyarrow.Schema, Iterator[pyarrow.RecordBatch]]:
@@ -94,7 +95,7 @@ def arrow_batches(file: File, opened: ExitStack) -> tuple[pyarrow.Schema, Iterat
         batches = (reader.get_batch(i) for i in range(reader.num_record_batches))
     else:
         reader = batches = opened.enter_context(pyarrow.ipc.open_stream(stream))
-    return reader.schema, _bounded(batches, size, Unpacking(file.name))
+    return reader.schema, _bounded(batches, size, file.name)
 
 
 def rows_of(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[dict[str, Any] | None]:

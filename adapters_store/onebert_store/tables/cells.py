@@ -22,6 +22,7 @@ _SCALAR = re.compile(r"\b(?:np|numpy)\.\w+\(([^()]*)\)")
 _BLANK, _COMMA = re.compile(r"""(['"])\s+(?=['"])"""), re.compile(r"""['"]\s*,\s*['"]""")
 _MARK = re.compile(r"""['"\[\](){}]""")
 _LONGEST = 2**20  # characters of a list
+_BLANKS = 3  # cells with blanks whose every word is a label, from which on a blank separates labels
 # A name may stand in brackets, too; behind such a beginning there is no name.
 _SURE = re.compile(
     r"""[\[({]\s*(?:['"]|np\.|numpy\.)|[\[{](?:[-+.,\d\s]*[\]}])?$|(?:(?:np|numpy)\.)?(?:array|(?:frozen)?set|list)\("""
@@ -59,7 +60,7 @@ class Form:
         """What a cell names; an empty one names nothing.
 
         Raises:
-            BadRow: the cell begins like a list and is none.
+            BadRow: the cell begins like a list and is not one.
         """
         if isinstance(cell, list | tuple | set | frozenset):
             return list(cell) if isinstance(cell, list | tuple) else sorted(cell, key=str)
@@ -183,7 +184,7 @@ def _have_lists(cells: Iterable[Any], packed: Collection[str], others: bool, tag
             "names, or for a token task a list of words and a list of their tags"
         ) from None
     lists = any(map(_SURE.match, packed)) or (not others and all(found.values()))
-    vectors = [row for cell, row in zip(cells, rows, strict=False) if isinstance(cell, list)]
+    vectors = [cell for cell in cells if isinstance(cell, list)]
     vectors += [items for items in found.values() if items]
     if not tags and _are_zeros_and_ones(vectors):
         raise InvalidData(
@@ -224,10 +225,11 @@ def _separator(names: Collection[str], known: Collection[str], several: bool) ->
                 f"the label cells are read as names with {separator!r} between them (--label-separator says another, "
                 "--task-type single_label takes a cell for one name)"
             )
-    for separator in SEPARATORS[:-1]:
-        again = _recurring(compounds.get(separator, {}), every)
-        for name, parts in sorted(compounds.get(separator, {}).items()):
-            if len(again.intersection(parts)) > 1:
+    for separator, found in compounds.items():
+        again = _recurring(found, every)
+        for name, parts in sorted(found.items()):
+            # Names of several words are common: only one whose every word is a label looks like several.
+            if every.issuperset(parts) if separator == " " else len(again.intersection(parts)) > 1:
                 return None, (
                     f"the label {shown(name, 40)!r} is taken for one name, though it looks like several; "
                     f"--label-separator {separator!r} reads it so"
@@ -242,13 +244,22 @@ def _recurring(compounds: Mapping[str, list[str]], names: set[str]) -> set[str]:
 
 
 def _is_evident(separator: str, compounds: Mapping[str, list[str]], names: set[str], several: bool) -> bool:
-    """Whether parts are labels elsewhere: all of them alone, or half of them alone and the others in several cells."""
+    """Whether the parts are labels elsewhere.
+
+    - `a|b`: a bar is in no name.
+    - `a, b` beside `a` and `b`: all parts are labels. `cancel order` beside `cancel` and `order` may be a third one,
+      so a blank takes `_BLANKS` such cells, or the user's word that cells name several labels.
+    - `a, b`, `b, c` and `a, c` beside `a` and `b`: half of the parts are labels, and the others are in several cells.
+    - `a, b` and `b, c` where cells are known to name several labels: half of the parts are in several cells.
+    """
     parts = {part for found in compounds.values() for part in found}
     alone, again = parts & (names - compounds.keys()), _recurring(compounds, names)
-    if separator == "|" or alone == parts:
+    if separator == "|":
         return True
+    if separator == " ":
+        return alone == parts and (several or len(compounds) >= _BLANKS)
     half = len(parts) / 2
-    return separator != " " and (len(again) >= half if several else again == parts and len(alone) >= half)
+    return alone == parts or (len(again) >= half if several else again == parts and len(alone) >= half)
 
 
 def decimal_commas(texts: Collection[str]) -> bool:

@@ -49,9 +49,11 @@ class Sheet(Iterator[tuple[int, list[str | None]]]):
         while above and len(above[-1][1]) == 1 and len(above) <= _TITLES and (row := next(self, None)):
             above.append(row)
         titles = len(above) - 1 if above and len(above[-1][1]) > 1 else 0
-        if titles:
-            self.doubt += f"{'; ' * bool(self.doubt)}{file.name} has {titles} rows above its header, which are left out"
         header = above[titles] if above else (0, [])
+        if titles:
+            self.doubt += (
+                f"{'; ' * bool(self.doubt)}the header of {file.name} is row {header[0]}: nothing above it is read"
+            )
         self._above = above[titles + 1 :]
         self.header = header_of([cell or "" for cell in header[1]], file.name)
 

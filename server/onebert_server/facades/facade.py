@@ -116,7 +116,7 @@ class Look:
         """The task that is meant; see `task_of`."""
         return task_of(self.context.principal, self.parameters, self.headers)
 
-    def meant(self) -> "Version":
+    def resolved(self) -> "Version":
         """The version that is meant now.
 
         Raises:
@@ -129,8 +129,8 @@ class Look:
         return self.view.version(target.task, number)
 
     async def version(self) -> "Version":
-        """The version that is meant now, with its facts; raises as `meant`."""
-        version = self.meant()
+        """The version that is meant now, with its facts; raises as `resolved`."""
+        version = self.resolved()
         if version.known_facts is None:
             await self.read(partial(self.view.manifest, version))
         return version

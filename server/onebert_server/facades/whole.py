@@ -41,15 +41,15 @@ async def read_whole(
     """
     asked = replace(asked, whole=True)
     shown: list[T] = []
-    meant: dict[str, str] = {}
+    resolved: dict[str, str] = {}
     for begin in range(0, len(texts), MAX_ITEMS):
         part = slice(begin, begin + MAX_ITEMS)
 
         def of_part(index: int, answered: Answered, begin: int = begin) -> T:
-            meant.setdefault(refs[begin + index], answered.facts.ref)
+            resolved.setdefault(refs[begin + index], answered.facts.ref)
             return show(begin + index, answered)
 
-        exact = [meant.get(ref, ref) for ref in refs[part]]
+        exact = [resolved.get(ref, ref) for ref in refs[part]]
         # The parts are one request: a quota that lets in the first lets in all.
         call = replace(call, context=replace(call.context, counted=begin > 0))
         shown += await call.ask(Wanted(exact, asked=asked), texts[part], of_part, blank)

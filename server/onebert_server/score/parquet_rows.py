@@ -98,7 +98,7 @@ class ParquetRows:
         left = row - int(self._starts[group])
         groups = list(range(group, self._file.num_row_groups))
         for batch in self._file.iter_batches(self._read_rows, groups, columns) if groups else ():
-            self._count.add(unpacked_bytes(batch), self._size)
+            self._count.add(unpacked_bytes(batch, self._name), self._size)
             if len(batch) > left:
                 yield batch.slice(left)
             left = max(left - len(batch), 0)

@@ -21,7 +21,6 @@ from onebert.tables import source_of
 from onebert_encoder.base.base import load_base
 from onebert_store.errors import BaseMismatch, InvalidData, InvalidInput, InvalidSettings
 from onebert_store.file.format import load
-from onebert_store.tables.columns import Columns
 from onebert_training.data.dataset import load_dataset
 from pages import ROOT, blocks
 from servers import Server, Task, assert_answers, clean_env, run_onebert
@@ -85,9 +84,9 @@ def test_lists_of_labels_are_lists_from_every_library(tmp_path):
         "data set": datasets.Dataset.from_dict({"text": TEXTS, "label": lists}),
         "file": tmp_path / "a.parquet",
     }
-    digests = {form: load_dataset(source_of(data), Columns()).digest for form, data in forms.items()}
+    digests = {form: load_dataset(source_of(data)).digest for form, data in forms.items()}
     assert len(set(digests.values())) == 1, digests
-    assert load_dataset(source_of(forms["polars"]), Columns()).labels == ("broken", "late")
+    assert load_dataset(source_of(forms["polars"])).labels == ("broken", "late")
 
 
 def test_the_command_and_the_function_write_one_file(tmp_path):

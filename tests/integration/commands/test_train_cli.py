@@ -205,7 +205,8 @@ def test_the_table_says_what_to_do_next(onebert, folder, tmp_path):
     status, printed, said = onebert(*train_arguments(folder, out, "--epochs", "6", "--method", "bitfit"))
     assert status == 0
     assert f"next: onebert push {out} --task tone" in printed
-    assert re.search(r"^[\d,]+ steps, about [\d hmins]+ in all$", said.split("step ")[0], re.MULTILINE)
+    assert "\n39 steps, those of a short run from the exact head included\n" in said.split("step ")[0]
+    assert len(re.findall(r"^about [\d hmins]+ in all$", said, re.MULTILINE)) == 1
     assert "896 parameters (" in printed  # 3 layers of 7 vectors of 32 and one of 64, and b_LN0
     status, printed, _ = onebert("evaluate", out, "--data", folder, "--base", tiny_base(), "--device", "cpu")
     assert status == 0
@@ -222,7 +223,7 @@ def test_few_rows_are_all_trained_on_and_folds_give_the_scores(onebert, folder, 
     record = json.loads(printed)
     assert (record["rows"], record["folds"], record["steps"]) == ({"train": 48}, 5, 18)
     assert "note: no validation split, and 48 training rows are too few to spare any: all are trained on" in progress
-    assert re.search(r"^93 steps, those of 5 folds included, about \d+ \w+", progress, re.MULTILINE)
+    assert re.search(r"^93 steps, those of 5 folds included\n(.*\n)*about \d+ \w+ in all$", progress, re.MULTILINE)
     constant, head = (record["yardsticks"][name]["validation"]["accuracy"] for name in ("constant", "head"))
     assert re.search(rf"yardstick: always answering .*: accuracy {constant:.4f} on the training rows\n", progress)
     assert f"yardstick: an exact head alone on the frozen base: accuracy {head:.4f} in 5 folds\n" in progress

@@ -15,8 +15,8 @@ from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.rows import diverges_at, stack_rows
 from onebert_encoder.text.tokens import Tokens
 from onebert_store.file.format import dumps, loads
-from onebert_store.tables.columns import Columns
 from onebert_training.data.dataset import load_dataset
+from onebert_training.data.options import DataOptions
 from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.loop import train
 from onebert_training.fit.run import Run
@@ -49,7 +49,7 @@ def datasets(tmp_path_factory):
     ):
         path = folder / f"{header[:5]}.csv"
         path.write_text("\n".join([header, *lines]) + "\n")
-        found.append(load_dataset(str(path), Columns(), "token" if header.startswith("words") else None))
+        found.append(load_dataset(str(path), DataOptions(task_type="token" if header.startswith("words") else None)))
     return found
 
 

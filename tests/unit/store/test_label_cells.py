@@ -71,13 +71,25 @@ def test_a_number_for_each_label_is_no_list_of_names():
 @pytest.mark.parametrize("separator", SEPARATORS)
 @pytest.mark.parametrize("blank", ["", " "])
 def test_a_separator_is_found_where_the_parts_are_labels_of_their_own(separator, blank):
-    joined = f"late{separator}{blank}size"
-    form = find_form(["late", "size", joined, "late"], None)
+    joined = [
+        f"{one}{separator}{blank}{other}" for one, other in (("late", "size"), ("size", "lost"), ("late", "lost"))
+    ]
+    form = find_form(["late", "size", "lost", *joined, "late"], None)
     assert form.separator == separator
-    assert form.names(joined) == ["late", "size"]
+    assert form.names(joined[0]) == ["late", "size"]
     assert form.names("late") == ["late"]
     assert repr(separator) in form.note
-    assert find_form([joined, "size", "late"], None) == form
+    assert find_form([*joined, "lost", "size", "late"], None) == form
+
+
+def test_a_name_of_words_that_are_labels_too_is_one_label_and_doubted():
+    intents = ["cancel", "order", "cancel order", "refund"]
+    form = find_form(intents, None)
+    assert [form.names(intent) for intent in intents] == [[intent] for intent in intents]
+    assert "the label 'cancel order' is taken for one name" in form.note
+    assert "--label-separator ' ' reads it so" in form.note
+    for asked in (find_form(intents, None, " "), find_form(intents, "multi_label")):
+        assert asked.names("cancel order") == ["cancel", "order"]
 
 
 def test_parts_that_never_stand_alone_may_recur():

@@ -14,9 +14,9 @@ import pyarrow.parquet
 import pytest
 
 from onebert_store.errors import InvalidData
-from onebert_store.tables.columns import Columns
 from onebert_store.tables.files import read_file
 from onebert_training.data.dataset import load_dataset
+from onebert_training.data.options import DataOptions
 
 ROWS = [
     {"text": f"größe {i}, “{i}”\nin two lines; and\ta tab", "label": "ab"[i % 2], "stars": i % 5, "share": i / 4}
@@ -71,8 +71,8 @@ def test_rows_are_those_that_were_written(tmp_path, name):
 @pytest.mark.parametrize("label", ["label", "stars", "share"])
 def test_a_task_is_the_same_from_every_file(tmp_path, name, label):
     WRITERS[name](tmp_path / name)
-    expected = load_dataset(str(_reference(tmp_path)), Columns(label=label))
-    found = load_dataset(str(tmp_path / name), Columns(label=label))
+    expected = load_dataset(str(_reference(tmp_path)), DataOptions(label=label))
+    found = load_dataset(str(tmp_path / name), DataOptions(label=label))
     assert (found.task_type, found.labels, found.digest) == (expected.task_type, expected.labels, expected.digest)
 
 
@@ -220,8 +220,8 @@ def test_folders_of_the_hub(tmp_path):
         # As the Hub converts every data set: a folder for each split.
         (tmp_path / "converted" / split).mkdir(parents=True)
         part.to_parquet(tmp_path / "converted" / split / "0000.parquet")
-    found = [load_dataset(str(tmp_path / name), Columns()) for name in ("saved", "hub", "converted")]
+    found = [load_dataset(str(tmp_path / name)) for name in ("saved", "hub", "converted")]
     assert {data.labels for data in found} == {("ham", "spam")}
     assert len({data.digest for data in found}) == 1
     assert {name: len(split) for name, split in found[0].splits.items()} == {"train": 27, "validation": 3, "test": 4}
-    assert load_dataset(str(tmp_path / "one"), Columns()).labels == ("ham", "spam")
+    assert load_dataset(str(tmp_path / "one")).labels == ("ham", "spam")

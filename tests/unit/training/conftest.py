@@ -7,7 +7,6 @@ import pytest
 
 from bases import tiny_base
 from onebert_encoder.base.base import Base, load_base
-from onebert_store.tables.columns import Columns
 from onebert_training.data.dataset import load_dataset
 
 THINGS = ("parcel", "order", "invoice", "password", "screen", "refund")
@@ -42,7 +41,7 @@ def load_written(folder, rows_of):
     for split, count in SPLITS.items():
         rows = rows_of(count, offset=len(split))
         (folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return load_dataset(str(folder), Columns())
+    return load_dataset(str(folder))
 
 
 @pytest.fixture(scope="session")
@@ -67,7 +66,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def data(folder):
-    return load_dataset(str(folder), Columns())
+    return load_dataset(str(folder))
 
 
 @pytest.fixture(scope="session")

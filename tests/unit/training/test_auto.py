@@ -9,16 +9,16 @@ import pytest
 from bases import tiny_base
 from onebert_store.errors import InvalidMethod, InvalidSettings
 from onebert_store.file.format import load
-from onebert_store.tables.columns import Columns
 from onebert_training.contest.auto import choice_file, choose, dear, make_comparison
 from onebert_training.contest.contest import train_kept
 from onebert_training.contest.folds import fold_runs
 from onebert_training.data.dataset import load_dataset
 from onebert_training.data.options import DataOptions
+from onebert_training.fit.evaluation import Measurement
 from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.lead import judged
 from onebert_training.fit.loop import take_step, train
-from onebert_training.fit.run import Measurement, Run
+from onebert_training.fit.run import Run
 from onebert_training.fit.settings import DEFAULT_METHOD, Settings, methods_for
 from onebert_training.fit.state import State
 from onebert_training.methods.methods import parse_method
@@ -182,7 +182,7 @@ def test_every_other_task_type_is_chosen_for(base, data, tags, tmp_path, kind, v
         for split, count in {"train": 40, "validation": 12}.items():
             rows = [written(kind, i) for i in range(count)]
             (tmp_path / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-        found = load_dataset(str(tmp_path), Columns())
+        found = load_dataset(str(tmp_path))
     if not validated:
         found = replace(found, splits={"train": found.splits["train"]})
     choice = choose(comparison_of(base, found, max_steps=6))

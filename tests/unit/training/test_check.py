@@ -21,7 +21,7 @@ from onebert_store.tables.table import Table
 from onebert_store.tables.tables import Source
 from onebert_training.cli import check
 from onebert_training.commands.check import _lengths
-from onebert_training.data.dataset import load_asked
+from onebert_training.data.dataset import load_dataset
 from onebert_training.data.examination import MAX_LISTED, examine
 from onebert_training.data.options import DataOptions
 
@@ -154,7 +154,7 @@ def test_bad_cells_of_columns_for_each_label_are_all_listed_and_the_rest_is_coun
     assert found["splits"]["train"]["labels"] == {"late": 16, "broken": 16}
     assert found["contradictions"]["texts"] == 1
     with pytest.raises(InvalidData) as caught:
-        load_asked(str(path), DataOptions(label="late,broken"))
+        load_dataset(str(path), DataOptions(label="late,broken"))
     assert "a.csv lines 32 and 33: the column late" in caught.value.detail
     assert "a.csv line 35: the column broken" in caught.value.detail
 
@@ -199,7 +199,7 @@ def test_what_training_refuses_is_refused(tmp_path, rows, header, said):
     found = facts(path)
     assert any(said in why for why in found["refused"])
     with pytest.raises(InvalidData):
-        load_asked(str(path), DataOptions(), keep_few=True)
+        load_dataset(str(path), keep_few=True)
 
 
 def test_data_that_is_not_there_is_refused(tmp_path):
@@ -227,7 +227,7 @@ def test_counts_are_those_of_a_plain_loop_and_the_verdict_is_that_of_training(tr
         source(), DataOptions(), 9, lambda texts: _lengths(load_tokenizer(str(tiny_base()))[0], texts)
     ).facts
     try:
-        load_asked(source(), DataOptions(), keep_few=True)
+        load_dataset(source(), keep_few=True)
         refused = False
     except InvalidData:
         refused = True

@@ -9,14 +9,15 @@ import torch
 from onebert_store.errors import NotFinite
 from onebert_store.file.delta import HEAD_BIAS, HEAD_WEIGHT
 from onebert_store.file.format import dumps
-from onebert_store.tables.columns import Columns
 from onebert_training.contest.contest import started_checkpoint, train_kept
 from onebert_training.contest.few import make_run
 from onebert_training.data.dataset import load_dataset
+from onebert_training.data.options import DataOptions
+from onebert_training.fit.evaluation import Measurement
 from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.lead import lead_of
 from onebert_training.fit.loop import train
-from onebert_training.fit.run import Measurement, Run
+from onebert_training.fit.run import Run
 from onebert_training.fit.settings import Settings
 
 pytestmark = pytest.mark.nightly("trainings")
@@ -267,7 +268,7 @@ def many_numbers(tmp_path):
     for split, count in (("train", 400), ("validation", 60)):
         rows = [f"the parcel {i} {split},{i % 7 + draw.normal():.4f}" for i in range(count)]
         (tmp_path / f"{split}.csv").write_text("\n".join(["text,label", *rows]) + "\n")
-    return load_dataset(str(tmp_path), Columns(), "regression")
+    return load_dataset(str(tmp_path), DataOptions(task_type="regression"))
 
 
 def test_the_short_run_starts_from_the_head_that_is_compared(base, many_numbers):

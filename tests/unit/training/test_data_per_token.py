@@ -9,9 +9,8 @@ import pytest
 
 from onebert_encoder.text.tokens import Alignment
 from onebert_store.errors import InvalidData
-from onebert_store.tables.columns import Columns
 from onebert_training.data.dataset import load_dataset, load_split
-from onebert_training.data.options import ReadOptions
+from onebert_training.data.options import DataOptions, ReadOptions
 from onebert_training.tasks.alignment import answer_tokens, first_tokens
 
 SENTENCES = [
@@ -44,7 +43,7 @@ def write(path, header, rows):
 
 
 def load(folder, **kwargs):
-    return load_dataset(str(folder), Columns(), **kwargs)
+    return load_dataset(str(folder), DataOptions(**kwargs))
 
 
 def joined(rows):

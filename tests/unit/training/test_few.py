@@ -11,13 +11,13 @@ import torch
 from onebert_store.errors import InvalidData, InvalidSettings
 from onebert_store.file.delta import HEAD_BIAS, HEAD_WEIGHT
 from onebert_store.file.format import dumps, loads
-from onebert_store.tables.columns import Columns
 from onebert_training.contest.contrastive import ContrastiveRun
 from onebert_training.contest.few import make_run, train_judged
-from onebert_training.contest.folds import fold_runs, out_of_fold
+from onebert_training.contest.folds import fold_runs, fold_steps, out_of_fold
 from onebert_training.data.dataset import load_dataset
+from onebert_training.data.options import DataOptions
 from onebert_training.fit.inputs import TaskInputs
-from onebert_training.fit.lead import head_is_ahead, judged, unbeaten
+from onebert_training.fit.lead import judged, judged_head, unbeaten
 from onebert_training.fit.loop import take_step, train
 from onebert_training.fit.record import make_record
 from onebert_training.fit.run import Run
@@ -131,6 +131,7 @@ def test_few_rows_take_no_more_steps_than_a_row_more_would(base, few, rows):
     run = run_of(base, data, epochs=None)
     assert 100 <= run.steps < 100 + run.schedule.steps_per_epoch
     assert {fold.steps for fold in fold_runs(run)} == {ceil(0.6 * run.steps)}
+    assert fold_steps(run) == [fold.steps for fold in fold_runs(run)]
     # What a user asks for is not judged by fewer steps.
     assert {fold.steps for fold in fold_runs(run_of(base, data, epochs=None, max_steps=50))} == {50}
     assert run_of(base, data, epochs=3).steps == 3 * run.schedule.steps_per_epoch
@@ -210,7 +211,7 @@ def test_of_few_rows_none_are_held_out_unless_it_is_asked(tmp_path):
     path.write_text("text,label\n" + "".join(f"t{i},{'ab'[i % 2]}\n" for i in range(8)))
 
     def load(**options):
-        return load_dataset(str(path), Columns(), keep_few=True, **options)
+        return load_dataset(str(path), DataOptions(**options), keep_few=True)
 
     data = load()
     assert {name: len(split) for name, split in data.splits.items()} == {"train": 8}
@@ -233,7 +234,7 @@ def test_the_head_alone_of_a_file_of_few_rows(base, tmp_path):
     path.write_text(
         "text,label\n" + "".join(f"the parcel was very {'good' if i % 2 else 'bad'} {i},{i % 2}\n" for i in range(16))
     )
-    data = load_dataset(str(path), Columns(), keep_few=True)
+    data = load_dataset(str(path), keep_few=True)
     run = Run(TaskInputs(base, data, 40), Settings(method="head"), "tone")
     result = train_judged(run)
     assert set(result.delta.tensors) == {HEAD_WEIGHT, HEAD_BIAS}
@@ -264,12 +265,14 @@ def test_a_result_is_judged_by_the_rows_that_decide_and_by_their_standard_error(
     right = replace(result.measured, logits=[np.eye(2, dtype=np.float32)[label] for label in gold])
     wrong = replace(result.measured, logits=[one[::-1] for one in right.logits])
     assert judged(run, right).is_ahead_of(judged(run, wrong))
-    assert unbeaten(run, wrong, run.yardsticks) == "constant"
-    assert unbeaten(run, right, run.yardsticks) is None
+    assert unbeaten(run, wrong, judged(run, wrong), run.yardsticks) == "constant"
+    assert unbeaten(run, right, judged(run, right), run.yardsticks) is None
     # One row more than a constant has is no reason to publish.
     constant = [np.eye(2, dtype=np.float32)[np.bincount(gold).argmax()]] * len(gold)
     one_more = [right.logits[i] if i == int(gold.argmin()) else constant[i] for i in range(len(gold))]
-    assert unbeaten(run, replace(right, logits=one_more), run.yardsticks) == "constant"
+    as_good = replace(right, logits=one_more)
+    assert unbeaten(run, as_good, judged(run, as_good), run.yardsticks) == "constant"
     # A head that is behind, or ahead by a row, takes nothing from a result; one that is really ahead does.
-    assert not head_is_ahead(run, run.yardsticks.answers, right)
-    assert head_is_ahead(run, replace(run.yardsticks.answers, logits=right.logits), wrong)
+    answers = run.yardsticks.answers
+    assert not judged_head(run, answers, right).is_ahead_of(judged(run, right))
+    assert judged_head(run, replace(answers, logits=right.logits), wrong).is_ahead_of(judged(run, wrong))

@@ -128,7 +128,7 @@ def test_rows_that_were_held_out_are_fitted_on_and_cross_validated(base, data):
     vectors, gold = labeled_vectors([*one.vectors, *other.vectors], [*one.targets, *other.targets])
     fold = fold_of(one.examples.joined(other.examples), "single_label", 5, 20240601)
     assert set(fold.tolist()) == set(range(5))
-    solved = run.inputs.frozen.solve(run.objective, "mean", "accuracy")
+    solved, _ = run.inputs.frozen.solve(run.objective, "mean", "accuracy")
     place = STRENGTHS.index(solved.head.strength)
     right = []
     for one in range(5):

@@ -5,8 +5,7 @@ import json
 import pytest
 
 from onebert_store.errors import InvalidData
-from onebert_store.tables.columns import Columns
-from onebert_training.data.dataset import load_asked, load_dataset, load_split
+from onebert_training.data.dataset import load_dataset, load_split
 from onebert_training.data.options import DataOptions, ReadOptions
 from onebert_training.tasks.reading import reading_notes
 
@@ -29,29 +28,29 @@ MISSING = object()
 def test_what_has_no_label_is_not_what_has_none_of_the_labels(tmp_path, unlabeled):
     path = jsonl(tmp_path / "a.jsonl", [["late"], [], unlabeled, ["size"]] * 5)
     with pytest.raises(InvalidData, match=r"a\.jsonl lines 3, 7, 11, 15 and 19: there is no label \(--drop-unlabeled"):
-        load_dataset(path, Columns(), keep_few=True)
-    data = load_dataset(path, Columns(), keep_few=True, drop_unlabeled=True)
+        load_dataset(path, keep_few=True)
+    data = load_dataset(path, DataOptions(drop_unlabeled=True), keep_few=True)
     assert data.splits["train"].gold.sum(axis=1).tolist() == [1, 0, 1] * 5
     assert "5 of 20 train rows have no label and are left out" in data.notes
 
 
 def test_empty_cells_of_a_text_file_are_rows_without_any_label_and_counted(tmp_path):
     path = csv(tmp_path / "a.csv", [f"t{i},{cell}" for i, cell in enumerate(["late|size", "", "late"] * 5)])
-    data = load_dataset(path, Columns(), keep_few=True)
+    data = load_dataset(path, keep_few=True)
     assert data.splits["train"].gold.sum(axis=1).tolist() == [2, 0, 1] * 5
     assert any(note.startswith("5 of 15 training rows have an empty label cell") for note in data.notes)
 
 
 def test_lists_of_pandas_in_cells_train_and_measure_alike(tmp_path):
     rows = [f't{i},"{cell}"' for i, cell in enumerate(["['late']", "['late', 'size']", "[]"] * 5)]
-    data = load_dataset(csv(tmp_path / "a.csv", rows), Columns(), keep_few=True)
+    data = load_dataset(csv(tmp_path / "a.csv", rows), keep_few=True)
     assert (data.task_type, data.labels) == ("multi_label", ("late", "size"))
     assert "the label cells are read as lists" in data.notes
     few = csv(tmp_path / "b.csv", ['t,"late, size"'])
     split = load_split(few, ReadOptions(), "multi_label", data.labels).split
     assert split.gold.tolist() == [[1, 1]]
     asked = DataOptions(label_separator=";", task_type="multi_label")
-    assert load_asked(csv(tmp_path / "c.csv", [f"t{i},x;y{i % 2}" for i in range(20)]), asked).labels == (
+    assert load_dataset(csv(tmp_path / "c.csv", [f"t{i},x;y{i % 2}" for i in range(20)]), asked).labels == (
         "x",
         "y0",
         "y1",
@@ -60,29 +59,29 @@ def test_lists_of_pandas_in_cells_train_and_measure_alike(tmp_path):
 
 def test_a_list_of_one_is_the_label_of_a_single_label_task(tmp_path):
     path = jsonl(tmp_path / "a.jsonl", [["late"], ["size"]] * 5)
-    assert load_dataset(path, Columns(), "single_label", keep_few=True).labels == ("late", "size")
+    assert load_dataset(path, DataOptions(task_type="single_label"), keep_few=True).labels == ("late", "size")
     path = jsonl(tmp_path / "b.jsonl", [["late"], ["size", "late"]] * 5)
     with pytest.raises(InvalidData, match="a row of a single_label task has several labels"):
-        load_dataset(path, Columns(), "single_label", keep_few=True)
+        load_dataset(path, DataOptions(task_type="single_label"), keep_few=True)
 
 
 def test_spans_are_refused_in_one_sentence(tmp_path):
     path = jsonl(tmp_path / "a.jsonl", [[[5, 9, "city"]], []] * 5)
     with pytest.raises(InvalidData, match="the label cells hold lists in lists, or objects, as") as caught:
-        load_dataset(path, Columns())
+        load_dataset(path)
     assert len(caught.value.detail) < 250
 
 
 def test_tags_and_words_as_python_lists(tmp_path):
     rows = ["\"['Zagreb', 'is']\",\"['B-LOC', 'O']\"", "\"['Ana' 'left']\",\"['B-PER' 'O']\""] * 5
-    data = load_dataset(csv(tmp_path / "a.csv", rows, "tokens,ner_tags"), Columns(), keep_few=True)
+    data = load_dataset(csv(tmp_path / "a.csv", rows, "tokens,ner_tags"), keep_few=True)
     assert (data.task_type, data.labels) == ("token", ("B-LOC", "B-PER", "O"))
     assert set(data.splits["train"].texts) == {"Zagreb is", "Ana left"}
 
 
 def test_labels_that_look_alike_are_noted(tmp_path):
     cells = ["good", "good\u200b", "caf\u00e9", "cafe\u0301", "Ok", "ok", "bad"] * 3
-    notes = load_dataset(jsonl(tmp_path / "a.jsonl", cells), Columns(), keep_few=True).notes
+    notes = load_dataset(jsonl(tmp_path / "a.jsonl", cells), keep_few=True).notes
     assert "the labels 'Ok', 'ok' differ in case or spaces alone" in notes
     alike = [note for note in notes if note.endswith("invisible characters or equivalent letters of Unicode alone")]
     assert len(alike) == 2
@@ -91,20 +90,20 @@ def test_labels_that_look_alike_are_noted(tmp_path):
 
 def test_decimal_commas_are_numbers_and_a_cell_that_is_none_is_quoted(tmp_path):
     rows = [f't{i},"{i},50"' for i in range(20)]
-    data = load_dataset(csv(tmp_path / "a.csv", rows), Columns(), keep_few=True)
+    data = load_dataset(csv(tmp_path / "a.csv", rows), keep_few=True)
     assert data.task_type == "regression"
     assert data.splits["train"].gold.tolist() == [i + 0.5 for i in range(20)]
     path = csv(tmp_path / "b.csv", [*rows, 'x,"40,00 €"', "y,unknown"])
     with pytest.raises(InvalidData, match=r"b\.csv lines 22 and 23: the label is not a number, or too large, as '40"):
-        load_dataset(path, Columns(), "regression")
+        load_dataset(path, DataOptions(task_type="regression"))
 
 
 def test_rows_without_a_text_are_left_out_where_asked(tmp_path):
     rows = [f"t{i},{'ab'[i % 2]}" for i in range(20)]
     path = csv(tmp_path / "a.csv", [*rows, " ,a", "\u200b,b"])
     with pytest.raises(InvalidData, match=r"a\.csv lines 22 and 23: the text is empty or not a text"):
-        load_asked(path, DataOptions())
-    data = load_asked(path, DataOptions(drop_empty=True))
+        load_dataset(path)
+    data = load_dataset(path, DataOptions(drop_empty=True))
     assert "2 of 22 train rows have no text and are left out" in data.notes
     assert len(load_split(path, ReadOptions(drop_empty=True), "single_label", ("a", "b")).split) == 20
 
@@ -112,7 +111,7 @@ def test_rows_without_a_text_are_left_out_where_asked(tmp_path):
 @pytest.fixture
 def notes(base, tmp_path):
     def notes_of(path, max_length=8):
-        data = load_dataset(path, Columns(), keep_few=True)
+        data = load_dataset(path, keep_few=True)
         aligned = data.task_type == "token"
         tokens = base.tokenizer.encode(data.splits["train"].texts, max_length, align=True) if aligned else ()
         return " ".join(reading_notes(data, base.tokenizer, max_length, tokens))

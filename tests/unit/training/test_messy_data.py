@@ -12,11 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onebert_store.errors import InvalidData, InvalidSettings
-from onebert_store.tables.columns import Columns
 from onebert_store.tables.table import Table
 from onebert_store.tables.tables import Source, read_source
 from onebert_training.data.dataset import load_dataset, load_split
-from onebert_training.data.options import ReadOptions
+from onebert_training.data.options import DataOptions, ReadOptions
 
 ROWS = [(f"text number {i}", "spam" if i % 4 == 0 else "ham") for i in range(40)]
 
@@ -25,8 +24,8 @@ def lines(rows, separator=",", header=("text", "label")):
     return "".join(separator.join(map(str, row)) + "\n" for row in (header, *rows))
 
 
-def load(path, columns=Columns(), **more):  # noqa: B008 - frozen
-    return load_dataset(str(path), columns, **more)
+def load(path, *columns, **asked):
+    return load_dataset(str(path), DataOptions(*columns, **asked))
 
 
 def write(path, text, encoding="utf-8"):
@@ -46,7 +45,7 @@ def test_the_order_of_rows_never_changes_what_a_task_is(labels, seed):
     def outcome(cells):
         table = Table({"text": [f"t{i}" for i in range(len(cells))], "label": cells})
         try:
-            data = load_dataset(Source("x", {"train": table, "validation": table}), Columns(), drop_unlabeled=True)
+            data = load_dataset(Source("x", {"train": table, "validation": table}), DataOptions(drop_unlabeled=True))
         except InvalidData as error:
             return error.detail.split(":")[-1]
         return data.task_type, data.labels
@@ -120,7 +119,7 @@ def test_an_open_quote_is_named_by_its_line(tmp_path):
 
 def test_names_of_columns_may_differ_in_case_and_spaces(tmp_path):
     path = write(tmp_path / "a.csv", lines(ROWS, header=(" Customer Message ", "KIND ")))
-    assert load(path, Columns("customer message", label="kind")).labels == ("ham", "spam")
+    assert load(path, "customer message", label="kind").labels == ("ham", "spam")
     jsonl = "".join(json.dumps({" Text": text, "Label ": label}) + "\n" for text, label in ROWS)
     assert load(write(tmp_path / "b.jsonl", jsonl)).labels == ("ham", "spam")
 
@@ -206,43 +205,43 @@ def test_a_label_with_one_training_row_is_named(tmp_path):
 def test_a_column_for_each_label(tmp_path):
     rows = [(f"t{i}", i % 2, "true" if i % 3 == 0 else "False", "") for i in range(30)]
     path = write(tmp_path / "train.csv", lines(rows, header=("text", "Toxic", "insult", "threat")))
-    asked = Columns(label="toxic, insult,threat")
-    data = load(path, asked)
+    asked = "toxic, insult,threat"
+    data = load(path, label=asked)
     assert (data.task_type, data.labels) == ("multi_label", ("Toxic", "insult", "threat"))
     gold = dict(zip(data.splits["train"].texts, data.splits["train"].gold.tolist(), strict=True))
     assert all(gold[f"t{i}"] == [i % 2, i % 3 == 0, 0] for i in range(30) if f"t{i}" in gold)
     assert "1 of 3 labels have no training row: 'threat'" in data.notes
-    split = load_split(str(path), ReadOptions(label=asked.label), "multi_label", ("threat", "insult", "Toxic")).split
+    split = load_split(str(path), ReadOptions(label=asked), "multi_label", ("threat", "insult", "Toxic")).split
     assert split.gold[:4].tolist() == [[0, 1, 0], [0, 0, 1], [0, 0, 0], [0, 1, 1]]
     write(path, lines([*rows, ("t", 2, 0, 0)], header=("text", "Toxic", "insult", "threat")))
     with pytest.raises(InvalidData, match=r"train\.csv line 32: the column Toxic of a label holds neither 0 nor 1"):
-        load(path, asked)
+        load(path, label=asked)
     with pytest.raises(InvalidData, match="no column rude"):
-        load(path, Columns(label="toxic,rude"))
+        load(path, label="toxic,rude")
 
 
 def test_a_column_for_each_label_of_which_one_is_right(tmp_path):
     rows = [(f"t{i}", i % 3 == 0, i % 3 == 1, i % 3 == 2) for i in range(30)]
     path = write(tmp_path / "a.csv", lines(rows, header=("text", "low", "middle", "high")))
-    asked = Columns(label="low,middle,high")
-    assert any("--task-type single_label" in note for note in load(path, asked).notes)
-    data = load(path, asked, task_type="single_label")
+    asked = "low,middle,high"
+    assert any("--task-type single_label" in note for note in load(path, label=asked).notes)
+    data = load(path, label=asked, task_type="single_label")
     assert (data.task_type, data.labels) == ("single_label", ("low", "middle", "high"))
     gold = dict(zip(data.splits["train"].texts, data.splits["train"].gold.tolist(), strict=True))
     assert all(label == int(text[1:]) % 3 for text, label in gold.items())
-    split = load_split(str(path), ReadOptions(label=asked.label), "single_label", ("high", "low", "middle")).split
+    split = load_split(str(path), ReadOptions(label=asked), "single_label", ("high", "low", "middle")).split
     assert split.gold[:3].tolist() == [1, 2, 0]
     write(path, lines([*rows, ("t", 1, 1, 0)], header=("text", "low", "middle", "high")))
     with pytest.raises(InvalidData, match=r"a\.csv line 32: a row of a single_label task has several labels"):
-        load(path, asked, task_type="single_label")
+        load(path, label=asked, task_type="single_label")
     write(path, lines([*rows, ("t", 0, 0, 0)], header=("text", "low", "middle", "high")))
     with pytest.raises(InvalidData, match=r"a\.csv line 32: there is no label"):
-        load(path, asked, task_type="single_label")
+        load(path, label=asked, task_type="single_label")
 
 
 def test_labels_called_by_numbers_may_have_columns(tmp_path):
     rows = [(f"t{i}", i % 2, 1 - i % 2) for i in range(30)]
-    data = load(write(tmp_path / "a.csv", lines(rows, header=("text", "1", "0"))), Columns(label="1,0"))
+    data = load(write(tmp_path / "a.csv", lines(rows, header=("text", "1", "0"))), label="1,0")
     assert data.labels == ("1", "0")
     gold = dict(zip(data.splits["train"].texts, data.splits["train"].gold.tolist(), strict=True))
     assert all(values == [int(text[1:]) % 2, 1 - int(text[1:]) % 2] for text, values in gold.items())
@@ -251,9 +250,9 @@ def test_labels_called_by_numbers_may_have_columns(tmp_path):
 def test_a_field_inside_json_objects(tmp_path):
     rows = [{"payload": {"text": text, "meta": {"kind": label}}} for text, label in ROWS]
     path = write(tmp_path / "a.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
-    assert load(path, Columns("payload.text", label="payload.meta.kind")).labels == ("ham", "spam")
+    assert load(path, "payload.text", label="payload.meta.kind").labels == ("ham", "spam")
     with pytest.raises(InvalidData, match=r"no column payload\.body"):
-        load(path, Columns("payload.body", label="payload.meta.kind"))
+        load(path, "payload.body", label="payload.meta.kind")
 
 
 FEATURES = {"text": {"dtype": "string", "_type": "Value"}, "label": {"names": ["ham", "spam"], "_type": "ClassLabel"}}

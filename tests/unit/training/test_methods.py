@@ -4,6 +4,7 @@ import pytest
 
 from onebert_encoder.base.anatomy import FAMILIES, Anatomy
 from onebert_store.errors import InvalidMethod
+from onebert_training.methods import rules
 from onebert_training.methods.methods import parse_method
 from onebert_training.methods.rules import HEAD_LEARNING_RATE
 from onebert_training.methods.table import METHODS
@@ -422,3 +423,5 @@ def test_a_method_that_the_base_cannot_take_is_refused(text, pooling, because):
 
 def test_the_table_says_how_each_method_is_written():
     assert all(entry.syntax.startswith(name) for name, entry in METHODS.items())
+    # The rule of a method is the function of its name.
+    assert all(callable(getattr(rules, name.replace("-", "_"), None)) for name in METHODS)

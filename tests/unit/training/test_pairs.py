@@ -9,7 +9,6 @@ from bases import Reference, tiny_base
 from onebert_encoder.maths.fold import fold, to_tensors
 from onebert_store.errors import InvalidInput, InvalidSettings
 from onebert_store.file.format import save
-from onebert_store.tables.columns import Columns
 from onebert_training.contest.contest import train_kept
 from onebert_training.contest.few import make_run, train_judged
 from onebert_training.contest.pairs import read_pairs
@@ -42,7 +41,7 @@ def pair_folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def pairs(pair_folder):
-    return load_dataset(str(pair_folder), Columns())
+    return load_dataset(str(pair_folder))
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +50,7 @@ def few(tmp_path_factory, pair_folder):
     path = tmp_path_factory.mktemp("few")
     rows = (pair_folder / "train.csv").read_text().splitlines()[:25]
     (path / "train.csv").write_text("\n".join(rows) + "\n")
-    return load_dataset(str(path), Columns(), keep_few=True)
+    return load_dataset(str(path), keep_few=True)
 
 
 def test_inputs_are_read_as_asked_from_either_reading(base, pairs):

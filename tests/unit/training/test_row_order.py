@@ -1,6 +1,7 @@
 """The order of rows decides nothing: not the type of a task, nor its labels, nor one example, from any kind of file."""
 
 import json
+from dataclasses import replace
 
 import openpyxl
 import polars
@@ -12,8 +13,8 @@ from hypothesis import strategies as st
 
 from lengths import examples
 from onebert_store.errors import InvalidData
-from onebert_store.tables.columns import Columns
 from onebert_training.data.dataset import load_dataset
+from onebert_training.data.options import DataOptions
 
 TEXT = st.text("abcé ,;'\t7", min_size=1, max_size=9)
 NAMES = st.sampled_from(["a", "b", "3.10", "", "x|y"])
@@ -83,7 +84,7 @@ WRITERS = {
 
 def outcome(path, columns):
     try:
-        data = load_dataset(str(path), columns, drop_unlabeled=True)
+        data = load_dataset(str(path), replace(columns, drop_unlabeled=True))
     except InvalidData as error:
         # Which rows are named depends on where they stand, and which of two faults comes first as well.
         return "refused", bool(error.detail)
@@ -102,7 +103,7 @@ def outcome(path, columns):
 def test_the_order_of_rows_decides_nothing(tmp_path_factory, name, kind, data, shuffled):
     cells = data.draw(st.lists(st.tuples(TEXT, LABELS[kind]), min_size=12, max_size=16))
     rows = [{"text": f"{text} {i}", "label": label, "n": i % 3} for i, (text, label) in enumerate(cells)]
-    assert_same(tmp_path_factory.mktemp("order"), name, rows, shuffled, Columns())
+    assert_same(tmp_path_factory.mktemp("order"), name, rows, shuffled, DataOptions())
 
 
 @pytest.mark.parametrize("name", WRITERS)
@@ -113,7 +114,7 @@ def test_the_order_of_rows_decides_nothing(tmp_path_factory, name, kind, data, s
 @settings(max_examples=examples(8))
 def test_of_columns_for_each_label_too(tmp_path_factory, name, on, shuffled):
     rows = [{"text": f"t{i}", "late": int(late), "broken": int(broken)} for i, (late, broken) in enumerate(on)]
-    assert_same(tmp_path_factory.mktemp("order"), name, rows, shuffled, Columns(label="late,broken"))
+    assert_same(tmp_path_factory.mktemp("order"), name, rows, shuffled, DataOptions(label="late,broken"))
 
 
 @pytest.mark.parametrize(
@@ -130,7 +131,7 @@ def test_of_objects_whose_fields_are_missing_too(tmp_path_factory, name, kinds, 
         {"body": {"text": f"t{i}"}, **inner.get(kind, {"meta": {"kind": kind, "more": i}})}
         for i, kind in enumerate(kinds)
     ]
-    assert_same(tmp_path_factory.mktemp("order"), name, rows, shuffled, Columns("body.text", label="meta.kind"))
+    assert_same(tmp_path_factory.mktemp("order"), name, rows, shuffled, DataOptions("body.text", label="meta.kind"))
 
 
 def assert_same(folder, name, rows, shuffled, columns):

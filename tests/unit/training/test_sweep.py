@@ -18,7 +18,6 @@ from onebert_encoder.base.base import load_base
 from onebert_store.command.process import ONEBERT
 from onebert_store.errors import InvalidData
 from onebert_store.file.format import load
-from onebert_store.tables.columns import Columns
 from onebert_training.data.dataset import load_dataset
 from onebert_training.data.options import DataOptions
 from onebert_training.fit import run as run_module
@@ -346,7 +345,7 @@ def test_whatever_changes_a_run_changes_its_name(data, change):
 def test_names_tell_rows_bases_and_dtypes_apart_but_not_places(data, folder):
     specs = [load_base(str(tiny_base(family))).spec for family in ("bert", "electra")]
     name = name_job(REQUEST, data, specs[0], "float32").name
-    fewer = load_dataset(str(folder), Columns(), train_rows=40)
+    fewer = load_dataset(str(folder), DataOptions(train_rows=40))
     others = [(fewer, specs[0], "float32"), (data, specs[1], "float32"), (data, specs[0], "bfloat16")]
     assert len({name, *(name_job(REQUEST, *other).name for other in others)}) == 4
     moved = replace(REQUEST, source="elsewhere/tone", experiment="other")

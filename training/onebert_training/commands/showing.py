@@ -7,10 +7,10 @@ from typing import Any
 
 from onebert_store.command import console
 from onebert_store.file.strict_json import shown
-from onebert_training.contest.contest import Kept, train_kept
+from onebert_training.contest.contest import Kept, short_steps, train_kept
 from onebert_training.contest.few import needs_folds
-from onebert_training.contest.folds import fold_runs
-from onebert_training.fit.loop import Progress, seconds_per_step
+from onebert_training.contest.folds import fold_steps
+from onebert_training.fit.loop import Progress
 from onebert_training.fit.run import Run
 from onebert_training.insight.abstaining import REFUSED
 from onebert_training.prepared import PreparedRun
@@ -55,19 +55,21 @@ def train_shown(run: Run, checkpoint: Path) -> Kept:
     """
     at, planned = Progress(0, run.steps), run.steps
     best: float | None = None
-    folds = fold_runs(run) if needs_folds(run) else []
-    clock = Clock(run.steps + sum(fold.steps for fold in folds))
+    short, folds = short_steps(run), fold_steps(run) if needs_folds(run) else []
+    clock = Clock(run.steps + short + sum(folds))
     if run.steps:
-        measured = f", those of {len(folds)} folds included" if folds else ""
-        console.tell(f"{clock.steps:,} steps{measured}, about {in_words(seconds_per_step(run) * clock.steps)} in all")
+        others = f"{len(folds)} folds" if folds else "a short run from the exact head" if short else ""
+        console.tell(f"{clock.steps:,} steps" + (f", those of {others} included" if others else ""))
     with console.progress(describe=lambda: _line(run, at) + clock.left) as bar:
         drawn = bar.add_task("", total=run.steps)
 
         def report(run: Run, progress: Progress) -> None:
             nonlocal at, best
             at = progress
-            # Those of folds come behind the run's own.
-            clock.show(planned + progress.step * progress.folds if progress.folds else progress.step)
+            # The short run steps beside the first steps of the run, and folds behind its last.
+            behind, beside = planned + progress.step * progress.folds, progress.step + min(progress.step, short)
+            if not progress.testing and (whole := clock.show(behind if progress.folds else beside)):
+                console.tell(f"about {whole} in all")
             if progress.note:
                 console.tell(f"note: {progress.note}")
             if progress.validation:
@@ -83,7 +85,7 @@ def train_shown(run: Run, checkpoint: Path) -> Kept:
 
 
 class Clock:
-    """Estimates the time that is left by the steps so far.
+    """Estimates, by the steps so far, how long all take and how much of that is left.
 
     Args:
         steps: all that are planned.
@@ -92,21 +94,28 @@ class Clock:
     def __init__(self, steps: int) -> None:
         self.steps = steps
         self._began: tuple[float, int] | None = None
-        self._done = 0
+        self._done, self._each, self._said = 0, 0.0, False
 
-    def show(self, done: int) -> None:
-        """Counts the steps; the first call is the start, also of a training that continues."""
-        self._began = self._began or (time.monotonic(), done)
-        self._done = done
+    def show(self, done: int) -> str:
+        """Counts the steps; the first call is the start, also of a training that continues.
+
+        Returns:
+            About how long all take, such as `1 min 40 s`, once: as soon as two steps have been timed; else nothing.
+        """
+        now = time.monotonic()
+        since, first = self._began = self._began or (now, done)
+        self._done, self._each = done, (now - since) / max(1, done - first)
+        if self._said or not first + 2 <= done < self.steps:
+            return ""
+        self._said = True
+        return in_words(self._each * self.steps)
 
     @property
     def left(self) -> str:
-        """Such as `, about 1 min 40 s left`; empty before the first step and after the last."""
-        since, first = self._began or (0.0, 0)
-        if not first < self._done < self.steps:
+        """Such as `, about 1 min 40 s left`; empty before the first timed step and after the last."""
+        if not self._each or self._done >= self.steps:
             return ""
-        each = (time.monotonic() - since) / (self._done - first)
-        return f", about {in_words(each * (self.steps - self._done))} left"
+        return f", about {in_words(self._each * (self.steps - self._done))} left"
 
 
 def in_words(seconds: float) -> str:

@@ -7,11 +7,11 @@ from math import isfinite
 from typing import Any
 
 from onebert_store.errors import NotFinite
-from onebert_training.contest.folds import fold_runs, measured
-from onebert_training.fit.evaluation import Logits
+from onebert_training.contest.folds import fold_runs, fold_steps, measured
+from onebert_training.fit.evaluation import Logits, Measurement
 from onebert_training.fit.features import BATCH_TOKENS
 from onebert_training.fit.loop import groups, take_step
-from onebert_training.fit.run import Measurement, Run
+from onebert_training.fit.run import Run
 from onebert_training.fit.state import State
 from onebert_training.heads.seen import cross_validated
 
@@ -60,7 +60,7 @@ class Candidate:
         """Which rows judge: how many, and how many folds of the training rows they are; 0 is validation."""
         split = "validation" if self.run.validates else "train"
         return {
-            "folds": 0 if self.run.validates else len(fold_runs(self.run)),
+            "folds": 0 if self.run.validates else len(fold_steps(self.run)),
             "rows": len(self.run.data.splits[split]),
         }
 

@@ -13,8 +13,9 @@ from onebert_store.errors import NotFinite
 from onebert_training.contest.contrastive import ContrastiveRun
 from onebert_training.contest.few import train_judged
 from onebert_training.fit import checkpoint
-from onebert_training.fit.lead import head_is_ahead, lead_of
-from onebert_training.fit.loop import Active, Progress, Report, advance, ignore, kept_measurement
+from onebert_training.fit.keeping import kept_measurement
+from onebert_training.fit.lead import judged, judged_head, lead_of
+from onebert_training.fit.loop import Active, Progress, Report, advance, ignore
 from onebert_training.fit.result import Result, finish
 from onebert_training.fit.run import Run
 from onebert_training.fit.state import State
@@ -96,8 +97,7 @@ def train_kept(run: Run, report: Report = ignore, checkpoint_file: Path | None =
     Raises:
         NotFinite: the loss is no longer a number.
     """
-    compares = not (run.settings.start or run.plan.exact) and run.plan.servable
-    head = run.yardsticks.head if compares else None
+    head = _rival(run)
     if head is None:
         return Kept(run, train_judged(run, report, checkpoint_file))
     if not run.validates:
@@ -117,12 +117,24 @@ def train_kept(run: Run, report: Report = ignore, checkpoint_file: Path | None =
     return Kept(winner.run, result, facts)
 
 
+def _rival(run: Run) -> ExactHead | None:
+    """The exact head that may be kept in a run's place; None where a start is named, or no such head can be kept."""
+    compares = not (run.settings.start or run.plan.exact) and run.plan.servable
+    return run.yardsticks.head if compares else None
+
+
+def short_steps(run: Run) -> int:
+    """Steps of the run from the exact head, which `train_kept` takes beside the first steps of a run."""
+    return run.steps // SHARE if run.validates and _rival(run) is not None else 0
+
+
 def _preferred_by_folds(run: Run, report: Report, checkpoint_file: Path | None) -> Kept:
     """Trains a run of few rows; the exact head alone is kept where it leads by more than the lead's standard error."""
     trained, answers = train_judged(run, report, checkpoint_file), run.yardsticks.answers
-    if answers is None or trained.measured is None or len(answers.logits) != len(trained.measured.logits):
+    head = judged_head(run, answers, trained.measured) if trained.measured else None
+    if head is None or answers is None or trained.measured is None:
         return Kept(run, trained)
-    ahead = head_is_ahead(run, answers, trained.measured)
+    ahead = head.is_ahead_of(judged(run, trained.measured))
     name = "head" if isinstance(run, ContrastiveRun) else "fresh"
     scores = {name: trained.validation[run.metric], "alone": answers.scores[run.metric]}
     facts = {"kept": "alone" if ahead else name, "validation": scores, "steps": {name: trained.steps}}
@@ -142,7 +154,7 @@ def _train_beside(run: Run, report: Report, checkpoint_file: Path | None) -> dic
     Raises:
         NotFinite: the loss of the run that was asked for is no longer a number.
     """
-    runs, short = {"fresh": run}, run.steps // SHARE
+    runs, short = {"fresh": run}, short_steps(run)
     if short:
         runs["head"] = _FromHead(run, short)
     active = _resumed(runs, short, report, checkpoint_file)

@@ -42,7 +42,7 @@ def train_judged(run: Run, report: Report = ignore, checkpoint_file: Path | None
         InvalidManifest: a metric is NaN or infinite.
     """
     result = train(run, report, checkpoint_file)
-    return judge(run, result, report) if needs_folds(run) else result
+    return with_folds_measured(run, result, report) if needs_folds(run) else result
 
 
 def needs_folds(run: Run) -> bool:
@@ -50,7 +50,7 @@ def needs_folds(run: Run) -> bool:
     return not run.validates and not run.plan.exact
 
 
-def judge(run: Run, result: Result, report: Report = ignore) -> Result:
+def with_folds_measured(run: Run, result: Result, report: Report = ignore) -> Result:
     """The result with the scores of its run's folds: each row is answered by a run that was not trained on it.
 
     Raises:

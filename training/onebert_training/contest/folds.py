@@ -5,12 +5,15 @@ from dataclasses import replace
 from math import ceil, nan
 
 import numpy as np
+from numpy.typing import NDArray
 
 from onebert_store.errors import OneBertError
 from onebert_training.data.splitting import SPLIT_SEED, fold_of
-from onebert_training.fit.evaluation import Logits
+from onebert_training.fit.evaluation import Logits, Measurement
 from onebert_training.fit.loop import Report, ignore, train_together
-from onebert_training.fit.run import Measurement, Run
+from onebert_training.fit.run import Run
+from onebert_training.fit.schedule import Schedule
+from onebert_training.fit.settings import Settings
 from onebert_training.heads.seen import FOLDS
 
 # The part of a run's steps that each of its folds takes, and steps that it takes where the run has so many: a run that
@@ -25,9 +28,23 @@ def fold_runs(run: Run, folds: int = FOLDS) -> list[Run]:
         run: trains on all rows.
         folds: how many; fewer where there are fewer different texts.
     """
+    settings = _settings(run)
+    return [type(run)(run.inputs, settings, run.task, rows) for rows in _rows(run, folds)]
+
+
+def fold_steps(run: Run) -> list[int]:
+    """How many steps each run of `fold_runs` takes."""
+    return [Schedule.of(_settings(run), len(rows), validates=False).steps for rows in _rows(run)]
+
+
+def _rows(run: Run, folds: int = FOLDS) -> list[NDArray[np.int64]]:
+    """The training rows of each fold's run: all but the fold's."""
     fold = fold_of(run.data.splits["train"], run.data.task_type, folds, SPLIT_SEED)
-    settings = replace(run.settings, max_steps=max(ceil(SHARE * run.steps), min(LEAST_STEPS, run.steps)))
-    return [type(run)(run.inputs, settings, run.task, np.flatnonzero(fold != one)) for one in np.unique(fold)]
+    return [np.flatnonzero(fold != one) for one in np.unique(fold)]
+
+
+def _settings(run: Run) -> Settings:
+    return replace(run.settings, max_steps=max(ceil(SHARE * run.steps), min(LEAST_STEPS, run.steps)))
 
 
 def out_of_fold(runs: Sequence[Run], report: Report = ignore) -> list[Logits]:

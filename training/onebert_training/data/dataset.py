@@ -12,7 +12,7 @@ from onebert_store.file.manifest import TaskType
 from onebert_store.tables.columns import Columns, find_label, find_texts
 from onebert_store.tables.labels import find_names, has_labels, infer_task_type, is_unlabeled, join_label_columns
 from onebert_store.tables.table import Table
-from onebert_store.tables.tables import SPLITS, Source, choose_split, read_source
+from onebert_store.tables.tables import SPLITS, Source, choose_split
 from onebert_store.tables.text.unicode import is_blank
 from onebert_training.data.checks import check_names, check_seen, check_variety, label_doubts, repetitions, shortages
 from onebert_training.data.examples import Cells, Split
@@ -95,51 +95,42 @@ def digest_of(task_type: TaskType, labels: Sequence[str], splits: Mapping[str, S
 
 def load_dataset(
     source: str | Source,
-    columns: Columns,
-    task_type: TaskType | None = None,
-    train_rows: int | None = None,
-    validation_share: float | None = None,
-    split_seed: int = SPLIT_SEED,
-    validation_rows: int | None = None,
-    encoding: str | None = None,
-    drop_unlabeled: bool = False,
+    asked: DataOptions = DataOptions(),  # noqa: B008 - frozen
     keep_few: bool = False,
     keep_all: bool = False,
-    drop_empty: bool = False,
 ) -> Dataset:
     """Loads data for training: a validation split is held out where there is none.
 
+    Rows are drawn and held out by one seed, which is no run's, so that runs of different seeds see the same rows; those
+    of a smaller number of training rows are among those of a larger one.
+
     Args:
         source: a file, a folder or `hf:dataset[/config]`; or a `Source` that was read already.
-        columns: where the texts and labels are.
-        task_type: None infers it from the source or the training labels.
-        train_rows: use at most this many training rows, drawn evenly over the labels; the rows of a smaller number are
-            among those of a larger one.
-        validation_share: hold out this share of the training rows even if there is a validation split, which then
-            replaces the test split; for benchmarks that hide the labels of their test split (What Parameters to
+        asked: a user's options. A share to validate on holds these rows out even if there is a validation split, which
+            then replaces the test split; for benchmarks that hide the labels of their test split (What Parameters to
             Freeze, section III-B).
-        split_seed: draws the training rows and the rows held out. It is not a run's seed, so that runs of different
-            seeds see the same rows.
-        validation_rows: validate on at most so many rows, drawn evenly over the labels.
-        encoding: of text files without a byte order mark; None finds it.
-        drop_unlabeled: leave out rows without a label, which else are refused.
         keep_few: hold nothing out of fewer than `TOO_FEW_TO_SPARE` training rows, unless a share or a number is given.
         keep_all: as `keep_few`, of any number of rows: for what is measured in folds of them and not by a split.
-        drop_empty: leave out rows without a text, which else are refused.
 
     Raises:
         InvalidData: one sentence on what is wrong, with line numbers where it is about rows.
         InvalidSettings: there is no such encoding.
     """
-    if validation_share is not None and not 0 < validation_share < 1:
+    task_type, train_rows, share, most = (
+        asked.task_type,
+        asked.train_rows,
+        asked.validation_share,
+        asked.validation_rows,
+    )
+    if share is not None and not 0 < share < 1:
         raise InvalidData("the share of the training rows to validate on is above 0 and below 1")
-    read = read_source(source, encoding) if isinstance(source, str) else source
+    read = asked.read(source) if isinstance(source, str) else source
     if "train" not in read.tables:
         raise InvalidData("the data has no training split")
-    read, columns = join_label_columns(read, columns, task_type)
-    tables, notes = usable_rows(read, columns, drop_unlabeled, drop_empty)
+    read, columns = join_label_columns(read, asked.columns, task_type)
+    tables, notes = usable_rows(read, columns, asked)
     read_as = [note for table in tables.values() for note in table.notes]
-    if validation_share is not None and "validation" in tables:
+    if share is not None and "validation" in tables:
         tables.pop("test", None)
         notes.append("the validation split of the data is the test split")
     read = replace(read, tables=tables)
@@ -151,20 +142,19 @@ def load_dataset(
     labels = cells["train"].label_names(task_type)
     splits = {name: one.split(task_type, labels) for name, one in cells.items()}
     check_seen(splits, task_type, labels)
-    if validation_share is not None and "validation" in splits:
+    if share is not None and "validation" in splits:
         splits["test"] = splits.pop("validation")
     doubts = repetitions(splits, task_type, tables["train"])
     rows_there = len(splits["train"])
-    splits["train"] = subset(splits["train"], task_type, train_rows, split_seed)
+    splits["train"] = subset(splits["train"], task_type, train_rows, SPLIT_SEED)
     check_variety(splits["train"], task_type)
     check_names(labels, task_type)
     spares_none = keep_all or (keep_few and len(splits["train"]) < TOO_FEW_TO_SPARE)
-    asked = validation_share is not None or validation_rows is not None
-    held_out = "validation" not in splits and (asked or not spares_none)
+    held_out = "validation" not in splits and (share is not None or most is not None or not spares_none)
     if held_out:
-        splits, said = _with_held_out(splits, task_type, validation_share, validation_rows, split_seed)
+        splits, said = _with_held_out(splits, task_type, share, most)
     else:
-        splits, said = _with_own_validation(splits, task_type, validation_rows, split_seed)
+        splits, said = _with_own_validation(splits, task_type, most)
     notes += said
     notes += shortages(splits, task_type, labels)
     if train_rows is not None and rows_there < train_rows:
@@ -174,11 +164,11 @@ def load_dataset(
 
 
 def _with_held_out(
-    splits: Mapping[str, Split], task_type: TaskType, share: float | None, most: int | None, seed: int
+    splits: Mapping[str, Split], task_type: TaskType, share: float | None, most: int | None
 ) -> tuple[dict[str, Split], list[str]]:
     """The splits with a validation split of training rows, and notes."""
     rows = len(splits["train"])
-    train, kept = hold_out(splits["train"], task_type, share or 1 / HELD_OUT, most, seed)
+    train, kept = hold_out(splits["train"], task_type, share or 1 / HELD_OUT, most, SPLIT_SEED)
     check_variety(train, task_type, len(kept))
     found = {**splits, "train": train, "validation": kept}
     why = "no validation split" if share is None else "by the share asked for"
@@ -189,7 +179,7 @@ def _with_held_out(
 
 
 def _with_own_validation(
-    splits: Mapping[str, Split], task_type: TaskType, most: int | None, seed: int
+    splits: Mapping[str, Split], task_type: TaskType, most: int | None
 ) -> tuple[dict[str, Split], list[str]]:
     """The splits with at most so many validation rows, or without such a split where there is none, and notes."""
     if "validation" not in splits:
@@ -202,25 +192,9 @@ def _with_own_validation(
             f"no validation split: all {rows:,} training rows are fitted on, and folds of them measured"
         ]
     whole = splits["validation"]
-    used = subset(whole, task_type, most, seed)
+    used = subset(whole, task_type, most, SPLIT_SEED)
     notes = [f"{len(used):,} of {len(whole):,} validation rows are used"] if len(used) < len(whole) else []
     return {**splits, "validation": used}, notes
-
-
-def load_asked(source: str | Source, asked: DataOptions, keep_few: bool = False, keep_all: bool = False) -> Dataset:
-    """Loads data for training with a user's options; see `load_dataset`."""
-    return load_dataset(
-        asked.read(source) if isinstance(source, str) else source,
-        asked.columns,
-        asked.task_type,
-        asked.train_rows,
-        asked.validation_share,
-        validation_rows=asked.validation_rows,
-        drop_unlabeled=asked.drop_unlabeled,
-        keep_few=keep_few,
-        keep_all=keep_all,
-        drop_empty=asked.drop_empty,
-    )
 
 
 def load_split(
@@ -244,7 +218,7 @@ def load_split(
     """
     source = reading.read(source) if isinstance(source, str) else source
     read, columns = join_label_columns(source, reading.columns, task_type)
-    tables, _ = usable_rows(read, columns, reading.drop_unlabeled, reading.drop_empty)
+    tables, _ = usable_rows(read, columns, reading)
     read = replace(read, tables=tables)
     name = choose_split(read, split)
     cells = Cells(tables[name], columns, find_names(read, columns, task_type, labels)[name])
@@ -253,9 +227,7 @@ def load_split(
     return Labeled("all" if read.single_file else name, examples, read.metric, read.name, rows)
 
 
-def usable_rows(
-    read: Source, columns: Columns, drop_unlabeled: bool, drop_empty: bool
-) -> tuple[dict[str, Table], list[str]]:
+def usable_rows(read: Source, columns: Columns, asked: ReadOptions) -> tuple[dict[str, Table], list[str]]:
     """The tables without a test split that has no labels and, where asked, without rows that lack label or text; notes.
 
     Raises:
@@ -265,7 +237,7 @@ def usable_rows(
     if "test" in tables and len(tables) > 1 and not has_labels(tables["test"], columns):
         del tables["test"]
         notes.append("the test split has no labels and is left out")
-    for wanted, what, keep in ((drop_unlabeled, "label", _labeled), (drop_empty, "text", _with_text)):
+    for wanted, what, keep in ((asked.drop_unlabeled, "label", _labeled), (asked.drop_empty, "text", _with_text)):
         for split, table in tables.items() if wanted else ():
             rows = keep(table, columns)
             if not rows:

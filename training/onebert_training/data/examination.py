@@ -18,7 +18,7 @@ from onebert_store.tables.places import Place, said_of_rows
 from onebert_store.tables.table import Table
 from onebert_store.tables.tables import SPLITS, Source
 from onebert_training.data.checks import repeated
-from onebert_training.data.dataset import Dataset, load_asked, usable_rows
+from onebert_training.data.dataset import Dataset, load_dataset, usable_rows
 from onebert_training.data.examples import Cells, Split
 from onebert_training.data.options import DataOptions
 
@@ -77,7 +77,7 @@ def examine(data: str | Source, asked: DataOptions, max_length: int, lengths: Le
     _count_bad(found, faults)
     if found.source is not None and not found.facts["refused"]:
         try:
-            found.dataset = load_asked(found.source, asked, keep_few=True)
+            found.dataset = load_dataset(found.source, asked, keep_few=True)
             found.facts["notes"] = list(found.dataset.notes)
         except InvalidData as error:
             found.refuse(error.detail)
@@ -88,7 +88,7 @@ def _look(read: Source, asked: DataOptions, found: Examined, max_length: int, le
     if "train" not in read.tables:
         raise InvalidData("the data has no training split")
     read, columns = join_label_columns(read, asked.columns, asked.task_type)
-    tables, _ = usable_rows(read, columns, asked.drop_unlabeled, asked.drop_empty)
+    tables, _ = usable_rows(read, columns, asked)
     read = replace(read, tables=tables)
     task_type = asked.task_type or infer_task_type(read, columns)
     texts, label = find_columns(tables["train"], columns)

@@ -35,6 +35,16 @@ class Model:
     tensors: Mapping[str, Tensor] | None
 
 
+@dataclass(frozen=True)
+class Measurement:
+    """A run's logits on a split, with their metrics and loss."""
+
+    split: str
+    scores: dict[str, float]
+    loss: float
+    logits: Sequence[Logits]
+
+
 def predict(base: Base, row: Row, features: Features, inputs: Sequence[int] | None = None) -> list[Logits]:
     """Logits of inputs in their order: [labels] each, or [tokens, labels] for a per-token task.
 

@@ -20,7 +20,7 @@ from onebert_training.data.splitting import SPLIT_SEED, even_order
 from onebert_training.fit.evaluation import predict
 from onebert_training.fit.features import Inputs
 from onebert_training.heads.exact import ExactHead, Vectors, has_exact_head, stands_for_word
-from onebert_training.heads.seen import FOLDS, Answers, Seen, answers_of, best_of, cross_validated
+from onebert_training.heads.seen import FOLDS, Answers, Seen, answers_of, best_strength, cross_validated
 from onebert_training.heads.yardsticks import Yardstick, Yardsticks, constant_yardstick
 from onebert_training.tasks.objective import Objective, Verdict
 
@@ -32,22 +32,6 @@ MOST_VECTORS = 20_000
 # trains whole matrices costs three forward passes of its texts, and a yardstick costs one: a twelfth of such a training
 # (docs/decisions/0045-contest.md). They read `LEAST_TEXTS` rows in any case.
 YARDSTICK_SHARE, LEAST_TEXTS = 0.25, 300
-
-
-@dataclass(frozen=True)
-class Solved:
-    """An exact head that is a result by itself.
-
-    Attributes:
-        answers: of the validation split; without one, of training rows, each by a head that was fitted without it.
-        verdict: doubts about these answers.
-        seconds: that finding the head took, also where the yardsticks have found the head before.
-    """
-
-    head: ExactHead
-    answers: Answers
-    verdict: Verdict
-    seconds: float
 
 
 @dataclass(frozen=True)
@@ -172,25 +156,27 @@ class Frozen:
         heads = train.heads(objective)
         validation = self.see("validation", pooling)
         measured = [answers_of(objective, head, validation) for head in heads]
-        best = best_of(measured, metric)
+        best = best_strength(measured, metric)
         return next(head for head in heads if head.strength == best.strength), best
 
-    def solve(self, objective: Objective, pooling: Pooling, metric: str) -> Solved:
-        """The exact head on all training rows; validation chooses its strength, or without such rows cross-validation.
+    def solve(self, objective: Objective, pooling: Pooling, metric: str) -> tuple[Fitted, Verdict]:
+        """The exact head on all training rows, and doubts about its answers.
+
+        Validation chooses the head's strength, or without such rows cross-validation. Its seconds count also where the
+        yardsticks have found it before.
 
         Raises:
             NotFinite: the base's vectors are not finite numbers.
         """
         fitted = self._fit(objective, pooling, metric, len(self._targets["train"]))
-        # The time that the head took counts, also where the yardsticks have found the head before.
-        started = time.perf_counter() - fitted.seconds
-        head, answers, validates = fitted.head, fitted.answers, "validation" in self._data.splits
-        judged = self.see("validation", pooling) if validates else fitted.rows
+        started, validates = time.perf_counter() - fitted.seconds, "validation" in self._data.splits
+        judged, answers = self.see("validation", pooling) if validates else fitted.rows, fitted.answers
         if fitted.rows is not (train := self.see("train", pooling)):
             (head,) = train.heads(objective, [answers.strength])
-            answers = answers_of(objective, head, judged) if validates else answers
+            fitted = replace(fitted, head=head, answers=answers_of(objective, head, judged) if validates else answers)
+        answers = fitted.answers
         verdict = objective.judge(judged.examples, judged.tokens, answers.logits, answers.scores, metric)
-        return Solved(head, answers, verdict, time.perf_counter() - started)
+        return replace(fitted, seconds=time.perf_counter() - started), verdict
 
 
 def frozen_vectors(base: Base, texts: Sequence[Text], max_length: int) -> Vectors:

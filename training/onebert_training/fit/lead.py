@@ -6,7 +6,8 @@ from typing import Literal
 import numpy as np
 
 from onebert_training.data.splitting import SPLIT_SEED
-from onebert_training.fit.run import Measurement, Run
+from onebert_training.fit.evaluation import Measurement
+from onebert_training.fit.run import Run
 from onebert_training.heads.seen import Answers
 from onebert_training.heads.yardsticks import Yardsticks
 from onebert_training.tasks.metrics import Judged
@@ -40,27 +41,30 @@ def lead_of(run: Run, one: Measurement, other: Measurement) -> tuple[float, floa
     return judged(run, one).lead_over(judged(run, other))
 
 
-def head_is_ahead(run: Run, answers: Answers | None, measured: Measurement) -> bool:
-    """Whether the exact head alone is ahead of a result on the rows that decide."""
+def judged_head(run: Run, answers: Answers | None, measured: Measurement) -> Judged | None:
+    """The exact head alone on the rows of a measurement; None where there is no head, or it has not read them all."""
     # Of very many words a yardstick reads some.
     if answers is None or len(answers.logits) != len(measured.logits):
-        return False
-    head = Measurement(measured.split, answers.scores, answers.loss, answers.logits)
-    return judged(run, head).is_ahead_of(judged(run, measured))
+        return None
+    return judged(run, Measurement(measured.split, answers.scores, answers.loss, answers.logits))
 
 
-def unbeaten(run: Run, measured: Measurement, yardsticks: Yardsticks) -> Literal["constant", "head"] | None:
+def unbeaten(
+    run: Run, measured: Measurement, own: Judged, yardsticks: Yardsticks
+) -> Literal["constant", "head"] | None:
     """The yardstick that speaks against a result on the rows that decide: one that it is not ahead of, or is behind.
 
     Args:
         run: of the result.
         measured: on the rows that decide.
+        own: `measured`, as it is judged.
         yardsticks: on the same rows.
     """
     examples, tokens = run.data.splits[measured.split], run.inputs.splits[measured.split].tokens
     if (best := run.objective.best_constant(examples, tokens, run.metric)) is not None:
         always = run.objective.always(best[0], tokens, len(examples))
         constant = judged(run, Measurement(measured.split, best[1], nan, always))
-        if not judged(run, measured).is_ahead_of(constant):
+        if not own.is_ahead_of(constant):
             return "constant"
-    return "head" if not run.plan.exact and head_is_ahead(run, yardsticks.answers, measured) else None
+    head = None if run.plan.exact else judged_head(run, yardsticks.answers, measured)
+    return "head" if head is not None and head.is_ahead_of(own) else None

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,13 +20,11 @@ from onebert_encoder.maths.batch import pack
 from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.rows import stack_rows
 from onebert_store.errors import NotFinite, OneBertError
-from onebert_training.fit.evaluation import joined
-from onebert_training.fit.lead import judged
+from onebert_training.fit.evaluation import Measurement, joined
+from onebert_training.fit.keeping import keep_unvalidated, validate
 from onebert_training.fit.result import SMALLER, Result, finish
-from onebert_training.fit.run import Measurement, Run
+from onebert_training.fit.run import Run
 from onebert_training.fit.state import State
-from onebert_training.tasks.metrics import is_better, is_preferred
-from onebert_training.tasks.objective import Verdict
 
 
 @dataclass(frozen=True)
@@ -167,14 +164,14 @@ class Active:
         """Finds the head of a run that takes no step; a base without finite vectors ends the run."""
         run, state = self.run, self.state
         try:
-            solved = run.inputs.frozen.solve(run.objective, run.pooling, run.metric)
+            solved, verdict = run.inputs.frozen.solve(run.objective, run.pooling, run.metric)
         except NotFinite as error:
             self.error = error
             return
         state.values = run.with_head(state.values, solved.head)
         answers = solved.answers
         measured = Measurement("train" if answers.folds else "validation", answers.scores, answers.loss, answers.logits)
-        state.keep(answers.loss, answers.scores, solved.verdict, measured)
+        state.keep(answers.loss, answers.scores, verdict, measured)
         state.folds, state.strength = answers.folds, solved.head.strength
         state.seconds = solved.seconds
 
@@ -267,16 +264,6 @@ def take_step(active: Sequence[tuple[Run, State]]) -> list[float]:
     return [float(loss) for loss in torch.stack(losses).tolist()]
 
 
-def seconds_per_step(run: Run) -> float:
-    """The shorter of two steps after a first one, of values that are thrown away."""
-    state, seconds = State(run.init_values()), []
-    for _ in range(3):
-        started = time.perf_counter()
-        take_step([(run, state)])
-        seconds.append(time.perf_counter() - started)
-    return min(seconds[1:])
-
-
 def compute_losses(active: Sequence[tuple[Run, State]]) -> list[Tensor]:
     """The loss of every run on its next batch."""
     tokens, activations, row_of, chosen = [], [], [], []
@@ -299,54 +286,3 @@ def compute_losses(active: Sequence[tuple[Run, State]]) -> list[Tensor]:
     for (run, _), own in zip(active, chosen, strict=True):
         losses.append(run.loss([next(logits) for _ in own], own))
     return losses
-
-
-def validate(run: Run, state: State) -> dict[str, float]:
-    """Evaluates on the validation split, and keeps the values if they are the best so far; the loss breaks ties.
-
-    The values of the last step are kept, too, if the best ones lead by no more than a standard error: of many
-    evaluations the best owes most of such a lead to luck, and at the end of the schedule the values have settled
-    (docs/decisions/0053-keeping-the-last.md).
-
-    Raises:
-        NotFinite: a logit is NaN or infinite.
-    """
-    try:
-        measured = run.evaluate(run.model(state.averaged), "validation")
-    except NotFinite:
-        raise NotFinite(f"the answers are no longer numbers at step {state.step}; {SMALLER}") from None
-    scores, loss = measured.scores, measured.loss
-    score, best = scores[run.metric], state.validation.get(run.metric)
-    # A falling loss counts as progress, too: early in training the metric often stays at the commonest label's score.
-    state.stale = 0 if is_better(run.metric, score, best) or loss < state.lowest_loss else state.stale + 1
-    state.lowest_loss = min(loss, state.lowest_loss)
-    if is_preferred(run.metric, score, loss, best, state.kept_loss) or _settles(run, state, measured):
-        state.keep(loss, scores, run.judge(measured), measured)
-    write_down(run, state, validation=scores, validation_loss=loss)
-    return scores
-
-
-def _settles(run: Run, state: State, measured: Measurement) -> bool:
-    """Whether `measured` is of the last step, and the best evaluation not really ahead of it."""
-    if state.step < run.steps or run.settings.keep == "best":
-        return False
-    return not judged(run, kept_measurement(run, state)).is_ahead_of(judged(run, measured))
-
-
-def kept_measurement(run: Run, state: State) -> Measurement:
-    """What is kept, measured on the validation split: anew only where an interrupted run went on."""
-    return state.measured or run.evaluate(run.model(state.kept), "validation")
-
-
-def keep_unvalidated(run: Run, state: State) -> None:
-    """Keeps the values, in a run without a validation split: its last step counts."""
-    state.keep(state.losses[0] / state.losses[1], {}, Verdict())
-    write_down(run, state)
-
-
-def write_down(run: Run, state: State, **scores: Any) -> None:
-    """Adds an entry to the history: where the run is, its mean loss since the last entry, and its scores."""
-    total, count = state.losses
-    epoch = round(state.step / run.schedule.steps_per_epoch, 4)
-    state.history.append({"step": state.step, "epoch": epoch, "loss": total / count, **scores})
-    state.losses = [0.0, 0.0]

@@ -37,7 +37,9 @@ def make_record(
         yardsticks: what was measured before the training, if it was.
         contest: what was compared before one of them was kept, if several were.
     """
-    against = unbeaten(run, result.measured, yardsticks) if result.measured and yardsticks else None
+    measured = result.measured
+    own = judged(run, measured) if measured else None
+    against = unbeaten(run, measured, own, yardsticks) if measured and own and yardsticks else None
     return {
         "task": run.task,
         "task_type": run.data.task_type,
@@ -78,7 +80,7 @@ def make_record(
         "warnings": list(result.verdict.warnings),
         "useful": result.verdict.useful and against != "constant",
         "unbeaten": against,
-        "blocks": list(judged(run, result.measured).blocks) if result.measured else [],
+        "blocks": list(own.blocks) if own else [],
         "yardsticks": yardsticks and yardsticks.facts(),
         "contest": dict(contest) if contest else None,
         "history": list(result.history),

@@ -15,9 +15,9 @@ from onebert_encoder.maths.predict import compute_golden
 from onebert_store.errors import NotFinite
 from onebert_store.file.delta import Delta, check
 from onebert_store.file.manifest import parse_manifest
-from onebert_training.fit.doubts import unseen_labels
-from onebert_training.fit.evaluation import Logits, Model
-from onebert_training.fit.run import Measurement, Run
+from onebert_training.data.checks import listed
+from onebert_training.fit.evaluation import Logits, Measurement, Model
+from onebert_training.fit.run import Run
 from onebert_training.fit.state import State
 from onebert_training.tasks.objective import Verdict
 
@@ -121,8 +121,27 @@ def _verdict(run: Run, state: State, model: Model, tested: Measurement | None) -
     """Doubts about the kept values: about their scores, and about labels that the measured split lacks."""
     verdict = run.judge(tested) if tested else Verdict(tuple(state.warnings), state.useful)
     measured = next((name for name in ("test", "validation") if name in run.data.splits), None)
-    unseen = unseen_labels(run, model, measured) if measured else ()
+    unseen = _unseen_labels(run, model, measured) if measured else ()
     return Verdict((*unseen, *verdict.warnings), state.useful)
+
+
+def _unseen_labels(run: Run, model: Model, split: str) -> tuple[str, ...]:
+    """A warning where labels that a split lacks are not even answered to the training rows that have them."""
+    objective, train = run.objective, run.data.splits["train"]
+    trained, there = objective.label_counts(train), objective.label_counts(run.data.splits[split])
+    if trained is None or there is None:
+        return ()
+    absent = (trained > 0) & (there == 0)
+    rows = objective.rows_with(train, absent)
+    if not rows.size:
+        return ()
+    tokens = [run.inputs.splits["train"].tokens[i] for i in rows.tolist()]
+    logits = run.logits(model, "train", rows.tolist())
+    never = objective.never_answered(train.take(rows), tokens, logits)
+    names = [name for name, gone in zip(objective.labels, absent, strict=True) if gone and name in never]
+    if not names:
+        return ()
+    return (f"never answers {listed(names)}, not even in training; no {split} row has it",)
 
 
 def _steps(run: Run, state: State) -> dict[str, float]:

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cached_property
 from importlib.metadata import version
 from typing import Any, ClassVar, Literal
@@ -31,7 +31,7 @@ from onebert_store.file.manifest import (
 )
 from onebert_store.file.strict_json import shown
 from onebert_training.data.checks import listed
-from onebert_training.fit.evaluation import Logits, Model, predict
+from onebert_training.fit.evaluation import Logits, Measurement, Model, predict
 from onebert_training.fit.features import Features
 from onebert_training.fit.frozen import YARDSTICK_SHARE
 from onebert_training.fit.inputs import TaskInputs
@@ -317,7 +317,7 @@ class Run:
         """The logits of a split, or of some of its rows, without dropout."""
         return predict(model.base, model.row, self.features(split), rows)
 
-    def evaluate(self, model: Model, split: str) -> "Measurement":
+    def evaluate(self, model: Model, split: str) -> Measurement:
         """Metrics and loss on a split, without dropout.
 
         Raises:
@@ -329,20 +329,10 @@ class Run:
         examples, tokens = self.data.splits[split], self.inputs.splits[split].tokens
         return Measurement(split, self.objective.evaluate(examples, tokens, logits), loss, logits)
 
-    def judge(self, measured: "Measurement") -> Verdict:
+    def judge(self, measured: Measurement) -> Verdict:
         """Doubts about the scores of a split."""
         examples, tokens = self.data.splits[measured.split], self.inputs.splits[measured.split].tokens
         return self.objective.judge(examples, tokens, measured.logits, measured.scores, self.metric)
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """A run's logits on a split, with their metrics and loss."""
-
-    split: str
-    scores: dict[str, float]
-    loss: float
-    logits: Sequence[Logits]
 
 
 def _positives(said: str | None, labels: Sequence[str]) -> list[str]:

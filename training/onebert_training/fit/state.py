@@ -12,7 +12,7 @@ from torch import Tensor
 
 from onebert_store.file.delta import HEAD_BIAS, HEAD_WEIGHT
 from onebert_training.fit import checkpoint
-from onebert_training.fit.run import Measurement
+from onebert_training.fit.evaluation import Measurement
 from onebert_training.tasks.objective import Verdict
 
 CLIP = 1.0
@@ -59,19 +59,8 @@ class State:
     step_seconds: float = 0.0
 
     _FACTS = (
-        *(
-            "step",
-            "kept_step",
-            "kept_loss",
-            "lowest_loss",
-            "validation",
-            "warnings",
-            "useful",
-            "stale",
-            "losses",
-            "history",
-        ),
-        *("tokens", "seconds", "step_seconds"),
+        *("step", "kept_step", "kept_loss", "lowest_loss", "validation", "warnings", "useful", "stale", "losses"),
+        *("history", "tokens", "seconds", "step_seconds"),
     )
     _MOMENTS = ("exp_avg", "exp_avg_sq")
 

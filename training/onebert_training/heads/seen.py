@@ -21,7 +21,7 @@ from onebert_training.heads.exact import (
     one_blas_thread,
     stands_for_word,
 )
-from onebert_training.tasks.metrics import is_preferred
+from onebert_training.tasks.metrics import LOWER_IS_BETTER
 from onebert_training.tasks.objective import Logits, Objective
 
 FOLDS = 5
@@ -91,13 +91,10 @@ def _logits(objective: Objective, head: ExactHead, seen: Seen, i: int) -> Logits
     return logits
 
 
-def best_of(answers: Sequence[Answers], metric: str) -> Answers:
+def best_strength(answers: Sequence[Answers], metric: str) -> Answers:
     """The answers with the best metric; the loss breaks ties."""
-    best = answers[0]
-    for one in answers[1:]:
-        if is_preferred(metric, one.scores[metric], one.loss, best.scores[metric], best.loss):
-            best = one
-    return best
+    sign = -1 if metric in LOWER_IS_BETTER else 1
+    return max(answers, key=lambda one: (sign * one.scores[metric], -one.loss))
 
 
 @one_blas_thread()
@@ -113,7 +110,7 @@ def cross_validated(objective: Objective, task_type: TaskType, seen: Seen, metri
         for place, head in enumerate(seen.take(np.flatnonzero(fold != one)).heads(objective)):
             for i in out.tolist():
                 logits[place][i] = _logits(objective, head, seen, i)
-    best = best_of(
+    best = best_strength(
         [measure(objective, seen, strength, rows) for strength, rows in zip(STRENGTHS, logits, strict=True)], metric
     )
     return replace(best, folds=len(np.unique(fold)))

@@ -103,7 +103,7 @@ def parse_method(text: str) -> Method:
             )
         if name not in METHODS:
             known = f"{', '.join(METHODS)}, and in `onebert train` {AUTO}"
-            raise InvalidMethod(f"there is no method {name[:40]!r}{meant(name, METHODS)} Methods are {known}")
+            raise InvalidMethod(f"there is no method {name[:40]!r}{meant(name, METHODS) or '.'} Methods are {known}")
         if name in terms:
             raise InvalidMethod(f"{name} is there twice")
         # The rule of a method is the function of its name.

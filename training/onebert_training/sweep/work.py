@@ -11,8 +11,8 @@ from onebert_store.errors import InvalidData, OneBertError
 from onebert_store.file.format import dumps
 from onebert_store.file.manifest import PER_TOKEN
 from onebert_store.spec import BaseSpec
-from onebert_training.contest.few import judge, make_run, needs_folds
-from onebert_training.data.dataset import Dataset, load_asked
+from onebert_training.contest.few import make_run, needs_folds, with_folds_measured
+from onebert_training.data.dataset import Dataset, load_dataset
 from onebert_training.data.options import DataOptions
 from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.loop import Report, train_together
@@ -51,7 +51,7 @@ def make_job_sets(requests: Iterable[RunRequest], spec: BaseSpec, dtype: str) ->
     job_sets = []
     for (source, reading), lengths in by_rows.items():
         try:
-            dataset = load_asked(source, reading, keep_few=True)
+            dataset = load_dataset(source, reading, keep_few=True)
         except InvalidData as error:
             name = next(iter(lengths.values()))[0].data
             raise InvalidData(f"{name}: {error.detail}") from None
@@ -101,7 +101,7 @@ def train_job_set(
         try:
             if isinstance(result, OneBertError):
                 raise result
-            result = judge(run, result) if needs_folds(run) else result  # noqa: PLW2901
+            result = with_folds_measured(run, result) if needs_folds(run) else result  # noqa: PLW2901
         except OneBertError as error:
             yield Outcome(job.name, error=error.detail)
             continue

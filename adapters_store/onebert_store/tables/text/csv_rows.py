@@ -7,7 +7,7 @@ from io import TextIOWrapper
 from itertools import dropwhile
 
 from onebert_store.errors import InvalidData
-from onebert_store.tables.text.delimiter import MAX_CELL_CHARACTERS, Delimiter, is_blank
+from onebert_store.tables.text.delimiter import MAX_CELL_CHARACTERS, Delimiter, is_empty_row
 from onebert_store.tables.text.lines import Lines, LongRow
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
@@ -43,7 +43,7 @@ class CsvRows(Iterator[tuple[int, list[str]]]):
             raise self._too_long(1, error) from None
         self._delimiter, self._columns = delimiter.character, 0
         self._reader = csv.reader(self._lines, delimiter=delimiter.character, strict=True)
-        self.header = header_of(next(dropwhile(is_blank, iter(self._read, None)), []), name)
+        self.header = header_of(next(dropwhile(is_empty_row, iter(self._read, None)), []), name)
         self._columns = len(self.header)
 
     def __next__(self) -> tuple[int, list[str]]:

@@ -50,7 +50,7 @@ def find_delimiter(file: File, encoding: str) -> Delimiter:
     return Delimiter(found, 0, found == usual)
 
 
-def is_blank(row: list[str]) -> bool:
+def is_empty_row(row: list[str]) -> bool:
     """Whether a row has nothing in any cell: before the header, such a row is none."""
     return not any(map(str.strip, row))
 
@@ -75,7 +75,7 @@ def _rows(lines: Lines, delimiter: str, most: int | None = None) -> Iterator[lis
     """
     csv.field_size_limit(MAX_CELL_CHARACTERS)
     try:
-        for row in dropwhile(is_blank, csv.reader(islice(lines, most), delimiter=delimiter)):
+        for row in dropwhile(is_empty_row, csv.reader(islice(lines, most), delimiter=delimiter)):
             yield row
             lines.begin_row()
     except (csv.Error, LongRow):

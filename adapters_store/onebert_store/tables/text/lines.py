@@ -44,7 +44,7 @@ class Lines(Iterator[str]):
             raise LongRow
         if not line:
             raise StopIteration
-        self._blank = self._blank + 1 if line.isspace() else 0
+        self._blank = self._blank + 1 if is_blank(line) else 0
         if self._blank > MAX_BLANK_LINES:
             raise LongRow(f"more than {MAX_BLANK_LINES:,} lines are blank")
         return line

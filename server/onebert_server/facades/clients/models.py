@@ -30,7 +30,7 @@ async def models(look: Look) -> Reply:
         TooLarge: there are more tasks than an answer has room for.
     """
     try:
-        versions = {look.task(): look.meant()} if PREFIXED in look.parameters else await _live(look)
+        versions = {look.task(): look.resolved()} if PREFIXED in look.parameters else await _live(look)
         # Clients read this list in one piece. It is refused as too large before any manifest is read.
         plain = await look.read(lambda: _listed(look, versions, _card))
     except TooLarge:
@@ -56,7 +56,7 @@ async def model(look: Look) -> Reply:
     Raises:
         VersionUnavailable: it cannot be loaded.
     """
-    ref, found = look.task(), look.meant()
+    ref, found = look.task(), look.resolved()
     if found.state.value == "unavailable":
         raise VersionUnavailable(f"{ref} is registered, and could not be loaded: {found.reason}")
     return json_reply({**_card(ref, found), "name": ref, "ready": True})
