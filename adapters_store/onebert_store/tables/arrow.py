@@ -53,7 +53,7 @@ def unpacked_bytes(batch: pyarrow.RecordBatch, name: str) -> int:
 def _bytes(cells: pyarrow.Array) -> int | None:
     kind = cells.type
     if not _shares(kind):
-        return cells.nbytes
+        return int(cells.nbytes)
     if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
         return _bytes(cells.flatten())
     if types.is_struct(kind):
@@ -62,7 +62,7 @@ def _bytes(cells: pyarrow.Array) -> int | None:
     lengths = _lengths(cells.dictionary if types.is_dictionary(kind) else cells)
     if lengths is not None and types.is_dictionary(kind):
         lengths = lengths.take(cells.indices)
-    return None if lengths is None else pc.sum(lengths).as_py() or 0
+    return None if lengths is None else int(pc.sum(lengths).as_py() or 0)
 
 
 def _shares(kind: pyarrow.DataType) -> bool:

@@ -66,7 +66,7 @@ FORMS = {
 
 def test_every_form_of_a_table_is_the_same_data(tmp_path):
     """Equal data, equal bytes; and those of the file that the command writes for it."""
-    digests = {form: load_dataset(source_of(data), Columns()).digest for form, data in FORMS.items()}
+    digests = {form: load_dataset(source_of(data)).digest for form, data in FORMS.items()}
     assert len(set(digests.values())) == 1, digests
     files = {load(train(FORMS[form], tmp_path / form).file).digest for form in ("columns", "polars")}
     assert len(files) == 1

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -120,7 +121,7 @@ def check_finite(logits: Iterable[NDArray[np.floating]]) -> None:
         raise NotFinite("a logit is NaN or infinite")
 
 
-def f1_of(right: NDArray[np.generic], gold: NDArray[np.generic], answered: NDArray[np.generic]) -> NDArray[np.float64]:
+def f1_of(right: NDArray[Any], gold: NDArray[Any], answered: NDArray[Any]) -> NDArray[np.float64]:
     """F1 of each label; 0 for a label that neither rows nor answers have.
 
     Args:
@@ -128,15 +129,16 @@ def f1_of(right: NDArray[np.generic], gold: NDArray[np.generic], answered: NDArr
         gold: how many rows have each label.
         answered: how many answers have each label.
     """
-    both = gold + answered
-    return np.divide(2.0 * right, both, out=np.zeros(len(both)), where=both > 0)
+    found = np.zeros(len(gold))
+    np.divide(2 * right, gold + answered, out=found, where=gold + answered > 0)
+    return found
 
 
 def score_single_label(gold: NDArray[np.integer], logits: NDArray[np.floating]) -> dict[str, float]:
     """Metrics for gold label indices [n] and logits [n, labels]; the positive class of F1 is label 1.
 
     They are counted here, since scikit-learn looks at its arguments for 10 ms a metric, and a comparison of two runs
-    scores twenty-one sets of rows. The correlation is that of Gorodkin (2004), of K classes; with a single class it is 0.
+    scores twenty-one sets of rows. The correlation is Gorodkin's (2004), of K classes; with a single class it is 0.
     """
     answered, labels = logits.argmax(axis=1), logits.shape[1]
     right, rows, answers = (
