@@ -1,6 +1,6 @@
 """Rows of Parquet and Arrow files, and the names of labels that Hugging Face's library leaves in them."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
 from io import SEEK_END
 from typing import Any
@@ -19,6 +19,11 @@ from onebert_store.tables.text.json_rows import parse_json
 BAD_CELL = "a text is not valid UTF-8, or a time is in nanoseconds or out of range"
 _BATCH_ROWS = 4096
 _FILE_MARK = b"ARROW1"
+
+_VIEWS = (types.is_string_view, types.is_binary_view)
+_TEXTS = (*_VIEWS, types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
+# Besides dictionaries.
+_SHARED = (*_VIEWS, types.is_list_view, types.is_large_list_view, types.is_run_end_encoded)
 
 
 def parquet_batches(file: File, opened: ExitStack) -> tuple[pyarrow.Schema, Iterator[pyarrow.RecordBatch]]:
@@ -48,9 +53,7 @@ def _unpacked(cells: pyarrow.Array) -> int:
     kind = cells.type
     if not _repeats(kind):
         return int(cells.nbytes)
-    if types.is_dictionary(kind) and _is_text(kind.value_type):
-        return pc.sum(_lengths(cells.dictionary).take(cells.indices)).as_py() or 0
-    if _is_text(kind):
+    if _is(kind, _TEXTS) or (types.is_dictionary(kind) and _is(kind.value_type, _TEXTS)):
         return pc.sum(_lengths(cells)).as_py() or 0
     if types.is_struct(kind):
         return sum(map(_unpacked, cells.flatten()))
@@ -59,25 +62,23 @@ def _unpacked(cells: pyarrow.Array) -> int:
     raise InvalidData(f"a column has the type {shown(str(kind), 60)}; save it with plain values")
 
 
+def _is(kind: pyarrow.DataType, those: Iterable[Callable[[pyarrow.DataType], bool]]) -> bool:
+    return any(is_one(kind) for is_one in those)
+
+
 def _repeats(kind: pyarrow.DataType) -> bool:
-    """Whether one value of any size may be held once and stand in many cells."""
+    """Whether a value of any size may be held once and stand in many cells."""
     if types.is_dictionary(kind):
         value = kind.value_type
-        return _is_text(value) or types.is_dictionary(value) or value.num_fields > 0
-    if types.is_string_view(kind) or types.is_binary_view(kind) or types.is_run_end_encoded(kind):
-        return True
-    inner = any(_repeats(kind.field(index).type) for index in range(kind.num_fields))
-    return inner or types.is_list_view(kind) or types.is_large_list_view(kind)
-
-
-def _is_text(kind: pyarrow.DataType) -> bool:
-    either = (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
-    return types.is_string_view(kind) or types.is_binary_view(kind) or any(is_one(kind) for is_one in either)
+        return _is(value, (*_TEXTS, types.is_dictionary)) or value.num_fields > 0
+    return _is(kind, _SHARED) or any(_repeats(kind.field(index).type) for index in range(kind.num_fields))
 
 
 def _lengths(texts: pyarrow.Array) -> pyarrow.Array:
     """Bytes of each text."""
-    if not (types.is_string_view(texts.type) or types.is_binary_view(texts.type)):
+    if types.is_dictionary(texts.type):
+        return _lengths(texts.dictionary).take(texts.indices)
+    if not _is(texts.type, _VIEWS):
         return pc.binary_length(texts)
     # A view is 16 bytes, the first four its text's length.
     lengths = np.frombuffer(texts.buffers()[1], np.int32)[::4][texts.offset :][: len(texts)]
