@@ -1,8 +1,6 @@
 """Options that several commands share, and the client that they ask for."""
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -117,10 +115,8 @@ def _window(text: str | None) -> dict[str, Any] | None:
     return numbers | ({"reduction": found["reduction"]} if found["reduction"] else {})
 
 
-@contextmanager
-def connect(url: str, api_key: str | None) -> "Iterator[Client]":
+def connect(url: str, api_key: str | None) -> "Client":
     """A client of the server that the options name."""
     from onebert_server.client import Client  # noqa: PLC0415
 
-    with Client(url, api_key) as client:
-        yield client
+    return Client(url, api_key)

@@ -35,16 +35,13 @@ STAND_IN = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 
 # The attributes of uvicorn's classes that this protocol reads or sets: without one of them its bounds would be gone.
 for _kind, _names in (
-    (
-        HttpToolsProtocol,
-        {"app", "cycle", "flow", "headers", "parser", "pipeline", "scope", "timeout_keep_alive_task"},
-    ),
+    (HttpToolsProtocol, ("app", "cycle", "flow", "headers", "parser", "pipeline", "scope", "timeout_keep_alive_task")),
     (
         RequestResponseCycle,
-        {"body", "disconnected", "keep_alive", "message_event", "more_body", "response_complete", "scope"},
+        ("body", "disconnected", "keep_alive", "message_event", "more_body", "response_complete", "scope"),
     ),
 ):
-    if _missing := _names.difference(_kind.__init__.__code__.co_names):
+    if _missing := set(_names).difference(_kind.__init__.__code__.co_names):
         raise ImportError(f"uvicorn {uvicorn.__version__} has no {_kind.__name__}.{min(_missing)}, which OneBERT needs")
 
 

@@ -67,20 +67,14 @@ def read(body: bytes, _: Any) -> Any:
     """
     try:
         # The decoder takes no half, not even where it skips it; `validated` names the field of one that is looked at.
-        sent = _decode(_HALF.sub(_marked, body) if b"\\u" in body else body)
+        marked = _HALF.sub(lambda at: (at[0], _MARK, _MARKED)[at.lastindex or 0], body) if b"\\u" in body else body
+        sent = _decode(marked)
     except msgspec.ValidationError:
         raise InvalidInput("the body must be an object") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise HTTPException(400, "the body is not one JSON value in UTF-8") from None
-    return {name: parsed(_PLACE.sub(_unmarked, bytes(getattr(sent, name)))) for name in _Sent.__struct_fields__}
-
-
-def _marked(found: re.Match[bytes]) -> bytes:
-    return _MARK if found[1] else _MARKED if found[2] else found[0]
-
-
-def _unmarked(found: re.Match[bytes]) -> bytes:
-    return rb"\ud800" if found[1] else found[0]
+    looked_at = [(name, bytes(getattr(sent, name))) for name in _Sent.__struct_fields__]
+    return {name: parsed(_PLACE.sub(lambda at: rb"\ud800" if at[1] else at[0], value)) for name, value in looked_at}
 
 
 async def check(call: Call[Check]) -> Reply:
