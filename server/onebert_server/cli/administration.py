@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from onebert_server.cli.options import CONNECTION, connect
+from onebert_server.client import Change, Client, KeyFacts, KeyQuotas, MadeKey, as_dict
 from onebert_store.errors import StoreCorrupt
 
 # Heavy imports are inside the functions: `onebert --help` imports this file.
 if TYPE_CHECKING:
-    from onebert_server.client import Change, Client, KeyFacts, KeyQuotas, MadeKey
     from onebert_store.registry.grants import KeyRecord
     from onebert_store.registry.store import Store
 
@@ -37,11 +37,10 @@ class OfStore:
         scopes: Sequence[str],
         tasks: Sequence[str],
         default_task: str | None,
-        quotas: "KeyQuotas",
+        quotas: KeyQuotas,
         expires_at: datetime | None,
-    ) -> "MadeKey":
+    ) -> MadeKey:
         """See `Client.create_key`."""
-        from onebert_server.client import MadeKey, as_dict  # noqa: PLC0415
         from onebert_store.registry.grants import Grant, Quotas, Scope  # noqa: PLC0415
         from onebert_store.registry.keys import Keys  # noqa: PLC0415
 
@@ -50,9 +49,8 @@ class OfStore:
         record, key = Keys(self._database).create(grant, expires_at)
         return MadeKey(key=key, **_facts(record))
 
-    def keys(self) -> "list[KeyFacts]":
+    def keys(self) -> list[KeyFacts]:
         """See `Client.keys`."""
-        from onebert_server.client import KeyFacts  # noqa: PLC0415
         from onebert_store.registry.keys import Keys  # noqa: PLC0415
 
         return [KeyFacts(**_facts(record)) for record in Keys(self._database).all()]
@@ -65,9 +63,8 @@ class OfStore:
 
     def audit(
         self, after: int, most: int, task: str | None, principal: str | None, since: datetime | None
-    ) -> "list[Change]":
+    ) -> list[Change]:
         """See `Client.audit`."""
-        from onebert_server.client import Change  # noqa: PLC0415
         from onebert_store.registry.feed import Feed  # noqa: PLC0415
 
         found = Feed(self._database).audit(after, most, task, principal, since)
@@ -77,7 +74,7 @@ class OfStore:
 @contextmanager
 def administration(
     url: str | None, api_key: str | None, data_dir: Path, registry: str | None, blobs: str | None
-) -> "Iterator[Client | OfStore]":
+) -> Iterator[Client | OfStore]:
     """The server of the address, or without one the store of the other options."""
     if url is not None:
         with connect(url, api_key) as client:
@@ -96,7 +93,6 @@ def administration(
 
 
 def _facts(record: "KeyRecord") -> dict[str, Any]:
-    from onebert_server.client import KeyQuotas  # noqa: PLC0415
 
     facts = record.facts(datetime.now(UTC))
     return facts | {"quotas": KeyQuotas(**facts["quotas"])}

@@ -4,13 +4,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from onebert_server.cli.rows import Row, Rows
+from onebert_server.client import TaskResult, as_dict
 from onebert_store.errors import InvalidSettings
 from onebert_store.tables.writers import WRITERS, ParquetWriter, Writer
 
 if TYPE_CHECKING:
     import pyarrow
 
-    from onebert_server.client import TaskResult
 
 # What an answer says, in order; of these a file has the columns that the first answer has.
 _SAID = "label score labels scores words entities answers abstained energy truncated windows".split()
@@ -42,7 +42,7 @@ class AnswersFile:
         self._held: list[Row] = []
         self.count = self.without = self.cut = 0
 
-    def add(self, row: Row, result: "TaskResult | None", error: str | None = None) -> None:
+    def add(self, row: Row, result: TaskResult | None, error: str | None = None) -> None:
         """Adds a row with its answer, or with why it has none."""
         self.count += 1
         self.without += result is None
@@ -59,7 +59,7 @@ class AnswersFile:
         if self._writer is not None:
             self._writer.end()
 
-    def _begin(self, first: "TaskResult | None") -> None:
+    def _begin(self, first: TaskResult | None) -> None:
         if self._writer is not None:
             return
         there = [name for name in _SAID if first is not None and getattr(first, name) is not None]
@@ -74,8 +74,7 @@ class AnswersFile:
         for row in held:
             self._write(row, None, None)
 
-    def _write(self, row: Row, result: "TaskResult | None", error: str | None) -> None:
-        from onebert_server.client import as_dict  # noqa: PLC0415
+    def _write(self, row: Row, result: TaskResult | None, error: str | None) -> None:
 
         answer = {} if result is None else as_dict(result)
         # Places count code points, which not every language does: what stands there is said, too.

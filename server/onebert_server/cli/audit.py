@@ -4,19 +4,17 @@ import json
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from onebert_server.cli.administration import OfStore, ServerUrl, administration
 from onebert_server.cli.options import ApiKey
+from onebert_server.client import Change, Client, as_dict
 from onebert_store.command import console
 from onebert_store.command.options import duration
 from onebert_store.command.store_options import DEFAULT, BlobsUrl, DataDir, RegistryUrl
 from onebert_store.errors import InvalidInput
-
-if TYPE_CHECKING:
-    from onebert_server.client import Change, Client
 
 PAGE = 1000
 TIME = "time (UTC)"
@@ -39,8 +37,6 @@ def audit(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line instead of a table.")] = False,
 ) -> None:
     """List who changed what, the oldest change first."""
-    from onebert_server.client import as_dict  # noqa: PLC0415 - see `inspect`
-
     filters = {"task": task, "principal": principal, "since": _time(since) if since else None}
     with administration(url, api_key, data_dir, registry, blobs) as place:
         changes = pages(place, filters)
@@ -58,7 +54,7 @@ def time_of(at: datetime) -> str:
     return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
 
 
-def pages(place: "Client | OfStore", filters: dict[str, Any]) -> "Iterator[Change]":
+def pages(place: Client | OfStore, filters: dict[str, Any]) -> Iterator[Change]:
     """The changes that the filters of `Client.audit` let through, the oldest first."""
     after = 0
     while page := place.audit(after, PAGE, **filters):
@@ -76,12 +72,12 @@ def _time(text: str) -> datetime:
     return found if found.tzinfo else found.astimezone()
 
 
-def action_of(change: "Change") -> str:
+def action_of(change: Change) -> str:
     """What was done, in words."""
     return "roll back" if change.rolled_back else change.action.replace("-", " ")
 
 
-def _what(change: "Change") -> str:
+def _what(change: Change) -> str:
     """What was changed, in words: `acme-tone@live 1 → 2`, `acme-tone@2`, `ci/3f2a…`."""
     if change.key:
         return change.key

@@ -4,7 +4,7 @@ import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -29,12 +29,12 @@ from onebert_server.cli.options import (
     asked_of_answers,
     connect,
 )
+from onebert_server.cli.results import ResultTable, json_lines
 from onebert_server.cli.rows import Reading, Row
+from onebert_server.client import Client, TaskResult
+from onebert_server.limits import MAX_ITEMS
 from onebert_store.command import console
 from onebert_store.errors import AnswerNotFinite, InvalidInput, OneBertError, TooLarge
-
-if TYPE_CHECKING:
-    from onebert_server.client import Client, TaskResult
 
 
 def classify(
@@ -98,8 +98,6 @@ def classify(
         with connect(url, api_key) as client:
             _write(client, task, file, out, (reading, pair), wanted)
         return
-    from onebert_server.cli.results import ResultTable, json_lines  # noqa: PLC0415
-
     asked = _asked(texts, file, reading, pair)
     with connect(url, api_key) as client, console.progress(with_results=True) as bar:
         done = bar.add_task("classifying", total=None, visible=file is not None)
@@ -123,7 +121,7 @@ def _say_cut(count: int) -> None:
         console.tell(f"note: of {what} the end was not read; --window reads all of it")
 
 
-def _write(client: "Client", ref: str, file: Path, out: Path, reading: Any, wanted: Mapping[str, Any]) -> None:
+def _write(client: Client, ref: str, file: Path, out: Path, reading: Any, wanted: Mapping[str, Any]) -> None:
     from onebert_server.cli.answers import AnswersFile  # noqa: PLC0415
     from onebert_store.disk import is_read, written_whole  # noqa: PLC0415
     from onebert_store.tables.writers import WRITERS  # noqa: PLC0415
@@ -158,7 +156,7 @@ def _write(client: "Client", ref: str, file: Path, out: Path, reading: Any, want
 
 
 def _answers(
-    client: "Client",
+    client: Client,
     ref: str,
     asked: Iterable[Asked],
     wanted: Mapping[str, Any],
@@ -210,8 +208,6 @@ def _batches(asked: Iterable[Asked]) -> Iterator[list[Asked]]:
 
     With more at a time the first results would be shown later.
     """
-    from onebert_server.limits import MAX_ITEMS  # noqa: PLC0415
-
     batch: list[Asked] = []
     try:
         for one in asked:

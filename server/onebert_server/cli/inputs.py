@@ -6,16 +6,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from io import TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import typer
 
 from onebert_server.cli.rows import Reading, Row, Rows, open_rows
+from onebert_server.client import Input
 from onebert_store.command import console
 from onebert_store.errors import InvalidData, InvalidInput
-
-if TYPE_CHECKING:
-    from onebert_server.client import Input
 
 # What is read as a text per line; whatever else has an ending is read as a table, or refused.
 LINES = ("", ".txt")
@@ -31,7 +29,7 @@ class Asked:
         number: of an argument, its place among the inputs, counted from 1.
     """
 
-    input: "Input"
+    input: Input
     place: dict[str, Any]
     number: int = 0
 

@@ -1,19 +1,17 @@
 """The commands `onebert keys …`: keys are made, listed and revoked, by a running server or in the store itself."""
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from onebert_server.cli.administration import ServerUrl, administration
 from onebert_server.cli.options import ApiKey
+from onebert_server.client import KeyFacts, KeyQuotas, as_dict
 from onebert_store.command import console
 from onebert_store.command.options import AsJson, duration
 from onebert_store.command.store_options import DEFAULT, BlobsUrl, DataDir, RegistryUrl
 from onebert_store.registry.grants import Scope
-
-if TYPE_CHECKING:
-    from onebert_server.client.results import KeyFacts, KeyQuotas
 
 _COLUMNS = ("id", "name", "scopes", "tasks", "default task", "quotas", "created", "expires", "state")
 
@@ -57,8 +55,6 @@ def create(
 
     A key is for the scopes and tasks that are given, and for nothing else.
     """
-    from onebert_server.client import KeyQuotas, as_dict  # noqa: PLC0415 - see `inspect`
-
     quotas = KeyQuotas(tasks=max_tasks, bytes=max_bytes, requests=requests, tokens=tokens)
     expires_at = datetime.now(UTC) + duration(expires) if expires else None
     with administration(url, api_key, data_dir, registry, blobs) as place:
@@ -81,8 +77,6 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """List the keys: whose each is, what for, and until when."""
-    from onebert_server.client import as_dict  # noqa: PLC0415
-
     with administration(url, api_key, data_dir, registry, blobs) as place:
         found = place.keys()
     if as_json:
@@ -106,7 +100,7 @@ def revoke(
     console.say(f"key {key_id} is revoked")
 
 
-def _row(one: "KeyFacts") -> tuple[str, ...]:
+def _row(one: KeyFacts) -> tuple[str, ...]:
     whose = one.id, one.name, " ".join(one.scopes), " ".join(one.tasks), one.default_task or "–"
     return *whose, _quotas(one.quotas), _time(one.created_at), _time(one.expires_at), one.state
 
@@ -115,7 +109,7 @@ def _time(at: datetime | None) -> str:
     return f"{at:%Y-%m-%d %H:%M}" if at else "–"
 
 
-def _quotas(quotas: "KeyQuotas") -> str:
+def _quotas(quotas: KeyQuotas) -> str:
     """How much a key allows, as `2 tasks, 50 requests/s`."""
     units = {"tasks": " tasks", "bytes": " bytes", "requests": " requests/s", "tokens": " tokens/s"}
     allowed = ((getattr(quotas, name), unit) for name, unit in units.items())

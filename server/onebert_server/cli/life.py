@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -11,11 +11,10 @@ from onebert_server.cli.audit import TIME, action_of, pages, time_of
 from onebert_server.cli.completion import references
 from onebert_server.cli.options import OUTPUT, REFERENCE, URL, ApiKey, AsJson, TaskName, Url, connect
 from onebert_server.cli.tasks import move, number_of, print_move
+from onebert_server.client import Change, Client, TaskFacts
 from onebert_store.command import console
 from onebert_store.errors import Forbidden, InvalidInput, TaskNotFound
-
-if TYPE_CHECKING:
-    from onebert_server.client import Change, Client, TaskFacts
+from onebert_store.registry.names import no_such_task, parse_ref
 
 
 def rename(
@@ -120,8 +119,6 @@ def delete(
     api_key: ApiKey = None,
 ) -> None:
     """Delete an alias, a version that no alias points at, or a whole task. Version numbers are never used again."""
-    from onebert_store.registry.names import parse_ref  # noqa: PLC0415
-
     parsed = parse_ref(ref)
     if "@" not in ref and not everything:
         raise typer.BadParameter(f"to delete all of {ref}: onebert delete {ref} --all; one version: {ref}@3")
@@ -159,14 +156,12 @@ def log(task: TaskName, url: Url = URL, api_key: ApiKey = None, as_json: AsJson 
     console.show((TIME, "principal", "action", "what"), ((time_of(row.pop("time")), *row.values()) for row in rows))
 
 
-def _history(client: "Client", task: str) -> "list[Change]":
+def _history(client: Client, task: str) -> list[Change]:
     """The changes of the task that has a name now, or had it until it was deleted, under all the names that it had.
 
     Raises:
         TaskNotFound: no task has the name; the message says where the last one went that had it.
     """
-    from onebert_store.registry.names import no_such_task  # noqa: PLC0415
-
     found: list[Change] = []
     name: str | None = task
     until = None
@@ -186,7 +181,7 @@ def _history(client: "Client", task: str) -> "list[Change]":
     return found
 
 
-def _row(change: "Change") -> dict[str, Any]:
+def _row(change: Change) -> dict[str, Any]:
     version = f"version {change.version}" if change.version else ""
     what = f"{change.alias} {change.before or 'new'} → {change.version or 'nothing'}" if change.alias else version
     if change.action == "upload":
@@ -200,7 +195,7 @@ def _line(time: datetime, principal: str, action: str, what: str) -> dict[str, A
     return {"time": time, "principal": principal, "action": action, "what": what}
 
 
-def _every_version(client: "Client", names: Sequence[str] | None) -> list[tuple[str, int]]:
+def _every_version(client: Client, names: Sequence[str] | None) -> list[tuple[str, int]]:
     """Every version of some tasks, or of all."""
     tasks = client.tasks()
     known = {task.name for task in tasks}
@@ -209,17 +204,15 @@ def _every_version(client: "Client", names: Sequence[str] | None) -> list[tuple[
     return [(task.name, version) for task in tasks if not names or task.name in names for version in task.versions]
 
 
-def version_of(client: "Client", ref: str) -> tuple[str, int]:
+def version_of(client: Client, ref: str) -> tuple[str, int]:
     """The task of a reference, and the version that it means now."""
-    from onebert_store.registry.names import parse_ref  # noqa: PLC0415
-
     parsed = parse_ref(ref)
     if parsed.version is not None:
         return parsed.task, parsed.version
     return parsed.task, _at(client.task(parsed.task), parsed.alias)
 
 
-def _download(client: "Client", task: str, version: int, path: Path, several: bool) -> None:
+def _download(client: Client, task: str, version: int, path: Path, several: bool) -> None:
     from onebert_store.disk import write_whole  # noqa: PLC0415
     from onebert_store.file.format import load, loads  # noqa: PLC0415
 
@@ -234,7 +227,7 @@ def _download(client: "Client", task: str, version: int, path: Path, several: bo
     console.say(f"{path}: {task}@{version}, {len(content):,} bytes ({digest[:19]}…)")
 
 
-def _at(found: "TaskFacts", alias: str | None) -> int:
+def _at(found: TaskFacts, alias: str | None) -> int:
     if alias not in found.aliases:
         raise InvalidInput(f"{found.name} has no alias {alias}")
     return found.aliases[alias]

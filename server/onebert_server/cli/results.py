@@ -2,17 +2,14 @@
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.table import Table
 
 from onebert_server.cli.inputs import Asked
-from onebert_server.client import as_dict
+from onebert_server.client import AnswerSpan, LabeledSpan, TaskResult, as_dict
 from onebert_store.command import console
 from onebert_store.file.strict_json import shown
-
-if TYPE_CHECKING:
-    from onebert_server.client import AnswerSpan, LabeledSpan, TaskResult
 
 HEADS = {"answers": ("answer",), "entities": ("entity", "label"), "words": ("word", "label")}
 # What an answer says besides, where its task or the request has it.
@@ -22,7 +19,7 @@ OWED = 3
 GAP = 2
 
 
-def json_lines(asked: Sequence[Asked], results: "Sequence[TaskResult]") -> list[str]:
+def json_lines(asked: Sequence[Asked], results: Sequence[TaskResult]) -> list[str]:
     """One object per input: where it stands, its text, the version that answered, the answer."""
     lines = []
     for one, result in zip(asked, results, strict=True):
@@ -48,7 +45,7 @@ class ResultTable:
         top_k: how many scores were asked for; None shows the best alone.
     """
 
-    def __init__(self, asked: Sequence[Asked], first: "Sequence[TaskResult]", top_k: int | None) -> None:
+    def __init__(self, asked: Sequence[Asked], first: Sequence[TaskResult], top_k: int | None) -> None:
         self._top_k = top_k
         found = ("answers", "entities", "words")
         self._kind = next((kind for kind in found if getattr(first[0], kind) is not None), None)
@@ -66,7 +63,7 @@ class ResultTable:
         self._text_width = max(left, 10) if self._cut else max(len(_text(one, None)) for one in asked)
         self._began = False
 
-    def print(self, asked: Sequence[Asked], results: "Sequence[TaskResult]") -> None:
+    def print(self, asked: Sequence[Asked], results: Sequence[TaskResult]) -> None:
         """Prints one row per input; of token and span tasks one per finding, under the input's text."""
         table = Table(box=None, show_header=not self._began, pad_edge=False, padding=(0, GAP, 0, 0))
         for name, width in (("text", self._text_width), *zip(self._heads, self._widths, strict=True)):
@@ -79,7 +76,7 @@ class ResultTable:
         console.out.print(table)
         self._began = True
 
-    def _rows(self, result: "TaskResult", asked: Asked) -> list[tuple[str, ...]]:
+    def _rows(self, result: TaskResult, asked: Asked) -> list[tuple[str, ...]]:
         """One row at least; what is said of the whole answer stands in the first."""
         more = tuple(_said(getattr(result, name)) for name in self._more)
         if self._kind is None:
@@ -90,13 +87,13 @@ class ResultTable:
         found = found or [("",) * (len(self._heads) - len(more))]
         return [(*row, *(("",) * len(more) if place else more)) for place, row in enumerate(found)]
 
-    def _scores(self, result: "TaskResult") -> str:
+    def _scores(self, result: TaskResult) -> str:
         if self._top_k is None:
             return f"{result.score:.3f}"
         return ", ".join(f"{shown(name)} {score:.3f}" for name, score in (result.scores or {}).items())
 
 
-def _owed(result: "TaskResult", asked: Asked) -> str:
+def _owed(result: TaskResult, asked: Asked) -> str:
     """The words that matter most to an answer, with their effects; of a pair those of the second text say so."""
     halves = _halves(asked)
     words = sorted(result.explanation.words if result.explanation else (), key=lambda one: -abs(one.effect))
@@ -129,7 +126,7 @@ def _source(one: Asked) -> str:
     return one.input if isinstance(one.input, str) else one.input[1]
 
 
-def _finding(found: "LabeledSpan | AnswerSpan", source: str) -> tuple[str, ...]:
+def _finding(found: LabeledSpan | AnswerSpan, source: str) -> tuple[str, ...]:
     """A stretch of the text, its label if it has one, and its score."""
     label: Any = getattr(found, "label", None)
     labels = () if label is None else (shown(label),)

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from onebert_server.client import Input
 from onebert_store.errors import InvalidData, InvalidInput
 
 if TYPE_CHECKING:
     import pyarrow
 
-    from onebert_server.client import Input
     from onebert_store.tables.records import Record
 
 
@@ -35,7 +35,7 @@ class Row:
         fault: why there is no input; else empty.
     """
 
-    input: "Input | None"
+    input: Input | None
     place: Mapping[str, int]
     cells: Mapping[str, Any]
     fault: str = ""

@@ -6,19 +6,17 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from onebert_server.cli.audit import pages, time_of
 from onebert_server.cli.completion import task_names
 from onebert_server.cli.options import URL, ApiKey, AsJson, TaskName, Url, connect
+from onebert_server.client import Client, TaskFacts, TaskSummary, Wait, as_dict
 from onebert_store.command import console
-from onebert_store.errors import AliasNotFound, Forbidden, InvalidInput
+from onebert_store.errors import AliasNotFound, Forbidden, InvalidInput, NotFound, StoreCorrupt, VersionUnavailable
 from onebert_store.file.strict_json import shown
-
-if TYPE_CHECKING:
-    from onebert_server.client import Client, TaskFacts, TaskSummary, Wait
 
 LIVE = "live"
 # Labels that a line names.
@@ -44,7 +42,6 @@ def push(
     The first version of a task is live; a later one becomes live with --promote or with `onebert promote`. The same
     content is the same version, however often it is pushed.
     """
-    from onebert_server.client import as_dict  # noqa: PLC0415
     from onebert_store.file.format import load_with_bytes  # noqa: PLC0415
 
     delta, content = load_with_bytes(file)
@@ -86,8 +83,6 @@ def tasks(
     as_json: AsJson = False,
 ) -> None:
     """List the tasks of a server, or the versions of one task with what each was trained on and how good it was."""
-    from onebert_server.client import as_dict  # noqa: PLC0415
-
     with connect(url, api_key) as client:
         if task is None:
             listed = client.tasks()
@@ -159,7 +154,7 @@ def number_of(version: str) -> int:
     return int(version)
 
 
-def move(client: "Client", task: str, alias: str, version: int, wait: "Wait | None" = None) -> dict[str, Any]:
+def move(client: Client, task: str, alias: str, version: int, wait: Wait | None = None) -> dict[str, Any]:
     """Moves the alias from where it is."""
     current = client.task(task).aliases.get(alias)
     if version != current:
@@ -170,7 +165,7 @@ def move(client: "Client", task: str, alias: str, version: int, wait: "Wait | No
     return {"task": task, "alias": alias, "from": current, "to": version, "measured": measured, "changed": changed}
 
 
-def _version_before(client: "Client", task: str, alias: str, yes: bool) -> int:
+def _version_before(client: Client, task: str, alias: str, yes: bool) -> int:
     """Where an alias was before; asks first where that version was rolled back, unless the answer is `yes`."""
     found, ref = client.task(task), f"{task}@{alias}"
     if alias not in found.aliases:
@@ -189,7 +184,7 @@ def _version_before(client: "Client", task: str, alias: str, yes: bool) -> int:
     return before
 
 
-def _rolled_back_at(client: "Client", task: str, alias: str, version: int) -> str:
+def _rolled_back_at(client: Client, task: str, alias: str, version: int) -> str:
     """When a version lost an alias to an older one; nothing where the key may not read the trail."""
     with suppress(Forbidden):
         changes = pages(client, {"task": task})
@@ -198,15 +193,13 @@ def _rolled_back_at(client: "Client", task: str, alias: str, version: int) -> st
     return ""
 
 
-def training_of(client: "Client", task: str, version: int) -> dict[str, Any]:
+def training_of(client: Client, task: str, version: int) -> dict[str, Any]:
     """What the trainer wrote into a version's file about its data and its score; empty where nothing is known."""
     return _training(_manifest(client, task, version))
 
 
-def _manifest(client: "Client", task: str, version: int) -> dict[str, Any]:
+def _manifest(client: Client, task: str, version: int) -> dict[str, Any]:
     """The manifest of a version; empty where the server cannot read it."""
-    from onebert_store.errors import NotFound, StoreCorrupt, VersionUnavailable  # noqa: PLC0415
-
     try:
         return client.version(task, version).manifest
     except (NotFound, StoreCorrupt, VersionUnavailable):
@@ -266,7 +259,7 @@ def _not_alike(measured: Sequence[Mapping[str, Any]]) -> str | None:
     return f"not of the same {' and '.join(differ)}" if differ else None
 
 
-def _task_row(task: "TaskSummary") -> tuple[str, ...]:
+def _task_row(task: TaskSummary) -> tuple[str, ...]:
     others = [
         f"{name} → {at}" + (f" (before: {task.previous[name]})" if name in task.previous else "")
         for name, at in task.aliases.items()
@@ -275,7 +268,7 @@ def _task_row(task: "TaskSummary") -> tuple[str, ...]:
     return task.name, str(task.aliases.get(LIVE, "–")), str(len(task.versions)), ", ".join(others)
 
 
-def _print_versions(found: "TaskFacts", training: Mapping[int, Mapping[str, Any]]) -> None:
+def _print_versions(found: TaskFacts, training: Mapping[int, Mapping[str, Any]]) -> None:
     measured = {f"{known['split']} {known['metric']}" for known in training.values() if "score" in known}
     # One name in the head where all versions are measured alike, else one before each score.
     head = shown(measured.pop()) if len(measured) == 1 else "score"

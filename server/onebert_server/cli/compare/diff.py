@@ -21,13 +21,13 @@ from onebert_server.cli.options import (
     connect,
 )
 from onebert_server.cli.tasks import training_of
+from onebert_server.client import Client
 from onebert_store.command import console
 from onebert_store.errors import InvalidInput
 from onebert_store.file.strict_json import shown
 
 if TYPE_CHECKING:
     from onebert_server.cli.compare.labeled import LabeledRow
-    from onebert_server.client import Client
     from onebert_store.file.delta import Delta
 
 # Rows that both versions are asked together: half of what one request takes.
@@ -100,7 +100,7 @@ def diff(
 
 
 def _answers(
-    client: "Client", refs: Sequence[str], deltas: "Sequence[Delta]", rows: "Sequence[LabeledRow]"
+    client: Client, refs: Sequence[str], deltas: "Sequence[Delta]", rows: "Sequence[LabeledRow]"
 ) -> dict[str, Any]:
     from onebert_server.cli.compare.differences import Answered, answer_of, compared  # noqa: PLC0415
 

@@ -4,13 +4,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from onebert_server.client import TaskResult
 from onebert_store.file.changes import changes, difference
 from onebert_store.file.delta import Delta
-
-if TYPE_CHECKING:
-    from onebert_server.client import TaskResult
 
 # Said elsewhere, or long and of no use to a reader.
 _LEFT_OUT = ("golden",)
@@ -87,7 +85,7 @@ def by_symbol(found: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def answer_of(result: "TaskResult", task_type: str) -> str:
+def answer_of(result: TaskResult, task_type: str) -> str:
     """What a version answers, in one string that is equal where the answers are: of labels without their scores."""
     if result.abstained:
         return "abstained"

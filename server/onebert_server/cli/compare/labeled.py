@@ -2,8 +2,9 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from onebert_server.client import Input
 from onebert_store.errors import InvalidData
 from onebert_store.file.manifest import Manifest, TaskType
 from onebert_store.tables.cells import BadRow
@@ -13,15 +14,12 @@ from onebert_store.tables.places import said_of_rows
 from onebert_store.tables.table import Table
 from onebert_store.tables.tables import Source, choose_split
 
-if TYPE_CHECKING:
-    from onebert_server.client import Input
-
 
 @dataclass(frozen=True)
 class LabeledRow:
     """A row: its input, where it stands, and its label as answers say it; None where it has none."""
 
-    input: "Input"
+    input: Input
     place: dict[str, Any]
     right: str | None
 
