@@ -14,7 +14,15 @@ from onebert_store.tables.labels import find_names, has_labels, infer_task_type,
 from onebert_store.tables.table import Table
 from onebert_store.tables.tables import SPLITS, Source, choose_split
 from onebert_store.tables.text.unicode import is_blank
-from onebert_training.data.checks import check_names, check_seen, check_variety, label_doubts, repetitions, shortages
+from onebert_training.data.checks import (
+    check_names,
+    check_seen,
+    check_variety,
+    label_doubts,
+    listed,
+    repetitions,
+    shortages,
+)
 from onebert_training.data.examples import Cells, Split
 from onebert_training.data.options import DataOptions, ReadOptions
 from onebert_training.data.splitting import HELD_OUT, SPLIT_SEED, TOO_FEW_TO_SPARE, check_divisible, hold_out, subset
@@ -222,6 +230,9 @@ def load_split(
     read = replace(read, tables=tables)
     name = choose_split(read, split)
     cells = Cells(tables[name], columns, find_names(read, columns, task_type, labels)[name])
+    found = cells.label_names(task_type)
+    if found and task_type != "regression" and not set(found) & set(labels):
+        raise InvalidData(f"no label of the data, {listed(found)}, is one of the task, which has {listed(labels)}")
     examples = cells.split(task_type, tuple(labels))
     rows = tables[name].take(cells.kept).only(source.tables[name])
     return Labeled("all" if read.single_file else name, examples, read.metric, read.name, rows)
