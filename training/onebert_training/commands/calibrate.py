@@ -9,8 +9,7 @@ import numpy as np
 from onebert_encoder.base.base import Base
 from onebert_encoder.text.tokens import Tokens
 from onebert_store.command import console
-from onebert_store.disk import is_read
-from onebert_store.errors import InvalidSettings
+from onebert_store.disk import check_writable
 from onebert_store.file.delta import Delta, check
 from onebert_store.file.format import load, save
 from onebert_store.file.manifest import format_for, parse_manifest
@@ -48,7 +47,8 @@ def run_calibrate(
     manifest = delta.manifest
     check_task(manifest)
     out = out or file.with_name(f"{file.stem}-calibrated.safetensors")
-    _check_out(out, [Path(one) for one in (data, unknown) if one is not None])
+    check_writable("--out", out, [Path(one) for one in (data, unknown) if one is not None])
+    console.note_replaced(out, "where the calibration decides anything new")
     read = reading.read(data)
     if split is None and "validation" in read.tables:
         split = "validation"
@@ -81,15 +81,6 @@ def run_calibrate(
         console.print_json(record)
     else:
         _show(record)
-
-
-def _check_out(out: Path, read: Sequence[Path]) -> None:
-    """Refuses a place where the new file cannot be, or must not; says where a file is there that it will replace."""
-    if not out.parent.is_dir() or out.is_dir():
-        raise InvalidSettings(f"--out {out} is no file that could be written")
-    if is_read(out, read):
-        raise InvalidSettings("--out is a file that is read")
-    console.note_replaced(out, "where the calibration decides anything new")
 
 
 def _logits(base: Base, delta: Delta, tokens: Sequence[Tokens]) -> Floats:
