@@ -7,7 +7,7 @@ from typing import Any
 
 from onebert_store.errors import InvalidData
 from onebert_store.tables.table import Table
-from onebert_store.tables.tables import SPLITS, Source
+from onebert_store.tables.tables import SPLITS, Source, joined_source
 
 NAME = "data"
 
@@ -27,13 +27,8 @@ def source_of(data: Any) -> str | Source:
     if isinstance(data, Mapping) and "train" in data and (set(data) <= set(SPLITS) or _is_table(data["train"])):
         if unknown := [str(name) for name in data if name not in SPLITS]:
             raise InvalidData(f"{', '.join(unknown)}: no such split; there are {', '.join(SPLITS)}")
-        return _source({split: table_of(data[split], split) for split in SPLITS if split in data})
-    return _source({"train": table_of(data, NAME)}, single_file=True)
-
-
-def _source(tables: Mapping[str, Table], single_file: bool = False) -> Source:
-    label_names = {column: found for table in tables.values() for column, found in table.label_names.items()}
-    return Source(NAME, tables, label_names=label_names, single_file=single_file)
+        return joined_source(NAME, {split: table_of(data[split], split) for split in SPLITS if split in data})
+    return joined_source(NAME, {"train": table_of(data, NAME)}, single_file=True)
 
 
 def table_of(data: Any, origin: str) -> Table:

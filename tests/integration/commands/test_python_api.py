@@ -244,7 +244,7 @@ def test_a_classifier_shares_its_base(tmp_path):
     assert second.classify([]) == []
 
 
-@pytest.mark.parametrize("wrong", ["", " ", (), ("a",), ("a", " "), ("a", "b", "c"), "\ud800"])
+@pytest.mark.parametrize("wrong", ["", " ", "\u200b", (), ("a",), ("a", " "), ("a", "b", "c"), "\ud800"])
 def test_what_is_no_input_is_refused(tmp_path, wrong):
     (tmp_path / "a").write_bytes(Task(seed=1).file)
     here = onebert.load(tmp_path / "a", base=str(tiny_base()))
