@@ -148,14 +148,19 @@ def _show(record: Mapping[str, Any]) -> None:
 
 def _show_thresholds(facts: Mapping[str, Any]) -> None:
     columns = ("label", "rows", "threshold", "fpr", "precision", "recall")
-    table = console.table(*columns, numbers=columns[1:])
     labels = facts["labels"]
-    for one in labels[:MOST_LABELS]:
-        rates = [_rate(one[name]) for name in columns[3:]]
-        table.add_row(shown(one["label"]), f"{one['rows']:,}", f"{one['threshold']:.4f}", *rates)
-    table.add_row("all together", "", "", *(_rate(facts["all"][name]) for name in columns[3:]))
+    rows = [
+        (
+            shown(one["label"]),
+            f"{one['rows']:,}",
+            f"{one['threshold']:.4f}",
+            *(_rate(one[name]) for name in columns[3:]),
+        )
+        for one in labels[:MOST_LABELS]
+    ]
+    rows.append(("all together", "", "", *(_rate(facts["all"][name]) for name in columns[3:])))
     console.out.print(console.title(f"Thresholds for {facts['target']}"))
-    console.out.print(table)
+    console.show(columns, rows, numbers=columns[1:])
     if len(labels) > MOST_LABELS:
         console.say(f"and {len(labels) - MOST_LABELS:,} more labels; --json has them all")
     console.say(f"(on these rows, and where as many new rows lie in {CONFIDENCE:.0%} of all cases)")
