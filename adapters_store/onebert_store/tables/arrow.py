@@ -53,7 +53,7 @@ def unpacked_bytes(batch: pyarrow.RecordBatch, name: str) -> int:
 def _bytes(cells: pyarrow.Array) -> int | None:
     kind = cells.type
     if not _shares(kind):
-        return cells.nbytes
+        return int(cells.nbytes)
     if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
         return _bytes(cells.flatten())
     if types.is_struct(kind):
