@@ -26,13 +26,7 @@ _EXAMPLES = 5
 
 
 def run_check(
-    data: str,
-    reading: DataOptions,
-    max_length: int,
-    labels: bool,
-    base: str | None,
-    device: str | None,
-    as_json: bool,
+    data: str, reading: DataOptions, max_length: int, labels: bool, base: str | None, device: str | None, as_json: bool
 ) -> bool:
     """Shows all that can be said of data; returns whether training would take it."""
     tokenizer, longest = load_tokenizer(base)

@@ -7,13 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 from seqeval.metrics.sequence_labeling import precision_recall_fscore_support
-from sklearn.metrics import (
-    accuracy_score,
-    f1_score,
-    matthews_corrcoef,
-    mean_absolute_error,
-    r2_score,
-)
+from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef, mean_absolute_error, r2_score
 
 from onebert_encoder.answering.stretches import is_bio
 from onebert_store.errors import InvalidData, NotFinite
