@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from onebert_store.errors import InvalidData
+from onebert_store.tables.hub import label_names_of
 from onebert_store.tables.table import Table
 from onebert_store.tables.tables import SPLITS, Source, joined_source
 
@@ -42,14 +43,7 @@ def table_of(data: Any, origin: str) -> Table:
         raise InvalidData(f"{origin}: the columns have different numbers of rows")
     if not any(columns.values()):
         raise InvalidData(f"{origin} has no rows")
-    return Table(columns, origin, label_names=_label_names(data))
-
-
-def _label_names(data: Any) -> dict[str, tuple[str, ...]]:
-    """The names of labels, where a data set of Hugging Face has numbers in the column."""
-    features = getattr(data, "features", None) or {}
-    kinds = {str(name): getattr(feature, "feature", feature) for name, feature in features.items()}
-    return {name: tuple(kind.names) for name, kind in kinds.items() if getattr(kind, "names", None)}
+    return Table(columns, origin, label_names=label_names_of(data))
 
 
 def _is_table(data: Any) -> bool:

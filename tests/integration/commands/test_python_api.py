@@ -87,6 +87,14 @@ def test_lists_of_labels_are_lists_from_every_library(tmp_path):
     assert load_dataset(source_of(forms["polars"])).labels == ("broken", "late")
 
 
+def test_a_column_may_be_called_features():
+    frame = pandas.DataFrame({"text": ["a"], "label": ["x"], "features": ["y"]})
+    assert list(source_of(frame).tables["train"]) == ["text", "label", "features"]
+    named = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["bad", "good"])})
+    found = source_of(datasets.Dataset.from_dict({"text": ["a"], "label": [1]}, features=named))
+    assert found.label_names == {"label": ("bad", "good")}
+
+
 def test_the_command_and_the_function_write_one_file(tmp_path):
     csv = tmp_path / "data.csv"
     csv.write_text("text,label\n" + "".join(f"{text},{label}\n" for text, label in zip(TEXTS, LABELS, strict=True)))
