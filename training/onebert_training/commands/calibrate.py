@@ -91,10 +91,8 @@ def _logits(base: Base, delta: Delta, tokens: Sequence[Tokens]) -> Floats:
 def _gold(examples: Split, labels: int) -> Flags:
     """[rows, labels], which labels the rows have."""
     if examples.gold.ndim == 2:
-        several: Flags = examples.gold > 0
-        return several
-    one: Flags = examples.gold[:, None] == np.arange(labels)
-    return one
+        return np.asarray(examples.gold > 0)
+    return np.asarray(examples.gold[:, None] == np.arange(labels))
 
 
 def _decided(delta: Delta, found: Calibrated, facts: Mapping[str, Any]) -> Delta | None:
