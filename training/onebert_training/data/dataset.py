@@ -193,12 +193,11 @@ def _with_own_validation(
     if "validation" not in splits:
         check_divisible(splits["train"], task_type)
         rows = len(splits["train"])
-        few = f"no validation split, and {rows} training rows are too few to spare any"
+        said = f"no validation split: all {rows:,} training rows are fitted on, and folds of them measured"
         if rows < TOO_FEW_TO_SPARE:
-            return dict(splits), [f"{few}: all are trained on, and folds of them measured"]
-        return dict(splits), [
-            f"no validation split: all {rows:,} training rows are fitted on, and folds of them measured"
-        ]
+            few = "are too few to spare any: all are trained on, and folds of them measured"
+            said = f"no validation split, and {rows} training rows {few}"
+        return dict(splits), [said]
     whole = splits["validation"]
     used = subset(whole, task_type, most, SPLIT_SEED)
     notes = [f"{len(used):,} of {len(whole):,} validation rows are used"] if len(used) < len(whole) else []
@@ -206,11 +205,7 @@ def _with_own_validation(
 
 
 def load_split(
-    source: str | Source,
-    reading: ReadOptions,
-    task_type: TaskType,
-    labels: Sequence[str],
-    split: str | None = None,
+    source: str | Source, reading: ReadOptions, task_type: TaskType, labels: Sequence[str], split: str | None = None
 ) -> Labeled:
     """Loads one split to measure a trained delta on.
 
