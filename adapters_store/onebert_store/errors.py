@@ -54,27 +54,37 @@ Inner code raises these errors and knows nothing of HTTP; an edge reads
 `status`, `code`, `title`, `detail` and `retry_after`.
 """
 
+from typing import ClassVar
+
 
 class OneBertError(Exception):
-    """Root of the tree; `detail` is one sentence a user can act on and never holds a path or a user's text."""
+    """Root of the tree; `detail` is one sentence a user can act on and never holds a path or a user's text.
+
+    Attributes:
+        of_code: every kind that has a code of its own, by that code.
+    """
 
     status: int = 500
     code: str = "internal"
     title: str = "Internal error"
     retry_after: int | None = None
+    of_code: ClassVar[dict[str, type["OneBertError"]]] = {}
 
     def __init_subclass__(
         cls, status: int = 0, code: str = "", title: str = "", retry_after: int | None = None
     ) -> None:
         """A kind of error: its header names what it does not take over from its parent."""
         super().__init_subclass__()
+        if code:
+            cls.of_code[code] = cls
         for name, own in {"status": status, "code": code, "title": title, "retry_after": retry_after}.items():
             if own:
                 setattr(cls, name, own)
 
-    def __init__(self, detail: str) -> None:
+    def __init__(self, detail: str, retry_after: int | None = None) -> None:
         super().__init__(detail)
         self.detail = detail
+        self.retry_after = retry_after or self.retry_after
 
 
 class InvalidDelta(OneBertError, status=422):

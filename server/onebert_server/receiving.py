@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
-from onebert_server.turns import Turns
+from onebert_server.turns import Places
 from onebert_store.errors import QueueFull
 
 # Uploads whose bytes may lie on the disk before they are taken: those that come, and those that wait for the uploader.
@@ -66,8 +66,7 @@ class Receiving:
 
     def __init__(self) -> None:
         self._under_way: set[Incoming] = set()
-        self._waiting: Turns[asyncio.Future[None]] = Turns()
-        self._taking = False
+        self._one = Places(1)
 
     @contextmanager
     def admitted(self, principal: str) -> Iterator[Incoming]:
@@ -91,23 +90,11 @@ class Receiving:
     @asynccontextmanager
     async def turn(self, incoming: Incoming) -> AsyncIterator[None]:
         """Held while an upload that has come whole is checked and stored: one at a time, in turns of principals."""
-        turn = asyncio.get_running_loop().create_future()
-        self._waiting.put(turn, incoming.principal)
-        if not self._taking:
-            self._give_turn()
+        await self._one.take(incoming.principal)
         try:
-            await turn
             yield
         finally:
-            # One whose request ended while it waited never had the turn.
-            if not turn.cancelled():
-                self._give_turn()
-
-    def _give_turn(self) -> None:
-        turn = self._waiting.take(lambda one: not one.done())
-        self._taking = turn is not None
-        if turn is not None:
-            turn.set_result(None)
+            self._one.give_back()
 
     def _make_room(self, newcomer: str) -> None:
         held = Counter([newcomer, *(one.principal for one in self._under_way)])

@@ -61,10 +61,9 @@ class Rates:
                 continue
             bucket.fill(now)
             if bucket.level <= 0:
-                error = OverQuota(f"this caller may have {bucket.rate:g} {what} a second, and has had more")
                 # Until more than nothing is left, also by a clock that does not add up to the last digit.
-                error.retry_after = int(-bucket.level / bucket.rate + _ROUNDING) + 1
-                raise error
+                wait = int(-bucket.level / bucket.rate + _ROUNDING) + 1
+                raise OverQuota(f"this caller may have {bucket.rate:g} {what} a second, and has had more", wait)
 
     def count(self, principal: Principal, items: Sequence[Item], requests: int = 1) -> None:
         """Counts a request that was let in, or none, and the tokens of the sequences that are computed for it."""

@@ -13,19 +13,7 @@ if TYPE_CHECKING:
     from onebert_server.client import TaskResult
 
 # What an answer says, in order; of these a file has the columns that the first answer has.
-_SAID = (
-    "label",
-    "score",
-    "labels",
-    "scores",
-    "words",
-    "entities",
-    "answers",
-    "abstained",
-    "energy",
-    "truncated",
-    "windows",
-)
+_SAID = "label score labels scores words entities answers abstained energy truncated windows".split()
 _ALWAYS = ("version", "digest", "error")
 
 

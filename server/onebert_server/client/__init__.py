@@ -1,55 +1,26 @@
 """The client library: `Client` and `AsyncClient` for one server, and the types of what they give; knows no torch."""
 
-from onebert_server.client.async_client import AsyncClient
-from onebert_server.client.client import Client
-from onebert_server.client.exchange import URL
-from onebert_server.client.questions import Input
-from onebert_server.client.results import (
-    AliasPlace,
-    AnswerSpan,
-    BaseFacts,
-    Change,
-    Explanation,
-    KeyFacts,
-    KeyQuotas,
-    LabeledSpan,
-    MadeKey,
-    Pushed,
-    Result,
-    ResultError,
-    TaskFacts,
-    TaskResult,
-    TaskSummary,
-    VersionFacts,
-    VersionSummary,
-    WordEffect,
-    as_dict,
-)
-from onebert_server.client.tasks import Wait
-
-__all__ = [
-    "URL",
-    "AliasPlace",
-    "AnswerSpan",
-    "AsyncClient",
-    "BaseFacts",
-    "Change",
-    "Client",
-    "Explanation",
-    "Input",
-    "KeyFacts",
-    "KeyQuotas",
-    "LabeledSpan",
-    "MadeKey",
-    "Pushed",
-    "Result",
-    "ResultError",
-    "TaskFacts",
-    "TaskResult",
-    "TaskSummary",
-    "VersionFacts",
-    "VersionSummary",
-    "Wait",
-    "WordEffect",
-    "as_dict",
-]
+from onebert_server.client.async_client import AsyncClient as AsyncClient
+from onebert_server.client.client import Client as Client
+from onebert_server.client.exchange import URL as URL
+from onebert_server.client.questions import Input as Input
+from onebert_server.client.results import AliasPlace as AliasPlace
+from onebert_server.client.results import AnswerSpan as AnswerSpan
+from onebert_server.client.results import BaseFacts as BaseFacts
+from onebert_server.client.results import Change as Change
+from onebert_server.client.results import Explanation as Explanation
+from onebert_server.client.results import KeyFacts as KeyFacts
+from onebert_server.client.results import KeyQuotas as KeyQuotas
+from onebert_server.client.results import LabeledSpan as LabeledSpan
+from onebert_server.client.results import MadeKey as MadeKey
+from onebert_server.client.results import Pushed as Pushed
+from onebert_server.client.results import Result as Result
+from onebert_server.client.results import ResultError as ResultError
+from onebert_server.client.results import TaskFacts as TaskFacts
+from onebert_server.client.results import TaskResult as TaskResult
+from onebert_server.client.results import TaskSummary as TaskSummary
+from onebert_server.client.results import VersionFacts as VersionFacts
+from onebert_server.client.results import VersionSummary as VersionSummary
+from onebert_server.client.results import WordEffect as WordEffect
+from onebert_server.client.results import as_dict as as_dict
+from onebert_server.client.tasks import Wait as Wait

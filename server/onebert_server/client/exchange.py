@@ -7,7 +7,7 @@ Nothing here does input or output. A function that needs the server is a generat
 import json
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -169,7 +169,7 @@ def refusal_of(answer: httpx.Response) -> OneBertError:
             f"the answer, HTTP status {answer.status_code}, is not one of a OneBERT server"
         )
     else:
-        kind = next((each for each in _error_types(OneBertError) if each.code == problem.code), OneBertError)
+        kind = OneBertError.of_code.get(problem.code, OneBertError)
         error = kind("; ".join(f"{each.path}: {each.reason}" for each in problem.errors) or problem.detail)
         error.code, error.title = problem.code, problem.title or kind.title
     error.status, error.retry_after = answer.status_code, _retry_after(answer)
@@ -204,14 +204,6 @@ def _retry_after(answer: httpx.Response) -> int | None:
         date = parsedate_to_datetime(said)
         return max(0, round((date.replace(tzinfo=date.tzinfo or UTC) - datetime.now(UTC)).total_seconds()))
     return None
-
-
-def _error_types(root: type[OneBertError]) -> Iterator[type[OneBertError]]:
-    """Every class of the tree that has a code of its own."""
-    for kind in root.__subclasses__():
-        if "code" in vars(kind):
-            yield kind
-        yield from _error_types(kind)
 
 
 def opened(kind: type[H], url: str, api_key: str | None) -> H:

@@ -1,7 +1,11 @@
 """What becomes known of one request while it is answered, wherever that happens; who wants it reads it at the end."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    # Only where there are traces: it takes OpenTelemetry.
+    from onebert_server.telemetry.tracing import RequestSpan
 
 # The phases of a request: its body is read; its texts are split; it waits, for its version to be loaded, too; batches
 # with something of it are computed; its logits are read and written.
@@ -45,23 +49,6 @@ class Ended(NamedTuple):
     trace_id: str | None = None
 
 
-class Span(Protocol):
-    """The span of a request, which `tracing` makes; nobody else knows OpenTelemetry."""
-
-    trace_id: str
-    sampled: bool
-
-    @property
-    def carried(self) -> Carried:
-        """The span for another process."""
-
-    def phase(self, name: str, start: float, end: float, batches: Sequence[Any] = ()) -> None:
-        """Makes a span inside of this one; see `Observed.phase`."""
-
-    def end(self, ended: Ended, request_id: str) -> None:
-        """The request has been answered."""
-
-
 class Observed:
     """One request, from its head to its answer; each phase is told by whoever did it.
 
@@ -79,7 +66,7 @@ class Observed:
 
     __slots__ = ("answers", "carried", "seconds", "span", "tokens")
 
-    def __init__(self, keeps: bool = False, span: Span | None = None, carried: Carried | None = None) -> None:
+    def __init__(self, keeps: bool = False, span: "RequestSpan | None" = None, carried: Carried | None = None) -> None:
         self.seconds: dict[str, float] = {}
         self.answers: list[Seen] | None = [] if keeps else None
         self.tokens = 0

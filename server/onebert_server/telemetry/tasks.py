@@ -7,6 +7,7 @@ else: what `(other)` counts are answers of versions that were not shown when the
 import threading
 import time
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
@@ -54,7 +55,19 @@ class TaskCounts(Collector):
     def count(self, answers: Sequence[Seen], seconds: float) -> None:
         """Counts the answers of one request, which took so long; nothing for a request without any."""
         with self._lock:
-            self._count(answers, seconds)
+            if self._clock() - self._ranked > RANK_EVERY:
+                self._rank()
+            followed, timed = set[Key](), set[_Task]()
+            for seen in answers:
+                key = seen.task, str(seen.version)
+                counts = self._of(key)
+                if key not in followed:
+                    followed.add(key)
+                    self._follow(key)
+                if counts not in timed:
+                    timed.add(counts)
+                    counts.seconds.observe(seconds)
+                counts.count(seen)
 
     def describe(self) -> Iterable[Metric]:
         """What is collected, without samples: by these names a registry finds what is asked for."""
@@ -78,21 +91,6 @@ class TaskCounts(Collector):
         with self._lock:
             self._shown = _renamed(self._shown, task, name)
             self._traffic = _renamed(self._traffic, task, name)
-
-    def _count(self, answers: Sequence[Seen], seconds: float) -> None:
-        if self._clock() - self._ranked > RANK_EVERY:
-            self._rank()
-        followed, timed = set[Key](), set[_Task]()
-        for seen in answers:
-            key = seen.task, str(seen.version)
-            counts = self._of(key)
-            if key not in followed:
-                followed.add(key)
-                self._follow(key)
-            if counts not in timed:
-                timed.add(counts)
-                counts.seconds.observe(seconds)
-            counts.count(seen)
 
     def _of(self, key: Key) -> "_Task":
         counts = self._shown.get(key)
@@ -146,22 +144,19 @@ def _families() -> tuple[HistogramMetricFamily, HistogramMetricFamily, CounterMe
 class _Task:
     def __init__(self) -> None:
         self.seconds, self.scores = _Histogram(SECONDS), _Histogram(SCORES)
-        self.labels: dict[str, int] = {}
+        self.labels = Counter[str]()
 
     def count(self, seen: Seen) -> None:
         if seen.score is not None:
             self.scores.observe(seen.score)
         for label in seen.labels:
             known = label in self.labels or len(self.labels) < MAX_LABELS
-            self._add(label if known else OTHER)
+            self.labels[label if known else OTHER] += 1
 
     def copy(self) -> "_Task":
         copied = _Task()
         copied.seconds, copied.scores, copied.labels = self.seconds.copy(), self.scores.copy(), self.labels.copy()
         return copied
-
-    def _add(self, label: str) -> None:
-        self.labels[label] = self.labels.get(label, 0) + 1
 
 
 class _Histogram:

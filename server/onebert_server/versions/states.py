@@ -186,11 +186,9 @@ class States:
                 self._note(version)
 
     def _refusal(self, version: Version) -> VersionUnavailable:
-        entry = version.entry
-        error = VersionUnavailable(f"version {entry.version} of {entry.task} cannot be loaded: {version.reason}")
-        if version.next_try is not None:
-            error.retry_after = max(1, ceil(version.next_try - self._clock()))
-        return error
+        entry, again = version.entry, version.next_try
+        why = f"version {entry.version} of {entry.task} cannot be loaded: {version.reason}"
+        return VersionUnavailable(why, None if again is None else max(1, ceil(again - self._clock())))
 
     def _pin(self, versions: Sequence[Version]) -> list[Version]:
         """Pins; returns those that are not in memory yet."""

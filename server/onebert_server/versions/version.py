@@ -22,10 +22,12 @@ class State(StrEnum):
     UNAVAILABLE = "unavailable"
 
 
+@dataclass(eq=False, slots=True)
 class Version:
     """One registered version; once it is published only `Directory` changes it, under its lock.
 
-    Whoever has pinned it may read it without the lock. What a version is published with is given to the constructor.
+    Whoever has pinned it may read it without the lock. A version is published with its entry, and with its row if it has
+    one; all else comes later.
 
     Attributes:
         entry: what the registry says of it, without its manifest.
@@ -44,39 +46,27 @@ class Version:
         damaged: whether its stored file was found damaged or unreadable when it was last looked at.
     """
 
-    __slots__ = (
-        "damaged",
-        "entry",
-        "failures",
-        "held_slot",
-        "known_facts",
-        "loading",
-        "method",
-        "next_try",
-        "pins",
-        "proved",
-        "reason",
-        "retired",
-        "row_bytes",
-        "state",
-        "tried_again",
-    )
+    entry: VersionEntry
+    held_slot: int | None = None
+    row_bytes: int = 0
+    known_facts: Facts | None = None
+    method: str | None = None
+    state: State = State.REGISTERED
+    proved: bool = False
+    loading: Future[None] | None = None
+    reason: str | None = None
+    next_try: float | None = None
+    failures: int = 0
+    tried_again: bool = False
+    damaged: bool = False
+    pins: int = 0
+    retired: bool = False
 
-    def __init__(self, entry: VersionEntry, slot: int | None = None, row_bytes: int = 0) -> None:
-        self.entry = entry
-        self.known_facts: Facts | None = None
-        self.method: str | None = None
-        if isinstance(entry, VersionRecord):
-            self.learn(entry)
-        self.state = State.REGISTERED if slot is None else State.RESIDENT
-        self.held_slot = slot
-        self.proved = slot is not None
-        self.loading: Future[None] | None = None
-        self.reason: str | None = None
-        self.next_try: float | None = None
-        self.row_bytes = row_bytes
-        self.failures = self.pins = 0
-        self.damaged = self.retired = self.tried_again = False
+    def __post_init__(self) -> None:
+        if isinstance(self.entry, VersionRecord):
+            self.learn(self.entry)
+        if self.held_slot is not None:
+            self.state, self.proved = State.RESIDENT, True
 
     @property
     def facts(self) -> Facts:

@@ -310,6 +310,4 @@ class Residents:
 
 
 def _no_room() -> VersionUnavailable:
-    error = VersionUnavailable("the versions in memory leave no room for this one, and all of them are in use")
-    error.retry_after = 1
-    return error
+    return VersionUnavailable("the versions in memory leave no room for this one, and all of them are in use", 1)
