@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from onebert_store.errors import StorageFull, StorageUnavailable
+from onebert_store.errors import InvalidSettings, StorageFull, StorageUnavailable
 
 
 @contextmanager
@@ -47,6 +47,20 @@ def sync(path: Path) -> None:
 def is_read(path: Path, sources: Iterable[Path]) -> bool:
     """Whether a file that is to be written is one of those that are read, under whatever name."""
     return path.exists() and any(one.exists() and path.samefile(one) for one in sources)
+
+
+def check_writable(option: str, path: Path, read: Iterable[Path] = ()) -> None:
+    """Refuses, before anything slow, a file that an option names and that could not be written at the end.
+
+    Raises:
+        InvalidSettings: there is no folder for it, it is a folder itself, or one of the files that are read.
+    """
+    if not path.parent.is_dir():
+        raise InvalidSettings(f"{option}: there is no folder {path.parent}")
+    if path.is_dir():
+        raise InvalidSettings(f"{option}: {path} is a folder; it names the file to write")
+    if is_read(path, read):
+        raise InvalidSettings(f"{option} is a file that is read")
 
 
 def write_whole(path: Path, data: bytes) -> None:

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from onebert_store.errors import InvalidData
+from onebert_store.tables.hub import label_names_of
 from onebert_store.tables.table import Table
-from onebert_store.tables.tables import SPLITS, Source
+from onebert_store.tables.tables import SPLITS, Source, joined_source
 
 NAME = "data"
 
@@ -27,13 +28,8 @@ def source_of(data: Any) -> str | Source:
     if isinstance(data, Mapping) and "train" in data and (set(data) <= set(SPLITS) or _is_table(data["train"])):
         if unknown := [str(name) for name in data if name not in SPLITS]:
             raise InvalidData(f"{', '.join(unknown)}: no such split; there are {', '.join(SPLITS)}")
-        return _source({split: table_of(data[split], split) for split in SPLITS if split in data})
-    return _source({"train": table_of(data, NAME)}, single_file=True)
-
-
-def _source(tables: Mapping[str, Table], single_file: bool = False) -> Source:
-    label_names = {column: found for table in tables.values() for column, found in table.label_names.items()}
-    return Source(NAME, tables, label_names=label_names, single_file=single_file)
+        return joined_source(NAME, {split: table_of(data[split], split) for split in SPLITS if split in data})
+    return joined_source(NAME, {"train": table_of(data, NAME)}, single_file=True)
 
 
 def table_of(data: Any, origin: str) -> Table:
@@ -47,14 +43,7 @@ def table_of(data: Any, origin: str) -> Table:
         raise InvalidData(f"{origin}: the columns have different numbers of rows")
     if not any(columns.values()):
         raise InvalidData(f"{origin} has no rows")
-    return Table(columns, origin, label_names=_label_names(data))
-
-
-def _label_names(data: Any) -> dict[str, tuple[str, ...]]:
-    """The names of labels, where a data set of Hugging Face has numbers in the column."""
-    features = getattr(data, "features", None) or {}
-    kinds = {str(name): getattr(feature, "feature", feature) for name, feature in features.items()}
-    return {name: tuple(kind.names) for name, kind in kinds.items() if getattr(kind, "names", None)}
+    return Table(columns, origin, label_names=label_names_of(data))
 
 
 def _is_table(data: Any) -> bool:

@@ -1,6 +1,6 @@
 """What the demo prints: chapters, the commands it runs, and tables."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
@@ -8,12 +8,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from rich.table import Table
 from rich.text import Text
 
 from onebert_demo.traffic import Answer, Load
 from onebert_server.client import Input, TaskResult
-from onebert_store.command.console import err, out, say, table
+from onebert_store.command.console import err, out, say, show
 
 Json = dict[str, Any]
 
@@ -49,69 +48,65 @@ def progress(title: str) -> Iterator[Callable[[str], None]]:
 
 def trained(methods: dict[str, str], records: dict[str, Json]) -> None:
     """Prints a table with a row for each trained delta."""
-    rows = _table("task", "method", "kept", "trained", "of base", "accuracy", "file", "seconds")
-    for name, r in records.items():
-        share, accuracy = f"{r['percent']:.2f} %", f"{r['test']['accuracy']:.3f}"
-        size, seconds = f"{r['file_bytes'] / 1000:.0f} kB", f"{r['seconds']:.1f}"
-        kept = "head alone" if r["method"] == "head" else "delta"
-        rows.add_row(name, methods[name], kept, f"{r['delta_parameters']:,}", share, accuracy, size, seconds)
-    out.print(rows)
+    rows = [
+        (
+            *(name, methods[name], "head alone" if r["method"] == "head" else "delta", f"{r['delta_parameters']:,}"),
+            *(f"{r['percent']:.2f} %", f"{r['test']['accuracy']:.3f}"),
+            *(f"{r['file_bytes'] / 1000:.0f} kB", f"{r['seconds']:.1f}"),
+        )
+        for name, r in records.items()
+    ]
+    _table(("task", "method", "kept", "trained", "of base", "accuracy", "file", "seconds"), rows)
 
 
 def uploads(first: str, uploads: Sequence[Upload], during: Sequence[Sequence[Answer]]) -> None:
     """Prints how long uploads took, and how the answers of an older task were meanwhile."""
     say(f"A second client asks {first} all the time. From upload to first answer, and what that client saw meanwhile:")
-    rows = _table("uploaded", "took", "client's answers", "median latency", "slowest")
-    for upload, answers in zip(uploads, during, strict=True):
-        seconds = [answer.seconds for answer in answers]
-        meanwhile = str(len(answers))
-        rows.add_row(upload.task, _ms(upload.ended - upload.began), meanwhile, _ms(median(seconds)), _ms(max(seconds)))
-    out.print(rows)
+    times = [[answer.seconds for answer in answers] for answers in during]
+    rows = [
+        (upload.task, _ms(upload.ended - upload.began), str(len(seconds)), _ms(median(seconds)), _ms(max(seconds)))
+        for upload, seconds in zip(uploads, times, strict=True)
+    ]
+    _table(("uploaded", "took", "client's answers", "median latency", "slowest"), rows)
 
 
 def answers(texts: Sequence[Input], answers: Sequence[TaskResult]) -> None:
     """Prints a table with a row for each text."""
-    rows = table("task", "text", "label", "score")
-    for text, answer in zip(texts, answers, strict=True):
-        shown = text if isinstance(text, str) else "\n".join(text)
-        rows.add_row(answer.task, shown, str(answer.label), f"{answer.score:.3f}")
-    out.print(rows)
+    shown = [text if isinstance(text, str) else "\n".join(text) for text in texts]
+    rows = [(one.task, text, str(one.label), f"{one.score:.3f}") for text, one in zip(shown, answers, strict=True)]
+    show(("task", "text", "label", "score"), rows)
 
 
 def fanned_out(text: str, answers: Sequence[TaskResult]) -> None:
     """Prints a table with a row for each task."""
     say(f"Asked: {text}")
-    rows = table("task", "label", "score")
-    for answer in answers:
-        rows.add_row(answer.task, str(answer.label), f"{answer.score:.3f}")
-    out.print(rows)
+    show(("task", "label", "score"), [(one.task, str(one.label), f"{one.score:.3f}") for one in answers])
 
 
 def accuracies(trained: dict[str, Json], served: dict[str, float]) -> None:
     """Prints the test accuracies that the trainer and the server found."""
-    rows = _table("task", "test texts", "trainer", "server")
-    for name, accuracy in served.items():
-        record = trained[name]
-        rows.add_row(name, str(record["rows"]["test"]), f"{record['test']['accuracy']:.4f}", f"{accuracy:.4f}")
-    out.print(rows)
+    rows = [
+        (name, str(trained[name]["rows"]["test"]), f"{trained[name]['test']['accuracy']:.4f}", f"{accuracy:.4f}")
+        for name, accuracy in served.items()
+    ]
+    _table(("task", "test texts", "trainer", "server"), rows)
 
 
 def load(load: Load) -> None:
     """Prints throughput and latency."""
-    rows = _table("texts/s", "tokens/s", "median latency", "p99 latency")
     rates = (load.texts / load.seconds, load.tokens / load.seconds)
-    rows.add_row(*(f"{rate:,.0f}" for rate in rates), _ms(load.latency(50)), _ms(load.latency(99)))
-    out.print(rows)
+    row = (*(f"{rate:,.0f}" for rate in rates), _ms(load.latency(50)), _ms(load.latency(99)))
+    _table(("texts/s", "tokens/s", "median latency", "p99 latency"), [row])
 
 
 def versions(task: str, text: str, answers: Sequence[tuple[str, TaskResult]]) -> None:
     """Prints which version answered after each move of the alias."""
     say(f"Asked {task} each time: {text}")
-    rows = table("after", "version", "label", "score", "digest")
-    for after, answer in answers:
-        facts = (str(answer.version), str(answer.label), f"{answer.score:.3f}", f"{str(answer.digest)[:19]}…")
-        rows.add_row(after, *facts)
-    out.print(rows)
+    rows = [
+        (after, str(one.version), str(one.label), f"{one.score:.3f}", f"{str(one.digest)[:19]}…")
+        for after, one in answers
+    ]
+    show(("after", "version", "label", "score", "digest"), rows)
 
 
 def end(seconds: float) -> None:
@@ -142,9 +137,9 @@ def try_this(url: str, work: Path) -> None:
         command(line)
 
 
-def _table(*columns: str) -> Table:
-    """A table whose columns after the first are aligned to the right, as for numbers."""
-    return table(*columns, numbers=columns[1:])
+def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Prints a table whose columns after the first are aligned to the right, as for numbers."""
+    show(columns, rows, numbers=columns[1:])
 
 
 def _ms(seconds: float) -> str:

@@ -11,7 +11,7 @@ from onebert_demo.tasks import ROUTING, SAME, TASKS, TONE, Task
 from onebert_demo.traffic import Item, Stream, measure
 from onebert_server.client import Client
 from onebert_server.process import ChildServer, serving
-from onebert_store.command import console
+from onebert_store.command.console import say
 from onebert_store.errors import OneBertError
 
 ROUTED = "Since the update I can't log in any more, it says that my password is wrong."
@@ -42,7 +42,7 @@ def tell(keep: bool) -> None:
         show.chapter("Start the server")
         show.command("onebert serve --port 0")
         with serving(work / "data") as server, Client(server.url) as client:
-            console.say(f"It listens on {server.url} and has no task yet.")
+            say(f"It listens on {server.url} and has no task yet.")
             upload_while_answering(server, client, work)
             classify_a_mix(client)
             compare_with_the_trainer(client, trained)
@@ -150,7 +150,7 @@ def keep_up(server: ChildServer, work: Path) -> None:
         server.wait()
     except KeyboardInterrupt:
         expect(server.stop(), "the server did not end cleanly")
-        console.say("Stopped.")
+        say("Stopped.")
     else:
         raise OneBertError("the server ended by itself")
 

@@ -98,12 +98,10 @@ def methods() -> None:
     from onebert_store.command import console  # noqa: PLC0415
     from onebert_training.methods.table import METHODS  # noqa: PLC0415
 
-    table = console.table("method", "trains, beside the classifier head")
-    for entry in METHODS.values():
-        table.add_row(entry.syntax, entry.trains)
+    rows = [(entry.syntax, entry.trains) for entry in METHODS.values()]
     compared = ", ".join(method.partition(":")[0] for method in methods_for(layers=2))
-    table.add_row(AUTO, f"in train: what comes out best of {compared}, or the smallest near it")
-    console.out.print(table)
+    rows.append((AUTO, f"in train: what comes out best of {compared}, or the smallest near it"))
+    console.show(("method", "trains, beside the classifier head"), rows)
     console.say("Methods add: bitfit+gamma. Which one for what: docs/tasks.md")
 
 

@@ -6,7 +6,7 @@ a `Panel` of the command's help.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from dataclasses import Field, dataclass, fields, is_dataclass
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
@@ -82,17 +82,6 @@ def annotated_fields(group: Any) -> Iterator[tuple[Field[Any], Any, tuple[Any, .
         yield field, hint, tuple(annotated)
 
 
-def options_markdown(*groups: Any) -> str:
-    """A Markdown table of the options of dataclasses: option, recipe field, default, sentence."""
-    lines = ["| option | in a recipe | default | |", "|---|---|---|---|"]
-    for group in groups:
-        for field, _, annotated in annotated_fields(group):
-            default = "" if field.default in (None, False, MISSING) else f"`{field.default}`"
-            sentence = _sentence(annotated).replace("|", r"\|")
-            lines.append(f"| `{flag_of(field, annotated)}` | `{field.name}` | {default} | {sentence} |")
-    return "\n".join(lines) + "\n"
-
-
 def fields_by_option(*groups: Any) -> dict[str, str]:
     """The name of an option as Python writes it (`lr` of `--lr`) -> its field, where the two differ."""
     named = {
@@ -127,7 +116,7 @@ def _options(group: Any) -> Iterator[Parameter]:
         # A short metavar leaves room for the sentence in 80 columns; choices are listed behind the sentence instead.
         metavar = None if hint is bool else "N" if int in (hint, *get_args(hint)) else "…"
         choices = [name for one in get_args(hint) if get_origin(one) is Literal and not parse for name in get_args(one)]
-        sentence = escape(_sentence(annotated) + (f" One of {', '.join(choices)}." if choices else ""))
+        sentence = escape(sentence_of(annotated) + (f" One of {', '.join(choices)}." if choices else ""))
         option = typer.Option(
             flag_of(field, annotated), help=sentence, metavar=metavar, rich_help_panel=panel, parser=parse, **bounds
         )
@@ -145,5 +134,6 @@ def flag_of(field: Field[Any], annotated: tuple[Any, ...]) -> str:
     return named or f"--{field.name.replace('_', '-')}"
 
 
-def _sentence(annotated: tuple[Any, ...]) -> str:
+def sentence_of(annotated: tuple[Any, ...]) -> str:
+    """What a field's option does."""
     return next(one.documentation for one in annotated if isinstance(one, Doc))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from onebert_encoder.base.base import Base
-from onebert_store.disk import is_read
+from onebert_store.disk import check_writable
 from onebert_store.errors import InvalidSettings
 from onebert_store.file.delta import ADAPTER_DOWN
 from onebert_store.file.format import save
@@ -138,9 +138,7 @@ def prepare(
     check_name(task)
     refuse_steps(settings)
     if out is not None:
-        _check_out(out)
-    if out is not None and isinstance(data, str) and is_read(out, [Path(data)]):
-        raise InvalidSettings("--out is the file that is read")
+        check_writable("--out", out, [Path(data)] if isinstance(data, str) else ())
     with busy(f"reading {data if isinstance(data, str) else data.name}"):
         dataset = load_dataset(data, reading, keep_few=True, keep_all=settings.method == HEAD)
         if settings.method == HEAD:
@@ -173,13 +171,6 @@ def write_result(run: Run, result: Result, out: Path, base: str | None) -> list[
     return [f"{run.method.text} changes the base itself, which a delta cannot; {out} is for {kind}"]
 
 
-def _check_out(out: Path) -> None:
-    if not out.parent.is_dir():
-        raise InvalidSettings(f"the folder of --out {out} does not exist")
-    if out.is_dir():
-        raise InvalidSettings(f"--out {out} is a folder; it names what to write")
-
-
 def _check_result(run: Run, out: Path) -> None:
     """Refuses, before training, a run whose result could not be written.
 
@@ -187,7 +178,7 @@ def _check_result(run: Run, out: Path) -> None:
         InvalidSettings: the result is neither a delta nor a checkpoint.
     """
     if run.plan.servable:
-        _check_out(out)
+        check_writable("--out", out)
         return
     check_free(out)
     if any(trainable.prefix == ADAPTER_DOWN for trainable in run.plan.trainables):

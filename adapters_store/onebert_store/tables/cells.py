@@ -163,11 +163,10 @@ def find_form(
     if task_type == "token":
         return Form(lists, " ")
     said = ["the label cells are read as lists"] if lists else []
-    found = None
-    if task_type != "single_label":
-        found, doubt = _separator(texts - packed if lists else texts, known, task_type == "multi_label")
-        said += [doubt] if doubt else []
-    return Form(lists, found, note="; ".join(said))
+    found, doubt = _separator(texts - packed if lists else texts, known, task_type == "multi_label")
+    if task_type == "single_label" and found:
+        found, doubt = None, ""
+    return Form(lists, found, note="; ".join([*said, doubt] if doubt else said))
 
 
 def _have_lists(cells: Iterable[Any], packed: Collection[str], others: bool, tags: bool) -> bool:

@@ -56,7 +56,7 @@ def read_file(file: Path | File, encoding: str | None = None, faults: Faults | N
         try:
             _fill(columns, numbers, bad, records)
         except InvalidData as error:
-            if faults is None:
+            if faults is None or not (numbers or bad):
                 raise
             faults.broken.append(error.detail)
     places_of = partial(places_in, origin.name, records.unit)

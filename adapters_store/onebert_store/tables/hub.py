@@ -1,6 +1,7 @@
 """Data sets of the Hugging Face Hub, by the package `datasets`."""
 
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 from onebert_store.errors import InvalidData
@@ -24,15 +25,22 @@ def read_hub(name: str, splits: tuple[str, ...]) -> dict[str, Table]:
     # Hides a warning for each retry where the Hub cannot be reached; the error says it once.
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     loaded = _load(datasets, name)
-    features = next(iter(loaded.values())).features
-    named = {column: getattr(getattr(f, "feature", f), "names", None) for column, f in features.items()}
-    label_names = {column: tuple(found) for column, found in named.items() if found}
+    label_names = label_names_of(next(iter(loaded.values())))
     tables = {}
     for split in splits:
         found = next((key for key in sorted(loaded) if key.startswith(split)), None)
         if found is not None:
             tables[split] = Table(loaded[found].to_dict(), f"{name} {found}", label_names=label_names)
     return tables
+
+
+def label_names_of(data: Any) -> dict[str, tuple[str, ...]]:
+    """The names of labels by column, where a data set of Hugging Face has numbers in it; none of other data."""
+    features = getattr(data, "features", None)
+    # A DataFrame has an attribute of this name where a column has it.
+    items = features.items() if isinstance(features, Mapping) else ()
+    named = {str(column): getattr(getattr(f, "feature", f), "names", None) for column, f in items}
+    return {column: tuple(found) for column, found in named.items() if found}
 
 
 def _load(datasets: Any, name: str) -> Any:

@@ -59,7 +59,7 @@ def read_source(
         InvalidSettings: there is no such encoding.
     """
     if source.startswith("hf:"):
-        return _source(source.removeprefix("hf:"), read_hub(source.removeprefix("hf:"), SPLITS))
+        return joined_source(source.removeprefix("hf:"), read_hub(source.removeprefix("hf:"), SPLITS))
     path = Path(source)
 
     def read(file: Path) -> Table:
@@ -71,7 +71,7 @@ def read_source(
         raise InvalidData(
             f"there is no data at {source}, neither a file nor a folder; Hub data is written hf:dataset/config"
         )
-    return _source(_stem(path), {"train": read(path)}, single_file=True)
+    return joined_source(_stem(path), {"train": read(path)}, single_file=True)
 
 
 def choose_split(read: Source, split: str | None) -> str:
@@ -86,7 +86,8 @@ def choose_split(read: Source, split: str | None) -> str:
     return name
 
 
-def _source(name: str, tables: Mapping[str, Table], single_file: bool = False) -> Source:
+def joined_source(name: str, tables: Mapping[str, Table], single_file: bool = False) -> Source:
+    """A source of these tables, with the label names that they have."""
     label_names = {column: found for table in tables.values() for column, found in table.label_names.items()}
     return Source(name, tables, label_names=label_names, single_file=single_file)
 
@@ -98,7 +99,7 @@ def _stem(path: Path) -> str:
 def _read_folder(folder: Path, read: Callable[[Path], Table]) -> Source:
     name = folder.resolve().name
     if (folder / "state.json").is_file():
-        return _source(name, {"train": _read_saved(folder, read)}, single_file=True)
+        return joined_source(name, {"train": _read_saved(folder, read)}, single_file=True)
     tables: dict[str, Table] = {}
     for split, stems in _SPLIT_FILES.items():
         saved = [folder / stem for stem in stems if (folder / stem / "state.json").is_file()]
@@ -109,7 +110,7 @@ def _read_folder(folder: Path, read: Callable[[Path], Table]) -> Source:
             tables[split] = join_tables([read(file) for file in files], f"{split} files")
     if not tables:
         raise InvalidData(f"the folder has no file train, validation or test ending in {', '.join(READERS)}")
-    found = _source(name, tables)
+    found = joined_source(name, tables)
     return _with_facts(found, folder / "labels.json") if (folder / "labels.json").is_file() else found
 
 

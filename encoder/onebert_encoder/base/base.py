@@ -175,11 +175,7 @@ class Base:
 
 
 def load_base(
-    name: str | None = None,
-    *,
-    dtype: torch.dtype = torch.float32,
-    device: str = "cpu",
-    batch_invariant: bool = False,
+    name: str | None = None, *, dtype: torch.dtype = torch.float32, device: str = "cpu", batch_invariant: bool = False
 ) -> Base:
     """Loads a base from a local folder, the Hugging Face cache or Hub; None is the default base.
 

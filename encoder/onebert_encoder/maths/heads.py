@@ -41,11 +41,7 @@ class HeadKernels(Protocol):
 
 
 def classify(
-    heads: Sequence[Head],
-    batch: Batch,
-    x: Tensor,
-    fast: HeadKernels | None = None,
-    inputs: Sequence[int] | None = None,
+    heads: Sequence[Head], batch: Batch, x: Tensor, fast: HeadKernels | None = None, inputs: Sequence[int] | None = None
 ) -> list[Tensor]:
     """Logits of the inputs of a batch, or of some of them, float32.
 

@@ -258,7 +258,7 @@ def test_numbers_know_no_unknown_texts(onebert, base, tmp_path):
         (["--slice", "weekday"], "--slice: no column weekday (the columns are id, text, label, day, n)"),
         (["--predictions", "out.xlsx"], "--predictions ends in one of .csv, .jsonl, .parquet"),
         (["--report", "nowhere/page.html"], "--report: there is no folder nowhere"),
-        (["--report", "."], "--report: . is a folder"),
+        (["--report", "."], "--report: . is a folder; it names the file to write"),
         (["--predictions", "rows.jsonl"], "--predictions is a file that is read"),
         (["--report", "tone.safetensors"], "--report is a file that is read"),
     ],

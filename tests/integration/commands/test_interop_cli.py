@@ -69,7 +69,7 @@ def test_errors_are_one_line(onebert, adapter, tmp_path):
     cases = [
         (["import", tmp_path / "nothing", *base, "--out", out], "is no folder"),
         (["import", tmp_path, *base, "--out", out], "adapter_config.json"),
-        (["import", adapter, *base, "--out", tmp_path / "no" / "x"], "names the file to write"),
+        (["import", adapter, *base, "--out", tmp_path / "no" / "x"], "--out: there is no folder"),
         (["import", adapter, *base, "--out", out, "--labels", "a,b"], "2 labels for a classifier of 3 outputs"),
         (["import", adapter, *base, "--out", out, "--max-length", "67"], "67 is over the base's 66"),
         (["export", foreign, *base, "--onnx", somewhere, "--merged", somewhere], "name one folder"),

@@ -56,6 +56,11 @@ SAME = {
     "lora on the pooler, too": ("bert", lora(target_modules="all-linear", bias="all")),
     "lora and a pooler of its own": ("bert", lora(modules_to_save=["pooler", "classifier"])),
     "lora and whole LayerNorms": ("bert", lora(modules_to_save=["LayerNorm", "classifier"])),
+    "lora by a regular expression": ("bert", lora(target_modules=r".*\.(query|output\.dense)")),
+    "lora on some maps of some layers": (
+        "bert",
+        lora(target_modules=ALL_MAPS, exclude_modules=["attention.output.dense"], layers_to_transform=[0, 2]),
+    ),
     "lora, roberta": ("roberta", lora(target_modules="all-linear", bias="all")),
     "lora, xlm-roberta": ("xlm-roberta", lora()),
     "dora": ("bert", lora(use_dora=True)),
@@ -231,6 +236,15 @@ Q = "base_model.model.bert.encoder.layer.0.attention.self.query"
 
 TENSORS = {
     "no classifier": ({"base_model.model.classifier.weight": None}, InvalidInput, "classifier.weight"),
+    "maps for the classifier in its place": (
+        {
+            "base_model.model.classifier.weight": None,
+            "base_model.model.classifier.lora_A.weight": torch.ones(4, 32),
+            "base_model.model.classifier.lora_B.weight": torch.ones(3, 4),
+        },
+        InvalidInput,
+        "classifier",
+    ),
     "half a pair": ({f"{Q}.lora_A.weight": None}, InvalidInput, "encoder.layer.0.attention.self.query"),
     "unknown": ({"base_model.model.bert.other": torch.ones(3)}, InvalidInput, "other"),
     "a weight": ({f"{Q}.weight": torch.ones(32, 32)}, InvalidInput, "encoder.layer.0.attention.self.query.weight"),

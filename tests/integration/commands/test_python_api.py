@@ -89,6 +89,14 @@ def test_lists_of_labels_are_lists_from_every_library(tmp_path):
     assert load_dataset(source_of(forms["polars"])).labels == ("broken", "late")
 
 
+def test_a_column_may_be_called_features():
+    frame = pandas.DataFrame({"text": ["a"], "label": ["x"], "features": ["y"]})
+    assert list(source_of(frame).tables["train"]) == ["text", "label", "features"]
+    named = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["bad", "good"])})
+    found = source_of(datasets.Dataset.from_dict({"text": ["a"], "label": [1]}, features=named))
+    assert found.label_names == {"label": ("bad", "good")}
+
+
 def test_the_command_and_the_function_write_one_file(tmp_path):
     csv = tmp_path / "data.csv"
     csv.write_text("text,label\n" + "".join(f"{text},{label}\n" for text, label in zip(TEXTS, LABELS, strict=True)))
@@ -246,7 +254,7 @@ def test_a_classifier_shares_its_base(tmp_path):
     assert second.classify([]) == []
 
 
-@pytest.mark.parametrize("wrong", ["", " ", (), ("a",), ("a", " "), ("a", "b", "c"), "\ud800"])
+@pytest.mark.parametrize("wrong", ["", " ", "\u200b", (), ("a",), ("a", " "), ("a", "b", "c"), "\ud800"])
 def test_what_is_no_input_is_refused(tmp_path, wrong):
     (tmp_path / "a").write_bytes(Task(seed=1).file)
     here = onebert.load(tmp_path / "a", base=str(tiny_base()))

@@ -534,8 +534,8 @@ def test_a_killed_run_continues_to_the_same_bytes(onebert, folder, tmp_path):
         (["--device", "cuda:99"], "device is cpu, cuda or cuda:N"),
         (["--device", "cpu:0"], "device is cpu, cuda or cuda:N"),
         (["--lr", "-1"], "the learning rate (--lr) is a number above 0"),
-        (["--out", "no/such/folder/x"], "the folder of --out no/such/folder/x does not exist"),
-        (["--out", "."], "--out . is a folder; it names what to write"),
+        (["--out", "no/such/folder/x"], "--out: there is no folder no/such/folder"),
+        (["--out", "."], "--out: . is a folder; it names the file to write"),
         (["--method", "reinit+adapter:4"], "neither a delta nor a checkpoint"),
         (["--pooling", "pooler", "--base", str(tiny_base("electra"))], "is cls or mean, not pooler"),
     ],
@@ -556,7 +556,7 @@ def test_data_is_not_written_over(onebert, tmp_path):
     before = rows.read_bytes()
     asked = ("--task", "tone", "--data", rows, "--out", rows, "--method", "head", "--base", tiny_base())
     status, printed, progress = onebert("train", *asked)
-    assert (status, printed, progress) == (1, "", "error: --out is the file that is read\n")
+    assert (status, printed, progress) == (1, "", "error: --out is a file that is read\n")
     assert rows.read_bytes() == before
 
 

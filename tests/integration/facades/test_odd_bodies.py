@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from functools import cache
 
 import httpx
@@ -183,3 +184,45 @@ def test_each_client_is_told_which_field_breaks_which_rule(app, path, body, says
     assert answer.status_code in (400, 422)
     error = answer.json().get("error", answer.json())
     assert (error if isinstance(error, str) else error["message"]) == says
+
+
+def tensor_of(text):
+    return {"inputs": [{"name": "text", "shape": [1], "datatype": "BYTES", "data": [text]}]}
+
+
+BLANK, HALF = "must not be blank", "must be Unicode, without half of a surrogate pair"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "field"),
+    [
+        (f"/v1/tasks/{TASK}/classify", lambda text: {"inputs": text}, "body.inputs"),
+        (f"/v1/tasks/{TASK}/classify", lambda text: {"inputs": ["late", text], "explain": True}, "body.inputs.1"),
+        ("/v1/classify", lambda text: {"items": [{"task": TASK, "text": text}], "partial": True}, "body.items.0.text"),
+        ("/v1/fanout", lambda text: {"tasks": [TASK], "text": text}, "body.text"),
+        (f"/models/{TASK}", lambda text: {"inputs": text}, "inputs"),
+        (f"/t/{TASK}/predict", lambda text: {"inputs": [["late"], [text]]}, "inputs.1.0"),
+        (f"/t/{TASK}/classify", lambda text: {"input": text}, "input"),
+        (f"/t/{TASK}/v1/moderations", lambda text: {"input": text}, "input"),
+        (f"/t/{TASK}/v1/classify", lambda text: {"input": text}, "input"),
+        ("/v1/bundle", lambda text: {"tasks": [{"id": "a", "classify": {"model": TASK, "input": text}}]}, "input"),
+        (f"/v1/models/{TASK}:predict", lambda text: {"instances": [text]}, "instances.0"),
+        (f"/v2/models/{TASK}/infer", tensor_of, "inputs.0.data.0"),
+        (f"/t/{TASK}/api/v1/text/contents", lambda text: {"contents": [text]}, "contents.0"),
+        (f"/t/{TASK}/api/v1/text/generation", lambda text: {"prompt": "a", "generated_text": text}, "generated_text"),
+        (f"/t/{TASK}/beta/litellm_basic_guardrail_api", lambda text: {"texts": [text]}, "texts.0"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("text", "rule"), [("\u200b", BLANK), ("\u00ad\u200d \u3000", BLANK), ("half \ud83d", HALF), ("\udc4d", HALF)]
+)
+def test_blank_texts_and_halves_of_pairs_are_named_by_the_field_of_each_client(app, path, body, field, text, rule):
+    answer = asyncio.run(post(app, path, body(text)))
+    if rule is BLANK and ("contents" in path or "litellm" in path):
+        assert answer.json() in ([[]], {"action": "NONE"})
+    elif path == "/v1/bundle":
+        [result] = answer.json()["results"]
+        assert (result["status"], result["error"]["message"]) == (400, f"{field}: {rule}")
+    else:
+        assert answer.status_code in (400, 422)
+        assert re.search(rf'"{re.escape(field)}(?:: |","reason":"){rule}"', answer.text), answer.text

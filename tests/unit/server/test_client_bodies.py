@@ -68,7 +68,7 @@ def bytes_of(parameters, tail):
 TAIL = struct.pack("<I", 1) + b"a"
 
 
-@pytest.mark.parametrize("size", ["5", 5.0, True, [5], {}, -5, 4, 6])
+@pytest.mark.parametrize("size", ["5", "\u8ab2", 5.0, True, [5], {}, -5, 4, 6])
 def test_a_size_that_is_no_size_is_refused(size):
     assert validated(open_inference.Infer, bytes_of({"binary_data_size": 5}, TAIL)).questions() == ["a"]
     with pytest.raises(InvalidInput, match=r"^inputs\.0"):

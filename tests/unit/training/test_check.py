@@ -99,6 +99,30 @@ def test_everything_is_said_at_once(tmp_path):
     assert "refused: " in shown
 
 
+def test_rows_without_any_of_the_labels_are_counted_where_one_looks(tmp_path):
+    rows = [{"text": f"order {i}", "labels": ["late"] if i % 4 else []} for i in range(40)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    shown = run(tmp_path / "a.jsonl", "--label", "labels").stdout
+    assert "rows of train without any of the labels: 10\n" in shown
+
+
+def test_a_file_that_breaks_off_at_its_first_row_is_refused_for_that_alone(tmp_path):
+    rows = ['"never again,bad', 'they said fine",good', *GOOD]
+    [refused] = facts(write(tmp_path / "a.csv", rows))["refused"]
+    assert refused.startswith("a.csv line 2: a quote opens a cell over 2 lines")
+    # What could be read before is looked at all the same.
+    found = facts(write(tmp_path / "b.csv", ["one cell", *GOOD, '"open,a']))
+    assert found["rows"] == {"train": 40}
+    assert [one["line"] for one in found["bad"]["first"]] == [2]
+    assert any("b.csv line 43 is not CSV: a quote is left open" in why for why in found["refused"])
+
+
+def test_of_cells_of_which_none_is_a_number_no_numbers_are_described(tmp_path):
+    shown = run(write(tmp_path / "a.csv", [f't{i},"{i},50 €"' for i in range(40)]), "--task-type", "regression").stdout
+    assert "bad: a.csv lines 2-41: the label is not a number, or too large, as '0,50 €'" in shown
+    assert "numbers:" not in shown
+
+
 def test_a_label_that_no_file_can_hold_is_refused(tmp_path):
     shown = run(write(tmp_path / "a.csv", [*GOOD, 'my order is lost,"bad; awful\nlines"']))
     assert shown.exit_code == 1

@@ -247,6 +247,13 @@ def test_the_digest_sees_every_cell(folder):
     assert load(folder).digest != before
 
 
+def test_labels_of_another_task_are_said_before_any_row(folder):
+    with pytest.raises(
+        InvalidData, match="no label of the data, 'ham', 'spam', is one of the task, which has 'good', 'bad'"
+    ):
+        load_split(str(folder), ReadOptions(), "single_label", ("good", "bad"))
+
+
 def test_load_split_matches_labels_by_name(folder):
     labeled = load_split(str(folder), ReadOptions(), "single_label", ("spam", "other", "ham"))
     name, split = labeled.name, labeled.split

@@ -206,7 +206,7 @@ def test_what_is_no_number_is_said_in_one_line(made, tmp_path, options):
     assert "a loss is NaN or infinite" in str(run(explain, file, "--data", data, *options).exception)
 
 
-@pytest.mark.parametrize("text", [" ", "\udcff late"])
+@pytest.mark.parametrize("text", [" ", "\u200b", "\udcff late"])
 def test_a_text_that_is_none_is_one_line(made, text):
     file, _ = made()
     assert isinstance(run(explain, file, text).exception, InvalidInput)

@@ -57,6 +57,20 @@ def test_lists_of_pandas_in_cells_train_and_measure_alike(tmp_path):
     )
 
 
+def test_a_name_that_looks_like_several_labels_is_noted_where_nobody_says_which(tmp_path):
+    for name, both in (("a.csv", "late size"), ("b.csv", '"Sports, indoor"\nx,"Sports, outdoor"\ny,"Food, indoor"')):
+        path = csv(tmp_path / name, ["a,late", "b,size", f"c,{both}"] * 5)
+        data = load_dataset(path, keep_few=True)
+        assert data.task_type == "single_label"
+        [note] = [one for one in data.notes if "is taken for one name, though it looks like several" in one]
+        assert "--label-separator" in note
+    # Whoever says that a cell is one name is not told of a separator.
+    path = csv(tmp_path / "c.csv", ["a,late", "b,size", "c,late;size"] * 5)
+    data = load_dataset(path, DataOptions(task_type="single_label"), keep_few=True)
+    assert data.labels == ("late", "late;size", "size")
+    assert not any("label cells" in note for note in data.notes)
+
+
 def test_a_list_of_one_is_the_label_of_a_single_label_task(tmp_path):
     path = jsonl(tmp_path / "a.jsonl", [["late"], ["size"]] * 5)
     assert load_dataset(path, DataOptions(task_type="single_label"), keep_few=True).labels == ("late", "size")

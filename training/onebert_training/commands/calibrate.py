@@ -9,8 +9,7 @@ import numpy as np
 from onebert_encoder.base.base import Base
 from onebert_encoder.text.tokens import Tokens
 from onebert_store.command import console
-from onebert_store.disk import is_read
-from onebert_store.errors import InvalidSettings
+from onebert_store.disk import check_writable
 from onebert_store.file.delta import Delta, check
 from onebert_store.file.format import load, save
 from onebert_store.file.manifest import format_for, parse_manifest
@@ -48,7 +47,8 @@ def run_calibrate(
     manifest = delta.manifest
     check_task(manifest)
     out = out or file.with_name(f"{file.stem}-calibrated.safetensors")
-    _check_out(out, [Path(one) for one in (data, unknown) if one is not None])
+    check_writable("--out", out, [Path(one) for one in (data, unknown) if one is not None])
+    console.note_replaced(out, "where the calibration decides anything new")
     read = reading.read(data)
     if split is None and "validation" in read.tables:
         split = "validation"
@@ -83,15 +83,6 @@ def run_calibrate(
         _show(record)
 
 
-def _check_out(out: Path, read: Sequence[Path]) -> None:
-    """Refuses a place where the new file cannot be, or must not; says where a file is there that it will replace."""
-    if not out.parent.is_dir() or out.is_dir():
-        raise InvalidSettings(f"--out {out} is no file that could be written")
-    if is_read(out, read):
-        raise InvalidSettings("--out is a file that is read")
-    console.note_replaced(out, "where the calibration decides anything new")
-
-
 def _logits(base: Base, delta: Delta, tokens: Sequence[Tokens]) -> Floats:
     """[texts, labels]."""
     return np.stack(predict_delta(base, delta, tokens)).astype(np.float64)
@@ -100,10 +91,8 @@ def _logits(base: Base, delta: Delta, tokens: Sequence[Tokens]) -> Floats:
 def _gold(examples: Split, labels: int) -> Flags:
     """[rows, labels], which labels the rows have."""
     if examples.gold.ndim == 2:
-        several: Flags = examples.gold > 0
-        return several
-    one: Flags = examples.gold[:, None] == np.arange(labels)
-    return one
+        return np.asarray(examples.gold > 0)
+    return np.asarray(examples.gold[:, None] == np.arange(labels))
 
 
 def _decided(delta: Delta, found: Calibrated, facts: Mapping[str, Any]) -> Delta | None:
@@ -157,14 +146,19 @@ def _show(record: Mapping[str, Any]) -> None:
 
 def _show_thresholds(facts: Mapping[str, Any]) -> None:
     columns = ("label", "rows", "threshold", "fpr", "precision", "recall")
-    table = console.table(*columns, numbers=columns[1:])
     labels = facts["labels"]
-    for one in labels[:MOST_LABELS]:
-        rates = [_rate(one[name]) for name in columns[3:]]
-        table.add_row(shown(one["label"]), f"{one['rows']:,}", f"{one['threshold']:.4f}", *rates)
-    table.add_row("all together", "", "", *(_rate(facts["all"][name]) for name in columns[3:]))
+    rows = [
+        (
+            shown(one["label"]),
+            f"{one['rows']:,}",
+            f"{one['threshold']:.4f}",
+            *(_rate(one[name]) for name in columns[3:]),
+        )
+        for one in labels[:MOST_LABELS]
+    ]
+    rows.append(("all together", "", "", *(_rate(facts["all"][name]) for name in columns[3:])))
     console.out.print(console.title(f"Thresholds for {facts['target']}"))
-    console.out.print(table)
+    console.show(columns, rows, numbers=columns[1:])
     if len(labels) > MOST_LABELS:
         console.say(f"and {len(labels) - MOST_LABELS:,} more labels; --json has them all")
     console.say(f"(on these rows, and where as many new rows lie in {CONFIDENCE:.0%} of all cases)")

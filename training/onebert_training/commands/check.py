@@ -26,13 +26,7 @@ _EXAMPLES = 5
 
 
 def run_check(
-    data: str,
-    reading: DataOptions,
-    max_length: int,
-    labels: bool,
-    base: str | None,
-    device: str | None,
-    as_json: bool,
+    data: str, reading: DataOptions, max_length: int, labels: bool, base: str | None, device: str | None, as_json: bool
 ) -> bool:
     """Shows all that can be said of data; returns whether training would take it."""
     tokenizer, longest = load_tokenizer(base)
@@ -114,12 +108,12 @@ def _has_doubtful_labels(facts: Mapping[str, Any]) -> bool:
 
 def _show_lengths(splits: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
     columns = ("rows", "median", "90 %", "99 %", "longest", "cut")
-    table = console.table("split", *columns, numbers=columns)
+    rows = []
     for name, split in splits.items():
         tokens = split["tokens"]
         sizes = [f"{tokens[key]:,}" if tokens else "" for key in ("median", "p90", "p99", "longest", "cut")]
-        table.add_row(name, f"{facts['rows'][name]:,}", *sizes)
-    console.out.print(table)
+        rows.append((name, f"{facts['rows'][name]:,}", *sizes))
+    console.show(("split", *columns), rows, numbers=columns)
     if longest := next((split["tokens"]["max_length"] for split in splits.values() if split["tokens"]), 0):
         console.say(f"(lengths in tokens; cut: texts of more than {longest})")
 
@@ -130,10 +124,9 @@ def _show_labels(splits: Mapping[str, Any]) -> None:
     counts = splits["train"].get("labels", {})
     if not any(counts.values()):
         return
-    table = console.table("label", *splits, numbers=[*splits])
-    for name in sorted(counts, key=lambda name: -counts[name])[:_LABELS]:
-        table.add_row(shown(name), *(f"{split['labels'].get(name, 0):,}" for split in splits.values()))
-    console.out.print(table)
+    first = sorted(counts, key=lambda name: -counts[name])[:_LABELS]
+    rows = [(shown(name), *(f"{split['labels'].get(name, 0):,}" for split in splits.values())) for name in first]
+    console.show(("label", *splits), rows, numbers=[*splits])
     if len(counts) > _LABELS:
         console.say(f"and {len(counts) - _LABELS:,} more labels")
 

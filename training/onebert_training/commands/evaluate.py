@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from onebert_store.command import console
-from onebert_store.disk import is_read, write_whole
+from onebert_store.disk import check_writable, write_whole
 from onebert_store.errors import InvalidSettings
 from onebert_store.file.delta import check
 from onebert_store.file.format import load
@@ -71,11 +71,5 @@ def _check_files(read: Sequence[Path], report: Path | None, predictions: Path | 
     if predictions is not None and predictions.suffix.lower() not in WRITERS:
         raise InvalidSettings(f"--predictions ends in one of {', '.join(WRITERS)}")
     for option, path in (("--report", report), ("--predictions", predictions)):
-        if path is None:
-            continue
-        if not path.parent.is_dir():
-            raise InvalidSettings(f"{option}: there is no folder {path.parent}")
-        if path.is_dir():
-            raise InvalidSettings(f"{option}: {path} is a folder")
-        if is_read(path, read):
-            raise InvalidSettings(f"{option} is a file that is read")
+        if path is not None:
+            check_writable(option, path, read)

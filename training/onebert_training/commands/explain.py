@@ -23,7 +23,7 @@ from onebert_store.errors import AnswerNotFinite, InvalidData, InvalidInput, Not
 from onebert_store.file.delta import Delta, check
 from onebert_store.file.format import load
 from onebert_store.file.strict_json import shown
-from onebert_store.tables.text.unicode import is_blank, is_unicode
+from onebert_store.tables.text.unicode import text_fault
 from onebert_training.data.dataset import load_split
 from onebert_training.data.options import ReadOptions
 from onebert_training.data.splitting import SPLIT_SEED, subset
@@ -64,9 +64,9 @@ def explain_text(
 ) -> None:
     """Shows which words of a text an answer is owed to and, where asked, which parts of the delta."""
     halves = {"text": text} if isinstance(text, str) else {"text": text[0], "text_pair": text[1]}
-    # An argument holds half a surrogate pair in place of each byte that is not UTF-8.
-    if any(is_blank(half) or not is_unicode(half) for half in halves.values()):
-        raise InvalidInput("a text is blank, or not valid Unicode")
+    # An argument holds halves of surrogate pairs in place of bytes that are not UTF-8.
+    if why := text_fault(*halves.values()):
+        raise InvalidInput(why)
     loaded = _load(file, base, dtype, device)
     explainer = TextExplainer.of(loaded.base, loaded.delta)
     [whole] = explainer.answers([text])
@@ -104,11 +104,11 @@ def _show_words(halves: Mapping[str, str], occlusion: Explanation, gradient: Exp
         console.say(said)
     if not both:
         return
-    table = console.table(*["text"] * (len(halves) > 1), "word", "score less without it", "gradient × input")
+    rows = []
     for left, inner in both[:_SHOWN]:
         word = shown(halves[left.field][left.start : left.end])
-        table.add_row(*which[left.field], word, _signed(left.effect), _signed(inner.effect))
-    console.out.print(table)
+        rows.append((*which[left.field], word, _signed(left.effect), _signed(inner.effect)))
+    console.show([*["text"] * (len(halves) > 1), "word", "score less without it", "gradient × input"], rows)
     _say_more(len(both) - _SHOWN)
 
 
@@ -220,9 +220,7 @@ def _named(part: dict[str, Any]) -> str:
 def _show_removed(parts: Sequence[dict[str, Any]], columns: dict[str, str]) -> None:
     """A table of what happens without each part, those that matter most first; without all of them at the top."""
     first = next(iter(columns))
-    table = console.table("without", *columns.values())
     order = sorted(parts, key=lambda part: (part["kind"] != "base", -abs(part[first])))
-    for part in order[: 1 + _SHOWN]:
-        table.add_row(_named(part), *(_signed(part[name]) for name in columns))
-    console.out.print(table)
+    rows = [(_named(part), *(_signed(part[name]) for name in columns)) for part in order[: 1 + _SHOWN]]
+    console.show(("without", *columns.values()), rows)
     _say_more(len(order) - 1 - _SHOWN)

@@ -71,13 +71,13 @@ def show_suspects(facts: Mapping[str, Any]) -> None:
     )
     if not facts["rows"]:
         return
-    table = console.table("where", "text", "label", "suggested", "ratio", numbers=["ratio"])
+    rows = []
     for one in facts["first"][:_SHOWN]:
         unit = "line" if "line" in one else "row"
         text = one["text"] if isinstance(one["text"], str) else " | ".join(one["text"])
         names = shown(one["label"]), shown(one["suggested"])
-        table.add_row(f"{one['file']} {unit} {one[unit]}", shown(text, _TEXT), *names, f"{one['ratio']:.3f}")
-    console.out.print(table)
+        rows.append((f"{one['file']} {unit} {one[unit]}", shown(text, _TEXT), *names, f"{one['ratio']:.3f}"))
+    console.show(("where", "text", "label", "suggested", "ratio"), rows, numbers=["ratio"])
     if facts["rows"] > _SHOWN:
         console.say(f"and {facts['rows'] - _SHOWN:,} more; --json has the first {MAX_LISTED:,}")
     console.say("(rows with other texts suggest; ratio: how probable the label is beside the suggested one)")

@@ -14,7 +14,15 @@ from onebert_store.tables.labels import find_names, has_labels, infer_task_type,
 from onebert_store.tables.table import Table
 from onebert_store.tables.tables import SPLITS, Source, choose_split
 from onebert_store.tables.text.unicode import is_blank
-from onebert_training.data.checks import check_names, check_seen, check_variety, label_doubts, repetitions, shortages
+from onebert_training.data.checks import (
+    check_names,
+    check_seen,
+    check_variety,
+    label_doubts,
+    listed,
+    repetitions,
+    shortages,
+)
 from onebert_training.data.examples import Cells, Split
 from onebert_training.data.options import DataOptions, ReadOptions
 from onebert_training.data.splitting import HELD_OUT, SPLIT_SEED, TOO_FEW_TO_SPARE, check_divisible, hold_out, subset
@@ -185,12 +193,11 @@ def _with_own_validation(
     if "validation" not in splits:
         check_divisible(splits["train"], task_type)
         rows = len(splits["train"])
-        few = f"no validation split, and {rows} training rows are too few to spare any"
+        said = f"no validation split: all {rows:,} training rows are fitted on, and folds of them measured"
         if rows < TOO_FEW_TO_SPARE:
-            return dict(splits), [f"{few}: all are trained on, and folds of them measured"]
-        return dict(splits), [
-            f"no validation split: all {rows:,} training rows are fitted on, and folds of them measured"
-        ]
+            few = "are too few to spare any: all are trained on, and folds of them measured"
+            said = f"no validation split, and {rows} training rows {few}"
+        return dict(splits), [said]
     whole = splits["validation"]
     used = subset(whole, task_type, most, SPLIT_SEED)
     notes = [f"{len(used):,} of {len(whole):,} validation rows are used"] if len(used) < len(whole) else []
@@ -198,11 +205,7 @@ def _with_own_validation(
 
 
 def load_split(
-    source: str | Source,
-    reading: ReadOptions,
-    task_type: TaskType,
-    labels: Sequence[str],
-    split: str | None = None,
+    source: str | Source, reading: ReadOptions, task_type: TaskType, labels: Sequence[str], split: str | None = None
 ) -> Labeled:
     """Loads one split to measure a trained delta on.
 
@@ -222,6 +225,9 @@ def load_split(
     read = replace(read, tables=tables)
     name = choose_split(read, split)
     cells = Cells(tables[name], columns, find_names(read, columns, task_type, labels)[name])
+    found = cells.label_names(task_type)
+    if found and task_type != "regression" and not set(found) & set(labels):
+        raise InvalidData(f"no label of the data, {listed(found)}, is one of the task, which has {listed(labels)}")
     examples = cells.split(task_type, tuple(labels))
     rows = tables[name].take(cells.kept).only(source.tables[name])
     return Labeled("all" if read.single_file else name, examples, read.metric, read.name, rows)

@@ -137,11 +137,11 @@ def _count_bad(found: Examined, faults: Faults) -> None:
 
 def _of_labels(split: Split, task_type: TaskType, labels: Sequence[str]) -> dict[str, Any]:
     """How often there is each label; of numbers, where they lie."""
-    if task_type == "span":
+    if task_type == "span" or (task_type == "regression" and not len(split)):
         return {}
     if task_type == "regression":
         # In float32 the square of a large number has no place.
-        numbers = split.gold.astype(np.float64) if len(split) else np.zeros(1)
+        numbers = split.gold.astype(np.float64)
         names = ("least", "mean", "most", "deviation")
         return {
             "numbers": {

@@ -55,8 +55,7 @@ def _groups(pairs: Sequence[tuple[str, str]]) -> NDArray[np.int64]:
     number: dict[str, int] = {}
     one, other = np.array([[number.setdefault(text, len(number)) for text in pair] for pair in pairs]).T
     links = coo_array((np.ones(len(pairs), dtype=np.int8), (one, other)), shape=(len(number), len(number)))
-    found: NDArray[np.int64] = connected_components(links, directed=False)[1][one].astype(np.int64)
-    return found
+    return np.asarray(connected_components(links, directed=False)[1][one].astype(np.int64))
 
 
 def subset(train: Split, task_type: TaskType, rows: int | None, seed: int) -> Split:

@@ -168,17 +168,32 @@ def make_delta(run: Run, state: State, tensors: Mapping[str, Tensor], test: Mapp
         **({"folds": state.folds} if state.folds else {}),
         **({"test": test} if test is not None else {}),
     }
-    base = run.inputs.exact_base
-    with torch.no_grad():
-        plain = Delta(run.manifest, to_arrays(tensors))
-        try:
-            golden = compute_golden(base, fold(base, to_tensors(plain, base), run.pooling), run.inputs.max_length)
-        except ValidationError:
-            raise NotFinite(NO_NUMBERS) from None
-    manifest = parse_manifest({**run.manifest.model_dump(), "training": training, "golden": golden.model_dump()})
-    delta = Delta(manifest, plain.tensors)
+    plain = Delta(run.manifest, to_arrays(tensors))
+    delta = with_golden(run.inputs.exact_base, plain, {"training": training}, NO_NUMBERS)
     check(delta, run.base.spec)
     return delta
+
+
+def with_golden(base: Base, plain: Delta, facts: Mapping[str, Any], why: str) -> Delta:
+    """The delta with golden logits of this base.
+
+    Args:
+        base: computes in float32.
+        plain: the delta, whose tensors fit the base.
+        facts: what else the manifest shall say.
+        why: what is wrong where these logits are no numbers.
+
+    Raises:
+        NotFinite: one is NaN or infinite.
+        InvalidManifest: a manifest cannot hold the facts.
+    """
+    with torch.no_grad():
+        row = fold(base, to_tensors(plain, base), plain.manifest.pooling)
+        try:
+            golden = compute_golden(base, row, plain.manifest.max_length)
+        except ValidationError:
+            raise NotFinite(why) from None
+    return Delta(parse_manifest({**plain.manifest.model_dump(), **facts, "golden": golden.model_dump()}), plain.tensors)
 
 
 def to_arrays(tensors: Mapping[str, Tensor]) -> dict[str, Any]:

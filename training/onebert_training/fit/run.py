@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import cached_property
 from importlib.metadata import version
@@ -20,15 +20,7 @@ from onebert_store.errors import InvalidSettings, TooLarge
 from onebert_store.file.decision import Decision
 from onebert_store.file.delta import HEAD_BIAS, HEAD_WEIGHT
 from onebert_store.file.format import MAX_FILE_BYTES, MAX_HEADER_BYTES
-from onebert_store.file.manifest import (
-    PER_TOKEN,
-    SIAMESE,
-    Manifest,
-    Pooling,
-    format_for,
-    head_width,
-    parse_manifest,
-)
+from onebert_store.file.manifest import PER_TOKEN, SIAMESE, Manifest, Pooling, format_for, head_width, parse_manifest
 from onebert_store.file.strict_json import shown
 from onebert_training.data.checks import listed
 from onebert_training.fit.evaluation import Logits, Measurement, Model, predict
@@ -91,7 +83,7 @@ class Run:
         self.manifest = self._manifest()
         if self.plan.servable and self.plan.num_bytes + 4 * self.head_parameters > MAX_FILE_BYTES - MAX_HEADER_BYTES:
             raise TooLarge(f"the delta would be over the {MAX_FILE_BYTES >> 20} MiB of a file")
-        self.notes = (*data.notes, *inputs.notes(), *self._of_metric(), *self._of_pairs(), *self._of_rate())
+        self.notes = (*data.notes, *inputs.notes(), *self._notes())
         everyone = np.arange(len(data.splits["train"]))
         self.rows = everyone if rows is None else rows
         self.held_out = np.setdiff1d(everyone, self.rows)
@@ -145,26 +137,21 @@ class Run:
             }
         )
 
-    def _of_metric(self) -> list[str]:
-        """A note where nobody has named a metric and the usual one would be misleading."""
+    def _notes(self) -> Iterator[str]:
+        """Notes on the metric that decides, on how pairs are read, and on a high learning rate.
+
+        The metric is noted where the usual one would mislead and nobody has named one.
+        """
         why = self.objective.unevenness(self.data.splits["train"])
-        if why is None or self.settings.metric or self.data.metric:
-            return []
-        usual = self.objective.metrics[0]
-        return [f"the labels are uneven, {why}: {self.metric} decides, not {usual}; --metric says otherwise"]
-
-    def _of_pairs(self) -> list[str]:
-        """A note on how pairs are read, which depends on their number where nobody says it."""
-        if not self.data.has_pairs or self.data.task_type in PER_TOKEN or self.plan.exact:
-            return []
-        if self.pooling == SIAMESE:
-            return ["each text of a pair is read on its own; --pooling mean reads both as one"]
-        return ["both texts of a pair are read as one; --pooling siamese reads each on its own"]
-
-    def _of_rate(self) -> list[str]:
-        """A note on a learning rate at which nothing was seen to learn."""
-        rate = self.settings.learning_rate or 0
-        return [f"--lr {rate:g} is high: methods learn between 0.0001 and 0.01"] if rate > HIGH_RATE else []
+        if why is not None and not (self.settings.metric or self.data.metric):
+            usual = self.objective.metrics[0]
+            yield f"the labels are uneven, {why}: {self.metric} decides, not {usual}; --metric says otherwise"
+        if self.data.has_pairs and self.data.task_type not in PER_TOKEN and not self.plan.exact:
+            apart = "each text of a pair is read on its own; --pooling mean reads both as one"
+            as_one = "both texts of a pair are read as one; --pooling siamese reads each on its own"
+            yield apart if self.pooling == SIAMESE else as_one
+        if (rate := self.settings.learning_rate or 0) > HIGH_RATE:
+            yield f"--lr {rate:g} is high: methods learn between 0.0001 and 0.01"
 
     @cached_property
     def fingerprint(self) -> str:

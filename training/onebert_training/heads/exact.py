@@ -50,8 +50,7 @@ class ExactHead:
 
     def logits(self, vectors: Vectors, scale: TargetScale) -> Logits:
         """The outputs for vectors [h] or [tokens, h], as a delta with this head gives them."""
-        outputs: Logits = (vectors @ self.weight.T + self.bias) * np.float32(scale.spread) + np.float32(scale.mean)
-        return outputs
+        return np.asarray((vectors @ self.weight.T + self.bias) * np.float32(scale.spread) + np.float32(scale.mean))
 
 
 @contextmanager
@@ -71,8 +70,7 @@ def has_exact_head(objective: Objective) -> bool:
 
 def stands_for_word(target: Tensor) -> NDArray[np.bool_]:
     """[tokens], whether a token of a per-token task stands for a word with a label."""
-    found: NDArray[np.bool_] = (target != NO_TARGET).numpy()
-    return found
+    return np.asarray((target != NO_TARGET).numpy())
 
 
 def labeled_vectors(vectors: Sequence[Vectors], targets: Sequence[Tensor]) -> tuple[Vectors, NDArray[np.generic]]:

@@ -280,10 +280,8 @@ def _fit_abstaining(
 def _right(scores: Floats, selected: Flags | None, gold: Flags, manifest: Manifest) -> Flags:
     """[rows], whether an answer is right: its best label, of a multi_label task all that it selects."""
     if manifest.task_type == "multi_label" and selected is not None:
-        exact: Flags = (selected == gold).all(axis=1)
-        return exact
-    best: Flags = gold[np.arange(len(gold)), scores.argmax(axis=1)]
-    return best
+        return np.asarray((selected == gold).all(axis=1))
+    return np.asarray(gold[np.arange(len(gold)), scores.argmax(axis=1)])
 
 
 def _rate(here: float, low: float, high: float) -> dict[str, float | None]:

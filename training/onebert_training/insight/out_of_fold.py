@@ -84,11 +84,9 @@ def _of_neighbours(known: Vectors, gold: Indices, asked: Vectors, labels: int) -
 
 
 def _fading(distance: Floats) -> Floats:
-    weights: Floats = np.exp(-distance / _FADE)
-    return weights
+    return np.asarray(np.exp(-distance / _FADE))
 
 
 def _unit(vectors: Vectors) -> Vectors:
     length = np.linalg.norm(vectors, axis=1, keepdims=True)
-    found: Vectors = vectors / np.maximum(length, np.finfo(np.float32).tiny)
-    return found
+    return np.asarray(vectors / np.maximum(length, np.finfo(np.float32).tiny))

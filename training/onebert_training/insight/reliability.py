@@ -3,18 +3,12 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from onebert_training.insight.intervals import wilson
+from onebert_training.insight.intervals import Flags, Floats, wilson
 
 BINS = 15  # as in the papers' tables
 POINTS = 10
 LEAST = 20  # answers behind a point of the curve
-
-Confidence = NDArray[np.floating]
-"""[n] between 0 and 1: the probability that an answer gives itself."""
-Right = NDArray[np.bool_]
-"""[n], whether it is right."""
 
 
 @dataclass(frozen=True)
@@ -35,14 +29,14 @@ class Point:
     answers: int
 
 
-def expected_calibration_error(confidence: Confidence, right: Right, bins: int = BINS) -> float:
+def expected_calibration_error(confidence: Floats, right: Flags, bins: int = BINS) -> float:
     """ECE (Guo et al. 2017, equation 3): how far, on average, the share of right answers is from their confidence.
 
     Bins are of one width, (0, 1/15], (1/15, 2/15] and so on; each counts by its share of the answers.
 
     Args:
-        confidence: [n], n at least 1.
-        right: [n].
+        confidence: [n], n at least 1, between 0 and 1: the probability that an answer gives itself.
+        right: [n], whether it is right.
         bins: how many bins.
     """
     # Of a confidence of exactly 0 the first bin.
@@ -51,7 +45,7 @@ def expected_calibration_error(confidence: Confidence, right: Right, bins: int =
     return float(np.abs(gap).sum() / len(confidence))
 
 
-def calibration_curve(confidence: Confidence, right: Right, points: int = POINTS) -> list[Point]:
+def calibration_curve(confidence: Floats, right: Flags, points: int = POINTS) -> list[Point]:
     """Points with about as many answers each, from the least to the most confident; fewer points where few answer.
 
     Args:

@@ -52,11 +52,9 @@ def losses(logits: Floats, gold: Flags, activation: Activation, temperature: flo
     """
     divided = logits / temperature
     if activation == "softmax":
-        found: Floats = -log_softmax(divided)[gold]
-        return found
+        return np.asarray(-log_softmax(divided)[gold])
     # The logarithm of a sigmoid, of the logit where the label is there and of its opposite where it is not.
-    summed: Floats = np.logaddexp(0.0, np.where(gold, -divided, divided)).sum(axis=1)
-    return summed
+    return np.asarray(np.logaddexp(0.0, np.where(gold, -divided, divided)).sum(axis=1))
 
 
 def fit_temperature(logits: Floats, gold: Flags, activation: Activation, current: float = 1.0) -> FittedTemperature:

@@ -61,8 +61,7 @@ def thresholds_for_precision(judged: Judged, precision: float) -> Floats:
 
 def highest_precision(judged: Judged) -> Floats:
     """[labels], the highest precision that there is a threshold for."""
-    found: Floats = _promised(judged)[1].max(axis=0)
-    return found
+    return np.asarray(_promised(judged)[1].max(axis=0))
 
 
 def _promised(judged: Judged) -> tuple[Floats, Floats]:
@@ -101,5 +100,4 @@ def _with_all(flags: Flags) -> Floats:
 
 
 def _share(part: Floats, whole: Floats) -> Floats:
-    shares: Floats = np.divide(part, whole, out=np.full(len(part), np.nan), where=whole > 0)
-    return shares
+    return np.asarray(np.divide(part, whole, out=np.full(len(part), np.nan), where=whole > 0))

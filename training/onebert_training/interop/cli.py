@@ -71,8 +71,7 @@ def export(
         ),
     ] = None,
     onnx: Annotated[
-        Path | None,
-        typer.Option(help="Write base and delta as one ONNX model with its tokenizer.", show_default=False),
+        Path | None, typer.Option(help="Write base and delta as one ONNX model with its tokenizer.", show_default=False)
     ] = None,
     base: BaseName = None,
     as_json: AsJson = False,

@@ -9,6 +9,7 @@ from onebert_encoder.base.base import load_base
 from onebert_encoder.base.source import find_base
 from onebert_encoder.maths.fold import to_tensors
 from onebert_store.command import console
+from onebert_store.disk import check_writable
 from onebert_store.errors import BaseNotFound, InvalidInput, InvalidSettings
 from onebert_store.file.delta import check
 from onebert_store.file.format import load, save
@@ -39,8 +40,7 @@ def run_import(
     """Converts a PEFT folder or a fine-tuned checkpoint into a delta file and shows a summary."""
     # Of a Hub id as of a folder the last part.
     out = out or Path(f"{Path(source).expanduser().resolve().name}.safetensors")
-    if out.is_dir() or not out.parent.is_dir():
-        raise InvalidSettings(f"--out {out} is a folder or lies in none; it names the file to write")
+    check_writable("--out", out)
     console.note_replaced(out, "when the import is done")
     folder = _folder_of(source)
     whole = _is_checkpoint(folder, asked)

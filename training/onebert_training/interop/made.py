@@ -3,16 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-import torch
-from pydantic import ValidationError
-
 from onebert_encoder.base.base import Base
-from onebert_encoder.maths.fold import fold, to_tensors
-from onebert_encoder.maths.predict import compute_golden
-from onebert_store.errors import NotFinite
 from onebert_store.file.canonical import Array
 from onebert_store.file.delta import Delta, check
 from onebert_store.file.manifest import parse_manifest
+from onebert_training.fit.result import with_golden
 from onebert_training.interop.heads import Outputs
 
 
@@ -33,8 +28,8 @@ def manifest_of(
     }
 
 
-def with_golden(base: Base, tensors: Mapping[str, Array], manifest: Mapping[str, Any]) -> Delta:
-    """The delta of imported tensors.
+def checked_delta(base: Base, tensors: Mapping[str, Array], manifest: Mapping[str, Any]) -> Delta:
+    """The delta of imported tensors, with golden logits.
 
     Args:
         base: a base that computes in float32.
@@ -48,10 +43,4 @@ def with_golden(base: Base, tensors: Mapping[str, Array], manifest: Mapping[str,
     """
     plain = Delta(parse_manifest(manifest), tensors)
     check(plain, base.spec)
-    with torch.no_grad():
-        row = fold(base, to_tensors(plain, base), plain.manifest.pooling)
-        try:
-            golden = compute_golden(base, row, plain.manifest.max_length)
-        except ValidationError:
-            raise NotFinite("the answers of the imported task are not numbers") from None
-    return Delta(parse_manifest({**plain.manifest.model_dump(), "golden": golden.model_dump()}), tensors)
+    return with_golden(base, plain, {}, "the answers of the imported task are not numbers")

@@ -27,15 +27,7 @@ from onebert_store.file.delta import (
     Delta,
 )
 from onebert_training.interop.folders import whole_folder, write_json, write_tensors
-from onebert_training.interop.heads import (
-    AUTO_CLASSES,
-    PEFT_TASKS,
-    POOLER,
-    Layout,
-    head_state,
-    peft_layout,
-    split_head,
-)
+from onebert_training.interop.heads import AUTO_CLASSES, PEFT_TASKS, POOLER, Layout, head_state, peft_layout, split_head
 from onebert_training.interop.merged import merge, model_config
 from onebert_training.interop.peft_folder import CONFIG, TASK_CONFIG, WEIGHTS
 

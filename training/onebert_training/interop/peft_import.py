@@ -13,7 +13,7 @@ from onebert_store.file.delta import HEAD_BIAS, Delta
 from onebert_store.file.manifest import TaskType
 from onebert_store.file.strict_json import shown
 from onebert_training.interop.heads import PEFT_TASKS, Kind, kind_of, layout_of, outputs_of
-from onebert_training.interop.made import manifest_of, with_golden
+from onebert_training.interop.made import checked_delta, manifest_of
 from onebert_training.interop.peft_conversion import convert, made_for
 from onebert_training.interop.peft_folder import Adapter, read_adapter
 
@@ -72,7 +72,7 @@ def _require_tokenizer(folder: Path, base: Base) -> None:
 def _made(base: Base, tensors: Mapping[str, Tensor], manifest: dict[str, Any], adapter: Adapter) -> Delta:
     arrays = {name: tensor.contiguous().numpy() for name, tensor in tensors.items()}
     try:
-        return with_golden(base, arrays, manifest)
+        return checked_delta(base, arrays, manifest)
     except TensorMismatch as error:
         raise TensorMismatch(f"{error.detail}{made_for(adapter)}") from None
 

@@ -309,10 +309,7 @@ def _configuration(record: Record, names: Sequence[str]) -> dict[str, object]:
         return {"dtype": record.dtype, **{name: record.settings[name] for name in names if name in record.settings}}
     # Records that name no rate of the head are of runs that had one rate for everything.
     own = record.head_learning_rate not in (None, record.learning_rate)
-    rates = {
-        "learning_rate": record.learning_rate,
-        "head_learning_rate": record.head_learning_rate if own else "same",
-    }
+    rates = {"learning_rate": record.learning_rate, "head_learning_rate": record.head_learning_rate if own else "same"}
     return {**rates, "dtype": record.dtype, **{name: record.settings.get(name) for name in names}}
 
 

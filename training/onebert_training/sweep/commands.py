@@ -147,9 +147,9 @@ def _facts(trial: Trial) -> Mapping[str, Any]:
 def _show_table(results: Results) -> None:
     """Prints methods as rows and data sets as columns, as in papers."""
     columns = [f"{name}\n{sub}" for name, sub in headings(results)]
-    table = console.table("method", "% of parameters", *columns, numbers=("% of parameters", *columns))
+    rows = []
     for method in results.methods:
         cells = [format_entry(results, method, column) for column in results.columns]
-        table.add_row(method, format_percent(results.runs_of(method)[0]), *cells)
+        rows.append((method, format_percent(results.runs_of(method)[0]), *cells))
     console.say(f"{results.base}: mean ± standard deviation over the seeds, in per cent")
-    console.out.print(table)
+    console.show(("method", "% of parameters", *columns), rows, numbers=("% of parameters", *columns))

@@ -114,8 +114,7 @@ class MultiLabel(PerText):
         return Constant(listed(self.labels[label] for label in on) or "no label", logits)
 
     def label_counts(self, split: Split) -> Counts:  # noqa: D102
-        counts: Counts = np.count_nonzero(split.gold, axis=0)
-        return counts
+        return np.asarray(np.count_nonzero(split.gold, axis=0))
 
     def rows_with(self, split: Split, labels: NDArray[np.bool_]) -> NDArray[np.int64]:  # noqa: D102
         return np.flatnonzero((split.gold[:, labels] > 0).any(axis=1))

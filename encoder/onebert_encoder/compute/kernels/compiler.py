@@ -46,9 +46,7 @@ _AVX512 = Level(
 _VNNI = Level("avx512_vnni", (*_AVX512.flags, "-mavx512vnni"), _AVX512.needs | {"avx512_vnni"})
 _BF16 = Level("avx512_bf16", (*_VNNI.flags, "-mavx512bf16"), _VNNI.needs | {"avx512_bf16"})
 _AMX = Level(
-    "amx",
-    (*_BF16.flags, "-mamx-tile", "-mamx-bf16", "-mamx-int8"),
-    _BF16.needs | {"amx_tile", "amx_bf16", "amx_int8"},
+    "amx", (*_BF16.flags, "-mamx-tile", "-mamx-bf16", "-mamx-int8"), _BF16.needs | {"amx_tile", "amx_bf16", "amx_int8"}
 )
 _NEON = Level("neon", ("-march=armv8-a",), frozenset(("asimd",)))
 

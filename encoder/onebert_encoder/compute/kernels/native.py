@@ -162,9 +162,7 @@ class _AddActivate(torch.autograd.Function):
     def forward(ctx: Any, z: Tensor, b: Tensor, functions: Functions, stage: Stage) -> Tensor:
         out = torch.empty_like(z)
         ctx.functions, ctx.stage = functions, stage
-        functions["activate"](
-            *(z.data_ptr(), *z.shape, *_bias(b, stage), out.data_ptr(), torch.get_num_threads()),
-        )
+        functions["activate"](*(z.data_ptr(), *z.shape, *_bias(b, stage), out.data_ptr(), torch.get_num_threads()))
         ctx.save_for_backward(z, b)
         return out
 
@@ -199,7 +197,7 @@ class _Attend(torch.autograd.Function):
         grad, grad_qkv, grad_b = grads[0].contiguous(), torch.empty_like(qkv), _sums(b_q, ctx.needs_input_grad[1])
         grad_qkv[len(qkv) - ctx.stage.filling :] = 0
         ctx.functions["attend_back"](
-            *(ctypes.byref(_attention(ctx, qkv, b_q)), grad.data_ptr(), grad_qkv.data_ptr(), _address(grad_b)),
+            *(ctypes.byref(_attention(ctx, qkv, b_q)), grad.data_ptr(), grad_qkv.data_ptr(), _address(grad_b))
         )
         return grad_qkv, _like(grad_b, b_q), None, None, None, None
 

@@ -17,7 +17,7 @@ from onebert_training.interop.checkpoint.finetuned import FineTuned, read_finetu
 from onebert_training.interop.checkpoint.options import CheckpointOptions
 from onebert_training.interop.checkpoint.search import Probe, fewest
 from onebert_training.interop.heads import kind_of, outputs_of
-from onebert_training.interop.made import manifest_of, with_golden
+from onebert_training.interop.made import checked_delta, manifest_of
 from onebert_training.methods.low_rank import Parts, factorize
 
 # More would make the agreement hardly surer, and every probe slower.
@@ -101,7 +101,7 @@ def import_checkpoint(
         "agreement": {"share": found.share, "largest": found.largest, "texts": len(texts), "data": data},
         "warnings": [*manifest.training["warnings"], *probe.doubts],
     }
-    delta = with_golden(base, {**exact, **parts.tensors(count)}, {**manifest.model_dump(), "training": facts})
+    delta = checked_delta(base, {**exact, **parts.tensors(count)}, {**manifest.model_dump(), "training": facts})
     return Imported(delta, found, len(texts), parts.ranks(count), left_out, checkpoint.weight_bytes)
 
 

@@ -63,12 +63,7 @@ def shrink(
 
 @triton.jit(do_not_specialize=["low_blocks"])
 def expand(
-    tiles: tl.tensor,
-    low: tl.tensor,
-    low_blocks: tl.tensor,
-    y: tl.tensor,
-    WIDTH: tl.constexpr,
-    C_BLOCK: tl.constexpr,
+    tiles: tl.tensor, low: tl.tensor, low_blocks: tl.tensor, y: tl.tensor, WIDTH: tl.constexpr, C_BLOCK: tl.constexpr
 ) -> None:
     """y += low Bᵀ, or low Rᵀ Bᵀ where the branch has a core; one program: a tile's tokens, C_BLOCK columns of y.
 

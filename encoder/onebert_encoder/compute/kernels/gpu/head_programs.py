@@ -29,12 +29,7 @@ _FIELDS = tl.constexpr(len(Reader))
 
 @triton.jit
 def pool(
-    x: tl.tensor,
-    spans: tl.tensor,
-    pooled: tl.tensor,
-    WIDTH: tl.constexpr,
-    T_BLOCK: tl.constexpr,
-    C_BLOCK: tl.constexpr,
+    x: tl.tensor, spans: tl.tensor, pooled: tl.tensor, WIDTH: tl.constexpr, T_BLOCK: tl.constexpr, C_BLOCK: tl.constexpr
 ) -> None:
     """The mean over the tokens of a span, (first, how many); one program: C_BLOCK columns of one sequence."""
     sequence = tl.program_id(0).to(tl.int64)
