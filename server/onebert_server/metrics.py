@@ -32,6 +32,9 @@ class Metrics:
     Args:
         tasks: how many versions of tasks are shown each for itself; 0 shows nothing of tasks.
         exemplars: whether durations have examples of traces, for who takes OpenMetrics.
+
+    Attributes:
+        busy_seconds: those of all forward passes so far.
     """
 
     def __init__(self, tasks: int = 0, exemplars: bool = False) -> None:
@@ -40,7 +43,7 @@ class Metrics:
         self._tasks = TaskCounts(tasks) if tasks else None
         if self._tasks is not None:
             self.registry.register(self._tasks)
-        self._busy_seconds = 0.0
+        self.busy_seconds = 0.0
         self._requests = self._counter("http_requests", "Requests answered.", "method", "route", "status")
         self._request_seconds = self._histogram("http_request_seconds", "Time to answer.", SECONDS, "route")
         # The two above by method, route and status, of which there are few.
@@ -103,12 +106,7 @@ class Metrics:
         self._batch_sequences.observe(sequences)
         self._batch_tokens.observe(tokens)
         self._batch_seconds.observe(seconds)
-        self._busy_seconds += seconds
-
-    @property
-    def busy_seconds(self) -> float:
-        """Seconds of all forward passes so far."""
-        return self._busy_seconds
+        self.busy_seconds += seconds
 
     def observe_wait(self, seconds: float) -> None:
         """Counts one request that was taken out of the queue."""

@@ -18,6 +18,7 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
     SpinnerColumn,
     TextColumn,
     TimeElapsedColumn,
@@ -72,10 +73,14 @@ def table(*columns: str, numbers: Collection[str] = ()) -> Table:
 
 def show(columns: Collection[str], rows: Iterable[Sequence[str]], numbers: Collection[str] = ()) -> None:
     """Prints a `table` of these rows on standard output."""
-    made = table(*columns, numbers=numbers)
+    out.print(filled(table(*columns, numbers=numbers), rows))
+
+
+def filled(table: Table, rows: Iterable[Sequence[str]]) -> Table:
+    """The table with these rows at its end."""
     for row in rows:
-        made.add_row(*row)
-    out.print(made)
+        table.add_row(*row)
+    return table
 
 
 def title(text: str) -> Text:
@@ -111,15 +116,7 @@ def note_replaced(out: Path, when: str) -> None:
 def busy(what: str) -> Iterator[None]:
     """A spinner with a clock on standard error, for work without steps to count; without a terminal, a `heartbeat`."""
     started = time.monotonic()
-    spinner = Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        TimeElapsedColumn(),
-        console=err,
-        transient=True,
-        redirect_stdout=False,
-        disable=not err.is_terminal,
-    )
+    spinner = _bar(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with spinner, heartbeat(lambda: f"{what}: {time.monotonic() - started:.0f} s"):
         spinner.add_task(what, total=None)
         yield
@@ -159,20 +156,17 @@ def progress(with_results: bool = False, describe: Callable[[], str] | None = No
         with_results: whether the command prints results meanwhile; on a terminal they take the place of the bar.
         describe: gives the lines of the heartbeat; None is how far each task of the bar is.
     """
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=10),  # leaves room for the description in 80 columns
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        TextColumn("left"),
-        console=err,
-        transient=True,
-        # Results go to standard output unchanged, also while the bar is shown.
-        redirect_stdout=False,
-        disable=not err.is_terminal or (with_results and out.is_terminal),
-    )
+    # A bar of this width leaves room for the description in 80 columns.
+    columns = TextColumn("{task.description}"), BarColumn(bar_width=10), MofNCompleteColumn(), TimeRemainingColumn()
+    bar = _bar(*columns, TextColumn("left"), hidden=with_results and out.is_terminal)
     with bar, heartbeat(describe or (lambda: _line(bar))):
         yield bar
+
+
+def _bar(*columns: ProgressColumn, hidden: bool = False) -> Progress:
+    """What is shown on standard error until the work is done; results go to standard output unchanged meanwhile."""
+    hidden = hidden or not err.is_terminal
+    return Progress(*columns, console=err, transient=True, redirect_stdout=False, disable=hidden)
 
 
 def _line(bar: Progress) -> str:

@@ -90,10 +90,7 @@ def _by_name(found: Iterable[Change]) -> list[dict[str, Any]]:
 
 
 def _pairs(rows: Iterable[tuple[str, str]]) -> Table:
-    table = console.facts()
-    for row in _first(list(rows)):
-        table.add_row(*row)
-    return table
+    return console.filled(console.facts(), _first(list(rows)))
 
 
 def _change_table(found: list[dict[str, Any]]) -> Table:
@@ -102,9 +99,7 @@ def _change_table(found: list[dict[str, Any]]) -> Table:
         (_part(one["name"]), _IN_WORDS[one["kind"]], shown(ranges(one["layers"]), 60) or "–", f"{one['rms']:.3g}")
         for one in found
     ]
-    for row in _first(rows):
-        table.add_row(*row)
-    return table
+    return console.filled(table, _first(rows))
 
 
 def _part(name: str) -> str:
@@ -153,15 +148,16 @@ def flat(value: dict[str, Any], before: str = "", exact: bool = False) -> Iterat
     for key, item in value.items():
         name = f"{before} {key}".strip().replace("_", " ")
         if isinstance(item, dict) and item.keys() == _RATE:
-            here, low, high = (_in_words(item[part], exact) for part in ("here", "low", "high"))
+            here, low, high = (in_words(item[part], exact) for part in ("here", "low", "high"))
             yield name, here if item["low"] is None else f"{here} (new rows: {low} to {high})"
         elif isinstance(item, dict) and item:
             yield from flat(item, name, exact)
         else:
-            yield name, _in_words(item, exact)
+            yield name, in_words(item, exact)
 
 
-def _in_words(value: Any, exact: bool) -> str:
+def in_words(value: Any, exact: bool) -> str:
+    """A value as a table shows it: a number with all its digits, or with four."""
     match value:
         case bool():
             return "yes" if value else "no"
@@ -172,7 +168,7 @@ def _in_words(value: Any, exact: bool) -> str:
         case str():
             return value
         case list() if not any(isinstance(one, dict | list) for one in value):
-            return ", ".join(_in_words(one, exact) for one in value)
+            return ", ".join(in_words(one, exact) for one in value)
         case _:
             return strict_json.encode(value)
 

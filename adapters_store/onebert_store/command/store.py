@@ -61,11 +61,9 @@ def check(
         else:
             console.say(f"{len(entries)} versions, {len(entries) - len(found)} of them whole")
             if found:
-                table = console.table("version", "problem", "")
-                for one in found:
-                    name = f"{one.entry.task}@{one.entry.version}"
-                    table.add_row(name, one.problem, "repaired" if one.repaired else "")
-                console.out.print(table)
+                named = ((f"{one.entry.task}@{one.entry.version}", one) for one in found)
+                rows = ((name, str(one.problem), "repaired" if one.repaired else "") for name, one in named)
+                console.show(("version", "problem", ""), rows)
             _print_orphans(opened, orphans)
     if broken := sum(not one.repaired for one in found):
         raise StoreCorrupt(f"{broken} of {len(entries)} versions cannot be served as they are")

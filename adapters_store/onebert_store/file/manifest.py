@@ -84,12 +84,8 @@ class Manifest(Strict):
         return self.task_type in PER_TOKEN
 
     @model_validator(mode="after")
-    def _labels_fit(self) -> "Manifest":
+    def _labels_and_decision_fit(self) -> "Manifest":
         check_labels(self.task_type, self.labels)
-        return self
-
-    @model_validator(mode="after")
-    def _decision_fits(self) -> "Manifest":
         if self.format != format_for(self.decision):
             raise ValueError("format: it is 2 where there is a decision, else 1")
         if self.decision is not None:
@@ -100,15 +96,11 @@ class Manifest(Strict):
         return self
 
     @model_validator(mode="after")
-    def _pooling_fits(self) -> "Manifest":
+    def _pooling_and_golden_fit(self) -> "Manifest":
         if self.per_token and self.pooling != "none":
             raise ValueError(f"a {self.task_type} task has pooling none")
         if not self.per_token and self.pooling == "none":
             raise ValueError(f"a {self.task_type} task has a pooling, not none")
-        return self
-
-    @model_validator(mode="after")
-    def _golden_fits(self) -> "Manifest":
         if self.golden is None:
             return self
         if self.pooling == SIAMESE and any(len(ids) < 2 for ids in self.golden.input_ids):

@@ -10,14 +10,8 @@ from onebert_encoder.answering.windows import whole_window, window_of
 from onebert_encoder.explaining.words import Stretch, joined, removable, without, words_of
 from onebert_encoder.text.tokenizer import Tokenizer
 from onebert_encoder.text.tokens import Pieces, Text
+from onebert_server import limits
 from onebert_server.answering.plan import Question, Reading
-from onebert_server.limits import (
-    MAX_EXPLAINED_CHARACTERS,
-    MAX_EXPLAINED_TOKENS,
-    MAX_LEFT_OUT,
-    MAX_LEFT_OUT_TOKENS,
-    MIN_LEFT_OUT,
-)
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import InvalidInput, TooLarge
 
@@ -60,14 +54,14 @@ def _words(pieces: Pieces, reading: Reading, facts: Facts, tokenizer: Tokenizer)
 def _times(texts: Sequence[Text], tokens: Sequence[int], words: Sequence[int]) -> list[int]:
     """The stretches of each input that are left out, for all that is asked to stay within bounds."""
     characters = [len(text if isinstance(text, str) else "".join(text)) for text in texts]
-    own = np.minimum(words, np.maximum(MAX_LEFT_OUT_TOKENS // np.array(tokens), MIN_LEFT_OUT))
-    for most in range(MAX_LEFT_OUT, MIN_LEFT_OUT - 1, -1):
+    own = np.minimum(words, np.maximum(limits.MAX_LEFT_OUT_TOKENS // np.array(tokens), limits.MIN_LEFT_OUT))
+    for most in range(limits.MAX_LEFT_OUT, limits.MIN_LEFT_OUT - 1, -1):
         times = np.minimum(own, most)
-        if times @ characters <= MAX_EXPLAINED_CHARACTERS and times @ tokens <= MAX_EXPLAINED_TOKENS:
+        if times @ characters <= limits.MAX_EXPLAINED_CHARACTERS and times @ tokens <= limits.MAX_EXPLAINED_TOKENS:
             return list(times.tolist())
     raise TooLarge(
-        f"the inputs, each {MIN_LEFT_OUT} times, are over {MAX_EXPLAINED_CHARACTERS} characters or over "
-        f"{MAX_EXPLAINED_TOKENS} tokens; ask to explain fewer, or shorter ones"
+        f"the inputs, each {limits.MIN_LEFT_OUT} times, are over {limits.MAX_EXPLAINED_CHARACTERS} characters or "
+        f"over {limits.MAX_EXPLAINED_TOKENS} tokens; ask to explain fewer, or shorter ones"
     )
 
 

@@ -8,27 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from onebert_server.cli import options
 from onebert_server.cli.inputs import Asked, first_refused, from_arguments, from_file, from_lines, located, rows_of
-from onebert_server.cli.options import (
-    ANSWER,
-    INPUT,
-    OUTPUT,
-    URL,
-    ApiKey,
-    Encoding,
-    Energy,
-    Ref,
-    ScoresBy,
-    Sheet,
-    TextColumn,
-    TextPairColumn,
-    Threshold,
-    TopK,
-    Url,
-    Windows,
-    asked_of_answers,
-    connect,
-)
 from onebert_server.cli.results import ResultTable, json_lines
 from onebert_server.cli.rows import Reading, Row
 from onebert_server.client import Client, TaskResult
@@ -38,48 +19,52 @@ from onebert_store.errors import AnswerNotFinite, InvalidInput, OneBertError, To
 
 
 def classify(
-    task: Ref,
+    task: options.Ref,
     texts: Annotated[
         list[str] | None, typer.Argument(help="Texts; default: standard input, a text per line.", metavar="TEXT")
     ] = None,
     file: Annotated[
         Path | None,
-        INPUT.option(
+        options.INPUT.option(
             "A table as `onebert train` reads it (.csv, .tsv, .jsonl, .json, also .gz, .xlsx, .parquet, .arrow), "
             "or .txt with a text per line.",
             "--file",
             metavar="FILE",
         ),
     ] = None,
-    text: TextColumn = None,
-    text_pair: TextPairColumn = None,
-    encoding: Encoding = None,
-    sheet: Sheet = None,
+    text: options.TextColumn = None,
+    text_pair: options.TextPairColumn = None,
+    encoding: options.Encoding = None,
+    sheet: options.Sheet = None,
     pair: Annotated[
         bool,
-        INPUT.option("Inputs are pairs of texts: two arguments each, or a line with a tab between them.", "--pair"),
+        options.INPUT.option(
+            "Inputs are pairs of texts: two arguments each, or a line with a tab between them.", "--pair"
+        ),
     ] = False,
-    top_k: TopK = None,
-    activation: ScoresBy = None,
-    threshold: Threshold = None,
-    window: Windows = None,
-    energy: Energy = False,
+    top_k: options.TopK = None,
+    activation: options.ScoresBy = None,
+    threshold: options.Threshold = None,
+    window: options.Windows = None,
+    energy: options.Energy = False,
     explain: Annotated[
         bool,
-        ANSWER.option("Say which words each answer is owed to: how much less its score is without them.", "--explain"),
+        options.ANSWER.option(
+            "Say which words each answer is owed to: how much less its score is without them.", "--explain"
+        ),
     ] = False,
     as_json: Annotated[
-        bool, OUTPUT.option("Print one JSON object per input, with its text and its place.", "--json")
+        bool, options.OUTPUT.option("Print one JSON object per input, with its text and its place.", "--json")
     ] = False,
     out: Annotated[
         Path | None,
-        OUTPUT.option(
+        options.OUTPUT.option(
             "Write the rows of --file with their answers: .csv, .jsonl or .parquet, there when all of it is.",
             metavar="FILE",
         ),
     ] = None,
-    url: Url = URL,
-    api_key: ApiKey = None,
+    url: options.Url = options.URL,
+    api_key: options.ApiKey = None,
 ) -> None:
     """Classify texts with a task: arguments, a file, or standard input with a text per line.
 
@@ -90,16 +75,16 @@ def classify(
     With --out a row without a text, or with one that the task does not take, has no answer and says why in the column
     TASK_error.
     """
-    wanted = asked_of_answers(top_k, activation, threshold, window, energy) | ({"explain": True} if explain else {})
+    wanted = options.asked_of_answers(top_k, activation, threshold, window, energy, explain)
     reading = Reading(text, text_pair, encoding, sheet)
     if out is not None:
         if file is None or texts or as_json or explain:
             raise typer.BadParameter("--out goes with --file, and without --json and --explain")
-        with connect(url, api_key) as client:
+        with options.connect(url, api_key) as client:
             _write(client, task, file, out, (reading, pair), wanted)
         return
     asked = _asked(texts, file, reading, pair)
-    with connect(url, api_key) as client, console.progress(with_results=True) as bar:
+    with options.connect(url, api_key) as client, console.progress(with_results=True) as bar:
         done = bar.add_task("classifying", total=None, visible=file is not None)
         table, cut = None, 0
         for batch, results in _answers(client, task, asked, wanted):

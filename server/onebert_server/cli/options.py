@@ -94,6 +94,7 @@ def asked_of_answers(
     threshold: float | None,
     window: str | None,
     energy: bool = False,
+    explain: bool = False,
 ) -> dict[str, Any]:
     """The options above as the client takes them; what is not given is left out.
 
@@ -101,7 +102,7 @@ def asked_of_answers(
         BadParameter: the window is none.
     """
     said = {"top_k": top_k, "activation": activation, "threshold": threshold, "window": _window(window)}
-    said["energy"] = energy or None
+    said |= {"energy": energy or None, "explain": explain or None}
     return {name: value for name, value in said.items() if value is not None}
 
 

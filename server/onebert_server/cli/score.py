@@ -4,19 +4,7 @@ from typing import Annotated
 
 import typer
 
-from onebert_server.cli.options import (
-    COMPUTING,
-    INPUT,
-    OUTPUT,
-    Base,
-    DataDir,
-    Device,
-    Dtype,
-    Encoding,
-    Sheet,
-    TextColumn,
-    TextPairColumn,
-)
+from onebert_server.cli import options
 
 
 def score(
@@ -40,29 +28,29 @@ def score(
             help="Folder for the answers, or s3://bucket/prefix; what is scored in it is kept.", metavar="FOLDER"
         ),
     ],
-    text: TextColumn = None,
-    text_pair: TextPairColumn = None,
+    text: options.TextColumn = None,
+    text_pair: options.TextPairColumn = None,
     keep: Annotated[
         list[str] | None,
-        INPUT.option(
+        options.INPUT.option(
             "Column that is written beside the answers; default: id, else the number of the row. May be given "
             "several times.",
             metavar="COLUMN",
         ),
     ] = None,
-    encoding: Encoding = None,
-    sheet: Sheet = None,
-    scores: Annotated[bool, OUTPUT.option("Write the score of every label, too.", "--scores")] = False,
+    encoding: options.Encoding = None,
+    sheet: options.Sheet = None,
+    scores: Annotated[bool, options.OUTPUT.option("Write the score of every label, too.", "--scores")] = False,
     part_rows: Annotated[
-        int, OUTPUT.option("Rows of an output file, which is what an interruption costs.", min=1, metavar="N")
+        int, options.OUTPUT.option("Rows of an output file, which is what an interruption costs.", min=1, metavar="N")
     ] = 32768,
-    base: Base = None,
-    dtype: Dtype = None,
-    device: Device = None,
-    data_dir: DataDir = None,
+    base: options.Base = None,
+    dtype: options.Dtype = None,
+    device: options.Device = None,
+    data_dir: options.DataDir = None,
     ray: Annotated[
         str | None,
-        COMPUTING.option("A Ray cluster that scores the parts, such as auto or HOST:PORT.", metavar="ADDRESS"),
+        options.COMPUTING.option("A Ray cluster that scores the parts, such as auto or HOST:PORT.", metavar="ADDRESS"),
     ] = None,
 ) -> None:
     """Classify files of any size with any number of tasks at once, without a server.

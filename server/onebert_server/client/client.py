@@ -1,7 +1,6 @@
 """The client of the native HTTP interface that waits for its answers."""
 
 import time
-from types import TracebackType
 from typing import Self, TypeVar, cast
 
 import httpx
@@ -40,9 +39,7 @@ class Client(TaskCalls, AdminCalls, QuestionCalls):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

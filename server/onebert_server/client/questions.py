@@ -5,6 +5,8 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
+from msgspec.structs import asdict
+
 from onebert_server.client.exchange import Asking, Steps, asked, decode, json_bytes, quoted, with_json
 from onebert_server.client.results import Results, TaskResult, TaskResults
 from onebert_server.limits import BODY_BYTES, MAX_EXPLAINED, MAX_ITEMS
@@ -124,9 +126,7 @@ def classified(
         body = {"inputs": [_input(one) for _, one in part], "top_k": top_k, **options}
         found = yield from _post(client, f"/v1/tasks/{quoted(part[0][0])}/classify", body, Results)
         by: dict[str, Any] = {"task": found.task, "version": found.version, "digest": found.digest}
-        return [
-            TaskResult(**by, **{name: getattr(one, name) for name in one.__struct_fields__}) for one in found.results
-        ]
+        return [TaskResult(**by, **asdict(one)) for one in found.results]
 
     if isinstance(inputs, str | tuple):
         return (yield from _in_parts([(ref, inputs)], ask))[0]

@@ -4,7 +4,7 @@ import fcntl
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import pyarrow
 import pyarrow.parquet
@@ -18,8 +18,8 @@ LOCK = ".lock"
 Sink: TypeAlias = Path | pyarrow.NativeFile
 
 
-class Place(Protocol):
-    """Files by their names, each of them written once and whole.
+class FolderPlace:
+    """A folder, in which a rename makes a file: files by their names, each of them written once and whole.
 
     Every method but `held` raises StorageFull where there is no room, and StorageUnavailable where a bucket fails.
 
@@ -27,40 +27,16 @@ class Place(Protocol):
         name: what messages call it.
     """
 
-    name: str
-
-    def held(self) -> AbstractContextManager[None]:
-        """Made where it is not there, and this process's own while the block runs, where a place can be.
-
-        Raises:
-            StoreLocked: it is another's.
-        """
-
-    def names(self) -> Iterable[str]:
-        """Every file."""
-
-    def read(self, name: str) -> bytes | None:
-        """The bytes of a small file; None where there is none."""
-
-    def keep(self, name: str, data: bytes) -> None:
-        """Has a small file there from now on, also after a crash; one that was there stays as it is."""
-
-    def part(self, name: str) -> AbstractContextManager[Sink]:
-        """A large file, which is there when the block has ended without an error, also after a crash."""
-
-    def metadata(self, name: str) -> pyarrow.parquet.FileMetaData:
-        """What the end of a Parquet file says of it."""
-
-
-class FolderPlace:
-    """A folder, in which a rename makes a file."""
-
     def __init__(self, folder: Path) -> None:
         self._folder, self.name = folder, folder.name
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """See Place."""
+        """Made where it is not there, and this process's own while the block runs, where a place can be.
+
+        Raises:
+            StoreLocked: it is another's.
+        """
         self._folder.mkdir(parents=True, exist_ok=True)
         sync(self._folder.parent)
         with (self._folder / LOCK).open("ab") as lock:
@@ -71,22 +47,22 @@ class FolderPlace:
             yield
 
     def names(self) -> Iterable[str]:
-        """See Place."""
+        """Every file."""
         return [path.name for path in self._folder.iterdir()]
 
     def read(self, name: str) -> bytes | None:
-        """See Place."""
+        """The bytes of a small file; None where there is none."""
         path = self._folder / name
         return path.read_bytes() if path.exists() else None
 
     def keep(self, name: str, data: bytes) -> None:
-        """See Place."""
+        """Has a small file there from now on, also after a crash; one that was there stays as it is."""
         if not (self._folder / name).exists():
             write_whole(self._folder / name, data)
 
     @contextmanager
     def part(self, name: str) -> Iterator[Sink]:
-        """See Place."""
+        """A large file, which is there when the block has ended without an error, also after a crash."""
         unfinished = self._folder / f".{name}.unfinished"
         with full_disk_is_typed():
             try:
@@ -99,7 +75,7 @@ class FolderPlace:
             sync(self._folder)
 
     def metadata(self, name: str) -> pyarrow.parquet.FileMetaData:
-        """See Place."""
+        """What the end of a Parquet file says of it."""
         return pyarrow.parquet.read_metadata(self._folder / name)
 
 
@@ -117,33 +93,36 @@ class BucketPlace:
         self._objects, self.name = Objects(bucket, prefix, "the bucket of the answers"), url
 
     def held(self) -> AbstractContextManager[None]:
-        """See Place."""
+        """See FolderPlace."""
         return nullcontext()
 
     def names(self) -> Iterable[str]:
-        """See Place."""
+        """See FolderPlace."""
         return self._objects.names()
 
     def read(self, name: str) -> bytes | None:
-        """See Place."""
+        """See FolderPlace."""
         return self._objects.read(name)
 
     def keep(self, name: str, data: bytes) -> None:
-        """See Place."""
+        """See FolderPlace."""
         self._objects.create(name, data)
 
     @contextmanager
     def part(self, name: str) -> Iterator[Sink]:
-        """See Place."""
+        """See FolderPlace."""
         with pyarrow.BufferOutputStream() as stream:
             yield stream
             self._objects.create(name, memoryview(stream.getvalue()).cast("B"))
 
     def metadata(self, name: str) -> pyarrow.parquet.FileMetaData:
-        """See Place."""
+        """See FolderPlace."""
         # The last bytes of the file are four for the length of the metadata before them, and four that say Parquet.
         size = int.from_bytes(self._objects.end(name, 8)[:4], "little")
         return pyarrow.parquet.read_metadata(pyarrow.BufferReader(self._objects.end(name, size + 8)))
+
+
+Place: TypeAlias = FolderPlace | BucketPlace
 
 
 def place_at(where: str) -> Place:

@@ -267,7 +267,7 @@ class Follower:
         new = [version for entry in entries if (version := self._new(entry))]
         self._directory.show(task, new, gone, aliases)
         # Whoever moved an alias has loaded the version; this replica has not, and is about to be asked for it.
-        for number in {at.version for alias, at in aliases.items() if _at(known.aliases, alias) != at.version}:
+        for number in {at.version for alias, at in aliases.items() if known.aliases.get(alias) != at}:
             self._directory.fetch(self._directory.version(task, number))
 
     def _new(self, entry: VersionEntry) -> Version | None:
@@ -302,7 +302,3 @@ def _numbers_of(changes: Sequence[Change]) -> dict[str, set[int] | None]:
         elif change.task and (numbers := found.setdefault(change.task, set())) is not None:
             numbers |= {change.version} if change.version else set()
     return found
-
-
-def _at(aliases: Mapping[str, Alias], alias: str) -> int | None:
-    return aliases[alias].version if alias in aliases else None

@@ -26,7 +26,7 @@ class State(StrEnum):
 class Version:
     """One registered version; once it is published only `Directory` changes it, under its lock.
 
-    Whoever has pinned it may read it without the lock. A version is published with its entry, and with its row if it has
+    Whoever has pinned it may read it without the lock. It is published with its entry, and with its row where there is
     one; all else comes later.
 
     Attributes:

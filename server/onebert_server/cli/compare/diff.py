@@ -5,24 +5,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from onebert_server.cli import options
 from onebert_server.cli.completion import references
 from onebert_server.cli.life import version_of
-from onebert_server.cli.options import (
-    INPUT,
-    REFERENCE,
-    URL,
-    ApiKey,
-    AsJson,
-    Encoding,
-    Sheet,
-    TextColumn,
-    TextPairColumn,
-    Url,
-    connect,
-)
 from onebert_server.cli.tasks import training_of
 from onebert_server.client import Client
 from onebert_store.command import console
+from onebert_store.command.inspection import in_words
 from onebert_store.errors import InvalidInput
 from onebert_store.file.strict_json import shown
 
@@ -36,7 +25,7 @@ TOGETHER = 32
 MOST_FLIPS = 20
 _BARS = " ▁▂▃▄▅▆▇█"
 
-Ref = Annotated[str, typer.Argument(help=REFERENCE, metavar="TASK@A", autocompletion=references)]
+Ref = Annotated[str, typer.Argument(help=options.REFERENCE, metavar="TASK@A", autocompletion=references)]
 
 
 def diff(
@@ -44,23 +33,23 @@ def diff(
     second: Annotated[str, typer.Argument(help="The same.", metavar="TASK@B", autocompletion=references)],
     data: Annotated[
         str | None,
-        INPUT.option("Rows that both shall answer: a file, or a folder.", metavar="DATA"),
+        options.INPUT.option("Rows that both shall answer: a file, or a folder.", metavar="DATA"),
     ] = None,
     split: Annotated[
         Literal["test", "validation", "train"] | None,
-        INPUT.option("Which rows of a folder; else test, or validation if there is no test."),
+        options.INPUT.option("Which rows of a folder; else test, or validation if there is no test."),
     ] = None,
-    text: TextColumn = None,
-    text_pair: TextPairColumn = None,
+    text: options.TextColumn = None,
+    text_pair: options.TextPairColumn = None,
     label: Annotated[
         str | None,
-        INPUT.option("Column of what is right; else by name.", "--label", metavar="COLUMN"),
+        options.INPUT.option("Column of what is right; else by name.", "--label", metavar="COLUMN"),
     ] = None,
-    encoding: Encoding = None,
-    sheet: Sheet = None,
-    url: Url = URL,
-    api_key: ApiKey = None,
-    as_json: AsJson = False,
+    encoding: options.Encoding = None,
+    sheet: options.Sheet = None,
+    url: options.Url = options.URL,
+    api_key: options.ApiKey = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """Show what two versions differ in: what their files say, their sizes and scores, what each changes in the base.
 
@@ -75,7 +64,7 @@ def diff(
 
     columns = Columns(text, text_pair, label)
     read = None if data is None else read_source(data, encoding, sheet=sheet)
-    with connect(url, api_key) as client:
+    with options.connect(url, api_key) as client:
         found = [version_of(client, ref) for ref in (first, second)]
         refs = [f"{task}@{version}" for task, version in found]
         files = [client.download(*one) for one in found]
@@ -128,7 +117,7 @@ def _print(record: Mapping[str, Any]) -> None:
     a, b = record["a"], record["b"]
     table = console.table("", a, b)
     for name, values in record["manifest"].items():
-        table.add_row(shown(name), *(_value(value) for value in values))
+        table.add_row(shown(name), *(shown(in_words(value, exact=False), 200) for value in values))
     for name in ("bytes", "tensors", "numbers"):
         table.add_row(name, *(f"{side[name]:,}" for side in record["sizes"]))
     table.add_row("score", *(_score(side) for side in record["measured"]))
@@ -194,11 +183,6 @@ def _said(answer: str) -> str:
 def _bars(numbers: Any, most: float) -> str:
     """A bar for each layer, the largest of all is full."""
     return "".join("·" if one is None else _BARS[round(8 * one / most) if most else 0] for one in numbers)
-
-
-def _value(value: Any) -> str:
-    text = ", ".join(map(str, value)) if isinstance(value, list) else "–" if value is None else str(value)
-    return shown(f"{value:.4g}" if isinstance(value, float) else text, 200)
 
 
 def _score(measured: Mapping[str, Any]) -> str:

@@ -52,7 +52,9 @@ class Room:
                 if row is None:
                     with full_device_is_typed():
                         row, size = fold()
-                self._check(size)
+                if size > self._bank.max_row_bytes:
+                    whole = self._bank.max_bytes
+                    raise LargerThanBank(f"its row of {size} bytes is larger than the whole bank of {whole}")
                 return self._bank.install(row)
             except LargerThanBank:
                 raise
@@ -91,7 +93,3 @@ class Room:
             if self.holds(size):
                 return True
         return True
-
-    def _check(self, size: int) -> None:
-        if size > self._bank.max_row_bytes:
-            raise LargerThanBank(f"its row of {size} bytes is larger than the whole bank of {self._bank.max_bytes}")
