@@ -8,18 +8,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from onebert_store.file import delta
 from onebert_store.file.canonical import Array
-from onebert_store.file.delta import (
-    ADAPTER_UP,
-    DELTA,
-    LORA_A,
-    LORA_B,
-    LORA_XS,
-    OUTPUT_SCALE,
-    SCALE,
-    SPARSE_INDEX,
-    SPARSE_VALUE,
-)
 
 Kind = Literal["added", "low-rank", "sparse", "adapter", "scale", "output-scale", "core"]
 
@@ -27,11 +17,11 @@ LAYER = re.compile(r"(?:^|(?<=\.))layer\.(\d{1,9})\.")
 """Where a parameter's name says its layer, in every family of bases."""
 # What tensors with one of these prefixes measure, and the number that changes nothing.
 _NUMBERS: Mapping[str, tuple[Kind, float]] = {
-    DELTA: ("added", 0.0),
-    SPARSE_VALUE: ("sparse", 0.0),
-    SCALE: ("scale", 1.0),
-    OUTPUT_SCALE: ("output-scale", 1.0),
-    LORA_XS: ("core", 0.0),
+    delta.DELTA: ("added", 0.0),
+    delta.SPARSE_VALUE: ("sparse", 0.0),
+    delta.SCALE: ("scale", 1.0),
+    delta.OUTPUT_SCALE: ("output-scale", 1.0),
+    delta.LORA_XS: ("core", 0.0),
 }
 
 _TILE = 1024
@@ -83,16 +73,16 @@ def difference(one: Mapping[str, Array], other: Mapping[str, Array]) -> dict[str
     found: dict[str, Array] = {}
     for name in sorted(one.keys() | other.keys()):
         a, b = (tensors[name].astype(np.float64) if name in tensors else None for tensors in (one, other))
-        if name.startswith(LORA_A):
+        if name.startswith(delta.LORA_A):
             found[name] = np.concatenate([tensor for tensor in (a, b) if tensor is not None])
-        elif name.startswith(LORA_B):
+        elif name.startswith(delta.LORA_B):
             found[name] = np.concatenate([part for part in (a, None if b is None else -b) if part is not None], axis=1)
-        elif name.startswith(SPARSE_VALUE):
-            found[name] = _of_sparse(one, other, name.removeprefix(SPARSE_VALUE))
-        elif name.startswith(LORA_XS):
+        elif name.startswith(delta.SPARSE_VALUE):
+            found[name] = _of_sparse(one, other, name.removeprefix(delta.SPARSE_VALUE))
+        elif name.startswith(delta.LORA_XS):
             found[name] = _of_cores(a, b)
-        elif name.startswith((DELTA, SCALE, OUTPUT_SCALE, ADAPTER_UP)):
-            start = 1.0 if name.startswith((SCALE, OUTPUT_SCALE)) else 0.0
+        elif name.startswith((delta.DELTA, delta.SCALE, delta.OUTPUT_SCALE, delta.ADAPTER_UP)):
+            start = 1.0 if name.startswith((delta.SCALE, delta.OUTPUT_SCALE)) else 0.0
             if a is not None and b is not None and a.shape != b.shape:
                 found[name] = np.concatenate([a.reshape(-1), -b.reshape(-1)])
             else:
@@ -114,7 +104,8 @@ def _of_sparse(one: Mapping[str, Array], other: Mapping[str, Array], module: str
     """Differences at every index that one of the two changes."""
     none = np.empty(0)
     sides = [
-        (tensors.get(SPARSE_INDEX + module, none), tensors.get(SPARSE_VALUE + module, none)) for tensors in (one, other)
+        (tensors.get(delta.SPARSE_INDEX + module, none), tensors.get(delta.SPARSE_VALUE + module, none))
+        for tensors in (one, other)
     ]
     places = np.unique(np.concatenate([index for index, _ in sides]))
     found = np.zeros(len(places))
@@ -128,9 +119,9 @@ def _change(tensors: Mapping[str, Array], name: str) -> Change | None:
     prefix, tensor = prefix + dot, tensors[name]
     if prefix in _NUMBERS:
         return _of_numbers(*_NUMBERS[prefix], rest, tensor)
-    if prefix == ADAPTER_UP and rest.endswith(".weight"):
+    if prefix == delta.ADAPTER_UP and rest.endswith(".weight"):
         return _of_numbers("adapter", 0.0, rest.removesuffix(".weight"), tensor)
-    b = tensors.get(LORA_B + rest) if prefix == LORA_A else None
+    b = tensors.get(delta.LORA_B + rest) if prefix == delta.LORA_A else None
     if b is not None and b.ndim == tensor.ndim == 2 and b.shape[1] == tensor.shape[0]:
         norm = _norm_of_product(b, tensor)
         return Change("low-rank", rest, _layer(rest), norm / sqrt(b.shape[0] * tensor.shape[1]), norm, None)

@@ -10,23 +10,13 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
+from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import SERVICE_NAME, Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
-from opentelemetry.trace import (
-    Link,
-    Span,
-    SpanContext,
-    SpanKind,
-    StatusCode,
-    Tracer,
-    format_trace_id,
-    get_current_span,
-    set_span_in_context,
-)
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from onebert_server.telemetry.observed import Carried, Ended
@@ -49,27 +39,27 @@ class RequestSpan:
         sampled: whether its spans are exported.
     """
 
-    def __init__(self, tracer: Tracer, span: Span) -> None:
+    def __init__(self, tracer: trace.Tracer, span: trace.Span) -> None:
         self._tracer = tracer
         self._span = span
         # What is measured, is measured on the monotonic clock; spans have the time of the day.
         self._offset = time.time_ns() - time.monotonic_ns()
         self.context = span.get_span_context()
-        self.trace_id = format_trace_id(self.context.trace_id)
+        self.trace_id = trace.format_trace_id(self.context.trace_id)
         self.sampled = self.context.trace_flags.sampled
 
     @property
     def carried(self) -> Carried:
         """The span as `traceparent` and `tracestate`, for another process."""
         fields: dict[str, str] = {}
-        _w3c.inject(fields, set_span_in_context(self._span))
+        _w3c.inject(fields, trace.set_span_in_context(self._span))
         return fields[_PARENT], fields.get(_STATE, "")
 
-    def phase(self, name: str, start: float, end: float, batches: Sequence[SpanContext] = ()) -> None:
+    def phase(self, name: str, start: float, end: float, batches: Sequence[trace.SpanContext] = ()) -> None:
         """Makes a span inside of this one; see `Observed.phase`."""
         if self.sampled:
-            links = [Link(batch) for batch in batches]
-            parent = set_span_in_context(self._span)
+            links = [trace.Link(batch) for batch in batches]
+            parent = trace.set_span_in_context(self._span)
             child = self._tracer.start_span(name, parent, links=links, start_time=self._time(start))
             child.end(self._time(end))
 
@@ -90,7 +80,7 @@ class RequestSpan:
         if ended.problem is not None:
             self._span.set_attribute("error.type", ended.problem)
         if ended.status >= 500:
-            self._span.set_status(StatusCode.ERROR)
+            self._span.set_status(trace.StatusCode.ERROR)
         self._span.end()
 
     def _time(self, monotonic: float) -> int:
@@ -106,7 +96,7 @@ class Computed(Protocol):
     """
 
     span: RequestSpan | None
-    batches: list[SpanContext]
+    batches: list[trace.SpanContext]
 
 
 class Tracing:
@@ -133,14 +123,14 @@ class Tracing:
                 given[name.decode()].append(value.decode("latin-1"))
         # Several fields with the state are one, in their order; of several parents nobody knows which one it is.
         caller = _w3c.extract(given) if len(given[_PARENT]) == 1 else Context()
-        return RequestSpan(self._tracer, self._tracer.start_span("request", caller, SpanKind.SERVER))
+        return RequestSpan(self._tracer, self._tracer.start_span("request", caller, trace.SpanKind.SERVER))
 
     def taken_up(self, carried: Carried) -> RequestSpan:
         """The span of a request that another process answers."""
         fields = dict(zip((_PARENT, _STATE), carried, strict=True))
-        return RequestSpan(self._tracer, get_current_span(_w3c.extract(fields)))
+        return RequestSpan(self._tracer, trace.get_current_span(_w3c.extract(fields)))
 
-    def batch(self, requests: Iterable[Computed], started: float) -> Span | None:
+    def batch(self, requests: Iterable[Computed], started: float) -> trace.Span | None:
         """The span of a batch that has been computed, linked with its requests, which learn of it.
 
         Args:
@@ -153,7 +143,7 @@ class Tracing:
         sampled = {one: one.span for one in requests if one.span is not None and one.span.sampled}
         if not sampled:
             return None
-        links = [Link(span.context) for span in sampled.values()]
+        links = [trace.Link(span.context) for span in sampled.values()]
         begun = time.time_ns() - int((time.monotonic() - started) * 1e9)
         batch = self._batches.start_span("batch", links=links, start_time=begun)
         for request in sampled:
