@@ -74,7 +74,7 @@ def test_a_checkout_without_an_installation_is_completed(tmp_path: Path) -> None
         text=True,
         check=True,
     )
-    assert done.stdout.split() == ["3", "True", "onebert_server.cli:serve", "True"]
+    assert done.stdout.split() == ["3", "True", "onebert_server.cli.serve:serve", "True"]
 
 
 COMPLETED = """
