@@ -59,6 +59,7 @@ class Runtime(Edge):
     Attributes:
         workers: threads for tokenizing and reading answers.
         registrars: threads for the registry's database and files, so that a slow disk holds up no answer.
+        readers: the same for whole files that are stored, so that a bucket that hangs holds up no change.
         uploader: the one thread that takes uploads, so that they queue behind each other and not before answers.
         presence: this replica among others on the registry; None where there can be none.
         receiving: the uploads that are under way.
@@ -83,6 +84,7 @@ class Runtime(Edge):
     admission: Admission
     workers: Executor
     registrars: Executor
+    readers: Executor
     uploader: Executor
     receiving: Receiving = field(default_factory=Receiving)
     measured: Measured = field(default_factory=Measured)
@@ -144,9 +146,9 @@ def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterat
         catalog = Catalog(engine, registry, residents, follower)
         opened.callback(follower.close)
         opened.callback(loader.close)
-        workers, registrars, uploader = (
-            _pool(opened, *arguments)
-            for arguments in ((WORKERS, "onebert-worker"), (REGISTRARS, "onebert-registrar"), (1, "onebert-uploader"))
+        workers, registrars, readers, uploader = (
+            _pool(opened, size, f"onebert-{name}")
+            for name, size in (("worker", WORKERS), ("registrar", REGISTRARS), ("reader", REGISTRARS), ("uploader", 1))
         )
         # The engine is closed before the threads above are joined: an upload or a load may wait on one of them for
         # answers of the engine, and ends once the engine is closed.
@@ -179,6 +181,7 @@ def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterat
             telemetry=telemetry,
             workers=workers,
             registrars=registrars,
+            readers=readers,
             uploader=uploader,
         )
         try:

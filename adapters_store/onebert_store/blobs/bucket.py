@@ -176,11 +176,15 @@ class ObjectBlobs:
 
     def get(self, digest: str) -> bytes:
         """The bytes, verified; raises StoreCorrupt where they are missing or damaged."""
-        data = self._cache.get(digest)
+        data = self.get_local(digest)
         if data is None:
             data = b"".join(self._pieces(digest))
             self._cache.keep(digest, data)
         return data
+
+    def get_local(self, digest: str) -> bytes | None:
+        """The bytes of a whole copy on this machine; None where there is none."""
+        return self._cache.get(digest)
 
     def verify(self, digest: str, stop: Callable[[], bool] = lambda: False) -> bool:
         """Reads the object in pieces, never a local copy; raises StoreCorrupt where it is missing or damaged."""

@@ -63,6 +63,9 @@ class BlobStore(Protocol):
     def get(self, digest: str) -> bytes:
         """The bytes, verified; raises StoreCorrupt where they are missing or damaged."""
 
+    def get_local(self, digest: str) -> bytes | None:
+        """As `get`, without a network: None where the bytes have to be fetched."""
+
     def verify(self, digest: str, stop: Callable[[], bool] = lambda: False) -> bool:
         """Reads the blob in pieces, never whole; raises StoreCorrupt where it is missing or damaged.
 

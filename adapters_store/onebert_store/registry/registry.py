@@ -242,6 +242,11 @@ class Registry:
         with self._unless_deleted(version):
             return self._store.blobs.get(version.digest)
 
+    def read_local(self, version: VersionEntry) -> bytes | None:
+        """As `read`, without waiting for a bucket: None where the file has to be fetched."""
+        with self._unless_deleted(version):
+            return self._store.blobs.get_local(version.digest)
+
     def verify(self, version: VersionEntry, stop: Callable[[], bool] = lambda: False) -> bool:
         """Reads a version's file in pieces and compares its digest: a scrub, which needs no memory for the file.
 

@@ -232,16 +232,16 @@ class Catalog:
 
     def _load_all(self, versions: list[Version], progress: Progress, until: float) -> list[Version]:
         progress.begin("versions", len(versions))
-        for start in range(0, len(versions), PROVED_TOGETHER):
-            if time.monotonic() > until:
-                return versions[start:]
-            together = versions[start : start + PROVED_TOGETHER]
+        fetches, room = self._residents.fetches, True
+        while room and time.monotonic() < until and (versions or fetches.arrived(until - time.monotonic())):
+            together, versions = versions[:PROVED_TOGETHER], versions[PROVED_TOGETHER:]
             for version in together:
                 self.directory.begin_loading(version)
-            if not self._residents.load(together, may_evict=False):
-                break
-            progress.advance(len(together))
-        return []
+            loaded = {**fetches.arrived(), **dict.fromkeys(together, "")}
+            room = self._residents.load(loaded)
+            progress.advance(sum(version.state is not State.LOADING for version in loaded))
+        left = fetches.give_up() + versions
+        return left if room else []
 
     def learn_all(self, versions: Sequence[Version], learned: Callable[[int], None] = lambda _: None) -> None:
         """As `learn`, for many by a query each time: a start would else be thousands of round trips to the database.

@@ -363,11 +363,11 @@ def test_a_request_for_what_is_loaded_because_there_is_room_is_answered_although
         runtime.residents.queue.close()  # from here on this test is the loader
         for version in (unwanted, wanted):
             assert runtime.directory.begin_loading(version)
-        assert not runtime.residents.load([unwanted], may_evict=False)
+        assert not runtime.residents.load({unwanted: ""})
         assert (unwanted.state, unwanted.loading) == (State.REGISTERED, None)
         assert runtime.directory.counts()["resident"] == full
         pinned = runtime.directory.pin([f"{wanted.entry.task}@1"], root("test"))
-        assert runtime.residents.load([wanted], may_evict=False)
+        assert runtime.residents.load({wanted: ""})
         assert_answers(runtime, **{wanted.entry.task: tasks[wanted.entry.task]})
         runtime.directory.unpin(pinned)
 

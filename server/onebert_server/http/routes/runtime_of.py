@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import Executor
 from functools import partial
 from typing import Annotated, TypeVar
 
@@ -27,6 +28,6 @@ RuntimeOf = Annotated[Runtime, Depends(_runtime)]
 ViewOf = Annotated[View, Depends(_view)]
 
 
-async def in_thread(runtime: Runtime, call: Callable[..., T], *arguments: object) -> T:
-    """Calls beside the event loop, in the threads that the registry is read and written by."""
-    return await asyncio.get_running_loop().run_in_executor(runtime.registrars, partial(call, *arguments))
+async def in_thread(runtime: Runtime, call: Callable[..., T], *arguments: object, pool: Executor | None = None) -> T:
+    """Calls beside the event loop, in the threads that the registry is read and written by, or in other ones."""
+    return await asyncio.get_running_loop().run_in_executor(pool or runtime.registrars, partial(call, *arguments))

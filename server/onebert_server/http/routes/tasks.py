@@ -150,7 +150,9 @@ async def changes(
     # Read, so that all that comes from the client afterwards is that it leaves.
     await request.body()
     async with Patience(context, request.receive):
-        found = await runtime.measured.of(digests, lambda: in_thread(runtime, view.changes, *asked))
+        found = await runtime.measured.of(
+            digests, lambda: in_thread(runtime, view.changes, *asked, pool=runtime.readers)
+        )
     symbols = runtime.base.spec.symbols
     rows = [
         ChangeResponse(
@@ -172,7 +174,7 @@ async def delta(task: Name, version: VersionNumber, request: Request, runtime: R
     """Downloads a version's delta file, in canonical bytes; its SHA-256 is the version's digest."""
     check_name(task)
     found = view.version(task, version)
-    content = await in_thread(runtime, view.delta, found)
+    content = await in_thread(runtime, view.delta, found, pool=runtime.readers)
     return Answer(request, content, OCTETS, headers={"ETag": f'"{found.entry.digest}"'})
 
 

@@ -18,7 +18,7 @@ class LoadQueue:
     def __init__(self) -> None:
         self.closed = False
         self._changed = threading.Condition()
-        self._turns: Turns[Version] = Turns()
+        self._turns: Turns[tuple[Version, str]] = Turns()
 
     def __bool__(self) -> bool:
         return bool(self._turns)
@@ -26,7 +26,7 @@ class LoadQueue:
     def put(self, version: Version, principal: str) -> None:
         """Lets a version wait in the turns of a principal; a second call for the same two changes nothing."""
         with self._changed:
-            self._turns.put(version, principal)
+            self._turns.put((version, principal), principal)
             self._changed.notify()
 
     def wait(self, seconds: float) -> None:
@@ -35,19 +35,19 @@ class LoadQueue:
             if not self._turns and not self.closed:
                 self._changed.wait(seconds)
 
-    def take(self, most: int) -> list[Version]:
-        """The next versions, at most so many; none once the queue is closed.
+    def take(self, most: int) -> dict[Version, str]:
+        """The next versions, at most so many, each with whose turn it was; none once the queue is closed.
 
         A version whose state is no longer `loading` was given out in another principal's turn, and is left out.
         """
-        taken: dict[Version, None] = {}
+        taken: dict[Version, str] = {}
         with self._changed:
             while len(taken) < most and not self.closed:
-                version = self._turns.take(lambda one: one not in taken and one.state is State.LOADING)
-                if version is None:
+                turn = self._turns.take(lambda one: one[0] not in taken and one[0].state is State.LOADING)
+                if turn is None:
                     break
-                taken[version] = None
-        return list(taken)
+                taken.update([turn])
+        return taken
 
     def close(self) -> None:
         """Gives nothing out any more, and wakes who waits."""
@@ -58,4 +58,4 @@ class LoadQueue:
     def clear(self) -> list[Version]:
         """Removes everything, and returns each version once that still has to be loaded."""
         with self._changed:
-            return [version for version in self._turns.clear() if version.state is State.LOADING]
+            return list(dict.fromkeys(one for one, _ in self._turns.clear() if one.state is State.LOADING))

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from math import isinf
@@ -20,10 +20,11 @@ from onebert_server.access.context import Context
 from onebert_server.engine.bank import Bank
 from onebert_server.engine.engine import Engine
 from onebert_server.versions.directory import Directory
+from onebert_server.versions.residency.fetches import Fetches
 from onebert_server.versions.residency.load_queue import LoadQueue
 from onebert_server.versions.residency.proof import Proof
 from onebert_server.versions.residency.room import PATIENCE, SHORT_PATIENCE, LargerThanBank, Room
-from onebert_server.versions.version import Version
+from onebert_server.versions.version import State, Version
 from onebert_store.errors import (
     BankFull,
     DeadlineExceeded,
@@ -71,6 +72,7 @@ class Residents:
     Attributes:
         directory: what requests resolve against.
         queue: what requests have asked for and the loader is to load.
+        fetches: the files among these that do not lie on this machine.
     """
 
     def __init__(
@@ -85,32 +87,34 @@ class Residents:
         self.directory = Directory(bank.release, self.queue.put, clock)
         self._base = base
         self._bank = bank
+        self.fetches = Fetches(registry, self.directory, self.queue)
         self._room = Room(bank, self.directory)
         self._engine = engine
-        self._registry = registry
         self._clock = clock
         # Requests that wait for versions, by principal; only the event loop reads and writes it.
         self._waiting: Counter[str] = Counter()
 
-    def load(self, versions: Sequence[Version], may_evict: bool = True) -> bool:
+    def load(self, versions: Mapping[Version, str]) -> bool:
         """Loads and proves versions that are marked as loading; whether the bank had room for all of them.
 
-        A version that cannot be read, folded or proved is unavailable with a reason, and stops none of the others.
+        A version that cannot be read, folded or proved is unavailable with a reason, and stops none of the others. One
+        whose file has to be fetched goes on loading: it is to be given again once it is among `fetches.arrived()`.
+        Others make room only for what is wanted by then; see `Directory.give_up_unwanted`.
 
         Args:
-            versions: in the order in which they are loaded.
-            may_evict: whether others make room; else they do only for a version that a request waits for by then.
+            versions: in the order in which they are loaded, each with who has asked for it; see `Fetches.take`.
         """
         room, patience = True, PATIENCE
         installed: list[Installed] = []
         try:
-            for version in versions:
-                if not room:
-                    self.directory.unloaded(version, _no_room())
-                    continue
-                make_room = partial(self._make_room, version, installed, patience, may_evict)
+            for version, principal in versions.items():
+                make_room = partial(self._make_room, version, installed, patience)
                 try:
-                    installed.append(self._install_stored(version, make_room))
+                    data = self.fetches.take(version, principal)
+                    gone = (not room or version.retired) and self.directory.give_up_unwanted(version)
+                    if data is None or gone or version.state is not State.LOADING:
+                        continue
+                    installed.append(self._install_stored(version, data, make_room))
                 except LargerThanBank as error:
                     self.failed(version, error)
                 except _Unwanted:
@@ -118,14 +122,14 @@ class Residents:
                 except BankFull:
                     # No failure of the version, whoever wanted it: its file was read and folded.
                     self.directory.unloaded(version, _no_room())
-                    room, patience = may_evict, SHORT_PATIENCE
+                    room, patience = False, SHORT_PATIENCE
                 # Whatever the content of one file leads to, even to a fault of this code, stops that version alone.
                 except Exception as error:
                     self.failed(version, error)
                 else:
                     patience = PATIENCE
                     if installed[-1].proof is None:
-                        self._loaded(installed.pop())
+                        self._prove(installed.pop())
             self._prove_all(installed)
         finally:
             # Empty unless an error came that nobody expected.
@@ -220,25 +224,23 @@ class Residents:
             row = fold(self._base, to_tensors(delta, self._base), delta.manifest.pooling)
             return row, self._bank.size(row)
 
-    def _make_room(
-        self, version: Version, installed: list[Installed], patience: float, may_evict: bool, size: int
-    ) -> bool:
+    def _make_room(self, version: Version, installed: list[Installed], patience: float, size: int) -> bool:
         """Evicts one; where none can be, waits for one while somebody waits for this version.
 
         What is installed is published first: the requests that wait for it would otherwise wait for one another.
 
         Raises:
-            _Unwanted: nobody waits for the version, and none may be evicted for it.
+            _Unwanted: nobody waits for the version.
         """
-        if not may_evict and self.directory.give_up_unwanted(version):
+        if self.directory.give_up_unwanted(version):
             raise _Unwanted("there is no room left, and nobody waits for this version")
         if self._room.evict():
             return True
         self._prove_all(installed)
         return self._room.wait(size, patience, lambda: version.pins > 0 and not self.queue.closed)
 
-    def _install_stored(self, version: Version, make_room: Callable[[int], bool]) -> Installed:
-        delta = loads(self._registry.read(version.entry))
+    def _install_stored(self, version: Version, data: bytes, make_room: Callable[[int], bool]) -> Installed:
+        delta = loads(data)
         # The file's own manifest, which its digest covers; the registry's copy may be damaged.
         record = version.entry.with_manifest(delta.manifest)
 
@@ -271,7 +273,7 @@ class Residents:
             self._bank.release(one.slot)
             self.failed(one.version, error)
         else:
-            self._loaded(one)
+            self.directory.loaded(one.version, one.slot, one.record)
 
     def _abandon(self, one: Installed) -> None:
         """Gives back the slot of a version that will not be proved, once the engine reads it no more."""
@@ -283,9 +285,6 @@ class Residents:
         except EngineFailed:
             # Alone: it may be another version of the same batch that no forward pass survives.
             return proof.begin(self._engine, one.slot).result()
-
-    def _loaded(self, one: Installed) -> None:
-        self.directory.loaded(one.version, one.slot, one.record)
 
     def failed(self, version: Version, error: Exception) -> None:
         """Marks a version that could not be loaded, says so in the log, and when it is tried again."""

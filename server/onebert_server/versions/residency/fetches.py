@@ -1,0 +1,80 @@
+"""Files that do not lie on this machine, fetched on threads of their own: a bucket that hangs holds up nothing else."""
+
+from collections.abc import Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+
+from onebert_server.versions.directory import Directory
+from onebert_server.versions.residency.load_queue import LoadQueue
+from onebert_server.versions.version import State, Version
+from onebert_store.registry.registry import Registry
+
+# Files that are fetched, or have come and were not taken yet, at once. Each may be as large as a delta file can be.
+AT_ONCE = 4
+
+
+class Fetches:
+    """Gives the thread that loads, which alone calls what is here, the files of versions once they are at hand.
+
+    Args:
+        registry: what reads files.
+        directory: whose versions are loaded.
+        queue: is given each version whose file has come.
+
+    Attributes:
+        threads: one more than files are fetched at once, for who looks at stored files.
+    """
+
+    def __init__(self, registry: Registry, directory: Directory, queue: LoadQueue) -> None:
+        self.threads = ThreadPoolExecutor(AT_ONCE + 1, "onebert-fetcher")
+        self._registry = registry
+        self._directory = directory
+        self._queue = queue
+        self._waiting = LoadQueue()
+        self._files: dict[Version, Future[bytes]] = {}
+
+    def take(self, version: Version, principal: str) -> bytes | None:
+        """A version's file where it has come or lies on this machine; else None, and it is fetched.
+
+        Args:
+            version: is loading; see `arrived` for when to ask again.
+            principal: in whose turn it is fetched; empty where nobody has asked for it. What a principal has asked for
+                and nobody wants any more is not fetched.
+
+        Raises:
+            StoreCorrupt, BlobsAway, NotFound: see `Registry.read`.
+        """
+        if version not in self._files:
+            data = self._registry.read_local(version.entry)
+            if data is None:
+                self._waiting.put(version, principal)
+                self._begin()
+            return data
+        if not self._files[version].done():
+            return None
+        file = self._files.pop(version)
+        self._begin()
+        return file.result()
+
+    def arrived(self, seconds: float = 0.0) -> Mapping[Version, str]:
+        """Versions whose files have come, or cannot be had, until they are taken; waits so long for the first one."""
+        wait(self._files.values(), seconds, FIRST_COMPLETED)
+        return {version: "" for version, file in self._files.items() if file.done()}
+
+    def give_up(self) -> list[Version]:
+        """Fetches nothing more that still waits, and returns it; nobody loads it any more."""
+        return [version for version in self._waiting.clear() if self._directory.give_up_unwanted(version)]
+
+    def close(self) -> list[Version]:
+        """Waits for what is under way, and returns each version once that still has to be loaded."""
+        self.threads.shutdown(cancel_futures=True)
+        return [*self._waiting.clear(), *(one for one in self._files if one.state is State.LOADING)]
+
+    def _begin(self) -> None:
+        while len(self._files) < AT_ONCE and (taken := self._waiting.take(1)):
+            [(version, principal)] = taken.items()
+            if version not in self._files and not (principal and self._directory.give_up_unwanted(version)):
+                self._fetch(version)
+
+    def _fetch(self, version: Version) -> None:
+        file = self._files[version] = self.threads.submit(self._registry.read, version.entry)
+        file.add_done_callback(lambda _: self._queue.put(version, ""))
