@@ -261,11 +261,9 @@ def test_who_leaves_says_how_long_its_principals_requests_are_worth_queueing(
     engine = Engine(base(), bank()[0], EngineLimits(128, QueueLimits(10**6, 10**9, max_seconds=100.0)), gate)
     engine.start()
     hold(engine, gate)
-    late, left = asker("late", seconds=0.001), asker("left")
-    leaving = submit(engine, [item(1)], late), submit(engine, [item(1)], left)
-    while time.monotonic() < late.deadline:
-        pass
-    for future in leaving:
+    late, left = (submit(engine, [item(1)], asker(name)) for name in ("late", "left"))
+    late.deadline = time.monotonic()  # type: ignore[attr-defined]
+    for future in (late, left):
         future.submitted -= 60.0  # type: ignore[attr-defined]
         assert future.cancel()
     assert gate.dropped == ["deadline", "left"]

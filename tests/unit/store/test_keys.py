@@ -104,7 +104,7 @@ def test_no_glob_takes_long_to_match():
         ({"tasks": ("a b",)}, "not a glob"),
         ({"tasks": ("a", "")}, "not a glob"),
         ({"tasks": ("[a]",)}, "not a glob"),
-        ({"default_task": "blue"}, "none of the key's own"),
+        ({"default_task": "blue"}, "not one of the key's tasks"),
         ({"default_task": "acme-1@@"}, "not a name"),
         ({"quotas": Quotas(tasks=0)}, "quota of tasks"),
         ({"quotas": Quotas(tokens=float("inf"))}, "quota of tokens"),
