@@ -78,7 +78,8 @@ def annotated_fields(group: Any) -> Iterator[tuple[Field[Any], Any, tuple[Any, .
     """Every field of a dataclass of options, with its type and the rest of its annotation."""
     hints = get_type_hints(group, include_extras=True)
     for field in fields(group):
-        hint, *annotated = get_args(hints[field.name]) if _is_annotated(hints[field.name]) else (hints[field.name],)
+        whole = hints[field.name]
+        hint, *annotated = get_args(whole) if get_origin(whole) is Annotated else (whole,)
         yield field, hint, tuple(annotated)
 
 
@@ -122,10 +123,6 @@ def _options(group: Any) -> Iterator[Parameter]:
         )
         kind = str | None if parse else hint
         yield Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=Annotated[kind, option])
-
-
-def _is_annotated(hint: Any) -> bool:
-    return get_origin(hint) is Annotated
 
 
 def flag_of(field: Field[Any], annotated: tuple[Any, ...]) -> str:

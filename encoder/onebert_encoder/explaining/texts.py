@@ -8,16 +8,9 @@ import torch
 from onebert_encoder.answering.answer import answer
 from onebert_encoder.answering.results import Prediction
 from onebert_encoder.base.base import Base
+from onebert_encoder.explaining import words
 from onebert_encoder.explaining.gradients import gradient_times_input
-from onebert_encoder.explaining.words import (
-    Explanation,
-    Stretch,
-    explain_by_occlusion,
-    explanation,
-    removable,
-    without,
-    words_of,
-)
+from onebert_encoder.explaining.words import Explanation, Stretch
 from onebert_encoder.maths.batch import pack
 from onebert_encoder.maths.fold import fold, to_tensors
 from onebert_encoder.maths.predict import compute_logits
@@ -89,18 +82,18 @@ class TextExplainer:
     def words(self, text: Text) -> list[Stretch]:
         """The words of a text that are read and can be left out."""
         [tokens] = self._tokenizer.encode([text], self._outputs.max_length, align=True)
-        return [] if tokens.alignment is None else removable(words_of(tokens.alignment))
+        return [] if tokens.alignment is None else words.removable(words.words_of(tokens.alignment))
 
     def by_occlusion(self, text: Text) -> Explanation:
         """What the answer owes to each word: how much less its score is without."""
-        words = self.words(text)
-        whole, *left = self.answers([text, *(without(text, one) for one in words)])
-        return explain_by_occlusion(whole, words, [float(one.scores[whole.best]) for one in left])
+        stretches = self.words(text)
+        whole, *left = self.answers([text, *(words.without(text, one) for one in stretches)])
+        return words.explain_by_occlusion(whole, stretches, [float(one.scores[whole.best]) for one in left])
 
     def by_gradient(self, text: Text) -> Explanation:
         """What the answer owes to each word, to first order: gradient × input, summed over the word's tokens."""
-        words, [whole] = self.words(text), self.answers([text])
+        stretches, [whole] = self.words(text), self.answers([text])
         tokens = self._tokenizer.encode([text], self._outputs.max_length)
         [by_token] = gradient_times_input(self._base, self._row, tokens, [whole.best], self._outputs)
-        effects = [float(np.sum(by_token[list(one.tokens)])) for one in words]
-        return explanation("gradient_times_input", whole.label, words, effects)
+        effects = [float(np.sum(by_token[list(one.tokens)])) for one in stretches]
+        return words.explanation("gradient_times_input", whole.label, stretches, effects)

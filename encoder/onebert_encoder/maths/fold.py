@@ -25,34 +25,17 @@ from torch import Tensor
 from onebert_encoder.base.base import Base
 from onebert_encoder.layout.branches import Bottleneck, Branch, Core, LowRank, Sparse
 from onebert_encoder.maths.rows import Head, Row
-from onebert_store.file.delta import (
-    ADAPTER_DOWN,
-    ADAPTER_UP,
-    DELTA,
-    HEAD_BIAS,
-    HEAD_DENSE_BIAS,
-    HEAD_DENSE_WEIGHT,
-    HEAD_WEIGHT,
-    LORA_A,
-    LORA_B,
-    LORA_XS,
-    PLACES,
-    SPARSE_INDEX,
-    SPARSE_VALUE,
-    Delta,
-)
+from onebert_store.file import delta
 from onebert_store.file.manifest import SIAMESE
 
 # The shared matrix products of a layer, to which a task's branches may add, and the maps that each one computes.
 SITES: Mapping[str, tuple[str, ...]] = {"qkv": ("q", "k", "v"), "m1": ("m1",), "m2": ("m2",), "m3": ("m3",)}
 
 
-def to_tensors(delta: Delta, base: Base) -> dict[str, Tensor]:
+def to_tensors(task: delta.Delta, base: Base) -> dict[str, Tensor]:
     """A delta's tensors on the base's device, by their names in the file: float32, indices as int64."""
-    return {
-        name: torch.from_numpy(array.astype("int64" if name.startswith(SPARSE_INDEX) else "float32")).to(base.device)
-        for name, array in delta.tensors.items()
-    }
+    kinds = {name: "int64" if name.startswith(delta.SPARSE_INDEX) else "float32" for name in task.tensors}
+    return {name: torch.from_numpy(task.tensors[name].astype(kind)).to(base.device) for name, kind in kinds.items()}
 
 
 def fold(base: Base, tensors: Mapping[str, Tensor], pooling: str = "mean") -> Row:
@@ -68,11 +51,11 @@ def fold(base: Base, tensors: Mapping[str, Tensor], pooling: str = "mean") -> Ro
 
 def expand_cores(base: Base, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The tensors with `lora_A.*` and `lora_B.*` in the place of `lora_xs.*`, which PEFT lacks; differentiable."""
-    expanded = {name: tensor for name, tensor in tensors.items() if not name.startswith(LORA_XS)}
+    expanded = {name: tensor for name, tensor in tensors.items() if not name.startswith(delta.LORA_XS)}
     for name in tensors.keys() - expanded.keys():
-        module, R = name.removeprefix(LORA_XS), tensors[name]
+        module, R = name.removeprefix(delta.LORA_XS), tensors[name]
         left, right = base.subspaces.of(module, len(R))
-        a, b = LORA_A + module, LORA_B + module
+        a, b = delta.LORA_A + module, delta.LORA_B + module
         expanded[a] = torch.cat([expanded[a], right]) if a in expanded else right
         expanded[b] = torch.cat([expanded[b], left @ R], dim=1) if b in expanded else left @ R
     return expanded
@@ -89,29 +72,29 @@ class _Folding:
         """The task's value of a bias or gain: the base's plus the difference."""
         name = self.base.anatomy.name(symbol, layer)
         value = self.base.params[name]
-        difference = self.tensors.get(DELTA + name)
+        difference = self.tensors.get(delta.DELTA + name)
         return value if difference is None else value + difference
 
     def low_rank(self, part: str, layer: int) -> LowRank | None:
         path = self.base.anatomy.path(part, layer)
-        A = self.tensors.get(LORA_A + path)
-        return None if A is None else LowRank(A, self.tensors[LORA_B + path])
+        A = self.tensors.get(delta.LORA_A + path)
+        return None if A is None else LowRank(A, self.tensors[delta.LORA_B + path])
 
     def core(self, part: str, layer: int) -> Core | None:
         path = self.base.anatomy.path(part, layer)
-        R = self.tensors.get(LORA_XS + path)
+        R = self.tensors.get(delta.LORA_XS + path)
         return None if R is None else Core(R, self.base.subspaces.directions(path, len(R)))
 
     def sparse(self, part: str, layer: int) -> Sparse | None:
         path = self.base.anatomy.path(part, layer)
-        index = self.tensors.get(SPARSE_INDEX + path)
+        index = self.tensors.get(delta.SPARSE_INDEX + path)
         if index is None:
             return None
         out, into = self.base.param(f"W_{part}", layer).shape
-        return Sparse(torch.stack([index // into, index % into]), self.tensors[SPARSE_VALUE + path], (out, into))
+        return Sparse(torch.stack([index // into, index % into]), self.tensors[delta.SPARSE_VALUE + path], (out, into))
 
     def scale_of(self, place: str, layer: int) -> Tensor | None:
-        prefix, symbol, _ = PLACES[place]
+        prefix, symbol, _ = delta.PLACES[place]
         return self.tensors.get(prefix + self.base.anatomy.path(symbol.removeprefix("W_"), layer))
 
     def scaled(self, part: str, layer: int, bias: Tensor) -> Tensor:
@@ -152,7 +135,7 @@ class _Folding:
 
     def gains(self) -> tuple[Tensor | None, Tensor | None]:
         gains = [parameter.name for parameter in self.base.anatomy.parameters if parameter.symbol[0] == "g"]
-        if not any(DELTA + name in self.tensors for name in gains):
+        if not any(delta.DELTA + name in self.tensors for name in gains):
             return None, None
         layers = range(self.base.config.num_layers)
         gain = [torch.stack([self.param("g_LN1", layer), self.param("g_LN2", layer)]) for layer in layers]
@@ -161,7 +144,7 @@ class _Folding:
     def scales(self) -> dict[str, Tensor]:
         """By place, the scales of all layers; those of a layer that has none are ones."""
         places = {}
-        for place, (_, symbol, side) in PLACES.items():
+        for place, (_, symbol, side) in delta.PLACES.items():
             found = [self.scale_of(place, layer) for layer in range(self.base.config.num_layers)]
             if any(one is not None for one in found):
                 ones = torch.ones(self.base.param(symbol, 0).shape[side], device=self.base.device)
@@ -207,30 +190,30 @@ class _Folding:
     def adapter(self, part: str, layer: int, bias: Tensor) -> Bottleneck | None:
         """The adapter behind a map; `bias` is what `fold` has taken out of the adapter's input."""
         path = self.base.anatomy.path(part, layer)
-        D = self.tensors.get(f"{ADAPTER_DOWN}{path}.weight")
+        D = self.tensors.get(f"{delta.ADAPTER_DOWN}{path}.weight")
         if D is None:
             return None
-        c = self.tensors[f"{ADAPTER_DOWN}{path}.bias"]
-        return Bottleneck(D, c + D @ bias, self.tensors[f"{ADAPTER_UP}{path}.weight"])
+        c = self.tensors[f"{delta.ADAPTER_DOWN}{path}.bias"]
+        return Bottleneck(D, c + D @ bias, self.tensors[f"{delta.ADAPTER_UP}{path}.weight"])
 
     def after(self, part: str, layer: int, bias: Tensor) -> Tensor:
         """A sublayer's bias plus the last bias of the adapter behind it."""
-        u = self.tensors.get(f"{ADAPTER_UP}{self.base.anatomy.path(part, layer)}.bias")
+        u = self.tensors.get(f"{delta.ADAPTER_UP}{self.base.anatomy.path(part, layer)}.bias")
         return bias if u is None else bias + u
 
     def head(self, pooling: str, prev: Tensor) -> Head | None:
         """The head, with the last LayerNorm's bias `prev` moved into its first map; None for the bare encoder."""
-        if HEAD_WEIGHT not in self.tensors:
+        if delta.HEAD_WEIGHT not in self.tensors:
             return None
         if pooling == SIAMESE:
             # Lengths of vectors and differences without a sign are not linear: no bias can be moved through them.
-            return Head(pooling, (), self.tensors[HEAD_WEIGHT], self.tensors[HEAD_BIAS], prev)
+            return Head(pooling, (), self.tensors[delta.HEAD_WEIGHT], self.tensors[delta.HEAD_BIAS], prev)
         maps = []
         if pooling == "pooler":
             maps.append((self.base.param("W_p"), self.param("b_p")))
-        if HEAD_DENSE_WEIGHT in self.tensors:
-            maps.append((self.tensors[HEAD_DENSE_WEIGHT], self.tensors[HEAD_DENSE_BIAS]))
-        maps.append((self.tensors[HEAD_WEIGHT], self.tensors[HEAD_BIAS]))
+        if delta.HEAD_DENSE_WEIGHT in self.tensors:
+            maps.append((self.tensors[delta.HEAD_DENSE_WEIGHT], self.tensors[delta.HEAD_DENSE_BIAS]))
+        maps.append((self.tensors[delta.HEAD_WEIGHT], self.tensors[delta.HEAD_BIAS]))
         first_weight, first_bias = maps[0]
         maps[0] = first_weight, first_bias + first_weight @ prev
         weight, bias = maps.pop()

@@ -153,11 +153,7 @@ class Answerer:
         return await self._shown(context, texts, inputs, results, wanted.asked, show)
 
     async def answer_each(
-        self,
-        context: Context,
-        wanted: Wanted,
-        texts: Sequence[Text],
-        show: Callable[[int, Answered | Unanswered], T],
+        self, context: Context, wanted: Wanted, texts: Sequence[Text], show: Callable[[int, Answered | Unanswered], T]
     ) -> list[T]:
         """As `answer`, of versions that are named; what is wrong with one question, or late, is said of that one.
 
@@ -176,11 +172,7 @@ class Answerer:
         return await self._shown(context, texts, inputs, results, wanted.asked, show)
 
     async def answer_explained(
-        self,
-        context: Context,
-        wanted: Wanted,
-        texts: Sequence[Text],
-        show: Callable[[int, Answered], T],
+        self, context: Context, wanted: Wanted, texts: Sequence[Text], show: Callable[[int, Answered], T]
     ) -> list[T]:
         """As `answer`, by one version, with the words that each answer is owed to.
 

@@ -29,7 +29,9 @@ class OfStore:
     """What an admin asks of a client, done in a store's registry: the same methods, with the same answers."""
 
     def __init__(self, store: "Store") -> None:
-        self._database = store.database
+        from onebert_store.registry.keys import Keys  # noqa: PLC0415
+
+        self._database, self._keys = store.database, Keys(store.database)
 
     def create_key(
         self,
@@ -42,24 +44,19 @@ class OfStore:
     ) -> MadeKey:
         """See `Client.create_key`."""
         from onebert_store.registry.grants import Grant, Quotas, Scope  # noqa: PLC0415
-        from onebert_store.registry.keys import Keys  # noqa: PLC0415
 
         allowed = Quotas(**as_dict(quotas))
         grant = Grant(name, frozenset(map(Scope, scopes)), tuple(tasks), default_task, allowed)
-        record, key = Keys(self._database).create(grant, expires_at)
+        record, key = self._keys.create(grant, expires_at)
         return MadeKey(key=key, **_facts(record))
 
     def keys(self) -> list[KeyFacts]:
         """See `Client.keys`."""
-        from onebert_store.registry.keys import Keys  # noqa: PLC0415
-
-        return [KeyFacts(**_facts(record)) for record in Keys(self._database).all()]
+        return [KeyFacts(**_facts(record)) for record in self._keys.all()]
 
     def revoke_key(self, key_id: str) -> None:
         """See `Client.revoke_key`."""
-        from onebert_store.registry.keys import Keys  # noqa: PLC0415
-
-        Keys(self._database).revoke(key_id)
+        self._keys.revoke(key_id)
 
     def audit(
         self, after: int, most: int, task: str | None, principal: str | None, since: datetime | None

@@ -141,11 +141,7 @@ def _write(client: Client, ref: str, file: Path, out: Path, reading: Any, wanted
 
 
 def _answers(
-    client: Client,
-    ref: str,
-    asked: Iterable[Asked],
-    wanted: Mapping[str, Any],
-    refusals: list[str] | None = None,
+    client: Client, ref: str, asked: Iterable[Asked], wanted: Mapping[str, Any], refusals: list[str] | None = None
 ) -> "Iterator[tuple[Sequence[Asked], list[TaskResult]]]":
     """Inputs with their answers; of an input that is refused, the error comes after the answers to all before it.
 

@@ -33,8 +33,7 @@ def create(
         str | None, typer.Option("--expires", metavar="TIME", help="After a time, as 12h or 90d.")
     ] = None,
     default_task: Annotated[
-        str | None,
-        typer.Option("--default-task", metavar="TASK", help="What a request means that names no task."),
+        str | None, typer.Option("--default-task", metavar="TASK", help="What a request means that names no task.")
     ] = None,
     max_tasks: Annotated[int | None, typer.Option("--max-tasks", help="Tasks that it may have uploaded to.")] = None,
     max_bytes: Annotated[int | None, typer.Option("--max-bytes", help="Bytes that it may have stored.")] = None,

@@ -48,11 +48,7 @@ def alias(
         raise typer.BadParameter("--remove deletes one alias: onebert alias TASK NAME --remove")
     with connect(url, api_key) as client:
         if name is not None and version is not None:
-            moved = move(client, task, name, number_of(version))
-            if as_json:
-                console.print_json(moved)
-            else:
-                print_move(moved)
+            print_move(move(client, task, name, number_of(version)), as_json)
             return
         found = client.task(task)
         wanted = found.aliases if name is None else {name: _at(found, name)}
@@ -71,8 +67,7 @@ def alias(
 
 def download(
     refs: Annotated[
-        list[str] | None,
-        typer.Argument(help=f"One or several: {REFERENCE}", metavar="TASK", autocompletion=references),
+        list[str] | None, typer.Argument(help=f"One or several: {REFERENCE}", metavar="TASK", autocompletion=references)
     ] = None,
     everything: Annotated[
         bool, typer.Option("--all", help="Every version of the tasks that are named, or of all tasks.")

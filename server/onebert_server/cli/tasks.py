@@ -75,8 +75,7 @@ def _at(url: str) -> str:
 
 def tasks(
     task: Annotated[
-        str | None,
-        typer.Argument(help="Show the versions of this task.", metavar="TASK", autocompletion=task_names),
+        str | None, typer.Argument(help="Show the versions of this task.", metavar="TASK", autocompletion=task_names)
     ] = None,
     url: Url = URL,
     api_key: ApiKey = None,
@@ -141,10 +140,7 @@ def promote(
     with connect(url, api_key) as client:
         number = _version_before(client, task, alias, yes) if version is None else number_of(version)
         moved = move(client, task, alias, number, "all" if wait_all else None)
-    if as_json:
-        console.print_json(moved)
-    else:
-        print_move(moved)
+    print_move(moved, as_json)
 
 
 def number_of(version: str) -> int:
@@ -291,8 +287,11 @@ def _print_versions(found: TaskFacts, training: Mapping[int, Mapping[str, Any]])
     console.out.print(table)
 
 
-def print_move(moved: Mapping[str, Any]) -> None:
+def print_move(moved: Mapping[str, Any], as_json: bool = False) -> None:
     """Shows what `move` gave: from where to where, the scores of both versions, and the way back."""
+    if as_json:
+        console.print_json(moved)
+        return
     ref, before, after = f"{moved['task']}@{moved['alias']}", moved["from"], moved["to"]
     if before == after:
         console.say(f"{ref}: is at version {after} already")

@@ -209,10 +209,8 @@ class States:
 
     def _note(self, version: Version) -> None:
         """Counts a version whose state, damage or registration has changed."""
-        for counted, versions in (
-            (version.state is State.UNAVAILABLE, self._unavailable),
-            (version.damaged, self._damaged),
-        ):
+        unavailable = version.state is State.UNAVAILABLE
+        for counted, versions in ((unavailable, self._unavailable), (version.damaged, self._damaged)):
             if counted and not version.retired:
                 versions.add(version)
             else:

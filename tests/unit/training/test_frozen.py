@@ -18,7 +18,7 @@ from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.loop import ignore, train, train_together
 from onebert_training.fit.run import Run
 from onebert_training.fit.settings import Settings
-from onebert_training.heads import seen
+from onebert_training.heads import exact
 from onebert_training.heads.exact import STRENGTHS, fit_heads, labeled_vectors
 from onebert_training.methods.methods import parse_method
 from onebert_training.tasks.alignment import first_tokens
@@ -113,7 +113,7 @@ def test_the_time_of_a_head_is_that_of_finding_it_once(base, data, monkeypatch, 
         return fit_heads(*given)
 
     monkeypatch.setattr(frozen.time, "perf_counter", lambda: clock)
-    monkeypatch.setattr(seen, "fit_heads", find)
+    monkeypatch.setattr(exact, "fit_heads", find)
     run = run_of(base, held_out(data).rejoined() if spared else data)
     if measured:
         _ = run.yardsticks

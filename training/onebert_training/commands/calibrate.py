@@ -108,11 +108,8 @@ def _decided(delta: Delta, found: Calibrated, facts: Mapping[str, Any]) -> Delta
     for name in ("temperature", "thresholds", "abstain"):
         if name in facts:
             why[name] = {key: value for key, value in facts[name].items() if key != "labels"}
-    changed = {
-        "format": format_for(decision),
-        "decision": found.decision or None,
-        "training": {**manifest.training, "calibration": why},
-    }
+    training = {**manifest.training, "calibration": why}
+    changed = {"format": format_for(decision), "decision": found.decision or None, "training": training}
     return Delta(parse_manifest({**manifest.model_dump(), **changed}), delta.tensors)
 
 

@@ -94,11 +94,8 @@ def make_comparison(inputs: TaskInputs, settings: Settings, task: str) -> Compar
     Raises:
         OneBertError: as `Run`.
     """
-    methods = [
-        name
-        for name in methods_for(inputs.base.config.num_layers)
-        if name != "head" or has_exact_head(inputs.objective)
-    ]
+    exact = has_exact_head(inputs.objective)
+    methods = [name for name in methods_for(inputs.base.config.num_layers) if name != "head" or exact]
     runs = [make_run(inputs, replace(settings, method=name, time_budget=None), task) for name in methods]
     return Comparison(runs, settings.time_budget)
 

@@ -33,9 +33,8 @@ class Candidate:
 
     def __init__(self, run: Run) -> None:
         self.run = run
-        self.sides = (
-            [] if run.plan.exact else [(one, State(one.init_values(), one.averaged_steps)) for one in _short(run)]
-        )
+        runs = [] if run.plan.exact else _short(run)
+        self.sides = [(one, State(one.init_values(), one.averaged_steps)) for one in runs]
         self.steps = max((one.steps for one, _ in self.sides), default=0)
         self.left: str | None = None
         self._measured = None if self.sides else _of_head(run)
@@ -58,11 +57,8 @@ class Candidate:
 
     def judged_by(self) -> dict[str, Any]:
         """Which rows judge: how many, and how many folds of the training rows they are; 0 is validation."""
-        split = "validation" if self.run.validates else "train"
-        return {
-            "folds": 0 if self.run.validates else len(fold_steps(self.run)),
-            "rows": len(self.run.data.splits[split]),
-        }
+        split, folds = ("validation", 0) if self.run.validates else ("train", len(fold_steps(self.run)))
+        return {"folds": folds, "rows": len(self.run.data.splits[split])}
 
     def measure(self) -> None:
         """Measures its values as they are; one whose answers are no numbers leaves."""

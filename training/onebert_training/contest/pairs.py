@@ -28,10 +28,8 @@ def read_pairs(inputs: TaskInputs, settings: Settings, task: str) -> Settings:
     open_to_both = inputs.data.has_pairs and kind not in PER_TOKEN and settings.pooling is None
     if not open_to_both or pairs >= FEW or not _gives_a_delta(settings, inputs):
         return settings
-    as_one, apart = (
-        Run(inputs, replace(settings, method="head", pooling=pooling, time_budget=None), task)
-        for pooling in ("mean", SIAMESE)
-    )
+    alone = replace(settings, method="head", time_budget=None)
+    as_one, apart = (Run(inputs, replace(alone, pooling=pooling), task) for pooling in ("mean", SIAMESE))
     one, two = (run.yardsticks.answers for run in (as_one, apart))
     if one is None or two is None:
         return settings

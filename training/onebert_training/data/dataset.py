@@ -14,15 +14,7 @@ from onebert_store.tables.labels import find_names, has_labels, infer_task_type,
 from onebert_store.tables.table import Table
 from onebert_store.tables.tables import SPLITS, Source, choose_split
 from onebert_store.tables.text.unicode import is_blank
-from onebert_training.data.checks import (
-    check_names,
-    check_seen,
-    check_variety,
-    label_doubts,
-    listed,
-    repetitions,
-    shortages,
-)
+from onebert_training.data import checks
 from onebert_training.data.examples import Cells, Split
 from onebert_training.data.options import DataOptions, ReadOptions
 from onebert_training.data.splitting import HELD_OUT, SPLIT_SEED, TOO_FEW_TO_SPARE, check_divisible, hold_out, subset
@@ -124,12 +116,8 @@ def load_dataset(
         InvalidData: one sentence on what is wrong, with line numbers where it is about rows.
         InvalidSettings: there is no such encoding.
     """
-    task_type, train_rows, share, most = (
-        asked.task_type,
-        asked.train_rows,
-        asked.validation_share,
-        asked.validation_rows,
-    )
+    task_type, train_rows = asked.task_type, asked.train_rows
+    share, most = asked.validation_share, asked.validation_rows
     if share is not None and not 0 < share < 1:
         raise InvalidData("the share of the training rows to validate on is above 0 and below 1")
     read = asked.read(source) if isinstance(source, str) else source
@@ -149,14 +137,14 @@ def load_dataset(
     notes += cells["train"].notes(task_type)
     labels = cells["train"].label_names(task_type)
     splits = {name: one.split(task_type, labels) for name, one in cells.items()}
-    check_seen(splits, task_type, labels)
+    checks.check_seen(splits, task_type, labels)
     if share is not None and "validation" in splits:
         splits["test"] = splits.pop("validation")
-    doubts = repetitions(splits, task_type, tables["train"])
+    doubts = checks.repetitions(splits, task_type, tables["train"])
     rows_there = len(splits["train"])
     splits["train"] = subset(splits["train"], task_type, train_rows, SPLIT_SEED)
-    check_variety(splits["train"], task_type)
-    check_names(labels, task_type)
+    checks.check_variety(splits["train"], task_type)
+    checks.check_names(labels, task_type)
     spares_none = keep_all or (keep_few and len(splits["train"]) < TOO_FEW_TO_SPARE)
     held_out = "validation" not in splits and (share is not None or most is not None or not spares_none)
     if held_out:
@@ -164,10 +152,10 @@ def load_dataset(
     else:
         splits, said = _with_own_validation(splits, task_type, most)
     notes += said
-    notes += shortages(splits, task_type, labels)
+    notes += checks.shortages(splits, task_type, labels)
     if train_rows is not None and rows_there < train_rows:
         notes.append(f"only {rows_there:,} training rows are there, not {train_rows:,}")
-    notes += [*read_as, *label_doubts(task_type, labels, guessed, splits["train"]), *doubts]
+    notes += [*read_as, *checks.label_doubts(task_type, labels, guessed, splits["train"]), *doubts]
     return Dataset(read.name, task_type, labels, read.metric, splits, tuple(notes), held_out)
 
 
@@ -177,13 +165,12 @@ def _with_held_out(
     """The splits with a validation split of training rows, and notes."""
     rows = len(splits["train"])
     train, kept = hold_out(splits["train"], task_type, share or 1 / HELD_OUT, most, SPLIT_SEED)
-    check_variety(train, task_type, len(kept))
+    checks.check_variety(train, task_type, len(kept))
     found = {**splits, "train": train, "validation": kept}
     why = "no validation split" if share is None else "by the share asked for"
+    said = f"{why}: {len(kept)} of {rows} training rows are held out for it"
     # Splits stand in the order of SPLITS, because the digest depends on it.
-    return {name: found[name] for name in SPLITS if name in found}, [
-        f"{why}: {len(kept)} of {rows} training rows are held out for it"
-    ]
+    return {name: found[name] for name in SPLITS if name in found}, [said]
 
 
 def _with_own_validation(
@@ -227,7 +214,8 @@ def load_split(
     cells = Cells(tables[name], columns, find_names(read, columns, task_type, labels)[name])
     found = cells.label_names(task_type)
     if found and task_type != "regression" and not set(found) & set(labels):
-        raise InvalidData(f"no label of the data, {listed(found)}, is one of the task, which has {listed(labels)}")
+        there, known = checks.listed(found), checks.listed(labels)
+        raise InvalidData(f"no label of the data, {there}, is one of the task, which has {known}")
     examples = cells.split(task_type, tuple(labels))
     rows = tables[name].take(cells.kept).only(source.tables[name])
     return Labeled("all" if read.single_file else name, examples, read.metric, read.name, rows)

@@ -12,15 +12,7 @@ from onebert_encoder.text.tokens import Tokens
 from onebert_store.file.manifest import TaskType
 from onebert_training.data.examples import Split
 from onebert_training.data.splitting import SPLIT_SEED, fold_of
-from onebert_training.heads.exact import (
-    STRENGTHS,
-    ExactHead,
-    Vectors,
-    fit_heads,
-    labeled_vectors,
-    one_blas_thread,
-    stands_for_word,
-)
+from onebert_training.heads import exact
 from onebert_training.tasks.metrics import LOWER_IS_BETTER
 from onebert_training.tasks.objective import Logits, Objective
 
@@ -38,7 +30,7 @@ class Seen:
     examples: Split
     tokens: Sequence[Tokens]
     targets: Sequence[Tensor]
-    vectors: Sequence[Vectors]
+    vectors: Sequence[exact.Vectors]
 
     def take(self, rows: NDArray[np.int64]) -> "Seen":
         """The examples by their indices."""
@@ -47,9 +39,9 @@ class Seen:
         vectors = [self.vectors[i] for i in chosen] if self.vectors else ()
         return Seen(self.examples.take(rows), tokens, targets, vectors)
 
-    def heads(self, objective: Objective, strengths: Sequence[float] = STRENGTHS) -> list[ExactHead]:
+    def heads(self, objective: Objective, strengths: Sequence[float] = exact.STRENGTHS) -> list[exact.ExactHead]:
         """The exact heads on these examples."""
-        return fit_heads(objective, *labeled_vectors(self.vectors, self.targets), strengths)
+        return exact.fit_heads(objective, *exact.labeled_vectors(self.vectors, self.targets), strengths)
 
 
 @dataclass(frozen=True)
@@ -74,20 +66,20 @@ def measure(objective: Objective, seen: Seen, strength: float, logits: Sequence[
     return Answers(strength, logits, scores, loss)
 
 
-@one_blas_thread()
-def answers_of(objective: Objective, head: ExactHead, seen: Seen) -> Answers:
+@exact.one_blas_thread()
+def answers_of(objective: Objective, head: exact.ExactHead, seen: Seen) -> Answers:
     """What a head answers on a split."""
     logits = [_logits(objective, head, seen, i) for i in range(len(seen.vectors))]
     return measure(objective, seen, head.strength, logits)
 
 
-def _logits(objective: Objective, head: ExactHead, seen: Seen, i: int) -> Logits:
+def _logits(objective: Objective, head: exact.ExactHead, seen: Seen, i: int) -> Logits:
     """What a head answers to an example: [labels], or [tokens, labels], zeros for tokens that stand for no word."""
     outputs = head.logits(seen.vectors[i], objective.target_scale)
     if outputs.ndim == 1:
         return outputs
     logits = np.zeros((len(seen.targets[i]), outputs.shape[1]), dtype=np.float32)
-    logits[stands_for_word(seen.targets[i])] = outputs
+    logits[exact.stands_for_word(seen.targets[i])] = outputs
     return logits
 
 
@@ -97,20 +89,19 @@ def best_strength(answers: Sequence[Answers], metric: str) -> Answers:
     return max(answers, key=lambda one: (sign * one.scores[metric], -one.loss))
 
 
-@one_blas_thread()
+@exact.one_blas_thread()
 def cross_validated(objective: Objective, task_type: TaskType, seen: Seen, metric: str) -> Answers:
     """The answers of the best strength where every example is answered by a head that was fitted without it.
 
     Equal texts are in one fold.
     """
     fold = fold_of(seen.examples, task_type, FOLDS, SPLIT_SEED)
-    logits: list[list[Logits]] = [[np.empty(0, dtype=np.float32)] * len(fold) for _ in STRENGTHS]
+    logits: list[list[Logits]] = [[np.empty(0, dtype=np.float32)] * len(fold) for _ in exact.STRENGTHS]
     for one in np.unique(fold):
         out = np.flatnonzero(fold == one)
         for place, head in enumerate(seen.take(np.flatnonzero(fold != one)).heads(objective)):
             for i in out.tolist():
                 logits[place][i] = _logits(objective, head, seen, i)
-    best = best_strength(
-        [measure(objective, seen, strength, rows) for strength, rows in zip(STRENGTHS, logits, strict=True)], metric
-    )
+    answers = [measure(objective, seen, *one) for one in zip(exact.STRENGTHS, logits, strict=True)]
+    best = best_strength(answers, metric)
     return replace(best, folds=len(np.unique(fold)))

@@ -56,12 +56,9 @@ class Yardsticks:
 
     def provenance(self, metric: str) -> dict[str, dict[str, float]]:
         """What the manifest says of them: the deciding metric of each on each split."""
-        named = (("constant", self.constant), ("head", self.exact))
-        return {
-            name: {split: scores[metric] for split, scores in one.scores.items()}
-            for name, one in named
-            if one is not None
-        }
+        named = {"constant": self.constant, "head": self.exact}
+        found = {name: one.scores for name, one in named.items() if one is not None}
+        return {name: {split: scores[metric] for split, scores in each.items()} for name, each in found.items()}
 
 
 def constant_yardstick(

@@ -186,11 +186,8 @@ def _fit_thresholds(found: Calibrated, judged: Judged, manifest: Manifest, targe
         {"label": label, "rows": int(judged.right[:, i].sum()), "threshold": found.decision["thresholds"][label]}
         for i, label in enumerate(manifest.labels)
     ]
-    found.facts["thresholds"] = {
-        "target": str(target),
-        "labels": [one | rates for one, rates in zip(labels, each[:-1], strict=True)],
-        "all": each[-1],
-    }
+    rated = [one | rates for one, rates in zip(labels, each[:-1], strict=True)]
+    found.facts["thresholds"] = {"target": str(target), "labels": rated, "all": each[-1]}
 
 
 def _why_not(judged: Judged, target: Target, label: int) -> str:
@@ -286,7 +283,5 @@ def _right(scores: Floats, selected: Flags | None, gold: Flags, manifest: Manife
 
 def _rate(here: float, low: float, high: float) -> dict[str, float | None]:
     """A rate on these rows, and between which it lies on new ones; None where there is none."""
-    return {
-        name: None if np.isnan(number) else float(number)
-        for name, number in (("here", here), ("low", low), ("high", high))
-    }
+    rates = {"here": here, "low": low, "high": high}
+    return {name: None if np.isnan(number) else float(number) for name, number in rates.items()}

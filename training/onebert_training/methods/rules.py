@@ -7,27 +7,9 @@ from functools import partial
 from onebert_encoder.base.anatomy import NORMS, Module
 from onebert_store.errors import InvalidMethod
 from onebert_store.file.delta import ADAPTED, PLACES, POOLER_SYMBOL
-from onebert_training.methods.grammar import (
-    plain,
-    read_options,
-    read_rank_alpha,
-    read_share,
-    read_symbols,
-    read_targets,
-    refuse_arguments,
-)
+from onebert_training.methods import grammar
+from onebert_training.methods import trainables as kinds
 from onebert_training.methods.terms import BIASES, Subject, Term
-from onebert_training.methods.trainables import (
-    Adapters,
-    Cores,
-    Differences,
-    LowRankDifferences,
-    RandomBiases,
-    RandomWeights,
-    Scales,
-    Shape,
-    Trainable,
-)
 from onebert_training.methods.truncated import Truncated
 from onebert_training.methods.weights import Full, Pruned
 
@@ -55,13 +37,13 @@ HEAD_LEARNING_RATE = 3e-3
 
 def frozen(arguments: str) -> Term:
     """Trains only the head."""
-    refuse_arguments("frozen", arguments)
+    grammar.refuse_arguments("frozen", arguments)
     return Term("frozen", HEAD_LEARNING_RATE, alone=True)
 
 
 def head(arguments: str) -> Term:
     """Finds the head exactly, by logistic or ridge regression on the frozen base's vectors."""
-    refuse_arguments("head", arguments)
+    grammar.refuse_arguments("head", arguments)
     return Term("head", HEAD_LEARNING_RATE, alone=True, exact=True)
 
 
@@ -82,28 +64,28 @@ def gamma(arguments: str) -> Term:
 
 def layernorm(arguments: str) -> Term:
     """Gains and biases of every LayerNorm (Lu et al. 2021)."""
-    refuse_arguments("layernorm", arguments, "; gamma and bitfit take subsets")
+    grammar.refuse_arguments("layernorm", arguments, "; gamma and bitfit take subsets")
     return Term("layernorm", LEARNING_RATE, lambda subject: [_layernorms(subject)])
 
 
 def random_bias(arguments: str) -> Term:
     """Bias numbers drawn at random, a share of the base's parameters (BitFit+)."""
-    share = read_share("random-bias", arguments)
+    share = grammar.read_share("random-bias", arguments)
 
-    def trainables(subject: Subject) -> list[Trainable]:
+    def trainables(subject: Subject) -> list[kinds.Trainable]:
         available = sum(p.shape[0] for p in subject.biases)
-        return [RandomBiases(subject.biases, subject.count(share, available, "the biases"))]
+        return [kinds.RandomBiases(subject.biases, subject.count(share, available, "the biases"))]
 
     return Term(f"random-bias:{share:g}%", LEARNING_RATE, trainables)
 
 
-def _random(name: str, shape: Shape, arguments: str) -> Term:
+def _random(name: str, shape: kinds.Shape, arguments: str) -> Term:
     """Entries, rows or columns of the layers' weights, drawn at random (BitFit: rand uniform, rand row/col)."""
-    share = read_share(name, arguments)
+    share = grammar.read_share(name, arguments)
 
-    def trainables(subject: Subject) -> list[Trainable]:
+    def trainables(subject: Subject) -> list[kinds.Trainable]:
         modules = subject.anatomy.modules
-        trainable = RandomWeights(modules, shape, subject.count(share, _size(modules), "the layers' weights"))
+        trainable = kinds.RandomWeights(modules, shape, subject.count(share, _size(modules), "the layers' weights"))
         if not trainable.num_parameters:
             raise InvalidMethod(
                 f"{share:g} % of this base are {trainable.budget:,} numbers, less than one of its {shape}"
@@ -118,9 +100,9 @@ def lora(arguments: str) -> Term:
     setting, _, rest = arguments.partition(",")
     if setting.strip() in LORA_TARGETS:
         arguments = f"targets={LORA_TARGETS[setting.strip()]},{rest}"
-    options = read_options("lora", arguments, ("r", "alpha", "targets"))
-    rank, alpha = read_rank_alpha(options)
-    targets = read_targets("lora", options, LORA_TARGETS["I"], TARGETS)
+    options = grammar.read_options("lora", arguments, ("r", "alpha", "targets"))
+    rank, alpha = grammar.read_rank_alpha(options)
+    targets = grammar.read_targets("lora", options, LORA_TARGETS["I"], TARGETS)
     return Term(
         f"lora:r={rank},alpha={alpha:g},targets={','.join(targets)}",
         LORA_LEARNING_RATE,
@@ -130,22 +112,22 @@ def lora(arguments: str) -> Term:
 
 def lora_xs(arguments: str) -> Term:
     """LoRA-XS (Bałazy et al. 2024); the rank is that of the paper's middle size, the targets are the paper's."""
-    options = read_options("lora-xs", arguments, ("r", "targets"))
-    rank, _ = read_rank_alpha(options, default=16)
-    targets = read_targets("lora-xs", options, "q,v,o,m3", TARGETS)
+    options = grammar.read_options("lora-xs", arguments, ("r", "targets"))
+    rank, _ = grammar.read_rank_alpha(options, default=16)
+    targets = grammar.read_targets("lora-xs", options, "q,v,o,m3", TARGETS)
 
-    def trainables(subject: Subject) -> list[Trainable]:
+    def trainables(subject: Subject) -> list[kinds.Trainable]:
         _check_rank(subject, rank)
-        return [Cores(subject.modules({TARGETS[key] for key in targets}), rank)]
+        return [kinds.Cores(subject.modules({TARGETS[key] for key in targets}), rank)]
 
     return Term(f"lora-xs:r={rank},targets={','.join(targets)}", LEARNING_RATE, trainables, pretrained=True)
 
 
 def svd(arguments: str) -> Term:
     """Whole maps, cut to low rank at every evaluation; the rate is that of full fine-tuning."""
-    options = read_options("svd", arguments, ("r", "targets"))
-    rank, _ = read_rank_alpha(options, default=16)
-    targets = read_targets("svd", options, ",".join(TARGETS), TARGETS)
+    options = grammar.read_options("svd", arguments, ("r", "targets"))
+    rank, _ = grammar.read_rank_alpha(options, default=16)
+    targets = grammar.read_targets("svd", options, ",".join(TARGETS), TARGETS)
 
     def weights(subject: Subject) -> Truncated:
         _check_rank(subject, rank)
@@ -163,17 +145,17 @@ def spafit(arguments: str) -> Term:
     first, second = int(words[0]), int(words[1])
     if first > second:
         raise InvalidMethod("the N1 of spafit is at most N2")
-    rank, alpha = read_rank_alpha(read_options("spafit", rest, ("r", "alpha")))
+    rank, alpha = grammar.read_rank_alpha(grammar.read_options("spafit", rest, ("r", "alpha")))
     text = f"spafit:{first}-{second}-{words[2]},r={rank},alpha={alpha:g}"
     weights = {TARGETS[key] for key in LORA_TARGETS[words[2]].split(",")}
 
-    def trainables(subject: Subject) -> list[Trainable]:
+    def trainables(subject: Subject) -> list[kinds.Trainable]:
         if second + 2 > subject.anatomy.num_layers:
             raise InvalidMethod(f"{text} needs {second + 2} layers or more; the base has {subject.anatomy.num_layers}")
         layered = [(p, p.layer) for p in subject.biases if p.layer is not None and p.layer > first]
         biases = tuple(p for p, layer in layered if layer <= second or p.symbol in MLP_BIASES)
         modules = tuple(m for m in subject.modules(weights) if m.layer > second)
-        return [Differences(biases), _low_rank(subject, modules, rank, alpha)]
+        return [kinds.Differences(biases), _low_rank(subject, modules, rank, alpha)]
 
     return Term(text, LEARNING_RATE, trainables)
 
@@ -184,17 +166,17 @@ def adapter(arguments: str) -> Term:
         raise InvalidMethod("adapter is written adapter:64, with 1 to 4096 units")
     size = int(arguments)
 
-    def trainables(subject: Subject) -> list[Trainable]:
+    def trainables(subject: Subject) -> list[kinds.Trainable]:
         if size > subject.anatomy.hidden_size:
             raise InvalidMethod(f"an adapter has at most the hidden size of the base, {subject.anatomy.hidden_size}")
-        return [Adapters(subject.modules(ADAPTED), size), _layernorms(subject)]
+        return [kinds.Adapters(subject.modules(ADAPTED), size), _layernorms(subject)]
 
     return Term(f"adapter:{size}", WEIGHTS_LEARNING_RATE, trainables)
 
 
 def ia3(arguments: str) -> Term:
     """IA3 (Liu et al. 2022), there or anywhere else: outputs of k, v, o, m2, m3, and the MLP's inner units."""
-    listed, without = read_symbols("ia3", arguments, tuple(FACTORS))
+    listed, without = grammar.read_symbols("ia3", arguments, tuple(FACTORS))
     chosen = [key for key in FACTORS if (key in listed) != without] if listed else list(IA3)
     return Term(
         "ia3" if chosen == list(IA3) else f"ia3:{','.join(chosen)}",
@@ -209,18 +191,18 @@ def red(arguments: str) -> Term:
     The paper's edit is s ⊙ (W a + b) + e. The bias is trained as a difference d of b_m3, which the scale multiplies:
     s ⊙ (W a + b + d) is that edit with e = s ⊙ d.
     """
-    refuse_arguments("red", arguments)
+    grammar.refuse_arguments("red", arguments)
 
-    def trainables(subject: Subject) -> list[Trainable]:
+    def trainables(subject: Subject) -> list[kinds.Trainable]:
         biases = tuple(parameter for parameter in subject.biases if parameter.symbol == "b_m3")
-        return [_scales(subject, "m3"), Differences(biases)]
+        return [_scales(subject, "m3"), kinds.Differences(biases)]
 
     return Term("red", LEARNING_RATE, trainables)
 
 
 def diff_pruning(arguments: str) -> Term:
     """Diff pruning (Guo et al. 2020) of the layers' weights; biases, norms and tables stay as they are."""
-    share = read_share("diff-pruning", arguments)
+    share = grammar.read_share("diff-pruning", arguments)
 
     def weights(subject: Subject) -> Pruned:
         modules = subject.anatomy.modules
@@ -231,15 +213,12 @@ def diff_pruning(arguments: str) -> Term:
 
 def full(arguments: str) -> Term:
     """Full fine-tuning: every parameter that an answer depends on."""
-    refuse_arguments("full", arguments)
+    grammar.refuse_arguments("full", arguments)
 
     def weights(subject: Subject) -> Full:
         anatomy, h = subject.anatomy, subject.anatomy.hidden_size
-        unused = (
-            {anatomy.name(s) for s in ("W_p", POOLER_SYMBOL)}
-            if anatomy.has_pooler and subject.pooling != "pooler"
-            else {}
-        )
+        idle = anatomy.has_pooler and subject.pooling != "pooler"
+        unused = {anatomy.name(symbol) for symbol in ("W_p", POOLER_SYMBOL)} if idle else set()
         names = tuple(name for name in anatomy.weights if name not in unused)
         return Full(names, subject.num_parameters - (h * h + h if unused else 0))
 
@@ -248,7 +227,7 @@ def full(arguments: str) -> Term:
 
 def reinit(arguments: str) -> Term:
     """A base of random weights, for another method to train (*What Parameters to Freeze?*, section IV-D)."""
-    refuse_arguments("reinit", arguments)
+    grammar.refuse_arguments("reinit", arguments)
     return Term("reinit", math.inf, reinit=True)
 
 
@@ -257,13 +236,13 @@ random_rows = partial(_random, "random-rows", "rows")
 random_cols = partial(_random, "random-cols", "columns")
 
 
-def _layernorms(subject: Subject) -> Differences:
-    return Differences(tuple(p for p in subject.parameters if "_LN" in p.symbol))
+def _layernorms(subject: Subject) -> kinds.Differences:
+    return kinds.Differences(tuple(p for p in subject.parameters if "_LN" in p.symbol))
 
 
-def _low_rank(subject: Subject, modules: tuple[Module, ...], rank: int, alpha: float) -> LowRankDifferences:
+def _low_rank(subject: Subject, modules: tuple[Module, ...], rank: int, alpha: float) -> kinds.LowRankDifferences:
     _check_rank(subject, rank)
-    return LowRankDifferences(modules, rank, alpha / rank)
+    return kinds.LowRankDifferences(modules, rank, alpha / rank)
 
 
 def _check_rank(subject: Subject, rank: int) -> None:
@@ -271,8 +250,8 @@ def _check_rank(subject: Subject, rank: int) -> None:
         raise InvalidMethod(f"r is at most the hidden size of the base, {subject.anatomy.hidden_size}")
 
 
-def _scales(subject: Subject, place: str) -> Scales:
-    return Scales(subject.modules({PLACES[place][1]}), place)
+def _scales(subject: Subject, place: str) -> kinds.Scales:
+    return kinds.Scales(subject.modules({PLACES[place][1]}), place)
 
 
 def _size(modules: Sequence[Module]) -> int:
@@ -281,16 +260,16 @@ def _size(modules: Sequence[Module]) -> int:
 
 def _named(name: str, arguments: str, allowed: tuple[str, ...], from_zero: bool = False) -> Term:
     """A term that trains all allowed symbols, those listed (`bq` or `b_q`), or all but those listed with a minus."""
-    listed, without = read_symbols(name, arguments, allowed)
+    listed, without = grammar.read_symbols(name, arguments, allowed)
     chosen = [symbol for symbol in allowed if (symbol in listed) != without] if listed else list(allowed)
 
-    def trainables(subject: Subject) -> list[Trainable]:
+    def trainables(subject: Subject) -> list[kinds.Trainable]:
         sites = tuple(p for p in subject.parameters if p.symbol in chosen)
         missing = set() if without or not listed else set(chosen) - {p.symbol for p in sites}
         if missing or not sites:
             names = ", ".join(sorted(missing or chosen))
             raise InvalidMethod(f"with {subject.pooling} pooling this base has no {names} to train")
-        return [Differences(sites, from_zero)]
+        return [kinds.Differences(sites, from_zero)]
 
-    names = ",".join(f"{'-' * without}{plain(symbol)}" for symbol in allowed if symbol in listed)
+    names = ",".join(f"{'-' * without}{grammar.plain(symbol)}" for symbol in allowed if symbol in listed)
     return Term(f"{name}:{names}" if names else name, LEARNING_RATE, trainables)

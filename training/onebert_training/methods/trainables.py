@@ -11,17 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from onebert_encoder.base.anatomy import Module, Parameter
-from onebert_store.file.delta import (
-    ADAPTER_DOWN,
-    ADAPTER_UP,
-    DELTA,
-    LORA_A,
-    LORA_B,
-    LORA_XS,
-    PLACES,
-    SPARSE_INDEX,
-    SPARSE_VALUE,
-)
+from onebert_store.file import delta
 
 Tensors = dict[str, Tensor]
 
@@ -66,7 +56,7 @@ class Differences:
 
     sites: tuple[Parameter, ...]
     from_zero: bool = False
-    prefix: ClassVar[str] = DELTA
+    prefix: ClassVar[str] = delta.DELTA
 
     @property
     def num_parameters(self) -> int:
@@ -76,12 +66,12 @@ class Differences:
     def init(self, params: Mapping[str, Tensor], generator: torch.Generator) -> Tensors:
         """Zeros, or minus the base's values."""
         if self.from_zero:
-            return {f"{DELTA}{site.name}": -params[site.name].cpu() for site in self.sites}
-        return {f"{DELTA}{site.name}": torch.zeros(site.shape) for site in self.sites}
+            return {f"{delta.DELTA}{site.name}": -params[site.name].cpu() for site in self.sites}
+        return {f"{delta.DELTA}{site.name}": torch.zeros(site.shape) for site in self.sites}
 
     def tensors(self, values: Mapping[str, Tensor]) -> Tensors:
         """The leaves themselves."""
-        return {name: values[name] for name in (f"{DELTA}{site.name}" for site in self.sites)}
+        return {name: values[name] for name in (f"{delta.DELTA}{site.name}" for site in self.sites)}
 
 
 @dataclass(frozen=True)
@@ -90,7 +80,7 @@ class RandomBiases:
 
     sites: tuple[Parameter, ...]
     count: int
-    prefix: ClassVar[str] = DELTA
+    prefix: ClassVar[str] = delta.DELTA
 
     @property
     def num_parameters(self) -> int:
@@ -113,7 +103,7 @@ class RandomBiases:
         for site in self.sites:
             if (leaf := values.get(f"random.{site.name}")) is not None:
                 indices = values[f"index.{site.name}"]
-                out[f"{DELTA}{site.name}"] = leaf.new_zeros(site.shape).index_copy(0, indices, leaf)
+                out[f"{delta.DELTA}{site.name}"] = leaf.new_zeros(site.shape).index_copy(0, indices, leaf)
         return out
 
 
@@ -124,7 +114,7 @@ class LowRankDifferences:
     sites: tuple[Module, ...]
     rank: int
     scale: float
-    prefix: ClassVar[str] = LORA_A
+    prefix: ClassVar[str] = delta.LORA_A
 
     @property
     def num_parameters(self) -> int:
@@ -136,16 +126,16 @@ class LowRankDifferences:
         values: Tensors = {}
         for site in self.sites:
             out, into = site.shape
-            bound = 1 / math.sqrt(into)
-            values[f"{LORA_A}{site.name}"] = torch.empty(self.rank, into).uniform_(-bound, bound, generator=generator)
-            values[f"{LORA_B}{site.name}"] = torch.zeros(out, self.rank)
+            A, bound = torch.empty(self.rank, into), 1 / math.sqrt(into)
+            values[f"{delta.LORA_A}{site.name}"] = A.uniform_(-bound, bound, generator=generator)
+            values[f"{delta.LORA_B}{site.name}"] = torch.zeros(out, self.rank)
         return values
 
     def tensors(self, values: Mapping[str, Tensor]) -> Tensors:
         """A and B, with the scale inside B."""
         names = [site.name for site in self.sites]
-        return {f"{LORA_A}{name}": values[f"{LORA_A}{name}"] for name in names} | {
-            f"{LORA_B}{name}": values[f"{LORA_B}{name}"] * self.scale for name in names
+        return {f"{delta.LORA_A}{name}": values[f"{delta.LORA_A}{name}"] for name in names} | {
+            f"{delta.LORA_B}{name}": values[f"{delta.LORA_B}{name}"] * self.scale for name in names
         }
 
 
@@ -168,7 +158,7 @@ class RandomWeights:
     sites: tuple[Module, ...]
     shape: Shape
     budget: int
-    prefix: ClassVar[str] = SPARSE_VALUE
+    prefix: ClassVar[str] = delta.SPARSE_VALUE
 
     @property
     def num_parameters(self) -> int:
@@ -183,13 +173,13 @@ class RandomWeights:
             for site, lines in zip(sites, drawn, strict=True):
                 if len(lines):
                     indices = self._indices(site, lines)
-                    values[f"{SPARSE_INDEX}{site.name}"] = torch.from_numpy(indices)
-                    values[f"{SPARSE_VALUE}{site.name}"] = torch.zeros(len(indices))
+                    values[f"{delta.SPARSE_INDEX}{site.name}"] = torch.from_numpy(indices)
+                    values[f"{delta.SPARSE_VALUE}{site.name}"] = torch.zeros(len(indices))
         return values
 
     def tensors(self, values: Mapping[str, Tensor]) -> Tensors:
         """The indices and the values."""
-        names = [f"{prefix}{site.name}" for site in self.sites for prefix in (SPARSE_INDEX, SPARSE_VALUE)]
+        names = [f"{prefix}{site.name}" for site in self.sites for prefix in (delta.SPARSE_INDEX, delta.SPARSE_VALUE)]
         return {name: values[name] for name in names if name in values}
 
     def _groups(self) -> dict[int, list[Module]]:
@@ -227,7 +217,7 @@ class Cores:
 
     sites: tuple[Module, ...]
     rank: int
-    prefix: ClassVar[str] = LORA_XS
+    prefix: ClassVar[str] = delta.LORA_XS
 
     @property
     def num_parameters(self) -> int:
@@ -236,11 +226,11 @@ class Cores:
 
     def init(self, params: Mapping[str, Tensor], generator: torch.Generator) -> Tensors:
         """Zeros."""
-        return {f"{LORA_XS}{site.name}": torch.zeros(self.rank, self.rank) for site in self.sites}
+        return {f"{delta.LORA_XS}{site.name}": torch.zeros(self.rank, self.rank) for site in self.sites}
 
     def tensors(self, values: Mapping[str, Tensor]) -> Tensors:
         """The leaves themselves."""
-        return {name: values[name] for name in (f"{LORA_XS}{site.name}" for site in self.sites)}
+        return {name: values[name] for name in (f"{delta.LORA_XS}{site.name}" for site in self.sites)}
 
 
 @dataclass(frozen=True)
@@ -249,7 +239,7 @@ class Adapters:
 
     sites: tuple[Module, ...]
     size: int
-    prefix: ClassVar[str] = ADAPTER_DOWN
+    prefix: ClassVar[str] = delta.ADAPTER_DOWN
 
     @property
     def num_parameters(self) -> int:
@@ -262,15 +252,15 @@ class Adapters:
         for site in self.sites:
             h, down = site.shape[0], torch.empty(self.size, site.shape[0])
             torch.nn.init.trunc_normal_(down, std=0.01, a=-0.02, b=0.02, generator=generator)
-            values[f"{ADAPTER_DOWN}{site.name}.weight"] = down
-            values[f"{ADAPTER_DOWN}{site.name}.bias"] = torch.zeros(self.size)
-            values[f"{ADAPTER_UP}{site.name}.weight"] = torch.zeros(h, self.size)
-            values[f"{ADAPTER_UP}{site.name}.bias"] = torch.zeros(h)
+            values[f"{delta.ADAPTER_DOWN}{site.name}.weight"] = down
+            values[f"{delta.ADAPTER_DOWN}{site.name}.bias"] = torch.zeros(self.size)
+            values[f"{delta.ADAPTER_UP}{site.name}.weight"] = torch.zeros(h, self.size)
+            values[f"{delta.ADAPTER_UP}{site.name}.bias"] = torch.zeros(h)
         return values
 
     def tensors(self, values: Mapping[str, Tensor]) -> Tensors:
         """The leaves themselves."""
-        maps = [f"{prefix}{site.name}" for site in self.sites for prefix in (ADAPTER_DOWN, ADAPTER_UP)]
+        maps = [f"{prefix}{site.name}" for site in self.sites for prefix in (delta.ADAPTER_DOWN, delta.ADAPTER_UP)]
         return {name: values[name] for name in (f"{path}.{kind}" for path in maps for kind in ("weight", "bias"))}
 
 
@@ -284,7 +274,7 @@ class Scales:
     @property
     def prefix(self) -> str:
         """That of the place."""
-        return PLACES[self.place][0]
+        return delta.PLACES[self.place][0]
 
     @property
     def num_parameters(self) -> int:
@@ -300,7 +290,7 @@ class Scales:
         return {name: values[name] for name in (f"{self.prefix}{site.name}" for site in self.sites)}
 
     def _width(self, site: Module) -> int:
-        return site.shape[PLACES[self.place][2]]
+        return site.shape[delta.PLACES[self.place][2]]
 
 
 def numpy_generator(generator: torch.Generator) -> np.random.Generator:

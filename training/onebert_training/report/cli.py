@@ -20,35 +20,30 @@ def report(
     """
     # Imported here because `onebert --help` imports this file.
     from onebert_store.command import console  # noqa: PLC0415
+    from onebert_training.report import records  # noqa: PLC0415
     from onebert_training.report.figures import draw  # noqa: PLC0415
     from onebert_training.report.page import render  # noqa: PLC0415
-    from onebert_training.report.records import (  # noqa: PLC0415
-        delta_of,
-        load_records,
-        missing,
-        page_of,
-        record_files,
-    )
     from onebert_training.report.tables import choose, collect, results_markdown  # noqa: PLC0415
 
-    read = record_files(runs)
-    records = load_records(read)
-    for sentence in missing(runs):
+    read = records.record_files(runs)
+    found = records.load_records(read)
+    for sentence in records.missing(runs):
         console.tell(f"warning: {sentence}: failed, or not yet trained by `onebert sweep`")
     if markdown:
-        typer.echo(results_markdown(records), nl=False)
+        typer.echo(results_markdown(found), nl=False)
         return
-    with console.busy(f"drawing {len(records)} runs"):
-        sections = [(results, draw(results)) for results in collect(records)]
+    with console.busy(f"drawing {len(found)} runs"):
+        sections = [(results, draw(results)) for results in collect(found)]
         out.mkdir(parents=True, exist_ok=True)
         pictures = [picture for _, drawn in sections for picture in drawn]
         for number, picture in enumerate(pictures, start=1):
             (out / f"{number:02}-{picture.name}.svg").write_text(picture.file(), encoding="utf-8")
-        best = [(run, page) for results, _ in sections for run in choose(results) if (page := page_of(run, runs))]
+        chosen = [run for results, _ in sections for run in choose(results)]
+        best = [(run, page) for run in chosen if (page := records.page_of(run, runs))]
         links = [(f"{run.data_name}, {run.metric}: {run.method}", os.path.relpath(page, out)) for run, page in best]
         files = [
-            tuple(os.path.relpath(one, out) for one in (file, delta_of(record, file)) if one)
-            for file, record in zip(read, records, strict=True)
+            tuple(os.path.relpath(one, out) for one in (file, records.delta_of(record, file)) if one)
+            for file, record in zip(read, found, strict=True)
         ]
         (out / "report.html").write_text(render(sections, links, files), encoding="utf-8")
-    console.say(f"{len(records)} runs, {len(pictures)} pictures: {out / 'report.html'}")
+    console.say(f"{len(found)} runs, {len(pictures)} pictures: {out / 'report.html'}")

@@ -118,8 +118,5 @@ def middle_of(traces: Sequence[Trace]) -> list[tuple[float, float]]:
             at.setdefault(evaluation.step, []).append((evaluation.epoch, value))
     if len(traces) < 3:
         return []
-    return [
-        (median(epoch for epoch, _ in at[step]), median(value for _, value in at[step]))
-        for step in sorted(at)
-        if 2 * len(at[step]) > len(traces)
-    ]
+    most = [at[step] for step in sorted(at) if 2 * len(at[step]) > len(traces)]
+    return [(median(epoch for epoch, _ in points), median(value for _, value in points)) for points in most]

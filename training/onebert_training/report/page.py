@@ -7,22 +7,13 @@ from pathlib import PurePath
 from statistics import fmean
 from urllib.parse import quote
 
+from onebert_training.report import tables
 from onebert_training.report.document import document, made, made_facts, table, td, th
 from onebert_training.report.pictures import Picture
-from onebert_training.report.tables import (
-    Results,
-    Trial,
-    format_configuration,
-    format_entry,
-    format_percent,
-    format_trial,
-    headings,
-    varied,
-)
 
 
 def render(
-    sections: Sequence[tuple[Results, Sequence[Picture]]],
+    sections: Sequence[tuple[tables.Results, Sequence[Picture]]],
     evaluated: Sequence[tuple[str, str]] = (),
     files: Sequence[Sequence[str]] = (),
 ) -> str:
@@ -46,7 +37,7 @@ def _pages(evaluated: Sequence[tuple[str, str]]) -> str:
     return f"<section><h2>The best deltas</h2><ul>{links}</ul></section>"
 
 
-def _made(found: Iterable[Results], files: Sequence[Sequence[str]]) -> str:
+def _made(found: Iterable[tables.Results], files: Sequence[Sequence[str]]) -> str:
     """Everything that it takes to make the page again."""
     runs = [run for results in found for method in results.methods for run in results.runs_of(method)]
     data = sorted({(run.data.name, run.data.digest) for run in runs if run.data})
@@ -70,7 +61,7 @@ def _link(path: str, name: str) -> str:
     return f'<a href="{escape(quote(os.fsencode(path)))}">{escape(said)}</a>'
 
 
-def _section(results: Results, pictures: Iterable[Picture]) -> str:
+def _section(results: tables.Results, pictures: Iterable[Picture]) -> str:
     runs = [run for method in results.methods for run in results.runs_of(method)]
     experiments = sorted({run.experiment for run in runs if run.experiment})
     note = f"{len(runs)} runs" + (f" of {', '.join(experiments)}" if experiments else "")
@@ -88,18 +79,17 @@ def _section(results: Results, pictures: Iterable[Picture]) -> str:
     )
 
 
-def _results(results: Results) -> str:
+def _results(results: tables.Results) -> str:
     columns = [*results.columns, *([None] if results.has_average else [])]
     winners = {column: results.winners(column) for column in columns}
     rows = []
     for method in results.methods:
-        cells = [th(method), td(format_percent(results.runs_of(method)[0]))]
-        cells += [td(format_entry(results, method, column), "best" * (method in winners[column])) for column in columns]
+        cells = [th(method), td(tables.format_percent(results.runs_of(method)[0]))]
+        texts = [tables.format_entry(results, method, column) for column in columns]
+        cells += [td(text, "best" * (method in winners[column])) for column, text in zip(columns, texts, strict=True)]
         rows.append(cells)
-    average = [("average", "")] if results.has_average else []
-    shown = table(
-        [("method", ""), ("% of parameters", ""), *headings(results), *average], rows, f"results on {results.base}"
-    )
+    head = [("method", ""), ("% of parameters", ""), *tables.headings(results)]
+    shown = table(head + [("average", "")] * results.has_average, rows, f"results on {results.base}")
     return (
         f'{shown}<p class="note">Mean ± standard deviation over the seeds, in per cent (errors in their own unit), '
         "at the settings whose validation mean is best; the best of a column is bold. The share leaves out the "
@@ -107,7 +97,7 @@ def _results(results: Results) -> str:
     )
 
 
-def _parameters(results: Results) -> str:
+def _parameters(results: tables.Results) -> str:
     rows = []
     for method in results.methods:
         runs = results.runs_of(method)
@@ -117,7 +107,7 @@ def _parameters(results: Results) -> str:
             [
                 th(method),
                 td(_range([run.delta_parameters for run in runs])),
-                td(format_percent(runs[0])),
+                td(tables.format_percent(runs[0])),
                 td(_range([run.head_parameters for run in runs])),
                 td(_range([round(size / 1000) for size in files]) if files else "–"),
                 td(f"{fmean(seconds):,.0f}" if seconds else "–"),
@@ -127,8 +117,8 @@ def _parameters(results: Results) -> str:
     return table([(title, "") for title in head], rows, f"parameters on {results.base}")
 
 
-def _chosen(results: Results) -> str:
-    names = varied(trial for trials in results.tried.values() for trial in trials)
+def _chosen(results: tables.Results) -> str:
+    names = tables.varied(trial for trials in results.tried.values() for trial in trials)
     rows = []
     for method in results.methods:
         row = [th(method)]
@@ -137,33 +127,33 @@ def _chosen(results: Results) -> str:
             seeds = f" ({len(trial.runs)} seed{'s' * (len(trial.runs) > 1)})" if trial else ""
             row.append(td(_found(trial, names) + seeds if trial else "–"))
         rows.append(row)
-    return table([("method", ""), *headings(results)], rows, f"settings on {results.base}")
+    return table([("method", ""), *tables.headings(results)], rows, f"settings on {results.base}")
 
 
-def _all_tried(results: Results) -> str:
+def _all_tried(results: tables.Results) -> str:
     """A table of all configurations, if there is more than one."""
     if all(len(trials) == 1 for trials in results.tried.values()):
         return ""
-    names = varied(trial for trials in results.tried.values() for trial in trials)
+    names = tables.varied(trial for trials in results.tried.values() for trial in trials)
     rows = []
     for method in results.methods:
-        found: dict[str, dict[object, Trial]] = {}
+        found: dict[str, dict[object, tables.Trial]] = {}
         for column in results.columns:
             for trial in results.tried.get((method, column), ()):
                 found.setdefault(_settings(trial, names) or "–", {})[column] = trial
         for text, by_column in found.items():
             trials = [by_column.get(column) for column in results.columns]
-            rows.append([th(method), td(text), *(td(format_trial(trial) if trial else "–") for trial in trials)])
+            rows.append([th(method), td(text), *(td(tables.format_trial(trial) if trial else "–") for trial in trials)])
     name = f"all settings on {results.base}"
-    shown = table([("method", ""), ("settings", ""), *headings(results)], rows, name)
+    shown = table([("method", ""), ("settings", ""), *tables.headings(results)], rows, name)
     return f"<details><summary>All settings that were tried</summary>{shown}</details>"
 
 
-def _settings(trial: Trial, names: Sequence[str]) -> str:
-    return format_configuration(trial.configuration, names).replace("learning_rate ", "lr ")
+def _settings(trial: tables.Trial, names: Sequence[str]) -> str:
+    return tables.format_configuration(trial.configuration, names).replace("learning_rate ", "lr ")
 
 
-def _found(trial: Trial, names: Sequence[str]) -> str:
+def _found(trial: tables.Trial, names: Sequence[str]) -> str:
     """The settings, and the strength that an exact head was found with."""
     strengths = " to ".join(f"{one:g}" for one in dict.fromkeys(trial.strengths[:1] + trial.strengths[-1:]))
     return ", ".join(filter(None, (_settings(trial, names), f"strength {strengths}" * bool(strengths))))

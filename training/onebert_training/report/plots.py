@@ -119,10 +119,8 @@ def frame(x: Axis, y: Axis, across: str, up: str) -> str:
     for tick in y.ticks():
         parts += [line(left, y.at(tick), right, y.at(tick), "grid"), text(left - 6, y.at(tick) + 4, f"{tick:g}", "end")]
     for tick in x.ticks():
-        parts += [
-            line(x.at(tick), top, x.at(tick), bottom, "grid"),
-            text(x.at(tick), bottom + 15, f"{tick:g}", "middle"),
-        ]
+        parts.append(line(x.at(tick), top, x.at(tick), bottom, "grid"))
+        parts.append(text(x.at(tick), bottom + 15, f"{tick:g}", "middle"))
     parts += [line(left, bottom, right, bottom, "axis")]
     return "".join(parts) + text(right, bottom + 31, across, "end") + text(left, top - 9, up, "start")
 

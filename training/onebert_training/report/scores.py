@@ -7,7 +7,7 @@ from statistics import fmean, stdev
 from onebert_training.report.document import short
 from onebert_training.report.pictures import Picture, make
 from onebert_training.report.plots import Panel, axis_for, dot, line, text
-from onebert_training.report.tables import Column, Results, Trial, format_number, headings
+from onebert_training.report.tables import Results, Trial, format_mean, headings
 
 Numbers = tuple[float, float | None]  # mean and deviation
 
@@ -62,18 +62,13 @@ def _panels(results: Results, numbers: Callable[[Trial], Numbers | None], gap: b
     for column, (title, under) in zip(results.columns, headings(results), strict=True):
         winners = set() if gap else results.winners(column)
         rows = [
-            Dot(method, *found, _says(column, *found), method in winners)
+            Dot(method, *found, format_mean(column, *found), method in winners)
             for method in results.methods
             if (trial := results.best.get((method, column))) and (found := numbers(trial))
         ]
         if rows:
             panels.append(dots(rows, title, f"{'gap, ' * gap}{under}", zero=gap))
     return panels
-
-
-def _says(column: Column, mean: float, spread: float | None) -> str:
-    shown = format_number(column, mean)
-    return shown if spread is None else f"{shown} ± {format_number(column, spread)}"
 
 
 def dots(rows: Sequence[Dot], title: str, under: str, zero: bool = False) -> Panel:
@@ -85,10 +80,8 @@ def dots(rows: Sequence[Dot], title: str, under: str, zero: bool = False) -> Pan
     x, bottom = axis_for(ends, left, right, zero), _TOP + _LINE * len(rows) - 6
     parts = [text(0, 13, short(title), kind="head"), text(0, 28, under)]
     for tick in x.ticks(4):
-        parts += [
-            line(x.at(tick), 38, x.at(tick), bottom, "grid"),
-            text(x.at(tick), bottom + 14, f"{tick:g}", "middle"),
-        ]
+        parts.append(line(x.at(tick), 38, x.at(tick), bottom, "grid"))
+        parts.append(text(x.at(tick), bottom + 14, f"{tick:g}", "middle"))
     if zero:
         parts.append(line(x.at(0), 38, x.at(0), bottom, "axis"))
     for number, (row, name) in enumerate(zip(rows, names, strict=True)):

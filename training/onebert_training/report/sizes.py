@@ -33,10 +33,8 @@ def _panel(results: Results, columns: Sequence[Column]) -> Panel:
     under = f"{unit(columns[0].metric)}, {columns[0].split}; by training rows"
     parts = [text(0, 13, short(columns[0].data), kind="head"), text(0, 28, under)]
     for tick in y.ticks():
-        parts += [
-            line(_LEFT, y.at(tick), _RIGHT, y.at(tick), "grid"),
-            text(_LEFT - 6, y.at(tick) + 4, f"{tick:g}", "end"),
-        ]
+        parts.append(line(_LEFT, y.at(tick), _RIGHT, y.at(tick), "grid"))
+        parts.append(text(_LEFT - 6, y.at(tick) + 4, f"{tick:g}", "end"))
     parts += [text(x.at(log10(size)), _BOTTOM + 16, f"{size:,}", "middle") for size in sizes]
     for number, (method, found) in enumerate(trials.items()):
         # Methods are shifted a little, so that the deviations at one size do not cover each other.

@@ -103,9 +103,8 @@ class Results:
     def has_average(self) -> bool:
         """Whether a mean over the columns is meaningful: several data sets, each once, and no error metrics."""
         names = [column.data for column in self.columns]
-        return (
-            len(names) > 1 and len(set(names)) == len(names) and not LOWER_IS_BETTER & {c.metric for c in self.columns}
-        )
+        errors = LOWER_IS_BETTER & {column.metric for column in self.columns}
+        return len(names) > 1 and len(set(names)) == len(names) and not errors
 
     def average(self, method: str) -> float | None:
         """Mean over the columns; None where one is missing."""
@@ -165,19 +164,21 @@ def format_number(column: Column | None, number: float) -> str:
     return f"{number:.4f}" if column is not None and column.metric in LOWER_IS_BETTER else f"{number:.1f}"
 
 
-def format_trial(trial: Trial) -> str:
+def format_mean(column: Column, mean: float, spread: float | None) -> str:
     """`53.9 ± 1.6`, or `53.9` for a single seed."""
-    mean = format_number(trial.column, trial.mean)
-    return mean if trial.spread is None else f"{mean} ± {format_number(trial.column, trial.spread)}"
+    shown = format_number(column, mean)
+    return shown if spread is None else f"{shown} ± {format_number(column, spread)}"
+
+
+def format_trial(trial: Trial) -> str:
+    """The same of a trial."""
+    return format_mean(trial.column, trial.mean, trial.spread)
 
 
 def format_configuration(configuration: Mapping[str, object], names: Sequence[str]) -> str:
     """`learning_rate 0.0005, batch_size 8`; nothing of what the configuration has not."""
-    return ", ".join(
-        f"{name} {f'{value:g}' if isinstance(value := configuration[name], float) else value}"
-        for name in names
-        if name in configuration
-    )
+    values = {name: configuration[name] for name in names if name in configuration}
+    return ", ".join(f"{name} {f'{one:g}' if isinstance(one, float) else one}" for name, one in values.items())
 
 
 def varied(trials: Iterable[Trial]) -> list[str]:
@@ -220,11 +221,8 @@ def format_percent(run: Record) -> str:
 
 
 def _markdown_rows(results: Results) -> list[str]:
-    head = [
-        "method",
-        "% of parameters",
-        *(f"{_cell_text(name)} ({_cell_text(sub)})" for name, sub in headings(results)),
-    ]
+    titles = [f"{_cell_text(name)} ({_cell_text(sub)})" for name, sub in headings(results)]
+    head = ["method", "% of parameters", *titles]
     columns: list[Column | None] = [*results.columns, *([None] if results.has_average else [])]
     if results.has_average:
         head.append("average")
@@ -316,6 +314,5 @@ def _configuration(record: Record, names: Sequence[str]) -> dict[str, object]:
 def _choose(trials: Sequence[Trial]) -> Trial:
     """The trial that is best on validation among those with the most seeds, since a single seed may be lucky."""
     most = max(len(trial.runs) for trial in trials)
-    return max(
-        (trial for trial in trials if len(trial.runs) == most), key=lambda trial: trial.column.sign * trial.validation
-    )
+    full = [trial for trial in trials if len(trial.runs) == most]
+    return max(full, key=lambda trial: trial.column.sign * trial.validation)

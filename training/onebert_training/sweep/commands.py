@@ -13,18 +13,10 @@ from onebert_training.device import load_on
 from onebert_training.fit.loop import ignore
 from onebert_training.report.records import Record, load_records
 from onebert_training.report.tables import Results, Trial, choose, collect, format_entry, format_percent, headings
+from onebert_training.sweep import work
 from onebert_training.sweep.best import write_pages
 from onebert_training.sweep.jobs import Outcome, RunsFolder
 from onebert_training.sweep.recipe import load_recipe
-from onebert_training.sweep.work import (
-    WIDTH,
-    Execute,
-    JobSet,
-    make_job_sets,
-    make_runs,
-    make_sample_runs,
-    train_job_set,
-)
 
 
 def run_sweep(
@@ -46,9 +38,9 @@ def run_sweep(
         # With a cluster nothing is trained on this machine, so its GPU is not used.
         loaded = load_on(base, dtype, "cpu" if ray else device)
     with console.busy("loading data"):
-        job_sets = make_job_sets(requests, loaded.spec, dtype)
+        job_sets = work.make_job_sets(requests, loaded.spec, dtype)
         for job_set in job_sets:
-            make_sample_runs(loaded, job_set)
+            work.make_sample_runs(loaded, job_set)
     folder = RunsFolder(out)
     names = [job.name for job_set in job_sets for job in job_set.jobs]
     folder.plan(loaded_recipe.name, names)
@@ -78,17 +70,17 @@ def run_sweep(
         raise OneBertError(f"{lost} of {len(names)} runs were lost; the same command tries them again")
 
 
-def _without_finished(job_set: JobSet, folder: RunsFolder) -> JobSet:
+def _without_finished(job_set: work.JobSet, folder: RunsFolder) -> work.JobSet:
     return replace(job_set, jobs=tuple(job for job in job_set.jobs if folder.is_pending(job)))
 
 
-def _here(base: Base, folder: RunsFolder, width: int | None) -> Execute:
+def _here(base: Base, folder: RunsFolder, width: int | None) -> work.Execute:
     """The function that trains one set of jobs after the other on this machine."""
 
-    def execute(job_sets: Sequence[JobSet]) -> Iterator[Outcome]:
-        most = width or WIDTH[base.device.type]
+    def execute(job_sets: Sequence[work.JobSet]) -> Iterator[Outcome]:
+        most = width or work.WIDTH[base.device.type]
         for job_set in job_sets:
-            yield from train_job_set(job_set, make_runs(base, job_set), most, folder.checkpoint_file, ignore)
+            yield from work.train_job_set(job_set, work.make_runs(base, job_set), most, folder.checkpoint_file, ignore)
 
     return execute
 
@@ -102,7 +94,7 @@ def _line(outcome: Outcome) -> str:
     return f"{outcome.name}: {metric} {', '.join(scores)} ({record['seconds']:.0f} s)"
 
 
-def _show(folder: RunsFolder, base: Base, job_sets: Sequence[JobSet], as_json: bool) -> None:
+def _show(folder: RunsFolder, base: Base, job_sets: Sequence[work.JobSet], as_json: bool) -> None:
     """Shows the results of these runs, mean and deviation over the seeds, and the best delta for every data set."""
     names = [job.name for job_set in job_sets for job in job_set.jobs]
     finished = {name: folder.record_file(name) for name in names if folder.record_file(name).is_file()}

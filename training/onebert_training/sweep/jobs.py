@@ -54,10 +54,8 @@ def name_job(request: RunRequest, dataset: Dataset, spec: BaseSpec, dtype: str) 
     """
     settings, reading = request.settings, request.reading
     # The result depends on the data's content, not on its path or how it was read, nor on the experiment's name.
-    asked = {
-        **{"data": request.data, "settings": asdict(settings)},
-        **{"train_rows": reading.train_rows, "validation_share": reading.validation_share},
-    }
+    used = {"train_rows": reading.train_rows, "validation_share": reading.validation_share}
+    asked = {"data": request.data, "settings": asdict(settings), **used}
     rates = [HEAD_LEARNING_RATE, *(term.learning_rate for term in parse_method(settings.method).terms)]
     decides = [asked, rates, REVISION, dataset.digest, dataset.metric, spec.digest, dtype]
     digest = hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()

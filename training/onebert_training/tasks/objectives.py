@@ -73,9 +73,7 @@ class SingleLabel(PerText):
     def rows_with(self, split: Split, labels: NDArray[np.bool_]) -> NDArray[np.int64]:  # noqa: D102
         return np.flatnonzero(labels[split.gold])
 
-    def answered(  # noqa: D102
-        self, split: Split, tokens: Sequence[Tokens], logits: Sequence[Logits]
-    ) -> NDArray[np.bool_]:
+    def answered(self, split: Split, tokens: Sequence[Tokens], logits: Sequence[Logits]) -> NDArray[np.bool_]:  # noqa: D102
         return np.bincount(np.stack(logits).argmax(axis=1), minlength=len(self.labels)) > 0
 
 
@@ -119,9 +117,7 @@ class MultiLabel(PerText):
     def rows_with(self, split: Split, labels: NDArray[np.bool_]) -> NDArray[np.int64]:  # noqa: D102
         return np.flatnonzero((split.gold[:, labels] > 0).any(axis=1))
 
-    def answered(  # noqa: D102
-        self, split: Split, tokens: Sequence[Tokens], logits: Sequence[Logits]
-    ) -> NDArray[np.bool_]:
+    def answered(self, split: Split, tokens: Sequence[Tokens], logits: Sequence[Logits]) -> NDArray[np.bool_]:  # noqa: D102
         return np.asarray((np.stack(logits) > 0).any(axis=0))
 
 
@@ -212,9 +208,7 @@ class TokenLabel(Objective):
     def rows_with(self, split: Split, labels: NDArray[np.bool_]) -> NDArray[np.int64]:  # noqa: D102
         return np.flatnonzero([labels[list(tags)].any() for tags in split.gold])
 
-    def answered(  # noqa: D102
-        self, split: Split, tokens: Sequence[Tokens], logits: Sequence[Logits]
-    ) -> NDArray[np.bool_]:
+    def answered(self, split: Split, tokens: Sequence[Tokens], logits: Sequence[Logits]) -> NDArray[np.bool_]:  # noqa: D102
         tags = np.concatenate(self.read(split, tokens, logits))
         return np.bincount(tags[tags >= 0], minlength=len(self.labels)) > 0
 

@@ -32,8 +32,7 @@ def diff(
     first: Ref,
     second: Annotated[str, typer.Argument(help="The same.", metavar="TASK@B", autocompletion=references)],
     data: Annotated[
-        str | None,
-        options.INPUT.option("Rows that both shall answer: a file, or a folder.", metavar="DATA"),
+        str | None, options.INPUT.option("Rows that both shall answer: a file, or a folder.", metavar="DATA")
     ] = None,
     split: Annotated[
         Literal["test", "validation", "train"] | None,
@@ -42,8 +41,7 @@ def diff(
     text: options.TextColumn = None,
     text_pair: options.TextPairColumn = None,
     label: Annotated[
-        str | None,
-        options.INPUT.option("Column of what is right; else by name.", "--label", metavar="COLUMN"),
+        str | None, options.INPUT.option("Column of what is right; else by name.", "--label", metavar="COLUMN")
     ] = None,
     encoding: options.Encoding = None,
     sheet: options.Sheet = None,
@@ -105,11 +103,8 @@ def _answers(
                 text = row.input if isinstance(row.input, str) else " | ".join(row.input)
                 answered.append(Answered(row.place, text, a, b, row.right))
             bar.advance(done, len(part))
-    flips = [
-        {**one.place, "text": one.text, "a": one.a, "b": one.b, "right": one.right}
-        for one in answered
-        if one.a != one.b
-    ]
+    apart = [one for one in answered if one.a != one.b]
+    flips = [{**one.place, "text": one.text, "a": one.a, "b": one.b, "right": one.right} for one in apart]
     return {"answers": compared(answered), "flips": flips}
 
 

@@ -34,11 +34,8 @@ def manifest_differences(a: Delta, b: Delta) -> dict[str, tuple[Any, Any]]:
 
 def sizes(delta: Delta, file_bytes: int) -> dict[str, int]:
     """How large a delta is."""
-    return {
-        "bytes": file_bytes,
-        "tensors": len(delta.tensors),
-        "numbers": sum(tensor.size for tensor in delta.tensors.values()),
-    }
+    numbers = sum(tensor.size for tensor in delta.tensors.values())
+    return {"bytes": file_bytes, "tensors": len(delta.tensors), "numbers": numbers}
 
 
 def norms(a: Delta, b: Delta, symbols: Mapping[str, str]) -> list[dict[str, Any]]:

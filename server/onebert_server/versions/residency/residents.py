@@ -25,18 +25,7 @@ from onebert_server.versions.residency.load_queue import LoadQueue
 from onebert_server.versions.residency.proof import Proof
 from onebert_server.versions.residency.room import PATIENCE, SHORT_PATIENCE, LargerThanBank, Room
 from onebert_server.versions.version import State, Version
-from onebert_store.errors import (
-    BankFull,
-    DeadlineExceeded,
-    EngineFailed,
-    InvalidDelta,
-    OneBertError,
-    OverShare,
-    QueueFull,
-    ShuttingDown,
-    StoreCorrupt,
-    VersionUnavailable,
-)
+from onebert_store import errors
 from onebert_store.file.delta import Delta, check
 from onebert_store.file.format import loads
 from onebert_store.registry.records import VersionRecord
@@ -62,7 +51,7 @@ class Installed(NamedTuple):
     answers: Future[list[Logits]]
 
 
-class _Unwanted(BankFull):
+class _Unwanted(errors.BankFull):
     """There is no room for a version that nobody waits for; the version is marked as loading no more."""
 
 
@@ -76,12 +65,7 @@ class Residents:
     """
 
     def __init__(
-        self,
-        base: Base,
-        bank: Bank,
-        engine: Engine,
-        registry: Registry,
-        clock: Callable[[], float] = time.monotonic,
+        self, base: Base, bank: Bank, engine: Engine, registry: Registry, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.queue = LoadQueue()
         self.directory = Directory(bank.release, self.queue.put, clock)
@@ -119,7 +103,7 @@ class Residents:
                     self.failed(version, error)
                 except _Unwanted:
                     room = False
-                except BankFull:
+                except errors.BankFull:
                     # No failure of the version, whoever wanted it: its file was read and folded.
                     self.directory.unloaded(version, _no_room())
                     room, patience = False, SHORT_PATIENCE
@@ -183,13 +167,13 @@ class Residents:
                 loading = asyncio.gather(*(asyncio.shield(asyncio.wrap_future(one)) for one in awaited))
                 await asyncio.wait_for(loading, None if isinf(deadline) else deadline - time.monotonic())
             except TimeoutError:
-                raise DeadlineExceeded("the request's time was over before its versions were loaded") from None
+                raise errors.DeadlineExceeded("the request's time was over before its versions were loaded") from None
             finally:
                 self._waiting[name] -= 1
                 if not self._waiting[name]:
                     del self._waiting[name]
 
-    def found_damaged(self, version: Version, error: OneBertError) -> None:
+    def found_damaged(self, version: Version, error: errors.OneBertError) -> None:
         """A version's stored file could not be read; what is in memory answers as before."""
         if not version.damaged:
             logger.error("the stored file with %s is damaged: %s", version.entry.digest, error.code)
@@ -199,7 +183,7 @@ class Residents:
         """Refuses what no eviction makes room for; a version that was never in memory counts what it takes at least."""
         total = sum(one.row_bytes or self._least_bytes(one) for one in set(versions))
         if total > self._bank.max_row_bytes:
-            raise VersionUnavailable(
+            raise errors.VersionUnavailable(
                 f"the versions of this request take {total} bytes of memory together, and there is room for"
                 f" {self._bank.max_row_bytes}: ask for fewer at once"
             )
@@ -214,8 +198,8 @@ class Residents:
         if own == 0 or own < MAX_WAITING - total:
             return
         if own * len(self._waiting) > total:
-            raise OverShare("more of this caller's requests wait for versions to be loaded than of others'")
-        raise QueueFull("as many requests wait for versions to be loaded as the server holds; try again soon")
+            raise errors.OverShare("more of this caller's requests wait for versions to be loaded than of others'")
+        raise errors.QueueFull("as many requests wait for versions to be loaded as the server holds; try again soon")
 
     def _fold(self, delta: Delta) -> tuple[Row, int]:
         """A delta's row and what it takes in the bank."""
@@ -282,7 +266,7 @@ class Residents:
     def _answers(self, one: Installed, proof: Proof) -> Sequence[Logits]:
         try:
             return one.answers.result()
-        except EngineFailed:
+        except errors.EngineFailed:
             # Alone: it may be another version of the same batch that no forward pass survives.
             return proof.begin(self._engine, one.slot).result()
 
@@ -290,23 +274,23 @@ class Residents:
         """Marks a version that could not be loaded, says so in the log, and when it is tried again."""
         entry = version.entry
         deleted = version.retired and not version.pins
-        if deleted or isinstance(error, QueueFull | ShuttingDown):
+        if deleted or isinstance(error, errors.QueueFull | errors.ShuttingDown):
             self.directory.unloaded(version, error)
             return
-        if isinstance(error, OneBertError):
+        if isinstance(error, errors.OneBertError):
             reason = error.detail
             logger.error("version %d with %s is unavailable: %s", entry.version, entry.digest, error.code)
         else:
             reason = f"loading failed with {type(error).__name__}; the log says where"
             logger.exception("version %d with %s is unavailable", entry.version, entry.digest)
         # What is wrong with the file's content stays wrong: it is immutable, and so are the base and the bank's bound.
-        next_try = None if isinstance(error, InvalidDelta | LargerThanBank) else self._next_try(version)
-        self.directory.failed(version, reason, next_try, damaged=isinstance(error, StoreCorrupt))
+        next_try = None if isinstance(error, errors.InvalidDelta | LargerThanBank) else self._next_try(version)
+        self.directory.failed(version, reason, next_try, damaged=isinstance(error, errors.StoreCorrupt))
 
     def _next_try(self, version: Version) -> float:
         # Ten doublings are over the bound already; a thousand would be over what a float holds.
         return self._clock() + min(RETRY_AFTER * 2.0 ** min(version.failures, 10), RETRY_AT_MOST)
 
 
-def _no_room() -> VersionUnavailable:
-    return VersionUnavailable("the versions in memory leave no room for this one, and all of them are in use", 1)
+def _no_room() -> errors.VersionUnavailable:
+    return errors.VersionUnavailable("the versions in memory leave no room for this one, and all of them are in use", 1)
