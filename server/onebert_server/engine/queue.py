@@ -240,10 +240,7 @@ class FairQueue(Generic[R]):
         fits = fits and own + tokens <= self._limits.max_tokens - waits.tokens
         if fits and wait < self._longest_wait(principal) and not late:
             return
-        error: QueueFull | OverShare
+        seconds = max(1, ceil(wait))
         if own * waits.principals > waits.tokens:
-            error = OverShare("more of this caller's work is waiting than of others'; try again soon")
-        else:
-            error = QueueFull("as much work is waiting as the server holds; try again soon")
-        error.retry_after = max(1, ceil(wait))
-        raise error
+            raise OverShare("more of this caller's work is waiting than of others'; try again soon", seconds)
+        raise QueueFull("as much work is waiting as the server holds; try again soon", seconds)

@@ -127,9 +127,7 @@ class Attempts:
         if len(self._counted) > self.ADDRESSES:
             self._counted.popitem(last=False)
         if many:
-            error = TooManyAttempts("too many requests without a valid key came from this address")
-            error.retry_after = 1
-            raise error
+            raise TooManyAttempts("too many requests without a valid key came from this address", 1)
 
 
 class KeyMiddleware:
