@@ -53,12 +53,18 @@ GROUPS = {
     ),
     "exports": Group("ONNX models of every kind of task", ("training/onebert_training/interop",)),
     "browsers": Group("the page in Chromium", (f"{SERVER}/page",)),
-    "kills": Group("hundreds of deaths by kill -9", (f"{STORE}/registry", f"{STORE}/blobs")),
+    "kills": Group(
+        "deaths by kill -9 at every step, and long histories of a registry",
+        (f"{STORE}/registry", f"{STORE}/blobs", f"{SERVER}/score", f"{SERVER}/process.py"),
+    ),
     "trainings": Group(
         "many trainings compared: contests, folds, sweeps, runs in one batch",
         ("training/onebert_training", "encoder/onebert_encoder"),
     ),
-    "leaks": Group("memory after ten thousand tasks", (f"{SERVER}/engine", f"{ENCODER}/maths")),
+    "leaks": Group(
+        "memory after ten thousand tasks and 200 MB of texts, an alias that moves under load",
+        (f"{SERVER}/engine", f"{SERVER}/versions", f"{SERVER}/score", f"{ENCODER}/maths"),
+    ),
     "benches": Group("the benchmarks' scripts", ("benchmarks",)),
     "readers": Group(
         "README, recipes and the code of pages, followed to the letter",

@@ -16,6 +16,8 @@ from onebert_store.registry.registry import Registry
 from onebert_store.registry.store import join_store
 from tiny_delta import make_delta
 
+pytestmark = pytest.mark.nightly("kills")
+
 # The fork server imports once, so that a child costs milliseconds.
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["onebert_store.registry.registry"])

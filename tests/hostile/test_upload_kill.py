@@ -31,6 +31,7 @@ def prototype():
     return Task("everything", "mean", seed=1)
 
 
+@pytest.mark.nightly("kills")
 def test_acknowledged_uploads_survive_kill(tmp_path, prototype):
     acknowledged = {}
     with Server(tmp_path) as server:

@@ -42,6 +42,7 @@ def test_every_section_runs_and_is_written(tmp_path: Path) -> None:
     assert errors["bfloat16"] < 0.1
 
 
+@pytest.mark.nightly("benches")
 def test_a_section_that_fails_hangs_or_dies_leaves_the_others_their_results(
     tmp_path: Path,
 ) -> None:

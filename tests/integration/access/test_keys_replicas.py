@@ -47,7 +47,11 @@ def answered(url, key):
     return taken
 
 
-@pytest.mark.parametrize("by", [0, 1], ids=["by the one process", "by the one with front ends"])
+@pytest.mark.parametrize(
+    "by",
+    [pytest.param(0, marks=pytest.mark.nightly("layouts")), 1],
+    ids=["by the one process", "by the one with front ends"],
+)
 def test_a_key_that_one_server_revokes_is_refused_by_every_process_of_all(urls, by):
     """`benchmarks/scaling/revocation.py` says how soon."""
     with Client(urls[by], ROOT_KEY) as root:

@@ -88,6 +88,7 @@ def test_errors_are_one_line(onebert, adapter, tmp_path):
     assert sorted(tmp_path.rglob("*")) == before
 
 
+@pytest.mark.nightly("exports")
 @pytest.mark.parametrize(("pooling", "onnx"), [("pooler", False), ("mean", True)])
 def test_the_lines_that_are_shown_load_the_folder_and_print_an_answer(onebert, tmp_path, pooling, onnx):
     spec = load_base(str(tiny_base())).spec

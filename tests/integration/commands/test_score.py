@@ -337,6 +337,7 @@ def settings():
     return {name: value() for name, value in SETTINGS.items()}
 
 
+@pytest.mark.nightly("kills")
 def test_killed_at_any_moment_it_goes_on_to_the_same_bytes(folder, many, tmp_path):
     done = run_onebert(*command(folder, many, tmp_path / "whole"), **settings())
     assert done.returncode == 0, done.stderr
@@ -371,7 +372,7 @@ finally:
 """
 
 
-@pytest.mark.slow("scores 200 MB")
+@pytest.mark.nightly("leaks")
 def test_memory_does_not_grow_with_the_file(folder, tmp_path):
     """Rows of 4 kB: the larger file has 160 MB, the smaller one 40."""
     peaks = []

@@ -490,6 +490,7 @@ def test_an_early_stop_is_said(onebert, folder, tmp_path):
     assert "stopped early" not in printed
 
 
+@pytest.mark.nightly("trainings")
 def test_a_killed_run_continues_to_the_same_bytes(onebert, folder, tmp_path):
     killed, whole = tmp_path / "killed.safetensors", tmp_path / "whole.safetensors"
     longer = ("--epochs", "20", "--patience", "0")

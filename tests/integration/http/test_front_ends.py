@@ -98,6 +98,7 @@ def test_what_all_have_counted_is_one_sum(server, task):
     wait_until(lambda: (count(server, COUNTED), count(server, TIMED)) == (before[0] + MANY, before[1] + MANY))
 
 
+@pytest.mark.nightly("layouts")
 def test_what_a_front_end_has_counted_outlives_it(server, task):
     """Nobody scrapes between their answers and their end."""
     before = count(server, COUNTED)
@@ -111,6 +112,7 @@ def test_what_a_front_end_has_counted_outlives_it(server, task):
     wait_until(lambda: count(server, "onebert_http_requests_in_progress ") == 1)  # the one that asks
 
 
+@pytest.mark.nightly("layouts")
 def test_what_a_front_end_has_seen_decides_nothing(server, client):
     """A span task takes pairs alone, the version after it texts too; every front end has last seen the other."""
     client.push("turns", Task(labels=["start", "end"], task_type="span", pooling="none", seed=2).file)
@@ -190,6 +192,7 @@ def test_a_front_end_that_dies_is_replaced_and_the_others_answer(server, client,
         assert_answers(one.classify("task", TEXT)["results"][0], task.scores(TEXT))
 
 
+@pytest.mark.nightly("layouts")
 def test_a_front_end_that_ends_again_and_again_ends_the_server(tmp_path):
     with Server(tmp_path, front_ends=1) as server:
         ended = []
@@ -272,6 +275,7 @@ def test_requests_without_a_key_are_refused_without_the_engines_process(tmp_path
             assert web.get("/healthz").status_code == 503
 
 
+@pytest.mark.nightly("layouts")
 def test_an_engine_that_hangs_keeps_nobody_waiting(tmp_path):
     """Its whole process stands still: requests end at their own time, and whoever asks for health is told."""
     with Server(tmp_path, front_ends=1, engine_timeout=3.0) as server, httpx.Client(base_url=server.url) as web:

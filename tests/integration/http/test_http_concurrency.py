@@ -51,7 +51,7 @@ def test_every_client_gets_its_own_tasks_answers(server, expected):
         assert list(pool.map(ask, range(16))) == list(range(16))
 
 
-@pytest.mark.slow("hundreds of moves of an alias under load")
+@pytest.mark.nightly("leaks")
 @layouts
 def test_alias_flips_under_load(server, client):
     """Every answer's version was live at some time between sending and receiving, and the answer is that version's."""

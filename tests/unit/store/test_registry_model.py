@@ -24,6 +24,8 @@ from onebert_store.registry.registry import Registry
 from onebert_store.registry.store import StoreAddress, join_store
 from tiny_delta import make_delta
 
+pytestmark = pytest.mark.nightly("kills")
+
 
 @dataclass
 class ModelTask:
