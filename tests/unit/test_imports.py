@@ -89,8 +89,14 @@ def files(package: str) -> list[Path]:
     return sorted((ROOT / ARROWS[package][0] / package).rglob("*.py"))
 
 
+@cache
+def import_nodes(path: Path) -> list[ast.AST]:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+
+
 def imported(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in import_nodes(path):
         if isinstance(node, ast.Import):
             yield from (alias.name.split(".")[0] for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
@@ -118,7 +124,7 @@ def imports_between_files() -> dict[str, set[str]]:
     graph: dict[str, set[str]] = {}
     for package in ARROWS:
         for name, path in modules(package):
-            nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+            nodes = import_nodes(path)
             named = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
             for node in nodes:
                 if isinstance(node, ast.ImportFrom) and node.module:
