@@ -209,7 +209,7 @@ def test_a_cluster_answers_as_one_server_does(front_ends, tasks):
         assert len(answer.headers.get_list("x-request-id")) == 1
     assert one.get("/v1/tasks/task-1/versions/1/delta").content == tasks["task-1"].file
     assert one.get("/readyz").json() == {"status": "ready", "storage": "ok"}
-    assert {found["task"] for found in one.get("/v1/tasks").json()["tasks"]} == tasks.keys()
+    assert {found["name"] for found in one.get("/v1/tasks").json()["tasks"]} == tasks.keys()
 
 
 def test_a_key_of_the_registry_is_taken_and_revoked_on_every_node(front_ends, tasks):
