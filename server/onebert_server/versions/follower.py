@@ -267,7 +267,8 @@ class Follower:
         new = [version for entry in entries if (version := self._new(entry))]
         self._directory.show(task, new, gone, aliases)
         # Whoever moved an alias has loaded the version; this replica has not, and is about to be asked for it.
-        for number in {at.version for alias, at in aliases.items() if known.aliases.get(alias) != at}:
+        before = {alias: at.version for alias, at in known.aliases.items()}
+        for number in {at.version for alias, at in aliases.items() if before.get(alias) != at.version}:
             self._directory.fetch(self._directory.version(task, number))
 
     def _new(self, entry: VersionEntry) -> Version | None:
