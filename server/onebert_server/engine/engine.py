@@ -85,12 +85,17 @@ class Engine:
         self._landed = 0.0
         self._failed = 0
         self._pass_started: float | None = None
+        self._measured = threading.Event()
         self._thread = threading.Thread(target=self._run, name="onebert-engine", daemon=True)
 
     def start(self) -> None:
-        """Starts the owner thread."""
+        """Starts the owner thread, and returns when the speed of this machine is measured.
+
+        Until then nothing else should compute: a small batch measured beside other work would have all batches too large.
+        """
         self._scheduler.open()
         self._thread.start()
+        self._measured.wait()
 
     def check(self, context: Context) -> None:
         """Refuses what `submit` would refuse however small it were: quick, to be asked before any other work.
@@ -217,15 +222,17 @@ class Engine:
         return self._speed.tokens_within(self._limits.max_batch_seconds, most)
 
     def _run(self) -> None:
-        if self._threads is not None:
-            compute_with(self._threads)
         try:
+            if self._threads is not None:
+                compute_with(self._threads)
             with torch.inference_mode():
                 self._measure()
                 self._fly()
         except BaseException:
             logger.critical("the engine's thread dies", exc_info=True)
             self._scheduler.end(EngineFailed("the engine does not run"))
+        finally:
+            self._measured.set()
 
     def _fly(self) -> None:
         """Batch after batch, until the engine is closed and nothing waits."""
@@ -294,6 +301,7 @@ class Engine:
             logger.exception("the speed of this machine could not be measured")
         finally:
             self._pass_started = None
+            self._measured.set()
 
     def _note_speed(self) -> None:
         tokens = self.batch_tokens

@@ -23,9 +23,9 @@ _MOST_SLOWER = 4.0
 # other work that was ending can be that wrong; an estimate that could fall to nothing would no longer bound any wait.
 _MOST_FASTER = 0.1
 
-# What the part for each batch may be of the time of a large one: about a fifty-fifth. Smaller batches would cost
-# capacity; larger ones would gain hardly any, and make those wait longer who come meanwhile.
-_START_SHARE = 0.018
+# What the part for each batch may be of the time of a large one: about a thirty-fifth. Smaller batches would cost
+# capacity; larger ones would gain hardly any, and whoever is in one waits for all of it.
+_START_SHARE = 0.028
 # A batch costs more than what is measured here, such as waking up those who wait for answers, and on a busy machine the
 # engine's own turn: a batch of fewer seconds would be too short even where it hardly costs anything beside its tokens.
 # About what 512 tokens of MiniLM-L6 take on two cores.

@@ -35,11 +35,11 @@ def test_batches_that_are_slower_than_estimated_never_become_smaller_by_it():
     ("start", "per_token", "least", "most"),
     [
         (0.25e-3, 27e-6, 512, 560),  # MiniLM-L6 on two cores, one call for a forward pass
-        (2.0e-3, 30e-6, 3000, 4000),  # the same, an operation at a time
+        (2.0e-3, 30e-6, 2200, 2400),  # the same, an operation at a time
         (1.0e-3, 0.4e-6, 8192, 8192),  # BERT-base on a GPU
         (0.02e-3, 0.25e-6, 8192, 8192),  # a device that costs hardly anything beside its tokens, and is fast
         (0.02e-3, 250e-6, 50, 60),  # the same, slow: a larger batch would only keep others waiting
-        (1.0e-3, 550e-6, 90, 110),  # MiniLM-L6 on two cores with AVX2 alone
+        (1.0e-3, 550e-6, 60, 70),  # MiniLM-L6 on two cores with AVX2 alone
         (1.0e-3, 0.0, 8192, 8192),
     ],
 )
@@ -47,7 +47,7 @@ def test_a_batch_is_as_small_as_costs_no_capacity(start, per_token, least, most)
     speed = Speed(start, per_token)
     tokens = speed.worthwhile(8192)
     assert least <= tokens <= most
-    assert start <= 0.02 * speed.seconds(tokens) or tokens == 8192
+    assert start <= 0.03 * speed.seconds(tokens) or tokens == 8192
     assert speed.worthwhile(40) == 40, "what the operator allows bounds it all the same"
 
 
