@@ -5,7 +5,10 @@ INSTALL := $(BIN)/uv pip install --quiet --python $(BIN)/python --constraint con
 # A test that hangs for 600 s fails. One process more than there are cores, since tests wait for servers, too.
 PYTEST := $(BIN)/pytest --timeout 600 --numprocesses $(shell expr $$(nproc) + 1)
 
-.PHONY: setup demo bench bench-gpu gpu-wheels test test-land test-nightly test-lowest coverage lint types unit guard clean page-libraries
+# Hundreds of processes import the same modules; each would compile them anew.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: setup demo bench bench-gpu gpu-wheels test test-land test-nightly test-lowest coverage checked bytecode lint types unit guard clean page-libraries
 
 setup: .venv/installed
 
@@ -38,15 +41,15 @@ gpu-wheels:
 	$(PYTHON) -m pip download --quiet --no-deps --only-binary=:all: --python-version 3.12 --implementation cp $(patsubst %,--platform manylinux%_x86_64,2_28 2_27 2_24 2_17 2014 1) \
 		--constraint constraints.txt --dest .wheels --requirement benchmarks/gpu-wheels.txt
 
-test: lint types unit
+test: checked unit
 
 # What lands: every test but the nightly ones, those of the groups whose own files have changed, and the promise that mixed
 # tasks cost what one does.
-test-land: lint types guard
+test-land: checked guard
 	$(PYTEST) -m '' --nightly changed
 
 # Every test, and a note in tests/nightly.json that the nightly ones passed on these files.
-test-nightly: lint types guard
+test-nightly: checked guard
 	$(PYTEST) -m '' --nightly all --timeout 1200
 	$(BIN)/python tests/tiers.py record
 
@@ -76,6 +79,13 @@ lint: setup
 
 types: setup
 	$(BIN)/mypy
+
+# The type checker keeps one core busy; meanwhile another process compiles, once, what all processes of the tests import.
+checked: lint
+	$(MAKE) --no-print-directory --jobs 2 types bytecode
+
+bytecode: setup
+	$(BIN)/pytest --collect-only -qq -m '' > .venv/collected || (cat .venv/collected; false)
 
 # Without the real servers, commands and databases of tests/integration, but for the first of them.
 unit: setup

@@ -28,6 +28,9 @@ import onebert_server.run.serve  # noqa: F401
 from onebert_encoder.base.base import load_base
 from onebert_store.command import cli, console
 
+# What commands import when they come to need it; not pyarrow, which starts a thread.
+LATER = ("alembic.command", "alembic.ddl.sqlite", "httpcore", "numpy.random", "openpyxl", "scipy.stats", "stringprep")
+LATER += ("sqlalchemy.dialects.sqlite", "uvicorn.loops.uvloop")
 # The largest message: arguments, and an environment.
 LARGEST = 1 << 20
 
@@ -35,6 +38,8 @@ LARGEST = 1 << 20
 def prepare(base: str) -> None:
     for entry in entry_points(group=cli.GROUP):
         entry.load()
+    for name in LATER:
+        importlib.import_module(name)
     # A model's code is imported when the first of its kind is loaded.
     load_base(base)
     assert len(os.listdir("/proc/self/task")) == 1, "a thread would be missing in those that are forked"

@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,8 @@ FOREIGN_OPTIONS |= {"--nightly"}
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 
 
-def _literals() -> list[str]:
+@cache
+def literals() -> list[str]:
     """Every piece of text between the values of a string in the source."""
     trees = [ast.parse(path.read_text(encoding="utf-8")) for path in SOURCES]
     return [
@@ -37,7 +39,6 @@ def _literals() -> list[str]:
     ]
 
 
-LITERALS = _literals()
 CODE = "\n".join(path.read_text(encoding="utf-8") for path in SOURCES)
 
 
@@ -107,4 +108,4 @@ def test_every_message_of_the_troubleshooting_page_is_one_of_the_code() -> None:
     messages = [message for cell in cells for message in re.findall(r"`([^`]+)`", cell)]
     assert len(messages) > 35
     pieces = [piece.strip(" ;:'") for message in messages for piece in message.split("…")]
-    assert {piece for piece in pieces if not any(piece in literal for literal in LITERALS)} == set()
+    assert {piece for piece in pieces if not any(piece in literal for literal in literals())} == set()

@@ -2,6 +2,7 @@
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -45,12 +46,16 @@ def marked(path: Path) -> dict[str, set[str]]:
     return found
 
 
-FILES: dict[str, dict[str, set[str]]] = {}
-TESTS: dict[str, set[str]] = {}
-for path in (ROOT / "tests").rglob("test_*.py"):
-    for name, tiers in marked(path).items():
-        FILES.setdefault(path.name, {})[name] = tiers
-        TESTS.setdefault(name, set()).update(tiers)
+@cache
+def everything() -> tuple[dict[str, dict[str, set[str]]], dict[str, set[str]]]:
+    """File -> test -> when it runs; and test -> when it runs, in whatever file."""
+    files: dict[str, dict[str, set[str]]] = {}
+    tests: dict[str, set[str]] = {}
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        for name, tiers in marked(path).items():
+            files.setdefault(path.name, {})[name] = tiers
+            tests.setdefault(name, set()).update(tiers)
+    return files, tests
 
 
 def named(guarantee: str) -> tuple[set[str], set[str], list[str]]:
@@ -65,14 +70,15 @@ def named(guarantee: str) -> tuple[set[str], set[str], list[str]]:
 def runs(guarantee: str) -> str:
     """The words at an item's end: when its tests run."""
     files, tests, scripts = named(guarantee)
+    in_files, everywhere = everything()
     alone = [
         tiers
         for file in files
-        if not tests & FILES[file].keys()
-        for name, tiers in FILES[file].items()
+        if not tests & in_files[file].keys()
+        for name, tiers in in_files[file].items()
         if name.startswith("test_")
     ]
-    found = set().union(*(TESTS[name] for name in tests), *alone)
+    found = set().union(*(everywhere[name] for name in tests), *alone)
     return f"[{', '.join(sorted(found) + (['measured'] if scripts else []))}]"
 
 
@@ -80,8 +86,8 @@ def runs(guarantee: str) -> str:
 def test_a_guarantee_names_tests_that_exist_or_the_command_that_measured_it(guarantee: str) -> None:
     files, tests, scripts = named(guarantee)
     assert tests or scripts
-    assert files <= FILES.keys()
-    assert tests <= TESTS.keys()
+    assert files <= everything()[0].keys()
+    assert tests <= everything()[1].keys()
     assert all((ROOT / script).is_file() for script in scripts)
 
 
