@@ -135,7 +135,7 @@ def test_the_pods_serve_by_the_configuration_and_leave_with_every_request_answer
 
     ready = f"{url}{worker.container['readinessProbe']['httpGet']['path']}"
     # The replica compiles its kernels first, which an image has with it.
-    wait_until(lambda: status(ready) == 200, seconds=400)
+    wait_until(lambda: status(ready) == 200, seconds=900)
     task = Task()
     with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {KEY}"}, timeout=180) as web:
         octets = {"Content-Type": "application/octet-stream"}
