@@ -91,7 +91,7 @@ class Engine:
     def start(self) -> None:
         """Starts the owner thread, and returns when the speed of this machine is measured.
 
-        Until then nothing else should compute: a small batch measured beside other work would have all batches too large.
+        Until then nothing else should compute: measured beside other work, small batches would seem too costly.
         """
         self._scheduler.open()
         self._thread.start()
