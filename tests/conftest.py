@@ -83,10 +83,11 @@ LONG = 10.0
 
 def pytest_terminal_summary(terminalreporter):
     """Names the tests that took long and have neither a reason (`slow`) nor a place in the night."""
-    took: dict[str, float] = {}
+    took = {}
     for report in (one for reports in terminalreporter.stats.values() for one in reports):
-        if isinstance(report, pytest.TestReport) and not report.keywords.keys() & {"slow", "nightly"}:
-            took[report.nodeid] = took.get(report.nodeid, 0.0) + report.duration
+        # The setup of what a session shares is of no one test.
+        if getattr(report, "when", None) == "call" and not report.keywords.keys() & {"slow", "nightly"}:
+            took[report.nodeid] = report.duration
     for nodeid, seconds in sorted(took.items(), key=lambda one: -one[1]):
         if seconds > LONG:
             terminalreporter.write_line(f"{seconds:.0f} s without a reason beside it: {nodeid}")

@@ -140,6 +140,7 @@ def test_a_peer_that_fails_says_why(worker):
         worker.ask(do="run", name="a", untimed=0, timed=1)
 
 
+@pytest.mark.slow("starts a worker of the benchmark")
 def test_our_worker_answers_as_the_merged_model_does(tmp_path):
     base = load_base(str(tiny_base()))
     tensors = [far_delta(base.spec, kind, "pooler", 2, seed) for seed, kind in enumerate(("bitfit", "lora", "sparse"))]

@@ -184,6 +184,7 @@ def test_pages_of_a_tenant_are_as_long_as_asked_for(asker):
     assert ([task["name"] for task in last["tasks"]], last["next"]) == (["acme-two1"], None)
 
 
+@pytest.mark.slow("asks everything with every key, twice")
 def test_a_front_end_holds_tenants_apart_alike(runtime, asker, tmp_path, monkeypatch):
     """What the engine's process told a front end for one tenant is of no use to another."""
     # Which vLLM's answers say.

@@ -311,6 +311,7 @@ ONNX = {
     [pytest.param(*ONNX["mean"], id="mean")]
     + [pytest.param(*of, id=name, marks=pytest.mark.nightly("exports")) for name, of in ONNX.items() if name != "mean"],
 )
+@pytest.mark.slow("PyTorch exports a model")
 def test_an_onnx_model_answers_the_same(family: str, parts: str, pooling: str, task_type: str, tmp_path: Path) -> None:
     base, folder = base_of(family), tmp_path / "onnx"
     delta = random_delta(base, parts, pooling, task_type)

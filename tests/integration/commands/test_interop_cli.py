@@ -150,6 +150,7 @@ def test_a_pipeline_gives_the_scores_that_the_decision_is_for(onebert, tmp_path,
     }
 
 
+@pytest.mark.slow("merges and compares a model for each")
 def test_what_no_model_does_is_said_and_written_beside_it(onebert, tmp_path):
     decision = {
         "temperature": 2.0,

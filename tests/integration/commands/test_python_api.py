@@ -97,6 +97,7 @@ def test_a_column_may_be_called_features():
     assert found.label_names == {"label": ("bad", "good")}
 
 
+@pytest.mark.slow("trains by the command and by the function")
 def test_the_command_and_the_function_write_one_file(tmp_path):
     csv = tmp_path / "data.csv"
     csv.write_text("text,label\n" + "".join(f"{text},{label}\n" for text, label in zip(TEXTS, LABELS, strict=True)))

@@ -261,6 +261,7 @@ def test_where_the_engines_process_takes_no_request_the_answer_is_a_problem(tmp_
     assert answer.json()["instance"].endswith(answer.headers["X-Request-Id"])
 
 
+@pytest.mark.slow("stops and goes on with a server")
 def test_requests_without_a_key_are_refused_without_the_engines_process(tmp_path, monkeypatch):
     with tempfile.TemporaryDirectory() as folder:
         monkeypatch.setenv("TMPDIR", folder)

@@ -201,6 +201,7 @@ def test_a_sequence_has_the_same_bits_alone_and_among_others(dtype: torch.dtype)
 
 # ELECTRA's embeddings are narrower than its layers.
 @pytest.mark.parametrize("family", ["bert", pytest.param("electra", marks=pytest.mark.nightly("gpu"))])
+@pytest.mark.slow("Triton's interpreter computes every method")
 def test_every_method_in_one_mixed_batch_equals_the_plain_model(family: str) -> None:
     base = load_base(str(tiny_base(family)), device=DEVICE)
     rows, references = [fold(base, {})], []
