@@ -2,8 +2,8 @@
 
 A test of `@pytest.mark.nightly(GROUP)` belongs to a group of the table below. `python tests/tiers.py` says of each
 group whether it runs before this checkout lands, and why; `python tests/tiers.py record [GROUP …]` notes that groups
-passed here, in `nightly.json` beside this file (`make test-nightly` does both). The note is a digest of contents: it
-holds in any checkout, whatever its history.
+passed here, in `nightly.json` beside this file (`make test-nightly` does both). The note is a digest of contents, for
+Python without docstrings and comments: it holds in any checkout, whatever its history.
 """
 
 import ast
@@ -84,8 +84,25 @@ def digest(name: str) -> str:
     )
     total = hashlib.sha256()
     for path in sorted(found):
-        total.update(f"{path.relative_to(ROOT)}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+        total.update(f"{path.relative_to(ROOT)}\0{hashlib.sha256(content(path)).hexdigest()}\n".encode())
     return total.hexdigest()
+
+
+@cache
+def content(path: Path) -> bytes:
+    """What a file holds; of Python what is run."""
+    if path.suffix != ".py":
+        return path.read_bytes()
+    tree = ast.parse(path.read_text("utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            node.body = [one for one in node.body if not _says_nothing_to_python(one)]
+    return ast.dump(tree).encode()
+
+
+def _says_nothing_to_python(node: ast.stmt) -> bool:
+    """A docstring, or the three dots of a body without one."""
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
 @cache

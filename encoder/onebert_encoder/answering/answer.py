@@ -175,10 +175,10 @@ class Reader(Protocol):
     """What decides which inputs a task takes; a manifest has it."""
 
     @property
-    def task_type(self) -> TaskType: ...  # noqa: D102
+    def task_type(self) -> TaskType: ...
 
     @property
-    def pooling(self) -> Pooling: ...  # noqa: D102
+    def pooling(self) -> Pooling: ...
 
 
 def kind_of(task: Reader) -> TaskKind:

@@ -21,13 +21,13 @@ class Outputs(Protocol):
     """What answers depend on besides logits; a manifest has it."""
 
     @property
-    def task_type(self) -> TaskType: ...  # noqa: D102
+    def task_type(self) -> TaskType: ...
 
     @property
-    def labels(self) -> Sequence[str]: ...  # noqa: D102
+    def labels(self) -> Sequence[str]: ...
 
     @property
-    def decision(self) -> Decision | None: ...  # noqa: D102
+    def decision(self) -> Decision | None: ...
 
 
 class Scored(NamedTuple):

@@ -60,10 +60,10 @@ class Placed(Protocol):
     """Spans of a half's pieces in code points, and the numbers of their words; a `tokenizers.Encoding` is one."""
 
     @property
-    def offsets(self) -> list[Span]: ...  # noqa: D102
+    def offsets(self) -> list[Span]: ...
 
     @property
-    def word_ids(self) -> list[int | None]: ...  # noqa: D102
+    def word_ids(self) -> list[int | None]: ...
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,7 +24,7 @@ class Trainable(Protocol):
     """
 
     @property
-    def prefix(self) -> str: ...  # noqa: D102 - in the class's own docstring
+    def prefix(self) -> str: ...
 
     @property
     def sites(self) -> Sequence[Parameter | Module]:

@@ -29,10 +29,10 @@ NO_TARGET = -100
 class PerText(Objective):
     """Task types with one target for every text; targets and logits of all texts have one shape and are stacked."""
 
-    def targets(self, split: Split, tokens: Sequence[Tokens]) -> list[Tensor]:  # noqa: D102 - as in Objective
+    def targets(self, split: Split, tokens: Sequence[Tokens]) -> list[Tensor]:
         return list(torch.from_numpy(split.gold))
 
-    def loss(self, logits: Sequence[Tensor], targets: Sequence[Tensor]) -> Tensor:  # noqa: D102
+    def loss(self, logits: Sequence[Tensor], targets: Sequence[Tensor]) -> Tensor:
         outputs = torch.stack(list(logits)).float()
         return self._loss(outputs, torch.stack(list(targets)).to(outputs.device))
 
@@ -55,10 +55,10 @@ class SingleLabel(PerText):
         # over all batches is that over the training rows.
         return F.cross_entropy(outputs, gold, self.class_weight.to(outputs.device), reduction="sum") / len(gold)
 
-    def score(self, split: Split, answers: Sequence[Logits]) -> dict[str, float]:  # noqa: D102
+    def score(self, split: Split, answers: Sequence[Logits]) -> dict[str, float]:
         return metrics.score_single_label(split.gold, np.stack(answers))
 
-    def unevenness(self, train: Split) -> str | None:  # noqa: D102
+    def unevenness(self, train: Split) -> str | None:
         return unevenness(self.label_counts(train), self.labels, self.unit)
 
     def constants(self, split: Split) -> list[Constant]:
@@ -67,13 +67,13 @@ class SingleLabel(PerText):
         certain = np.eye(len(self.labels), dtype=np.float32)
         return [Constant(listed([self.labels[label]]), certain[label]) for label in dict.fromkeys(chosen)]
 
-    def label_counts(self, split: Split) -> Counts:  # noqa: D102
+    def label_counts(self, split: Split) -> Counts:
         return np.bincount(split.gold, minlength=len(self.labels))
 
-    def rows_with(self, split: Split, labels: NDArray[np.bool_]) -> NDArray[np.int64]:  # noqa: D102
+    def rows_with(self, split: Split, labels: NDArray[np.bool_]) -> NDArray[np.int64]:
         return np.flatnonzero(labels[split.gold])
 
-    def answered(self, split: Split, tokens: Sequence[Tokens], logits: Sequence[Logits]) -> NDArray[np.bool_]:  # noqa: D102
+    def answered(self, split: Split, tokens: Sequence[Tokens], logits: Sequence[Logits]) -> NDArray[np.bool_]:
         return np.bincount(np.stack(logits).argmax(axis=1), minlength=len(self.labels)) > 0
 
 
@@ -92,7 +92,7 @@ class MultiLabel(PerText):
         """[2, labels]: each label is a task of its own, off or on."""
         return balanced(np.stack([len(train) - counts, counts], axis=1)).T.copy()
 
-    def score(self, split: Split, answers: Sequence[Logits]) -> dict[str, float]:  # noqa: D102
+    def score(self, split: Split, answers: Sequence[Logits]) -> dict[str, float]:
         return metrics.score_multi_label(split.gold, np.stack(answers))
 
     def constants(self, split: Split) -> list[Constant]:
@@ -111,13 +111,13 @@ class MultiLabel(PerText):
         logits[on] = 1
         return Constant(listed(self.labels[label] for label in on) or "no label", logits)
 
-    def label_counts(self, split: Split) -> Counts:  # noqa: D102
+    def label_counts(self, split: Split) -> Counts:
         return np.asarray(np.count_nonzero(split.gold, axis=0))
 
-    def rows_with(self, split: Split, labels: NDArray[np.bool_]) -> NDArray[np.int64]:  # noqa: D102
+    def rows_with(self, split: Split, labels: NDArray[np.bool_]) -> NDArray[np.int64]:
         return np.flatnonzero((split.gold[:, labels] > 0).any(axis=1))
 
-    def answered(self, split: Split, tokens: Sequence[Tokens], logits: Sequence[Logits]) -> NDArray[np.bool_]:  # noqa: D102
+    def answered(self, split: Split, tokens: Sequence[Tokens], logits: Sequence[Logits]) -> NDArray[np.bool_]:
         return np.asarray((np.stack(logits) > 0).any(axis=0))
 
 
@@ -135,7 +135,7 @@ class Regression(PerText):
     def _loss(self, outputs: Tensor, gold: Tensor) -> Tensor:
         return F.mse_loss(outputs[:, 0] / self.target_scale.spread, gold / self.target_scale.spread)
 
-    def score(self, split: Split, answers: Sequence[Logits]) -> dict[str, float]:  # noqa: D102
+    def score(self, split: Split, answers: Sequence[Logits]) -> dict[str, float]:
         return metrics.score_regression(split.gold, np.stack(answers))
 
     def constants(self, split: Split) -> list[Constant]:
@@ -166,7 +166,7 @@ class TokenLabel(Objective):
             targets.append(target)
         return targets
 
-    def has_target(self, target: Tensor) -> bool:  # noqa: D102
+    def has_target(self, target: Tensor) -> bool:
         return bool((target != NO_TARGET).any())
 
     def loss(self, logits: Sequence[Tensor], targets: Sequence[Tensor]) -> Tensor:
@@ -177,7 +177,7 @@ class TokenLabel(Objective):
         total = F.cross_entropy(outputs, gold, weight, ignore_index=NO_TARGET, reduction="sum")
         return total / (gold != NO_TARGET).sum().clamp(min=1)
 
-    def score(self, split: Split, answers: Sequence[Sequence[int]]) -> dict[str, float]:  # noqa: D102
+    def score(self, split: Split, answers: Sequence[Sequence[int]]) -> dict[str, float]:
         return metrics.score_tags(split.gold, answers, self.labels)
 
     def read(self, split: Split, tokens: Sequence[Tokens], logits: Sequence[Logits]) -> list[list[int]]:
@@ -199,16 +199,16 @@ class TokenLabel(Objective):
         certain = np.eye(len(self.labels), dtype=np.float32)
         return [Constant(listed([self.labels[label]]), certain[label]) for label in common]
 
-    def always(self, constant: Constant, tokens: Sequence[Tokens], count: int) -> list[Logits]:  # noqa: D102
+    def always(self, constant: Constant, tokens: Sequence[Tokens], count: int) -> list[Logits]:
         return [np.tile(constant.logits, (len(text), 1)) for text in tokens]
 
-    def label_counts(self, split: Split) -> Counts:  # noqa: D102
+    def label_counts(self, split: Split) -> Counts:
         return np.bincount(np.concatenate(split.gold), minlength=len(self.labels))
 
-    def rows_with(self, split: Split, labels: NDArray[np.bool_]) -> NDArray[np.int64]:  # noqa: D102
+    def rows_with(self, split: Split, labels: NDArray[np.bool_]) -> NDArray[np.int64]:
         return np.flatnonzero([labels[list(tags)].any() for tags in split.gold])
 
-    def answered(self, split: Split, tokens: Sequence[Tokens], logits: Sequence[Logits]) -> NDArray[np.bool_]:  # noqa: D102
+    def answered(self, split: Split, tokens: Sequence[Tokens], logits: Sequence[Logits]) -> NDArray[np.bool_]:
         tags = np.concatenate(self.read(split, tokens, logits))
         return np.bincount(tags[tags >= 0], minlength=len(self.labels)) > 0
 
@@ -232,7 +232,7 @@ class AnswerSpan(Objective):
             targets.append(torch.tensor([first, last, context.start, context.stop]))
         return targets
 
-    def has_target(self, target: Tensor) -> bool:  # noqa: D102
+    def has_target(self, target: Tensor) -> bool:
         return bool(target[0] != NO_TARGET)
 
     def loss(self, logits: Sequence[Tensor], targets: Sequence[Tensor]) -> Tensor:
@@ -246,7 +246,7 @@ class AnswerSpan(Objective):
         total = F.cross_entropy(outputs, gold[:, :2], ignore_index=NO_TARGET, reduction="sum")
         return total / (gold[:, :2] != NO_TARGET).sum().clamp(min=1)
 
-    def score(self, split: Split, answers: Sequence[str]) -> dict[str, float]:  # noqa: D102
+    def score(self, split: Split, answers: Sequence[str]) -> dict[str, float]:
         return score_answers(split.gold, answers)
 
     def read(self, split: Split, tokens: Sequence[Tokens], logits: Sequence[Logits]) -> list[str]:

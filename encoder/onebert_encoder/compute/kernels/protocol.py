@@ -38,10 +38,10 @@ class Kernels(Protocol):
     name: str
 
     @property
-    def description(self) -> str: ...  # noqa: D102 - in the class's own docstring
+    def description(self) -> str: ...
 
     @property
-    def batch_invariant(self) -> bool: ...  # noqa: D102
+    def batch_invariant(self) -> bool: ...
 
     def attend(self, qkv: Tensor, b_q: Tensor, stage: Stage, num_heads: int) -> Tensor:
         """Attention within each sequence.
