@@ -59,6 +59,7 @@ class Database(Protocol):
             StoreLocked: another process (or this one, elsewhere) owns the registry.
             StoreCorrupt: something else is in the database's place.
             StorageFull, StorageUnavailable: the disk fails.
+            OSError: the folder cannot be made.
         """
 
     def joined(self) -> AbstractContextManager[Callable[[], bool]]:

@@ -39,6 +39,7 @@ _UNAVAILABLE = {
 
 
 def sqlite_url(path: Path) -> str:
+    """Returns the URL of a SQLite file."""
     return _URL + quote(str(path))
 
 
