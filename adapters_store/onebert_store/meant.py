@@ -1,16 +1,14 @@
-"""Suggests a name that is there for one that is not."""
+"""Suggests an existing name for one that does not exist."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
 
 
 def meant(name: str, there: Iterable[str], form: str = "{}") -> str:
-    """`; is X meant?`, with the name most like the one that was given; empty where none is like it.
+    """Returns `; is X meant?` with the most similar existing name; empty if none is similar. Ignores case.
 
     Args:
-        name: what was given; its case is passed over.
-        there: the names that are there.
-        form: how the suggestion is written.
+        form: format of the suggestion.
     """
     known = {one.strip().lower(): one for one in there}
     near = get_close_matches(name[:64].strip().lower(), known, 1)
@@ -18,5 +16,5 @@ def meant(name: str, there: Iterable[str], form: str = "{}") -> str:
 
 
 def is_meant(name: str) -> str:
-    """The question by which every error suggests a name."""
+    """Returns the question with which every error suggests a name."""
     return f"; is {name} meant?"

@@ -1,4 +1,4 @@
-"""Addresses of buckets: `s3://BUCKET/PREFIX`. Whoever reads one has also seen that the package for buckets is there."""
+"""Parses bucket addresses, `s3://BUCKET/PREFIX`, and checks that the package for buckets is installed."""
 
 import re
 from importlib import import_module
@@ -10,14 +10,13 @@ _S3 = re.compile(r"s3://([a-z0-9][a-z0-9.-]+[a-z0-9])/*([\w!.*'()/-]*?)/*")
 
 
 def bucket_of(url: str, what: str) -> tuple[str, str]:
-    """The bucket and the prefix that an address names; credentials, region and endpoint are in the environment.
+    """Returns an address's bucket and prefix; credentials, region and endpoint come from the environment.
 
     Args:
-        url: the address.
-        what: what is to be there, for messages.
+        what: names the bucket's content in error messages.
 
     Raises:
-        InvalidSettings: the address is none, or obstore, which the default needs not, is not installed.
+        InvalidSettings: the address is not valid, or obstore (optional) is not installed.
     """
     found = _S3.fullmatch(url)
     if not found:

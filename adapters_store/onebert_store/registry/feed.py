@@ -131,7 +131,7 @@ class Feed:
         key: str | None = None,
         name: str | None = None,
     ) -> int:
-        """Adds a change to the connection's transaction and returns its number; the fields are those of Change.
+        """Adds a change to the connection's transaction and returns its number; Change explains the arguments.
 
         Call it last: all other changes wait from here until this transaction commits.
         """

@@ -48,8 +48,7 @@ class PatientConnection(psycopg.Connection[Any]):
             wanted = next(gen)
             while True:
                 ready = yield wanted
-                # psycopg wakes up with nothing ready to check the time; a long reply arrives in pieces, each of which
-                # restarts it.
+                # psycopg wakes up with nothing ready to check the time; each piece of a long reply restarts the clock.
                 if ready:
                     end = monotonic() + self.patience
                 elif monotonic() > end:
