@@ -1,1 +1,1 @@
-"""Tables that people have: files, folders and Hub data sets to columns of cells, for training and for answering."""
+"""Reads users' tables: files, folders and Hub data sets become columns of cells, for training and for answering."""
