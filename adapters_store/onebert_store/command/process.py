@@ -1,4 +1,4 @@
-"""`onebert` commands as child processes: for the demo, the benchmarks and scripts."""
+"""Runs `onebert` commands as child processes, for the demo, the benchmarks and scripts."""
 
 import os
 import signal
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import IO
 
-# Started by module and not by path, so that the script `onebert` need not be on the caller's PATH.
+# Started by module, so that the script `onebert` need not be on the caller's PATH.
 ONEBERT = (sys.executable, "-c", "from onebert_store.command.cli import main; main()")
 
 STOP_TIMEOUT_S = 60.0
@@ -20,9 +20,9 @@ STOP_TIMEOUT_S = 60.0
 def running(
     *arguments: str, stderr: IO[str] | int | None = None, **settings: object
 ) -> Iterator[subprocess.Popen[str]]:
-    """A child that does not outlive the block: it is asked to stop, and killed where it does not.
+    """Starts a child and ends it with the block: SIGTERM first, SIGKILL if it does not stop within STOP_TIMEOUT_S.
 
-    While the block runs, SIGTERM and SIGHUP raise SystemExit in it, where the caller has no handler of its own.
+    While the block runs, SIGTERM and SIGHUP raise SystemExit in the caller, unless it handles them itself.
 
     Args:
         arguments: the command line after `onebert`.
@@ -41,7 +41,7 @@ def running(
             stderr=stderr,
             text=True,
             encoding="utf-8",
-            process_group=0,  # Ctrl-C reaches the caller alone, which then ends its children in order
+            process_group=0,  # Ctrl-C reaches only the caller, which then ends its children in order
         ) as process,
     ):
         try:
@@ -57,8 +57,8 @@ def running(
 
 @contextmanager
 def _leaving_on_signals() -> Iterator[None]:
-    """Inside, a signal that would end this process at once, and leave its children running, raises SystemExit."""
-    # Only the main thread may set handlers; who is not told of a signal, or handles it, stays so.
+    """Raises SystemExit on signals that would kill this process and leave its children running."""
+    # Only the main thread may set handlers. Signals that are ignored or already handled keep their handler.
     ours = [
         number
         for number in (signal.SIGTERM, signal.SIGHUP)
@@ -66,7 +66,7 @@ def _leaving_on_signals() -> Iterator[None]:
     ]
 
     def leave(number: int, frame: FrameType | None) -> None:
-        # Another signal must not break off the ending of children that this one begins.
+        # Ignore further signals, so that they cannot interrupt the ending of children.
         for each in ours:
             signal.signal(each, signal.SIG_IGN)
         raise SystemExit(128 + number)

@@ -56,7 +56,7 @@ def named(table: Table, name: str) -> str | None:
 
 
 def find_label(table: Table, columns: Columns) -> str | None:
-    """Returns the name of the label column; None if there is none."""
+    """Returns the name of the label column, or None."""
     if columns.label is not None:
         return named(table, columns.label)
     return next((found for name in LABEL_COLUMNS if (found := named(table, name)) is not None), None)
@@ -71,7 +71,7 @@ def find_label_columns(table: Table, columns: Columns) -> tuple[str, ...]:
 
 
 def find_texts(table: Table, columns: Columns) -> tuple[str, ...] | None:
-    """Returns the names of the one or two text columns; None if there are none."""
+    """Returns the names of the one or two text columns, or None."""
     if columns.text is not None:
         return _all_named(table, (columns.text,) if columns.text_pair is None else (columns.text, columns.text_pair))
     # Tags belong to listed words: a column with the whole text might be split into other words.
@@ -86,7 +86,7 @@ def _all_named(table: Table, names: Sequence[str]) -> tuple[str, ...] | None:
 
 
 def require_texts(table: Table, columns: Columns) -> tuple[str, ...]:
-    """Returns the names of the text columns; raises InvalidData, with a list of the columns, if there are none."""
+    """Returns the names of the text columns, or raises InvalidData with a list of the existing columns."""
     texts = find_texts(table, columns)
     if texts is None:
         raise InvalidData(_missing(table, columns, "text"))
@@ -125,7 +125,7 @@ def find_columns(table: Table, columns: Columns) -> tuple[tuple[str, ...], str]:
 
 
 def require_label(table: Table, columns: Columns) -> str:
-    """Returns the name of the label column; raises InvalidData, which lists the existing columns, if there is none."""
+    """Returns the name of the label column, or raises InvalidData with a list of the existing columns."""
     label = find_label(table, columns)
     if label is None:
         raise InvalidData(_missing(table, columns, "label"))

@@ -34,7 +34,7 @@ NO_LABEL = "there is no label (--drop-unlabeled leaves such rows out)"
 
 
 class _BadCell(str):
-    """Replaces a label with the reason why there is none, so that one error lists all bad rows."""
+    """Replaces an unusable label with the reason, so that one error lists all bad rows."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def listed_names(read: Source, label: str) -> tuple[str, ...] | None:
 
 
 def has_labels(table: Table, columns: Columns) -> bool:
-    """True if a table has labels: benchmarks hide those of a test split behind -1 or empty cells."""
+    """True if a table has labels: benchmarks hide the labels of a test split behind -1 or empty cells."""
     label = find_label(table, columns)
     return label is not None and not all(cell in (None, "", -1, "-1") for cell in table[label])
 
