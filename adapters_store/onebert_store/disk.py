@@ -24,10 +24,9 @@ def full_disk_is_typed() -> Iterator[None]:
 
 @contextmanager
 def storage_errors_are_typed() -> Iterator[None]:
-    """Converts every OSError into `StorageFull` or `StorageUnavailable`.
+    """Converts every OSError into `StorageFull` or `StorageUnavailable`, for the files of a store.
 
-    For the files of a store, because their paths mean nothing to a client. Errors of files that the user named stay
-    OSErrors.
+    Their paths mean nothing to a client. Errors of files that the user named stay OSErrors.
     """
     try:
         with full_disk_is_typed():
@@ -53,8 +52,7 @@ def is_read(path: Path, sources: Iterable[Path]) -> bool:
 def check_writable(option: str, path: Path, read: Iterable[Path] = ()) -> None:
     """Checks an option's output file before slow work starts.
 
-    Raises:
-        InvalidSettings: its folder does not exist, it is a folder itself, or it is one of the input files.
+    Raises InvalidSettings if its folder does not exist, or it is a folder itself or one of the input files.
     """
     if not path.parent.is_dir():
         raise InvalidSettings(f"{option}: there is no folder {path.parent}")
@@ -72,11 +70,7 @@ def write_whole(path: Path, data: bytes) -> None:
 
 @contextmanager
 def written_whole(path: Path) -> Iterator[BinaryIO]:
-    """Yields a file that replaces `path` when the block ends without an error.
-
-    Raises:
-        StorageFull: the disk is full; `path` is as it was.
-    """
+    """Yields a file that replaces `path` if the block ends without an error; else `path` is unchanged."""
     with full_disk_is_typed(), _blamed_on(path):
         handle, temporary = tempfile.mkstemp(prefix=f".{path.name[:100]}-", dir=path.parent)
         try:

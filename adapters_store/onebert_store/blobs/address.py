@@ -12,11 +12,8 @@ _S3 = re.compile(r"s3://([a-z0-9][a-z0-9.-]+[a-z0-9])/*([\w!.*'()/-]*?)/*")
 def bucket_of(url: str, what: str) -> tuple[str, str]:
     """Returns an address's bucket and prefix; credentials, region and endpoint come from the environment.
 
-    Args:
-        what: names the bucket's content in error messages.
-
-    Raises:
-        InvalidSettings: the address is not valid, or obstore (optional) is not installed.
+    `what` names the bucket's content in messages. Raises InvalidSettings if the address is not valid, or obstore
+    (optional) is not installed.
     """
     found = _S3.fullmatch(url)
     if not found:

@@ -85,11 +85,7 @@ second. A request that was silent for long is not retried: its callers get an er
 def open_bucket(bucket: str, prefix: str, patience: Patience = PROMPT) -> S3Store:
     """Makes a bucket's client without sending a request; `AWS_…` variables give endpoint, region and credentials.
 
-    Args:
-        prefix: start of every object's name.
-
-    Raises:
-        InvalidSettings: the variables are incomplete or not valid.
+    Raises InvalidSettings if the variables are incomplete or not valid. `prefix` starts every object's name.
     """
     endpoint = next(filter(None, map(os.environ.get, ENDPOINTS)), "")
     try:
@@ -119,15 +115,10 @@ BUCKET_ERRORS = BaseError, FileNotFoundError
 
 
 def typed(error: Exception, bucket: str, missing: str | None = None) -> OneBertError:
-    """Converts one of the `BUCKET_ERRORS`, without its message.
+    """Converts one of the `BUCKET_ERRORS`, without its message; `bucket` is the bucket's name in the new message.
 
-    Args:
-        bucket: names the bucket in the message.
-        missing: the message if the object does not exist.
-
-    Returns:
-        StoreCorrupt if the object does not exist and `missing` is given, StorageFull if the bucket has no room, and
-        otherwise BlobsAway: the bucket is away, slow, forbidden, or its reply is not S3.
+    Returns StoreCorrupt with the message `missing`, if given and the object does not exist, StorageFull if the bucket
+    has no room, and otherwise BlobsAway: the bucket is away, slow, forbidden, or its reply is not S3.
     """
     said = str(error)
     if any(sign in said for sign in _FULL):

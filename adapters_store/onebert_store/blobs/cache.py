@@ -21,11 +21,9 @@ class BlobCache:
     """
 
     def __init__(self, folder: Path, max_bytes: int) -> None:
-        """Creates no folder before the first copy.
+        """Limits all copies together to `max_bytes`; 0 keeps none. The first copy creates the folder.
 
-        Args:
-            max_bytes: limit of all copies together; each further process may exceed it by 1/16 before it recounts. 0
-                keeps none.
+        Each further process may exceed the limit by 1/16 before it recounts.
         """
         self._folder = folder
         self._max_bytes = max_bytes

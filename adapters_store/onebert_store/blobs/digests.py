@@ -31,11 +31,7 @@ def is_digits(name: str) -> bool:
 def verified(pieces: Iterable[bytes], digest: str, most: int) -> Iterator[bytes]:
     """Yields the pieces of a blob; trust them only after the last one has come without an error.
 
-    Args:
-        most: largest blob in bytes; reading stops beyond it.
-
-    Raises:
-        StoreCorrupt: the content does not match the digest.
+    Raises StoreCorrupt if the content does not match the digest, or has more than `most` bytes.
     """
     found, size = hashlib.sha256(), 0
     for piece in pieces:

@@ -16,16 +16,10 @@ _PATIENT = Patience(timedelta(minutes=10), timedelta(minutes=10), timedelta(minu
 
 
 class Objects:
-    """Objects of a bucket, each written once and whole.
+    """Objects under a prefix of a bucket, each written once and whole; names are without the prefix.
 
-    Every method raises BlobsAway if the bucket fails, and StorageFull if it has no room.
-
-    Args:
-        prefix: start of every object's name; the methods take and return names without it.
-        called: names the bucket in messages.
-
-    Raises:
-        InvalidSettings: the `AWS_…` variables are not valid.
+    Every method raises BlobsAway if the bucket fails, and StorageFull if it has no room; `called` names the bucket in
+    messages. The constructor raises InvalidSettings if the `AWS_…` variables are not valid.
     """
 
     def __init__(self, bucket: str, prefix: str, called: str) -> None:

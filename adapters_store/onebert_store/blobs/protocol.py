@@ -20,8 +20,7 @@ class BlobWriter(Protocol):
     """An upload that is hashed while it is written; leaving `with` discards it unless it was committed."""
 
     @property
-    def size(self) -> int:
-        """Bytes written so far."""
+    def size(self) -> int: ...
 
     @property
     def digest(self) -> str: ...
@@ -29,8 +28,7 @@ class BlobWriter(Protocol):
     def write(self, chunk: bytes) -> None:
         """Appends; raises TooLarge beyond the store's limit, StorageFull or StorageUnavailable."""
 
-    def read(self) -> bytes:
-        """Returns all bytes written so far."""
+    def read(self) -> bytes: ...
 
     def commit(self) -> str:
         """Makes the bytes durable and returns their digest; replaces a damaged blob of the same digest."""
@@ -66,11 +64,8 @@ class BlobStore(Protocol):
     def verify(self, digest: str, stop: Callable[[], bool] = lambda: False) -> bool:
         """Reads a blob piece by piece; raises StoreCorrupt if it is missing or damaged.
 
-        Args:
-            stop: called after each piece; True stops reading.
-
-        Returns:
-            True if the blob was read to its end.
+        Calls `stop` after each piece, which ends the reading if it returns True. Returns True if the blob was read to
+        its end.
         """
 
     def delete(self, digest: str) -> None:

@@ -30,11 +30,7 @@ class StagingFolder:
         self._max_bytes = max_bytes
 
     def writer(self, store: Callable[[Path, str], None]) -> "StagedFile":
-        """Opens a new temporary file.
-
-        Args:
-            store: called on commit with the file and its digest; may move the file away.
-        """
+        """Opens a temporary file; a commit calls `store` with the file and its digest, which may move the file away."""
         return StagedFile(self._folder, self._max_bytes, store)
 
     def unfinished(self) -> Iterator[BlobInfo]:

@@ -58,10 +58,8 @@ _ELSEWHERE = ("task", "data", "metric", "yardsticks", "warnings", "folds", "cali
 def render_card(delta: Delta, file: str, file_bytes: int, task: str | None = None) -> str:
     """Returns the card, YAML first.
 
-    Args:
-        file: name of the delta file, as the card's reader has it.
-        file_bytes: the file's size.
-        task: None takes the task that the file was trained for, or the file's name without its ending.
+    `file` is the name that the card's reader knows, `file_bytes` its size. Without `task` the card takes the task that
+    the file was trained for, or the file's name without its ending.
     """
     facts = _Facts(delta, file, file_bytes, task)
     sections = ("# " + plain(facts.task), *facts.sections())
@@ -101,7 +99,6 @@ class _Facts:
         )
 
     def results(self) -> Iterator[EvalResult]:
-        """Yields every measured number, the deciding metric's first."""
         name = self.data.get("name")
         if not isinstance(name, str):
             return
@@ -124,7 +121,6 @@ class _Facts:
         return {name: numbers[name] for name in sorted(numbers, key=lambda name: name != self.metric)}
 
     def sections(self) -> Iterator[str]:
-        """Yields the body below the title."""
         base, answers = plain(self.manifest.base.name), _ANSWERS[self.manifest.task_type]
         if self.pairs:
             answers = answers.replace("a text", "a pair of texts")
@@ -143,13 +139,11 @@ class _Facts:
         yield from self.section("Limitations", "\n".join(f"- {line}" for line in self.limitations()))
 
     def section(self, title: str, body: str) -> Iterator[str]:
-        """Yields a heading and its body, or nothing for an empty body."""
         if body:
             yield f"## {title}"
             yield body
 
     def identity(self) -> Iterator[tuple[str, str]]:
-        """Yields the names and values that identify the delta."""
         manifest = self.manifest
         sizes = {name: tensor.size for name, tensor in self.delta.tensors.items() if not name.startswith(SPARSE_INDEX)}
         head = sum(size for name, size in sizes.items() if name.startswith("head."))
@@ -161,7 +155,6 @@ class _Facts:
         yield "file", f"{self.file_bytes:,} bytes, `{self.delta.digest}`"
 
     def usage(self) -> str:
-        """Returns the commands that serve and ask the delta."""
         base, task = self.manifest.base.name, shlex.quote(shown(self.task))
         asked = '--pair "a text" "another text"' if self.pairs else '"a text"'
         if self.manifest.task_type == "span":
@@ -174,7 +167,6 @@ class _Facts:
         return "\n".join(("```bash", *commands, "```"))
 
     def labels(self) -> str:
-        """Returns a table of the labels, with thresholds and positives if the decision has them."""
         decision, labels = self.manifest.decision, self.manifest.labels
         thresholds = (decision.thresholds if decision else None) or {}
         positives = (decision.positives if decision else None) or ()
@@ -191,7 +183,6 @@ class _Facts:
         return table(head, rows) + more
 
     def measured(self) -> str:
-        """Returns a table of each split's metrics, and the yardsticks of the deciding one."""
         scores = {split: self.scores(split) for split in _SPLITS}
         splits = [split for split in _SPLITS if scores[split]]
         if not splits:
@@ -210,7 +201,6 @@ class _Facts:
         return table(("", *(measured_on(self.training, split) for split in splits)), rows)
 
     def yardsticks(self) -> Iterator[tuple[str, dict[str, float]]]:
-        """Yields the deciding metric's values without training, by split."""
         said = self.training.get("yardsticks")
         for name, words in _YARDSTICKS.items():
             found = said.get(name) if isinstance(said, dict) else None
@@ -218,7 +208,6 @@ class _Facts:
                 yield words, {key: value for key, value in found.items() if _is_number(value)}
 
     def of_calibration(self) -> Iterator[str]:
-        """Yields a caveat for probabilities without a temperature."""
         decision, said = self.manifest.decision, self.calibration.get("temperature")
         if self.manifest.task_type == "regression" or (decision is not None and decision.temperature is not None):
             return
@@ -228,7 +217,6 @@ class _Facts:
             yield "Nothing in the file says that its probabilities are calibrated."
 
     def limitations(self) -> Iterator[str]:
-        """Yields the limitations that follow from the file."""
         manifest, decision = self.manifest, self.manifest.decision
         yield "It works on the base with the digest above and on no other."
         if decision is None or decision.window is None:

@@ -56,10 +56,9 @@ def _elsewhere(command: str = "") -> str:
 
 
 def build_app(named: Sequence[str] = ()) -> typer.Typer:
-    """Makes the command with all installed commands; one that cannot be imported raises its error when called.
+    """Makes the command with the commands in `named`, or with all installed ones if none of these is a command.
 
-    Args:
-        named: if these are commands, no others are imported.
+    A command that cannot be imported raises its error when it is called.
     """
     app = typer.Typer(
         name="onebert",

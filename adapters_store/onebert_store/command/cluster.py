@@ -24,14 +24,9 @@ DEVICES = ("cpu", "cuda")
 
 
 def connect(address: str) -> None:
-    """Connects this process to a cluster; `ray.shutdown` ends it.
+    """Connects this process to the cluster at `address` (HOST:PORT of its head, or auto); `ray.shutdown` ends it.
 
-    Args:
-        address: HOST:PORT of the cluster's head, or auto.
-
-    Raises:
-        ServerUnreachable: no cluster answers there.
-        InvalidSettings: the address is not valid.
+    Raises ServerUnreachable if no cluster answers, and InvalidSettings if the address is not valid.
     """
     try:
         if address != "auto":
@@ -55,11 +50,7 @@ def resources() -> tuple[list[int], int]:
 
 
 def device_of(wanted: str | None, cpus: list[int], gpus: int) -> str:
-    """Returns the device on which the cluster's tasks compute.
-
-    Raises:
-        InvalidSettings: the cluster has no such device.
-    """
+    """Returns the device for a cluster's tasks; raises InvalidSettings if the cluster has no such device."""
     device = wanted or ("cuda" if gpus else "cpu")
     if device not in DEVICES:
         raise InvalidSettings(f"--device is {' or '.join(DEVICES)} on a cluster")

@@ -57,11 +57,7 @@ def print_json(value: Any) -> None:
 
 
 def table(*columns: str, numbers: Collection[str] = ()) -> Table:
-    """Makes an empty table with a head, in the style of all commands.
-
-    Args:
-        numbers: the columns that are aligned to the right.
-    """
+    """Makes an empty table in the style of all commands; the columns in `numbers` are aligned to the right."""
     made = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for name in columns:
         # Break words rather than numbers: half a number is another number.
@@ -101,11 +97,7 @@ def print_error(detail: str) -> None:
 
 
 def note_replaced(out: Path, when: str) -> None:
-    """Tells the user, before slow work starts, that an existing file will be replaced.
-
-    Args:
-        when: the end of the sentence.
-    """
+    """Tells the user, before slow work starts, that `out` exists and will be replaced; `when` ends the sentence."""
     if out.exists():
         tell(f"note: {out} is there, and is replaced {when}")
 
@@ -124,8 +116,7 @@ def busy(what: str) -> Iterator[None]:
 def heartbeat(describe: Callable[[], str]) -> Iterator[None]:
     """Prints a line every 30 seconds if standard error is not a terminal and so shows no bar.
 
-    Args:
-        describe: returns the line, or an empty one to print nothing; called on another thread.
+    `describe` returns the line, or an empty one to print nothing; it is called on another thread.
     """
     ended = Event()
 
@@ -150,9 +141,8 @@ def heartbeat(describe: Callable[[], str]) -> Iterator[None]:
 def progress(with_results: bool = False, describe: Callable[[], str] | None = None) -> Iterator[Progress]:
     """Shows a progress bar on standard error until the work is done; without a terminal, a `heartbeat`.
 
-    Args:
-        with_results: the command prints results meanwhile; on a terminal they replace the bar.
-        describe: returns the lines of the heartbeat; None prints the state of each task of the bar.
+    `with_results`: the command prints results meanwhile, and on a terminal these replace the bar. Without `describe`,
+    the heartbeat prints the state of each task of the bar.
     """
     # This width leaves room for the description in 80 columns.
     columns = TextColumn("{task.description}"), BarColumn(bar_width=10), MofNCompleteColumn(), TimeRemainingColumn()

@@ -35,13 +35,7 @@ _IN_WORDS = {
 
 
 def inspect_file(path: Path) -> dict[str, Any]:
-    """Reads a delta file and describes it in plain JSON values; sizes are in bytes.
-
-    Raises:
-        InvalidDelta: the file is not valid.
-        TooLarge: the file is over a limit.
-        InvalidInput: the file cannot be read.
-    """
+    """Reads a delta file and describes it in plain JSON values; sizes are in bytes."""
     delta, data = load_with_bytes(path)
     manifest = delta.manifest.model_dump(exclude={"golden"}, exclude_none=True)
     # Indices of sparse values do not count as parameters.
@@ -74,7 +68,6 @@ def render(facts: dict[str, Any]) -> RenderableType:
 
 
 def _by_name(found: Iterable[Change]) -> list[dict[str, Any]]:
-    """Merges changes of one kind and name in several layers, with the root mean square over all of them."""
     groups: defaultdict[tuple[str, str], list[Change]] = defaultdict(list)
     for change in found:
         groups[LAYER.sub("layer.*.", change.name), change.kind].append(change)
@@ -139,10 +132,7 @@ def measured_on(training: Mapping[str, Any], split: str) -> str:
 def flat(value: dict[str, Any], before: str = "", exact: bool = False) -> Iterator[tuple[str, str]]:
     """Flattens nested objects to one row per value, or per rate with its interval: `digest` in `data` is `data digest`.
 
-    Args:
-        before: words before each name.
-        exact: True shows numbers with all digits, as decisions need: a threshold of 0.99996 lets answers through, 1
-            none.
+    `exact` shows numbers with all digits, as decisions need: a threshold of 0.99996 lets answers through, 1 none.
     """
     for key, item in value.items():
         name = f"{before} {key}".strip().replace("_", " ")

@@ -22,12 +22,8 @@ def running(
 ) -> Iterator[subprocess.Popen[str]]:
     """Starts a child and ends it with the block: SIGTERM first, SIGKILL if it does not stop within STOP_TIMEOUT_S.
 
-    While the block runs, SIGTERM and SIGHUP raise SystemExit in the caller, unless it handles them itself.
-
-    Args:
-        arguments: the command line after `onebert`.
-        stderr: as for `subprocess.Popen`; None shares the caller's standard error.
-        settings: `ONEBERT_…` variables by their lower-case names; the caller's own ones are not passed on.
+    While the block runs, SIGTERM and SIGHUP raise SystemExit in the caller, unless it handles them itself. The child
+    gets the variables `ONEBERT_…` that `settings` names in lower case, and none of the caller's own.
     """
     environment = {name: value for name, value in os.environ.items() if not name.startswith("ONEBERT_")}
     environment |= {f"ONEBERT_{name.upper()}": str(value) for name, value in settings.items() if value is not None}

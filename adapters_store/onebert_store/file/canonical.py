@@ -31,9 +31,6 @@ def canonical_bytes(manifest: Manifest, tensors: Mapping[str, Array]) -> bytes:
     """Lays out a delta file; equal content gives equal bytes.
 
     The safetensors library is not used, because its bytes could change with its version.
-
-    Raises:
-        TensorMismatch: a tensor is not float32, float16, bfloat16 or int32.
     """
     header: dict[str, Any] = {"__metadata__": {"onebert": manifest_json(manifest)}}
     # Wide items first, so that every tensor starts at a multiple of its item size.

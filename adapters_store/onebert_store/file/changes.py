@@ -57,10 +57,7 @@ class Change:
 def changes(tensors: Mapping[str, Array]) -> list[Change]:
     """Measures every change, in the order of the tensors; skips tensors such as a head that are no change.
 
-    Memory is a few tiles of a million numbers for any shapes: no product is computed whole.
-
-    Args:
-        tensors: named as in FORMAT.md; they need not fit a base.
+    The tensors need not fit a base. Memory is a few tiles of a million numbers: no product is computed whole.
     """
     return [change for name in tensors if (change := _change(tensors, name))]
 
@@ -102,7 +99,6 @@ def _of_cores(one: _Float64 | None, other: _Float64 | None) -> _Float64:
 
 
 def _of_sparse(one: Mapping[str, Array], other: Mapping[str, Array], module: str) -> _Float64:
-    """Subtracts at every index that either delta changes."""
     none = np.empty(0)
     sides = [
         (tensors.get(delta.SPARSE_INDEX + module, none), tensors.get(delta.SPARSE_VALUE + module, none))
@@ -152,7 +148,6 @@ def _norm_of_product(b: Array, a: Array) -> float:
 
 
 def _tiles_of_product(x: Array, y: Array) -> Iterator[_Float64]:
-    """Yields XY in tiles, row by row."""
     for i in range(0, x.shape[0], _TILE):
         for j in range(0, y.shape[1], _TILE):
             tile = np.zeros((min(_TILE, x.shape[0] - i), min(_TILE, y.shape[1] - j)))

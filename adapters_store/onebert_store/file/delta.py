@@ -51,8 +51,7 @@ Shapes = dict[str, tuple[int, ...]]
 class Delta:
     """The manifest and tensors of one task version.
 
-    Attributes:
-        tensors: by the names of FORMAT.md; read-only arrays of float32, float16 or ml_dtypes.bfloat16, indices int32.
+    Tensors have the names of FORMAT.md; they are read-only float32, float16 or ml_dtypes.bfloat16, indices int32.
     """
 
     manifest: Manifest

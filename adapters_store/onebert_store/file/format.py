@@ -56,23 +56,14 @@ def loads(data: bytes) -> Delta:
 
 
 def dumps(delta: Delta) -> bytes:
-    """Writes the canonical file; equal content gives equal bytes.
-
-    Raises:
-        InvalidDelta, TooLarge: `loads` would reject the file, for the same reason.
-    """
+    """Writes the canonical file: equal content, equal bytes; raises InvalidDelta or TooLarge if `loads` would."""
     data = canonical_bytes(delta.manifest, delta.tensors)
     loads(data)
     return data
 
 
 def load(path: Path) -> Delta:
-    """Reads the delta file at `path`.
-
-    Raises:
-        InvalidInput: the file cannot be opened or read.
-        InvalidDelta, TooLarge: as `loads`; the error names the file.
-    """
+    """Reads the delta file at `path` like `loads`; raises InvalidInput if the file cannot be read."""
     return load_with_bytes(path)[0]
 
 
@@ -91,12 +82,7 @@ def load_with_bytes(path: Path) -> tuple[Delta, bytes]:
 
 
 def save(path: Path, delta: Delta) -> None:
-    """Writes the canonical file at `path`, whole or not at all.
-
-    Raises:
-        InvalidDelta: as `dumps`.
-        StorageFull: the disk has no room.
-    """
+    """Writes the canonical file at `path`, whole or not at all; raises like `dumps`, or StorageFull."""
     write_whole(path, dumps(delta))
 
 
@@ -178,5 +164,4 @@ def _check_entry(name: str, entry: Any) -> np.dtype[Any]:
 
 
 def _integers(values: Any, lowest: int) -> bool:
-    """JSON's true and 1.0 do not count as integers."""
     return isinstance(values, list) and all(type(value) is int and lowest <= value <= MAX_DIMENSION for value in values)

@@ -134,11 +134,7 @@ def head_width(pooling: Pooling, hidden_size: int) -> int:
 
 
 def parse_manifest(data: Any) -> Manifest:
-    """Validates a decoded JSON value.
-
-    Raises:
-        InvalidManifest: names the first wrong field and never repeats its value.
-    """
+    """Validates decoded JSON; InvalidManifest names the first wrong field and never repeats its value."""
     try:
         return Manifest.model_validate(data)
     except ValidationError as error:

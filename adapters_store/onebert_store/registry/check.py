@@ -36,11 +36,9 @@ def check_database(store: Store) -> None:
 
 
 def check_versions(store: Store, entries: list[VersionEntry], repair: bool = False) -> Iterator[Checked]:
-    """Verifies every blob once, in the order of the digests, and every manifest.
+    """Verifies every blob once, in the order of the digests, and every manifest; another process may own the store.
 
-    Args:
-        store: another process may own it.
-        repair: True rewrites a damaged manifest from the file, which holds the same manifest.
+    `repair` rewrites a damaged manifest from the file, which holds the same manifest.
     """
     for digest, same in groupby(sorted(entries, key=lambda entry: entry.digest), lambda entry: entry.digest):
         blob_problem = _problem_of_blob(store, digest)
@@ -54,9 +52,7 @@ def check_versions(store: Store, entries: list[VersionEntry], repair: bool = Fal
 def find_digest(store: Store, start: str) -> str:
     """Finds the one blob whose digest starts with `start`, with or without `sha256:`.
 
-    Raises:
-        InvalidInput: `start` has too few digits, or several blobs match.
-        NotFound: no blob matches.
+    Raises InvalidInput if `start` has too few digits or several blobs match, and NotFound if none does.
     """
     digits = start.removeprefix("sha256:")
     if len(digits) < MIN_DIGEST_DIGITS:
@@ -70,16 +66,10 @@ def find_digest(store: Store, start: str) -> str:
 
 
 def recover(store: Store, digest: str, task: str | None = None) -> tuple[VersionRecord, bool]:
-    """Makes a version of a blob and returns the result of `Registry.add`.
+    """Makes a version of a blob, in a store that this process owns, and returns the result of `Registry.add`.
 
-    Args:
-        store: owned by this process.
-        task: gets the version; None makes a task named `recovered-` plus digits of the digest, because a file does not
-            hold its task's name.
-
-    Raises:
-        StoreCorrupt: the blob is missing or damaged.
-        InvalidDelta: the blob is not a delta file.
+    Without `task` the task is named `recovered-` plus digits of the digest, because a file does not hold its task's
+    name. Raises StoreCorrupt if the blob is missing or damaged, InvalidDelta if it is not a delta file.
     """
     delta = loads(store.blobs.get(digest))
     return Registry(store).add(task or f"recovered-{digest.removeprefix('sha256:')[:_SHOWN_DIGITS]}", delta)

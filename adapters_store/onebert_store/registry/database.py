@@ -167,11 +167,8 @@ def writing(database: Database, until: float = inf) -> Iterator[Connection]:
     """Opens a transaction that changes rows; durable when the block ends without an error.
 
     Concurrent writers, threads or processes, need no other lock: each statement changes the rows it finds, and the code
-    decides by the number of changed rows. No transaction writes a value that it computed from an earlier read.
-
-    Args:
-        until: deadline in seconds of `time.monotonic()` for a busy database; then StorageUnavailable. The database's
-            own limit may come first.
+    decides by the number of changed rows. No transaction writes a value that it computed from an earlier read. A busy
+    database raises StorageUnavailable at `until` (seconds of `time.monotonic()`) or at its own limit.
     """
     with database.typed_errors(), database.writers.execution_options(onebert_until=until).begin() as connection:
         yield connection

@@ -45,21 +45,16 @@ class Feed:
         self._database = database
 
     def last(self) -> Place:
-        """Returns the place of the latest change."""
         with reading(self._database) as connection:
             return _last_place(connection)
 
     def read(self, after: int, most: int, at: datetime | None = None) -> list[Change]:
-        """Returns the first changes above number `after`, in order; at least one if there is any.
+        """Returns the first changes above number `after` (0: from the start), in order; at least one if there is any.
 
-        The versions in them are read at one moment, which may be later than the last of these changes.
-
-        Args:
-            after: 0 starts with the first change.
-            most: the limit; large manifests lower it, so that a reader that was away for long needs little memory and
-                time.
-            at: time of change `after`, if the reader knows it. With another time in the feed, the reader has read
-                another database's changes, and the result is empty.
+        The versions in them are read at one moment, which may be later than the last of these changes. At most `most`
+        changes come, fewer if manifests are large, so that a reader that was away for long needs little memory and
+        time. `at` is the time of change `after`, if the reader knows it: with another time in the feed, the reader has
+        read another database's changes, and the result is empty.
         """
         joined = CHANGES.outerjoin(VERSIONS, _UPLOADED)
         with reading(self._database) as connection:
@@ -85,16 +80,10 @@ class Feed:
         principal: str | None = None,
         since: datetime | None = None,
     ) -> list[Change]:
-        """Returns the first `most` changes above number `after`, in order, without their entries.
+        """Returns the first `most` changes above number `after` (0: from the start), in order, without their entries.
 
-        Args:
-            after: 0 starts with the first change.
-            task: only changes of this task, including a rename to this name.
-            principal: only changes by this principal.
-            since: only changes from this time on.
-
-        Raises:
-            InvalidInput: the name of the task or principal breaks the rule.
+        `task` also selects the rename to this name. Raises InvalidInput if the name of the task or principal breaks the
+        rule.
         """
         if task is not None:
             check_name(task)
@@ -112,11 +101,7 @@ class Feed:
             return [_change(row, None) for row in connection.execute(found)]
 
     def listening(self) -> AbstractContextManager[Listener | None]:
-        """Yields a listener for new changes; None if the database has no notifications.
-
-        Raises:
-            StorageUnavailable: the database cannot be reached.
-        """
+        """Yields a listener for new changes; None if the database has no notifications."""
         return self._database.listening()
 
     def write(
@@ -145,12 +130,9 @@ class Feed:
         return seq
 
     def task(self, name: str, numbers: Collection[int] | None = None) -> tuple[list[VersionEntry], dict[str, Alias]]:
-        """Reads versions of a task, by number and without manifests, and its aliases.
+        """Reads a task's versions in `numbers` plus the aliased ones, by number, without manifests, and its aliases.
 
-        Args:
-            name: an unknown task has no versions and no aliases.
-            numbers: limits the result to these versions and the aliased ones; None, or a task without aliases, returns
-                all.
+        Without `numbers` or without aliases it returns all versions. An unknown task has no versions and no aliases.
         """
         with reading(self._database) as connection:
             found = select(ALIASES).where(ALIASES.c.task == name)

@@ -56,10 +56,7 @@ def sweep(store: Store, grace: timedelta = GRACE) -> Swept:
 
     Uploads wait for one batch at most. The sweep queries each batch again while uploads are locked out, so a blob that
     a version has come to name stays. If the storage fails midway, `Swept.failure` has the error and the sweep can be
-    repeated.
-
-    Raises:
-        StorageUnavailable, StoreCorrupt: the orphans could not be listed; nothing was removed.
+    repeated; an error in the listing is raised, and nothing was removed.
     """
     now = datetime.now(UTC)
     found = find_orphans(store)
@@ -80,10 +77,7 @@ def sweep(store: Store, grace: timedelta = GRACE) -> Swept:
 class _Sweep:
     """A running sweep; `left` and `removed` are correct at every moment, whichever step fails next.
 
-    Attributes:
-        now: start of the sweep.
-        before: orphans marked at or before this time are removed.
-        left: remaining orphans by digest.
+    Orphans that were marked at or before `before` are removed.
     """
 
     store: Store
@@ -93,7 +87,6 @@ class _Sweep:
     removed: list[BlobInfo]
 
     def take(self, blobs: list[BlobInfo]) -> None:
-        """Marks and removes the due orphans of one batch, while uploads wait."""
         digests = [blob.digest for blob in blobs]
         with self.store.database.sweeping() as lock:
             named = select(VERSIONS.c.digest).where(VERSIONS.c.digest.in_(digests))

@@ -74,13 +74,7 @@ class Grant:
 
 @dataclass(frozen=True)
 class KeyRecord:
-    """A key as the registry stores it; never the key itself.
-
-    Attributes:
-        id: the first digits of the SHA-256.
-        digest: the SHA-256 of the key.
-        created_at, expires_at, revoked_at: in UTC.
-    """
+    """A key as the registry stores it, never the key itself: the SHA-256, its first digits as `id`, times in UTC."""
 
     id: str
     digest: bytes

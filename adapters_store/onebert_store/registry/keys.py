@@ -43,11 +43,7 @@ class Keys:
         self._feed = Feed(database)
 
     def create(self, grant: Grant, expires_at: datetime | None = None, by: Actor = CLI) -> tuple[KeyRecord, str]:
-        """Makes a key and returns its record and the key itself, which is not stored.
-
-        Raises:
-            InvalidInput: the grant breaks a rule.
-        """
+        """Makes a key and returns its record and the key itself, which is not stored."""
         check_grant(grant, expires_at)
         key = PREFIX + secrets.token_urlsafe(_SECRET_BYTES)
         digest = hashlib.sha256(key.encode()).digest()
@@ -58,11 +54,7 @@ class Keys:
         return record, key
 
     def revoke(self, key_id: str, by: Actor = CLI) -> KeyRecord:
-        """Revokes a key for good; a revoked key stays as it is.
-
-        Raises:
-            KeyNotFound: there is no such key.
-        """
+        """Revokes a key for good; a revoked key stays as it is. Raises KeyNotFound for an unknown id."""
         if not _ID.fullmatch(key_id):
             raise _no_such_key(key_id)
         wanted = KEYS.c.id == key_id

@@ -39,8 +39,7 @@ def check_name(name: str) -> None:
 def no_such_task(name: str, near: str | None = None) -> TaskNotFound:
     """Makes the error for a task that does not exist or that the caller may not see; both look the same.
 
-    Args:
-        near: a similar name that the caller may see.
+    `near` is a similar name that the caller may see.
     """
     return TaskNotFound(f"there is no task {name}" + (is_meant(near) if near else ""))
 

@@ -66,9 +66,7 @@ class Action(StrEnum):
 class Actor:
     """The principal and the request that make a change; never holds a key.
 
-    Attributes:
-        request: the request's id.
-        until: deadline in seconds of `time.monotonic()`, for a change that waits for the database.
+    `until` is the deadline, in seconds of `time.monotonic()`, of a change that waits for the database.
     """
 
     principal: str
@@ -125,14 +123,10 @@ class Added:
 
 
 class Place(NamedTuple):
-    """A position in the feed: the number and the time of a change.
+    """A position in the feed: the number (0: empty feed) and the time (None: no such row) of a change.
 
     A database that is restored from an older backup, or a standby that missed the last changes, uses their numbers
     again for other changes. The time tells the two apart.
-
-    Attributes:
-        seq: 0 if the feed is empty.
-        at: None if the feed has no such row.
     """
 
     seq: int
@@ -141,13 +135,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Every version and every alias at one moment.
-
-    Attributes:
-        last: the latest change that is included.
-        entries: ordered by task and number.
-        aliases: by task, then by alias name.
-    """
+    """Every version (by task and number) and every alias (by task and name) at one moment, and the latest change."""
 
     last: Place
     entries: list[VersionEntry]

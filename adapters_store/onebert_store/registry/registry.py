@@ -111,12 +111,8 @@ class Registry:
         """Stores `delta` as the next version of `task`, durable on return; a task's first version becomes `live`.
 
         The blob is written before the row, so no row is ever without its blob. A failure in between leaves a blob
-        without a row; `gc.sweep` removes it.
-
-        Args:
-            task: created if it does not exist.
-            body: the upload that `delta` was read from; kept if its bytes are canonical, discarded otherwise.
-            most: the principal's quotas.
+        without a row; `gc.sweep` removes it. `body`, the upload that `delta` was read from, is kept if its bytes are
+        canonical.
 
         Returns:
             The record, and True if the version is new. Content that the task already has keeps its version number, and
@@ -125,7 +121,7 @@ class Registry:
         Raises:
             InvalidDelta: the delta cannot be written.
             TooLarge: the file would be over the limit.
-            OverQuota: the principal would exceed `most`; nothing is added.
+            OverQuota: the principal would exceed its quotas, `most`; nothing is added.
         """
         with body or nullcontext():
             check_name(task)
@@ -137,10 +133,7 @@ class Registry:
     def storing(self, delta: Delta, body: BlobWriter | None = None) -> Iterator[Stored]:
         """Writes the blob, the first half of `add`; no sweep removes the blob while the block runs.
 
-        Waits while a sweep removes a batch of blobs.
-
-        Raises:
-            InvalidDelta, TooLarge: the delta cannot be written.
+        Waits while a sweep removes a batch of blobs. Raises InvalidDelta or TooLarge if the delta cannot be written.
         """
         blobs = self._store.blobs
         data = dumps(delta)
@@ -154,10 +147,8 @@ class Registry:
     def add_stored(self, task: str, delta: Delta, stored: Stored, by: Actor = CLI, most: Quotas = UNLIMITED) -> Added:
         """Writes the row, the second half of `add`; call it once, inside the `storing` block that yielded `stored`.
 
-        Content that the task already has adds no change to the feed.
-
-        Raises:
-            OverQuota: the principal would exceed `most`; nothing is added.
+        Content that the task already has adds no change to the feed. Raises OverQuota if the principal would exceed
+        `most`.
         """
         check_name(task)
         with stored.lock.writing() as connection:
@@ -187,11 +178,7 @@ class Registry:
             return task_records(connection, TASKS.c.name == name)[0]
 
     def version(self, name: str, n: int) -> VersionRecord:
-        """Reads one version with its manifest.
-
-        Raises:
-            StoreCorrupt: this version's manifest is damaged; other versions can still be read.
-        """
+        """Reads one version with its manifest; raises StoreCorrupt if this manifest is damaged."""
         with reading(self._store.database) as connection:
             return version_record(connection, name, n)
 
@@ -201,19 +188,15 @@ class Registry:
             yield from whole_manifests(connection, entries)
 
     def entries(self) -> list[VersionEntry]:
-        """Lists every version of every task, by task and number, without manifests.
-
-        A damaged manifest therefore does not break the listing. `version` and `read` return the manifest.
-        """
+        """Lists all versions by task and number; without manifests, so that damaged ones do no harm."""
         with reading(self._store.database) as connection:
             return version_entries(connection)
 
     def read(self, version: VersionEntry) -> bytes:
         """Reads a version's canonical file and verifies its digest.
 
-        Raises:
-            StoreCorrupt: the blob is missing or damaged.
-            TaskNotFound, VersionNotFound: the version has been deleted meanwhile.
+        Raises StoreCorrupt if the blob is missing or damaged, VersionNotFound or TaskNotFound if the version was
+        deleted.
         """
         with self._unless_deleted(version):
             return self._store.blobs.get(version.digest)
@@ -224,17 +207,10 @@ class Registry:
             return self._store.blobs.get_local(version.digest)
 
     def verify(self, version: VersionEntry, stop: Callable[[], bool] = lambda: False) -> bool:
-        """Compares a blob with its digest piece by piece, so that the file is never in memory as a whole.
+        """Compares a blob with its digest piece by piece, never with the whole file in memory; raises like `read`.
 
-        Args:
-            stop: called after each piece; True stops reading.
-
-        Returns:
-            True if the file was read to its end.
-
-        Raises:
-            StoreCorrupt: the blob is missing or damaged.
-            TaskNotFound, VersionNotFound: the version has been deleted meanwhile.
+        Calls `stop` after each piece, which ends the reading if it returns True. Returns True if the file was read to
+        its end.
         """
         with self._unless_deleted(version):
             return self._store.blobs.verify(version.digest, stop)
@@ -244,12 +220,8 @@ class Registry:
     ) -> tuple[Alias, int]:
         """Points `alias` at `version` if the alias points at `expected` now (None: if the alias does not exist).
 
-        Returns:
-            The alias, and the number of the change; the number of the latest change if the alias did not move.
-
-        Raises:
-            InvalidInput: the task would have too many aliases.
-            AliasConflict: the alias points elsewhere.
+        Returns the alias, and the number of the change, or of the latest change if the alias did not move. Raises
+        InvalidInput if the task would have too many aliases, and AliasConflict if the alias points elsewhere.
         """
         check_name(task)
         check_alias(alias)
@@ -272,9 +244,7 @@ class Registry:
     def delete_alias(self, task: str, alias: str, expected: int, by: Actor = CLI) -> int:
         """Deletes `alias` if the alias points at `expected` now; returns the number of the change.
 
-        Raises:
-            AliasNotFound: the task has no such alias.
-            AliasConflict: the alias points elsewhere.
+        Raises AliasNotFound if the task has no such alias, and AliasConflict if it points elsewhere.
         """
         check_name(task)
         check_alias(alias)
@@ -288,13 +258,10 @@ class Registry:
             raise alias_conflict(connection, task, alias)
 
     def delete_version(self, task: str, n: int, by: Actor = CLI) -> int:
-        """Deletes version `n`, whose number is never used again; returns the number of the change.
+        """Deletes version `n`, whose number is never used again; raises VersionInUse if an alias points at it.
 
         The blob stays until `gc.sweep` removes it, so a failing disk leaves rows and blobs as they were. A task without
         versions does not exist until it gets a new one.
-
-        Raises:
-            VersionInUse: an alias points at the version.
         """
         check_name(task)
         try:
@@ -310,10 +277,9 @@ class Registry:
         raise VersionInUse(f"version {n} of {task} has the alias {aliases}" if aliases else _MEANWHILE)
 
     def delete_task(self, task: str, by: Actor = CLI) -> int:
-        """Deletes a task with all its aliases and versions in one transaction; returns the number of the change.
+        """Deletes a task with all its aliases and versions in one transaction.
 
-        Raises:
-            VersionInUse: another process moved an alias at the same time; nothing is deleted.
+        Raises VersionInUse, and deletes nothing, if another process moved an alias at the same time.
         """
         check_name(task)
         try:
@@ -324,14 +290,11 @@ class Registry:
             raise VersionInUse(_MEANWHILE) from None
 
     def rename_task(self, task: str, name: str, by: Actor = CLI) -> int:
-        """Renames a task in one transaction and returns the number of the change.
+        """Renames a task in one transaction; versions keep their numbers and aliases their versions.
 
-        Versions keep their numbers and aliases their versions. The old name can be used by a new task, whose version
-        numbers continue after the old task's last number.
-
-        Raises:
-            TaskExists: `name` has or had versions; a task may take back the name it had before.
-            VersionInUse: another process moved an alias at the same time; nothing is renamed.
+        The old name can be used by a new task, whose version numbers continue after the old task's last number. Raises
+        TaskExists if `name` has or had versions (but a task may take back the name it had before), and VersionInUse if
+        another process moved an alias at the same time.
         """
         check_name(task)
         check_name(name)

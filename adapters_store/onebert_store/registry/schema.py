@@ -20,14 +20,9 @@ def ensure_schema(
 ) -> None:
     """Creates the tables of an empty database, or upgrades an older one in one transaction; keeps every row.
 
-    Args:
-        database: several processes may call this at once; one of them changes the schema.
-        may_create: called only if the database is empty; False refuses to make a new store.
-        may_migrate: called only if the schema is older; False while another process may use the database.
-
-    Raises:
-        StoreCorrupt: the database is empty and may not be, is newer than this code, or may not or cannot be upgraded;
-            it is unchanged.
+    Several processes may call this at once; one of them changes the schema. `may_create` is called only if the database
+    is empty, `may_migrate` only if its schema is older: False while another process may use the database. Raises
+    StoreCorrupt, and changes nothing, if it may not or cannot, or if the database is newer than this code.
     """
     with reading(database) as connection:
         if database.schema_mark(connection) == SCHEMA:

@@ -57,14 +57,11 @@ def count_upload(connection: Connection, task: str, principal: str, size: int) -
 
 
 def check_quotas(connection: Connection, principal: str, most: Quotas, task: str | None = None, size: int = 0) -> None:
-    """Raises OverQuota if the versions that a principal uploaded and that still exist exceed its quotas.
+    """Raises OverQuota if the versions that a principal uploaded and that still exist exceed its quotas, `most`.
 
-    An upload calls it after `Feed.write`: from there on uploads run one at a time, in whichever process, and each sees
-    everything that earlier ones committed.
-
-    Args:
-        most: the principal's quotas.
-        task: counts one more version of this task, of `size` bytes, that is not stored yet.
+    With `task` it counts one more version, of `size` bytes, that is not stored yet. An upload calls it after
+    `Feed.write`: from there on uploads run one at a time, in whichever process, and each sees everything that earlier
+    ones committed.
     """
     if not most.of_storage:
         return
@@ -80,8 +77,7 @@ def check_quotas(connection: Connection, principal: str, most: Quotas, task: str
 def move_alias(connection: Connection, task: str, alias: str, version: int, expected: int | None) -> Alias | None:
     """Moves an alias that points at `expected`; returns the moved alias, or None if it points elsewhere.
 
-    Raises:
-        IntegrityError: there is no such version.
+    Raises SQLAlchemy's IntegrityError if there is no such version.
     """
     version = _storable(version)
     if expected is None:
@@ -107,8 +103,7 @@ def check_aliases(connection: Connection, task: str) -> None:
 def delete_version(connection: Connection, task: str, n: int) -> bool:
     """Deletes a version and marks its blob if no other version has it; returns whether the version existed.
 
-    Raises:
-        IntegrityError: an alias points at the version.
+    Raises SQLAlchemy's IntegrityError if an alias points at the version.
     """
     _hold(connection, task)
     this = (VERSIONS.c.task == task, VERSIONS.c.version == _storable(n))
@@ -128,9 +123,7 @@ def delete_alias(connection: Connection, task: str, alias: str, expected: int) -
 def delete_task(connection: Connection, task: str) -> None:
     """Deletes a task's aliases and versions; the number of statements does not depend on how many there are.
 
-    Raises:
-        TaskNotFound: the task has no versions.
-        IntegrityError: another process has pointed an alias at one of the versions meanwhile.
+    Raises IntegrityError if another process has pointed an alias at one of the versions meanwhile.
     """
     _hold(connection, task)
     # Check only now: before its row is held, another process may rename the task.
@@ -143,10 +136,8 @@ def delete_task(connection: Connection, task: str) -> None:
 def rename_task(connection: Connection, task: str, name: str) -> None:
     """Renames a task; its version numbers stay, and are never used again under either name.
 
-    Raises:
-        TaskNotFound: the task has no versions.
-        TaskExists: `name` has had versions, and the task did not have this name just before.
-        IntegrityError: another process has pointed an alias at one of the versions meanwhile.
+    Raises TaskExists if `name` has had versions and the task did not have this name just before, and IntegrityError if
+    another process has pointed an alias at one of the versions meanwhile.
     """
     connection.execute(upsert(connection, TASKS).values(name=name, last_version=0).on_conflict_do_nothing())
     for each in sorted((task, name)):

@@ -25,13 +25,10 @@ _FILE = "file:///"
 
 @dataclass(frozen=True)
 class StoreAddress:
-    """The location of a store.
+    """The location of a store: URLs of the database (which may hold a password) and of the blobs.
 
-    Attributes:
-        registry: URL of the database, with a scheme of `STORES`; may hold a password.
-        blobs: URL of the blobs, with a scheme of `BLOBS`.
-        folder: local folder for uploads in progress and copies, if the blobs are elsewhere.
-        copies_bytes: limit of the copies' total size; 0 keeps none.
+    `STORES` and `BLOBS` have the schemes. If the blobs are elsewhere, `folder` holds uploads in progress and copies, of
+    at most `copies_bytes` (0: none).
     """
 
     registry: str = field(repr=False)
@@ -94,11 +91,9 @@ BLOBS: Mapping[str, Callable[[StoreAddress, bool], BlobStore]] = {"file": _file,
 def open_store(where: Path | StoreAddress, new_database: bool = False, new_blobs: bool = True) -> Iterator[Store]:
     """Opens or creates a store; if its database can be owned, this process owns it until the block ends.
 
-    Args:
-        where: a folder stands for a store inside it.
-        new_database: True allows a new database although there are blobs. Otherwise that raises StoreCorrupt: a new
-            database would turn blobs that were just restored from a backup into orphans.
-        new_blobs: True allows to create the place for blobs.
+    A path stands for a store in that folder. `new_blobs` allows to create the place for blobs, `new_database` to create
+    a database although there are blobs. Without the latter that is an error: a new database would turn blobs that were
+    just restored from a backup into orphans.
 
     Raises:
         InvalidSettings: an address is not valid.
@@ -117,11 +112,8 @@ def open_store(where: Path | StoreAddress, new_database: bool = False, new_blobs
 def join_store(where: Path | StoreAddress) -> Iterator[Store]:
     """Opens an existing store beside the processes that use it, for work that does not disturb them.
 
-    Raises:
-        InvalidSettings: an address is not valid.
-        StoreCorrupt: the store does not exist, `open_store` would refuse it, or its schema is older and another process
-            may be using it.
-        StorageFull, StorageUnavailable: the store cannot be read or written.
+    Raises like `open_store`, except StoreLocked, and StoreCorrupt also if the store does not exist, or its schema is
+    older and another process may be using it.
     """
     blobs = _blobs(where, make=False)
     with _database(where) as database:

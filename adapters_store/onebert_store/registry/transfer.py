@@ -38,17 +38,13 @@ def copy_store(source: Store, target: Store, report: Callable[[int, int], None] 
     """Makes `target` equal `source` at one moment: all rows except orphans and replicas, and the blobs they name.
 
     Blobs come first, and existing ones are skipped, so an interrupted copy resumes where it stopped. The rows come in
-    one transaction, so the target stays as before until the copy is complete. The source may be in use; the target may
-    not.
+    one transaction, so the target stays as before until the copy is complete. The source is only read and may be in
+    use; its sweeps cannot remove needed blobs unless the copy takes longer than their grace. The target must be without
+    tasks or an earlier state of the same store, and not in use; only a sweep of it may run. `report` gets the number of
+    blobs done and in total.
 
-    Args:
-        source: only read. Sweeps of it cannot remove needed blobs unless the copy takes longer than their grace.
-        target: a store without tasks, or an earlier state of the same store; a sweep of it may run meanwhile.
-        report: called with the number of blobs done and in total.
-
-    Raises:
-        InvalidInput: the target is another store; nothing was changed.
-        StorageFull, StorageUnavailable: one of the stores failed; the copy can be repeated.
+    Raises InvalidInput if the target is another store, with nothing changed; after StorageFull or StorageUnavailable
+    the copy can be repeated.
     """
     with reading(source.database) as connection:
         _require_earlier(connection, target)
@@ -85,11 +81,9 @@ class _Blobs:
         self.look_again()
 
     def look_again(self) -> None:
-        """Lists the target's blobs anew."""
         self._there = {blob.digest: blob.size for blob in self._target.blobs.blobs()}
 
     def copy(self, sizes: dict[str, int]) -> None:
-        """Copies the blobs that the target lacks, by digest and size in bytes; unreadable ones become problems."""
         missing = [digest for digest, size in sizes.items() if self._there.get(digest) != size]
         done = len(sizes) - len(missing)
         with ThreadPoolExecutor(WORKERS, "onebert-copy") as pool:
@@ -115,7 +109,6 @@ class _Blobs:
 
 
 def _sizes(connection: Connection) -> dict[str, int]:
-    """Maps the digest of every blob that a version names to its size in bytes."""
     return {row.digest: row.size for row in connection.execute(select(VERSIONS.c.digest, VERSIONS.c.size).distinct())}
 
 

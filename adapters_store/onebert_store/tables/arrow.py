@@ -37,11 +37,7 @@ def _bounded(batches: Iterator[pyarrow.RecordBatch], size: int, name: str) -> It
 
 
 def unpacked_bytes(batch: pyarrow.RecordBatch, name: str) -> int:
-    """Counts the bytes of a batch's cells; a value that several cells share counts once per cell.
-
-    Raises:
-        InvalidData: a column shares values in a way that is not counted here.
-    """
+    """Counts the bytes of a batch's cells; a value that several cells share counts once per cell."""
     total = 0
     for column, cells in zip(batch.schema.names, batch.columns, strict=True):
         if (found := _bytes(cells)) is None:
@@ -119,8 +115,7 @@ def label_names_in(schema: pyarrow.Schema) -> dict[str, tuple[str, ...]]:
 def label_names_of(features: Any) -> dict[str, tuple[str, ...]]:
     """Returns the label names, by label index, of every column whose Hugging Face features list names.
 
-    Args:
-        features: decoded JSON: column -> `{"names": […], "_type": "ClassLabel"}`, or a list of such.
+    `features` is decoded JSON: column -> `{"names": […], "_type": "ClassLabel"}`, or a list of such.
     """
     found = {}
     for column, feature in features.items() if isinstance(features, dict) else ():

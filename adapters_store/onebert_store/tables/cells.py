@@ -84,11 +84,7 @@ def plain(cell: Any) -> str:
 
 
 def parse_list(text: str) -> list[Any] | None:
-    """Parses a list as JSON, Python, numpy or a database writes it; None if the text is not a list.
-
-    Raises:
-        Nested: an item is a list or an object.
-    """
+    """Parses a list as JSON, Python, numpy or a database writes it; None if it is no list, Nested if it is nested."""
     called = _CALL.fullmatch(text.strip())
     text = (called[1].strip() or "[]") if called else text.strip()
     if len(text) > _LONGEST or text[:1] + text[1:][-1:] not in ("[]", "()", "{}"):
@@ -125,23 +121,16 @@ def _begins_list(text: str) -> bool:
 
 
 def _parts(text: str, separator: str) -> list[str]:
-    """Consecutive blanks count as one separator; other separators drop the blanks around a name."""
     return text.split() if separator == " " else [part.strip() for part in text.split(separator) if part.strip()]
 
 
 def find_form(
     cells: Sequence[Any], task_type: TaskType | None, separator: str | None = None, known: Collection[str] = ()
 ) -> Form:
-    """Finds how a column's cells are written; the order of the cells never matters.
+    """Finds how a column's cells, of all splits, are written; the order of the cells never matters.
 
-    Args:
-        cells: of all splits.
-        task_type: None if it is not known yet.
-        separator: as the user gives it; None finds one.
-        known: names that certainly are labels, and their indices.
-
-    Raises:
-        InvalidData: the cells hold nested lists, objects, or a 0 or 1 per label.
+    `separator` is the user's choice, None finds one; `known` are names that certainly are labels, and their indices.
+    Raises InvalidData if the cells hold nested lists, objects, or a 0 or 1 per label.
     """
     if task_type == "span":
         return Form()
@@ -229,7 +218,6 @@ def _separator(names: Collection[str], known: Collection[str], several: bool) ->
 
 
 def _recurring(compounds: Mapping[str, list[str]], names: set[str]) -> set[str]:
-    """Returns the parts that are labels themselves, or occur in several cells."""
     times = Counter(part for parts in compounds.values() for part in set(parts))
     return {part for part, count in times.items() if count > 1 or part in names}
 

@@ -94,14 +94,9 @@ def require_texts(table: Table, columns: Columns) -> tuple[str, ...]:
 
 
 def texts_of_rows(table: Table, cells: Sequence[Sequence[Any]]) -> list[Any]:
-    """Returns the text or pair of each row.
+    """Returns the text or pair of each row; `cells` are the cells of each text column.
 
-    Args:
-        table: names rows in messages.
-        cells: the cells of each text column.
-
-    Raises:
-        InvalidData: rows have no text; the message names them.
+    Raises InvalidData with the rows that have no text.
     """
     rows, bad = list(zip(*cells, strict=True)), dict[str, list[int]]()
     for number, row in enumerate(rows):
@@ -113,11 +108,7 @@ def texts_of_rows(table: Table, cells: Sequence[Sequence[Any]]) -> list[Any]:
 
 
 def find_columns(table: Table, columns: Columns) -> tuple[tuple[str, ...], str]:
-    """Returns the names of the text columns and of the label column.
-
-    Raises:
-        InvalidData: columns are missing; the message names them and lists the existing columns.
-    """
+    """Returns the names of the text columns and of the label column, or raises InvalidData with the missing ones."""
     texts, label = find_texts(table, columns), find_label(table, columns)
     if texts is None or label is None:
         raise InvalidData(_missing(table, columns, *["text"] * (texts is None), *["label"] * (label is None)))
@@ -133,7 +124,6 @@ def require_label(table: Table, columns: Columns) -> str:
 
 
 def _missing(table: Table, columns: Columns, *options: str) -> str:
-    """Describes what is missing for the options `text` and `label`."""
     asked = {"text": (columns.text, columns.text_pair), "label": (columns.label or "").split(",")}
     which, unsaid = list[str](), list[str]()
     for option in options:

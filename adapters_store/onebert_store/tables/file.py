@@ -20,14 +20,7 @@ class Unpacking:
         self._name, self._bytes = name, 0
 
     def add(self, unpacked: int, packed: int) -> None:
-        """Adds unpacked bytes.
-
-        Args:
-            packed: packed bytes read so far, including earlier calls.
-
-        Raises:
-            InvalidData: the file unpacks to too much.
-        """
+        """Adds unpacked bytes; raises InvalidData if they are too many for `packed`, the packed bytes read so far."""
         self._bytes += unpacked
         if self._bytes > max(FREE, packed * MOST_TIMES):
             raise InvalidData(

@@ -26,11 +26,7 @@ class Fault(NamedTuple):
 
 @dataclass
 class Faults:
-    """Everything that is wrong with the rows of files.
-
-    Attributes:
-        broken: why files cannot be read to their end.
-    """
+    """The bad rows of files, and in `broken` the reasons why files cannot be read to their end."""
 
     rows: list[Fault] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)
@@ -39,13 +35,8 @@ class Faults:
 def read_file(file: Path | File, encoding: str | None = None, faults: Faults | None = None) -> Table:
     """Reads a file by the ending of its name.
 
-    Args:
-        encoding: of a text file without a byte order mark; None finds it.
-        faults: collects bad rows and files that break off, which are left out of the table; None rejects them.
-
-    Raises:
-        InvalidData: the file is not readable or not a table; the message names the lines if possible.
-        InvalidSettings: there is no such encoding.
+    `encoding` is for text files without a byte order mark; None finds it. `faults` collects bad rows and files that
+    break off, which are left out of the table; None rejects them.
     """
     origin = file if isinstance(file, File) else file_at(file)
     with open_records(origin, encoding) as records:
@@ -93,7 +84,6 @@ def _fill(columns: dict[str, list[Any]], numbers: list[int], bad: dict[str, list
 
 
 def _kind(records: Records) -> str:
-    """Describes how a file was read."""
     text = [records.encoding] if records.encoding else []
     return ", ".join([records.name, *text, *([f"{records.delimiter} between columns"] if records.delimiter else [])])
 

@@ -14,9 +14,6 @@ def read_hub(name: str, splits: tuple[str, ...]) -> dict[str, Table]:
     """Loads tables by split; if several splits start with a wanted name, the first by name is used.
 
     Tries `owner/dataset`, `dataset/config` and `owner/dataset/config` until one exists on the Hub.
-
-    Raises:
-        InvalidData: the package is missing, or the data set cannot be loaded; the message has the reason.
     """
     try:
         import datasets  # noqa: PLC0415 - an optional dependency

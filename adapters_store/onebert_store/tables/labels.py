@@ -51,12 +51,9 @@ class LabelNames:
     form: Form
 
     def in_cell(self, cell: Any, task_type: TaskType) -> list[str]:
-        """Returns the labels that a cell names; may be empty for a multi_label task.
+        """Returns the labels that a cell names, for a multi_label task perhaps none; raises BadRow for a bad label.
 
-        Raises:
-            BadRow: the label is missing, unknown or not valid, a single_label row has several, or a label column holds
-                neither 0 nor 1.
-            InvalidData: cells could be names or indices.
+        Raises InvalidData if cells could be names or indices.
         """
         if isinstance(cell, _BadCell):
             raise BadRow(str(cell))
@@ -71,12 +68,7 @@ class LabelNames:
         return [self._name(one) for one in cells]
 
     def known(self, cell: Any, task_type: TaskType, labels: Collection[str]) -> list[str]:
-        """Returns the labels that a cell names, of a task with these labels.
-
-        Raises:
-            BadRow: as `in_cell`, or the cell names another label.
-            InvalidData: cells could be names or indices.
-        """
+        """Returns the labels like `in_cell`; raises BadRow for a label that is not in `labels`."""
         found = self.in_cell(cell, task_type)
         if unknown := [name for name in found if name not in labels]:
             raise BadRow(f"the label {unknown[0][:40]!r} is not one of the {len(labels)} known ({listed(labels)})")
@@ -160,11 +152,7 @@ def find_names(
 ) -> dict[str, LabelNames]:
     """Returns for each split how to read its labels; decides the form, and names or indices, on all splits together.
 
-    Args:
-        labels: the names of the task's labels, if it is trained already.
-
-    Raises:
-        InvalidData: the cells are not labels, see `find_form`.
+    `labels` are the names of the task's labels, if it is trained already.
     """
     found = {split: find_label(table, columns) for split, table in read.tables.items()}
     cells = {split: read.tables[split][label] for split, label in found.items() if label is not None}
@@ -203,7 +191,6 @@ def _are_indices(
 
 
 def _distinct(cells: Sequence[Any], names: Collection[str], form: Form) -> set[str]:
-    """Returns the distinct labels in cells, as texts; a cell that is not a name as a whole may hold several labels."""
     found = set[str]()
     for cell in cells:
         spelled = plain(cell)

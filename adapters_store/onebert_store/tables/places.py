@@ -24,10 +24,7 @@ class Place(NamedTuple):
 class Places:
     """The place of each row of a table.
 
-    Attributes:
-        files: name and unit of each file.
-        file_of: for each row, its index in `files`.
-        numbers: for each row, its number in that file.
+    `file_of` holds the index in `files` of each row's file, `numbers` the row's number in that file.
     """
 
     files: Sequence[tuple[str, Unit]]
@@ -41,11 +38,7 @@ class Places:
         return Places(self.files, [self.file_of[row] for row in rows], [self.numbers[row] for row in rows])
 
     def named(self, rows: Sequence[int]) -> str:
-        """Names rows for people, per file: `a.csv lines 7, 9 and 30 more`.
-
-        Args:
-            rows: counted from 0; the first `MAX_NAMED` are named.
-        """
+        """Names rows (counted from 0), the first MAX_NAMED one by one: `a.csv lines 7, 9 and 30 more`."""
         groups = [list(found) for _, found in groupby(map(self.__getitem__, rows[:MAX_NAMED]), lambda place: place[:2])]
         said = []
         for at, group in enumerate(groups, start=1):

@@ -24,12 +24,9 @@ from onebert_store.tables.text.unicode import HALF, is_unicode
 
 
 class Record(NamedTuple):
-    """A row of a file.
+    """A row of a file; `number` is its line, or its row if the file has no lines, from 1.
 
-    Attributes:
-        number: its line, or its row if the file has no lines, from 1.
-        cells: by column; empty cells may be missing, and a faulty row has none.
-        fault: why the row is faulty; else empty.
+    Empty cells may be missing from `cells`. A faulty row has no cells, and the reason in `fault`.
     """
 
     number: int
@@ -39,13 +36,11 @@ class Record(NamedTuple):
 
 @dataclass
 class Records(Iterator[Record]):
-    """The rows of a file, in order.
+    """The rows of a file, in order; `rows` are those not read yet.
 
     Attributes:
         unit: the unit of row numbers.
         names: the columns; None if rows may differ (JSON).
-        rows: the rows not read yet.
-        encoding: of a text file.
         delimiter: of a CSV, in words.
         notes: tell the user how the file was read.
         schema: types of the columns, if the file has types.
@@ -78,13 +73,8 @@ def extension_of(name: str) -> str:
 def open_records(file: File, encoding: str | None = None) -> Iterator[Records]:
     """Opens a file's rows, with the reader for the ending of its name.
 
-    Args:
-        encoding: of a text file without a byte order mark; None finds it.
-
-    Raises:
-        InvalidData: the file is not readable, or not of the kind its name suggests; also raised while reading rows. The
-            message names the line if there is one.
-        InvalidSettings: there is no such encoding, or a sheet is named for a file without sheets.
+    `encoding` is for text files without a byte order mark; None finds it. Raises InvalidSettings if a sheet is named
+    for a file without sheets.
     """
     read = _reader_of(file)
     if read is None:

@@ -14,13 +14,6 @@ def sample_of(file: File, encoding: str | None = None) -> Table:
     """Makes a table of one row with every column of a file, and every field of its objects.
 
     A JSON object may have keys that others lack, so all rows are read and their order does not matter.
-
-    Args:
-        encoding: of a text file without a byte order mark; None finds it.
-
-    Raises:
-        InvalidData: the file is not readable, or not of the kind its name suggests.
-        InvalidSettings: there is no such encoding.
     """
     with open_records(file, encoding) as records:
         if records.schema is not None:

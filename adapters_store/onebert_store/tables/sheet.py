@@ -22,17 +22,8 @@ _ERRORS = {"#N/A", "#NAME?", "#NULL!", "#NUM!", "#REF!", "#VALUE!", "#DIV/0!", "
 class Sheet(Iterator[tuple[int, list[str | None]]]):
     """Iterates over row numbers as a spreadsheet shows them, and cells up to the last non-empty one; skips blank rows.
 
-    A formula yields its last value. Rows of one cell above wider rows are titles and not the header.
-
-    Args:
-        opened: closes the workbook.
-
-    Attributes:
-        header: names of the columns.
-        doubt: tells which of several sheets is read and which rows are titles; else empty.
-
-    Raises:
-        InvalidData: the file is not a workbook, or too large; also raised while reading rows.
+    A formula yields its last value. Rows of one cell above wider rows are titles and not the header. `doubt` tells
+    which of several sheets is read and which rows are titles; else it is empty.
     """
 
     def __init__(self, file: File, opened: ExitStack) -> None:
@@ -108,7 +99,6 @@ class Sheet(Iterator[tuple[int, list[str | None]]]):
 
 
 def _as_text(cell: Any) -> str | None:
-    """Converts a cell to text: a column may hold a number in one row and a word in another."""
     if cell is None or cell == "" or (isinstance(cell, str) and cell in _ERRORS):
         return None
     if isinstance(cell, float) and cell.is_integer():

@@ -14,8 +14,7 @@ class Table(Mapping[str, list[Any]]):
         origin: names the file or files in messages.
         places: of each row; None counts the rows of `origin`.
         label_names: column -> names by label index, if the file has them.
-        notes: tell the user how the file was read.
-        kinds: how each file was read, in words.
+        notes, kinds: tell the user how the files were read.
     """
 
     def __init__(
@@ -67,7 +66,6 @@ class Table(Mapping[str, list[Any]]):
         return Table(columns, self.origin, self.places.take(rows), self.label_names, self.notes, self.kinds)
 
     def only(self, names: Collection[str]) -> "Table":
-        """Returns the table with these columns only, in the table's order."""
         columns = {name: cells for name, cells in self._columns.items() if name in names}
         return Table(columns, self.origin, self.places, self.label_names, self.notes, self.kinds)
 

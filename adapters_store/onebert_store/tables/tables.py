@@ -26,7 +26,6 @@ class Source:
     """Tables by split, and facts about them.
 
     Attributes:
-        name: file, folder or Hub name, without the path.
         label_names: column -> names by label index, if the source has them; the key "" stands for any label column.
         single_file: True for one table that is not split yet; it stands under `train`.
     """
@@ -51,10 +50,6 @@ def read_source(
         encoding: of text files without a byte order mark; None finds it.
         faults: collects bad rows, which are left out; None rejects them.
         sheet: of a workbook; None is the first.
-
-    Raises:
-        InvalidData: there is no data, or it is not readable or not a table.
-        InvalidSettings: there is no such encoding.
     """
     if source.startswith("hf:"):
         return joined_source(source.removeprefix("hf:"), read_hub(source.removeprefix("hf:"), SPLITS))
@@ -73,11 +68,7 @@ def read_source(
 
 
 def choose_split(read: Source, split: str | None) -> str:
-    """Returns the split to measure on: `split`, else test, else validation; a single file has only one.
-
-    Raises:
-        InvalidData: there is no such split.
-    """
+    """Returns the split to measure on: `split`, else test, else validation; a single file has only one."""
     name = "train" if read.single_file else split or next(one for one in reversed(SPLITS) if one in read.tables)
     if name not in read.tables:
         raise InvalidData(f"the data has no {name} split; it has {', '.join(read.tables)}")
@@ -113,7 +104,6 @@ def _read_folder(folder: Path, read: Callable[[Path], Table]) -> Source:
 
 
 def _with_facts(read: Source, facts: Path) -> Source:
-    """Adds the facts in a labels.json."""
     try:
         content = parse_json(facts.read_text(encoding="utf-8"))
         labels, metric = content.get("labels"), content.get("metric")
@@ -129,11 +119,7 @@ def _with_facts(read: Source, facts: Path) -> Source:
 
 
 def _files(folder: Path, split: str) -> list[Path]:
-    """Returns a split's file, or all of its shards in order.
-
-    Raises:
-        InvalidData: two files could be the split, or shards are missing.
-    """
+    """Returns a split's file, or its shards in order; raises InvalidData if two files fit or shards are missing."""
     stems = _SPLIT_FILES[split]
     there = [file for file in sorted(folder.iterdir()) if file.is_file()] if folder.is_dir() else []
     files = [file for file in there if extension_of(file.name) and _stem(file) in stems]
@@ -157,7 +143,6 @@ def _files(folder: Path, split: str) -> list[Path]:
 
 
 def _files_of(folder: Path, stems: Sequence[str]) -> list[Path]:
-    """Returns the files in a folder named after the split, in order."""
     inside = [file for stem in stems if (folder / stem).is_dir() for file in sorted((folder / stem).iterdir())]
     return [file for file in inside if file.is_file() and extension_of(file.name)]
 

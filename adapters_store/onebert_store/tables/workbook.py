@@ -16,11 +16,9 @@ _SMALL = 4 * _MOST_HELD  # bytes: a smaller member cannot exceed _MOST_HELD, bec
 
 
 def check_size(packed: ZipFile, name: str) -> None:
-    """Rejects a workbook that would take far more memory than the largest table.
+    """Raises InvalidData for a workbook that would take far more memory than the largest table.
 
-    Raises:
-        InvalidData: it unpacks to too many bytes, or has too many cells in a row, rows or texts.
-        Exception: zipfile raises errors of any kind for a file that cannot be unpacked.
+    zipfile raises errors of any kind for a file that cannot be unpacked.
     """
     members = packed.infolist()
     # zipfile never unpacks more of a member than its stated size.

@@ -30,11 +30,7 @@ _OPTIONS = (
 
 
 class PatientConnection(psycopg.Connection[Any]):
-    """A connection that closes itself when the server falls silent; libpq alone would wait for ever.
-
-    Attributes:
-        patience: seconds without any part of a reply.
-    """
+    """Closes itself after `patience` seconds without any part of a reply; libpq alone would wait for ever."""
 
     patience: float
 
@@ -64,8 +60,7 @@ class PatientConnection(psycopg.Connection[Any]):
 def parse(url: str) -> dict[str, Any]:
     """Returns libpq's connection parameters: those in the URL, plus the limits of this file.
 
-    Raises:
-        InvalidSettings: the URL is not valid; the error does not repeat it.
+    Raises InvalidSettings, without repeating the URL, if it is not valid.
     """
     try:
         given = conninfo_to_dict(url)

@@ -55,30 +55,22 @@ class Database(Protocol):
     def owned(self) -> AbstractContextManager[None]:
         """Creates the database's folder if needed and owns the registry while the block runs.
 
-        Raises:
-            StoreLocked: another process (or this one, elsewhere) owns the registry.
-            StoreCorrupt: something else is in the database's place.
-            StorageFull, StorageUnavailable: the disk fails.
-            OSError: the folder cannot be made.
+        Raises StoreLocked if another process (or this one, elsewhere) owns it, StoreCorrupt if something else is in the
+        database's place, StorageFull or StorageUnavailable if the disk fails, OSError if the folder cannot be made.
         """
 
     def joined(self) -> AbstractContextManager[Callable[[], bool]]:
         """Yields a function that returns True if no process owns the registry, and keeps owners out from then on.
 
-        Until that call any process may become the owner; most callers never call it.
-
-        Raises:
-            StoreCorrupt: the database does not exist.
-            StorageFull, StorageUnavailable: the disk fails.
+        Until that call any process may become the owner; most callers never call it. Raises StoreCorrupt if the
+        database does not exist, StorageFull or StorageUnavailable if the disk fails.
         """
 
     def typed_errors(self) -> AbstractContextManager[None]:
         """Converts errors that an operator can fix into typed ones; bugs of this code pass unchanged.
 
-        Raises:
-            StorageFull: no room is left.
-            StoreCorrupt: the database is damaged, or the file is not a database.
-            StorageUnavailable: the database cannot be reached, opened, read, written or locked.
+        Raises StorageFull if no room is left, StoreCorrupt if the database is damaged or not a database, and
+        StorageUnavailable if it cannot be reached, opened, read, written or locked.
         """
 
     def adding(self) -> AbstractContextManager[Adding]:
@@ -97,11 +89,7 @@ class Database(Protocol):
         """Notifies every `listening` process once the connection's transaction has committed."""
 
     def listening(self) -> AbstractContextManager[Listener | None]:
-        """Yields a listener for other processes' announcements; None if the database has no notifications.
-
-        Raises:
-            StorageUnavailable: the database cannot be reached.
-        """
+        """Yields a listener for other processes' announcements; None if the database has no notifications."""
 
     def schema_mark(self, connection: Connection) -> int:
         """Reads the schema's number: 0 if there are no tables yet."""
@@ -109,5 +97,4 @@ class Database(Protocol):
     def set_schema_mark(self, connection: Connection, number: int) -> None:
         """Stores the schema's number, after Alembic has changed the schema and its own table."""
 
-    def integrity_errors(self, connection: Connection) -> list[str]:
-        """Runs the database's own checks and returns the errors."""
+    def integrity_errors(self, connection: Connection) -> list[str]: ...

@@ -44,10 +44,9 @@ def sqlite_url(path: Path) -> str:
 
 
 class SqliteDatabase:
-    """Implements `Database` for a SQLite file; commits survive a power cut.
+    """Implements `Database` for the SQLite file `path`; commits survive a power cut.
 
-    Attributes:
-        path: the file, created by the first connection. Its folder also holds the locks.
+    The first connection creates the file. Its folder also holds the locks.
     """
 
     shared = False
@@ -61,11 +60,7 @@ class SqliteDatabase:
 
     @classmethod
     def of_url(cls, url: str) -> "SqliteDatabase":
-        """Opens `sqlite:///relative` or `sqlite:////absolute`, percent-encoded.
-
-        Raises:
-            InvalidSettings: the URL does not name a file.
-        """
+        """Opens `sqlite:///relative` or `sqlite:////absolute`, percent-encoded; raises InvalidSettings otherwise."""
         name = unquote(url.removeprefix(_URL))
         if not url.startswith(_URL) or not name or "?" in url or "#" in url:
             raise InvalidSettings("a SQLite registry is sqlite:///FILE, with the file's path percent-encoded")

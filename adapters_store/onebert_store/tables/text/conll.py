@@ -27,13 +27,7 @@ def are_tagged(lines: Iterable[tuple[int, str]]) -> bool:
 def sentences(lines: Lines, name: str, word: int = 0) -> Iterator[tuple[int, tuple[str, str], str]]:
     """Yields each sentence's first line number, its words and tags joined by spaces, and its fault.
 
-    Tabs or blanks separate columns. Comments and document marks are skipped.
-
-    Args:
-        word: index of the column of words.
-
-    Raises:
-        InvalidData: a sentence or a line is longer than any row may be.
+    Tabs or blanks separate columns, `word` is the column of the words. Comments and document marks are skipped.
     """
     number, first, rows = 0, 0, list[list[str]]()
     while True:

@@ -19,12 +19,7 @@ _SEPARATOR_LINE = re.compile(r"sep=(.)\s*")  # Excel's first line, which is not 
 
 @dataclass(frozen=True)
 class Delimiter:
-    """The separator of columns.
-
-    Attributes:
-        skipped: lines before the header.
-        usual: True if the file's name suggests this character.
-    """
+    """The separator of columns; `skipped` lines precede the header; `usual` if the file's name suggests it."""
 
     character: str
     skipped: int
@@ -59,7 +54,6 @@ def _header(file: File, encoding: str, delimiter: str) -> list[str]:
 
 
 def _misfits(file: File, encoding: str, delimiter: str) -> int:
-    """Counts rows with more or fewer cells than the header; reads all rows, so that their order does not matter."""
     with open_text(file, encoding) as stream:
         rows = _rows(Lines(stream), delimiter)
         columns = len(next(rows, []))

@@ -46,28 +46,18 @@ def check_encoding(encoding: str) -> None:
 
 @dataclass(frozen=True)
 class Encoding:
-    """The encoding of a text file.
-
-    Attributes:
-        doubt: tells the user how it was guessed; empty if nothing was.
-    """
+    """A text file's encoding; `doubt` tells the user how it was guessed, and is empty if nothing was."""
 
     name: str
     doubt: str = ""
 
 
 def find_encoding(file: File, asked: str | None) -> Encoding:
-    """Finds a text file's encoding: its byte order mark, else the user's choice, else from all of its bytes.
+    """Finds a text file's encoding: its byte order mark, else the user's choice `asked`, else from all of its bytes.
 
     The last yields UTF-8, UTF-16 if the first letters show it, or cp1252 if the text looks Western European. All lines
-    are read before the decision, so that their order does not matter.
-
-    Args:
-        asked: the user's choice; None finds it.
-
-    Raises:
-        InvalidData: a byte is 0, the file mixes encodings, or the encoding cannot be determined.
-        InvalidSettings: there is no such encoding.
+    are read before the decision, so that their order does not matter. Raises InvalidData if a byte is 0, the file mixes
+    encodings, or the encoding cannot be determined.
     """
     if asked is not None:
         check_encoding(asked)
@@ -89,11 +79,7 @@ def open_text(file: File, encoding: str) -> TextIOWrapper:
 
 
 def first_undecodable(file: File, encoding: str) -> int | None:
-    """Returns the number of the first line that cannot be decoded; None if all can.
-
-    Raises:
-        InvalidData: a byte of a UTF-8 text is 0.
-    """
+    """Returns the first line that cannot be decoded, or None; raises InvalidData for a byte 0 in UTF-8 text."""
     decoder, lines = codecs.getincrementaldecoder(encoding)(), 1
     with closing(file.unpacked()) as stream:
         while True:
@@ -121,8 +107,6 @@ def _wide(head: bytes) -> str | None:
 
 @dataclass
 class _Seen:
-    """Counts of the non-ASCII content of a file's lines."""
-
     lines: dict[bool, list[int]] = field(default_factory=dict)  # is it UTF-8 -> number of the first line, count
     alone: int = 0  # words of one letter, such as à, è and é; in other encodings their bytes are words as well
     letters: int = 0  # letters of longer words that have an accent

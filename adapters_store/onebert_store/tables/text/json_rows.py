@@ -28,11 +28,7 @@ def parse_json(text: str) -> Any:
 
 
 def json_lines(stream: TextIOWrapper, name: str) -> Iterator[tuple[int, dict[str, Any] | None]]:
-    """Yields line numbers and objects of JSON lines; skips blank lines; None is a line that is not an object.
-
-    Raises:
-        InvalidData: a line is longer than any row may be.
-    """
+    """Yields line numbers and objects of JSON lines; skips blank lines; None is a line that is not an object."""
     return ((number, _object(line)) for number, line in numbered_lines(stream, name))
 
 
@@ -48,14 +44,8 @@ class JsonRows(Iterator[tuple[int, dict[str, Any] | None]]):
     """Iterates over numbers, from 1, and objects of a JSON file; None is an element that is not an object.
 
     An array, or objects one after another, are read as a stream. A single object is read whole: `{"data": [rows]}`,
-    lists or mappings by column (as pandas writes a DataFrame), or one row.
-
-    Attributes:
-        doubt: names the data beside the rows that is left out; else empty.
-
-    Raises:
-        InvalidData: the file is not JSON, or a value is too long; the message names the line. Also raised while reading
-            rows.
+    lists or mappings by column (as pandas writes a DataFrame), or one row. `doubt` names the data beside the rows that
+    is left out; else it is empty.
     """
 
     def __init__(self, stream: TextIOWrapper, name: str) -> None:
@@ -90,7 +80,6 @@ class _Values:
         self._decoder = json.JSONDecoder()
 
     def elements(self) -> Iterator[Any]:
-        """Yields the elements of an array."""
         self._take("[")
         while self.next_character() != "]":
             yield self._value(MAX_ROW_CHARACTERS)
@@ -103,7 +92,6 @@ class _Values:
             self._refuse("something follows the array")
 
     def side_by_side(self) -> Iterator[Any]:
-        """Yields values that follow one another."""
         while self.next_character():
             yield self._value(MAX_WHOLE)
 
@@ -128,7 +116,6 @@ class _Values:
         self._at += 1
 
     def _value(self, most: int) -> Any:
-        """Parses the next value, of at most `most` characters."""
         self.next_character()
         while True:
             try:
@@ -169,11 +156,7 @@ class _Values:
 
 
 def _rows_of(value: Mapping[str, Any], name: str) -> tuple[str, list[Any]]:
-    """Returns the rows of a file with a single object, and the key of the rows if they are a list of objects.
-
-    Raises:
-        InvalidData: cells belong to no row.
-    """
+    """Returns a single object's rows, and the key of the rows if they are a list of objects."""
     columns, data = value.get("columns"), value.get("data")
     if isinstance(columns, list) and isinstance(data, list) and all(isinstance(row, list) for row in data):
         return "", _of_cells(list(map(str, columns)), data, name)

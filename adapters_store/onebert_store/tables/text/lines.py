@@ -21,8 +21,7 @@ class LongRow(Exception):
 class Lines(Iterator[str]):
     """Iterates over lines with their ends; a row may span several lines if its quoted cells contain line ends.
 
-    Raises:
-        LongRow: while reading, if the lines since `begin_row` are longer than a row may be, or too many are blank.
+    Raises LongRow if the lines since `begin_row` are longer than a row may be, or too many are blank.
     """
 
     def __init__(self, stream: TextIOWrapper) -> None:
@@ -47,11 +46,7 @@ class Lines(Iterator[str]):
 
 
 def numbered_lines(stream: TextIOWrapper, name: str) -> Iterator[tuple[int, str]]:
-    """Yields numbers and lines of a text in which each line is a row; skips blank lines.
-
-    Raises:
-        InvalidData: a line is longer than any row may be.
-    """
+    """Yields numbers and lines of a text in which each line is a row; skips blank lines."""
     lines = Lines(stream)
     for number in count(1):
         lines.begin_row()
