@@ -50,10 +50,7 @@ def is_read(path: Path, sources: Iterable[Path]) -> bool:
 
 
 def check_writable(option: str, path: Path, read: Iterable[Path] = ()) -> None:
-    """Checks an option's output file before slow work starts.
-
-    Raises InvalidSettings if its folder does not exist, or it is a folder itself or one of the input files.
-    """
+    """Raises InvalidSettings, before slow work starts, if an option's output file cannot be written or is an input."""
     if not path.parent.is_dir():
         raise InvalidSettings(f"{option}: there is no folder {path.parent}")
     if path.is_dir():
@@ -88,7 +85,6 @@ def written_whole(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _blamed_on(path: Path) -> Iterator[None]:
-    """Makes errors name the user's file instead of the temporary one."""
     try:
         yield
     except OSError as error:

@@ -5,11 +5,7 @@ from difflib import get_close_matches
 
 
 def meant(name: str, there: Iterable[str], form: str = "{}") -> str:
-    """Returns `; is X meant?` with the most similar existing name; empty if none is similar. Ignores case.
-
-    Args:
-        form: format of the suggestion.
-    """
+    """Returns `; is X meant?` with the most similar name of `there`, ignoring case; empty if none is similar."""
     known = {one.strip().lower(): one for one in there}
     near = get_close_matches(name[:64].strip().lower(), known, 1)
     return is_meant(form.format(known[near[0]])) if near else ""

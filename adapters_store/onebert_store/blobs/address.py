@@ -10,11 +10,7 @@ _S3 = re.compile(r"s3://([a-z0-9][a-z0-9.-]+[a-z0-9])/*([\w!.*'()/-]*?)/*")
 
 
 def bucket_of(url: str, what: str) -> tuple[str, str]:
-    """Returns an address's bucket and prefix; credentials, region and endpoint come from the environment.
-
-    `what` names the bucket's content in messages. Raises InvalidSettings if the address is not valid, or obstore
-    (optional) is not installed.
-    """
+    """Returns a bucket's name and prefix; raises InvalidSettings for a bad address, or if obstore is not installed."""
     found = _S3.fullmatch(url)
     if not found:
         raise InvalidSettings(f"{what} in a bucket are s3://BUCKET/PREFIX; credentials are in the environment (AWS_…)")

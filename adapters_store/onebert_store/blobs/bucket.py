@@ -83,10 +83,7 @@ second. A request that was silent for long is not retried: its callers get an er
 
 
 def open_bucket(bucket: str, prefix: str, patience: Patience = PROMPT) -> S3Store:
-    """Makes a bucket's client without sending a request; `AWS_…` variables give endpoint, region and credentials.
-
-    Raises InvalidSettings if the variables are incomplete or not valid. `prefix` starts every object's name.
-    """
+    """Makes a client, without a request, from the `AWS_…` variables; raises InvalidSettings if these are not valid."""
     endpoint = next(filter(None, map(os.environ.get, ENDPOINTS)), "")
     try:
         return S3Store(
@@ -155,7 +152,6 @@ class ObjectBlobs:
         return self._staging.writer(self._commit)
 
     def put(self, data: bytes) -> str:
-        """Sends the bytes without a temporary file."""
         if len(data) > self._max_bytes:
             raise TooLarge(f"a delta file has at most {self._max_bytes} bytes")
         digest = digest_of(data)

@@ -17,14 +17,12 @@ _PARTS = 16
 class BlobCache:
     """A folder of copies that evicts the least recently used; threads and processes may share it.
 
-    Disk errors are never raised: a cache that cannot be read or written acts as an empty one.
+    Disk errors are never raised: a cache that cannot be read or written acts as an empty one. The first copy creates
+    the folder. `max_bytes` limits all copies together, 0 keeps none; each further process may exceed it by 1/16 before
+    it recounts.
     """
 
     def __init__(self, folder: Path, max_bytes: int) -> None:
-        """Limits all copies together to `max_bytes`; 0 keeps none. The first copy creates the folder.
-
-        Each further process may exceed the limit by 1/16 before it recounts.
-        """
         self._folder = folder
         self._max_bytes = max_bytes
         # Zero, so that the first copy counts what the folder holds.
@@ -49,7 +47,6 @@ class BlobCache:
         return data if whole else None
 
     def keep(self, digest: str, data: bytes) -> None:
-        """Keeps a copy, unless it is larger than the bound or the disk fails."""
         if len(data) > self._max_bytes:
             return
         path = self._folder / digits_of(digest)

@@ -16,7 +16,7 @@ def digest_of(data: bytes) -> str:
 
 
 def digits_of(digest: str) -> str:
-    """Returns a digest's 64 digits, the only way to get a file's or object's name; raises ValueError if malformed."""
+    """Returns a digest's 64 digits, the name of its file or object; raises ValueError if the digest is malformed."""
     digits = digest.removeprefix(DIGEST_PREFIX)
     if not is_digits(digits):
         raise ValueError("not a digest")

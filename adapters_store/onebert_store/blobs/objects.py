@@ -28,7 +28,6 @@ class Objects:
         self._patient = open_bucket(bucket, prefix, _PATIENT)
 
     def names(self) -> list[str]:
-        """Lists all objects, in no order."""
         with self._asking():
             return [found["path"] for objects in obstore.list(self._bucket) for found in objects if found["path"]]
 
@@ -49,7 +48,6 @@ class Objects:
             asyncio.run(self._create(name, data))
 
     def end(self, name: str, size: int) -> bytes:
-        """Reads the last `size` bytes of an object."""
         with self._asking():
             return bytes(obstore.get(self._bucket, name, options={"range": {"suffix": size}}).bytes())
 

@@ -44,10 +44,7 @@ class BlobWriter(Protocol):
 
 
 class BlobStore(Protocol):
-    """Immutable bytes by digest; thread-safe.
-
-    Every method raises StorageUnavailable if the storage fails, and StorageFull if it has no room.
-    """
+    """Immutable bytes by digest; thread-safe. Methods raise StorageUnavailable, or StorageFull if there is no room."""
 
     def writer(self) -> BlobWriter:
         """Returns a writer for bytes whose digest is not known yet."""
@@ -71,11 +68,9 @@ class BlobStore(Protocol):
     def delete(self, digest: str) -> None:
         """Removes the blob if it exists; before `sync`, a power cut may bring it back."""
 
-    def sync(self) -> None:
-        """Makes all removals so far durable."""
+    def sync(self) -> None: ...
 
-    def blobs(self) -> Iterator[BlobInfo]:
-        """Lists all blobs, in no order."""
+    def blobs(self) -> Iterator[BlobInfo]: ...
 
     def unfinished(self) -> Iterator[BlobInfo]:
         """Lists the files of uncommitted writers, also of processes that are gone; `digest` is the file name."""

@@ -1,7 +1,4 @@
-"""Writes a model card for the Hugging Face Hub from a delta file alone: YAML for machines, Markdown for people.
-
-Every text in a manifest is untrusted: it is truncated, escaped, and checked.
-"""
+"""Writes a Hugging Face model card from a delta file; every text in a manifest is untrusted, so it is escaped."""
 
 import math
 import shlex
@@ -67,8 +64,6 @@ def render_card(delta: Delta, file: str, file_bytes: int, task: str | None = Non
 
 
 class _Facts:
-    """The contents of one delta's card."""
-
     def __init__(self, delta: Delta, file: str, file_bytes: int, task: str | None) -> None:
         self.delta, self.manifest, self.file, self.file_bytes = delta, delta.manifest, file, file_bytes
         self.training = delta.manifest.training
@@ -115,7 +110,6 @@ class _Facts:
                 )
 
     def scores(self, split: str) -> dict[str, float]:
-        """Returns a split's metrics, the deciding one first; empty if none were measured."""
         said = self.training.get(split)
         numbers = {name: value for name, value in said.items() if _is_number(value)} if isinstance(said, dict) else {}
         return {name: numbers[name] for name in sorted(numbers, key=lambda name: name != self.metric)}

@@ -24,10 +24,7 @@ DEVICES = ("cpu", "cuda")
 
 
 def connect(address: str) -> None:
-    """Connects this process to the cluster at `address` (HOST:PORT of its head, or auto); `ray.shutdown` ends it.
-
-    Raises ServerUnreachable if no cluster answers, and InvalidSettings if the address is not valid.
-    """
+    """Connects to the cluster at `address`, HOST:PORT or auto; raises ServerUnreachable if no cluster answers."""
     try:
         if address != "auto":
             host, _, port = address.rpartition(":")

@@ -114,10 +114,7 @@ def busy(what: str) -> Iterator[None]:
 
 @contextmanager
 def heartbeat(describe: Callable[[], str]) -> Iterator[None]:
-    """Prints a line every 30 seconds if standard error is not a terminal and so shows no bar.
-
-    `describe` returns the line, or an empty one to print nothing; it is called on another thread.
-    """
+    """Prints the line that `describe` returns, on another thread, every 30 seconds if standard error is no terminal."""
     ended = Event()
 
     def beat() -> None:
@@ -139,11 +136,7 @@ def heartbeat(describe: Callable[[], str]) -> Iterator[None]:
 
 @contextmanager
 def progress(with_results: bool = False, describe: Callable[[], str] | None = None) -> Iterator[Progress]:
-    """Shows a progress bar on standard error until the work is done; without a terminal, a `heartbeat`.
-
-    `with_results`: the command prints results meanwhile, and on a terminal these replace the bar. Without `describe`,
-    the heartbeat prints the state of each task of the bar.
-    """
+    """Shows a progress bar until the work is done, or a `heartbeat`; on a terminal, results replace the bar."""
     # This width leaves room for the description in 80 columns.
     columns = TextColumn("{task.description}"), BarColumn(bar_width=10), MofNCompleteColumn(), TimeRemainingColumn()
     bar = _bar(*columns, TextColumn("left"), hidden=with_results and out.is_terminal)
@@ -152,7 +145,6 @@ def progress(with_results: bool = False, describe: Callable[[], str] | None = No
 
 
 def _bar(*columns: ProgressColumn, hidden: bool = False) -> Progress:
-    """Makes a bar that disappears when the work is done and leaves standard output alone."""
     hidden = hidden or not err.is_terminal
     return Progress(*columns, console=err, transient=True, redirect_stdout=False, disable=hidden)
 

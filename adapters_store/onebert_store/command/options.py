@@ -25,7 +25,6 @@ class Panel(str):
     """The box of a command's help that shows an option, by its title."""
 
     def option(self, help: str, *names: str, **more: Any) -> Any:
-        """Makes an option in this box; `more` goes to typer."""
         return typer.Option(*names, help=help, rich_help_panel=self, **more)
 
 

@@ -158,7 +158,6 @@ def _facts(opened: "Store", orphan: "Orphan") -> dict[str, Any]:
 
 
 def _content(opened: "Store", digest: str) -> str:
-    """Describes a file for people, because it does not hold the name of its task."""
     try:
         manifest = loads(opened.blobs.get(digest)).manifest
     except OneBertError as error:

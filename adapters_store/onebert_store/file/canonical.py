@@ -28,10 +28,7 @@ def manifest_json(manifest: Manifest) -> str:
 
 
 def canonical_bytes(manifest: Manifest, tensors: Mapping[str, Array]) -> bytes:
-    """Lays out a delta file; equal content gives equal bytes.
-
-    The safetensors library is not used, because its bytes could change with its version.
-    """
+    """Lays out a delta file; not with safetensors, because its bytes could change with the library's version."""
     header: dict[str, Any] = {"__metadata__": {"onebert": manifest_json(manifest)}}
     # Wide items first, so that every tensor starts at a multiple of its item size.
     order = sorted(tensors, key=lambda name: (-tensors[name].dtype.itemsize, name))

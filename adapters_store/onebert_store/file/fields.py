@@ -20,10 +20,7 @@ _FAULTS: Mapping[str, str] = {
 
 @lru_cache(maxsize=2**13)
 def line_fault(text: str) -> str | None:
-    """Returns why a manifest cannot hold `text` as a `Line`, as words that follow the text's name; None if it can.
-
-    The cache of 8,192 results pays off because the cells of millions of rows name the same few labels.
-    """
+    """Returns why a manifest cannot hold `text` as a `Line`; cached, because millions of cells name few labels."""
     try:
         _LINE.validate_python(text)
     except ValidationError as error:

@@ -36,10 +36,7 @@ def check_database(store: Store) -> None:
 
 
 def check_versions(store: Store, entries: list[VersionEntry], repair: bool = False) -> Iterator[Checked]:
-    """Verifies every blob once, in the order of the digests, and every manifest; another process may own the store.
-
-    `repair` rewrites a damaged manifest from the file, which holds the same manifest.
-    """
+    """Verifies every blob once and every manifest; `repair` rewrites damaged manifests from the files."""
     for digest, same in groupby(sorted(entries, key=lambda entry: entry.digest), lambda entry: entry.digest):
         blob_problem = _problem_of_blob(store, digest)
         for entry in same:

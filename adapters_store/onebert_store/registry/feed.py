@@ -36,10 +36,7 @@ _COLUMNS = [*CHANGES.columns, *(VERSIONS.c[name] for name in ("digest", "size", 
 
 
 class Feed:
-    """The changes of a store; thread-safe.
-
-    Every method raises StorageUnavailable if the database fails.
-    """
+    """The changes of a store; thread-safe. Every method raises StorageUnavailable if the database fails."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -101,7 +98,6 @@ class Feed:
             return [_change(row, None) for row in connection.execute(found)]
 
     def listening(self) -> AbstractContextManager[Listener | None]:
-        """Yields a listener for new changes; None if the database has no notifications."""
         return self._database.listening()
 
     def write(
@@ -116,10 +112,7 @@ class Feed:
         key: str | None = None,
         name: str | None = None,
     ) -> int:
-        """Adds a change to the connection's transaction and returns its number; Change explains the arguments.
-
-        Call it last: all other changes wait from here until this transaction commits.
-        """
+        """Adds a change and returns its number; call it last, because all other changes wait until the commit."""
         counted = update(FEED).values(last=FEED.c.last + 1)
         seq: int = connection.execute(counted.returning(FEED.c.last)).scalar_one()
         what = {"action": action, "task": task, "version": version, "alias": alias, "before": before}
@@ -142,7 +135,6 @@ class Feed:
             return version_entries(connection, VERSIONS.c.task == name, some), aliases
 
     def snapshot(self) -> Snapshot:
-        """Reads all versions and aliases, and the latest change they include."""
         aliases: dict[str, dict[str, Alias]] = defaultdict(dict)
         # Most of a million aliases are `live` at version 1 and share one Alias object.
         places: dict[tuple[int, int | None], Alias] = {}

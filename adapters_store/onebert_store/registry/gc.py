@@ -75,10 +75,7 @@ def sweep(store: Store, grace: timedelta = GRACE) -> Swept:
 
 @dataclass(frozen=True)
 class _Sweep:
-    """A running sweep; `left` and `removed` are correct at every moment, whichever step fails next.
-
-    Orphans that were marked at or before `before` are removed.
-    """
+    """A running sweep; `left` and `removed` stay correct, whichever step fails; `before` is the latest mark due."""
 
     store: Store
     now: datetime

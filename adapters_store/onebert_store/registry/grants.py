@@ -95,7 +95,6 @@ class KeyRecord:
         return {"id": self.id, **of_grant, **times, "state": self.state(now)}
 
     def state(self, now: datetime) -> str:
-        """Returns `valid`, `expired` or `revoked`."""
         if self.revoked_at is not None:
             return "revoked"
         return "expired" if self.expires_at is not None and self.expires_at <= now else "valid"

@@ -33,10 +33,7 @@ class KeysMark(NamedTuple):
 
 
 class Keys:
-    """The keys of one store; thread-safe.
-
-    Every method raises StorageUnavailable if the database fails; nothing has changed then.
-    """
+    """The keys of one store; thread-safe. Every method raises StorageUnavailable if the database fails."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -69,15 +66,13 @@ class Keys:
         return _record(row)
 
     def all(self) -> list[KeyRecord]:
-        """Lists all keys, including revoked ones, oldest first."""
         with reading(self._database) as connection:
             return [_record(row) for row in connection.execute(select(KEYS).order_by(KEYS.c.created_at, KEYS.c.id))]
 
     def mark(self) -> KeysMark:
         """Returns a mark that changes exactly when the result of `all` changes.
 
-        Rows are only added and revoked, so two counts would do for one database. The times detect a restored older
-        database in which the same number of keys has been made and revoked since.
+        Counts would do for one database; the times detect a restored older one with as much made and revoked since.
         """
         made, revoked = KEYS.c.created_at, KEYS.c.revoked_at
         marks = select(func.count(made), func.count(revoked), func.max(made), func.max(revoked))

@@ -64,10 +64,7 @@ class Action(StrEnum):
 
 @dataclass(frozen=True)
 class Actor:
-    """The principal and the request that make a change; never holds a key.
-
-    `until` is the deadline, in seconds of `time.monotonic()`, of a change that waits for the database.
-    """
+    """The principal and request of a change, never a key; `until` is a deadline in seconds of `time.monotonic()`."""
 
     principal: str
     request: str = ""

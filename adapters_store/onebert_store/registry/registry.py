@@ -90,7 +90,6 @@ class Registry:
             return registry
 
     def close(self) -> None:
-        """Closes the store; a second call does nothing."""
         self._opened.close()
 
     def __enter__(self) -> Self:
@@ -168,7 +167,6 @@ class Registry:
                 statements.check_quotas(connection, by.principal, most, task, size)
 
     def tasks(self) -> list[TaskRecord]:
-        """Lists the tasks that have versions, by name."""
         with reading(self._store.database) as connection:
             return task_records(connection, true())
 
@@ -277,10 +275,7 @@ class Registry:
         raise VersionInUse(f"version {n} of {task} has the alias {aliases}" if aliases else _MEANWHILE)
 
     def delete_task(self, task: str, by: Actor = CLI) -> int:
-        """Deletes a task with all its aliases and versions in one transaction.
-
-        Raises VersionInUse, and deletes nothing, if another process moved an alias at the same time.
-        """
+        """Deletes a task, its aliases and versions; raises VersionInUse if another process moved an alias meanwhile."""
         check_name(task)
         try:
             with writing(self._store.database, by.until) as connection:

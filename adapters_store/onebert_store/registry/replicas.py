@@ -24,10 +24,7 @@ class Replica:
 
 
 class Replicas:
-    """The replicas of one registry; thread-safe.
-
-    Every method raises StorageUnavailable if the database fails.
-    """
+    """The replicas of one registry; thread-safe. Every method raises StorageUnavailable if the database fails."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -47,7 +44,6 @@ class Replicas:
             connection.execute(delete(REPLICAS).where(REPLICAS.c.id == replica))
 
     def live(self) -> list[Replica]:
-        """Lists the live replicas, by id."""
         age = self._now - REPLICAS.c.at
         found = select(REPLICAS.c.id, REPLICAS.c.seq, age).where(age < LIVE_SECONDS).order_by(REPLICAS.c.id)
         with reading(self._database) as connection:

@@ -75,10 +75,7 @@ def check_quotas(connection: Connection, principal: str, most: Quotas, task: str
 
 
 def move_alias(connection: Connection, task: str, alias: str, version: int, expected: int | None) -> Alias | None:
-    """Moves an alias that points at `expected`; returns the moved alias, or None if it points elsewhere.
-
-    Raises SQLAlchemy's IntegrityError if there is no such version.
-    """
+    """Moves an alias that points at `expected`, else returns None; raises IntegrityError without such a version."""
     version = _storable(version)
     if expected is None:
         made = upsert(connection, ALIASES).values(task=task, alias=alias, version=version).on_conflict_do_nothing()
@@ -101,10 +98,7 @@ def check_aliases(connection: Connection, task: str) -> None:
 
 
 def delete_version(connection: Connection, task: str, n: int) -> bool:
-    """Deletes a version and marks its blob if no other version has it; returns whether the version existed.
-
-    Raises SQLAlchemy's IntegrityError if an alias points at the version.
-    """
+    """Deletes a version, if it exists, and marks its blob; raises IntegrityError if an alias points at it."""
     _hold(connection, task)
     this = (VERSIONS.c.task == task, VERSIONS.c.version == _storable(n))
     _mark_orphans(connection, *this)
@@ -121,10 +115,7 @@ def delete_alias(connection: Connection, task: str, alias: str, expected: int) -
 
 
 def delete_task(connection: Connection, task: str) -> None:
-    """Deletes a task's aliases and versions; the number of statements does not depend on how many there are.
-
-    Raises IntegrityError if another process has pointed an alias at one of the versions meanwhile.
-    """
+    """Deletes a task's aliases and versions; raises IntegrityError if an alias was pointed at one meanwhile."""
     _hold(connection, task)
     # Check only now: before its row is held, another process may rename the task.
     require_task(connection, task)
@@ -158,10 +149,7 @@ def rename_task(connection: Connection, task: str, name: str) -> None:
 
 
 def _had(connection: Connection, name: str, task: str) -> bool:
-    """True if the latest change about `name` renamed it to `task`.
-
-    Then its version numbers still mean the same, and the task may have the name back.
-    """
+    """True if the latest change about `name` renamed it to `task`, so that its numbers still mean the same."""
     about = or_(CHANGES.c.task == name, CHANGES.c.name == name)
     found = select(CHANGES.c.task, CHANGES.c.name).where(about).order_by(CHANGES.c.seq.desc()).limit(1)
     row = connection.execute(found).first()
@@ -169,7 +157,6 @@ def _had(connection: Connection, name: str, task: str) -> bool:
 
 
 def _mark_orphans(connection: Connection, *where: ColumnElement[bool]) -> None:
-    """Marks the blobs of versions that are about to be deleted, except blobs of other versions."""
     other = VERSIONS.alias()
     others = exists().where(other.c.digest == VERSIONS.c.digest, other.c.task != VERSIONS.c.task)
     now = datetime.now(UTC)

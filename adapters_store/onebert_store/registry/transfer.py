@@ -113,7 +113,6 @@ def _sizes(connection: Connection) -> dict[str, int]:
 
 
 def _require_earlier(source: Connection, target: Store) -> None:
-    """Raises InvalidInput if the target has a version that the source never had: another digest or a later number."""
     with reading(target.database) as connection:
         theirs = {(row.task, row.version): row.digest for row in _names(connection)}
     if not theirs:

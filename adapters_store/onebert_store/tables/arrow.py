@@ -70,7 +70,6 @@ def _shares(kind: pyarrow.DataType) -> bool:
 
 
 def _lengths(cells: pyarrow.Array) -> pyarrow.Array | None:
-    """Returns the bytes of each text; None if the cells are not texts."""
     if types.is_string_view(cells.type) or types.is_binary_view(cells.type):
         # A view is 16 bytes; the first four are its length.
         views = np.frombuffer(cells.buffers()[1], dtype="<i4")[4 * cells.offset :: 4][: len(cells)]
@@ -113,10 +112,7 @@ def label_names_in(schema: pyarrow.Schema) -> dict[str, tuple[str, ...]]:
 
 
 def label_names_of(features: Any) -> dict[str, tuple[str, ...]]:
-    """Returns the label names, by label index, of every column whose Hugging Face features list names.
-
-    `features` is decoded JSON: column -> `{"names": […], "_type": "ClassLabel"}`, or a list of such.
-    """
+    """Returns label names, by label index, for each column whose Hugging Face `features` (decoded JSON) list names."""
     found = {}
     for column, feature in features.items() if isinstance(features, dict) else ():
         inner = feature.get("feature", feature) if isinstance(feature, dict) else None

@@ -185,7 +185,6 @@ def _is_nested(cell: Any) -> bool:
 
 
 def _are_zeros_and_ones(rows: Sequence[Sequence[Any]]) -> bool:
-    """True if all lists have one length and only 0 and 1 in them, one of them more than once."""
     alike = len({len(row) for row in rows}) == 1 and all(plain(item) in ("0", "1") for row in rows for item in row)
     return alike and any(len(set(map(plain, row))) < len(row) for row in rows)
 

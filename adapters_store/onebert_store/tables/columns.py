@@ -94,10 +94,7 @@ def require_texts(table: Table, columns: Columns) -> tuple[str, ...]:
 
 
 def texts_of_rows(table: Table, cells: Sequence[Sequence[Any]]) -> list[Any]:
-    """Returns the text or pair of each row; `cells` are the cells of each text column.
-
-    Raises InvalidData with the rows that have no text.
-    """
+    """Returns each row's text or pair from the text columns' cells; raises InvalidData with the rows without text."""
     rows, bad = list(zip(*cells, strict=True)), dict[str, list[int]]()
     for number, row in enumerate(rows):
         if why := text_fault(*row):

@@ -49,7 +49,6 @@ class File:
 
     @property
     def bare_name(self) -> str:
-        """The name in lower case, without .gz."""
         return self.name.lower().removesuffix(".gz")
 
 
@@ -59,8 +58,6 @@ def file_at(path: Path, sheet: str | None = None) -> File:
 
 
 class _Unpacked(RawIOBase):
-    """Decompresses a gzip file and limits the ratio; closing it also closes the file."""
-
     def __init__(self, packed: BufferedReader, name: str) -> None:
         self._packed, self._gzip, self._count = packed, gzip.GzipFile(fileobj=packed), Unpacking(name)
 

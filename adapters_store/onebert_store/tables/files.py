@@ -33,10 +33,9 @@ class Faults:
 
 
 def read_file(file: Path | File, encoding: str | None = None, faults: Faults | None = None) -> Table:
-    """Reads a file by the ending of its name.
+    """Reads a file by the ending of its name; `encoding` is for text files without a byte order mark, None finds it.
 
-    `encoding` is for text files without a byte order mark; None finds it. `faults` collects bad rows and files that
-    break off, which are left out of the table; None rejects them.
+    `faults` collects bad rows and files that break off, which are left out of the table; None rejects them.
     """
     origin = file if isinstance(file, File) else file_at(file)
     with open_records(origin, encoding) as records:

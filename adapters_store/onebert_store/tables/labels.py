@@ -51,10 +51,7 @@ class LabelNames:
     form: Form
 
     def in_cell(self, cell: Any, task_type: TaskType) -> list[str]:
-        """Returns the labels that a cell names, for a multi_label task perhaps none; raises BadRow for a bad label.
-
-        Raises InvalidData if cells could be names or indices.
-        """
+        """Returns the labels that a cell names; raises BadRow, or InvalidData if cells could be names or indices."""
         if isinstance(cell, _BadCell):
             raise BadRow(str(cell))
         # Only a text file may have an empty cell for a row with none of the labels: it has no other way to write that.
@@ -137,7 +134,6 @@ def infer_task_type(read: Source, columns: Columns) -> TaskType:
 
 
 def _are_fractions(texts: Sequence[str]) -> bool:
-    """True if all texts are numbers, and at least one of them is not a whole number."""
     form = Form(comma=decimal_commas(texts))
     try:
         # Reads all cells first: one word among fractions makes all of them names of labels.

@@ -22,10 +22,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Places:
-    """The place of each row of a table.
-
-    `file_of` holds the index in `files` of each row's file, `numbers` the row's number in that file.
-    """
+    """The place of each table row: `file_of` is its file's index in `files`, `numbers` its number in that file."""
 
     files: Sequence[tuple[str, Unit]]
     file_of: Sequence[int]

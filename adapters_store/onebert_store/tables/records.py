@@ -192,7 +192,6 @@ def _lines(file: File, asked: str | None, opened: ExitStack) -> Records:
 
 
 def _words(file: File, asked: str | None, opened: ExitStack) -> Records:
-    """Reads one word with its tag per line; a blank line ends a sentence."""
     encoding = find_encoding(file, asked)
     with open_text(file, encoding.name) as stream:
         word = int(are_numbered(sentences(Lines(stream), file.name)))

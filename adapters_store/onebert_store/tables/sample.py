@@ -11,10 +11,7 @@ from onebert_store.tables.table import Table
 
 
 def sample_of(file: File, encoding: str | None = None) -> Table:
-    """Makes a table of one row with every column of a file, and every field of its objects.
-
-    A JSON object may have keys that others lack, so all rows are read and their order does not matter.
-    """
+    """Makes a table of one row with all columns and fields of a file; reads all JSON rows, since their keys differ."""
     with open_records(file, encoding) as records:
         if records.schema is not None:
             return sample_of_schema(records.schema, file.name)

@@ -70,7 +70,6 @@ class Table(Mapping[str, list[Any]]):
         return Table(columns, self.origin, self.places, self.label_names, self.notes, self.kinds)
 
     def with_column(self, name: str, cells: list[Any], label_names: tuple[str, ...]) -> "Table":
-        """Adds a label column; replaces a column of the same name."""
         columns = {**self._columns, name: cells}
         names = {**self.label_names, name: label_names}
         return Table(columns, self.origin, self.places, names, self.notes, self.kinds)

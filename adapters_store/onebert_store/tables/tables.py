@@ -148,7 +148,6 @@ def _files_of(folder: Path, stems: Sequence[str]) -> list[Path]:
 
 
 def _read_saved(folder: Path, read: Callable[[Path], Table]) -> Table:
-    """Reads one split that `save_to_disk` wrote: Arrow files and their features."""
     files = [file for pattern in ("data-*.arrow", "dataset.arrow") for file in sorted(folder.glob(pattern))]
     if not files:
         raise InvalidData(f"{folder.name} has a state.json and no file data-….arrow")

@@ -172,8 +172,6 @@ class PostgresDatabase:
 
 
 class _Listener:
-    """A connection that has run LISTEN and does nothing else."""
-
     def __init__(self, connection: PatientConnection) -> None:
         self._connection = connection
         with _typed_errors():
@@ -188,7 +186,6 @@ class _Listener:
 
 @contextmanager
 def _typed_errors() -> Iterator[None]:
-    """Types the driver's own errors, outside of SQLAlchemy."""
     try:
         yield
     except psycopg.Error as error:
@@ -262,7 +259,6 @@ def _begin(connection: Connection) -> None:
 
 
 def _limit(connection: Connection, time: str) -> None:
-    """Limits the statements of this transaction, and their waits for locks."""
     both = "SELECT set_config('statement_timeout', :s, true), set_config('lock_timeout', :s, true)"
     connection.execute(text(both), {"s": time})
 

@@ -58,10 +58,7 @@ class PatientConnection(psycopg.Connection[Any]):
 
 
 def parse(url: str) -> dict[str, Any]:
-    """Returns libpq's connection parameters: those in the URL, plus the limits of this file.
-
-    Raises InvalidSettings, without repeating the URL, if it is not valid.
-    """
+    """Adds this file's limits to the URL's parameters; raises InvalidSettings without repeating the URL."""
     try:
         given = conninfo_to_dict(url)
     except psycopg.ProgrammingError:

@@ -44,10 +44,7 @@ def sqlite_url(path: Path) -> str:
 
 
 class SqliteDatabase:
-    """Implements `Database` for the SQLite file `path`; commits survive a power cut.
-
-    The first connection creates the file. Its folder also holds the locks.
-    """
+    """Implements `Database` for a SQLite file, whose folder also holds the locks; commits survive a power cut."""
 
     shared = False
     seconds = "(julianday('now') - 2440587.5) * 86400.0"
@@ -121,11 +118,9 @@ class SqliteDatabase:
 
     @contextmanager
     def unhurried(self, connection: Connection) -> Iterator[None]:
-        """Does nothing: SQLite has no statement time limit."""
         yield
 
-    def announce(self, connection: Connection) -> None:
-        """Does nothing: SQLite has no notifications."""
+    def announce(self, connection: Connection) -> None: ...
 
     @contextmanager
     def listening(self) -> Iterator[None]:

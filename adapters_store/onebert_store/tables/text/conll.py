@@ -25,10 +25,7 @@ def are_tagged(lines: Iterable[tuple[int, str]]) -> bool:
 
 
 def sentences(lines: Lines, name: str, word: int = 0) -> Iterator[tuple[int, tuple[str, str], str]]:
-    """Yields each sentence's first line number, its words and tags joined by spaces, and its fault.
-
-    Tabs or blanks separate columns, `word` is the column of the words. Comments and document marks are skipped.
-    """
+    """Yields first line, words and tags joined by spaces, and fault; `word` is the words' column. Skips comments."""
     number, first, rows = 0, 0, list[list[str]]()
     while True:
         number += 1

@@ -61,10 +61,7 @@ def _misfits(file: File, encoding: str, delimiter: str) -> int:
 
 
 def _rows(lines: Lines, delimiter: str, most: int | None = None) -> Iterator[list[str]]:
-    """Yields rows from the header on, of the first `most` lines, as far as they can be read.
-
-    An unreadable row counts as a misfit here; reading the file rejects it with its line.
-    """
+    """Yields rows from the header on; an unreadable row counts as a misfit here, and reading the file rejects it."""
     csv.field_size_limit(MAX_CELL_CHARACTERS)
     try:
         for row in dropwhile(is_empty_row, csv.reader(islice(lines, most), delimiter=delimiter)):

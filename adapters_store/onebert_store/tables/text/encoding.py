@@ -142,7 +142,6 @@ def _is_utf8(line: bytes) -> bool:
 
 
 def _one_byte(file: File, first: int) -> Encoding:
-    """Decides the encoding of a file that is not UTF-8; `first` is the first line that shows it."""
     seen = _Seen()
     with closing(file.unpacked()) as stream:
         for number, line in enumerate(iter(partial(stream.readline, _LINE_BYTES), b""), start=1):

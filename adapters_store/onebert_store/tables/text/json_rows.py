@@ -72,8 +72,6 @@ class JsonRows(Iterator[tuple[int, dict[str, Any] | None]]):
 
 
 class _Values:
-    """The JSON values of a text; holds only the value that is being read."""
-
     def __init__(self, stream: TextIOWrapper, name: str) -> None:
         self._stream, self._name = stream, name
         self._held, self._at, self._line, self._ended = "", 0, 1, False
@@ -96,7 +94,6 @@ class _Values:
             yield self._value(MAX_WHOLE)
 
     def next_character(self) -> str:
-        """Skips blanks and returns the next character; empty at the end."""
         blank = 0
         while True:
             start, self._at = self._at, _BLANKS.match(self._held, self._at).end()  # type: ignore[union-attr]

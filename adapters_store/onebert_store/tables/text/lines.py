@@ -19,10 +19,7 @@ class LongRow(Exception):
 
 
 class Lines(Iterator[str]):
-    """Iterates over lines with their ends; a row may span several lines if its quoted cells contain line ends.
-
-    Raises LongRow if the lines since `begin_row` are longer than a row may be, or too many are blank.
-    """
+    """Yields lines with their ends; raises LongRow if those since `begin_row` are too long, or too many are blank."""
 
     def __init__(self, stream: TextIOWrapper) -> None:
         self._stream, self._blank = stream, 0
