@@ -1,1 +1,1 @@
-"""What a delta is: its file, its rules, its versions. Imports no torch."""
+"""Deltas: their file, their rules, their versions. Imports no torch."""

@@ -1,4 +1,4 @@
-"""Writes that survive a crash: files that appear whole, durable folders, typed errors for a disk that refuses."""
+"""Crash-safe writes: files that appear whole, durable folders, and typed errors for a failing disk."""
 
 import errno
 import os
@@ -13,7 +13,7 @@ from onebert_store.errors import InvalidSettings, StorageFull, StorageUnavailabl
 
 @contextmanager
 def full_disk_is_typed() -> Iterator[None]:
-    """Turns the operating system's "no space" into `StorageFull`; other errors pass."""
+    """Converts the operating system's "no space" into `StorageFull`; other errors pass."""
     try:
         yield
     except OSError as error:
@@ -24,9 +24,9 @@ def full_disk_is_typed() -> Iterator[None]:
 
 @contextmanager
 def storage_errors_are_typed() -> Iterator[None]:
-    """Turns every error of the operating system into `StorageFull` or `StorageUnavailable`.
+    """Converts every OSError into `StorageFull` or `StorageUnavailable`, for the files of a store.
 
-    For the files of a store, whose paths mean nothing to a client. Errors of a file that the user named stay OSErrors.
+    Their paths mean nothing to a client. Errors of files that the user named stay OSErrors.
     """
     try:
         with full_disk_is_typed():
@@ -45,16 +45,12 @@ def sync(path: Path) -> None:
 
 
 def is_read(path: Path, sources: Iterable[Path]) -> bool:
-    """Whether a file that is to be written is one of those that are read, under whatever name."""
+    """True if the output file is one of the input files, under any name."""
     return path.exists() and any(one.exists() and path.samefile(one) for one in sources)
 
 
 def check_writable(option: str, path: Path, read: Iterable[Path] = ()) -> None:
-    """Refuses, before anything slow, a file that an option names and that could not be written at the end.
-
-    Raises:
-        InvalidSettings: there is no folder for it, it is a folder itself, or one of the files that are read.
-    """
+    """Raises InvalidSettings, before slow work starts, if an option's output file cannot be written or is an input."""
     if not path.parent.is_dir():
         raise InvalidSettings(f"{option}: there is no folder {path.parent}")
     if path.is_dir():
@@ -64,22 +60,14 @@ def check_writable(option: str, path: Path, read: Iterable[Path] = ()) -> None:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Writes a file that is either absent (or as before) or complete, also after a crash.
-
-    Raises:
-        StorageFull: the disk refused the write; `path` is as before.
-    """
+    """Writes a file whole or not at all, even in a crash; raises StorageFull (`path` unchanged) if the disk is full."""
     with written_whole(path) as file:
         file.write(data)
 
 
 @contextmanager
 def written_whole(path: Path) -> Iterator[BinaryIO]:
-    """A file to write into, which is at `path` when the block has ended without an error, and else as before.
-
-    Raises:
-        StorageFull: the disk refused the write; `path` is as before.
-    """
+    """Yields a file that replaces `path` if the block ends without an error; else `path` is unchanged."""
     with full_disk_is_typed(), _blamed_on(path):
         handle, temporary = tempfile.mkstemp(prefix=f".{path.name[:100]}-", dir=path.parent)
         try:
@@ -97,7 +85,6 @@ def written_whole(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _blamed_on(path: Path) -> Iterator[None]:
-    """Makes errors name the file that the user named, and not the temporary file."""
     try:
         yield
     except OSError as error:
@@ -106,7 +93,7 @@ def _blamed_on(path: Path) -> Iterator[None]:
 
 
 def _umask() -> int:
-    # The mask cannot be read without setting it; a temporary file is private, a file for the user is not.
+    # The mask can only be read by setting it; mkstemp's files are private, and the user's file should not be.
     mask = os.umask(0o077)
     os.umask(mask)
     return mask

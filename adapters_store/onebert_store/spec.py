@@ -1,4 +1,4 @@
-"""What a delta may touch on a given base; the encoder makes it, the checks of a delta read it."""
+"""The parts of a base that a delta may change; the encoder makes it, a delta's checks read it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,15 +6,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class BaseSpec:
-    """The shapes of one base, by its own Hugging Face parameter names without the model prefix.
+    """The shapes of one base, by its Hugging Face parameter names without the model prefix.
 
     Attributes:
-        name: Hub id or folder name, for people; the digest decides.
-        digest: `sha256:…` over weights, tokenizer and the configuration that matters.
-        model_type: the Hugging Face architecture name.
-        max_length: longest sequence in tokens, special tokens included.
-        vocab_size: number of token ids.
-        poolings: those of `cls`, `mean`, `siamese`, `pooler` that the base can do.
+        name: Hub id or folder name, for people; the digest identifies the base.
+        digest: `sha256:…` over weights, tokenizer and the relevant configuration.
+        max_length: tokens, special tokens included.
+        poolings: the supported ones of `cls`, `mean`, `siamese`, `pooler`.
         parameters: bias and LayerNorm parameters that `delta.<name>` may add to, with shapes.
         modules: linear modules that `lora_A.<name>` and `lora_B.<name>` may change, with (out, in).
         symbols: the papers' symbol of each parameter and of each module's weight, e.g. `b_q`, `W_q`.

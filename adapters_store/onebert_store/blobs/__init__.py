@@ -1,1 +1,1 @@
-"""Where contents lie: immutable bytes by their digest, in a folder or in a bucket."""
+"""Blob stores: immutable bytes by their digest, in a folder or in a bucket."""

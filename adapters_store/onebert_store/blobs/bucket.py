@@ -1,4 +1,4 @@
-"""Blobs as objects of an S3-compatible bucket, named by their hash; an object is there whole or not at all."""
+"""Stores blobs as objects of an S3-compatible bucket, named by their hash; an object is there whole or not at all."""
 
 import os
 import time
@@ -28,10 +28,10 @@ from onebert_store.errors import (
 )
 
 ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
-"""Where the environment may name an S3-compatible server; the first that is set is the one that counts."""
+"""Environment variables that may name an S3-compatible server; the first one that is set counts."""
 
 SILENCE_S = 5.0
-"""After a silence that long the next one is not waited for: whoever asks within these seconds is refused at once."""
+"""Seconds after a timeout in which further requests fail at once instead of waiting for another timeout."""
 
 _CONNECT_TIMEOUT = timedelta(seconds=2)
 _PAUSE, _LONGEST_PAUSE = timedelta(milliseconds=100), timedelta(seconds=2)
@@ -42,9 +42,9 @@ _LISTED_TOGETHER = 1000
 _STORE = "the store's bucket"
 _SILENT = "kind: Timeout"
 _FULL = ("status code: 507", "QuotaExceeded", "StorageFull")
-# What obstore's message holds, and what is told of it: the message itself has addresses, and may have names of keys.
+# Parts of obstore's message and the reason shown instead: the message contains addresses, and may contain key names.
 _REASONS = {
-    # Of the machine's own service, which is asked where the environment has no credentials.
+    # The machine's metadata service, which is asked if the environment has no credentials.
     "/latest/api/token": "no credentials for it were found",
     "NoSuchBucket": "there is no such bucket",
     "status code: 401": "the credentials are not accepted",
@@ -59,13 +59,13 @@ _REASONS = {
 
 @dataclass(frozen=True)
 class Patience:
-    """How long a bucket is waited for.
+    """Time limits for requests to a bucket.
 
     Attributes:
-        silent: for how long it may be silent, an upload's own time included.
-        request: for how long a request may take.
-        retry: until when what failed is tried again, reckoned from the request's beginning.
-        retries: how often at most.
+        silent: longest silence, including the time an upload takes.
+        request: longest request.
+        retry: failed requests are retried until this long after the first attempt.
+        retries: most retries.
     """
 
     silent: timedelta
@@ -75,29 +75,22 @@ class Patience:
 
 
 PROMPT = Patience(timedelta(seconds=20), timedelta(seconds=60), timedelta(seconds=10), 3)
-"""For a server. 20 seconds of silence are enough for the largest file at 3.4 MB a second. Retries are over within a
-second where nobody listens. A request that was silent for long is not tried again: those who wait for it are told, and
-come again by themselves."""
+"""Limits for a server.
+
+20 seconds of silence are enough for the largest file at 3.4 MB/s. If nothing listens, the retries are over within a
+second. A request that was silent for long is not retried: its callers get an error and retry themselves.
+"""
 
 
 def open_bucket(bucket: str, prefix: str, patience: Patience = PROMPT) -> S3Store:
-    """A client of a bucket, which asks nothing yet; endpoint, region and credentials come from `AWS_…` variables.
-
-    Args:
-        bucket: its name.
-        prefix: what all names in it begin with.
-        patience: how long it is waited for.
-
-    Raises:
-        InvalidSettings: these variables are no settings of a bucket.
-    """
+    """Makes a client, without a request, from the `AWS_…` variables; raises InvalidSettings if these are not valid."""
     endpoint = next(filter(None, map(os.environ.get, ENDPOINTS)), "")
     try:
         return S3Store(
             bucket,
             prefix=prefix or None,
             client_options={
-                # A variable that says http:// means it; other clients of S3 take it so, too.
+                # Plain http only if the variable asks for it, as in other S3 clients.
                 "allow_http": endpoint.startswith("http://"),
                 "connect_timeout": _CONNECT_TIMEOUT,
                 "read_timeout": patience.silent,
@@ -109,26 +102,20 @@ def open_bucket(bucket: str, prefix: str, patience: Patience = PROMPT) -> S3Stor
                 "backoff": {"init_backoff": _PAUSE, "max_backoff": _LONGEST_PAUSE, "base": 2},
             },
         )
-    # The error's own words may hold what a variable says.
+    # The error's own message may contain a variable's value.
     except (BaseError, ValueError):
         raise InvalidSettings("the AWS_… variables of the bucket are incomplete, or one of them is not valid") from None
 
 
 BUCKET_ERRORS = BaseError, FileNotFoundError
-"""What obstore raises."""
+"""The exceptions that obstore raises."""
 
 
 def typed(error: Exception, bucket: str, missing: str | None = None) -> OneBertError:
-    """What one of the `BUCKET_ERRORS` means, without its own words.
+    """Converts one of the `BUCKET_ERRORS`, without its message; `bucket` is the bucket's name in the new message.
 
-    Args:
-        error: as obstore raised it.
-        bucket: what the sentence calls the bucket.
-        missing: the sentence for an object that is not there.
-
-    Returns:
-        StoreCorrupt where the object is not there and `missing` says so, StorageFull where the bucket has no room, and
-        BlobsAway for all else: the bucket is away, slow, forbidden, or answers what is no answer.
+    Returns StoreCorrupt with the message `missing`, if given and the object does not exist, StorageFull if the bucket
+    has no room, and otherwise BlobsAway: the bucket is away, slow, forbidden, or its reply is not S3.
     """
     said = str(error)
     if any(sign in said for sign in _FULL):
@@ -140,11 +127,10 @@ def typed(error: Exception, bucket: str, missing: str | None = None) -> OneBertE
 
 
 class ObjectBlobs:
-    """A BlobStore in a bucket, with copies of what was read or written lately on this machine's disk.
+    """A BlobStore in a bucket, with a local cache of blobs read or written lately.
 
-    An upload is staged in a local file while it is hashed, and goes to the bucket in one request. So the bucket never
-    holds a part of a blob, or of a multipart upload: what is unfinished is in the local folder alone, which is made
-    when the first upload comes.
+    An upload is hashed into a local file and then sent in one request, so the bucket never holds parts of blobs or of
+    multipart uploads. The first upload creates the local folder for unfinished files.
     """
 
     def __init__(self, bucket: S3Store, staging: Path, cache: BlobCache, max_bytes: int) -> None:
@@ -157,17 +143,15 @@ class ObjectBlobs:
         self._is_tidy = False
 
     def writer(self) -> StagedFile:
-        """A local temporary file."""
         with storage_errors_are_typed():
             self._folder.mkdir(parents=True, exist_ok=True)
         if not self._is_tidy:
-            # What was left by a process that was killed: sweeps of the store may run on another machine only.
+            # Removes files of killed processes: sweeps of the store may run on other machines only.
             self._staging.drop_unfinished(datetime.now(UTC) - UNFINISHED_GRACE)
             self._is_tidy = True
         return self._staging.writer(self._commit)
 
     def put(self, data: bytes) -> str:
-        """Sends the bytes as they are, without a temporary file; returns the digest."""
         if len(data) > self._max_bytes:
             raise TooLarge(f"a delta file has at most {self._max_bytes} bytes")
         digest = digest_of(data)
@@ -175,7 +159,6 @@ class ObjectBlobs:
         return digest
 
     def get(self, digest: str) -> bytes:
-        """The bytes, verified; raises StoreCorrupt where they are missing or damaged."""
         data = self.get_local(digest)
         if data is None:
             data = b"".join(self._pieces(digest))
@@ -183,24 +166,21 @@ class ObjectBlobs:
         return data
 
     def get_local(self, digest: str) -> bytes | None:
-        """The bytes of a whole copy on this machine; None where there is none."""
         return self._cache.get(digest)
 
     def verify(self, digest: str, stop: Callable[[], bool] = lambda: False) -> bool:
-        """Reads the object in pieces, never a local copy; raises StoreCorrupt where it is missing or damaged."""
+        """Reads the object, never a local copy."""
         return not any(stop() for _ in self._pieces(digest))
 
     def delete(self, digest: str) -> None:
-        """Removes the object if it is there, durably."""
         with self._asking():
             obstore.delete(self._bucket, digits_of(digest))
         self._cache.drop(digest)
 
     def sync(self) -> None:
-        """Does nothing: an answer of the bucket is durable."""
+        """Does nothing: a completed request is durable."""
 
     def blobs(self) -> Iterator[BlobInfo]:
-        """Every blob, in no order."""
         with self._asking():
             for objects in obstore.list(self._bucket, chunk_size=_LISTED_TOGETHER):
                 for found in objects:
@@ -208,11 +188,9 @@ class ObjectBlobs:
                         yield BlobInfo(DIGEST_PREFIX + found["path"], found["size"], found["last_modified"])
 
     def unfinished(self) -> Iterator[BlobInfo]:
-        """The local files of writers that have not committed, also of processes that are gone."""
         return self._staging.unfinished() if self._folder.is_dir() else iter(())
 
     def drop_unfinished(self, before: datetime) -> None:
-        """Removes what no writer has touched since `before`."""
         if self._folder.is_dir():
             self._staging.drop_unfinished(before)
 
@@ -228,8 +206,8 @@ class ObjectBlobs:
             try:
                 obstore.put(self._bucket, digits_of(digest), data, mode="create")
             except AlreadyExistsError:
-                # Written again all the same, as a folder's file is: the object may be damaged; it may only be on its
-                # way, by an upload that can still fail; and a mark of an orphan is older than the object from now on.
+                # Overwrite, as a folder does: the object may be damaged; it may belong to an upload that can still
+                # fail; and the new time makes an orphan's mark older than the object.
                 obstore.put(self._bucket, digits_of(digest), data, mode="overwrite", use_multipart=False)
         self._cache.keep(digest, data)
 
@@ -243,11 +221,7 @@ class ObjectBlobs:
 
     @contextmanager
     def _asking(self, missing: str | None = None) -> Iterator[None]:
-        """Turns errors of the bucket into typed ones; a bucket that was silent a moment ago is not asked.
-
-        Raises:
-            StoreCorrupt, StorageFull, BlobsAway: see `typed`.
-        """
+        """Types the bucket's errors; raises BlobsAway at once if the bucket timed out within SILENCE_S."""
         if time.monotonic() < self._silent_until:
             raise BlobsAway(f"{_STORE} does not work: it did not answer a moment ago")
         try:

@@ -1,4 +1,4 @@
-"""Copies of blobs on this machine's disk, in front of an object store: bounded, verified, and never the only ones."""
+"""Local copies of blobs in front of an object store: bounded, verified, and never the only copy."""
 
 import os
 import threading
@@ -11,31 +11,26 @@ from onebert_store.errors import OneBertError
 
 _TEMPORARY = "new-"
 _PARTS = 16
-"""After every sixteenth of its bound a process counts the whole folder anew, for others may have written, too."""
+"""A process recounts the folder after writing 1/16 of the bound, because other processes write to it as well."""
 
 
 class BlobCache:
-    """A folder of copies, of which the least recently used go first; threads and processes may share it.
+    """A folder of copies that evicts the least recently used; threads and processes may share it.
 
-    Nothing here raises for what the disk does: a cache that cannot be read or written is an empty one.
+    Disk errors are never raised: a cache that cannot be read or written acts as an empty one. The first copy creates
+    the folder. `max_bytes` limits all copies together, 0 keeps none; each further process may exceed it by 1/16 before
+    it recounts.
     """
 
     def __init__(self, folder: Path, max_bytes: int) -> None:
-        """Makes no folder before there is something to keep.
-
-        Args:
-            folder: where the copies are.
-            max_bytes: what the copies take together at most; each further process may go over that by a sixteenth
-                until it counts again. 0 keeps none.
-        """
         self._folder = folder
         self._max_bytes = max_bytes
-        # Unknown, so that the first copy that is kept counts what is there.
+        # Zero, so that the first copy counts what the folder holds.
         self._room = 0
         self._counting = threading.Lock()
 
     def get(self, digest: str) -> bytes | None:
-        """The content of a blob, verified; None where there is no whole copy."""
+        """Reads a blob and verifies it; None without an intact copy."""
         path = self._folder / digits_of(digest)
         try:
             # Opening a pipe would wait for its writer.
@@ -44,7 +39,7 @@ class BlobCache:
             return None
         whole = digest_of(data) == digest
         with suppress(OSError):
-            # The time of the last change says when a copy was last used: that of the last access is often not kept.
+            # Last use is stored as the modification time, because many file systems do not keep access times.
             if whole:
                 os.utime(path)
             else:
@@ -52,7 +47,6 @@ class BlobCache:
         return data if whole else None
 
     def keep(self, digest: str, data: bytes) -> None:
-        """Keeps a copy, unless it is larger than the bound or the disk refuses."""
         if len(data) > self._max_bytes:
             return
         path = self._folder / digits_of(digest)
@@ -62,14 +56,13 @@ class BlobCache:
             with self._counting:
                 self._make_room(len(data))
             try:
-                # Not synced: after a power cut a copy that is not whole is seen as one, and fetched again.
+                # Not synced: after a power cut, `get` detects a damaged copy and the blob is fetched again.
                 temporary.write_bytes(data)
                 temporary.replace(path)
             finally:
                 temporary.unlink(missing_ok=True)
 
     def drop(self, digest: str) -> None:
-        """Removes a copy if there is one."""
         with suppress(OSError):
             (self._folder / digits_of(digest)).unlink(missing_ok=True)
 
@@ -78,7 +71,7 @@ class BlobCache:
             found = sorted(files(self._folder), key=lambda file: file[2])
             free = self._max_bytes - sum(file[1] for file in found)
             for name, freed, _ in found:
-                # A sixteenth more than is needed, so that not every new copy lists the folder.
+                # Free 1/16 more than needed, so that not every new copy lists the folder.
                 if free >= min(size + self._max_bytes // _PARTS, self._max_bytes):
                     break
                 (self._folder / name).unlink(missing_ok=True)

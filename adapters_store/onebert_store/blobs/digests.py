@@ -1,4 +1,4 @@
-"""Names of blobs: `sha256:` and 64 hexadecimal digits, which are also the name of a file or an object."""
+"""Digests, the names of blobs: `sha256:` and 64 hexadecimal digits, which also name the file or object."""
 
 import hashlib
 import re
@@ -11,16 +11,12 @@ _DIGITS = re.compile(r"[0-9a-f]{64}")
 
 
 def digest_of(data: bytes) -> str:
-    """The name of a blob with this content."""
+    """Returns the digest of a blob with this content."""
     return DIGEST_PREFIX + hashlib.sha256(data).hexdigest()
 
 
 def digits_of(digest: str) -> str:
-    """The 64 digits of a digest: it becomes the name of a file or an object only here, whatever the caller was given.
-
-    Raises:
-        ValueError: this is no digest.
-    """
+    """Returns a digest's 64 digits, the name of its file or object; raises ValueError if the digest is malformed."""
     digits = digest.removeprefix(DIGEST_PREFIX)
     if not is_digits(digits):
         raise ValueError("not a digest")
@@ -28,20 +24,14 @@ def digits_of(digest: str) -> str:
 
 
 def is_digits(name: str) -> bool:
-    """Whether a file or an object is named as a blob is."""
+    """True if a file or object has a blob's name."""
     return bool(_DIGITS.fullmatch(name))
 
 
 def verified(pieces: Iterable[bytes], digest: str, most: int) -> Iterator[bytes]:
-    """Gives the pieces on; they are trusted only once the last one has come without an error.
+    """Yields the pieces of a blob; trust them only after the last one has come without an error.
 
-    Args:
-        pieces: of a blob; no more of them are taken once they are too many bytes.
-        digest: names the blob.
-        most: bytes that a blob may have.
-
-    Raises:
-        StoreCorrupt: together they are not what the digest names.
+    Raises StoreCorrupt if the content does not match the digest, or has more than `most` bytes.
     """
     found, size = hashlib.sha256(), 0
     for piece in pieces:

@@ -1,4 +1,4 @@
-"""Blobs as files of one folder, named by their hash; a rename commits, so a file is there whole or not at all."""
+"""Stores blobs as files of one folder, named by their hash; a rename commits, so no file is ever partial."""
 
 import os
 import stat
@@ -16,61 +16,51 @@ _PIECE_BYTES = 2**20
 
 
 class FolderBlobs:
-    """A BlobStore in a folder. Opening the folder removes nothing: processes may share it."""
+    """A BlobStore in a folder; opening it removes nothing, because processes may share it."""
 
     def __init__(self, folder: Path, max_bytes: int) -> None:
         self._folder = folder
         self._max_bytes = max_bytes
-        # In the same folder, so that a rename commits.
+        # Staged in the same folder, so that a rename commits.
         self._staging = StagingFolder(folder, max_bytes)
         folder.mkdir(parents=True, exist_ok=True)
         with storage_errors_are_typed():
             sync(folder.parent)
 
     def writer(self) -> StagedFile:
-        """A temporary file in the same folder."""
         return self._staging.writer(self._commit)
 
     def put(self, data: bytes) -> str:
-        """Writes and commits; returns the digest."""
         with self.writer() as writer:
             writer.write(data)
             return writer.commit()
 
     def get(self, digest: str) -> bytes:
-        """The bytes, verified; raises StoreCorrupt where they are missing or damaged."""
         return b"".join(self._pieces(digest))
 
     def get_local(self, digest: str) -> bytes | None:
-        """The same."""
         return self.get(digest)
 
     def verify(self, digest: str, stop: Callable[[], bool] = lambda: False) -> bool:
-        """Reads the blob in pieces, never whole; raises StoreCorrupt where it is missing or damaged."""
         return not any(stop() for _ in self._pieces(digest))
 
     def delete(self, digest: str) -> None:
-        """Removes the blob if it is there; durable after `sync`."""
         with storage_errors_are_typed():
             self._path(digest).unlink(missing_ok=True)
 
     def sync(self) -> None:
-        """Makes all removals so far durable."""
         with storage_errors_are_typed():
             sync(self._folder)
 
     def blobs(self) -> Iterator[BlobInfo]:
-        """Every blob, in no order."""
         for name, size, modified in files(self._folder):
             if is_digits(name):
                 yield BlobInfo(DIGEST_PREFIX + name, size, modified)
 
     def unfinished(self) -> Iterator[BlobInfo]:
-        """The files of writers that have not committed, also of processes that are gone."""
         return self._staging.unfinished()
 
     def drop_unfinished(self, before: datetime) -> None:
-        """Removes what no writer has touched since `before`."""
         self._staging.drop_unfinished(before)
 
     def _commit(self, staged: Path, digest: str) -> None:
@@ -89,7 +79,7 @@ class FolderBlobs:
         with storage_errors_are_typed():
             path = self._path(digest)
             try:
-                # Opening a pipe would wait for its writer, and reading a device need never end.
+                # Opening a pipe would wait for its writer, and reading a device might never end.
                 if not stat.S_ISREG(path.stat().st_mode):
                     raise StoreCorrupt(f"the blob {digest} is not a regular file")
                 with open(path, "rb") as file:

@@ -1,4 +1,4 @@
-"""What the registry asks of a blob store: bytes named by their SHA-256, in a folder or in an object store."""
+"""The protocol of a blob store: bytes named by their SHA-256, in a folder or in an object store."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,77 +17,63 @@ class BlobInfo:
 
 
 class BlobWriter(Protocol):
-    """Bytes on their way into the store, hashed while they are written; leaving `with` drops what is not committed."""
+    """An upload that is hashed while it is written; leaving `with` discards it unless it was committed."""
 
     @property
-    def size(self) -> int:
-        """Bytes written so far."""
+    def size(self) -> int: ...
 
     @property
-    def digest(self) -> str:
-        """`sha256:<hex>` of the bytes written so far."""
+    def digest(self) -> str: ...
 
     def write(self, chunk: bytes) -> None:
-        """Appends; raises TooLarge past the store's limit, StorageFull or StorageUnavailable."""
+        """Appends; raises TooLarge beyond the store's limit, StorageFull or StorageUnavailable."""
 
-    def read(self) -> bytes:
-        """All bytes written so far."""
+    def read(self) -> bytes: ...
 
     def commit(self) -> str:
-        """Makes the bytes durable under their digest and returns it; replaces a damaged blob of the same digest."""
+        """Makes the bytes durable and returns their digest; replaces a damaged blob of the same digest."""
 
     def discard(self) -> None:
         """Drops the bytes; does nothing after a commit or a discard."""
 
-    def __enter__(self) -> Self:
-        """Returns itself."""
+    def __enter__(self) -> Self: ...
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Discards."""
+    ) -> None: ...
 
 
 class BlobStore(Protocol):
-    """Immutable bytes by digest; every method may be called from any thread.
-
-    Every method raises StorageUnavailable where the storage fails, and StorageFull where it has no room.
-    """
+    """Immutable bytes by digest; thread-safe. Methods raise StorageUnavailable, or StorageFull if there is no room."""
 
     def writer(self) -> BlobWriter:
-        """Takes bytes whose digest is not known yet."""
+        """Returns a writer for bytes whose digest is not known yet."""
 
     def put(self, data: bytes) -> str:
-        """Writes and commits; returns the digest."""
+        """Stores the bytes durably and returns their digest."""
 
     def get(self, digest: str) -> bytes:
-        """The bytes, verified; raises StoreCorrupt where they are missing or damaged."""
+        """Reads and verifies a blob; raises StoreCorrupt if it is missing or damaged."""
 
     def get_local(self, digest: str) -> bytes | None:
-        """As `get`, without a network: None where the bytes have to be fetched."""
+        """Reads like `get` but without the network: None if the blob has to be fetched."""
 
     def verify(self, digest: str, stop: Callable[[], bool] = lambda: False) -> bool:
-        """Reads the blob in pieces, never whole; raises StoreCorrupt where it is missing or damaged.
+        """Reads a blob piece by piece; raises StoreCorrupt if it is missing or damaged.
 
-        Args:
-            digest: names the blob.
-            stop: asked after each piece; true ends the reading.
-
-        Returns:
-            Whether the blob was read to its end.
+        Calls `stop` after each piece, which ends the reading if it returns True. Returns True if the blob was read to
+        its end.
         """
 
     def delete(self, digest: str) -> None:
-        """Removes the blob if it is there; until `sync`, a power cut may bring it back."""
+        """Removes the blob if it exists; before `sync`, a power cut may bring it back."""
 
-    def sync(self) -> None:
-        """Makes all removals so far durable."""
+    def sync(self) -> None: ...
 
-    def blobs(self) -> Iterator[BlobInfo]:
-        """Every blob, in no order."""
+    def blobs(self) -> Iterator[BlobInfo]: ...
 
     def unfinished(self) -> Iterator[BlobInfo]:
-        """Files of writers that have not committed, also of processes that are gone; `digest` is a file's name."""
+        """Lists the files of uncommitted writers, also of processes that are gone; `digest` is the file name."""
 
     def drop_unfinished(self, before: datetime) -> None:
-        """Removes what no writer has touched since `before`."""
+        """Removes unfinished files last modified before `before`."""

@@ -1,7 +1,4 @@
-"""A model card in the form of the Hugging Face Hub, from a delta file alone: YAML for machines, Markdown for people.
-
-Everything in a manifest is somebody's text: it is cut, escaped, and nothing of it is taken for granted.
-"""
+"""Writes a Hugging Face model card from a delta file; every text in a manifest is untrusted, so it is escaped."""
 
 import math
 import shlex
@@ -36,7 +33,7 @@ _ANSWERS: Mapping[TaskType, str] = {
     "token": "a label for every word of a text",
     "span": "where in a context the answer to a question is",
 }
-# Our names of metrics -> those of the Hub, where they differ.
+# OneBERT's metric names -> the Hub's, if they differ.
 _HUB_METRICS: Mapping[str, str] = {
     "macro_f1": "f1",
     "micro_f1": "f1",
@@ -56,13 +53,10 @@ _ELSEWHERE = ("task", "data", "metric", "yardsticks", "warnings", "folds", "cali
 
 
 def render_card(delta: Delta, file: str, file_bytes: int, task: str | None = None) -> str:
-    """The card, YAML first.
+    """Returns the card, YAML first.
 
-    Args:
-        delta: what it is about.
-        file: name of the delta file, as a reader has it.
-        file_bytes: its size.
-        task: name of the task; None is the one that the file was trained for, or the file's name without its ending.
+    `file` is the name that the card's reader knows, `file_bytes` its size. Without `task` the card takes the task that
+    the file was trained for, or the file's name without its ending.
     """
     facts = _Facts(delta, file, file_bytes, task)
     sections = ("# " + plain(facts.task), *facts.sections())
@@ -70,8 +64,6 @@ def render_card(delta: Delta, file: str, file_bytes: int, task: str | None = Non
 
 
 class _Facts:
-    """What a card says of one delta."""
-
     def __init__(self, delta: Delta, file: str, file_bytes: int, task: str | None) -> None:
         self.delta, self.manifest, self.file, self.file_bytes = delta, delta.manifest, file, file_bytes
         self.training = delta.manifest.training
@@ -86,12 +78,12 @@ class _Facts:
         self.pairs = self.manifest.task_type != "span" and self.data.get("pairs") is True
 
     def front_matter(self) -> ModelCardData:
-        """What the Hub reads; no license, which no delta file knows."""
+        """Makes the metadata that the Hub reads; without a license, because a delta file has none."""
         base, data = self.manifest.base.name, self.data.get("name")
         results = list(self.results())
         return ModelCardData(
             base_model=base if _passes(validate_repo_id, base) else None,
-            # Without an owner it is as a rule a file or a folder, and on the Hub, if anything, somebody else's data.
+            # A name without an owner is usually a file or a folder; on the Hub it would be somebody else's data.
             datasets=[data] if isinstance(data, str) and "/" in data and _passes(validate_repo_id, data) else None,
             library_name="onebert",
             metrics=list(dict.fromkeys(one.metric_type for one in results)) or None,
@@ -102,7 +94,6 @@ class _Facts:
         )
 
     def results(self) -> Iterator[EvalResult]:
-        """Every measured number, the deciding metric's first."""
         name = self.data.get("name")
         if not isinstance(name, str):
             return
@@ -119,13 +110,11 @@ class _Facts:
                 )
 
     def scores(self, split: str) -> dict[str, float]:
-        """The metrics of a split, the deciding one first; empty where none were measured."""
         said = self.training.get(split)
         numbers = {name: value for name, value in said.items() if _is_number(value)} if isinstance(said, dict) else {}
         return {name: numbers[name] for name in sorted(numbers, key=lambda name: name != self.metric)}
 
     def sections(self) -> Iterator[str]:
-        """The body below the title."""
         base, answers = plain(self.manifest.base.name), _ANSWERS[self.manifest.task_type]
         if self.pairs:
             answers = answers.replace("a text", "a pair of texts")
@@ -144,13 +133,11 @@ class _Facts:
         yield from self.section("Limitations", "\n".join(f"- {line}" for line in self.limitations()))
 
     def section(self, title: str, body: str) -> Iterator[str]:
-        """A heading and what is below it; nothing where there is nothing to say."""
         if body:
             yield f"## {title}"
             yield body
 
     def identity(self) -> Iterator[tuple[str, str]]:
-        """Names and values of what the delta is."""
         manifest = self.manifest
         sizes = {name: tensor.size for name, tensor in self.delta.tensors.items() if not name.startswith(SPARSE_INDEX)}
         head = sum(size for name, size in sizes.items() if name.startswith("head."))
@@ -162,7 +149,6 @@ class _Facts:
         yield "file", f"{self.file_bytes:,} bytes, `{self.delta.digest}`"
 
     def usage(self) -> str:
-        """The commands, as whoever has the file gives them."""
         base, task = self.manifest.base.name, shlex.quote(shown(self.task))
         asked = '--pair "a text" "another text"' if self.pairs else '"a text"'
         if self.manifest.task_type == "span":
@@ -175,7 +161,6 @@ class _Facts:
         return "\n".join(("```bash", *commands, "```"))
 
     def labels(self) -> str:
-        """The outputs in their order, with what the decision says of each."""
         decision, labels = self.manifest.decision, self.manifest.labels
         thresholds = (decision.thresholds if decision else None) or {}
         positives = (decision.positives if decision else None) or ()
@@ -192,7 +177,6 @@ class _Facts:
         return table(head, rows) + more
 
     def measured(self) -> str:
-        """The metrics of each split, and the yardsticks beside the deciding one."""
         scores = {split: self.scores(split) for split in _SPLITS}
         splits = [split for split in _SPLITS if scores[split]]
         if not splits:
@@ -211,7 +195,6 @@ class _Facts:
         return table(("", *(measured_on(self.training, split) for split in splits)), rows)
 
     def yardsticks(self) -> Iterator[tuple[str, dict[str, float]]]:
-        """What the deciding metric is without training, by split."""
         said = self.training.get("yardsticks")
         for name, words in _YARDSTICKS.items():
             found = said.get(name) if isinstance(said, dict) else None
@@ -219,7 +202,6 @@ class _Facts:
                 yield words, {key: value for key, value in found.items() if _is_number(value)}
 
     def of_calibration(self) -> Iterator[str]:
-        """What is to be known of probabilities without a temperature."""
         decision, said = self.manifest.decision, self.calibration.get("temperature")
         if self.manifest.task_type == "regression" or (decision is not None and decision.temperature is not None):
             return
@@ -229,7 +211,6 @@ class _Facts:
             yield "Nothing in the file says that its probabilities are calibrated."
 
     def limitations(self) -> Iterator[str]:
-        """What a user should know, as far as the file says it."""
         manifest, decision = self.manifest, self.manifest.decision
         yield "It works on the base with the digest above and on no other."
         if decision is None or decision.window is None:

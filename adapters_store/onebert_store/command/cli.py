@@ -1,4 +1,4 @@
-"""The `onebert` command: commands plug in by the entry points group `onebert.commands`; `inspect` is defined here."""
+"""The `onebert` command: commands plug in by the entry point group `onebert.commands`; `inspect` is defined here."""
 
 import os
 import sys
@@ -15,10 +15,10 @@ from onebert_store.command.options import AsJson
 from onebert_store.errors import OneBertError
 
 GROUP = "onebert.commands"
-# The help lists the commands of each component together, in this order; whatever else is installed comes last.
+# The help groups commands by component in this order; other packages' commands come last.
 PANELS = {"onebert_training": "Training", "onebert_server": "Serving", "onebert_store": "Files and stores"}
 MORE = "More"
-# Commands that people look for -> what to write.
+# Names of commands in other programs -> the command here.
 ELSEWHERE = {
     "rollback": "onebert promote TASK --rollback",
     "predict": "onebert classify TASK",
@@ -28,8 +28,8 @@ ELSEWHERE = {
 
 
 def main() -> None:
-    """Runs the command line: 0 is success, 1 an error, 2 wrong usage, 130 an interrupt; errors are one line."""
-    # Set before torch is loaded, so that its threads wait awake only briefly, then sleep
+    """Runs the command line. Exit codes: 0 success, 1 error, 2 wrong usage, 130 interrupt; errors are one line."""
+    # Set before torch is loaded, so that its threads spin only briefly before they sleep
     # (docs/decisions/0006-brief-spinning.md).
     os.environ.setdefault("GOMP_SPINCOUNT", "2000")
     try:
@@ -38,7 +38,7 @@ def main() -> None:
         console.print_error(error.detail)
         status = 1
     except typer.TyperException as error:
-        # Where there were no arguments, the help has been printed and the message is empty.
+        # Without arguments, the help has been printed and the message is empty.
         if message := error.format_message():
             console.print_error(f"{message}{_elsewhere(*sys.argv[1:2])} (see --help)")
         status = error.exit_code
@@ -52,15 +52,13 @@ def main() -> None:
 
 
 def _elsewhere(command: str = "") -> str:
-    """Names the command that other programs call otherwise."""
     return f" It is '{ELSEWHERE[command]}' here." if command in ELSEWHERE else ""
 
 
 def build_app(named: Sequence[str] = ()) -> typer.Typer:
-    """The command with everything that is installed; a command that cannot be imported says so when called.
+    """Makes the command with the commands in `named`, or with all installed ones if none of these is a command.
 
-    Args:
-        named: where these are commands, no others are imported.
+    A command that cannot be imported raises its error when it is called.
     """
     app = typer.Typer(
         name="onebert",
@@ -112,7 +110,7 @@ def _root(
     ] = False,
 ) -> None:
     """Takes the options before the command."""
-    # Half of a surrogate pair, or a letter that the terminal's encoding lacks, is printed as JSON escapes it.
+    # Prints halves of surrogate pairs, and letters that the terminal's encoding lacks, as JSON escapes.
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
 
@@ -136,7 +134,7 @@ def _plug(app: typer.Typer, entry: EntryPoint) -> None:
 
 
 def _paragraphs(docstring: str) -> str:
-    """A docstring with each paragraph on one line, to be broken where the terminal ends and not where the code did."""
+    """Joins each paragraph's lines, so that the terminal breaks them and not the source code."""
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in docstring.split("\n\n"))
 
 

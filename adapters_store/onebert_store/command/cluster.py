@@ -1,4 +1,4 @@
-"""Connects a command to a Ray cluster, and reads what its nodes are; the only file that says how Ray is started."""
+"""Connects a command to a Ray cluster and reads the nodes' resources; no other file starts Ray."""
 
 import logging
 import os
@@ -16,7 +16,7 @@ try:
 except ImportError:
     raise InvalidSettings("--ray needs the package ray: pip install 'onebert[ray]'") from None
 
-# `ray` and its error are taken from here, so that these variables are set first, and a lack of the package is one line.
+# Import `ray` and its error from here, so that the variables are set first and a missing package is a one-line error.
 __all__ = ["RayError", "connect", "device_of", "ray", "reason", "resources"]
 
 CONNECT_S = 5.0
@@ -24,42 +24,30 @@ DEVICES = ("cpu", "cuda")
 
 
 def connect(address: str) -> None:
-    """Connects this process to a cluster; `ray.shutdown` ends it.
-
-    Args:
-        address: HOST:PORT of the cluster's head, or auto.
-
-    Raises:
-        ServerUnreachable: no cluster answers there.
-        InvalidSettings: not an address.
-    """
+    """Connects to the cluster at `address`, HOST:PORT or auto; raises ServerUnreachable if no cluster answers."""
     try:
         if address != "auto":
             host, _, port = address.rpartition(":")
             if not host or not port.isdigit() or "/" in address:
                 raise InvalidSettings("--ray is the HOST:PORT of a cluster's head, or auto")
-            # A plain connection is tried first because Ray would wait minutes for a dead address.
+            # Try a plain connection first: Ray would wait minutes for a dead address.
             socket.create_connection((host, int(port)), CONNECT_S).close()
         ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
     except (OSError, OverflowError):
         what = "no running Ray cluster is found here" if address == "auto" else f"no Ray cluster answers at {address}"
         raise ServerUnreachable(what) from None
-    except (RayError, RuntimeError) as error:  # another version of Ray or Python, a token that is not the cluster's
+    except (RayError, RuntimeError) as error:  # another version of Ray or Python, or a wrong token
         raise ServerUnreachable(f"the Ray cluster at {address} refuses: {_first_line(error)}") from None
 
 
 def resources() -> tuple[list[int], int]:
-    """CPUs of each node that has some, and GPUs of all nodes."""
+    """Returns the CPUs of each live node that has any, and the GPUs of all nodes together."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     return [int(node["CPU"]) for node in nodes if node.get("CPU", 0) >= 1], sum(int(n.get("GPU", 0)) for n in nodes)
 
 
 def device_of(wanted: str | None, cpus: list[int], gpus: int) -> str:
-    """The device that tasks of a cluster with such nodes compute on.
-
-    Raises:
-        InvalidSettings: the cluster has no such device.
-    """
+    """Returns the device for a cluster's tasks; raises InvalidSettings if the cluster has no such device."""
     device = wanted or ("cuda" if gpus else "cpu")
     if device not in DEVICES:
         raise InvalidSettings(f"--device is {' or '.join(DEVICES)} on a cluster")
@@ -69,7 +57,7 @@ def device_of(wanted: str | None, cpus: list[int], gpus: int) -> str:
 
 
 def reason(error: Exception) -> str:
-    """Why a task ended early: the error of its code, or how its worker died."""
+    """Returns why a task ended early: its code's error, or how its worker died."""
     cause = error.cause if isinstance(error, RayTaskError) else error
     if isinstance(cause, OneBertError):
         return cause.detail

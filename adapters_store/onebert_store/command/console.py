@@ -1,4 +1,4 @@
-"""What every command shares: results on standard output, progress and errors on standard error."""
+"""Output shared by all commands: results on standard output, progress and errors on standard error."""
 
 import json
 import os
@@ -29,11 +29,11 @@ from rich.text import Text
 
 HEARTBEAT_S = 30.0
 
-# Columns of what is no terminal: a pipe or a file gets each row on one line, whole.
+# Columns if the output is not a terminal: a pipe or a file gets each row whole, on one line.
 UNLIMITED = 100_000
 
 
-# A terminal, and whoever says COLUMNS, has a width.
+# A terminal, or the variable COLUMNS, sets a width.
 _WIDTH = None if sys.stdout.isatty() or "COLUMNS" in os.environ else UNLIMITED
 
 # Client text may look like markup or an emoji code; it is shown unchanged.
@@ -42,54 +42,49 @@ err = Console(markup=False, emoji=False, highlight=False, stderr=True)
 
 
 def say(line: str | Text) -> None:
-    """Prints a line on standard output; a terminal breaks it where it likes, and nothing else does."""
+    """Prints a line on standard output; only a terminal breaks it."""
     out.print(line, soft_wrap=True)
 
 
 def tell(line: str) -> None:
-    """The same on standard error, beside the results."""
+    """Prints a line on standard error, apart from the results."""
     err.print(line, soft_wrap=True)
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on standard output, for scripts: never colored or wrapped; times as ISO 8601."""
+    """Prints one JSON document on standard output for scripts: not colored, not wrapped, times as ISO 8601."""
     typer.echo(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False, default=datetime.isoformat))
 
 
 def table(*columns: str, numbers: Collection[str] = ()) -> Table:
-    """An empty table with a head, in the style of every command.
-
-    Args:
-        columns: what the head says.
-        numbers: which of the columns are aligned to the right.
-    """
+    """Makes an empty table in the style of all commands; the columns in `numbers` are aligned to the right."""
     made = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for name in columns:
-        # Words are broken before numbers are: half a number is another number.
+        # Break words rather than numbers: half a number is another number.
         whole = name in numbers
         made.add_column(name, justify="right" if whole else "left", overflow="fold", no_wrap=whole)
     return made
 
 
 def show(columns: Collection[str], rows: Iterable[Sequence[str]], numbers: Collection[str] = ()) -> None:
-    """Prints a `table` of these rows on standard output."""
+    """Prints a table of these rows on standard output."""
     out.print(filled(table(*columns, numbers=numbers), rows))
 
 
 def filled(table: Table, rows: Iterable[Sequence[str]]) -> Table:
-    """The table with these rows at its end."""
+    """Appends rows to a table and returns it."""
     for row in rows:
         table.add_row(*row)
     return table
 
 
 def title(text: str) -> Text:
-    """What stands above a table; a title of the table itself would be broken where narrow columns end."""
+    """Makes a title above a table; rich would break the table's own title at narrow widths."""
     return Text(text, style="table.title")
 
 
 def facts() -> Table:
-    """An empty table of two columns without a head: names and values."""
+    """Makes an empty table of names and values without a head."""
     made = Table(box=None, show_header=False, pad_edge=False)
     made.add_column(no_wrap=True)
     made.add_column(overflow="fold")
@@ -97,24 +92,19 @@ def facts() -> Table:
 
 
 def print_error(detail: str) -> None:
-    """One line on standard error."""
+    """Prints an error as one line on standard error."""
     typer.echo(f"error: {' '.join(detail.split())}", err=True)
 
 
 def note_replaced(out: Path, when: str) -> None:
-    """Says, before anything slow, that a file is there that will be written over.
-
-    Args:
-        out: the file to write.
-        when: the file is replaced, as the end of a sentence.
-    """
+    """Tells the user, before slow work starts, that `out` exists and will be replaced; `when` ends the sentence."""
     if out.exists():
         tell(f"note: {out} is there, and is replaced {when}")
 
 
 @contextmanager
 def busy(what: str) -> Iterator[None]:
-    """A spinner with a clock on standard error, for work without steps to count; without a terminal, a `heartbeat`."""
+    """Shows a spinner with a clock on standard error, for work without steps; without a terminal, a `heartbeat`."""
     started = time.monotonic()
     spinner = _bar(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with spinner, heartbeat(lambda: f"{what}: {time.monotonic() - started:.0f} s"):
@@ -124,11 +114,7 @@ def busy(what: str) -> Iterator[None]:
 
 @contextmanager
 def heartbeat(describe: Callable[[], str]) -> Iterator[None]:
-    """Shows life in a log: a line every half minute where standard error is not a terminal, and so has no bar.
-
-    Args:
-        describe: gives the line, or nothing where there is nothing to say; called on another thread.
-    """
+    """Prints the line that `describe` returns, on another thread, every 30 seconds if standard error is no terminal."""
     ended = Event()
 
     def beat() -> None:
@@ -150,13 +136,8 @@ def heartbeat(describe: Callable[[], str]) -> Iterator[None]:
 
 @contextmanager
 def progress(with_results: bool = False, describe: Callable[[], str] | None = None) -> Iterator[Progress]:
-    """A progress bar on standard error, removed when the work is done; without a terminal, a `heartbeat`.
-
-    Args:
-        with_results: whether the command prints results meanwhile; on a terminal they take the place of the bar.
-        describe: gives the lines of the heartbeat; None is how far each task of the bar is.
-    """
-    # A bar of this width leaves room for the description in 80 columns.
+    """Shows a progress bar until the work is done, or a `heartbeat`; on a terminal, results replace the bar."""
+    # This width leaves room for the description in 80 columns.
     columns = TextColumn("{task.description}"), BarColumn(bar_width=10), MofNCompleteColumn(), TimeRemainingColumn()
     bar = _bar(*columns, TextColumn("left"), hidden=with_results and out.is_terminal)
     with bar, heartbeat(describe or (lambda: _line(bar))):
@@ -164,7 +145,6 @@ def progress(with_results: bool = False, describe: Callable[[], str] | None = No
 
 
 def _bar(*columns: ProgressColumn, hidden: bool = False) -> Progress:
-    """What is shown on standard error until the work is done; results go to standard output unchanged meanwhile."""
     hidden = hidden or not err.is_terminal
     return Progress(*columns, console=err, transient=True, redirect_stdout=False, disable=hidden)
 

@@ -1,4 +1,4 @@
-"""What `onebert inspect` says about a delta file: facts as JSON values, and the tables that show them."""
+"""The output of `onebert inspect` for a delta file: facts as JSON values, and tables that show them."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ from onebert_store.file.strict_json import shown
 MAX_LABELS_SHOWN = 12
 MAX_ROWS_SHOWN = 60
 
-# What a calibration says of a rate: on its own rows, and between which it lies on new ones.
+# A rate in a calibration: on its own rows, and the bounds of its interval on new rows.
 _RATE = {"here", "low", "high"}
 
 _IN_WORDS = {
@@ -35,16 +35,10 @@ _IN_WORDS = {
 
 
 def inspect_file(path: Path) -> dict[str, Any]:
-    """Reads a delta file and describes it in plain JSON values; sizes are in bytes.
-
-    Raises:
-        InvalidDelta: the file is refused.
-        TooLarge: the file is over a limit.
-        InvalidInput: the file cannot be read.
-    """
+    """Reads a delta file and describes it in plain JSON values; sizes are in bytes."""
     delta, data = load_with_bytes(path)
     manifest = delta.manifest.model_dump(exclude={"golden"}, exclude_none=True)
-    # The index of a sparse value is not counted as a parameter.
+    # Indices of sparse values do not count as parameters.
     sizes = {name: tensor.size for name, tensor in delta.tensors.items() if not name.startswith(SPARSE_INDEX)}
     head = sum(size for name, size in sizes.items() if name.startswith("head."))
     return manifest | {
@@ -59,7 +53,7 @@ def inspect_file(path: Path) -> dict[str, Any]:
 
 
 def render(facts: dict[str, Any]) -> RenderableType:
-    """The tables for people; client text in them is printable and cut."""
+    """Makes the tables for people; client text in them is printable and truncated."""
     parts: list[RenderableType] = [_pairs(_lines(facts))]
     if facts.get("decision"):
         decided = ((shown(name, 40), shown(value, 200)) for name, value in flat(facts["decision"], exact=True))
@@ -74,7 +68,6 @@ def render(facts: dict[str, Any]) -> RenderableType:
 
 
 def _by_name(found: Iterable[Change]) -> list[dict[str, Any]]:
-    """Changes of the same kind and name in several layers as one, with the root mean square over all of them."""
     groups: defaultdict[tuple[str, str], list[Change]] = defaultdict(list)
     for change in found:
         groups[LAYER.sub("layer.*.", change.name), change.kind].append(change)
@@ -131,19 +124,15 @@ def _lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def measured_on(training: Mapping[str, Any], split: str) -> str:
-    """Which rows the scores of a split are of, by what a manifest says: without a validation split those of folds."""
+    """Returns which rows a split's scores were measured on: `k folds` for validation scores of cross-validation."""
     folds = training.get("folds")
     return f"{folds} folds" if split == "validation" and isinstance(folds, int) and folds > 0 else split
 
 
 def flat(value: dict[str, Any], before: str = "", exact: bool = False) -> Iterator[tuple[str, str]]:
-    """Nested objects as one row for each value, or rate with its interval: `data` and in it `digest` is `data digest`.
+    """Flattens nested objects to one row per value, or per rate with its interval: `digest` in `data` is `data digest`.
 
-    Args:
-        value: the outer object.
-        before: words before each name.
-        exact: whether numbers are shown with all their digits, as those that decide must be: a threshold of 0.99996
-            lets answers through, one of 1 none.
+    `exact` shows numbers with all digits, as decisions need: a threshold of 0.99996 lets answers through, 1 none.
     """
     for key, item in value.items():
         name = f"{before} {key}".strip().replace("_", " ")
@@ -157,7 +146,7 @@ def flat(value: dict[str, Any], before: str = "", exact: bool = False) -> Iterat
 
 
 def in_words(value: Any, exact: bool) -> str:
-    """A value as a table shows it: a number with all its digits, or with four."""
+    """Formats a value for a table; numbers with all digits if `exact`, else with four."""
     match value:
         case bool():
             return "yes" if value else "no"
@@ -174,7 +163,7 @@ def in_words(value: Any, exact: bool) -> str:
 
 
 def ranges(numbers: Iterable[int], dash: str = "–") -> str:
-    """Rising numbers as people write them: `0–3, 5` of 0, 1, 2, 3, 5."""
+    """Formats ascending numbers as people write them: `0–3, 5` for 0, 1, 2, 3, 5."""
     spans: list[list[int]] = []
     for number in numbers:
         if spans and number == spans[-1][1] + 1:

@@ -1,4 +1,4 @@
-"""Options that commands of several components have: one sentence of help for one thing, and how a time is written."""
+"""Options shared by several components' commands, with one help text each; and the parser of durations."""
 
 import re
 from datetime import timedelta
@@ -25,7 +25,6 @@ class Panel(str):
     """The box of a command's help that shows an option, by its title."""
 
     def option(self, help: str, *names: str, **more: Any) -> Any:
-        """An option in this box; `more` is what else typer takes of it."""
         return typer.Option(*names, help=help, rich_help_panel=self, **more)
 
 
@@ -36,11 +35,7 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 def duration(text: str) -> timedelta:
-    """A time as a person writes it: a number and s, m, h or d.
-
-    Raises:
-        InvalidInput: it is none.
-    """
+    """Parses a number followed by s, m, h or d; raises InvalidInput for anything else."""
     found = _DURATION.fullmatch(text)
     if not found:
         raise InvalidInput(f"'{shown(text)}' is not a time: a number and s, m, h or d, as 24h")

@@ -1,4 +1,4 @@
-"""`onebert` commands as child processes: for the demo, the benchmarks and scripts."""
+"""Runs `onebert` commands as child processes, for the demo, the benchmarks and scripts."""
 
 import os
 import signal
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import IO
 
-# Started by module and not by path, so that the script `onebert` need not be on the caller's PATH.
+# Started by module, so that the script `onebert` need not be on the caller's PATH.
 ONEBERT = (sys.executable, "-c", "from onebert_store.command.cli import main; main()")
 
 STOP_TIMEOUT_S = 60.0
@@ -20,14 +20,10 @@ STOP_TIMEOUT_S = 60.0
 def running(
     *arguments: str, stderr: IO[str] | int | None = None, **settings: object
 ) -> Iterator[subprocess.Popen[str]]:
-    """A child that does not outlive the block: it is asked to stop, and killed where it does not.
+    """Starts a child and ends it with the block: SIGTERM first, SIGKILL if it does not stop within STOP_TIMEOUT_S.
 
-    While the block runs, SIGTERM and SIGHUP raise SystemExit in it, where the caller has no handler of its own.
-
-    Args:
-        arguments: the command line after `onebert`.
-        stderr: as for `subprocess.Popen`; None shares the caller's standard error.
-        settings: `ONEBERT_…` variables by their lower-case names; the caller's own ones are not passed on.
+    While the block runs, SIGTERM and SIGHUP raise SystemExit in the caller, unless it handles them itself. The child
+    gets the variables `ONEBERT_…` that `settings` names in lower case, and none of the caller's own.
     """
     environment = {name: value for name, value in os.environ.items() if not name.startswith("ONEBERT_")}
     environment |= {f"ONEBERT_{name.upper()}": str(value) for name, value in settings.items() if value is not None}
@@ -41,7 +37,7 @@ def running(
             stderr=stderr,
             text=True,
             encoding="utf-8",
-            process_group=0,  # Ctrl-C reaches the caller alone, which then ends its children in order
+            process_group=0,  # Ctrl-C reaches only the caller, which then ends its children in order
         ) as process,
     ):
         try:
@@ -57,8 +53,8 @@ def running(
 
 @contextmanager
 def _leaving_on_signals() -> Iterator[None]:
-    """Inside, a signal that would end this process at once, and leave its children running, raises SystemExit."""
-    # Only the main thread may set handlers; who is not told of a signal, or handles it, stays so.
+    """Raises SystemExit on signals that would kill this process and leave its children running."""
+    # Only the main thread may set handlers. Signals that are ignored or already handled keep their handler.
     ours = [
         number
         for number in (signal.SIGTERM, signal.SIGHUP)
@@ -66,7 +62,7 @@ def _leaving_on_signals() -> Iterator[None]:
     ]
 
     def leave(number: int, frame: FrameType | None) -> None:
-        # Another signal must not break off the ending of children that this one begins.
+        # Ignore further signals, so that they cannot interrupt the ending of children.
         for each in ours:
             signal.signal(each, signal.SIG_IGN)
         raise SystemExit(128 + number)

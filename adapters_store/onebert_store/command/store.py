@@ -1,4 +1,4 @@
-"""The commands `onebert store …`: is a store whole, what may go, and what can be brought back."""
+"""The commands `onebert store …`: check a store, remove orphans, recover versions."""
 
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
@@ -158,7 +158,6 @@ def _facts(opened: "Store", orphan: "Orphan") -> dict[str, Any]:
 
 
 def _content(opened: "Store", digest: str) -> str:
-    """What a person can tell a file by, since it does not hold the name of its task."""
     try:
         manifest = loads(opened.blobs.get(digest)).manifest
     except OneBertError as error:

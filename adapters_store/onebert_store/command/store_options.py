@@ -1,4 +1,4 @@
-"""The options that the commands `onebert store …` share: which store is meant."""
+"""Options shared by the commands `onebert store …`, which select the store."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,1 +1,1 @@
-"""The delta file: bytes to Delta and back, strictly."""
+"""The delta file: parses bytes into a Delta, strictly, and writes them."""

@@ -1,4 +1,4 @@
-"""The canonical bytes of a delta: the one place that lays out a file (FORMAT.md, "Canonical form")."""
+"""Lays out the canonical bytes of a delta file (FORMAT.md, "Canonical form"); no other file does."""
 
 import json
 from collections.abc import Mapping
@@ -23,20 +23,14 @@ _CODES = {dtype: code for code, dtype in DTYPES.items()}
 
 
 def manifest_json(manifest: Manifest) -> str:
-    """The manifest's canonical JSON; a key that is absent stays absent."""
+    """Returns the manifest's canonical JSON; absent keys stay absent."""
     return strict_json.encode(manifest.model_dump(exclude_none=True))
 
 
 def canonical_bytes(manifest: Manifest, tensors: Mapping[str, Array]) -> bytes:
-    """Lays out a delta; equal content gives equal bytes.
-
-    The layout is written here and not by the safetensors library, whose bytes would follow its version.
-
-    Raises:
-        TensorMismatch: a tensor is not float32, float16, bfloat16 or int32.
-    """
+    """Lays out a delta file; not with safetensors, because its bytes could change with the library's version."""
     header: dict[str, Any] = {"__metadata__": {"onebert": manifest_json(manifest)}}
-    # Wide items first: every tensor then starts at a multiple of its item size.
+    # Wide items first, so that every tensor starts at a multiple of its item size.
     order = sorted(tensors, key=lambda name: (-tensors[name].dtype.itemsize, name))
     start = 0
     for name in order:

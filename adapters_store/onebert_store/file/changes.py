@@ -1,4 +1,4 @@
-"""How much a delta changes each parameter and module of its base, measured from the tensors alone."""
+"""Measures how much a delta changes each parameter and module of its base, from the tensors alone."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -14,8 +14,8 @@ from onebert_store.file.canonical import Array
 Kind = Literal["added", "low-rank", "sparse", "adapter", "scale", "output-scale", "core"]
 
 LAYER = re.compile(r"(?:^|(?<=\.))layer\.(\d{1,9})\.")
-"""Where a parameter's name says its layer, in every family of bases."""
-# What tensors with one of these prefixes measure, and the number that changes nothing.
+"""Matches the layer index in a parameter's name, in every family of bases."""
+# Per tensor prefix: the kind of change, and the value that changes nothing.
 _NUMBERS: Mapping[str, tuple[Kind, float]] = {
     delta.DELTA: ("added", 0.0),
     delta.SPARSE_VALUE: ("sparse", 0.0),
@@ -35,14 +35,15 @@ class Change:
     """The change of one parameter or module.
 
     Attributes:
-        kind: which numbers are measured. `added`: a vector's difference; `low-rank`: the product BA; `sparse`: the
-            values at the changed indices; `adapter`: its second map's weight; `scale` and `output-scale`: each factor's
-            distance from one; `core`: LoRA-XS's matrix between the base's singular directions.
-        name: the parameter or module, by its Hugging Face name.
-        layer: the index of its layer; None outside the layers.
-        rms: root mean square of these numbers.
-        norm: their length (L2).
-        mean_abs: their mean absolute value; None for `low-rank`, whose numbers are never computed one by one.
+        kind: the numbers that are measured. `added`: a vector's difference; `low-rank`: the product BA; `sparse`: the
+            values at the changed indices; `adapter`: the weight of its second map; `scale` and `output-scale`: each
+            factor's distance from one; `core`: LoRA-XS's matrix between the base's singular directions.
+        name: the Hugging Face name of the parameter or module.
+        layer: None outside the layers.
+        rms: root mean square of the numbers.
+        norm: L2 norm of the numbers.
+        mean_abs: mean absolute value; None for `low-rank`, because the elements of the product are never computed one
+            by one.
     """
 
     kind: Kind
@@ -54,21 +55,18 @@ class Change:
 
 
 def changes(tensors: Mapping[str, Array]) -> list[Change]:
-    """Every change, in the order of the tensors; a tensor that is no change by itself, such as a head, is left out.
+    """Measures every change, in the order of the tensors; skips tensors such as a head that are no change.
 
-    Memory is a few tiles of a million numbers, whatever shapes the tensors have: no product is computed whole.
-
-    Args:
-        tensors: by the names of FORMAT.md; they need not fit any base.
+    The tensors need not fit a base. Memory is a few tiles of a million numbers: no product is computed whole.
     """
     return [change for name in tensors if (change := _change(tensors, name))]
 
 
 def difference(one: Mapping[str, Array], other: Mapping[str, Array]) -> dict[str, Array]:
-    """Tensors whose `changes` are those that lead from `other` to `one`: two deltas for the same base.
+    """Returns tensors whose `changes` lead from `other` to `one`, two deltas for the same base.
 
-    A low-rank difference of products is a product itself, of the factors beside each other. Adapters are no differences
-    of weights: theirs is that of the second maps, unit by unit where both have as many.
+    The difference of two low-rank products is one product with the factors side by side. Adapters have no difference of
+    weights; the result compares their second maps unit by unit if they have equally many units.
     """
     found: dict[str, Array] = {}
     for name in sorted(one.keys() | other.keys()):
@@ -91,7 +89,7 @@ def difference(one: Mapping[str, Array], other: Mapping[str, Array]) -> dict[str
 
 
 def _of_cores(one: _Float64 | None, other: _Float64 | None) -> _Float64:
-    """The difference of two cores: the directions of a smaller one are the first of a larger one's."""
+    """A smaller core's directions are the first directions of a larger one."""
     rank = max(len(core) for core in (one, other) if core is not None)
     found = np.zeros((rank, rank))
     for core, sign in ((one, 1.0), (other, -1.0)):
@@ -101,7 +99,6 @@ def _of_cores(one: _Float64 | None, other: _Float64 | None) -> _Float64:
 
 
 def _of_sparse(one: Mapping[str, Array], other: Mapping[str, Array], module: str) -> _Float64:
-    """Differences at every index that one of the two changes."""
     none = np.empty(0)
     sides = [
         (tensors.get(delta.SPARSE_INDEX + module, none), tensors.get(delta.SPARSE_VALUE + module, none))
@@ -138,20 +135,19 @@ def _of_numbers(kind: Kind, start: float, name: str, tensor: Array) -> Change:
 
 
 def _norm_of_product(b: Array, a: Array) -> float:
-    """Length of BA [out, in], of whose two forms the smaller is computed, tile by tile."""
+    """Returns the norm of BA [out, in]; computes BA or its Gram matrices, whichever is smaller, tile by tile."""
     (out, r), columns = b.shape, a.shape[1]
     if r * r <= out * columns:
-        # ‖BA‖² is the sum over all elements of BᵀB ⊙ AAᵀ, both [r, r]: nothing of the size of the product is needed.
+        # ‖BA‖² is the sum over all elements of BᵀB ⊙ AAᵀ, both [r, r], so the product itself is not needed.
         pairs = zip(_tiles_of_product(b.T, b), _tiles_of_product(a, a.T), strict=True)
         squares = sum(float((one * other).sum()) for one, other in pairs)
     else:
         squares = sum(float(np.square(tile).sum()) for tile in _tiles_of_product(b, a))
-    # Rounding can take a sum that is zero below zero.
+    # Rounding can make a zero sum negative.
     return sqrt(max(squares, 0.0))
 
 
 def _tiles_of_product(x: Array, y: Array) -> Iterator[_Float64]:
-    """XY in tiles, one row of tiles after the other."""
     for i in range(0, x.shape[0], _TILE):
         for j in range(0, y.shape[1], _TILE):
             tile = np.zeros((min(_TILE, x.shape[0] - i), min(_TILE, y.shape[1] - j)))

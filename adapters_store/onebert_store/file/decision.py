@@ -1,4 +1,4 @@
-"""The decision of a manifest (format 2): how answers are read from logits, where not as the task type does it."""
+"""The decision of a manifest (format 2): how answers are read from logits, if not by the task type's defaults."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
@@ -19,7 +19,7 @@ ACTIVATIONS: Mapping[str, tuple[Activation, ...]] = {
     "token": ("softmax", "none"),
     "span": (),
 }
-"""Of each task type what may be said, its own first; a regression answers its values and a span task spans."""
+"""Activations allowed per task type, the default first; a regression answers values and a span task spans."""
 
 REDUCTIONS: Mapping[str, tuple[Reduction, ...]] = {
     "single_label": ("max", "mean"),
@@ -28,7 +28,7 @@ REDUCTIONS: Mapping[str, tuple[Reduction, ...]] = {
     "token": ("union",),
     "span": ("max",),
 }
-"""Of each task type how the answers of windows become one, its own first."""
+"""Reductions of window answers allowed per task type, the default first."""
 
 THRESHOLDS = frozenset({"single_label", "multi_label", "regression"})
 """Task types whose labels may have thresholds."""
@@ -38,7 +38,7 @@ ABSTAINING: Mapping[str, tuple[str, ...]] = {
     "multi_label": ("below", "energy"),
     "span": ("below",),
 }
-"""Of each task type by what it may abstain."""
+"""Rules for abstaining allowed per task type."""
 
 
 class Abstain(Strict):
@@ -92,7 +92,7 @@ class Decision(Strict):
     """
 
     activation: Activation | None = None
-    # Bounded so that divided logits stay finite, and differ.
+    # Bounded so that divided logits stay finite and distinct.
     temperature: Annotated[Finite, Field(ge=1e-3, le=1e3)] | None = None
     thresholds: Annotated[dict[Line, Finite], Field(min_length=1)] | None = None
     positives: Annotated[list[Line], Field(min_length=1)] | None = None
@@ -107,11 +107,7 @@ class Decision(Strict):
 
 
 def check_decision(decision: Decision, task_type: str, labels: Sequence[str], max_length: int) -> None:
-    """Refuses a decision that does not fit its task.
-
-    Raises:
-        ValueError: one sentence, which names no label.
-    """
+    """Raises ValueError with one sentence, which names no label, if the decision does not fit its task."""
     allowed = ACTIVATIONS[task_type]
     activation = decision.activation or (allowed[0] if allowed else None)
     if decision.activation is not None and activation not in allowed:
@@ -141,7 +137,7 @@ def _check_labels(decision: Decision, task_type: str, activation: str | None, la
         raise ValueError("thresholds: one is for what is no label")
     if activation in ("softmax", "sigmoid") and not all(0 <= one <= 1 for one in thresholds.values()):
         raise ValueError("thresholds: one is no probability")
-    # A positive label without a threshold would never be selected, and whoever asks for the positives would see none.
+    # A positive label without a threshold is never selected, so a caller that asks for the positives would not see it.
     if thresholds and task_type != "multi_label" and not set(positives) <= thresholds.keys():
         raise ValueError("thresholds: a positive label has none")
     if positives and task_type == "span":

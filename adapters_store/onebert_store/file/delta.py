@@ -30,8 +30,9 @@ HEAD_DENSE_BIAS = "head.dense.bias"
 POOLER_SYMBOL = "b_p"
 # The last map of each sublayer: Houlsby et al. 2019 (Figure 2) put their adapters behind this map.
 ADAPTED = ("W_m1", "W_m3")
-# The places of a layer that a delta may scale: the tensor's prefix, the map, and 0 for its output or 1 for its input,
-# the dimension of the weight's shape. (IA)³ scales k, v and inner. Queries have none: their scale is one of keys.
+# The places of a layer that a delta may scale: tensor prefix, map, and the dimension of the weight's shape (0 scales
+# the output, 1 the input). (IA)³ scales k, v and inner. There is no scale for queries: one for keys has the same
+# effect.
 PLACES = {
     "k": (SCALE, "W_k", 0),
     "v": (SCALE, "W_v", 0),
@@ -50,9 +51,7 @@ Shapes = dict[str, tuple[int, ...]]
 class Delta:
     """The manifest and tensors of one task version.
 
-    Attributes:
-        manifest: what the tensors are for.
-        tensors: by the names of FORMAT.md; read-only arrays of float32, float16, ml_dtypes.bfloat16; indices are int32.
+    Tensors have the names of FORMAT.md; they are read-only float32, float16 or ml_dtypes.bfloat16, indices int32.
     """
 
     manifest: Manifest
@@ -60,17 +59,17 @@ class Delta:
 
     @cached_property
     def digest(self) -> str:
-        """`sha256:<hex>` of the canonical bytes: equal content is an equal digest."""
+        """`sha256:<hex>` of the canonical bytes; equal content has equal digests."""
         return f"sha256:{hashlib.sha256(canonical_bytes(self.manifest, self.tensors)).hexdigest()}"
 
 
 def check(delta: Delta, spec: BaseSpec) -> None:
-    """Refuses a delta that does not fit the base exactly; names at most ten offenders.
+    """Checks that a delta fits the base exactly; the error names at most ten offenders.
 
     Raises:
         BaseMismatch: the delta was made for another base.
-        InvalidManifest: pooling, lengths or golden tokens that the base cannot take.
-        TensorMismatch: unknown, missing or misshapen tensors.
+        InvalidManifest: the base does not support the pooling, lengths or golden tokens.
+        TensorMismatch: tensors are unknown, missing or misshapen.
         NotFinite: a tensor has a NaN or an infinity.
     """
     manifest = delta.manifest
@@ -85,25 +84,21 @@ def check(delta: Delta, spec: BaseSpec) -> None:
 
 
 def require_finite(tensors: Mapping[str, Array]) -> None:
-    """Refuses tensors with a NaN or an infinity.
-
-    Raises:
-        NotFinite: names at most ten of them.
-    """
+    """Raises NotFinite, with at most ten names, if a tensor has a NaN or an infinity."""
     bad = [name for name, tensor in tensors.items() if not np.isfinite(tensor).all()]
     if bad:
         raise NotFinite(f"not finite: {listed(bad)}")
 
 
 def listed(names: Iterable[str]) -> str:
-    """At most ten names in order, printable and cut, and how many more there are."""
+    """Lists at most ten names in order, printable and truncated, and the number of further names."""
     ordered = sorted(names)
     text = ", ".join(shown(name) for name in ordered[:MAX_NAMED])
     return text if len(ordered) <= MAX_NAMED else f"{text} and {len(ordered) - MAX_NAMED} more"
 
 
 def _check_manifest(manifest: Manifest, spec: BaseSpec) -> None:
-    # `none` pools nothing: every base gives the vectors of all tokens.
+    # `none` pools nothing; every base returns all token vectors.
     if manifest.pooling != "none" and manifest.pooling not in spec.poolings:
         raise InvalidManifest(f"pooling: this base has {', '.join(spec.poolings)}, not {manifest.pooling}")
     if manifest.max_length > spec.max_length:
@@ -135,7 +130,7 @@ def _check_tensors(delta: Delta, spec: BaseSpec) -> None:
 
 
 def _check_indices(tensors: Mapping[str, Array], spec: BaseSpec) -> None:
-    """Only indices are integers; the indices of one weight lie inside that weight and strictly increase."""
+    """Only indices are integers; each weight's indices lie inside the weight and strictly increase."""
     wrong = [name for name, tensor in tensors.items() if (tensor.dtype == np.int32) != name.startswith(SPARSE_INDEX)]
     if wrong:
         raise TensorMismatch(f"{SPARSE_INDEX}* is I32 and nothing else is: {listed(wrong)}")
@@ -211,6 +206,6 @@ def _delta_shapes(pooling: str, spec: BaseSpec) -> Shapes:
     return {
         DELTA + name: shape
         for name, shape in spec.parameters.items()
-        # With any other pooling the pooler's bias is never read.
+        # Other poolings never read the pooler's bias.
         if pooling == "pooler" or spec.symbols[name] != POOLER_SYMBOL
     }

@@ -1,4 +1,4 @@
-"""What the models of a manifest share: strictness, and fields that several of them have."""
+"""Strictness and fields that the models of a manifest share."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -20,10 +20,7 @@ _FAULTS: Mapping[str, str] = {
 
 @lru_cache(maxsize=2**13)
 def line_fault(text: str) -> str | None:
-    """What is wrong with a text, as words that follow the name of the text; None where a manifest holds it as a `Line`.
-
-    Some thousand answers are kept, since the cells of millions of rows name the same few labels.
-    """
+    """Returns why a manifest cannot hold `text` as a `Line`; cached, because millions of cells name few labels."""
     try:
         _LINE.validate_python(text)
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""The delta file (FORMAT.md): a strict reader in front of safetensors, and the canonical writer."""
+"""Reads and writes delta files (FORMAT.md): a strict reader in front of safetensors, and the canonical writer."""
 
 import math
 import re
@@ -31,7 +31,7 @@ _TENSOR_KEYS = {"dtype", "shape", "data_offsets"}
 
 
 def loads(data: bytes) -> Delta:
-    """Reads a delta file; every claim of its header is checked against the real bytes first.
+    """Parses a delta file; checks every claim of its header against the real bytes first.
 
     Raises:
         TooLarge: the file, its header or its number of tensors is over the limit.
@@ -47,7 +47,7 @@ def loads(data: bytes) -> Delta:
     except safetensors.SafetensorError:
         raise MalformedFile("the safetensors library does not read it") from None
     tensors = {
-        # Read-only, so that the cached digest stays true.
+        # Read-only, so that the cached digest stays correct.
         name: np.frombuffer(memoryview(view["data"]).toreadonly(), dtypes[name]).reshape(view["shape"])
         for name, view in views
     }
@@ -56,33 +56,23 @@ def loads(data: bytes) -> Delta:
 
 
 def dumps(delta: Delta) -> bytes:
-    """Writes the canonical file: equal content gives equal bytes.
-
-    Raises:
-        InvalidDelta: `loads` would refuse the file, for the same reason.
-        TooLarge: `loads` would refuse the file as too large.
-    """
+    """Writes the canonical file: equal content, equal bytes; raises InvalidDelta or TooLarge if `loads` would."""
     data = canonical_bytes(delta.manifest, delta.tensors)
     loads(data)
     return data
 
 
 def load(path: Path) -> Delta:
-    """Reads the delta file at `path`.
-
-    Raises:
-        InvalidInput: the file cannot be opened or read.
-        InvalidDelta, TooLarge: as `loads`; the error names the file.
-    """
+    """Reads the delta file at `path` like `loads`; raises InvalidInput if the file cannot be read."""
     return load_with_bytes(path)[0]
 
 
 def load_with_bytes(path: Path) -> tuple[Delta, bytes]:
-    """As `load`, with the bytes of the file, which is read once: a pipe has its content only once."""
+    """Reads like `load` and also returns the bytes; reads only once, because a pipe's content comes once."""
     name = shown(path.name or str(path))
     try:
         with open(path, "rb") as file:
-            # One byte over the limit is enough to be refused.
+            # One byte over the limit is enough for `loads` to reject it.
             data = file.read(MAX_FILE_BYTES + 1)
         return loads(data), data
     except OSError as error:
@@ -92,12 +82,7 @@ def load_with_bytes(path: Path) -> tuple[Delta, bytes]:
 
 
 def save(path: Path, delta: Delta) -> None:
-    """Writes the canonical file at `path`, whole or not at all.
-
-    Raises:
-        InvalidDelta: as `dumps`.
-        StorageFull: the disk refused the write.
-    """
+    """Writes the canonical file at `path`, whole or not at all; raises like `dumps`, or StorageFull."""
     write_whole(path, dumps(delta))
 
 
@@ -109,7 +94,7 @@ def _read_header(data: bytes) -> tuple[dict[str, Any], int]:
     size = int.from_bytes(data[:8], "little")
     body_bytes = len(data) - 8 - size
     if body_bytes < 0:
-        # The first bytes of what is no delta file are no length of a header.
+        # In a file of another kind, the first 8 bytes are not a header's length.
         claim = f": its header claims {size} bytes, {len(data) - 8} are left" if size <= MAX_HEADER_BYTES else ""
         raise MalformedFile(f"this is no delta file, or it was cut short{claim}")
     if size > MAX_HEADER_BYTES:
@@ -139,7 +124,7 @@ def _read_manifest(header: dict[str, Any]) -> Manifest:
 
 
 def _check_layout(header: dict[str, Any], body_bytes: int) -> dict[str, np.dtype[Any]]:
-    """Checks every tensor's entry and that together they cover the body without hole or overlap."""
+    """Checks every entry, and that the tensors cover the body without a hole or an overlap."""
     if len(header) > MAX_TENSORS:
         raise TooLarge(f"a delta has at most {MAX_TENSORS} tensors, this one {len(header)}")
     dtypes: dict[str, np.dtype[Any]] = {}
@@ -179,5 +164,4 @@ def _check_entry(name: str, entry: Any) -> np.dtype[Any]:
 
 
 def _integers(values: Any, lowest: int) -> bool:
-    """Whether `values` is a list of integers in bounds; JSON's true and 1.0 are not integers."""
     return isinstance(values, list) and all(type(value) is int and lowest <= value <= MAX_DIMENSION for value in values)

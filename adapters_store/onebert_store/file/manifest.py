@@ -1,4 +1,4 @@
-"""The manifest of a delta file: one JSON object that says what the tensors are for."""
+"""The manifest of a delta file: one JSON object that describes the tensors' task."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
@@ -10,10 +10,10 @@ from onebert_store.file.decision import Decision, check_decision
 from onebert_store.file.fields import Finite, Line, Strict
 from onebert_store.file.strict_json import refuse_foreign, shown
 
-# A decision needs format 2; what has none is written as format 1, whose bytes and digests stay what they always were.
+# Manifests with a decision have format 2; those without keep format 1, so that their bytes and digests never change.
 PLAIN_FORMAT, FORMAT = 1, 2
 MAX_LABELS = 4096
-MAX_TAGS = 512  # labels of a token task: every token of every text in the queue has so many logits
+MAX_TAGS = 512  # labels of a token task: the queue holds this many logits for every token of every text
 MAX_GOLDEN = 8
 MAX_GOLDEN_TOKENS = 512
 MAX_TOKEN = 2**31 - 1
@@ -22,10 +22,10 @@ TaskType = Literal["single_label", "multi_label", "regression", "token", "span"]
 Pooling = Literal["cls", "mean", "pooler", "siamese", "none"]
 
 SIAMESE: Pooling = "siamese"
-"""Of a task on pairs whose texts are encoded each on its own: the head compares the means of both."""
+"""Pooling of a pair task that encodes each text on its own; the head compares their mean vectors."""
 
 PER_TOKEN: frozenset[TaskType] = frozenset({"token", "span"})
-"""Task types whose head reads every token, by `pooling: "none"`."""
+"""Task types whose head reads every token, with `pooling: "none"`."""
 
 MIN_LABELS: Mapping[TaskType, int] = {"single_label": 2, "token": 2}
 SPAN_LABELS = ["start", "end"]
@@ -66,7 +66,7 @@ class Golden(Strict):
 class Manifest(Strict):
     """What the tensors of a delta are for; `training` is for people and changes no answer."""
 
-    # Not Literal[1, 2], which takes true and 1.0 for 1.
+    # Not Literal[1, 2], which accepts true and 1.0 as 1.
     format: Annotated[int, Field(ge=PLAIN_FORMAT, le=FORMAT)]
     base: BaseRef
     task_type: TaskType
@@ -80,7 +80,7 @@ class Manifest(Strict):
 
     @property
     def per_token(self) -> bool:
-        """Whether there are logits for every token, [tokens, labels], and not for the sequence, [labels]."""
+        """True if there are logits for every token, [tokens, labels], instead of one vector, [labels]."""
         return self.task_type in PER_TOKEN
 
     @model_validator(mode="after")
@@ -112,11 +112,7 @@ class Manifest(Strict):
 
 
 def check_labels(task_type: TaskType, labels: Sequence[str]) -> None:
-    """Refuses labels that do not fit together, or not the task type.
-
-    Raises:
-        ValueError: one sentence, which names no label.
-    """
+    """Raises ValueError with one sentence, which names no label, if the labels do not fit each other or the task."""
     if len(set(labels)) != len(labels):
         raise ValueError("labels are not distinct")
     if len(labels) < MIN_LABELS.get(task_type, 1):
@@ -128,21 +124,17 @@ def check_labels(task_type: TaskType, labels: Sequence[str]) -> None:
 
 
 def format_for(decision: Decision | None) -> int:
-    """The lowest format that holds a manifest: each content has one, and so one digest."""
+    """Returns the lowest format that can hold the manifest, so that equal content has one format and one digest."""
     return PLAIN_FORMAT if decision is None else FORMAT
 
 
 def head_width(pooling: Pooling, hidden_size: int) -> int:
-    """How many numbers a head reads: of two texts u, v, |u - v|, u * v and their cosine."""
+    """Returns how many numbers a head reads; for a pair of means u, v: u, v, |u - v|, u * v and their cosine."""
     return 4 * hidden_size + 1 if pooling == SIAMESE else hidden_size
 
 
 def parse_manifest(data: Any) -> Manifest:
-    """Validates a decoded JSON value.
-
-    Raises:
-        InvalidManifest: names the first offending field; the value itself is never echoed.
-    """
+    """Validates decoded JSON; InvalidManifest names the first wrong field and never repeats its value."""
     try:
         return Manifest.model_validate(data)
     except ValidationError as error:

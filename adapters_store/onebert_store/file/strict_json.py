@@ -1,4 +1,4 @@
-"""JSON read without the liberties that parsers take: one value per key, finite numbers, bounded depth."""
+"""Parses JSON strictly: no duplicate keys, finite numbers, bounded depth."""
 
 import json
 import math
@@ -10,11 +10,7 @@ MAX_INTEGER = 2**63 - 1
 
 
 def parse(data: bytes) -> Any:
-    """Decodes one JSON value.
-
-    Raises:
-        ValueError: one sentence that names the offense; client text in it is cut and printable.
-    """
+    """Decodes one JSON value; raises ValueError with one sentence, in which client text is truncated and printable."""
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -30,16 +26,12 @@ def parse(data: bytes) -> Any:
 
 
 def encode(value: Any) -> str:
-    """Canonical JSON: keys sorted by code point, no spaces, shortest numbers that read back equal."""
+    """Writes canonical JSON: keys sorted by code point, no spaces, shortest numbers that read back equal."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
 def refuse_foreign(value: Any, depth: int = 0) -> None:
-    """Walks a Python value and accepts only what `parse` can return and `encode` can write.
-
-    Raises:
-        ValueError: the first thing that is not plain, finite JSON at most `MAX_DEPTH` deep.
-    """
+    """Raises ValueError if `parse` could not return the value, or it is nested deeper than `MAX_DEPTH`."""
     if depth > MAX_DEPTH:
         raise ValueError(f"nested deeper than {MAX_DEPTH}")
     if isinstance(value, dict):
@@ -56,7 +48,7 @@ def refuse_foreign(value: Any, depth: int = 0) -> None:
 
 
 def shown(text: str, limit: int = 80) -> str:
-    """Client text made safe for a message or a terminal: cut to `limit`, unprintable characters as `?`."""
+    """Makes client text safe for a message or a terminal: truncated, with `?` for unprintable characters."""
     cut = text if len(text) <= limit else text[: limit - 1] + "…"
     return "".join(char if char.isprintable() else "?" for char in cut)
 
@@ -82,7 +74,7 @@ def _finite(literal: str) -> float:
 
 
 def _bounded(literal: str) -> int:
-    # The length is checked first: turning thousands of digits into an integer takes quadratic time.
+    # Checks the length first: converting thousands of digits takes quadratic time.
     if len(literal) > 20 or abs(number := int(literal)) > MAX_INTEGER:
         raise ValueError("an integer does not fit 64 bits")
     return number
@@ -105,7 +97,7 @@ def _refuse_scalar(value: Any) -> None:
             raise ValueError(f"{type(value).__name__} is not a JSON type")
 
 
-# Made once: to make one takes longer than to read a short text.
+# Made once: making a decoder takes longer than parsing a short text.
 _DECODER = json.JSONDecoder(
     object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_float=_finite, parse_int=_bounded
 )

@@ -1,1 +1,1 @@
-"""Where versions live: tasks, versions and aliases in a database, contents as blobs."""
+"""The registry: tasks, versions and aliases in a database, contents as blobs."""

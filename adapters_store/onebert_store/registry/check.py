@@ -1,4 +1,4 @@
-"""Whether a store is whole, and what brings it back: versions from blobs, rows from files."""
+"""Checks a store, rewrites damaged manifests from files, and makes versions of blobs without a row."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ _SHOWN_DIGITS = 12
 
 @dataclass(frozen=True)
 class Checked:
-    """One version after its check; `problem` is None where row and blob are whole, `repaired` if the row now is."""
+    """The result for one version; `problem` is None if row and blob are whole, `repaired` if the row was rewritten."""
 
     entry: VersionEntry
     problem: str | None
@@ -29,24 +29,14 @@ class Checked:
 
 
 def check_database(store: Store) -> None:
-    """Runs the database's own checks.
-
-    Raises:
-        StoreCorrupt: pages or references are damaged.
-    """
+    """Runs the database's own checks; raises StoreCorrupt if pages or references are damaged."""
     with reading(store.database) as connection:
         if errors := store.database.integrity_errors(connection):
             raise StoreCorrupt(f"the store's database is damaged: {errors[0]}")
 
 
 def check_versions(store: Store, entries: list[VersionEntry], repair: bool = False) -> Iterator[Checked]:
-    """Reads every blob and every manifest; each blob once, in the order of the digests.
-
-    Args:
-        store: may have an owner beside this process.
-        entries: what to look at.
-        repair: whether a damaged manifest is written anew from the file, which holds the same manifest.
-    """
+    """Verifies every blob once and every manifest; `repair` rewrites damaged manifests from the files."""
     for digest, same in groupby(sorted(entries, key=lambda entry: entry.digest), lambda entry: entry.digest):
         blob_problem = _problem_of_blob(store, digest)
         for entry in same:
@@ -57,11 +47,9 @@ def check_versions(store: Store, entries: list[VersionEntry], repair: bool = Fal
 
 
 def find_digest(store: Store, start: str) -> str:
-    """The digest of the one blob whose digest begins with `start`, with or without `sha256:`.
+    """Finds the one blob whose digest starts with `start`, with or without `sha256:`.
 
-    Raises:
-        InvalidInput: too few digits, or several blobs have such a digest.
-        NotFound: no blob has such a digest.
+    Raises InvalidInput if `start` has too few digits or several blobs match, and NotFound if none does.
     """
     digits = start.removeprefix("sha256:")
     if len(digits) < MIN_DIGEST_DIGITS:
@@ -75,20 +63,10 @@ def find_digest(store: Store, start: str) -> str:
 
 
 def recover(store: Store, digest: str, task: str | None = None) -> tuple[VersionRecord, bool]:
-    """Makes a version of a blob; the file does not hold the name of the task that it belonged to.
+    """Makes a version of a blob, in a store that this process owns, and returns the result of `Registry.add`.
 
-    Args:
-        store: owned by this process.
-        digest: names the blob.
-        task: which task gets the version; None is a task named after the digest, `recovered-…`.
-
-    Returns:
-        As `Registry.add`.
-
-    Raises:
-        InvalidInput: the task's name breaks the rule.
-        StoreCorrupt: the blob is missing or damaged.
-        InvalidDelta: the blob is no delta file.
+    Without `task` the task is named `recovered-` plus digits of the digest, because a file does not hold its task's
+    name. Raises StoreCorrupt if the blob is missing or damaged, InvalidDelta if it is not a delta file.
     """
     delta = loads(store.blobs.get(digest))
     return Registry(store).add(task or f"recovered-{digest.removeprefix('sha256:')[:_SHOWN_DIGITS]}", delta)
@@ -117,7 +95,7 @@ def _repair(store: Store, entry: VersionEntry, problem: str) -> Checked:
     try:
         _write_manifest(store, entry)
     except OneBertError as error:
-        # The other versions are still to be checked, and this one may have been deleted and its blob swept.
+        # Go on with the other versions; this one may have been deleted and its blob swept.
         return Checked(entry, f"{problem}; not repaired: {error.detail}" if _exists(store, entry) else None)
     return Checked(entry, problem, repaired=True)
 
@@ -130,7 +108,7 @@ def _write_manifest(store: Store, entry: VersionEntry) -> None:
 
 
 def _exists(store: Store, entry: VersionEntry) -> bool:
-    """Whether the version still exists; one that was deleted since the listing may have lost its blob to a sweep."""
+    """Tells a version that was deleted since the listing, whose blob may be swept, from a damaged one."""
     try:
         with reading(store.database) as connection:
             require_version(connection, entry.task, entry.version)

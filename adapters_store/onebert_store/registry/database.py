@@ -33,26 +33,24 @@ if TYPE_CHECKING:
 
 
 class UtcDateTime(TypeDecorator[datetime]):
-    """A time in UTC: stored without a zone, which SQLite would drop, and given back with it."""
+    """A time in UTC, stored without a time zone, because SQLite would drop it."""
 
     impl = DateTime
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        """The time in UTC without its zone, for the database."""
         return value and value.astimezone(UTC).replace(tzinfo=None)
 
     def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        """The same time, with its zone."""
         return value and value.replace(tzinfo=UTC)
 
 
 TABLES = MetaData()
 
-# Names are ordered by their bytes, as in Python and in SQLite; a language's rules would skip dots and dashes.
+# Ordered by bytes, as in Python and SQLite; a language's collation would ignore dots and dashes.
 NAME = String().with_variant(String(collation="C"), "postgresql")
 
-# The row of a task stays when its versions are gone: `last_version` only grows, so a number is never used twice.
+# The row outlives the task's versions: `last_version` only grows, so a number is never used twice.
 TASKS = Table(
     "tasks",
     TABLES,
@@ -60,7 +58,7 @@ TASKS = Table(
     Column("last_version", Integer, nullable=False),
 )
 
-# One immutable version; its bytes are the blob of that digest.
+# One immutable version; its content is the blob with this digest.
 VERSIONS = Table(
     "versions",
     TABLES,
@@ -73,7 +71,7 @@ VERSIONS = Table(
     UniqueConstraint("task", "digest"),
 )
 
-# A movable pointer; the foreign key keeps the version that it points at, but not the one that it pointed at before.
+# The foreign key protects `version`; the version in `previous` may be deleted.
 ALIASES = Table(
     "aliases",
     TABLES,
@@ -84,7 +82,7 @@ ALIASES = Table(
     ForeignKeyConstraint(["task", "version"], ["versions.task", "versions.version"]),
 )
 
-# Blobs that no version names, and since when that is known; a sweep removes the blob after a time of grace.
+# Blobs that no version names, and the time they were first seen; a sweep removes them after a grace period.
 ORPHANS = Table(
     "orphans",
     TABLES,
@@ -93,7 +91,7 @@ ORPHANS = Table(
 )
 
 
-# What was changed, in the order in which it was: what replicas follow, and the audit trail; rows are only ever added.
+# The feed and audit trail, in the order of the commits; rows are only added.
 CHANGES = Table(
     "changes",
     TABLES,
@@ -113,7 +111,7 @@ CHANGES = Table(
     Index("ix_changes_task", "task", "seq"),
 )
 
-# Keys, by their SHA-256; rows are added and revoked, and never removed. Lists are words, separated by spaces.
+# Keys by their SHA-256; rows are added and revoked, never removed. Lists are words separated by spaces.
 KEYS = Table(
     "keys",
     TABLES,
@@ -132,9 +130,8 @@ KEYS = Table(
     Column("revoked_at", UtcDateTime),
 )
 
-# Of the versions there are, how many of a task a principal has uploaded, and their bytes: what quotas are held against.
-# The trail and the versions say it as well, but to count a hundred thousand of these, while all other changes wait for
-# the upload's commit, takes a second.
+# Per task and principal: how many existing versions the principal has uploaded, and their bytes, for quotas. Counting a
+# hundred thousand from the trail instead takes a second, while all other changes wait for the commit.
 HOLDINGS = Table(
     "holdings",
     TABLES,
@@ -145,10 +142,10 @@ HOLDINGS = Table(
     Index("ix_holdings_principal", "principal"),
 )
 
-# One row: the number of the last change. Whoever makes a change holds this row until the commit.
+# One row with the number of the latest change; a transaction that makes a change holds it until its commit.
 FEED = Table("feed", TABLES, Column("last", BigInteger, nullable=False))
 
-# Servers that follow the changes: how far each one is, and when it said so, in seconds of the database's clock.
+# Servers that follow the feed: their latest change, and when they reported it, in seconds of the database's clock.
 REPLICAS = Table(
     "replicas",
     TABLES,
@@ -160,29 +157,25 @@ REPLICAS = Table(
 
 @contextmanager
 def reading(database: Database) -> Iterator[Connection]:
-    """A transaction that sees one state of all tables."""
+    """Opens a transaction that sees one state of all tables."""
     with database.typed_errors(), database.readers.begin() as connection:
         yield connection
 
 
 @contextmanager
 def writing(database: Database, until: float = inf) -> Iterator[Connection]:
-    """A transaction that changes rows, durable when the block ends without an error.
+    """Opens a transaction that changes rows; durable when the block ends without an error.
 
-    Several writers, threads or processes, are right by the statements alone: each statement changes the rows it finds,
-    and the code decides by how many rows changed. No transaction reads first and writes what it computed from that.
-
-    Args:
-        database: where the rows are.
-        until: when it is given up, with StorageUnavailable, where others hold the database, in seconds of
-            `time.monotonic()`; the database's own limit may come first.
+    Concurrent writers, threads or processes, need no other lock: each statement changes the rows it finds, and the code
+    decides by the number of changed rows. No transaction writes a value that it computed from an earlier read. A busy
+    database raises StorageUnavailable at `until` (seconds of `time.monotonic()`) or at its own limit.
     """
     with database.typed_errors(), database.writers.execution_options(onebert_until=until).begin() as connection:
         yield connection
 
 
 def upsert(connection: Connection, table: Table) -> "Insert":
-    """An INSERT with `on_conflict_do_nothing` and `on_conflict_do_update`, which generic SQL does not have."""
-    # SQLite took the clause over from PostgreSQL, and SQLAlchemy has one `Insert` for each, with the same methods.
+    """Returns an INSERT with `on_conflict_do_nothing` and `on_conflict_do_update`, which generic SQL lacks."""
+    # SQLite copied the clause from PostgreSQL; SQLAlchemy has an `Insert` class for each, with the same methods.
     made: Insert = import_module(f"sqlalchemy.dialects.{connection.dialect.name}").insert(table)
     return made

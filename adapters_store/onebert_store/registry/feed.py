@@ -1,8 +1,8 @@
-"""The feed: every change of a registry under its number, for replicas to follow and for people to read.
+"""The feed: the numbered changes of a registry, which replicas follow and people audit.
 
-A change is written in the transaction that makes it. Its number comes from one row that each such transaction holds
-until its commit, so that the order of the numbers is the order of the commits, on every database: whoever has read up
-to a number has read everything that was committed before it.
+The transaction that makes a change also writes it to the feed. It takes the number from one row and holds that row
+until its commit, so numbers follow the order of the commits on every database. A reader that has read up to a number
+has read everything committed before it.
 """
 
 import sys
@@ -25,9 +25,9 @@ from onebert_store.registry.queries import version_entries
 from onebert_store.registry.records import Action, Actor, Alias, Change, Place, Snapshot, VersionEntry
 
 MANIFESTS_TOGETHER = 4 * 2**20
-"""Characters of the manifests that are read at once; a single manifest has 2^20 at most, and is read whole."""
+"""Characters of manifests that one read returns at most; one manifest (up to 2^20) is always read whole."""
 
-# Times beyond these would leave what a database keeps when they are taken to UTC.
+# Times beyond these leave the range of the database's type when they are converted to UTC.
 _FIRST, _LAST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
 _UPLOADED = and_(
     CHANGES.c.action == Action.UPLOAD, VERSIONS.c.task == CHANGES.c.task, VERSIONS.c.version == CHANGES.c.version
@@ -36,30 +36,22 @@ _COLUMNS = [*CHANGES.columns, *(VERSIONS.c[name] for name in ("digest", "size", 
 
 
 class Feed:
-    """What was changed in a store; thread-safe.
-
-    Every method raises StorageUnavailable where the database refuses to work.
-    """
+    """The changes of a store; thread-safe. Every method raises StorageUnavailable if the database fails."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def last(self) -> Place:
-        """The last change."""
         with reading(self._database) as connection:
             return _last_place(connection)
 
     def read(self, after: int, most: int, at: datetime | None = None) -> list[Change]:
-        """The first changes whose numbers are above `after`, in their order; one at least where there is one.
+        """Returns the first changes above number `after` (0: from the start), in order; at least one if there is any.
 
-        What they say of uploaded versions is as of one moment, which may be later than the last of them.
-
-        Args:
-            after: 0 begins with the first.
-            most: how many at most; fewer come where manifests are large, so that a reader who was away for long needs
-                neither memory nor time for many of these at once.
-            at: when the change `after` was made, where the reader knows that; where it was made at another time it is
-                another change than the reader's, and nothing is given.
+        The versions in them are read at one moment, which may be later than the last of these changes. At most `most`
+        changes come, fewer if manifests are large, so that a reader that was away for long needs little memory and
+        time. `at` is the time of change `after`, if the reader knows it: with another time in the feed, the reader has
+        read another database's changes, and the result is empty.
         """
         joined = CHANGES.outerjoin(VERSIONS, _UPLOADED)
         with reading(self._database) as connection:
@@ -85,21 +77,14 @@ class Feed:
         principal: str | None = None,
         since: datetime | None = None,
     ) -> list[Change]:
-        """The first `most` changes whose numbers are above `after`, in their order, without their entries.
+        """Returns the first `most` changes above number `after` (0: from the start), in order, without their entries.
 
-        Args:
-            after: 0 begins with the first.
-            most: how many at most.
-            task: changes of this task alone, among them that a task was renamed to it.
-            principal: changes by this principal alone.
-            since: changes from then on alone.
-
-        Raises:
-            InvalidInput: that is the name of no task, or of no principal.
+        `task` also selects the rename to this name. Raises InvalidInput if the name of the task or principal breaks the
+        rule.
         """
         if task is not None:
             check_name(task)
-        # PostgreSQL takes no text with a zero byte, and no database half a surrogate pair.
+        # PostgreSQL rejects text with a zero byte, and every database rejects half a surrogate pair.
         if principal is not None and not principal.isprintable():
             raise InvalidInput(f"'{shown(principal)}' is not the name of a principal")
         found = select(CHANGES).where(CHANGES.c.seq > after).order_by(CHANGES.c.seq).limit(most)
@@ -113,11 +98,6 @@ class Feed:
             return [_change(row, None) for row in connection.execute(found)]
 
     def listening(self) -> AbstractContextManager[Listener | None]:
-        """What hears of changes while the block runs; None where the database tells of none.
-
-        Raises:
-            StorageUnavailable: the database cannot be reached.
-        """
         return self._database.listening()
 
     def write(
@@ -132,10 +112,7 @@ class Feed:
         key: str | None = None,
         name: str | None = None,
     ) -> int:
-        """Writes what a transaction changes, and returns its number; see Change.
-
-        To be called last: all other changes wait from here on until the commit.
-        """
+        """Adds a change and returns its number; call it last, because all other changes wait until the commit."""
         counted = update(FEED).values(last=FEED.c.last + 1)
         seq: int = connection.execute(counted.returning(FEED.c.last)).scalar_one()
         what = {"action": action, "task": task, "version": version, "alias": alias, "before": before}
@@ -146,11 +123,9 @@ class Feed:
         return seq
 
     def task(self, name: str, numbers: Collection[int] | None = None) -> tuple[list[VersionEntry], dict[str, Alias]]:
-        """Versions that a task has now, by number and without manifests, and its aliases.
+        """Reads a task's versions in `numbers` plus the aliased ones, by number, without manifests, and its aliases.
 
-        Args:
-            name: of the task; one that is not there has neither.
-            numbers: which versions, and those that aliases point at; None is all, as of a task without aliases.
+        Without `numbers` or without aliases it returns all versions. An unknown task has no versions and no aliases.
         """
         with reading(self._database) as connection:
             found = select(ALIASES).where(ALIASES.c.task == name)
@@ -160,9 +135,8 @@ class Feed:
             return version_entries(connection, VERSIONS.c.task == name, some), aliases
 
     def snapshot(self) -> Snapshot:
-        """Everything that is registered, and up to which change."""
         aliases: dict[str, dict[str, Alias]] = defaultdict(dict)
-        # Most of a million are `live` at version 1, and one object.
+        # Most of a million aliases are `live` at version 1 and share one Alias object.
         places: dict[tuple[int, int | None], Alias] = {}
         with reading(self._database) as connection:
             last = _last_place(connection)
@@ -173,7 +147,7 @@ class Feed:
 
 
 def last_change(connection: Connection) -> int:
-    """The number of the last change, for a transaction that reads."""
+    """Returns the number of the latest change."""
     seq: int = connection.execute(select(FEED.c.last)).scalar_one()
     return seq
 

@@ -1,7 +1,7 @@
-"""Blobs that no version names: each is marked when it is first seen, and removed after a time of grace.
+"""Removes orphans, blobs that no version names: a sweep marks an orphan, and removes it after a grace period.
 
-The grace is what makes a restored database harmless: the blobs of versions that an older database does not know, and
-of versions deleted since, are still there, and `onebert store recover` makes versions of them.
+The grace makes a restored database harmless: blobs of versions that the older database does not know, and of versions
+deleted since the backup, still exist. `onebert store recover` makes versions of them.
 """
 
 import time
@@ -22,14 +22,14 @@ from onebert_store.registry.store import Store
 GRACE = timedelta(hours=24)
 
 BATCH_BLOBS = 50
-"""Orphans that a sweep looks at while it keeps uploads waiting."""
+"""Orphans per batch; uploads wait while a sweep handles one batch."""
 PAUSE_S = 0.01
-"""Time between two batches, in which waiting uploads get in; were the lock taken again at once, they would not."""
+"""Seconds between batches, so that waiting uploads get in; taking the lock again at once would keep them out."""
 
 
 @dataclass(frozen=True)
 class Orphan:
-    """A blob that no version names, and since when that is known; None where the blob was not seen before."""
+    """A blob that no version names, and the time it was first seen; None if it is new."""
 
     blob: BlobInfo
     since: datetime | None
@@ -37,7 +37,7 @@ class Orphan:
 
 @dataclass(frozen=True)
 class Swept:
-    """What a sweep removed, the orphans that are left, and the error that ended the sweep early, if one did."""
+    """The blobs that a sweep removed, the orphans that are left, and the error that ended the sweep early, if any."""
 
     removed: tuple[BlobInfo, ...]
     kept: tuple[Orphan, ...]
@@ -45,8 +45,8 @@ class Swept:
 
 
 def find_orphans(store: Store) -> list[Orphan]:
-    """Every blob that no version names, by digest; one whose row is just being written may be among them."""
-    # Listed first: a blob that is added after the listing is not looked for among the rows.
+    """Lists the blobs that no version names, by digest; may include a blob whose row is being written."""
+    # List blobs before rows: a blob that is added in between is then not mistaken for an orphan.
     blobs = sorted(store.blobs.blobs(), key=lambda blob: blob.digest)
     return _orphans_among(store, blobs, select(VERSIONS.c.digest), select(ORPHANS))
 
@@ -54,15 +54,9 @@ def find_orphans(store: Store) -> list[Orphan]:
 def sweep(store: Store, grace: timedelta = GRACE) -> Swept:
     """Marks orphans and removes those marked for longer than `grace`; may run beside the store's owner.
 
-    An upload waits for one batch of orphans at most. Each batch is looked up again while uploads are kept out, so
-    that what a version has come to name since the listing stays.
-
-    Returns:
-        What was removed and what is left. Where the storage fails midway, `failure` is the error, and the sweep can
-        be repeated.
-
-    Raises:
-        StorageUnavailable, StoreCorrupt: the orphans could not be listed; nothing was removed.
+    Uploads wait for one batch at most. The sweep queries each batch again while uploads are locked out, so a blob that
+    a version has come to name stays. If the storage fails midway, `Swept.failure` has the error and the sweep can be
+    repeated; an error in the listing is raised, and nothing was removed.
     """
     now = datetime.now(UTC)
     found = find_orphans(store)
@@ -81,15 +75,7 @@ def sweep(store: Store, grace: timedelta = GRACE) -> Swept:
 
 @dataclass(frozen=True)
 class _Sweep:
-    """A sweep under way; what it has done so far is right at every moment, whatever fails next.
-
-    Attributes:
-        store: whose blobs these are.
-        now: when the sweep began.
-        before: an orphan that was marked then or earlier is removed.
-        left: the orphans that are still there, by digest.
-        removed: the blobs that are gone.
-    """
+    """A running sweep; `left` and `removed` stay correct, whichever step fails; `before` is the latest mark due."""
 
     store: Store
     now: datetime
@@ -98,7 +84,6 @@ class _Sweep:
     removed: list[BlobInfo]
 
     def take(self, blobs: list[BlobInfo]) -> None:
-        """Marks and removes what is due among a few blobs, while uploads wait."""
         digests = [blob.digest for blob in blobs]
         with self.store.database.sweeping() as lock:
             named = select(VERSIONS.c.digest).where(VERSIONS.c.digest.in_(digests))
@@ -126,7 +111,7 @@ class _Sweep:
 
 
 def _orphans_among(store: Store, blobs: list[BlobInfo], named: Select[Any], marks: Select[Any]) -> list[Orphan]:
-    """The blobs whose digest the query `named` does not give, each with its time from the query `marks`."""
+    """Returns the blobs whose digest is not in the query `named`, each with its time from the query `marks`."""
     with reading(store.database) as connection:
         digests = set(connection.scalars(named))
         since = {row.digest: row.since for row in connection.execute(marks)}
@@ -134,8 +119,7 @@ def _orphans_among(store: Store, blobs: list[BlobInfo], named: Select[Any], mark
 
 
 def _valid(since: datetime | None, blob: BlobInfo) -> datetime | None:
-    # A mark that is older than the file belongs to an earlier orphan with this digest: a restored database may hold
-    # such a mark.
+    # A mark older than the file belongs to an earlier orphan with this digest; a restored database may hold one.
     return since if since and since >= blob.modified else None
 
 

@@ -1,4 +1,4 @@
-"""What a key allows: scopes, the tasks that these are for, and how much; the rules hold wherever a key is made."""
+"""The permissions of a key: scopes, tasks and quotas, with the rules for making a key."""
 
 import re
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from onebert_store.errors import InvalidInput
 from onebert_store.file.strict_json import shown
 from onebert_store.registry.names import check_name, parse_ref
 
-# Globs of one key.
+# Globs per key.
 MAX_GLOBS = 64
 LONGEST = timedelta(days=36_525)
 _GLOB = re.compile(r"[a-z0-9*][a-z0-9._*-]{0,62}")
@@ -19,7 +19,7 @@ _MOST = 2**53
 
 
 class Scope(StrEnum):
-    """What a key is for; `admin` is for everything on its tasks."""
+    """The scopes of a key; `admin` allows everything on the key's tasks."""
 
     CLASSIFY = "classify"
     UPLOAD = "upload"
@@ -29,13 +29,13 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True)
 class Quotas:
-    """How much a principal may; None is as much as it likes.
+    """The quotas of a principal; None means no limit.
 
     Attributes:
-        tasks: tasks that hold a version which it has uploaded.
-        bytes: sizes of those versions together.
-        requests: requests that classify, in a second, of each replica.
-        tokens: tokens that are computed for it, in a second, of each replica.
+        tasks: tasks with at least one version that the principal uploaded.
+        bytes: total size of those versions.
+        requests: classifying requests per second and replica.
+        tokens: computed tokens per second and replica.
     """
 
     tasks: int | None = None
@@ -45,12 +45,10 @@ class Quotas:
 
     @property
     def of_storage(self) -> bool:
-        """Whether there is a quota of what is stored."""
         return self.tasks is not None or self.bytes is not None
 
     @property
     def of_rates(self) -> bool:
-        """Whether there is a quota of what is asked in a second."""
         return self.requests is not None or self.tokens is not None
 
 
@@ -59,14 +57,12 @@ UNLIMITED = Quotas()
 
 @dataclass(frozen=True)
 class Grant:
-    """What a key is made for.
+    """The permissions that a key is made with.
 
     Attributes:
-        name: whose it is; keys of one name are one principal, so that a key can be changed for another.
-        scopes: what it allows.
-        tasks: with which tasks, as globs, in which `*` stands for any characters.
-        default_task: the reference that a request means which names no task.
-        quotas: how much it allows.
+        name: the principal; keys of one name are one principal, so that a key can be replaced.
+        tasks: globs; `*` matches any characters.
+        default_task: the reference for requests that name no task.
     """
 
     name: str
@@ -78,14 +74,7 @@ class Grant:
 
 @dataclass(frozen=True)
 class KeyRecord:
-    """A key as the registry has it; never the key itself.
-
-    Attributes:
-        id: what the key is called; the first digits of its SHA-256.
-        digest: its SHA-256.
-        grant: what it was made for.
-        created_at, expires_at, revoked_at: in UTC.
-    """
+    """A key as the registry stores it, never the key itself: the SHA-256, its first digits as `id`, times in UTC."""
 
     id: str
     digest: bytes
@@ -95,7 +84,7 @@ class KeyRecord:
     revoked_at: datetime | None = None
 
     def facts(self, now: datetime) -> dict[str, Any]:
-        """Its state, and what it says by the names of its fields, the grant's among them; the digest is not."""
+        """Returns the key's state and all fields by name, including the grant's, but not the digest."""
         of_grant = {
             **vars(self.grant),
             "scopes": sorted(self.grant.scopes),
@@ -106,18 +95,13 @@ class KeyRecord:
         return {"id": self.id, **of_grant, **times, "state": self.state(now)}
 
     def state(self, now: datetime) -> str:
-        """Whether it is `valid`, `expired` or `revoked`."""
         if self.revoked_at is not None:
             return "revoked"
         return "expired" if self.expires_at is not None and self.expires_at <= now else "valid"
 
 
 def check_grant(grant: Grant, expires_at: datetime | None) -> None:
-    """Refuses what no key may be made for.
-
-    Raises:
-        InvalidInput: the name, a glob, the default task, a quota or the end breaks a rule.
-    """
+    """Raises InvalidInput if the name, a glob, the default task, a quota or the expiry breaks a rule."""
     check_name(grant.name)
     if not grant.scopes:
         raise InvalidInput(f"a key has at least one scope of {', '.join(Scope)}")
@@ -138,9 +122,9 @@ def check_grant(grant: Grant, expires_at: datetime | None) -> None:
 
 
 def matches(name: str, literals: list[str]) -> bool:
-    """Whether a name is a glob's literals with any characters in between; takes time for what both are long.
+    """True if `name` is the literals in order, with any characters in between; linear in both lengths.
 
-    No regular expression: that of 64 globs takes a tenth of a second to compile.
+    Not a regular expression: compiling 64 globs takes a tenth of a second.
     """
     if len(literals) == 1:
         return name == literals[0]
@@ -148,7 +132,7 @@ def matches(name: str, literals: list[str]) -> bool:
     at, end = len(first), len(name) - len(last)
     if at > end or not (name.startswith(first) and name.endswith(last)):
         return False
-    # The first place of each is the best: it leaves most to those that follow.
+    # The leftmost match of each literal leaves the most room for the next.
     for literal in between:
         found = name.find(literal, at, end)
         if found < 0:

@@ -1,4 +1,4 @@
-"""Keys of the registry: rows with the SHA-256 of each key, which are added and revoked, and never removed."""
+"""The registry's keys: one row with the SHA-256 of each key; rows are added and revoked, never removed."""
 
 import hashlib
 import re
@@ -16,7 +16,7 @@ from onebert_store.registry.feed import Feed
 from onebert_store.registry.grants import Grant, KeyRecord, Quotas, Scope, check_grant
 from onebert_store.registry.records import CLI, Action, Actor
 
-# What every key begins with, so that programs that look for secrets in the wrong places know one.
+# Prefix of every key, so that secret scanners recognize one.
 PREFIX = "onebert_"
 _SECRET_BYTES = 32
 _ID_DIGITS = 12
@@ -24,7 +24,7 @@ _ID = re.compile(rf"[0-9a-f]{{{_ID_DIGITS}}}")
 
 
 class KeysMark(NamedTuple):
-    """How many keys were made, how many revoked, and the last times of both."""
+    """Number of keys made and revoked, and the latest time of each."""
 
     made: int
     revoked: int
@@ -33,24 +33,14 @@ class KeysMark(NamedTuple):
 
 
 class Keys:
-    """The keys of one store; thread-safe.
-
-    Every method raises StorageUnavailable where the database refuses to work; nothing was changed then.
-    """
+    """The keys of one store; thread-safe. Every method raises StorageUnavailable if the database fails."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._feed = Feed(database)
 
     def create(self, grant: Grant, expires_at: datetime | None = None, by: Actor = CLI) -> tuple[KeyRecord, str]:
-        """Makes a key.
-
-        Returns:
-            Its record, and the key itself, which is kept nowhere.
-
-        Raises:
-            InvalidInput: the grant breaks a rule.
-        """
+        """Makes a key and returns its record and the key itself, which is not stored."""
         check_grant(grant, expires_at)
         key = PREFIX + secrets.token_urlsafe(_SECRET_BYTES)
         digest = hashlib.sha256(key.encode()).digest()
@@ -61,11 +51,7 @@ class Keys:
         return record, key
 
     def revoke(self, key_id: str, by: Actor = CLI) -> KeyRecord:
-        """Takes a key away for good; one that was taken away before stays as it is.
-
-        Raises:
-            KeyNotFound: there is no such key.
-        """
+        """Revokes a key for good; a revoked key stays as it is. Raises KeyNotFound for an unknown id."""
         if not _ID.fullmatch(key_id):
             raise _no_such_key(key_id)
         wanted = KEYS.c.id == key_id
@@ -80,15 +66,13 @@ class Keys:
         return _record(row)
 
     def all(self) -> list[KeyRecord]:
-        """Every key, revoked ones too, the oldest first."""
         with reading(self._database) as connection:
             return [_record(row) for row in connection.execute(select(KEYS).order_by(KEYS.c.created_at, KEYS.c.id))]
 
     def mark(self) -> KeysMark:
-        """What `all` gives has changed if, and only if, this has.
+        """Returns a mark that changes exactly when the result of `all` changes.
 
-        Rows are added and revoked, and nothing else ever happens to them in one database. The times tell an older
-        database that was put back, and had as many keys made and revoked since, from the one before.
+        Counts would do for one database; the times detect a restored older one with as much made and revoked since.
         """
         made, revoked = KEYS.c.created_at, KEYS.c.revoked_at
         marks = select(func.count(made), func.count(revoked), func.max(made), func.max(revoked))

@@ -1,4 +1,4 @@
-"""The names of tasks and aliases, and what `name@version` or `name@alias` refers to."""
+"""Names of tasks and aliases, and references such as `name@version` or `name@alias`."""
 
 import re
 import string
@@ -15,13 +15,13 @@ LIVE = "live"
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 _NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 _LETTERS = string.ascii_lowercase + string.digits + "._-"
-# Characters of a name for which a suggestion is looked for: at most 2,640 look-ups.
+# Longest name that gets a suggestion, in characters: at most 2,640 look-ups.
 _MISTYPED = 32
 
 
 @dataclass(frozen=True)
 class TaskRef:
-    """What `name`, `name@3` or `name@alias` means; exactly one of version and alias is set."""
+    """A parsed reference; exactly one of version and alias is set."""
 
     task: str
     version: int | None
@@ -29,11 +29,7 @@ class TaskRef:
 
 
 def check_name(name: str) -> None:
-    """Refuses what is not the name of a task.
-
-    Raises:
-        InvalidInput: the name breaks the rule.
-    """
+    """Raises InvalidInput if the name breaks the rule for task names."""
     if not _NAME.fullmatch(name):
         raise InvalidInput(
             f"'{shown(name)}' is not a name: 1 to 63 of a-z, 0-9, '.', '_', '-', starting with a letter or digit"
@@ -41,19 +37,17 @@ def check_name(name: str) -> None:
 
 
 def no_such_task(name: str, near: str | None = None) -> TaskNotFound:
-    """The one error for a task that there is not, or not for who asks: nothing in it tells these two apart.
+    """Makes the error for a task that does not exist or that the caller may not see; both look the same.
 
-    Args:
-        name: of the task.
-        near: a task that who asks may have meant, and sees.
+    `near` is a similar name that the caller may see.
     """
     return TaskNotFound(f"there is no task {name}" + (is_meant(near) if near else ""))
 
 
 def similar(name: str) -> Iterator[str]:
-    """Texts that a name may have been mistyped for: with one letter more, less or other, or with two exchanged.
+    """Yields names one typing error away: a letter more, less or changed, or two letters swapped.
 
-    They are as many however many names there are; for the longest names there are none.
+    The number depends on the name's length only, not on the store; names above the limit have no suggestion.
     """
     for cut in range(len(name) + 1 if len(name) <= _MISTYPED else 0):
         head, tail = name[:cut], name[cut:]
@@ -65,22 +59,14 @@ def similar(name: str) -> Iterator[str]:
 
 
 def check_alias(alias: str) -> None:
-    """Refuses what is not the name of an alias: the rule of task names, and not all digits.
-
-    Raises:
-        InvalidInput: the name breaks the rule.
-    """
+    """Raises InvalidInput unless the name follows the rule for task names and is not all digits."""
     check_name(alias)
     if alias.isdigit():
         raise InvalidInput("an alias is not all digits: those are version numbers")
 
 
 def parse_ref(text: str) -> TaskRef:
-    """Reads `name` (its alias `live`), `name@3` or `name@alias`.
-
-    Raises:
-        InvalidInput: the text is none of the three.
-    """
+    """Parses `name` (its alias `live`), `name@3` or `name@alias`; raises InvalidInput for anything else."""
     task, at, pointer = text.partition("@")
     check_name(task)
     if _NUMBER.fullmatch(pointer):

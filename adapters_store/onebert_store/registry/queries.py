@@ -1,4 +1,4 @@
-"""What the registry reads: each function runs inside its caller's transaction and never changes a row."""
+"""The registry's queries: each runs inside its caller's transaction and never changes a row."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -15,23 +15,23 @@ from onebert_store.registry.records import Alias, TaskRecord, VersionEntry, Vers
 
 MAX_VERSION = 2**31 - 1
 
-# Manifests are the bulk of the table, and the one column whose content can be invalid.
+# Manifests are the bulk of the table, and the only column whose content can be invalid.
 ENTRY_COLUMNS = [column for column in VERSIONS.columns if column.name != "manifest"]
 
 
 def version_entries(connection: Connection, *where: ColumnElement[bool]) -> list[VersionEntry]:
-    """Every version that `where` selects, by task and number."""
+    """Lists the versions that `where` selects, by task and number."""
     rows = connection.execute(select(*ENTRY_COLUMNS).where(*where).order_by(VERSIONS.c.task, VERSIONS.c.version))
     entries, name = [], ""
     for task, *rest in rows:
-        # The versions of one task share one name.
+        # Versions of one task share one string object.
         name = name if task == name else task
         entries.append(VersionEntry(name, *rest))
     return entries
 
 
 def task_records(connection: Connection, where: ColumnElement[bool]) -> list[TaskRecord]:
-    """The tasks that `where` selects, by name, without those that have no versions; always three queries."""
+    """Lists the tasks with versions that `where` selects, by name; always three queries."""
     chosen = select(TASKS.c.name).where(where, TASKS.c.name.in_(select(VERSIONS.c.task)))
     names = connection.scalars(chosen.order_by(TASKS.c.name)).all()
     versions: dict[str, list[int]] = {name: [] for name in names}
@@ -46,14 +46,7 @@ def task_records(connection: Connection, where: ColumnElement[bool]) -> list[Tas
 
 
 def version_record(connection: Connection, task: str, n: int) -> VersionRecord:
-    """Version `n` of a task.
-
-    Raises:
-        InvalidInput: the task's name breaks the rule.
-        TaskNotFound: no task has this name.
-        VersionNotFound: the task has no such version.
-        StoreCorrupt: its manifest is damaged.
-    """
+    """Reads one version; raises StoreCorrupt if its manifest is damaged."""
     require_version(connection, task, n)
     row = connection.execute(select(VERSIONS).where(VERSIONS.c.task == task, VERSIONS.c.version == n)).one()
     try:
@@ -64,7 +57,7 @@ def version_record(connection: Connection, task: str, n: int) -> VersionRecord:
 
 
 def whole_manifests(connection: Connection, entries: Sequence[VersionEntry]) -> Iterator[tuple[VersionEntry, Manifest]]:
-    """Those of the versions that are there and whose manifests are whole, in no order, with these; always one query."""
+    """Reads many manifests in one query, in no order; skips versions that are gone and damaged manifests."""
     wanted = {(entry.task, entry.version): entry for entry in entries}
     found = select(VERSIONS.c.task, VERSIONS.c.version, VERSIONS.c.manifest)
     for task, version, manifest in connection.execute(
@@ -75,44 +68,33 @@ def whole_manifests(connection: Connection, entries: Sequence[VersionEntry]) -> 
 
 
 def require_version(connection: Connection, task: str, n: int) -> None:
-    """Refuses a version that does not exist; the manifest is not looked at.
-
-    Raises:
-        InvalidInput: the task's name breaks the rule.
-        TaskNotFound: no task has this name.
-        VersionNotFound: the task has no such version.
-    """
+    """Raises TaskNotFound or VersionNotFound if the version does not exist; does not read its manifest."""
     require_task(connection, task)
-    # The database refuses wider integers with an error of its own.
+    # The database rejects wider integers with an error of its own.
     if not 0 < n <= MAX_VERSION or not _exists(connection, VERSIONS.c.task == task, VERSIONS.c.version == n):
         raise VersionNotFound(f"{task} has no version {shown(str(n), 12)}")
 
 
 def require_task(connection: Connection, name: str) -> None:
-    """Refuses a task without versions.
-
-    Raises:
-        InvalidInput: the task's name breaks the rule.
-        TaskNotFound: no task has this name.
-    """
+    """Raises InvalidInput if the name breaks the rule, and TaskNotFound if the task has no versions."""
     check_name(name)
     if not _exists(connection, VERSIONS.c.task == name):
         raise no_such_task(name)
 
 
 def aliases_at(connection: Connection, task: str, n: int) -> list[str]:
-    """The names of the aliases that point at a version."""
+    """Lists the aliases that point at a version."""
     at_it = (ALIASES.c.task == task, ALIASES.c.version == n)
     return list(connection.scalars(select(ALIASES.c.alias).where(*at_it).order_by(ALIASES.c.alias)))
 
 
 def alias_version(connection: Connection, task: str, alias: str) -> int | None:
-    """The number of the version that an alias points at; None where there is no such alias."""
+    """Returns the version that an alias points at; None if there is no such alias."""
     return connection.scalar(select(ALIASES.c.version).where(ALIASES.c.task == task, ALIASES.c.alias == alias))
 
 
 def alias_conflict(connection: Connection, task: str, alias: str) -> AliasConflict:
-    """The error for a caller who believed the alias to be elsewhere; says where the alias is now."""
+    """Makes the error for an alias that is not where the caller expected; names its version now."""
     found = alias_version(connection, task, alias)
     where = f"at version {found}" if found else "not set"
     return AliasConflict(f"the alias {alias} of {task} is {where}")

@@ -1,4 +1,4 @@
-"""What the registry answers: versions, aliases and tasks as values."""
+"""The values that the registry returns: versions, aliases, tasks and changes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,10 +10,10 @@ from typing import NamedTuple
 from onebert_store.file.manifest import Manifest
 
 
-# With slots: a server holds an entry for each of a million versions.
+# Slots save memory: a server holds one entry per version, up to a million.
 @dataclass(frozen=True, slots=True)
 class VersionEntry:
-    """One immutable version of a task without its manifest; `size` is in bytes, `created_at` in UTC."""
+    """One immutable version without its manifest; `size` is in bytes, `created_at` in UTC."""
 
     task: str
     version: int
@@ -22,20 +22,19 @@ class VersionEntry:
     created_at: datetime
 
     def with_manifest(self, manifest: Manifest) -> "VersionRecord":
-        """The same with its manifest."""
         return VersionRecord(self.task, self.version, self.digest, self.size, self.created_at, manifest)
 
 
 @dataclass(frozen=True, slots=True)
 class VersionRecord(VersionEntry):
-    """One immutable version of a task with its manifest."""
+    """One immutable version with its manifest."""
 
     manifest: Manifest
 
 
 @dataclass(frozen=True, slots=True)
 class Alias:
-    """Where an alias points, and where it pointed before; the version before may be deleted by now."""
+    """The version that an alias points at, and the one before, which may be deleted by now."""
 
     version: int
     previous: int | None = None
@@ -51,7 +50,7 @@ class TaskRecord:
 
 
 class Action(StrEnum):
-    """What a change did."""
+    """The kinds of change in the feed."""
 
     UPLOAD = "upload"
     PROMOTE = "promote"
@@ -65,13 +64,7 @@ class Action(StrEnum):
 
 @dataclass(frozen=True)
 class Actor:
-    """Who makes a change, and by which request; never a key itself.
-
-    Attributes:
-        principal: who it is.
-        request: the id of the request.
-        until: when the change is given up where others hold the database, in seconds of `time.monotonic()`.
-    """
+    """The principal and request of a change, never a key; `until` is a deadline in seconds of `time.monotonic()`."""
 
     principal: str
     request: str = ""
@@ -79,25 +72,23 @@ class Actor:
 
 
 CLI = Actor("cli")
-"""Who works on the store of this machine by a command."""
+"""Actor of the commands that work on a store directly."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """One change of the registry; which fields there are depends on the action.
+    """One change of the registry; the action decides which fields are set.
 
     Attributes:
-        seq: its number; changes are numbered without a gap, in the order in which they were committed.
-        at: when it was made, in UTC.
-        action: what it did, an `Action`; a newer OneBERT beside this one may write others.
-        task: of which task.
-        version: the version that was uploaded or deleted, or that the alias points at since.
-        alias: the alias that was moved or deleted; of an upload `live` where the version is a task's first.
-        before: the version where the alias was before; None where there was no such alias.
-        principal, request: who made it, and by which request.
-        name: what a renamed task is called since.
-        key: name and id of a key that was made or revoked.
-        entry: of an upload, the version as long as it exists: with its manifest unless that is damaged.
+        seq: the change's number; numbers have no gaps and follow the order of the commits.
+        at: time of the change, in UTC.
+        action: an `Action`, or an action that only a newer OneBERT knows.
+        version: the version that was uploaded or deleted, or that the alias points at now.
+        alias: the alias that was moved or deleted; `live` for a task's first upload.
+        before: the version that the alias pointed at before; None if the alias is new.
+        name: a renamed task's new name.
+        key: name and id of the key that was made or revoked.
+        entry: the uploaded version if it still exists; a VersionRecord unless its manifest is damaged.
     """
 
     seq: int
@@ -115,13 +106,13 @@ class Change:
 
     @property
     def rolled_back(self) -> bool:
-        """Whether an alias was moved to an older version."""
+        """True if an alias moved to an older version."""
         return self.action == Action.PROMOTE and (self.version or 0) < (self.before or 0)
 
 
 @dataclass(frozen=True)
 class Added:
-    """What an upload came to: its version, whether that is new, and the number of the last change that it has seen."""
+    """The result of an upload: its version, whether the version is new, and the number of the latest change."""
 
     record: VersionRecord
     created: bool
@@ -129,14 +120,10 @@ class Added:
 
 
 class Place(NamedTuple):
-    """A place in the feed: a change by its number, and by its time.
+    """A position in the feed: the number (0: empty feed) and the time (None: no such row) of a change.
 
-    A database that lacked the last changes and was put in place of the one that had them (an older backup, a standby
-    that takes over) uses their numbers again, for other changes; the time tells these apart.
-
-    Attributes:
-        seq: 0 where nothing was changed since changes are numbered.
-        at: when the change was made; None where there is no such row.
+    A database that is restored from an older backup, or a standby that missed the last changes, uses their numbers
+    again for other changes. The time tells the two apart.
     """
 
     seq: int
@@ -145,13 +132,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Every version and every alias at one moment.
-
-    Attributes:
-        last: the last change until then.
-        entries: the versions, by task and number.
-        aliases: by task and name.
-    """
+    """Every version (by task and number) and every alias (by task and name) at one moment, and the latest change."""
 
     last: Place
     entries: list[VersionEntry]

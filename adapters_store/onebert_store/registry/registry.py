@@ -1,7 +1,7 @@
-"""Tasks, their immutable numbered versions and their movable aliases: rows in a database, bytes in a blob store.
+"""The registry: tasks, their immutable numbered versions and their aliases, as database rows plus blobs.
 
 Several threads, and several processes on one database, may change a registry at the same time. Each change is one
-transaction whose statements decide by the rows that they changed; no lock of this process takes part.
+transaction that decides by the number of rows its statements changed; the process holds no lock of its own.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -46,25 +46,23 @@ _MEANWHILE = "an alias moved at the same time; try again"
 
 @dataclass(frozen=True)
 class Stored:
-    """A file that is durable: its size in bytes, and the lock that keeps sweeps from it until it has a row."""
+    """A durable file: its size in bytes, and the lock that keeps sweeps away until a row names it."""
 
     size: int
     lock: Adding
 
 
 class Registry:
-    """The tasks of one store; thread-safe.
+    """The tasks, versions and aliases of one store; thread-safe.
 
-    Every method raises StorageUnavailable where the disk or the database refuses to work, and StorageFull where a
-    write has no room; nothing was changed then. What changes something writes a change into the feed, with who made it,
-    and gives its number (`seq`).
+    Every method raises StorageUnavailable if the disk or the database fails, and StorageFull if a write has no room;
+    nothing has changed then. Names that break the naming rule raise InvalidInput. Unknown tasks and versions raise
+    TaskNotFound and VersionNotFound. Every change is recorded in the feed; methods that return an int return its number
+    there (`seq`).
 
     Attributes:
-        where: which database it is in, for people.
-        shared: whether other processes may work with it at the same time.
-        feed: what was changed.
-        keys: who may come, beside the keys of the environment.
-        replicas: the servers that follow it.
+        where: the database, in words for people.
+        shared: True if other processes may open the registry at the same time.
     """
 
     def __init__(self, store: Store) -> None:
@@ -78,13 +76,12 @@ class Registry:
 
     @classmethod
     def open(cls, where: Path | StoreAddress) -> Self:
-        """The registry of a store, made where there is none; see `open_store` for who else may have it open.
+        """Opens the registry of a store, and creates the store if it does not exist.
 
         Raises:
-            InvalidSettings: the address is none.
+            InvalidSettings: the address is not valid.
             StoreLocked: another process (or another Registry) owns the store.
-            StoreCorrupt: the database is damaged, newer than this code, or missing while there are blobs.
-            StorageFull, StorageUnavailable: the store cannot be read or written.
+            StoreCorrupt: the database is damaged, newer than this code, or missing although there are blobs.
             OSError: the folder cannot be made.
         """
         with ExitStack() as opened:
@@ -93,7 +90,6 @@ class Registry:
             return registry
 
     def close(self) -> None:
-        """Lets go of the store; a second call does nothing."""
         self._opened.close()
 
     def __enter__(self) -> Self:
@@ -105,33 +101,26 @@ class Registry:
         self.close()
 
     def writer(self) -> BlobWriter:
-        """Takes an upload's body, and hashes it while it is written."""
+        """Returns a writer for an upload's body; it hashes the bytes while it writes them."""
         return self._store.blobs.writer()
 
     def add(
         self, task: str, delta: Delta, body: BlobWriter | None = None, by: Actor = CLI, most: Quotas = UNLIMITED
     ) -> tuple[VersionRecord, bool]:
-        """Makes `delta` the next version of `task`, durable when this returns; a first version becomes `live`.
+        """Stores `delta` as the next version of `task`, durable on return; a task's first version becomes `live`.
 
-        The bytes come first and the row after them, so there is never a row without its blob. What a failure leaves
-        is a blob without a row, which `gc.sweep` removes.
-
-        Args:
-            task: the task's name; the task is made if there is none.
-            delta: what is stored, in canonical bytes.
-            body: the upload that `delta` was read from; kept where its bytes are canonical, discarded otherwise.
-            by: who adds it.
-            most: how much that one may have.
+        The blob is written before the row, so no row is ever without its blob. A failure in between leaves a blob
+        without a row; `gc.sweep` removes it. `body`, the upload that `delta` was read from, is kept if its bytes are
+        canonical.
 
         Returns:
-            The record, and whether it is new: the same content is the same version. A damaged blob or manifest of
-            that version is replaced.
+            The record, and True if the version is new. Content that the task already has keeps its version number, and
+            replaces that version's blob and manifest, in case they are damaged.
 
         Raises:
-            InvalidInput: the task's name breaks the rule.
             InvalidDelta: the delta cannot be written.
             TooLarge: the file would be over the limit.
-            OverQuota: it would be more than `most`; nothing was added.
+            OverQuota: the principal would exceed its quotas, `most`; nothing is added.
         """
         with body or nullcontext():
             check_name(task)
@@ -141,15 +130,9 @@ class Registry:
 
     @contextmanager
     def storing(self, delta: Delta, body: BlobWriter | None = None) -> Iterator[Stored]:
-        """The first half of `add`: the bytes are durable, and no sweep removes them while the block runs.
+        """Writes the blob, the first half of `add`; no sweep removes the blob while the block runs.
 
-        Waits while a sweep removes a batch of blobs.
-
-        Yields:
-            What `add_stored` needs to know.
-
-        Raises:
-            InvalidDelta, TooLarge: the delta cannot be written.
+        Waits while a sweep removes a batch of blobs. Raises InvalidDelta or TooLarge if the delta cannot be written.
         """
         blobs = self._store.blobs
         data = dumps(delta)
@@ -161,13 +144,10 @@ class Registry:
             yield Stored(len(data), lock)
 
     def add_stored(self, task: str, delta: Delta, stored: Stored, by: Actor = CLI, most: Quotas = UNLIMITED) -> Added:
-        """The second half of `add`: writes the row, once, inside the `storing` block that gave `stored`.
+        """Writes the row, the second half of `add`; call it once, inside the `storing` block that yielded `stored`.
 
-        Content that the task has already is no change.
-
-        Raises:
-            InvalidInput: the task's name breaks the rule.
-            OverQuota: it would be more than `most`; nothing was added.
+        Content that the task already has adds no change to the feed. Raises OverQuota if the principal would exceed
+        `most`.
         """
         check_name(task)
         with stored.lock.writing() as connection:
@@ -181,86 +161,54 @@ class Registry:
             return Added(record, created, seq)
 
     def require_room(self, task: str, size: int, by: Actor, most: Quotas) -> None:
-        """Refuses before anything is stored what `add_stored` would refuse, so that refused files do not fill the disk.
-
-        Raises:
-            OverQuota: who adds a version of this size to this task would have more than it may.
-        """
+        """Raises OverQuota before the upload is written, so that rejected files do not fill the disk."""
         if most.of_storage:
             with reading(self._store.database) as connection:
                 statements.check_quotas(connection, by.principal, most, task, size)
 
     def tasks(self) -> list[TaskRecord]:
-        """Every task that has versions, by name."""
         with reading(self._store.database) as connection:
             return task_records(connection, true())
 
     def task(self, name: str) -> TaskRecord:
-        """One task.
-
-        Raises:
-            InvalidInput: the task's name breaks the rule.
-            TaskNotFound: no task has this name.
-        """
         with reading(self._store.database) as connection:
             require_task(connection, name)
             return task_records(connection, TASKS.c.name == name)[0]
 
     def version(self, name: str, n: int) -> VersionRecord:
-        """Version `n` of a task.
-
-        Raises:
-            InvalidInput: the task's name breaks the rule.
-            TaskNotFound: no task has this name.
-            VersionNotFound: the task has no such version.
-            StoreCorrupt: the manifest of this version is damaged; manifests of others may be whole.
-        """
+        """Reads one version with its manifest; raises StoreCorrupt if this manifest is damaged."""
         with reading(self._store.database) as connection:
             return version_record(connection, name, n)
 
     def manifests(self, entries: Sequence[VersionEntry]) -> Iterator[tuple[VersionEntry, Manifest]]:
-        """The manifests of many versions at once; those are left out that are gone or whose manifest is damaged."""
+        """Reads many manifests in one query; skips versions that are gone or whose manifest is damaged."""
         with reading(self._store.database) as connection:
             yield from whole_manifests(connection, entries)
 
     def entries(self) -> list[VersionEntry]:
-        """Every version of every task, by task and number, without manifests, of which one may be damaged.
-
-        `version` gives the manifest of one version, and so does the file that `read` returns.
-        """
+        """Lists all versions by task and number; without manifests, so that damaged ones do no harm."""
         with reading(self._store.database) as connection:
             return version_entries(connection)
 
     def read(self, version: VersionEntry) -> bytes:
-        """The canonical file of a version, verified.
+        """Reads a version's canonical file and verifies its digest.
 
-        Raises:
-            StoreCorrupt: the blob is missing or damaged.
-            TaskNotFound: the task is gone.
-            VersionNotFound: the version was deleted meanwhile.
+        Raises StoreCorrupt if the blob is missing or damaged, VersionNotFound or TaskNotFound if the version was
+        deleted.
         """
         with self._unless_deleted(version):
             return self._store.blobs.get(version.digest)
 
     def read_local(self, version: VersionEntry) -> bytes | None:
-        """As `read`, without waiting for a bucket: None where the file has to be fetched."""
+        """Reads like `read` but never waits for a bucket: None if the file has to be fetched."""
         with self._unless_deleted(version):
             return self._store.blobs.get_local(version.digest)
 
     def verify(self, version: VersionEntry, stop: Callable[[], bool] = lambda: False) -> bool:
-        """Reads a version's file in pieces and compares its digest: a scrub, which needs no memory for the file.
+        """Compares a blob with its digest piece by piece, never with the whole file in memory; raises like `read`.
 
-        Args:
-            version: whose file is read.
-            stop: asked after each piece; true ends the reading.
-
-        Returns:
-            Whether the file was read to its end.
-
-        Raises:
-            StoreCorrupt: the blob is missing or damaged.
-            TaskNotFound: the task is gone.
-            VersionNotFound: the version was deleted meanwhile.
+        Calls `stop` after each piece, which ends the reading if it returns True. Returns True if the file was read to
+        its end.
         """
         with self._unless_deleted(version):
             return self._store.blobs.verify(version.digest, stop)
@@ -268,16 +216,10 @@ class Registry:
     def move_alias(
         self, task: str, alias: str, version: int, expected: int | None, by: Actor = CLI
     ) -> tuple[Alias, int]:
-        """Points `alias` at `version` if the alias points at `expected` now (None: if there is no such alias).
+        """Points `alias` at `version` if the alias points at `expected` now (None: if the alias does not exist).
 
-        Returns:
-            The alias as it is now, and the number of the change; where the alias was there already, of the last one.
-
-        Raises:
-            InvalidInput: a name breaks the rule, or the task would have more aliases than a task may.
-            TaskNotFound: no such task.
-            VersionNotFound: the task has no such version.
-            AliasConflict: the alias is somewhere else.
+        Returns the alias, and the number of the change, or of the latest change if the alias did not move. Raises
+        InvalidInput if the task would have too many aliases, and AliasConflict if the alias points elsewhere.
         """
         check_name(task)
         check_alias(alias)
@@ -290,7 +232,7 @@ class Registry:
                     if expected is None:
                         statements.check_aliases(connection, task)
                     return moved, seq
-        # Only the foreign key is broken here: there is no such version.
+        # Only the foreign key can fail here: the version does not exist.
         except IntegrityError:
             pass
         with reading(self._store.database) as connection:
@@ -298,13 +240,9 @@ class Registry:
             raise alias_conflict(connection, task, alias)
 
     def delete_alias(self, task: str, alias: str, expected: int, by: Actor = CLI) -> int:
-        """Deletes `alias` if the alias points at `expected` now; gives the number of the change.
+        """Deletes `alias` if the alias points at `expected` now; returns the number of the change.
 
-        Raises:
-            InvalidInput: a name breaks the rule.
-            TaskNotFound: no such task.
-            AliasNotFound: the task has no such alias.
-            AliasConflict: the alias is somewhere else.
+        Raises AliasNotFound if the task has no such alias, and AliasConflict if it points elsewhere.
         """
         check_name(task)
         check_alias(alias)
@@ -318,26 +256,17 @@ class Registry:
             raise alias_conflict(connection, task, alias)
 
     def delete_version(self, task: str, n: int, by: Actor = CLI) -> int:
-        """Deletes version `n`; the number is never used again; the blob is an orphan if no other version has it.
+        """Deletes version `n`, whose number is never used again; raises VersionInUse if an alias points at it.
 
-        The blob stays until `gc.sweep` removes it, so a disk that fails here leaves rows and blobs as they were.
-        With its last version a task is gone, until a version is added to it again.
-
-        Returns:
-            The number of the change.
-
-        Raises:
-            InvalidInput: the task's name breaks the rule.
-            TaskNotFound: no such task.
-            VersionNotFound: the task has no such version.
-            VersionInUse: an alias points at it.
+        The blob stays until `gc.sweep` removes it, so a failing disk leaves rows and blobs as they were. A task without
+        versions does not exist until it gets a new one.
         """
         check_name(task)
         try:
             with writing(self._store.database, by.until) as connection:
                 if statements.delete_version(connection, task, n):
                     return self.feed.write(connection, by, Action.DELETE_VERSION, task, n)
-        # Only the foreign key is broken here: an alias points at the version. The transaction below reads which one.
+        # Only the foreign key can fail here: an alias points at the version. The next transaction reads which one.
         except IntegrityError:
             pass
         with reading(self._store.database) as connection:
@@ -346,16 +275,7 @@ class Registry:
         raise VersionInUse(f"version {n} of {task} has the alias {aliases}" if aliases else _MEANWHILE)
 
     def delete_task(self, task: str, by: Actor = CLI) -> int:
-        """Deletes a task with all of its aliases and versions, at one moment; see `delete_version`.
-
-        Returns:
-            The number of the change.
-
-        Raises:
-            InvalidInput: the task's name breaks the rule.
-            TaskNotFound: no such task.
-            VersionInUse: another process moved an alias at the same time; nothing is deleted.
-        """
+        """Deletes a task, its aliases and versions; raises VersionInUse if another process moved an alias meanwhile."""
         check_name(task)
         try:
             with writing(self._store.database, by.until) as connection:
@@ -365,18 +285,11 @@ class Registry:
             raise VersionInUse(_MEANWHILE) from None
 
     def rename_task(self, task: str, name: str, by: Actor = CLI) -> int:
-        """Gives a task another name, at one moment: versions keep their numbers, aliases their places.
+        """Renames a task in one transaction; versions keep their numbers and aliases their versions.
 
-        The name that it had is free to be a new task, whose versions count on from its last number.
-
-        Returns:
-            The number of the change.
-
-        Raises:
-            InvalidInput: a name breaks the rule.
-            TaskNotFound: no such task.
-            TaskExists: there are versions of that name, or were; except that a task can have its last name back.
-            VersionInUse: another process moved an alias at the same time; nothing is renamed.
+        The old name can be used by a new task, whose version numbers continue after the old task's last number. Raises
+        TaskExists if `name` has or had versions (but a task may take back the name it had before), and VersionInUse if
+        another process moved an alias at the same time.
         """
         check_name(task)
         check_name(name)

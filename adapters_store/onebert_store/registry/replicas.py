@@ -1,4 +1,4 @@
-"""The servers that follow a registry's changes, and how far each is: a row for each, written again and again."""
+"""The servers that follow a registry's feed: one row each, which they update periodically."""
 
 from dataclasses import dataclass
 
@@ -8,15 +8,15 @@ from onebert_store.registry.database import REPLICAS, reading, upsert, writing
 from onebert_store.registry.dialects.protocol import Database
 
 LIVE_SECONDS = 5.0
-"""A replica that has said nothing for longer is taken for dead."""
+"""A replica counts as dead after this many seconds without a report."""
 BEAT_SECONDS = 1.0
-"""How often a replica says where it is, at least."""
+"""Seconds between two reports of a replica at most."""
 FORGOTTEN_SECONDS = 24 * 3600.0
 
 
 @dataclass(frozen=True)
 class Replica:
-    """A live server: which one, up to which change it has followed, and how many seconds ago it said so."""
+    """A live server: its id, the latest change it has applied, and the seconds since its report."""
 
     id: str
     seq: int
@@ -24,17 +24,14 @@ class Replica:
 
 
 class Replicas:
-    """The servers of one registry; thread-safe.
-
-    Every method raises StorageUnavailable where the database refuses to work.
-    """
+    """The replicas of one registry; thread-safe. Every method raises StorageUnavailable if the database fails."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._now: ColumnElement[float] = literal_column(database.seconds, Double)
 
     def report(self, replica: str, seq: int) -> None:
-        """Says that a replica lives, and has followed the changes up to a number; forgets those long dead."""
+        """Records that a replica lives and has applied changes up to `seq`; deletes replicas long dead."""
         row = {"seq": seq, "at": self._now}
         with writing(self._database) as connection:
             new = upsert(connection, REPLICAS).values(id=replica, **row)
@@ -42,12 +39,11 @@ class Replicas:
             connection.execute(delete(REPLICAS).where(REPLICAS.c.at < self._now - FORGOTTEN_SECONDS))
 
     def leave(self, replica: str) -> None:
-        """Says that a replica has ended, so that nobody waits for it."""
+        """Deletes a replica that has stopped, so that nobody waits for it."""
         with writing(self._database) as connection:
             connection.execute(delete(REPLICAS).where(REPLICAS.c.id == replica))
 
     def live(self) -> list[Replica]:
-        """Those that live, by id."""
         age = self._now - REPLICAS.c.at
         found = select(REPLICAS.c.id, REPLICAS.c.seq, age).where(age < LIVE_SECONDS).order_by(REPLICAS.c.id)
         with reading(self._database) as connection:

@@ -1,4 +1,4 @@
-"""Brings a database to the schema of this code, by the revisions in `migrations/`."""
+"""Creates a database's tables or upgrades them to this code's schema, with the revisions in `migrations/`."""
 
 import logging
 from collections.abc import Callable
@@ -12,23 +12,17 @@ from onebert_store.registry.database import reading, writing
 from onebert_store.registry.dialects.protocol import NO_DATABASE, Database
 
 SCHEMA = 6
-"""The newest revision in `migrations/versions`; revisions are numbered, and SQLite's mark is the same number."""
+"""The newest revision in `migrations/versions`; SQLite's mark is the same number."""
 
 
 def ensure_schema(
     database: Database, may_create: Callable[[], bool], may_migrate: Callable[[], bool] = lambda: True
 ) -> None:
-    """Makes the tables of an empty database, or upgrades an older one in one transaction; keeps every row.
+    """Creates the tables of an empty database, or upgrades an older one in one transaction; keeps every row.
 
-    Args:
-        database: may be opened by several processes at once, of which one changes it.
-        may_create: whether an empty database is a new store; asked only where the database is empty.
-        may_migrate: whether an older schema may be changed: not while another process works with it; asked only where
-            the schema is older.
-
-    Raises:
-        StoreCorrupt: the database is empty and may not be, is newer than this code, or is older and may not or
-            cannot be upgraded; it is as it was.
+    Several processes may call this at once; one of them changes the schema. `may_create` is called only if the database
+    is empty, `may_migrate` only if its schema is older: False while another process may use the database. Raises
+    StoreCorrupt, and changes nothing, if it may not or cannot, or if the database is newer than this code.
     """
     with reading(database) as connection:
         if database.schema_mark(connection) == SCHEMA:
@@ -54,10 +48,10 @@ def ensure_schema(
 
 
 def migrate(database: Database, connection: Connection, schema: int) -> None:
-    """Upgrades or downgrades to a schema, inside the connection's transaction: all of it happens or nothing."""
-    # Alembic reports its own import and every step as information, which would bury a server's own start-up line.
+    """Upgrades or downgrades to a schema inside the connection's transaction."""
+    # Alembic logs its import and every step at INFO, which would bury a server's start-up line.
     logging.getLogger("alembic").setLevel(logging.WARNING)
-    # Imported here: a store that is up to date, nearly every one, needs none of it.
+    # Imported here: nearly every store is up to date and needs no Alembic.
     from alembic import command  # noqa: PLC0415
     from alembic.config import Config  # noqa: PLC0415
 
@@ -66,7 +60,7 @@ def migrate(database: Database, connection: Connection, schema: int) -> None:
     config.attributes["connection"] = connection
     found = database.schema_mark(connection)
     if found == 1:
-        # Schema 1 was made before there were revisions: its number stands in the mark alone.
+        # Schema 1 is older than the revisions: only the mark has its number.
         command.stamp(config, _revision(1))
     (command.upgrade if schema > found else command.downgrade)(config, _revision(schema))
     database.set_schema_mark(connection, schema)

@@ -1,7 +1,8 @@
-"""What the registry changes: the statements of its transactions, which decide by the rows that they changed.
+"""The registry's changing statements; each decides by the rows that it changed.
 
-They are written for READ COMMITTED: each statement sees what was committed before it. Rows are held in one order (task,
-orphans by digest, versions, aliases, holdings, the feed's counter), so that no two transactions wait for each other.
+They are written for READ COMMITTED: each statement sees everything that was committed before it. Every transaction
+locks rows in one order (task, orphans by digest, versions, aliases, holdings, the feed's counter), so that there are no
+deadlocks.
 """
 
 from datetime import UTC, datetime
@@ -19,14 +20,14 @@ from onebert_store.registry.records import Action, Alias, VersionRecord
 
 # Above the number of every change.
 MAX_SEQ = 2**63 - 1
-# Aliases of one task.
+# Aliases per task.
 MAX_ALIASES = 1000
 
 
 def add_version(connection: Connection, task: str, delta: Delta, size: int) -> tuple[VersionRecord, bool, bool]:
-    """Adds a version unless the task has this content; gives it, whether it is new, and whether it became `live`.
+    """Adds a version unless the task has this content; returns it, whether it is new, and whether `live` was set.
 
-    The first of a task does.
+    A task's first version becomes `live`. For content that the task has, the manifest and size are written again.
     """
     connection.execute(upsert(connection, TASKS).values(name=task, last_version=0).on_conflict_do_nothing())
     _hold(connection, task)
@@ -49,27 +50,18 @@ def add_version(connection: Connection, task: str, delta: Delta, size: int) -> t
 
 
 def count_upload(connection: Connection, task: str, principal: str, size: int) -> None:
-    """Counts a version that was added as one that a principal has uploaded."""
+    """Adds a new version to the holdings of the principal that uploaded it."""
     first = upsert(connection, HOLDINGS).values(task=task, principal=principal, versions=1, bytes=size)
     more = {"versions": HOLDINGS.c.versions + 1, "bytes": HOLDINGS.c.bytes + size}
     connection.execute(first.on_conflict_do_update(index_elements=["task", "principal"], set_=more))
 
 
 def check_quotas(connection: Connection, principal: str, most: Quotas, task: str | None = None, size: int = 0) -> None:
-    """Refuses what a principal holds beyond its quotas: of what it has uploaded, the versions that are there.
+    """Raises OverQuota if the versions that a principal uploaded and that still exist exceed its quotas, `most`.
 
-    In a transaction that uploads it is called after the change was written: from there on one upload goes on at a
-    time, whichever process it is in, and sees what those before it have committed.
-
-    Args:
-        connection: of the transaction.
-        principal: who uploads.
-        most: its quotas.
-        task: of a version that it would have besides.
-        size: of that version, in bytes.
-
-    Raises:
-        OverQuota: it has more tasks or bytes than it may, or would have.
+    With `task` it counts one more version, of `size` bytes, that is not stored yet. An upload calls it after
+    `Feed.write`: from there on uploads run one at a time, in whichever process, and each sees everything that earlier
+    ones committed.
     """
     if not most.of_storage:
         return
@@ -83,11 +75,7 @@ def check_quotas(connection: Connection, principal: str, most: Quotas, task: str
 
 
 def move_alias(connection: Connection, task: str, alias: str, version: int, expected: int | None) -> Alias | None:
-    """Moves an alias that points at `expected`; gives the alias as it is then, or None where it points elsewhere.
-
-    Raises:
-        IntegrityError: there is no such version.
-    """
+    """Moves an alias that points at `expected`, else returns None; raises IntegrityError without such a version."""
     version = _storable(version)
     if expected is None:
         made = upsert(connection, ALIASES).values(task=task, alias=alias, version=version).on_conflict_do_nothing()
@@ -99,12 +87,10 @@ def move_alias(connection: Connection, task: str, alias: str, version: int, expe
 
 
 def check_aliases(connection: Connection, task: str) -> None:
-    """Refuses one alias of a task too many: replicas hold all of them in memory, and no quota counts them.
+    """Raises InvalidInput if the task has more than MAX_ALIASES aliases.
 
-    To be called when the change has been written, which one transaction after the other does.
-
-    Raises:
-        InvalidInput: the task has more aliases than a task may.
+    Replicas hold all aliases in memory, and no quota counts them. Call it after `Feed.write`, from where transactions
+    run one at a time.
     """
     count = select(func.count()).select_from(ALIASES).where(ALIASES.c.task == task)
     if connection.execute(count).scalar_one() > MAX_ALIASES:
@@ -112,11 +98,7 @@ def check_aliases(connection: Connection, task: str) -> None:
 
 
 def delete_version(connection: Connection, task: str, n: int) -> bool:
-    """Deletes a version, marks its blob where no other version has it, and says whether there was such a version.
-
-    Raises:
-        IntegrityError: an alias points at it.
-    """
+    """Deletes a version, if it exists, and marks its blob; raises IntegrityError if an alias points at it."""
     _hold(connection, task)
     this = (VERSIONS.c.task == task, VERSIONS.c.version == _storable(n))
     _mark_orphans(connection, *this)
@@ -128,19 +110,14 @@ def delete_version(connection: Connection, task: str, n: int) -> bool:
 
 
 def delete_alias(connection: Connection, task: str, alias: str, expected: int) -> bool:
-    """Deletes an alias that points at `expected`, and says whether it did."""
+    """Deletes an alias that points at `expected`; returns whether it did."""
     return bool(connection.execute(delete(ALIASES).where(*_at(task, alias, expected))).rowcount)
 
 
 def delete_task(connection: Connection, task: str) -> None:
-    """Deletes the aliases and versions that a task has now, by as many statements whatever their number is.
-
-    Raises:
-        TaskNotFound: the task has no versions.
-        IntegrityError: somebody has pointed an alias at one of them since.
-    """
+    """Deletes a task's aliases and versions; raises IntegrityError if an alias was pointed at one meanwhile."""
     _hold(connection, task)
-    # Only now: until its row is held another process may rename the task.
+    # Check only now: before its row is held, another process may rename the task.
     require_task(connection, task)
     _mark_orphans(connection, VERSIONS.c.task == task)
     for table in (ALIASES, VERSIONS, HOLDINGS):
@@ -148,12 +125,10 @@ def delete_task(connection: Connection, task: str) -> None:
 
 
 def rename_task(connection: Connection, task: str, name: str) -> None:
-    """Gives the versions and aliases of a task another name; their numbers stay, and are never used again under either.
+    """Renames a task; its version numbers stay, and are never used again under either name.
 
-    Raises:
-        TaskNotFound: the task has no versions.
-        TaskExists: the name had versions, and is not the one that the task had before.
-        IntegrityError: somebody has pointed an alias at one of the versions since.
+    Raises TaskExists if `name` has had versions and the task did not have this name just before, and IntegrityError if
+    another process has pointed an alias at one of the versions meanwhile.
     """
     connection.execute(upsert(connection, TASKS).values(name=name, last_version=0).on_conflict_do_nothing())
     for each in sorted((task, name)):
@@ -166,7 +141,7 @@ def rename_task(connection: Connection, task: str, name: str) -> None:
     connection.execute(update(TASKS).where(TASKS.c.name == name).values(last_version=raised))
     columns = [column.name for column in VERSIONS.columns]
     theirs = [literal(name) if column == "task" else VERSIONS.c[column] for column in columns]
-    # Aliases point at a version at every moment: from those of the old name to these.
+    # Insert the new rows, move the aliases, then delete the old rows: an alias always points at an existing version.
     connection.execute(insert(VERSIONS).from_select(columns, select(*theirs).where(VERSIONS.c.task == task)))
     connection.execute(update(ALIASES).where(ALIASES.c.task == task).values(task=name))
     connection.execute(delete(VERSIONS).where(VERSIONS.c.task == task))
@@ -174,10 +149,7 @@ def rename_task(connection: Connection, task: str, name: str) -> None:
 
 
 def _had(connection: Connection, name: str, task: str) -> bool:
-    """Whether the last that happened to a name was that its task took the name that the task has now.
-
-    Then its numbers mean what they meant, and the task may have the name back.
-    """
+    """True if the latest change about `name` renamed it to `task`, so that its numbers still mean the same."""
     about = or_(CHANGES.c.task == name, CHANGES.c.name == name)
     found = select(CHANGES.c.task, CHANGES.c.name).where(about).order_by(CHANGES.c.seq.desc()).limit(1)
     row = connection.execute(found).first()
@@ -185,18 +157,17 @@ def _had(connection: Connection, name: str, task: str) -> bool:
 
 
 def _mark_orphans(connection: Connection, *where: ColumnElement[bool]) -> None:
-    """Marks the blobs of versions that are about to be deleted, except those that other versions have."""
     other = VERSIONS.alias()
     others = exists().where(other.c.digest == VERSIONS.c.digest, other.c.task != VERSIONS.c.task)
     now = datetime.now(UTC)
-    # In the order of the digests, in which everybody marks orphans: no two wait for each other.
+    # Ordered by digest, as in every transaction that marks orphans, so that there are no deadlocks.
     found = select(VERSIONS.c.digest, literal(now, ORPHANS.c.since.type)).where(*where, ~others)
     marked = upsert(connection, ORPHANS).from_select(["digest", "since"], found.order_by(VERSIONS.c.digest))
     connection.execute(marked.on_conflict_do_update(index_elements=["digest"], set_={"since": now}))
 
 
 def _discount_upload(connection: Connection, task: str, n: int, size: int) -> None:
-    """Counts a deleted version no more; nobody was counted for one of before there was a trail."""
+    """Subtracts a deleted version; versions from before the audit trail were never counted."""
     principal = _uploader(connection, task, n)
     if principal is None:
         return
@@ -207,7 +178,7 @@ def _discount_upload(connection: Connection, task: str, n: int, size: int) -> No
 
 
 def _uploader(connection: Connection, task: str, n: int) -> str | None:
-    """Who uploaded a version, under whichever name its task had then; None where the trail does not say."""
+    """Finds who uploaded a version, following the task's renames; None if the trail does not have it."""
     name, before = task, MAX_SEQ
     while True:
         uploads = (CHANGES.c.task == name, CHANGES.c.version == n, CHANGES.c.action == Action.UPLOAD)
@@ -226,7 +197,7 @@ def _holding(task: str, principal: str) -> tuple[ColumnElement[bool], ...]:
 
 
 def _hold(connection: Connection, task: str) -> None:
-    """Of several transactions that add to a task or delete of it, one goes on at a time, until it ends."""
+    """Locks the task's row: transactions that add to a task or delete from it run one at a time."""
     connection.execute(select(TASKS.c.name).where(TASKS.c.name == task).with_for_update(key_share=True))
 
 
@@ -241,5 +212,5 @@ def _at(task: str, alias: str, version: int) -> tuple[ColumnElement[bool], ...]:
 
 
 def _storable(n: int) -> int:
-    # The database refuses wider integers with an error of its own; no version has the number 0.
+    # The database rejects wider integers with an error of its own; no version has the number 0.
     return n if 0 < n <= MAX_VERSION else 0

@@ -1,4 +1,4 @@
-"""Where a store is, and what opens it: a database and a place for blobs, each named by a URL."""
+"""Opens a store: a database and a blob store, each named by a URL."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -25,13 +25,10 @@ _FILE = "file:///"
 
 @dataclass(frozen=True)
 class StoreAddress:
-    """Where a store is.
+    """The location of a store: URLs of the database (which may hold a password) and of the blobs.
 
-    Attributes:
-        registry: URL of the database; its scheme is one of `STORES`. It may hold a password.
-        blobs: URL of the blobs; its scheme is one of `BLOBS`.
-        folder: where this process keeps what belongs to blobs elsewhere: uploads on their way, and copies.
-        copies_bytes: what the copies take together at most; 0 keeps none.
+    `STORES` and `BLOBS` have the schemes. If the blobs are elsewhere, `folder` holds uploads in progress and copies, of
+    at most `copies_bytes` (0: none).
     """
 
     registry: str = field(repr=False)
@@ -41,14 +38,14 @@ class StoreAddress:
 
     @classmethod
     def within(cls, folder: Path, registry: str | None = None, blobs: str | None = None, copies_bytes: int = 0) -> Self:
-        """What is not given lies in a folder: the database as `registry.sqlite3`, the blobs as the folder `blobs`."""
+        """Defaults to a folder: `registry.sqlite3` for the database, `blobs` for the blobs."""
         own = (folder / "blobs").absolute().as_uri()
         return cls(registry or sqlite_url(folder / DATABASE), blobs or own, folder, copies_bytes)
 
 
 @dataclass(frozen=True)
 class Store:
-    """Where versions live: rows in a database, contents as blobs."""
+    """An open store: a database for rows and a blob store for contents."""
 
     database: Database
     blobs: BlobStore
@@ -65,7 +62,7 @@ def _file(address: StoreAddress, make: bool) -> BlobStore:
 
 
 def _s3(address: StoreAddress, make: bool) -> BlobStore:
-    # Whether there is such a bucket, the first request will tell: one that is away now may be back by then.
+    # No check that the bucket exists: the first request finds out, and a bucket that is away now may be back by then.
     bucket, prefix = bucket_of(address.blobs, "blobs")
     # Imported here: the default, a folder, needs no obstore.
     from onebert_store.blobs.bucket import ObjectBlobs, open_bucket  # noqa: PLC0415
@@ -84,26 +81,24 @@ def _postgresql(url: str) -> Database:
 
 
 STORES: Mapping[str, Callable[[str], Database]] = {"sqlite": SqliteDatabase.of_url, "postgresql": _postgresql}
-"""What opens a database, by the scheme of its URL; the database may be one that is still to be made."""
+"""Opens a database, by its URL's scheme; the database need not exist yet."""
 
 BLOBS: Mapping[str, Callable[[StoreAddress, bool], BlobStore]] = {"file": _file, "s3": _s3}
-"""What opens a place for blobs, by the scheme of its URL; told whether it may be made, else it has to be there."""
+"""Opens a blob store, by its URL's scheme; False as second argument requires that it exists."""
 
 
 @contextmanager
 def open_store(where: Path | StoreAddress, new_database: bool = False, new_blobs: bool = True) -> Iterator[Store]:
-    """Opens a store, or makes it; where its database has an owner, this process is the only one until the block ends.
+    """Opens or creates a store; if its database can be owned, this process owns it until the block ends.
 
-    Args:
-        where: the store; a folder stands for a store that lies in it.
-        new_database: whether a database may be made although there are blobs. Otherwise that is refused: with a new
-            database, the blobs that a backup has just brought back would belong to no version.
-        new_blobs: whether the place of the blobs may be made.
+    A path stands for a store in that folder. `new_blobs` allows to create the place for blobs, `new_database` to create
+    a database although there are blobs. Without the latter that is an error: a new database would turn blobs that were
+    just restored from a backup into orphans.
 
     Raises:
-        InvalidSettings: an address is none.
+        InvalidSettings: an address is not valid.
         StoreLocked: another process (or this one, elsewhere) owns the store.
-        StoreCorrupt: the database is damaged, newer than this code, or missing while there are blobs.
+        StoreCorrupt: the database is damaged, newer than this code, or missing although there are blobs.
         StorageFull, StorageUnavailable: the store cannot be read or written.
         OSError: the folder cannot be made.
     """
@@ -115,19 +110,16 @@ def open_store(where: Path | StoreAddress, new_database: bool = False, new_blobs
 
 @contextmanager
 def join_store(where: Path | StoreAddress) -> Iterator[Store]:
-    """Opens a store beside the processes that use it, for work that does not disturb them; makes no new store.
+    """Opens an existing store beside the processes that use it, for work that does not disturb them.
 
-    Raises:
-        InvalidSettings: an address is none.
-        StoreCorrupt: there is no store, or one that `open_store` would refuse; or its database is of an older schema,
-            which cannot be changed while another process may use it.
-        StorageFull, StorageUnavailable: the store cannot be read or written.
+    Raises like `open_store`, except StoreLocked, and StoreCorrupt also if the store does not exist, or its schema is
+    older and another process may be using it.
     """
     blobs = _blobs(where, make=False)
     with _database(where) as database:
         with database.joined() as alone:
             ensure_schema(database, lambda: False, may_migrate=alone)
-        # Nobody is kept out any more, so that a server may start while the block runs.
+        # The lock is released, so that a server may start while the block runs.
         yield Store(database, blobs)
 
 
@@ -151,7 +143,7 @@ def _address(where: Path | StoreAddress) -> StoreAddress:
 
 
 def _opener(openers: Mapping[str, T], url: str, setting: str) -> T:
-    # The URL may hold a password, so that the error does not repeat it.
+    # The error does not repeat the URL, which may hold a password.
     scheme, colon, _ = url.partition(":")
     if not colon or scheme not in openers:
         known = " or ".join(f"{scheme}:" for scheme in openers)

@@ -1,4 +1,4 @@
-"""A whole store copied into another, whatever databases and blob stores these are: rows by table, blobs by digest."""
+"""Copies a whole store into another, between any databases and blob stores."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +11,7 @@ from onebert_store.registry.database import ORPHANS, REPLICAS, TABLES, TASKS, VE
 from onebert_store.registry.store import Store
 
 WORKERS = 8
-"""Blobs on their way at a time: most of what one takes is waiting for a bucket or a disk."""
+"""Blobs that are copied at a time; most of that time is waiting for a bucket or a disk."""
 
 _BLOBS_TOGETHER = 256
 _ROWS_TOGETHER = 500
@@ -19,13 +19,13 @@ _ROWS_TOGETHER = 500
 
 @dataclass
 class Copied:
-    """What a copy did.
+    """The result of a copy.
 
     Attributes:
-        versions: how many versions the target has now.
-        blobs: blobs that were not in the target before.
-        size: what these have together, in bytes.
-        problems: what is wrong with blobs that the source could not give, by digest. The target has their rows.
+        versions: versions in the target now.
+        blobs: blobs that the target did not have before.
+        size: bytes of these blobs.
+        problems: by digest, why the source could not deliver a blob. The target has the rows of such blobs.
     """
 
     versions: int = 0
@@ -35,29 +35,24 @@ class Copied:
 
 
 def copy_store(source: Store, target: Store, report: Callable[[int, int], None] = lambda done, total: None) -> Copied:
-    """Makes `target` what `source` is at one moment: rows, without orphans and replicas, and the blobs they name.
+    """Makes `target` equal `source` at one moment: all rows except orphans and replicas, and the blobs they name.
 
-    Blobs come first, and one that is there already is not copied again, so a copy that was broken off goes on where it
-    stopped. The rows come in one transaction, so the target is as before until it is whole. The source may be in use;
-    the target may not.
+    Blobs come first, and existing ones are skipped, so an interrupted copy resumes where it stopped. The rows come in
+    one transaction, so the target stays as before until the copy is complete. The source is only read and may be in
+    use; its sweeps cannot remove needed blobs unless the copy takes longer than their grace. The target must be without
+    tasks or an earlier state of the same store, and not in use; only a sweep of it may run. `report` gets the number of
+    blobs done and in total.
 
-    Args:
-        source: is only read; a sweep leaves it all blobs that the copy needs, as long as the copy takes no longer than
-            the sweep's time of grace.
-        target: a store without tasks, or an earlier state of the same store, which may be swept meanwhile.
-        report: is told how many blobs of how many have been looked at.
-
-    Raises:
-        InvalidInput: the target is another store; nothing was changed.
-        StorageFull, StorageUnavailable: one of the two failed; the copy can be repeated.
+    Raises InvalidInput if the target is another store, with nothing changed; after StorageFull or StorageUnavailable
+    the copy can be repeated.
     """
     with reading(source.database) as connection:
         _require_earlier(connection, target)
         wanted = _sizes(connection)
     blobs = _Blobs(source, target, report)
-    # Long, and without a transaction; what is added meanwhile is little, and comes inside one.
+    # The long part runs outside a transaction; the few blobs added meanwhile follow inside one.
     blobs.copy(wanted)
-    # A sweep of the target may have removed blobs that no row of the target names yet; from here on it waits.
+    # A sweep of the target may have removed blobs that none of its rows names yet; from here on sweeps wait.
     with target.database.adding() as lock:
         blobs.look_again()
         with reading(source.database) as rows:
@@ -70,19 +65,13 @@ def copy_store(source: Store, target: Store, report: Callable[[int, int], None] 
 
 
 def require_empty(store: Store) -> None:
-    """Refuses a store that has, or ever had, a task.
-
-    Raises:
-        InvalidInput: it is not empty.
-    """
+    """Raises InvalidInput if the store has, or ever had, a task."""
     with reading(store.database) as connection:
         if connection.execute(select(TASKS.c.name).limit(1)).first():
             raise InvalidInput("the store is not empty")
 
 
 class _Blobs:
-    """Copies blobs from one store to another, several at a time."""
-
     def __init__(self, source: Store, target: Store, report: Callable[[int, int], None]) -> None:
         self.copied = Copied()
         self._source = source
@@ -92,11 +81,9 @@ class _Blobs:
         self.look_again()
 
     def look_again(self) -> None:
-        """Takes what the target has now for what is there."""
         self._there = {blob.digest: blob.size for blob in self._target.blobs.blobs()}
 
     def copy(self, sizes: dict[str, int]) -> None:
-        """Copies what the target has not yet, by digest and size in bytes; what cannot be read is a problem."""
         missing = [digest for digest, size in sizes.items() if self._there.get(digest) != size]
         done = len(sizes) - len(missing)
         with ThreadPoolExecutor(WORKERS, "onebert-copy") as pool:
@@ -122,12 +109,10 @@ class _Blobs:
 
 
 def _sizes(connection: Connection) -> dict[str, int]:
-    """Every blob that a version names: digest to size in bytes."""
     return {row.digest: row.size for row in connection.execute(select(VERSIONS.c.digest, VERSIONS.c.size).distinct())}
 
 
 def _require_earlier(source: Connection, target: Store) -> None:
-    """Refuses a target with a version that the source never had: other content under its number, or a later number."""
     with reading(target.database) as connection:
         theirs = {(row.task, row.version): row.digest for row in _names(connection)}
     if not theirs:
@@ -136,7 +121,7 @@ def _require_earlier(source: Connection, target: Store) -> None:
     ours = {(row.task, row.version): row.digest for row in _names(source)}
     for (task, version), digest in theirs.items():
         known = ours.get((task, version))
-        # Without a row here the number has been given out all the same, if the version was deleted since.
+        # The source may have deleted this version: its number is at or below the task's last one.
         if known != digest and (known or version > last.get(task, 0)):
             raise InvalidInput(f"{task}@{version} of the target never was in the source; copy into an empty store")
 
@@ -147,10 +132,9 @@ def _names(connection: Connection) -> Result[tuple[str, int, str]]:
 
 
 def _copy_rows(source: Connection, target: Connection) -> int:
-    """Replaces all rows of the target, and says how many versions there are.
+    """Replaces all rows of the target and returns the number of versions.
 
-    Marks of orphans stay behind: what is an orphan in the target was not seen there before. So do the servers that
-    follow the source.
+    Orphan marks are not copied, because the target has not seen those orphans before; nor are the source's replicas.
     """
     tables = [table for table in TABLES.sorted_tables if table not in (ORPHANS, REPLICAS)]
     for table in reversed(tables):

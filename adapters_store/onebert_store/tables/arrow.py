@@ -1,4 +1,4 @@
-"""Rows of Parquet and Arrow files, and the names of labels that Hugging Face's library leaves in them."""
+"""Reads rows of Parquet and Arrow files, and the label names that Hugging Face's library stores in them."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
@@ -22,7 +22,7 @@ _FILE_MARK = b"ARROW1"
 
 
 def parquet_batches(file: File, opened: ExitStack) -> tuple[pyarrow.Schema, Iterator[pyarrow.RecordBatch]]:
-    """The schema of a Parquet file and its rows, some at a time."""
+    """Returns a Parquet file's schema and its rows in batches."""
     stream = opened.enter_context(file.open())
     size = stream.seek(0, SEEK_END)
     parquet = pyarrow.parquet.ParquetFile(stream, pre_buffer=False)
@@ -37,11 +37,7 @@ def _bounded(batches: Iterator[pyarrow.RecordBatch], size: int, name: str) -> It
 
 
 def unpacked_bytes(batch: pyarrow.RecordBatch, name: str) -> int:
-    """Bytes of all cells of a file's batch, where a value that is held once stands in many of them, too.
-
-    Raises:
-        InvalidData: values are shared in a way that is not counted here.
-    """
+    """Counts the bytes of a batch's cells; a value that several cells share counts once per cell."""
     total = 0
     for column, cells in zip(batch.schema.names, batch.columns, strict=True):
         if (found := _bytes(cells)) is None:
@@ -66,7 +62,7 @@ def _bytes(cells: pyarrow.Array) -> int | None:
 
 
 def _shares(kind: pyarrow.DataType) -> bool:
-    """Whether cells of a type, or what is inside them, may share what they hold."""
+    """True if cells of this type, or cells nested in them, may share their values."""
     if types.is_dictionary(kind):
         return not (types.is_primitive(kind.value_type) or types.is_decimal(kind.value_type))
     inside = any(_shares(kind.field(place).type) for place in range(kind.num_fields))
@@ -74,9 +70,8 @@ def _shares(kind: pyarrow.DataType) -> bool:
 
 
 def _lengths(cells: pyarrow.Array) -> pyarrow.Array | None:
-    """The bytes of each text; None where cells are no texts."""
     if types.is_string_view(cells.type) or types.is_binary_view(cells.type):
-        # A view has sixteen bytes, and its length in the first four.
+        # A view is 16 bytes; the first four are its length.
         views = np.frombuffer(cells.buffers()[1], dtype="<i4")[4 * cells.offset :: 4][: len(cells)]
         return pc.if_else(cells.is_valid(), pyarrow.array(views, pyarrow.int64()), 0)
     try:
@@ -86,7 +81,7 @@ def _lengths(cells: pyarrow.Array) -> pyarrow.Array | None:
 
 
 def arrow_batches(file: File, opened: ExitStack) -> tuple[pyarrow.Schema, Iterator[pyarrow.RecordBatch]]:
-    """The schema of an Arrow file, of either form, and its rows as it has them."""
+    """Returns an Arrow file's schema and its batches as stored; reads both the file and the stream format."""
     stream = opened.enter_context(file.open())
     head, size = stream.peek(len(_FILE_MARK)), stream.seek(0, SEEK_END)
     stream.seek(0)
@@ -99,29 +94,25 @@ def arrow_batches(file: File, opened: ExitStack) -> tuple[pyarrow.Schema, Iterat
 
 
 def rows_of(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[dict[str, Any] | None]:
-    """Rows one by one; None is one with a cell that Python has nothing for, as a text that is not UTF-8."""
+    """Yields rows one by one; None for a row with a cell that Python cannot hold, such as a text that is not UTF-8."""
     for batch in batches:
         try:
             yield from batch.to_pylist()
         except (ValueError, OverflowError):
-            # Each row alone, so that only those are lost that have such a cell.
+            # Convert rows one by one, so that only rows with such a cell are lost.
             alone = (batch.slice(place, 1) for place in range(len(batch)))
             yield from rows_of(alone) if len(batch) > 1 else [None]
 
 
 def label_names_in(schema: pyarrow.Schema) -> dict[str, tuple[str, ...]]:
-    """The label names that a file has; empty where Hugging Face's library did not write it."""
+    """Returns the label names that a file stores; empty if Hugging Face's library did not write it."""
     with suppress(KeyError, ValueError, TypeError, AttributeError):
         return label_names_of(parse_json((schema.metadata or {})[b"huggingface"].decode())["info"]["features"])
     return {}
 
 
 def label_names_of(features: Any) -> dict[str, tuple[str, ...]]:
-    """The label names, by label index, of every column for which a Hugging Face data set's features list names.
-
-    Args:
-        features: as decoded from JSON: column -> `{"names": […], "_type": "ClassLabel"}`, or a list of such.
-    """
+    """Returns label names, by label index, for each column whose Hugging Face `features` (decoded JSON) list names."""
     found = {}
     for column, feature in features.items() if isinstance(features, dict) else ():
         inner = feature.get("feature", feature) if isinstance(feature, dict) else None

@@ -1,4 +1,4 @@
-"""Decides over a whole column of labels how its cells are written: one name, a list, or names with a separator."""
+"""Finds how a column's label cells are written: one name, a list, or names with a separator."""
 
 import ast
 import math
@@ -22,8 +22,8 @@ _SCALAR = re.compile(r"\b(?:np|numpy)\.\w+\(([^()]*)\)")
 _BLANK, _COMMA = re.compile(r"""(['"])\s+(?=['"])"""), re.compile(r"""['"]\s*,\s*['"]""")
 _MARK = re.compile(r"""['"\[\](){}]""")
 _LONGEST = 2**20  # characters of a list
-_BLANKS = 3  # cells with blanks whose every word is a label, from which on a blank separates labels
-# A name may stand in brackets, too; behind such a beginning there is no name.
+_BLANKS = 3  # blanks separate labels if at least this many cells consist of labels with blanks between
+# A name may also start with a bracket; a text with one of these beginnings is certainly a list.
 _SURE = re.compile(
     r"""[\[({]\s*(?:['"]|np\.|numpy\.)|[\[{](?:[-+.,\d\s]*[\]}])?$|(?:(?:np|numpy)\.)?(?:array|(?:frozen)?set|list)\("""
 )
@@ -33,22 +33,22 @@ _THOUSANDS = re.compile(r"[-+]?\d{1,3},\d{3}")
 
 
 class BadRow(Exception):
-    """Says what is wrong with one row."""
+    """The reason why one row cannot be used."""
 
 
 class Nested(Exception):
-    """A list has lists or objects in it."""
+    """A list contains lists or objects."""
 
 
 @dataclass(frozen=True)
 class Form:
-    """How the cells of a column of labels are written.
+    """How the cells of a label column are written.
 
     Attributes:
         lists: texts in brackets are lists.
-        separator: stands between the names in a text; None: a text is one name.
+        separator: stands between names in a text; None: a text is one name.
         comma: numbers have a decimal comma.
-        note: what a user should know of it; empty where nothing was guessed.
+        note: tells the user what was guessed; empty if nothing was.
     """
 
     lists: bool = False
@@ -57,11 +57,7 @@ class Form:
     note: str = ""
 
     def names(self, cell: Any) -> list[Any]:
-        """What a cell names; an empty one names nothing.
-
-        Raises:
-            BadRow: the cell begins like a list and is not one.
-        """
+        """Splits a cell into names, none if it is empty; raises BadRow if it starts like a list and is not one."""
         if isinstance(cell, list | tuple | set | frozenset):
             return list(cell) if isinstance(cell, list | tuple) else sorted(cell, key=str)
         text = plain(cell)
@@ -74,16 +70,12 @@ class Form:
         return _parts(text, self.separator)
 
     def number(self, cell: Any) -> float:
-        """The number in a cell.
-
-        Raises:
-            ValueError, TypeError, OverflowError: it holds none.
-        """
+        """Parses a cell's number; raises ValueError, TypeError or OverflowError if it has none."""
         return float(plain(cell).replace(".", "").replace(",", ".") if self.comma else cell)
 
 
 def plain(cell: Any) -> str:
-    """A label cell as text. A column with missing cells holds 1 as 1.0: that becomes "1", and a missing cell ""."""
+    """Converts a label cell to text: 1.0 becomes "1", as columns with missing cells store 1; a missing cell ""."""
     if cell is None or (isinstance(cell, float) and math.isnan(cell)):
         return ""
     if isinstance(cell, float) and cell.is_integer():
@@ -92,17 +84,13 @@ def plain(cell: Any) -> str:
 
 
 def parse_list(text: str) -> list[Any] | None:
-    """The items of a list as JSON, Python, numpy or a database writes it; None where the text is not one.
-
-    Raises:
-        Nested: an item is a list or an object.
-    """
+    """Parses a list as JSON, Python, numpy or a database writes it; None if it is no list, Nested if it is nested."""
     called = _CALL.fullmatch(text.strip())
     text = (called[1].strip() or "[]") if called else text.strip()
     if len(text) > _LONGEST or text[:1] + text[1:][-1:] not in ("[]", "()", "{}"):
         return None
     python = _SCALAR.sub(r"\1", text)
-    if not _COMMA.search(python):  # numpy writes none
+    if not _COMMA.search(python):  # numpy writes no commas
         python = _BLANK.sub(r"\1, ", python)
     for read, written in ((parse_json, text), (ast.literal_eval, python)):
         with suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
@@ -133,23 +121,16 @@ def _begins_list(text: str) -> bool:
 
 
 def _parts(text: str, separator: str) -> list[str]:
-    """Blanks count as one; elsewhere they are no part of a name."""
     return text.split() if separator == " " else [part.strip() for part in text.split(separator) if part.strip()]
 
 
 def find_form(
     cells: Sequence[Any], task_type: TaskType | None, separator: str | None = None, known: Collection[str] = ()
 ) -> Form:
-    """How the cells of a column are written; their order never matters.
+    """Finds how a column's cells, of all splits, are written; the order of the cells never matters.
 
-    Args:
-        cells: of all splits.
-        task_type: None where it is not known yet.
-        separator: what the user says stands between names; None looks.
-        known: names, and indices of names, that labels have for sure.
-
-    Raises:
-        InvalidData: the cells hold lists in lists, objects, or a 0 or 1 for each label.
+    `separator` is the user's choice, None finds one; `known` are names that certainly are labels, and their indices.
+    Raises InvalidData if the cells hold nested lists, objects, or a 0 or 1 per label.
     """
     if task_type == "span":
         return Form()
@@ -170,7 +151,7 @@ def find_form(
 
 
 def _have_lists(cells: Iterable[Any], packed: Collection[str], others: bool, tags: bool) -> bool:
-    """Whether texts in brackets are lists, where `others` says that there are texts without brackets, too."""
+    """True if texts in brackets are lists; `others`: there are also texts without brackets."""
     rows = [list(cell) if isinstance(cell, list | tuple) else [cell] for cell in cells if not isinstance(cell, str)]
     try:
         for row in rows:
@@ -204,17 +185,16 @@ def _is_nested(cell: Any) -> bool:
 
 
 def _are_zeros_and_ones(rows: Sequence[Sequence[Any]]) -> bool:
-    """Whether all lists have one length and only 0 and 1 in them, one of them more than once."""
     alike = len({len(row) for row in rows}) == 1 and all(plain(item) in ("0", "1") for row in rows for item in row)
     return alike and any(len(set(map(plain, row))) < len(row) for row in rows)
 
 
 def _separator(names: Collection[str], known: Collection[str], several: bool) -> tuple[str | None, str]:
-    """The separator that the names speak for, and a note; `several`: a cell is known to name several labels."""
+    """Returns the separator that the names suggest, and a note; `several`: cells are known to name several labels."""
     compounds = {
         separator: {name: parts for name in names if len(parts := _parts(name, separator)) > 1 and name not in known}
         for separator in SEPARATORS
-        # Numbers with a decimal comma may be ratings; that halves of them are others' whole numbers means nothing.
+        # Numbers with a decimal comma may be ratings: halves of them that equal other whole numbers prove nothing.
         if not (separator == "," and all(map(_DECIMAL.fullmatch, names)))
     }
     every = {*names, *known}
@@ -227,7 +207,7 @@ def _separator(names: Collection[str], known: Collection[str], several: bool) ->
     for separator, found in compounds.items():
         again = _recurring(found, every)
         for name, parts in sorted(found.items()):
-            # Names of several words are common: only one whose every word is a label looks like several.
+            # Names with blanks are common: only a name whose every word is a label looks like several labels.
             if every.issuperset(parts) if separator == " " else len(again.intersection(parts)) > 1:
                 return None, (
                     f"the label {shown(name, 40)!r} is taken for one name, though it looks like several; "
@@ -237,19 +217,18 @@ def _separator(names: Collection[str], known: Collection[str], several: bool) ->
 
 
 def _recurring(compounds: Mapping[str, list[str]], names: set[str]) -> set[str]:
-    """The parts that are labels of their own, or are in several cells."""
     times = Counter(part for parts in compounds.values() for part in set(parts))
     return {part for part, count in times.items() if count > 1 or part in names}
 
 
 def _is_evident(separator: str, compounds: Mapping[str, list[str]], names: set[str], several: bool) -> bool:
-    """Whether the parts are labels elsewhere.
+    """True if the parts of the compound names are labels elsewhere.
 
-    - `a|b`: a bar is in no name.
-    - `a, b` beside `a` and `b`: all parts are labels. `cancel order` beside `cancel` and `order` may be a third one,
-      so a blank takes `_BLANKS` such cells, or the user's word that cells name several labels.
-    - `a, b`, `b, c` and `a, c` beside `a` and `b`: half of the parts are labels, and the others are in several cells.
-    - `a, b` and `b, c` where cells are known to name several labels: half of the parts are in several cells.
+    - `a|b`: no name contains a bar. - `a, b` beside `a` and `b`: all parts are labels. `cancel order` beside `cancel`
+    and `order` may be a third label, so a blank needs `_BLANKS` such cells, or the user's statement that cells name
+    several labels. - `a, b`, `b, c` and `a, c` beside `a` and `b`: half of the parts are labels, and the others occur
+    in several cells. - `a, b` and `b, c` if cells are known to name several labels: half of the parts occur in several
+    cells.
     """
     parts = {part for found in compounds.values() for part in found}
     alone, again = parts & (names - compounds.keys()), _recurring(compounds, names)
@@ -262,7 +241,7 @@ def _is_evident(separator: str, compounds: Mapping[str, list[str]], names: set[s
 
 
 def decimal_commas(texts: Collection[str]) -> bool:
-    """Whether numbers are written with a comma where others have a point, and not between thousands."""
+    """True if commas in the numbers are decimal points and not thousands separators."""
     numbers = [text for text in texts if text and not text.strip("+-.,0123456789")]
     commas = [text for text in numbers if "," in text]
     return all(map(_DECIMAL.fullmatch, numbers)) and not all(map(_THOUSANDS.fullmatch, commas))

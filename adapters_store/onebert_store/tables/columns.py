@@ -1,4 +1,4 @@
-"""Which column of a table holds what: by the names that data sets use, or as the caller says."""
+"""Finds a table's text and label columns, by the names that data sets use or by the caller's choice."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from onebert_store.tables.places import said_of_rows
 from onebert_store.tables.table import Table
 from onebert_store.tables.text.unicode import text_fault
 
-# Pairs come before single texts, and the first entry whose columns are all there is taken.
+# Pairs come before single texts; the first entry whose columns all exist wins.
 TEXT_COLUMNS: Sequence[tuple[str, ...]] = (
     *(("text", "text_pair"), ("sentence1", "sentence2"), ("question1", "question2"), ("text1", "text2")),
     *(("premise", "hypothesis"), ("question", "sentence"), ("query", "passage"), ("question", "context")),
@@ -21,20 +21,20 @@ TEXT_COLUMNS: Sequence[tuple[str, ...]] = (
 WORD_COLUMNS: Sequence[tuple[str, ...]] = (("tokens",), ("words",))
 TAG_COLUMNS = ("ner_tags", "tags", "pos_tags")
 ANSWER_COLUMN = "answers"
-LONGEST_NAME = 40  # characters that a column's name has at most, to tell one from a text
+LONGEST_NAME = 40  # characters of a column's name at most; a longer one is a text
 LABEL_COLUMNS = ("label", "labels", "target", "score", "class", "category", "intent", *TAG_COLUMNS, ANSWER_COLUMN)
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns hold what; where it is None, the column is found by the names that data sets use.
+    """The columns to use; None finds a column by the names that data sets use.
 
     Attributes:
         text: a name, or `a.b` for the field `b` of the objects in a column `a`.
         text_pair: the second text of a pair.
-        label: a name, or the names of several columns joined by commas: one for each label of a multi_label task, with
-            0 or 1 in its cells.
-        label_separator: stands between the names in a cell of labels; None is found.
+        label: a name, or the names of several columns joined by commas: one per label of a multi_label task, with 0 or
+            1 in its cells.
+        label_separator: stands between names in a label cell; None finds it.
     """
 
     text: str | None = None
@@ -48,7 +48,7 @@ class Columns:
 
 
 def named(table: Table, name: str) -> str | None:
-    """The column that a person means by a name: of that name, else the one that differs in case or outer spaces."""
+    """Finds a column by its exact name, else the one column that differs only in case or outer spaces."""
     if name in table:
         return name
     alike = [column for column in table if column.strip().lower() == name.strip().lower()]
@@ -56,14 +56,14 @@ def named(table: Table, name: str) -> str | None:
 
 
 def find_label(table: Table, columns: Columns) -> str | None:
-    """Name of the column that holds the labels; None where there is no such column."""
+    """Returns the name of the label column, or None."""
     if columns.label is not None:
         return named(table, columns.label)
     return next((found for name in LABEL_COLUMNS if (found := named(table, name)) is not None), None)
 
 
 def find_label_columns(table: Table, columns: Columns) -> tuple[str, ...]:
-    """Names of the columns of a task with a column for each label; empty where one column holds the labels."""
+    """Returns the columns if each label has one of its own; empty if one column holds all labels."""
     if columns.label is None or "," not in columns.label or named(table, columns.label) is not None:
         return ()
     found = [named(table, name) for name in columns.label.split(",")]
@@ -71,10 +71,10 @@ def find_label_columns(table: Table, columns: Columns) -> tuple[str, ...]:
 
 
 def find_texts(table: Table, columns: Columns) -> tuple[str, ...] | None:
-    """Names of the one or two columns that hold the text; None where there are no such columns."""
+    """Returns the names of the one or two text columns, or None."""
     if columns.text is not None:
         return _all_named(table, (columns.text,) if columns.text_pair is None else (columns.text, columns.text_pair))
-    # Tags belong to the listed words: a column with the whole text might be split into other words.
+    # Tags belong to listed words: a column with the whole text might be split into other words.
     tagged = (find_label(table, columns) or "").strip().lower() in TAG_COLUMNS
     ranked = (*WORD_COLUMNS, *TEXT_COLUMNS) if tagged else (*TEXT_COLUMNS, *WORD_COLUMNS)
     return next((found for names in ranked if (found := _all_named(table, names)) is not None), None)
@@ -86,11 +86,7 @@ def _all_named(table: Table, names: Sequence[str]) -> tuple[str, ...] | None:
 
 
 def require_texts(table: Table, columns: Columns) -> tuple[str, ...]:
-    """Names of the text columns.
-
-    Raises:
-        InvalidData: there are none; the message lists the columns that are there.
-    """
+    """Returns the names of the text columns, or raises InvalidData with a list of the existing columns."""
     texts = find_texts(table, columns)
     if texts is None:
         raise InvalidData(_missing(table, columns, "text"))
@@ -98,15 +94,7 @@ def require_texts(table: Table, columns: Columns) -> tuple[str, ...]:
 
 
 def texts_of_rows(table: Table, cells: Sequence[Sequence[Any]]) -> list[Any]:
-    """The text or pair of each row.
-
-    Args:
-        table: the rows, for messages.
-        cells: those of each text column.
-
-    Raises:
-        InvalidData: rows have no text; the message names them.
-    """
+    """Returns each row's text or pair from the text columns' cells; raises InvalidData with the rows without text."""
     rows, bad = list(zip(*cells, strict=True)), dict[str, list[int]]()
     for number, row in enumerate(rows):
         if why := text_fault(*row):
@@ -117,11 +105,7 @@ def texts_of_rows(table: Table, cells: Sequence[Sequence[Any]]) -> list[Any]:
 
 
 def find_columns(table: Table, columns: Columns) -> tuple[tuple[str, ...], str]:
-    """Names of the text columns and of the label column.
-
-    Raises:
-        InvalidData: columns are missing; the message names all of them, and lists the columns that are there.
-    """
+    """Returns the names of the text columns and of the label column, or raises InvalidData with the missing ones."""
     texts, label = find_texts(table, columns), find_label(table, columns)
     if texts is None or label is None:
         raise InvalidData(_missing(table, columns, *["text"] * (texts is None), *["label"] * (label is None)))
@@ -129,11 +113,7 @@ def find_columns(table: Table, columns: Columns) -> tuple[tuple[str, ...], str]:
 
 
 def require_label(table: Table, columns: Columns) -> str:
-    """Name of the label column.
-
-    Raises:
-        InvalidData: there is none; the message lists the columns that are there.
-    """
+    """Returns the name of the label column, or raises InvalidData with a list of the existing columns."""
     label = find_label(table, columns)
     if label is None:
         raise InvalidData(_missing(table, columns, "label"))
@@ -141,7 +121,6 @@ def require_label(table: Table, columns: Columns) -> str:
 
 
 def _missing(table: Table, columns: Columns, *options: str) -> str:
-    """What is missing for each of the options `text` and `label`."""
     asked = {"text": (columns.text, columns.text_pair), "label": (columns.label or "").split(",")}
     which, unsaid = list[str](), list[str]()
     for option in options:
@@ -151,7 +130,7 @@ def _missing(table: Table, columns: Columns, *options: str) -> str:
     if unsaid:
         which.append(f"no {' and no '.join(unsaid)} column; say which with --{' and --'.join(unsaid)}")
     there = ", ".join(shown(name, 40) for name in list(table)[:10])
-    # Without a header the first row of data is taken for names: such a name is long, or equals a cell below it.
+    # Without a header the first data row becomes the names: such a name is long, or equals a cell below it.
     headless = any(len(name) > LONGEST_NAME or name in table[name] for name in table)
     hint = "; is the first line not a header?" if headless else ""
     return f"{table.origin}: {', '.join(which)} (the columns are {there}){hint}"

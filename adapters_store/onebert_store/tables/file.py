@@ -1,4 +1,4 @@
-"""A file to read: its name, and its bytes from the beginning, as often as it takes to see what is in it."""
+"""A named file whose bytes can be read from the start several times."""
 
 import gzip
 from collections.abc import Callable
@@ -9,26 +9,18 @@ from typing import Any
 
 from onebert_store.errors import InvalidData
 
-# A file that unpacks to more than so many bytes is at most so many times smaller; text is ten times smaller.
+# A file may unpack to FREE bytes, or to MOST_TIMES its size if that is more; text compresses about tenfold.
 FREE, MOST_TIMES = 2**26, 200
 
 
 class Unpacking:
-    """Counts what a file unpacks to, and refuses what was made to unpack to far more than its bytes.
-
-    Args:
-        name: of the file.
-    """
+    """Counts the bytes that a file unpacks to, and rejects a decompression bomb."""
 
     def __init__(self, name: str) -> None:
         self._name, self._bytes = name, 0
 
     def add(self, unpacked: int, packed: int) -> None:
-        """Counts more bytes, which came of `packed` bytes together with those before.
-
-        Raises:
-            InvalidData: they are too many.
-        """
+        """Adds unpacked bytes; raises InvalidData if they are too many for `packed`, the packed bytes read so far."""
         self._bytes += unpacked
         if self._bytes > max(FREE, packed * MOST_TIMES):
             raise InvalidData(
@@ -38,12 +30,12 @@ class Unpacking:
 
 @dataclass(frozen=True)
 class File:
-    """Bytes with a name.
+    """A file to read.
 
     Attributes:
-        name: without its folder; its ending says how the file is read.
-        open: gives the bytes from the beginning; closing them is the caller's.
-        sheet: of a workbook, which is read; None is the first.
+        name: without its folder; its ending decides how the file is read.
+        open: opens the bytes from the start; the caller closes them.
+        sheet: of a workbook; None is the first.
     """
 
     name: str
@@ -51,24 +43,21 @@ class File:
     sheet: str | None = None
 
     def unpacked(self) -> BufferedReader:
-        """The bytes, unpacked where the name ends in .gz; closing them closes the file, too."""
+        """Opens the bytes, decompressed if the name ends in .gz; closing the stream also closes the file."""
         stream = self.open()
         return BufferedReader(_Unpacked(stream, self.name), 2**17) if self.name.lower().endswith(".gz") else stream
 
     @property
     def bare_name(self) -> str:
-        """The name in lower case, without .gz."""
         return self.name.lower().removesuffix(".gz")
 
 
 def file_at(path: Path, sheet: str | None = None) -> File:
-    """The file at a path."""
+    """Makes a File of a path."""
     return File(path.name, lambda: path.open("rb"), sheet)
 
 
 class _Unpacked(RawIOBase):
-    """What a gzip holds, as far as it is in proportion; closes the file, too."""
-
     def __init__(self, packed: BufferedReader, name: str) -> None:
         self._packed, self._gzip, self._count = packed, gzip.GzipFile(fileobj=packed), Unpacking(name)
 

@@ -12,13 +12,13 @@ from onebert_store.tables.places import Place, join_places, places_in, said_of_r
 from onebert_store.tables.records import Records, open_records
 from onebert_store.tables.table import Table
 
-# So many empty cells are held for each that is there, and so many in any case: a few bytes of a file could else become
-# any number of cells.
+# Limits of empty cells: per existing cell, and in any case. Otherwise a few bytes of a file could become any number of
+# cells.
 _EMPTY_EACH, _EMPTY = 64, 2**24
 
 
 class Fault(NamedTuple):
-    """A row of a file that is none: where it stands, and what is wrong with it."""
+    """A bad row: its place, and the reason."""
 
     place: Place
     what: str
@@ -26,28 +26,16 @@ class Fault(NamedTuple):
 
 @dataclass
 class Faults:
-    """All that is wrong with the rows of files.
-
-    Attributes:
-        rows: those that are none.
-        broken: why files cannot be read to their end.
-    """
+    """The bad rows of files, and in `broken` the reasons why files cannot be read to their end."""
 
     rows: list[Fault] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)
 
 
 def read_file(file: Path | File, encoding: str | None = None, faults: Faults | None = None) -> Table:
-    """Reads a file by the ending of its name.
+    """Reads a file by the ending of its name; `encoding` is for text files without a byte order mark, None finds it.
 
-    Args:
-        file: the file, or where it is.
-        encoding: of a text file without a byte order mark; None finds it.
-        faults: takes what is wrong with rows, which are left out then, and with the end of the file; None refuses it.
-
-    Raises:
-        InvalidData: the file is not readable, or not a table; the message names the lines where there are some.
-        InvalidSettings: there is no such encoding.
+    `faults` collects bad rows and files that break off, which are left out of the table; None rejects them.
     """
     origin = file if isinstance(file, File) else file_at(file)
     with open_records(origin, encoding) as records:
@@ -73,14 +61,14 @@ def read_file(file: Path | File, encoding: str | None = None, faults: Faults | N
 
 def _fill(columns: dict[str, list[Any]], numbers: list[int], bad: dict[str, list[int]], records: Records) -> None:
     empty = there = 0
-    # An empty cell of a CSV or a sheet is a text; what JSON and Parquet have not is missing.
+    # An empty cell of a CSV or a sheet is an empty text; JSON and Parquet leave it missing.
     blank = "" if records.names is not None and records.schema is None else None
     for number, cells, fault in records:
         if fault:
             bad.setdefault(fault, []).append(number)
             continue
         if not columns.keys() >= cells.keys():
-            # A missing key is an empty cell, so that a row error can name its row.
+            # A missing key becomes an empty cell, so that an error can name its row.
             missing = [name for name in cells if name not in columns]
             columns.update({name: [None] * len(numbers) for name in missing})
             empty += len(missing) * len(numbers)
@@ -95,13 +83,12 @@ def _fill(columns: dict[str, list[Any]], numbers: list[int], bad: dict[str, list
 
 
 def _kind(records: Records) -> str:
-    """How a file was read, in words."""
     text = [records.encoding] if records.encoding else []
     return ", ".join([records.name, *text, *([f"{records.delimiter} between columns"] if records.delimiter else [])])
 
 
 def join_tables(tables: Sequence[Table], origin: str) -> Table:
-    """The rows of several tables one after the other; a column that a table lacks is empty in that table's rows."""
+    """Concatenates tables; a column that a table lacks is empty in its rows."""
     if len(tables) == 1:
         return tables[0]
     names = dict.fromkeys(name for table in tables for name in table)

@@ -1,4 +1,4 @@
-"""Data sets of the Hugging Face Hub, by the package `datasets`."""
+"""Loads data sets of the Hugging Face Hub with the package `datasets`."""
 
 import logging
 from collections.abc import Mapping
@@ -11,18 +11,15 @@ MAX_REASON = 200  # characters
 
 
 def read_hub(name: str, splits: tuple[str, ...]) -> dict[str, Table]:
-    """Loads tables by split; where several splits of the data set begin with a wanted name, the first by name.
+    """Loads tables by split; if several splits start with a wanted name, the first by name is used.
 
-    `owner/dataset`, `dataset/config` and `owner/dataset/config` are told apart by what exists on the Hub.
-
-    Raises:
-        InvalidData: the package is missing, or the data set cannot be loaded; the message says why.
+    Tries `owner/dataset`, `dataset/config` and `owner/dataset/config` until one exists on the Hub.
     """
     try:
         import datasets  # noqa: PLC0415 - an optional dependency
     except ImportError:
         raise InvalidData("hf: data needs the package datasets: pip install 'onebert[hub]'") from None
-    # Hides a warning for each retry where the Hub cannot be reached; the error says it once.
+    # Hides a warning per retry when the Hub cannot be reached; the error covers it.
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     loaded = _load(datasets, name)
     label_names = label_names_of(next(iter(loaded.values())))
@@ -35,9 +32,9 @@ def read_hub(name: str, splits: tuple[str, ...]) -> dict[str, Table]:
 
 
 def label_names_of(data: Any) -> dict[str, tuple[str, ...]]:
-    """The names of labels by column, where a data set of Hugging Face has numbers in it; none of other data."""
+    """Returns label names by column for columns of a Hugging Face data set; empty for other data."""
     features = getattr(data, "features", None)
-    # A DataFrame has an attribute of this name where a column has it.
+    # A DataFrame has an attribute `features` if one of its columns has this name.
     items = features.items() if isinstance(features, Mapping) else ()
     named = {str(column): getattr(getattr(f, "feature", f), "names", None) for column, f in items}
     return {column: tuple(found) for column, found in named.items() if found}
@@ -53,7 +50,8 @@ def _load(datasets: Any, name: str) -> Any:
         try:
             return datasets.load_dataset(dataset, config)
         except (FileNotFoundError, ValueError) as error:  # no such data set or config; the next candidate may exist
-            # The first candidate is what the user wrote; the second is only another way to read the name.
+            # The user wrote the first candidate; the second is only another reading of the name, so report the first
+            # error.
             problem = problem or _reason(error)
         except Exception as error:  # the Hub client raises many kinds
             problem = _reason(error)

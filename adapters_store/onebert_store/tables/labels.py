@@ -1,4 +1,4 @@
-"""Label cells of a table, read alike for training, evaluation and `onebert diff`: their task type, and their labels."""
+"""Reads label cells the same way for training, evaluation and `onebert diff`: the task type, and the labels."""
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -24,7 +24,7 @@ from onebert_store.tables.table import Table
 from onebert_store.tables.tables import Source
 
 TASK_TYPE_ALIASES: Mapping[str, TaskType] = {"extractive_qa": "span"}
-ON, OFF = ("1", "true", "yes", "x"), ("0", "false", "no", "")  # cells where each label has a column of its own
+ON, OFF = ("1", "true", "yes", "x"), ("0", "false", "no", "")  # cells if each label has a column of its own
 AMBIGUOUS = (
     "the label cells can be names or indices of the labels listed beside the data; "
     "list labels that are not numbers if the cells are indices, list none if they are names"
@@ -34,17 +34,16 @@ NO_LABEL = "there is no label (--drop-unlabeled leaves such rows out)"
 
 
 class _BadCell(str):
-    """Stands in the place of a label and says why there is none, so that all bad rows are said together."""
+    """Replaces an unusable label with the reason, so that one error lists all bad rows."""
 
 
 @dataclass(frozen=True)
 class LabelNames:
-    """Which labels the cells of a column name.
+    """Maps a column's cells to labels.
 
     Attributes:
-        listed: names of the labels by their index, where the source has them.
-        by_index: whether cells are indices of `listed`; None if it is unclear.
-        form: how the cells are written.
+        listed: names of the labels by index, if the source lists them.
+        by_index: True if cells are indices of `listed`; None if it is unclear.
     """
 
     listed: tuple[str, ...] | None
@@ -52,16 +51,10 @@ class LabelNames:
     form: Form
 
     def in_cell(self, cell: Any, task_type: TaskType) -> list[str]:
-        """The labels that a cell names; of a multi_label task it may name none.
-
-        Raises:
-            BadRow: an index is that of no label, or there is no label, or no file can hold it, or several columns do
-                not say one.
-            InvalidData: cells can be names or indices.
-        """
+        """Returns the labels that a cell names; raises BadRow, or InvalidData if cells could be names or indices."""
         if isinstance(cell, _BadCell):
             raise BadRow(str(cell))
-        # A text file has no other way to say that a row has none of the labels.
+        # Only a text file may have an empty cell for a row with none of the labels: it has no other way to write that.
         if task_type == "multi_label" and not isinstance(cell, str) and is_unlabeled(cell):
             raise BadRow(NO_LABEL)
         cells = self.form.names(cell)
@@ -72,12 +65,7 @@ class LabelNames:
         return [self._name(one) for one in cells]
 
     def known(self, cell: Any, task_type: TaskType, labels: Collection[str]) -> list[str]:
-        """The same, of a task with these labels.
-
-        Raises:
-            BadRow: also where the cell names another label.
-            InvalidData: cells can be names or indices.
-        """
+        """Returns the labels like `in_cell`; raises BadRow for a label that is not in `labels`."""
         found = self.in_cell(cell, task_type)
         if unknown := [name for name in found if name not in labels]:
             raise BadRow(f"the label {unknown[0][:40]!r} is not one of the {len(labels)} known ({listed(labels)})")
@@ -101,27 +89,27 @@ class LabelNames:
 
 
 def listed_names(read: Source, label: str) -> tuple[str, ...] | None:
-    """The names of the labels in a column by their index, where the source lists them."""
+    """Returns the names of a column's labels by index, if the source lists them."""
     return read.label_names.get(label) or read.label_names.get("")
 
 
 def has_labels(table: Table, columns: Columns) -> bool:
-    """Whether a table has labels: benchmarks hide those of their test split behind -1 or empty cells."""
+    """True if a table has labels: benchmarks hide the labels of a test split behind -1 or empty cells."""
     label = find_label(table, columns)
     return label is not None and not all(cell in (None, "", -1, "-1") for cell in table[label])
 
 
 def is_unlabeled(cell: Any) -> bool:
-    """Whether a label cell is empty."""
+    """True if a label cell is empty."""
     return not plain(cell)
 
 
 def infer_task_type(read: Source, columns: Columns) -> TaskType:
-    """The task type that the source names, else the one that the training split suggests.
+    """Returns the task type that the source names, else the one that the training split suggests.
 
-    Words or a column of tags make a token task, answers with their starts a span task. Otherwise labels that are lists
-    or have a separator (`find_form`) make a multi_label task, numbers with a fraction among them a regression, and all
-    others a single_label task. The order of the rows and cells without a label never matter.
+    Words or a column of tags suggest a token task, answers with start positions a span task. Otherwise labels that are
+    lists or have a separator (`find_form`) suggest a multi_label task, numbers with a fraction among them a regression,
+    everything else a single_label task. The order of rows and cells without a label never matter.
     """
     if read.task_type is not None:
         known: tuple[TaskType, ...] = get_args(TaskType)
@@ -146,10 +134,9 @@ def infer_task_type(read: Source, columns: Columns) -> TaskType:
 
 
 def _are_fractions(texts: Sequence[str]) -> bool:
-    """Whether all texts are numbers, and at least one of them is not a whole number."""
     form = Form(comma=decimal_commas(texts))
     try:
-        # All cells are read before deciding: one word among fractions makes all of them names of labels.
+        # Reads all cells first: one word among fractions makes all of them names of labels.
         numbers = [form.number(text) for text in texts if text]
     except ValueError:
         return False
@@ -159,23 +146,16 @@ def _are_fractions(texts: Sequence[str]) -> bool:
 def find_names(
     read: Source, columns: Columns, task_type: TaskType, labels: Collection[str] = ()
 ) -> dict[str, LabelNames]:
-    """By split, what label cells name; how they are written, and whether as indices, is decided on all splits.
+    """Returns for each split how to read its labels; decides the form, and names or indices, on all splits together.
 
-    Args:
-        read: the source.
-        columns: where the labels are.
-        task_type: the task's type.
-        labels: the names that the task has, where it is trained already.
-
-    Raises:
-        InvalidData: the cells are no labels, see `find_form`.
+    `labels` are the names of the task's labels, if it is trained already.
     """
     found = {split: find_label(table, columns) for split, table in read.tables.items()}
     cells = {split: read.tables[split][label] for split, label in found.items() if label is not None}
     listed = {split: listed_names(read, label or "") for split, label in found.items()}
     known = _known(next(filter(None, listed.values()), None)) | {*labels}
     form = find_form([cell for one in cells.values() for cell in one], task_type, columns.label_separator, known)
-    # The column's own type may say so.
+    # Typed columns (`ClassLabel`) hold indices.
     typed = any(label in read.label_names for label in found.values())
     by_index = typed or _are_indices(cells.values(), read.label_names.get("", ()), form, task_type)
     return {split: LabelNames(listed[split], by_index, form) for split in read.tables}
@@ -188,9 +168,9 @@ def _known(listed: Sequence[str] | None) -> set[str]:
 def _are_indices(
     columns: Iterable[Sequence[Any]], listed: Sequence[str], form: Form, task_type: TaskType
 ) -> bool | None:
-    """Whether cells are indices into the listed names; None if it is unclear.
+    """True if cells are indices into the listed names; None if it is unclear.
 
-    Names and indices may be mixed as long as no cell can be read as both.
+    A column may mix names and indices unless a cell could be read as both.
     """
     if not listed or task_type in ("regression", "span"):
         return False
@@ -207,7 +187,6 @@ def _are_indices(
 
 
 def _distinct(cells: Sequence[Any], names: Collection[str], form: Form) -> set[str]:
-    """The distinct labels in cells, as texts; a cell that is no name as a whole may hold several labels."""
     found = set[str]()
     for cell in cells:
         spelled = plain(cell)
@@ -217,20 +196,18 @@ def _distinct(cells: Sequence[Any], names: Collection[str], form: Form) -> set[s
 
 
 def index_of(spelled: str, names: Sequence[str]) -> int | None:
-    """The number that a label cell spells, if it is an index into `names`."""
-    # The length is checked first: int() raises an error on thousands of digits.
+    """Returns the number that a label cell spells, if it is an index into `names`."""
+    # The length is checked first: int() raises on thousands of digits.
     if spelled.isdecimal() and len(spelled) < 10 and int(spelled) < len(names):
         return int(spelled)
     return None
 
 
 def join_label_columns(read: Source, columns: Columns, task_type: TaskType | None = None) -> tuple[Source, Columns]:
-    """Replaces columns of 0 and 1, one for each label, by one column; returns the source and its columns.
+    """Replaces columns of 0 and 1, one per label, by one column; returns the source and its columns.
 
-    The column has a list of labels in each row, or of a single_label task the one label.
-
-    Of a cell that is neither in `ON` nor in `OFF`, and of several labels of a single_label task, `LabelNames` says why
-    there is no label.
+    The new column has a list of labels in each row, or the one label of a single_label task. A cell that is neither in
+    `ON` nor in `OFF`, and several labels of a single_label task, make `LabelNames` raise BadRow.
     """
     found = (find_label_columns(table, columns) for table in read.tables.values())
     names = next(filter(None, found), ())
@@ -244,7 +221,7 @@ def join_label_columns(read: Source, columns: Columns, task_type: TaskType | Non
 def _joined(table: Table, columns: Columns, names: tuple[str, ...], task_type: TaskType | None) -> Table:
     found = find_label_columns(table, columns)
     if not found or columns.label is None:
-        return table  # a test split may lack labels; for other splits the missing column is refused later
+        return table  # a test split may lack labels; for other splits the missing column is rejected later
     rows = zip(*([plain(cell).lower() for cell in table[name]] for name in found), strict=True)
     return table.with_column(columns.label, [_joined_cell(found, row, task_type) for row in rows], names)
 

@@ -1,4 +1,4 @@
-"""Where in which file each row of a table stands, and how a message names rows."""
+"""Records where each row of a table stands in its file, and names rows in messages."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,12 +8,12 @@ from typing import Literal, NamedTuple, TypeVar
 MAX_NAMED = 10  # rows that a message names one by one
 MAX_PROBLEMS = 3  # kinds of bad rows that a message names
 
-Unit = Literal["line", "row"]  # what the numbers of rows count: lines of a text file, or rows
+Unit = Literal["line", "row"]  # unit of the row numbers: lines of a text file, or rows
 _Row = TypeVar("_Row")
 
 
 class Place(NamedTuple):
-    """Where a row stands: in which file, and its number there, from 1."""
+    """A row's file, and its number there from 1."""
 
     file: str
     unit: Unit
@@ -22,13 +22,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Places:
-    """Where each row of a table stands.
-
-    Attributes:
-        files: name and unit of each file.
-        file_of: for each row, which of the files it stands in.
-        numbers: for each row, its number in that file.
-    """
+    """The place of each table row: `file_of` is its file's index in `files`, `numbers` its number in that file."""
 
     files: Sequence[tuple[str, Unit]]
     file_of: Sequence[int]
@@ -38,15 +32,10 @@ class Places:
         return Place(*self.files[self.file_of[row]], self.numbers[row])
 
     def take(self, rows: Sequence[int]) -> "Places":
-        """The places of these rows only."""
         return Places(self.files, [self.file_of[row] for row in rows], [self.numbers[row] for row in rows])
 
     def named(self, rows: Sequence[int]) -> str:
-        """Names rows as people find them: `a.csv lines 7, 9 and 30 more`; of several files each.
-
-        Args:
-            rows: counted from 0; the first `MAX_NAMED` are named.
-        """
+        """Names rows (counted from 0), the first MAX_NAMED one by one: `a.csv lines 7, 9 and 30 more`."""
         groups = [list(found) for _, found in groupby(map(self.__getitem__, rows[:MAX_NAMED]), lambda place: place[:2])]
         said = []
         for at, group in enumerate(groups, start=1):
@@ -59,12 +48,12 @@ class Places:
 
 
 def places_in(file: str, unit: Unit, numbers: Sequence[int]) -> Places:
-    """The places of rows that all stand in one file."""
+    """Returns the places of rows of one file."""
     return Places(((file, unit),), [0] * len(numbers), numbers)
 
 
 def join_places(parts: Sequence[Places]) -> Places:
-    """The places of the rows of several tables, one table after the other."""
+    """Concatenates the places of several tables."""
     files, file_of, numbers = list[tuple[str, Unit]](), list[int](), list[int]()
     for part in parts:
         file_of += [len(files) + file for file in part.file_of]
@@ -74,7 +63,7 @@ def join_places(parts: Sequence[Places]) -> Places:
 
 
 def said_of_rows(bad: Mapping[str, Sequence[_Row]], where: Callable[[Sequence[_Row]], str]) -> str:
-    """One sentence about all bad rows: the first `MAX_PROBLEMS` kinds with the rows that `where` names, and a count."""
+    """Describes bad rows in one sentence: the first `MAX_PROBLEMS` kinds, with rows named by `where`, and a count."""
     kinds = [f"{where(rows)}: {problem}" for problem, rows in islice(bad.items(), MAX_PROBLEMS)]
     rest = sum(map(len, islice(bad.values(), MAX_PROBLEMS, None)))
     return "; ".join(kinds) + (f"; and {rest:,} more bad rows" if rest else "")

@@ -1,4 +1,4 @@
-"""The one reader of files: rows one by one, whatever the file is; training, evaluation, checks and answers use it."""
+"""Reads any file row by row, for training, evaluation, checks and answers."""
 
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -24,12 +24,9 @@ from onebert_store.tables.text.unicode import HALF, is_unicode
 
 
 class Record(NamedTuple):
-    """A row of a file.
+    """A row of a file; `number` is its line, or its row if the file has no lines, from 1.
 
-    Attributes:
-        number: its line, or its row where the file has no lines, from 1.
-        cells: by column, of which empty ones may be missing; none where the row is faulty.
-        fault: why it is no row; else empty.
+    Empty cells may be missing from `cells`. A faulty row has no cells, and the reason in `fault`.
     """
 
     number: int
@@ -39,18 +36,15 @@ class Record(NamedTuple):
 
 @dataclass
 class Records(Iterator[Record]):
-    """The rows of a file in their order.
+    """The rows of a file, in order; `rows` are those not read yet.
 
     Attributes:
-        name: of the file.
-        unit: what the rows' numbers count.
-        names: the columns; None where any row may have others (JSON).
-        rows: the rows that are left.
-        encoding: of a text file.
-        delimiter: of a CSV, what is between columns, in words.
-        notes: what a user should know of how the file was read.
-        schema: types of the columns, where the file has types.
-        label_names: column -> names by label index, where the file has such names.
+        unit: the unit of row numbers.
+        names: the columns; None if rows may differ (JSON).
+        delimiter: of a CSV, in words.
+        notes: tell the user how the file was read.
+        schema: types of the columns, if the file has types.
+        label_names: column -> names by label index, if the file has them.
     """
 
     name: str
@@ -71,22 +65,16 @@ _Reader = Callable[[File, str | None, ExitStack], Records]
 
 
 def extension_of(name: str) -> str:
-    """The ending of a file's name that says how its table is read; empty where the name has no known ending."""
+    """Returns the ending of a file's name that selects its reader; empty if it is not known."""
     return next((extension for extension in READERS if name.lower().endswith(extension)), "")
 
 
 @contextmanager
 def open_records(file: File, encoding: str | None = None) -> Iterator[Records]:
-    """The rows of a file, read by the ending of its name.
+    """Opens a file's rows, with the reader for the ending of its name.
 
-    Args:
-        file: the file.
-        encoding: of a text file without a byte order mark; None finds it.
-
-    Raises:
-        InvalidData: the file is not readable, or not what its name says; also while rows are taken. The message names
-            the line where there is one.
-        InvalidSettings: there is no such encoding, or a sheet is named of a file that has none.
+    `encoding` is for text files without a byte order mark; None finds it. Raises InvalidSettings if a sheet is named
+    for a file without sheets.
     """
     read = _reader_of(file)
     if read is None:
@@ -103,7 +91,7 @@ def open_records(file: File, encoding: str | None = None) -> Iterator[Records]:
 
 
 def _typed(rows: Iterator[Record], file: File, records: Records) -> Iterator[Record]:
-    # Around each step alone, so that an error of whoever takes the rows is not blamed on the file.
+    # Wraps only the reading of each row, so that errors in the consumer's code are not blamed on the file.
     number = 0
     while True:
         try:
@@ -125,7 +113,7 @@ def _unreadable(error: Exception, file: File, encoding: str | None, place: str =
         spelled = encoding or error.encoding
         if line := first_undecodable(file, spelled):
             return InvalidData(f"{file.name} line {line} is not readable as {spelled}")
-    # Messages of gzip and pyarrow may quote the content or the path, so that only the kind of error is told.
+    # gzip's and pyarrow's messages may quote content or path, so only the error's type is shown.
     return InvalidData(f"{file.name} is not readable{place} ({type(error).__name__})")
 
 
@@ -140,7 +128,7 @@ def _csv(file: File, asked: str | None, opened: ExitStack) -> Records:
 
 
 def _with_names(rows: Iterator[tuple[int, list[Any]]], header: list[str], short: bool = False) -> Iterator[Record]:
-    """Rows by column; of a file in which a row may be short, its last cells are empty."""
+    """Names the cells; a short row is padded with empty cells if `short` allows it."""
     for number, cells in rows:
         if len(cells) == len(header) or (short and len(cells) < len(header)):
             yield Record(number, dict(zip(header, cells, strict=False)))
@@ -192,7 +180,7 @@ def _batches(open_batches: Callable[[File, ExitStack], Any]) -> _Reader:
 
 
 def _lines(file: File, asked: str | None, opened: ExitStack) -> Records:
-    """A text per line, in a column `text`; or words with their tags, where every line is such a word."""
+    """Reads one text per line into a column `text`; or words with tags, if every line is a word with its tag."""
     encoding = find_encoding(file, asked)
     with open_text(file, encoding.name) as stream:
         if are_tagged(numbered_lines(stream, file.name)):
@@ -204,7 +192,6 @@ def _lines(file: File, asked: str | None, opened: ExitStack) -> Records:
 
 
 def _words(file: File, asked: str | None, opened: ExitStack) -> Records:
-    """A word with its tag per line, and a blank line behind each sentence."""
     encoding = find_encoding(file, asked)
     with open_text(file, encoding.name) as stream:
         word = int(are_numbered(sentences(Lines(stream), file.name)))
@@ -223,7 +210,7 @@ READERS: Mapping[str, _Reader] = {
     ".arrow": _batches(arrow_batches),
 }
 
-# Read where a file is named; in a folder they are not looked for, since people keep notes beside their tables.
+# Read only if the file is named: folders often contain notes beside the tables.
 _LINES: Mapping[str, _Reader] = dict.fromkeys((".txt", ".txt.gz"), _lines)
 
 

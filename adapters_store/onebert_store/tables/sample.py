@@ -1,4 +1,4 @@
-"""The columns of a file, for finding those that hold what, without its rows in memory."""
+"""Reads a file's columns without keeping its rows, to find the text columns."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,18 +11,7 @@ from onebert_store.tables.table import Table
 
 
 def sample_of(file: File, encoding: str | None = None) -> Table:
-    """A table of one row with every column of a file, and every field of the objects in them.
-
-    Any object of a JSON file may have what others lack: all of them are looked at, so that their order does not matter.
-
-    Args:
-        file: the file.
-        encoding: of a text file without a byte order mark; None finds it.
-
-    Raises:
-        InvalidData: the file is not readable, or not what its name says.
-        InvalidSettings: there is no such encoding.
-    """
+    """Makes a table of one row with all columns and fields of a file; reads all JSON rows, since their keys differ."""
     with open_records(file, encoding) as records:
         if records.schema is not None:
             return sample_of_schema(records.schema, file.name)
@@ -33,7 +22,7 @@ def sample_of(file: File, encoding: str | None = None) -> Table:
 
 
 def sample_of_schema(schema: pyarrow.Schema, origin: str) -> Table:
-    """A table of one row with every column of a schema, and every field of the objects in them."""
+    """Makes a table of one row with every column of a schema, and every field of its structs."""
     return Table({field.name: [_cell_of(field.type)] for field in schema}, origin)
 
 
@@ -42,7 +31,7 @@ def _cell_of(kind: pyarrow.DataType) -> Any:
 
 
 def _merge(found: dict[str, Any], cells: Mapping[str, Any]) -> None:
-    # No recursion: JSON may be nested deeper than calls may.
+    # No recursion: JSON may be nested deeper than Python's call stack.
     left = [(found, cells)]
     while left:
         into, some = left.pop()

@@ -1,4 +1,4 @@
-"""Rows of a sheet of an .xlsx workbook, as texts: what its CSV would say."""
+"""Reads rows of an .xlsx sheet as texts, like its CSV export."""
 
 import warnings
 from collections.abc import Iterator
@@ -20,20 +20,10 @@ _ERRORS = {"#N/A", "#NAME?", "#NULL!", "#NUM!", "#REF!", "#VALUE!", "#DIV/0!", "
 
 
 class Sheet(Iterator[tuple[int, list[str | None]]]):
-    """Row numbers as a spreadsheet shows them, and cells up to the last one with something in it, blank rows left out.
+    """Iterates over row numbers as a spreadsheet shows them, and cells up to the last non-empty one; skips blank rows.
 
-    Of a formula there is its last value. Rows of one cell above wider ones are titles and not the header.
-
-    Args:
-        file: the workbook.
-        opened: closes it.
-
-    Attributes:
-        header: names of the columns.
-        doubt: which sheet is read where there are several, and which rows are titles; else empty.
-
-    Raises:
-        InvalidData: the file is no workbook, or one that is too large; also while rows are taken.
+    A formula yields its last value. Rows of one cell above wider rows are titles and not the header. `doubt` tells
+    which of several sheets is read and which rows are titles; else it is empty.
     """
 
     def __init__(self, file: File, opened: ExitStack) -> None:
@@ -42,7 +32,7 @@ class Sheet(Iterator[tuple[int, list[str | None]]]):
             self._rows = self._open(file, opened)
         except InvalidData:
             raise
-        except Exception as error:  # what is wrong with a file, the library says by errors of any kind
+        except Exception as error:  # the library raises errors of any kind for a bad file
             raise self._unreadable(error) from None
         self._number, self._above = 0, list[tuple[int, list[str | None]]]()
         above = list(islice(self, 1))
@@ -68,7 +58,7 @@ class Sheet(Iterator[tuple[int, list[str | None]]]):
             except Exception as error:  # see above
                 raise self._unreadable(error) from None
             self._number += 1
-            # A row's own number may be any, and all before it count as blank.
+            # A row may state any number, and the rows before it count as blank.
             if self._number > MAX_ROWS:
                 raise InvalidData(f"{self._name} has more than {MAX_ROWS:,} rows, which no spreadsheet has")
             cells = [_as_text(cell) for cell in row]
@@ -80,7 +70,7 @@ class Sheet(Iterator[tuple[int, list[str | None]]]):
     def _open(self, file: File, opened: ExitStack) -> Iterator[tuple[Any, ...]]:
         from openpyxl import load_workbook  # noqa: PLC0415 - slow to import, and few files need it
 
-        # Of what it passes over, such as styles and rules for cells, the library warns at any time.
+        # openpyxl warns at any time about features that it ignores, such as styles and rules for cells.
         warnings.filterwarnings("ignore", module="openpyxl")
         stream = opened.enter_context(file.open())
         with ZipFile(stream) as packed:
@@ -99,7 +89,7 @@ class Sheet(Iterator[tuple[int, list[str | None]]]):
         self.doubt = ""
         if len(sheets) > 1 and file.sheet is None:
             self.doubt = f"{file.name} has {len(sheets)} sheets, of which the first is read"
-        # What a file says of its own size may be wrong.
+        # A file's own statement of its size may be wrong.
         sheets[wanted].reset_dimensions()
         return iter(sheets[wanted].iter_rows(values_only=True))
 
@@ -109,7 +99,6 @@ class Sheet(Iterator[tuple[int, list[str | None]]]):
 
 
 def _as_text(cell: Any) -> str | None:
-    """A cell as text, whatever the spreadsheet has made of it: a column may hold 7 here and a word there."""
     if cell is None or cell == "" or (isinstance(cell, str) and cell in _ERRORS):
         return None
     if isinstance(cell, float) and cell.is_integer():

@@ -1,4 +1,4 @@
-"""Columns of cells, and where in its file each row stands."""
+"""A table: columns of cells, and the place of each row in its file."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -11,11 +11,10 @@ class Table(Mapping[str, list[Any]]):
 
     Args:
         columns: name -> cells, all of one length.
-        origin: the file, or what several files are together, for messages.
-        places: where each row stands; None counts the rows of `origin`.
-        label_names: column -> names by label index, where the file has such names.
-        notes: what a user should know of how the file was read.
-        kinds: how each of the files was read, in words.
+        origin: names the file or files in messages.
+        places: of each row; None counts the rows of `origin`.
+        label_names: column -> names by label index, if the file has them.
+        notes, kinds: tell the user how the files were read.
     """
 
     def __init__(
@@ -50,47 +49,43 @@ class Table(Mapping[str, list[Any]]):
         return iter(self._columns)
 
     def __len__(self) -> int:
-        """How many columns there are."""
+        """Counts the columns, not the rows."""
         return len(self._columns)
 
     def where(self, rows: Sequence[int]) -> str:
-        """Names rows (counted from 0) as people find them: `data.csv line 7`, `data.csv lines 7, 9 and 30 more`."""
+        """Names rows (counted from 0) for people: `data.csv line 7`, `data.csv lines 7, 9 and 30 more`."""
         return self.places.named(rows)
 
     def place(self, row: int) -> dict[str, Any]:
-        """Where a row (counted from 0) stands, for programs: `{"line": 7}` or `{"row": 7}`; of several files, which."""
+        """Returns a row's place for programs: `{"line": 7}` or `{"row": 7}`, with `file` if there are several files."""
         file, unit, number = self.places[row]
         return {"file": file, unit: number} if len(self.places.files) > 1 else {unit: number}
 
     def take(self, rows: Sequence[int]) -> "Table":
-        """The table with these rows only."""
         columns = {name: [cells[row] for row in rows] for name, cells in self._columns.items()}
         return Table(columns, self.origin, self.places.take(rows), self.label_names, self.notes, self.kinds)
 
     def only(self, names: Collection[str]) -> "Table":
-        """The table with these columns only, in its own order."""
         columns = {name: cells for name, cells in self._columns.items() if name in names}
         return Table(columns, self.origin, self.places, self.label_names, self.notes, self.kinds)
 
     def with_column(self, name: str, cells: list[Any], label_names: tuple[str, ...]) -> "Table":
-        """The table with one more column of labels, which replaces a column of the same name."""
         columns = {**self._columns, name: cells}
         names = {**self.label_names, name: label_names}
         return Table(columns, self.origin, self.places, names, self.notes, self.kinds)
 
     def with_label_names(self, label_names: Mapping[str, tuple[str, ...]]) -> "Table":
-        """The table with other names of labels."""
         return Table(self._columns, self.origin, self.places, label_names, self.notes, self.kinds)
 
 
 def cell_of(row: Mapping[str, Any], name: str) -> Any:
-    """The cell of a row in a column of this name, or `a.b`; None where there is none."""
+    """Returns a row's cell in the column `name` (may be `a.b`); None if it is missing."""
     column, _, path = name.partition(".")
     return field(row.get(column), path) if path and row.get(name) is None else row.get(name)
 
 
 def field(cell: Any, path: str) -> Any:
-    """The field `b.c` of an object; None where there is none."""
+    """Returns the field `b.c` of an object; None if it is missing."""
     for key in path.split("."):
         cell = cell.get(key) if isinstance(cell, dict) else None
     return cell

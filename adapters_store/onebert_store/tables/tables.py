@@ -1,4 +1,4 @@
-"""Finds the files of a data set, in a file, a folder or on the Hugging Face Hub, and reads them as tables by split."""
+"""Finds a data set's files, in a folder or on the Hugging Face Hub, and reads them as tables by split."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -17,19 +17,17 @@ from onebert_store.tables.text.json_rows import parse_json
 SPLITS = ("train", "validation", "test")
 
 _SPLIT_FILES = {"train": ("train",), "validation": ("validation", "valid", "val", "dev"), "test": ("test",)}
-# As the Hub names the parts of a split; it used to put a digest of their content behind.
+# The Hub's names for parts of a split; older names end with a digest of the content.
 _SHARD = re.compile(r"(.+)-(\d{5})-of-(\d{5})(?:-[0-9a-f]+)?")
 
 
 @dataclass(frozen=True)
 class Source:
-    """Tables by split, and what came with them.
+    """Tables by split, and facts about them.
 
     Attributes:
-        name: file, folder or Hub name, without the path.
-        label_names: column -> names by label index, where the source has names; the key "" stands for
-            whichever column holds the labels.
-        single_file: whether the source is one table that is not split yet; the table stands under `train`.
+        label_names: column -> names by label index, if the source has them; the key "" stands for any label column.
+        single_file: True for one table that is not split yet; it stands under `train`.
     """
 
     name: str
@@ -45,18 +43,13 @@ def read_source(
 ) -> Source:
     """Reads `hf:dataset[/config]`, a folder, or one file.
 
-    A folder has a file for each split, or several as the Hub names them (`train-00000-of-00002.parquet`), in it or in
-    its folder `data`; or a folder of files for each split; or it is what Hugging Face's `save_to_disk` writes.
+    A folder has one file per split, or several named as on the Hub (`train-00000-of-00002.parquet`), directly or in its
+    folder `data`; or a folder of files per split; or it was written by Hugging Face's `save_to_disk`.
 
     Args:
-        source: where the data is.
         encoding: of text files without a byte order mark; None finds it.
-        faults: takes what is wrong with rows, which are left out then; None refuses it.
-        sheet: of a workbook, which is read; None is the first.
-
-    Raises:
-        InvalidData: there is no data, or it is not readable, or not a table.
-        InvalidSettings: there is no such encoding.
+        faults: collects bad rows, which are left out; None rejects them.
+        sheet: of a workbook; None is the first.
     """
     if source.startswith("hf:"):
         return joined_source(source.removeprefix("hf:"), read_hub(source.removeprefix("hf:"), SPLITS))
@@ -75,11 +68,7 @@ def read_source(
 
 
 def choose_split(read: Source, split: str | None) -> str:
-    """The split to measure on: as asked, or else test, or validation where there is no test; a single file is one.
-
-    Raises:
-        InvalidData: there is no such split.
-    """
+    """Returns the split to measure on: `split`, else test, else validation; a single file has only one."""
     name = "train" if read.single_file else split or next(one for one in reversed(SPLITS) if one in read.tables)
     if name not in read.tables:
         raise InvalidData(f"the data has no {name} split; it has {', '.join(read.tables)}")
@@ -87,7 +76,7 @@ def choose_split(read: Source, split: str | None) -> str:
 
 
 def joined_source(name: str, tables: Mapping[str, Table], single_file: bool = False) -> Source:
-    """A source of these tables, with the label names that they have."""
+    """Makes a Source of tables, with their label names."""
     label_names = {column: found for table in tables.values() for column, found in table.label_names.items()}
     return Source(name, tables, label_names=label_names, single_file=single_file)
 
@@ -115,7 +104,6 @@ def _read_folder(folder: Path, read: Callable[[Path], Table]) -> Source:
 
 
 def _with_facts(read: Source, facts: Path) -> Source:
-    """The source with what its labels.json says."""
     try:
         content = parse_json(facts.read_text(encoding="utf-8"))
         labels, metric = content.get("labels"), content.get("metric")
@@ -131,11 +119,7 @@ def _with_facts(read: Source, facts: Path) -> Source:
 
 
 def _files(folder: Path, split: str) -> list[Path]:
-    """The file of a split, or all of its shards in order.
-
-    Raises:
-        InvalidData: two files could be the split, or shards are missing.
-    """
+    """Returns a split's file, or its shards in order; raises InvalidData if two files fit or shards are missing."""
     stems = _SPLIT_FILES[split]
     there = [file for file in sorted(folder.iterdir()) if file.is_file()] if folder.is_dir() else []
     files = [file for file in there if extension_of(file.name) and _stem(file) in stems]
@@ -159,13 +143,11 @@ def _files(folder: Path, split: str) -> list[Path]:
 
 
 def _files_of(folder: Path, stems: Sequence[str]) -> list[Path]:
-    """The files in a folder that has the name of a split, in order."""
     inside = [file for stem in stems if (folder / stem).is_dir() for file in sorted((folder / stem).iterdir())]
     return [file for file in inside if file.is_file() and extension_of(file.name)]
 
 
 def _read_saved(folder: Path, read: Callable[[Path], Table]) -> Table:
-    """One split as `save_to_disk` writes it: Arrow files, and the features beside them."""
     files = [file for pattern in ("data-*.arrow", "dataset.arrow") for file in sorted(folder.glob(pattern))]
     if not files:
         raise InvalidData(f"{folder.name} has a state.json and no file data-….arrow")

@@ -1,4 +1,4 @@
-"""Whether a workbook is as small inside as one may be, which is found out before anything of it is held."""
+"""Checks that a workbook is not too large inside, before the library loads it into memory."""
 
 from contextlib import suppress
 from xml.parsers import expat
@@ -7,39 +7,33 @@ from zipfile import ZipFile
 from onebert_store.errors import InvalidData
 
 MAX_UNPACKED = 2**29  # bytes; a workbook's shared texts are held in memory
-MAX_ROWS = 2**20  # as spreadsheets have
+MAX_ROWS = 2**20  # the limit of spreadsheets
 
-_MOST_HELD = 2**20  # XML elements that the library holds at a time: those of a row, a shared text, or another member
+_MOST_HELD = 2**20  # XML elements that the library holds at a time: a row, a shared text, or another member
 _MOST_PASSED = 2**23  # rows and shared texts
 _MOST_EMPTY = 2**16  # shared texts with nothing in them
-_SMALL = 4 * _MOST_HELD  # bytes: none of its elements takes fewer than four
+_SMALL = 4 * _MOST_HELD  # bytes: a smaller member cannot exceed _MOST_HELD, because an element takes at least four
 
 
 def check_size(packed: ZipFile, name: str) -> None:
-    """Refuses what would take far more memory than a table of the largest size.
+    """Raises InvalidData for a workbook that would take far more memory than the largest table.
 
-    Args:
-        packed: the workbook.
-        name: of the file.
-
-    Raises:
-        InvalidData: it unpacks to too many bytes, or has too many cells in a row or too many rows and texts.
-        Exception: of the library zipfile, of any kind, for what cannot be unpacked.
+    zipfile raises errors of any kind for a file that cannot be unpacked.
     """
     members = packed.infolist()
-    # No more than a member's own figure is ever unpacked of it.
+    # zipfile never unpacks more of a member than its stated size.
     if sum(member.file_size for member in members) > MAX_UNPACKED:
         raise InvalidData(f"{name} unpacks to more than {MAX_UNPACKED:,} bytes; save it as CSV")
     for member in members:
-        # All of them, since a workbook may keep a sheet or its texts under any name.
+        # Checks all members, because a workbook may keep sheets and texts under any name.
         if member.file_size > _SMALL:
-            # What is no XML is refused by whoever reads it, and up to there it has been counted.
+            # A member that is not XML fails in the library's reader; elements before the error have been counted here.
             with packed.open(member) as xml, suppress(expat.ExpatError):
                 _Counter(name).parser.ParseFile(xml)
 
 
 class _Counter:
-    """Counts the elements that are held at a time, each of which takes a hundred bytes and more."""
+    """Counts the elements that the library holds at a time; each takes over a hundred bytes."""
 
     def __init__(self, name: str) -> None:
         self._name, self._held, self._passed, self._empty = name, 0, 0, 0
@@ -63,7 +57,7 @@ class _Counter:
     def _end(self, tag: str) -> None:
         kind = tag.rpartition(":")[2]
         if kind in ("row", "si"):
-            # A shared text has two elements at least; no program writes many empty ones.
+            # A shared text has at least two elements; real programs do not write many empty ones.
             self._empty += kind == "si" and (self._held < 2 or not self._text)
             if self._empty > _MOST_EMPTY:
                 raise InvalidData(f"{self._name} has more than {_MOST_EMPTY:,} empty texts; save it as CSV")

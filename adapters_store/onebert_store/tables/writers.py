@@ -1,4 +1,4 @@
-"""Writes rows of cells as a file: CSV, JSON lines or Parquet, row by row."""
+"""Writes rows of cells to a file, row by row: CSV, JSON lines or Parquet."""
 
 import csv
 import json
@@ -10,60 +10,56 @@ from typing import Any, BinaryIO, Protocol
 from onebert_store.errors import InvalidData
 from onebert_store.tables.text.unicode import escaped
 
-_ROWS = 4096  # of a row group
+_ROWS = 4096  # rows per row group
 _ENCODE = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=str).encode
 
 
 class Writer(Protocol):
-    """Takes rows in order; made with the file, its columns and their types."""
+    """Takes rows in order; constructed with the file, its columns and their types."""
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """Writes a row, or keeps it for the next write."""
+        """Writes a row, or buffers it for the next write."""
 
     def end(self) -> None:
-        """Writes what is left; the file stays open."""
+        """Writes buffered rows; leaves the file open."""
 
 
 class CsvWriter:
-    """Lists and objects are JSON in their cells. See Writer.
+    """Writes CSV, with lists and objects as JSON in their cells.
 
-    Cells are written as they are, also those that begin with = or @, which a spreadsheet may take for a formula: what
-    is put before them to prevent that would be in the data of everybody else.
+    Cells that start with = or @ are written unchanged, although a spreadsheet may take them for formulas: an escape
+    would change the data for every other program.
     """
 
     def __init__(self, file: BinaryIO, columns: Sequence[str], types: Mapping[str, Any]) -> None:
         self._columns = columns
-        # JSON may have half of a surrogate pair, which UTF-8 has not; see `escaped`.
+        # JSON may contain half a surrogate pair, which UTF-8 cannot encode; see `escaped`.
         self._text = TextIOWrapper(file, encoding="utf-8", errors="backslashreplace", newline="", write_through=True)
         self._writer = csv.writer(self._text, lineterminator="\r\n")
         self._writer.writerow(columns)
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """See Writer."""
         self._writer.writerow([_cell(row.get(name)) for name in self._columns])
 
     def end(self) -> None:
-        """See Writer."""
         self._text.detach()
 
 
 class JsonWriter:
-    """Cells as JSON has them; others, as dates, as text. See Writer."""
+    """Writes JSON lines; cells that JSON lacks, such as dates, become texts."""
 
     def __init__(self, file: BinaryIO, columns: Sequence[str], types: Mapping[str, Any]) -> None:
         self._file, self._columns = file, columns
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """See Writer."""
         line = _json({name: row.get(name) for name in self._columns})
         self._file.write(escaped(line).encode() + b"\n")
 
-    def end(self) -> None:
-        """See Writer."""
+    def end(self) -> None: ...
 
 
 class ParquetWriter:
-    """Columns with the types that they have in the input; of a text file all are text. See Writer."""
+    """Writes Parquet with the input's column types; columns of a text file are texts."""
 
     def __init__(self, file: BinaryIO, columns: Sequence[str], types: Mapping[str, Any]) -> None:
         import pyarrow  # noqa: PLC0415 - slow to import, and few files need it
@@ -74,13 +70,11 @@ class ParquetWriter:
         self._held: list[Mapping[str, Any]] = []
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """See Writer."""
         self._held.append(row)
         if len(self._held) == _ROWS:
             self._write()
 
     def end(self) -> None:
-        """See Writer."""
         if self._held:
             self._write()
         self._writer.close()
@@ -122,7 +116,7 @@ def _json(value: Any) -> str:
 
 
 def _finite(value: Any) -> Any:
-    """A value with null for numbers that JSON lacks, wherever they stand in it; few rows have any."""
+    """Replaces numbers that JSON lacks by null, at any depth; only runs after encoding has failed."""
     match value:
         case float():
             return value if math.isfinite(value) else None

@@ -1,1 +1,1 @@
-"""What differs between databases: one class for each, behind one protocol; no other file knows SQLite or PostgreSQL."""
+"""The databases a registry can use: one class each, behind one protocol; no other file knows SQLite or PostgreSQL."""

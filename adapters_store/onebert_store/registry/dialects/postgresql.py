@@ -1,4 +1,4 @@
-"""PostgreSQL: a server that any number of replicas share, by psycopg."""
+"""The registry in PostgreSQL, through psycopg; any number of replicas share it."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -20,23 +20,23 @@ from onebert_store.registry.dialects.postgresql_connection import (
     place,
 )
 
-# The two locks' names among the advisory locks of one database: a number for OneBERT, and one for each.
+# Advisory lock keys: OneBERT's number, then one number per lock.
 _ONEBERT = 0x1BE27
 _BLOBS, _SCHEMA = 1, 2
 _CHANNEL = "onebert_changes"
 _SHARED, _EXCLUSIVE = "pg_advisory_xact_lock_shared", "pg_advisory_xact_lock"
 
 SWEEP_WAIT_S = 120
-"""Seconds that a sweep waits for the uploads that were before it."""
+"""Seconds that a sweep waits for the uploads that began before it."""
 MIGRATION_S = 600
-"""Seconds that a change of the schema may take, and that another replica waits for it."""
+"""Seconds that a schema change may take, and that another replica waits for it."""
 
 WHOLE_TABLES_S = 3600
-"""Seconds that a statement about all rows of a table may take, as a copy of a store has them."""
+"""Seconds that a statement over a whole table may take, as when a store is copied."""
 
 _READ_ONLY = "25006"
 _CORRUPT = {"XX001", "XX002", "42P01", "42703"}
-# By the whole SQLSTATE, or by its class.
+# Keys are a whole SQLSTATE or its class (the first two characters).
 _UNAVAILABLE = {
     "08": "the connection is lost",
     _READ_ONLY: "it is read-only",
@@ -55,28 +55,24 @@ _UNAVAILABLE = {
 
 
 class PostgresDatabase:
-    """A registry in a database of PostgreSQL; see `Database` for the methods.
+    """Implements `Database` for PostgreSQL.
 
-    Transactions that write are READ COMMITTED. The lock of those who add is taken in the very transaction that writes
-    the row: where the connection is lost, and the lock with it, there is no row either.
+    Transactions that write are READ COMMITTED. `adding` takes its lock in the same transaction that writes the row: if
+    the connection and the lock are lost, the row is lost with them.
     """
 
     shared = True
     seconds = "EXTRACT(EPOCH FROM clock_timestamp())::float8"
 
     def __init__(self, url: str) -> None:
-        """Connects to nothing yet.
-
-        Raises:
-            InvalidSettings: the URL is none.
-        """
+        """Parses the URL without connecting; raises InvalidSettings if the URL is not valid."""
         parameters = parse(url)
         self.where = place(parameters)
         self._connect = Connector(parameters)
         engine = create_engine(
             "postgresql+psycopg://",
             creator=self._connect,
-            # A connection that the server has closed meanwhile is noticed before it is used.
+            # Notices a connection that the server has closed meanwhile, before a statement uses it.
             pool_pre_ping=True,
             pool_timeout=STATEMENT_S,
             use_native_hstore=False,
@@ -87,22 +83,18 @@ class PostgresDatabase:
         self.writers: Engine = engine.execution_options(isolation_level="READ COMMITTED")
 
     def close(self) -> None:
-        """Closes all connections."""
         self.writers.dispose()
 
     @contextmanager
     def owned(self) -> Iterator[None]:
-        """Nobody owns what is shared."""
         yield
 
     @contextmanager
     def joined(self) -> Iterator[Callable[[], bool]]:
-        """Nobody knows to be alone with what is shared."""
         yield lambda: False
 
     @contextmanager
     def typed_errors(self) -> Iterator[None]:
-        """Types errors by SQLSTATE."""
         try:
             yield
         except NoConnectionLeft as error:
@@ -114,34 +106,28 @@ class PostgresDatabase:
 
     @contextmanager
     def adding(self) -> Iterator["_Adding"]:
-        """An advisory lock, shared; its transaction is the one that writes the row."""
         with self._locked(_SHARED) as (connection, transaction):
             yield _Adding(self, connection, transaction)
 
     @contextmanager
     def sweeping(self) -> Iterator["_Sweeping"]:
-        """An advisory lock, exclusive, in a transaction that does nothing else."""
         with self._locked(_EXCLUSIVE, SWEEP_WAIT_S) as (connection, _):
             yield _Sweeping(self, connection)
 
     @contextmanager
     def migrating(self, connection: Connection) -> Iterator[None]:
-        """An advisory lock, exclusive, until the transaction ends."""
         with _patient(connection, MIGRATION_S):
             _lock(connection, _EXCLUSIVE, _SCHEMA)
             yield
 
     def unhurried(self, connection: Connection) -> AbstractContextManager[None]:
-        """Longer limits of this transaction's own."""
         return _patient(connection, WHOLE_TABLES_S)
 
     def announce(self, connection: Connection) -> None:
-        """NOTIFY, which is part of the transaction."""
         connection.execute(text(f"NOTIFY {_CHANNEL}"))
 
     @contextmanager
     def listening(self) -> Iterator["_Listener"]:
-        """LISTEN, on a connection that does nothing else."""
         with _typed_errors():
             connection = self._connect()
         try:
@@ -150,7 +136,7 @@ class PostgresDatabase:
             connection.close()
 
     def schema_mark(self, connection: Connection) -> int:
-        """What Alembic has noted; raises StoreCorrupt where another program's Alembic has."""
+        """Reads the number from Alembic's table; raises StoreCorrupt if the table is another program's."""
         if connection.scalar(text("SELECT to_regclass('alembic_version')")) is None:
             return 0
         mark = connection.scalar(text("SELECT version_num FROM alembic_version")) or "0"
@@ -159,10 +145,10 @@ class PostgresDatabase:
         return int(mark)
 
     def set_schema_mark(self, connection: Connection, number: int) -> None:
-        """Nothing more: the mark is Alembic's own."""
+        """Does nothing: Alembic's own table holds the number."""
 
     def integrity_errors(self, connection: Connection) -> list[str]:
-        """Indexes that PostgreSQL does not use because making them failed; rows and references it keeps whole."""
+        """Lists indexes that PostgreSQL failed to build; it enforces rows and references itself."""
         bad = (
             "SELECT relname FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid"
             " WHERE NOT indisvalid AND relnamespace = current_schema()::regnamespace"
@@ -180,14 +166,12 @@ class PostgresDatabase:
                     _lock(connection, function, _BLOBS)
             yield connection, transaction
         finally:
-            # What was not committed is rolled back, which gives the lock back; a lost connection has done so already.
+            # Closing rolls back and so releases the lock; a lost connection has done both already.
             with suppress(SQLAlchemyError):
                 connection.close()
 
 
 class _Listener:
-    """A connection that has said LISTEN."""
-
     def __init__(self, connection: PatientConnection) -> None:
         self._connection = connection
         with _typed_errors():
@@ -196,13 +180,12 @@ class _Listener:
 
     def wait(self, seconds: float) -> bool:
         with _typed_errors():
-            # Many announcements of a moment are one.
+            # Notifications that arrive together count as one.
             return any(True for _ in self._connection.notifies(timeout=seconds, stop_after=1))
 
 
 @contextmanager
 def _typed_errors() -> Iterator[None]:
-    """Types errors of the driver itself."""
     try:
         yield
     except psycopg.Error as error:
@@ -210,8 +193,6 @@ def _typed_errors() -> Iterator[None]:
 
 
 class _Adding:
-    """The shared lock, and the transaction that holds it."""
-
     def __init__(self, database: PostgresDatabase, connection: Connection, transaction: RootTransaction) -> None:
         self._database = database
         self._connection = connection
@@ -224,8 +205,6 @@ class _Adding:
 
 
 class _Sweeping:
-    """The exclusive lock."""
-
     def __init__(self, database: PostgresDatabase, connection: Connection) -> None:
         self._database = database
         self._connection = connection
@@ -241,7 +220,7 @@ def _lock(connection: Connection, function: str, what: int) -> None:
 
 @contextmanager
 def _patient(connection: Connection, seconds: int) -> Iterator[None]:
-    """Statements of this transaction may take so long, until the block ends."""
+    """Raises the time limits of the connection's transaction to `seconds` until the block ends."""
     driver: Any = connection.connection.driver_connection
     before, driver.patience = driver.patience, driver.patience + seconds
     try:
@@ -252,7 +231,7 @@ def _patient(connection: Connection, seconds: int) -> Iterator[None]:
 
 
 def _typed(error: BaseException | None) -> OneBertError | None:
-    """The error that an operator or a client is told; None where this code is wrong."""
+    """Maps a driver error to a typed one; None if the error is a bug in this code."""
     if not isinstance(error, psycopg.Error):
         return None
     state = error.sqlstate
@@ -273,20 +252,19 @@ def _unavailable(reason: str) -> StorageUnavailable:
 
 def _begin(connection: Connection) -> None:
     seconds = connection.get_execution_options().get("onebert_until", inf) - monotonic()
-    # Else the connection's own limits come first.
+    # Otherwise the connection's own limit, STATEMENT_S, comes first.
     if seconds < STATEMENT_S:
-        # 0 would be no limit.
+        # PostgreSQL reads 0 as no limit.
         _limit(connection, f"{max(1.0, seconds * 1000):.0f}ms")
 
 
 def _limit(connection: Connection, time: str) -> None:
-    """Statements of this transaction, and their waiting for locks, may take so long."""
     both = "SELECT set_config('statement_timeout', :s, true), set_config('lock_timeout', :s, true)"
     connection.execute(text(both), {"s": time})
 
 
 def _leave_a_standby(context: ExceptionContext) -> None:
-    # A server that became a standby while connections to it were open goes on taking statements, and refuses to write:
-    # new connections find the new primary.
+    # A primary that became a standby keeps its connections open but refuses writes. New connections find the new
+    # primary.
     if getattr(context.original_exception, "sqlstate", None) == _READ_ONLY:
         context.is_disconnect = True

@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL that never wait for ever, whatever has become of the server or of the network."""
+"""PostgreSQL connections with a time limit on every wait, even if the server hangs or the network is down."""
 
 import logging
 from collections.abc import Generator
@@ -16,13 +16,13 @@ log = logging.getLogger(__name__)
 CONNECT_S = 3
 """Seconds to connect to one of the hosts."""
 STATEMENT_S = 10
-"""Seconds after which the server itself ends a statement, or a wait for a lock."""
+"""Seconds after which the server ends a statement or a wait for a lock."""
 ANSWER_MS = 12_000
-"""Milliseconds without an answer after which the server, or the network, counts as gone: libpq's `tcp_user_timeout`."""
+"""Milliseconds of silence after which the connection is given up; also libpq's `tcp_user_timeout`."""
 LOG_S = 10.0
-"""Seconds between two lines of the log that say why there is no connection."""
+"""Seconds between two log lines about a failed connection."""
 
-# What a stopped replica holds comes free by these: its connection when the machine is gone, its locks when it hangs.
+# These release the resources of a stopped replica: its connection if the machine is gone, its locks if it hangs.
 _OPTIONS = (
     f"-c statement_timeout={STATEMENT_S}s -c lock_timeout={STATEMENT_S}s -c idle_in_transaction_session_timeout=600s"
     " -c tcp_keepalives_idle=30 -c tcp_keepalives_interval=10 -c tcp_keepalives_count=3"
@@ -30,16 +30,12 @@ _OPTIONS = (
 
 
 class PatientConnection(psycopg.Connection[Any]):
-    """A connection that is closed when an answer does not come on; libpq alone would wait for ever.
-
-    Attributes:
-        patience: seconds without any part of an answer.
-    """
+    """Closes itself after `patience` seconds without any part of a reply; libpq alone would wait for ever."""
 
     patience: float
 
     def wait(self, gen: PQGen[RV], *arguments: Any, **options: Any) -> RV:
-        """Waits for what `gen` does with the server, as psycopg's own, and gives up after `patience` of silence."""
+        """Waits for the server like psycopg, but raises OperationalError after `patience` seconds of silence."""
         return super().wait(self._in_time(gen), *arguments, **options)
 
     def _in_time(self, gen: PQGen[RV]) -> Generator[Any, Any, RV]:
@@ -48,7 +44,7 @@ class PatientConnection(psycopg.Connection[Any]):
             wanted = next(gen)
             while True:
                 ready = yield wanted
-                # Nothing is ready where psycopg has woken up to look at the time; a long answer comes piece by piece.
+                # psycopg wakes up with nothing ready to check the time; each piece of a long reply restarts the clock.
                 if ready:
                     end = monotonic() + self.patience
                 elif monotonic() > end:
@@ -62,43 +58,34 @@ class PatientConnection(psycopg.Connection[Any]):
 
 
 def parse(url: str) -> dict[str, Any]:
-    """What to connect with, by libpq's names: of the URL, and beside it the limits of this file.
-
-    Raises:
-        InvalidSettings: the URL is none; the error does not repeat it.
-    """
+    """Adds this file's limits to the URL's parameters; raises InvalidSettings without repeating the URL."""
     try:
         given = conninfo_to_dict(url)
     except psycopg.ProgrammingError:
         raise InvalidSettings("a PostgreSQL registry is postgresql://USER:PASSWORD@HOST:PORT/DATABASE") from None
     own = {"connect_timeout": CONNECT_S, "tcp_user_timeout": ANSWER_MS, "application_name": "onebert"}
-    # What the URL says is read last by the server, and wins.
+    # The server reads the URL's options last, so they win.
     return {**own, **given, "client_encoding": "utf8", "options": f"{_OPTIONS} {given.get('options') or ''}"}
 
 
 def place(parameters: dict[str, Any]) -> str:
-    """Where `parse` says that a database is, for people: nothing of its login."""
+    """Describes the database for people, without user or password."""
     said = (f"{name} {parameters[name]}" for name in ("host", "port", "dbname") if parameters.get(name))
     return ", ".join(["PostgreSQL", *said])
 
 
 class Connector:
-    """Makes connections; the log has why there is none, for a client is not told where the database is.
-
-    Args:
-        parameters: as `parse` gives them.
-    """
+    """Makes connections; logs failures here, because clients must not learn where the database is."""
 
     def __init__(self, parameters: dict[str, Any]) -> None:
         self._parameters = parameters
         self._next_line = 0.0
 
     def __call__(self) -> PatientConnection:
-        """A new connection."""
         try:
             connection = PatientConnection.connect(**self._parameters)
         except psycopg.Error as error:
-            # Clients can ask for a connection as often as they like.
+            # Limits log lines: clients can trigger connection attempts at any rate.
             if monotonic() >= self._next_line:
                 self._next_line = monotonic() + LOG_S
                 log.warning("the registry's database: %s", " ".join(str(error).split()))

@@ -1,4 +1,4 @@
-"""What the registry asks of a database beside the SQL that all of them speak."""
+"""The protocol of a registry's database: everything that differs between SQLite and PostgreSQL."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -13,39 +13,35 @@ NO_DATABASE = (
 
 
 class Adding(Protocol):
-    """The lock of one who adds a version: from before the blob's commit until a row names the blob."""
+    """The lock of an upload, held from before the blob's commit until a row names the blob."""
 
     def writing(self) -> AbstractContextManager[Connection]:
-        """The transaction of that row, once: durable when its block ends, and never where the lock has been lost."""
+        """Opens the one transaction that writes the row; it never commits if the lock has been lost."""
 
 
 class Sweeping(Protocol):
-    """The lock of one who removes blobs that no version names."""
+    """The lock of a sweep, which removes blobs that no version names."""
 
     def check(self) -> None:
-        """To be called before each removal; raises StorageUnavailable where the lock has been lost."""
+        """Raises StorageUnavailable if the lock has been lost; call it before each removal."""
 
 
 class Listener(Protocol):
-    """Hears what others announce."""
+    """Waits for other processes' announcements."""
 
     def wait(self, seconds: float) -> bool:
-        """Returns when something was announced, or after so many seconds; whether something was.
-
-        Raises:
-            StorageUnavailable: the connection is lost.
-        """
+        """Waits at most `seconds`; True if a change was announced. Raises StorageUnavailable if disconnected."""
 
 
 class Database(Protocol):
-    """One database with a registry's rows; every method may be called from any thread.
+    """A database that holds a registry; thread-safe.
 
     Attributes:
-        where: which database it is, for people; without what a URL may hold of a login.
-        shared: whether several processes may have the registry open at a time. Otherwise one owns it, as `owned` says.
+        where: the database, in words for people, without user and password.
+        shared: True if several processes may open the registry at a time; otherwise one owns it, see `owned`.
         readers: begins transactions that see one state of all tables.
         writers: begins transactions that change rows.
-        seconds: SQL for the time of the database's clock, in seconds: of one clock, whichever machine asks.
+        seconds: SQL for the time in seconds on the database's clock, the same clock for every machine.
     """
 
     where: str
@@ -54,64 +50,51 @@ class Database(Protocol):
     writers: Engine
     seconds: str
 
-    def close(self) -> None:
-        """Closes all connections."""
+    def close(self) -> None: ...
 
     def owned(self) -> AbstractContextManager[None]:
-        """Makes what the database needs to be there, and owns the registry while the block runs.
+        """Creates the database's folder if needed and owns the registry while the block runs.
 
-        Raises:
-            StoreLocked: another process (or this one, elsewhere) owns it.
-            StoreCorrupt: there is something else in its place.
-            StorageFull, StorageUnavailable: the disk refuses.
+        Raises StoreLocked if another process (or this one, elsewhere) owns it, StoreCorrupt if something else is in the
+        database's place, StorageFull or StorageUnavailable if the disk fails, OSError if the folder cannot be made.
         """
 
     def joined(self) -> AbstractContextManager[Callable[[], bool]]:
-        """Gives what says whether this process is alone with the registry; if it is, nobody becomes owner meanwhile.
+        """Yields a function that returns True if no process owns the registry, and keeps owners out from then on.
 
-        Unasked it keeps nobody from becoming owner: most of those who join need not know.
-
-        Raises:
-            StoreCorrupt: there is no database.
-            StorageFull, StorageUnavailable: the disk refuses.
+        Until that call any process may become the owner; most callers never call it. Raises StoreCorrupt if the
+        database does not exist, StorageFull or StorageUnavailable if the disk fails.
         """
 
     def typed_errors(self) -> AbstractContextManager[None]:
-        """Turns the database's errors that an operator can mend into typed ones; mistakes of this code pass.
+        """Converts errors that an operator can fix into typed ones; bugs of this code pass unchanged.
 
-        Raises:
-            StorageFull: no room is left.
-            StoreCorrupt: the database is damaged, or none.
-            StorageUnavailable: it cannot be reached, opened, read, written or locked.
+        Raises StorageFull if no room is left, StoreCorrupt if the database is damaged or not a database, and
+        StorageUnavailable if it cannot be reached, opened, read, written or locked.
         """
 
     def adding(self) -> AbstractContextManager[Adding]:
-        """Held from before a blob's commit until a row names the blob: meanwhile nobody is inside `sweeping`."""
+        """Holds a shared lock during an upload; excludes `sweeping`."""
 
     def sweeping(self) -> AbstractContextManager[Sweeping]:
-        """Held while blobs without rows are removed: waits for those inside `adding`, and keeps new ones out."""
+        """Holds an exclusive lock while blobs are removed: waits for uploads inside `adding`, delays new ones."""
 
     def migrating(self, connection: Connection) -> AbstractContextManager[None]:
-        """Held inside a transaction that changes the schema: others who want to change it wait for its end."""
+        """Serializes schema changes until the connection's transaction ends."""
 
     def unhurried(self, connection: Connection) -> AbstractContextManager[None]:
-        """Lets statements of the connection's transaction take long while the block runs: those about whole tables."""
+        """Raises the statement time limit for the connection's transaction, for work on whole tables."""
 
     def announce(self, connection: Connection) -> None:
-        """Tells those who are `listening`, once the connection's transaction is durable, that something was changed."""
+        """Notifies every `listening` process once the connection's transaction has committed."""
 
     def listening(self) -> AbstractContextManager[Listener | None]:
-        """What hears announcements while the block runs; None where the database makes none.
-
-        Raises:
-            StorageUnavailable: it cannot be reached.
-        """
+        """Yields a listener for other processes' announcements; None if the database has no notifications."""
 
     def schema_mark(self, connection: Connection) -> int:
-        """The number of the schema: 0 where there are no tables yet."""
+        """Reads the schema's number: 0 if there are no tables yet."""
 
     def set_schema_mark(self, connection: Connection, number: int) -> None:
-        """Marks the schema after Alembic has changed it and noted that in its own table."""
+        """Stores the schema's number, after Alembic has changed the schema and its own table."""
 
-    def integrity_errors(self, connection: Connection) -> list[str]:
-        """What the database itself finds wrong; nothing where all is well."""
+    def integrity_errors(self, connection: Connection) -> list[str]: ...

@@ -1,4 +1,4 @@
-"""SQLite: one file in a folder that one process owns."""
+"""The registry in SQLite: one file in a folder that one process owns."""
 
 import fcntl
 import os
@@ -20,12 +20,12 @@ from onebert_store.errors import InvalidSettings, StorageFull, StorageUnavailabl
 from onebert_store.registry.dialects.protocol import NO_DATABASE
 
 BUSY_TIMEOUT_S = 30.0
-"""How long a writer waits for the others at most; each holds the database for a few milliseconds."""
+"""Seconds that a writer waits for other writers, which hold the database for a few milliseconds each."""
 READ_TIMEOUT_S = 5.0
-"""How long a reader waits, and a start: only a program that has the file for itself keeps readers out."""
+"""Seconds that a reader, or a starting server, waits; only a program with an exclusive lock blocks readers."""
 
 _TURN_S = 0.001
-"""How often a lock is asked for that others hold: more often than a sweep lets uploads in."""
+"""Seconds between two attempts to lock; below `PAUSE_S` of a sweep, so that uploads get in between batches."""
 
 _URL = "sqlite:///"
 _UNAVAILABLE = {
@@ -39,16 +39,12 @@ _UNAVAILABLE = {
 
 
 def sqlite_url(path: Path) -> str:
-    """The URL of a SQLite file."""
+    """Returns the URL of a SQLite file."""
     return _URL + quote(str(path))
 
 
 class SqliteDatabase:
-    """A registry in a SQLite file whose commits survive a power cut; see `Database` for the methods.
-
-    Attributes:
-        path: the file, made by the first connection. Its folder also has the locks.
-    """
+    """Implements `Database` for a SQLite file, whose folder also holds the locks; commits survive a power cut."""
 
     shared = False
     seconds = "(julianday('now') - 2440587.5) * 86400.0"
@@ -61,23 +57,17 @@ class SqliteDatabase:
 
     @classmethod
     def of_url(cls, url: str) -> "SqliteDatabase":
-        """The file that `sqlite:///relative` or `sqlite:////absolute` names, percent-encoded.
-
-        Raises:
-            InvalidSettings: the URL names no file.
-        """
+        """Opens `sqlite:///relative` or `sqlite:////absolute`, percent-encoded; raises InvalidSettings otherwise."""
         name = unquote(url.removeprefix(_URL))
         if not url.startswith(_URL) or not name or "?" in url or "#" in url:
             raise InvalidSettings("a SQLite registry is sqlite:///FILE, with the file's path percent-encoded")
         return cls(Path(name))
 
     def close(self) -> None:
-        """Closes all connections."""
         self.readers.dispose()
 
     @contextmanager
     def owned(self) -> Iterator[None]:
-        """Makes the folder, and owns it while the block runs; raises OSError where it cannot be made."""
         folder = self.path.parent
         folder.mkdir(parents=True, exist_ok=True)
         with storage_errors_are_typed():
@@ -90,7 +80,6 @@ class SqliteDatabase:
 
     @contextmanager
     def joined(self) -> Iterator[Callable[[], bool]]:
-        """Gives what says whether no other process owns the folder, which from then on nobody does in the block."""
         self._refuse_other()
         if not self.path.exists():
             raise StoreCorrupt(NO_DATABASE)
@@ -99,11 +88,10 @@ class SqliteDatabase:
 
     @contextmanager
     def typed_errors(self) -> Iterator[None]:
-        """Types errors by SQLite's codes."""
         try:
             yield
         except DBAPIError as error:
-            # The low byte is the kind of error; the other bytes say where the error happened.
+            # The low byte is the kind of error; the other bytes locate it.
             code = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF
             if code == sqlite3.SQLITE_FULL:
                 raise StorageFull("the disk has no room for this") from error
@@ -115,58 +103,50 @@ class SqliteDatabase:
 
     @contextmanager
     def adding(self) -> Iterator["_Held"]:
-        """A shared lock of the operating system's."""
         with self._flock(fcntl.LOCK_SH):
             yield _Held(self)
 
     @contextmanager
     def sweeping(self) -> Iterator["_Held"]:
-        """An exclusive lock of the operating system's."""
         with self._flock(fcntl.LOCK_EX):
             yield _Held(self)
 
     @contextmanager
     def migrating(self, connection: Connection) -> Iterator[None]:
-        """Nothing more: a transaction that writes has the whole file."""
+        """Does nothing: a transaction that writes locks the whole file."""
         yield
 
     @contextmanager
     def unhurried(self, connection: Connection) -> Iterator[None]:
-        """Nothing: SQLite ends no statement."""
         yield
 
-    def announce(self, connection: Connection) -> None:
-        """Nothing: SQLite has nobody to tell."""
+    def announce(self, connection: Connection) -> None: ...
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Nothing is heard."""
         yield
 
     def schema_mark(self, connection: Connection) -> int:
-        """The number in the file's header."""
         return int(connection.exec_driver_sql("PRAGMA user_version").scalar_one())
 
     def set_schema_mark(self, connection: Connection, number: int) -> None:
-        """Marks the file's header, so that a OneBERT from before Alembic refuses a newer schema, too."""
+        """Marks the file's header as well, so that a OneBERT from before Alembic refuses a newer schema."""
         connection.exec_driver_sql(f"PRAGMA user_version = {number:d}")
 
     def integrity_errors(self, connection: Connection) -> list[str]:
-        """What SQLite finds wrong with pages and references."""
         pages = [str(line) for line in connection.exec_driver_sql("PRAGMA quick_check").scalars() if line != "ok"]
         references = connection.exec_driver_sql("PRAGMA foreign_key_check").all()
         return pages + [f"a row of {row[0]} refers to a row of {row[2]} that is not there" for row in references]
 
     @contextmanager
     def _flock(self, kind: int) -> Iterator[None]:
-        # The folder of blobs where it lies beside the database, as before there were other places for blobs: so an
-        # older OneBERT on the same folder waits, too. Each holder opens a descriptor of its own, so that the lock is
-        # between threads as well as between processes.
+        # Lock the blobs folder if it lies beside the database, as older versions of OneBERT do on the same folder. Each
+        # holder opens its own descriptor, so that the lock also works between threads.
         with storage_errors_are_typed():
             blobs = self.path.with_name("blobs")
             handle = os.open(blobs if blobs.is_dir() else self.path.parent, os.O_RDONLY)
         try:
-            # A sweep, or its process that was stopped, is not waited for for ever.
+            # Bounded: a sweep may hang, or its process may be stopped.
             until = monotonic() + BUSY_TIMEOUT_S
             while not _locked_now(handle, kind):
                 if monotonic() >= until:
@@ -190,7 +170,7 @@ class SqliteDatabase:
 
 
 class _Held:
-    """A lock of the operating system's is not lost while its holder lives."""
+    """Holder of an operating system lock, which cannot be lost while the process lives."""
 
     def __init__(self, database: SqliteDatabase) -> None:
         self._database = database
@@ -212,15 +192,15 @@ def _engine(path: Path) -> Engine:
 
 
 def _configure(connection: sqlite3.Connection, _: ConnectionPoolEntry) -> None:
-    # SQLAlchemy's `begin` event begins, and not the driver, which would do so only before a write.
+    # SQLAlchemy's `begin` event starts transactions; the driver would start one only before a write.
     connection.isolation_level = None
     for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
         connection.execute(f"PRAGMA {pragma}")
 
 
 def _begin(connection: Connection) -> None:
-    # A transaction that reads first and then writes is refused by SQLite, without waiting, once another has written
-    # in between. One that announces its write waits for its turn.
+    # SQLite rejects, without waiting, a transaction that reads first and writes after another one has written. BEGIN
+    # IMMEDIATE waits for its turn instead.
     options = connection.get_execution_options()
     begin, most = ("BEGIN IMMEDIATE", BUSY_TIMEOUT_S) if options.get("onebert_writes") else ("BEGIN", READ_TIMEOUT_S)
     seconds = max(0.0, min(most, options.get("onebert_until", inf) - monotonic()))

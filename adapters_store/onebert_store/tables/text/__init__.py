@@ -1,1 +1,1 @@
-"""Text files of rows: which encoding and separator they have, and their rows one by one."""
+"""Reads text files row by row, and finds their encoding and separator."""

@@ -1,4 +1,4 @@
-"""Sentences of CoNLL and IOB files: a word per line with its tag in the last column, blank lines between sentences."""
+"""Reads CoNLL and IOB files: a word per line, its tag in the last column, blank lines between sentences."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -14,7 +14,7 @@ _TAGGED = re.compile(r"\S.*[ \t](?:O|[BIESLU]-\S+)\s*")
 
 
 def are_tagged(lines: Iterable[tuple[int, str]]) -> bool:
-    """Whether every line is a word with a tag of an entity or `O`; without any line, no."""
+    """True if every line is a word with an entity tag or `O`; False without lines."""
     seen = False
     for _, line in lines:
         if not line.startswith((_DOCUMENT, "#")):
@@ -25,18 +25,7 @@ def are_tagged(lines: Iterable[tuple[int, str]]) -> bool:
 
 
 def sentences(lines: Lines, name: str, word: int = 0) -> Iterator[tuple[int, tuple[str, str], str]]:
-    """Number of the first line, words and tags joined by spaces, and fault of each sentence.
-
-    Columns are separated by tabs or blanks. Comments and the marks between documents are left out.
-
-    Args:
-        lines: of the file.
-        name: of the file.
-        word: the column of the words.
-
-    Raises:
-        InvalidData: a sentence or a line is longer than any row may be.
-    """
+    """Yields first line, words and tags joined by spaces, and fault; `word` is the words' column. Skips comments."""
     number, first, rows = 0, 0, list[list[str]]()
     while True:
         number += 1
@@ -57,7 +46,7 @@ def sentences(lines: Lines, name: str, word: int = 0) -> Iterator[tuple[int, tup
 
 
 def are_numbered(found: Iterable[tuple[int, tuple[str, str], str]]) -> bool:
-    """Whether the first column counts the words of every sentence."""
+    """True if the first column counts the words of every sentence."""
     counted = (words.split(" ") for _, (words, _), _ in found)
     return all(words == [str(place) for place in range(1, len(words) + 1)] for words in counted)
 

@@ -1,4 +1,4 @@
-"""Rows of a CSV or TSV one by one, as spreadsheets write them."""
+"""Reads rows of a CSV or TSV one by one, as spreadsheets write them."""
 
 import csv
 import re
@@ -15,21 +15,10 @@ _PROSE = re.compile(r"[,;](?=\s|$)|(?<=\d),(?=\d)")
 
 
 class CsvRows(Iterator[tuple[int, list[str]]]):
-    """Line numbers and cells, blank rows left out; a row may have more or fewer cells than the header.
+    """Iterates over line numbers and cells; skips blank rows. A row may have more or fewer cells than the header.
 
-    The header is the first row with something in a cell.
-
-    Args:
-        stream: the text.
-        name: of the file.
-        delimiter: what is between columns.
-
-    Attributes:
-        header: names of the columns.
-
-    Raises:
-        InvalidData: a quote is left open, text follows a closing quote, a cell or a row is too long, or two columns
-            have one name; also while rows are taken.
+    The header is the first row with a non-empty cell. Raises InvalidData if a quote is left open, text follows a
+    closing quote, a cell or a row is too long, or two columns have one name; also while rows are taken.
     """
 
     def __init__(self, stream: TextIOWrapper, name: str, delimiter: Delimiter) -> None:
@@ -63,7 +52,7 @@ class CsvRows(Iterator[tuple[int, list[str]]]):
         except LongRow as error:
             raise self._too_long(line, error) from None
         except csv.Error as error:
-            # The library has one kind of error; its words are the only sign of which it is.
+            # csv.Error is the only type; its message tells the errors apart.
             if "field limit" in str(error):
                 raise InvalidData(
                     f"{self._name} line {line} is not CSV: a cell has more than {MAX_CELL_CHARACTERS:,} characters; "
@@ -81,9 +70,9 @@ class CsvRows(Iterator[tuple[int, list[str]]]):
         return cells
 
     def _holds_rows(self, cells: list[str]) -> bool:
-        """Whether each line of a row that has several has as many separators as a row, none of which prose has.
+        """True if each line of a row over several lines has a row's number of separators, none of them as in prose.
 
-        In prose a blank follows a comma, or digits are on both sides of it.
+        In prose a blank follows a comma, or a digit stands on each side of it.
         """
         lines = _LINE_END.split(self._delimiter.join(cells))
         found = [len(_PROSE.sub("", line).split(self._delimiter)) for line in lines]
@@ -94,11 +83,7 @@ class CsvRows(Iterator[tuple[int, list[str]]]):
 
 
 def header_of(cells: list[str], name: str) -> list[str]:
-    """Names of columns; one without a name is called by its place, as `column 3`.
-
-    Raises:
-        InvalidData: two columns have one name.
-    """
+    """Returns the names of columns; unnamed ones become `column 3`. Raises InvalidData if two are equal."""
     header = [cell.strip() or f"column {place}" for place, cell in enumerate(cells, start=1)]
     if len(set(header)) != len(header):
         raise InvalidData(f"{name}: two columns have one name")

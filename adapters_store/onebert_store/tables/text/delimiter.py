@@ -1,4 +1,4 @@
-"""Which character is between the columns of a CSV: what its header says, and where that leaves several, its rows."""
+"""Finds the character between a CSV's columns: from its header, and if that leaves several, from its rows."""
 
 import csv
 import re
@@ -13,19 +13,13 @@ from onebert_store.tables.text.lines import Lines, LongRow
 MAX_CELL_CHARACTERS = 16 * 2**20
 
 _NAMES = {",": "commas", ";": "semicolons", "\t": "tabs"}
-_HEADER_LINES = 100  # that a header may have, by line ends in quotes
-_SEPARATOR_LINE = re.compile(r"sep=(.)\s*")  # Excel's first line, which is no row
+_HEADER_LINES = 100  # lines that a header may have, with line ends in quotes
+_SEPARATOR_LINE = re.compile(r"sep=(.)\s*")  # Excel's first line, which is not a row
 
 
 @dataclass(frozen=True)
 class Delimiter:
-    """What is between columns.
-
-    Attributes:
-        character: one.
-        skipped: lines before the header.
-        usual: whether the name of the file promises it.
-    """
+    """The separator of columns; `skipped` lines precede the header; `usual` if the file's name suggests it."""
 
     character: str
     skipped: int
@@ -33,12 +27,11 @@ class Delimiter:
 
     @property
     def name(self) -> str:
-        """In words."""
         return _NAMES.get(self.character, repr(self.character))
 
 
 def find_delimiter(file: File, encoding: str) -> Delimiter:
-    """The character between the columns: a line `sep=`, else what splits the header, else what fits most rows."""
+    """Finds the separator: a line `sep=`, else one that splits the header, else one that fits most rows."""
     usual = "\t" if file.bare_name.endswith(".tsv") else ","
     with open_text(file, encoding) as stream:
         if separator := _SEPARATOR_LINE.fullmatch(stream.readline(8)):
@@ -51,7 +44,7 @@ def find_delimiter(file: File, encoding: str) -> Delimiter:
 
 
 def is_empty_row(row: list[str]) -> bool:
-    """Whether a row has nothing in any cell: before the header, such a row is none."""
+    """True if all cells are blank; such rows before the header are skipped."""
     return not any(map(str.strip, row))
 
 
@@ -61,7 +54,6 @@ def _header(file: File, encoding: str, delimiter: str) -> list[str]:
 
 
 def _misfits(file: File, encoding: str, delimiter: str) -> int:
-    """Rows that have more or fewer cells than the header; all are counted, so that their order does not matter."""
     with open_text(file, encoding) as stream:
         rows = _rows(Lines(stream), delimiter)
         columns = len(next(rows, []))
@@ -69,10 +61,7 @@ def _misfits(file: File, encoding: str, delimiter: str) -> int:
 
 
 def _rows(lines: Lines, delimiter: str, most: int | None = None) -> Iterator[list[str]]:
-    """Rows of `most` lines, from the header on and as far as they can be read.
-
-    What cannot be read is refused with its line when the file is read.
-    """
+    """Yields rows from the header on; an unreadable row counts as a misfit here, and reading the file rejects it."""
     csv.field_size_limit(MAX_CELL_CHARACTERS)
     try:
         for row in dropwhile(is_empty_row, csv.reader(islice(lines, most), delimiter=delimiter)):

@@ -1,4 +1,4 @@
-"""Which encoding a text file has: by its byte order mark, as UTF-8, or by what its bytes leave possible."""
+"""Finds a text file's encoding: by its byte order mark, as UTF-8, or by what its bytes leave possible."""
 
 import codecs
 import re
@@ -10,7 +10,7 @@ from io import TextIOWrapper
 from onebert_store.errors import InvalidData, InvalidSettings
 from onebert_store.tables.file import File
 
-# UTF-32 comes first: its byte order mark begins with that of UTF-16.
+# UTF-32 comes first: its byte order mark starts with that for UTF-16.
 _MARKS = (
     (codecs.BOM_UTF32_LE, "utf-32"),
     (codecs.BOM_UTF32_BE, "utf-32"),
@@ -20,8 +20,8 @@ _MARKS = (
 )
 _WESTERN = "cp1252"
 _CHUNK_BYTES = 2**20
-_LINE_BYTES = 2**24  # of a longer line, so many at a time are looked at
-# Signs of cp1252 that no word has inside; in other encodings their bytes are letters. Quotes stand beside words.
+_LINE_BYTES = 2**24  # longer lines are examined in pieces of this size
+# Signs of cp1252 that never stand inside a word; in other encodings their bytes are letters. Quotes touch words.
 _QUOTES = "\u00a1\u00ab\u00bb\u00bf\u201a\u201c\u201d\u201e\u2039\u203a"
 _SIGNS = (
     "\u00a2-\u00aa\u00ac\u00ae-\u00b3\u00b5\u00b6\u00b8-\u00ba\u00bc-\u00be\u00d7\u00f7"
@@ -29,19 +29,15 @@ _SIGNS = (
 )
 _INSIDE_A_WORD = re.compile(rf"(?<=[^\W\d_])[{_SIGNS}{_QUOTES}](?=[^\W\d_])")
 _MOST_ODD = 0.1
-# In the languages that cp1252 is for, a word with an accent has few of them; in Cyrillic or Greek all of its letters
-# are high bytes. Other words say nothing: they may be keys of JSON, or labels.
+# In the languages of cp1252, few letters of an accented word have accents; in Cyrillic or Greek all letters are high
+# bytes. ASCII words prove nothing: they may be JSON keys, or labels.
 _WORD = re.compile(rf"(?:[^\W\d_]|[{_SIGNS}])+")
 _MOST_ACCENTED = 0.75
 _MANY_ACCENTED = 0.5
 
 
 def check_encoding(encoding: str) -> None:
-    """Refuses an encoding that does not exist.
-
-    Raises:
-        InvalidSettings: there is no such encoding.
-    """
+    """Raises InvalidSettings if there is no such encoding."""
     try:
         "".encode(encoding)
     except (LookupError, UnicodeError, ValueError):
@@ -50,30 +46,18 @@ def check_encoding(encoding: str) -> None:
 
 @dataclass(frozen=True)
 class Encoding:
-    """How the bytes of a text file are read.
-
-    Attributes:
-        name: of the encoding.
-        doubt: what a user should know of how it was found; empty where nothing was guessed.
-    """
+    """A text file's encoding; `doubt` tells the user how it was guessed, and is empty if nothing was."""
 
     name: str
     doubt: str = ""
 
 
 def find_encoding(file: File, asked: str | None) -> Encoding:
-    """The encoding of a text file: its byte order mark, else what the user says, else what all of its bytes allow.
+    """Finds a text file's encoding: its byte order mark, else the user's choice `asked`, else from all of its bytes.
 
-    That is UTF-8, or UTF-16 whose first letters show it, or cp1252 where the text looks Western European. All lines are
-    looked at before that is decided, so that their order does not matter.
-
-    Args:
-        file: the file.
-        asked: what the user says; None looks.
-
-    Raises:
-        InvalidData: a byte is 0, the file mixes encodings, or it is in one that cannot be told.
-        InvalidSettings: there is no such encoding.
+    The last yields UTF-8, UTF-16 if the first letters show it, or cp1252 if the text looks Western European. All lines
+    are read before the decision, so that their order does not matter. Raises InvalidData if a byte is 0, the file mixes
+    encodings, or the encoding cannot be determined.
     """
     if asked is not None:
         check_encoding(asked)
@@ -90,16 +74,12 @@ def find_encoding(file: File, asked: str | None) -> Encoding:
 
 
 def open_text(file: File, encoding: str) -> TextIOWrapper:
-    """The text of a file, line ends as they are."""
+    """Opens a file as text; keeps line ends as they are."""
     return TextIOWrapper(file.unpacked(), encoding=encoding, newline="")
 
 
 def first_undecodable(file: File, encoding: str) -> int | None:
-    """The number of the first line that is not in an encoding; None where all are.
-
-    Raises:
-        InvalidData: a byte of a UTF-8 text is 0.
-    """
+    """Returns the first line that cannot be decoded, or None; raises InvalidData for a byte 0 in UTF-8 text."""
     decoder, lines = codecs.getincrementaldecoder(encoding)(), 1
     with closing(file.unpacked()) as stream:
         while True:
@@ -116,7 +96,7 @@ def first_undecodable(file: File, encoding: str) -> int | None:
 
 
 def _wide(head: bytes) -> str | None:
-    """UTF-16 without a mark: of the first letters, which are of a header or of JSON, one byte of each two is 0."""
+    """Detects UTF-16 without a mark: a header or JSON starts with ASCII, so every second byte is 0."""
     low, high = head[::2], head[1::2]
     if len(head) < 4 or len(low) != len(high):
         return None
@@ -127,11 +107,9 @@ def _wide(head: bytes) -> str | None:
 
 @dataclass
 class _Seen:
-    """What the lines of a file have that is not ASCII."""
-
-    lines: dict[bool, list[int]] = field(default_factory=dict)  # whether they are UTF-8 -> the first, how many
-    alone: int = 0  # words of one letter, as à, è and é are: in other encodings their bytes are words, too
-    letters: int = 0  # of longer words that have an accent
+    lines: dict[bool, list[int]] = field(default_factory=dict)  # is it UTF-8 -> number of the first line, count
+    alone: int = 0  # words of one letter, such as à, è and é; in other encodings their bytes are words as well
+    letters: int = 0  # letters of longer words that have an accent
     accented: int = 0
     odd: int = 0
     unreadable: bool = False
@@ -164,7 +142,6 @@ def _is_utf8(line: bytes) -> bool:
 
 
 def _one_byte(file: File, first: int) -> Encoding:
-    """The encoding of a file that is not UTF-8; `first` is the first line that shows it."""
     seen = _Seen()
     with closing(file.unpacked()) as stream:
         for number, line in enumerate(iter(partial(stream.readline, _LINE_BYTES), b""), start=1):

@@ -1,4 +1,4 @@
-"""Rows of JSON one by one: JSON lines, and files with an array, objects one after another, or one object of columns."""
+"""Reads rows of JSON one by one: JSON lines, an array, objects one after another, or one object of columns."""
 
 import json
 import re
@@ -15,16 +15,12 @@ MAX_WHOLE = 2**28  # characters of a file with one object, which is held whole
 
 _CHUNK = 2**20  # characters
 _BLANKS = re.compile(r"[ \t\r\n]*")
-_LONGEST_WORD = 16  # characters of a word or an escape that may be cut by the end of what is held
+_LONGEST_WORD = 16  # characters of a word or an escape that the end of the buffer may cut
 NO_OBJECT = "not a JSON object"
 
 
 def parse_json(text: str) -> Any:
-    """Decodes JSON.
-
-    Raises:
-        ValueError: the text is not JSON, or is nested too deeply.
-    """
+    """Decodes JSON; raises ValueError if the text is not JSON or nested too deeply."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -32,11 +28,7 @@ def parse_json(text: str) -> Any:
 
 
 def json_lines(stream: TextIOWrapper, name: str) -> Iterator[tuple[int, dict[str, Any] | None]]:
-    """Line numbers and objects of JSON lines, blank lines left out; None is a line that is not an object.
-
-    Raises:
-        InvalidData: a line is longer than any row may be.
-    """
+    """Yields line numbers and objects of JSON lines; skips blank lines; None is a line that is not an object."""
     return ((number, _object(line)) for number, line in numbered_lines(stream, name))
 
 
@@ -49,17 +41,11 @@ def _object(line: str) -> dict[str, Any] | None:
 
 
 class JsonRows(Iterator[tuple[int, dict[str, Any] | None]]):
-    """Numbers and objects of a JSON file, counted from 1; None is an element that is not an object.
+    """Iterates over numbers, from 1, and objects of a JSON file; None is an element that is not an object.
 
-    An array and objects one after another are read as they come. A single object is taken whole: `{"data": [rows]}`,
-    lists or mappings by column (as pandas writes a DataFrame), or one row.
-
-    Attributes:
-        doubt: what stands beside the rows and is left out; else empty.
-
-    Raises:
-        InvalidData: the file is not JSON, or a value in it is longer than what can be held; the message names the line.
-            Also while rows are taken.
+    An array, or objects one after another, are read as a stream. A single object is read whole: `{"data": [rows]}`,
+    lists or mappings by column (as pandas writes a DataFrame), or one row. `doubt` names the data beside the rows that
+    is left out; else it is empty.
     """
 
     def __init__(self, stream: TextIOWrapper, name: str) -> None:
@@ -86,15 +72,12 @@ class JsonRows(Iterator[tuple[int, dict[str, Any] | None]]):
 
 
 class _Values:
-    """The JSON values of a text, of which no more is held than the one that is being read."""
-
     def __init__(self, stream: TextIOWrapper, name: str) -> None:
         self._stream, self._name = stream, name
         self._held, self._at, self._line, self._ended = "", 0, 1, False
         self._decoder = json.JSONDecoder()
 
     def elements(self) -> Iterator[Any]:
-        """Of an array."""
         self._take("[")
         while self.next_character() != "]":
             yield self._value(MAX_ROW_CHARACTERS)
@@ -107,12 +90,10 @@ class _Values:
             self._refuse("something follows the array")
 
     def side_by_side(self) -> Iterator[Any]:
-        """One after another."""
         while self.next_character():
             yield self._value(MAX_WHOLE)
 
     def next_character(self) -> str:
-        """That is not blank; empty at the end."""
         blank = 0
         while True:
             start, self._at = self._at, _BLANKS.match(self._held, self._at).end()  # type: ignore[union-attr]
@@ -132,7 +113,6 @@ class _Values:
         self._at += 1
 
     def _value(self, most: int) -> Any:
-        """The next value, of at most so many characters."""
         self.next_character()
         while True:
             try:
@@ -144,10 +124,10 @@ class _Values:
                     self._line += self._held.count("\n", self._at, error.pos)
                     self._refuse(error.msg)
             except ValueError:
-                # The limit of the language on digits; where the number stands, the error does not say.
+                # Python's limit on digits; the error does not tell where the number stands.
                 self._refuse("a number is too long")
             else:
-                # What stands at the end of what is held may go on behind it.
+                # A value at the end of the buffer may continue behind it.
                 if end < len(self._held) or self._ended:
                     self._line += self._held.count("\n", self._at, end)
                     self._at = end
@@ -159,11 +139,11 @@ class _Values:
             self._more()
 
     def _may_go_on(self, error: json.JSONDecodeError) -> bool:
-        """Whether the end of what is held may be why: a text is open, or what is wrong stands near the end."""
+        """True if the error may come from the end of the buffer: an open string, or an error near the end."""
         return error.msg.startswith("Unterminated string") or error.pos > len(self._held) - _LONGEST_WORD
 
     def _more(self) -> None:
-        """Twice as much of a value at a time, so that a long one is not read again and again."""
+        """Doubles the buffer, so that a long value is not parsed again and again."""
         more = self._stream.read(max(_CHUNK, len(self._held) - self._at))
         self._ended = not more
         self._held, self._at = self._held[self._at :] + more, 0
@@ -173,21 +153,17 @@ class _Values:
 
 
 def _rows_of(value: Mapping[str, Any], name: str) -> tuple[str, list[Any]]:
-    """The rows of a file with a single object; and the key under which they stand, where it is a list of objects.
-
-    Raises:
-        InvalidData: there are cells that belong to no row.
-    """
+    """Returns a single object's rows, and the key of the rows if they are a list of objects."""
     columns, data = value.get("columns"), value.get("data")
     if isinstance(columns, list) and isinstance(data, list) and all(isinstance(row, list) for row in data):
         return "", _of_cells(list(map(str, columns)), data, name)
     lists = {column: cells for column, cells in value.items() if isinstance(cells, list)}
     tables = [column for column, cells in lists.items() if any(isinstance(cell, dict) for cell in cells)]
-    # What stands beside a table without rows is no row.
+    # Data beside a table without rows is not a row.
     empty = data == [] and not tables and len(lists) < len(value)
     if empty or "data" in tables:
         return "data", lists["data"]
-    # A column may hold objects, too: then the others have as many cells.
+    # A column may hold objects, too; then the other columns have equally many cells.
     if len(tables) == 1 and (len(lists) < len(value) or sum(map(bool, lists.values())) == 1):
         return tables[0], lists[tables[0]]
     if value and len(lists) == len(value):

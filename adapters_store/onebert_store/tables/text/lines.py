@@ -1,4 +1,4 @@
-"""Lines of a text, of which no more is held than a row may have."""
+"""Reads lines of a text; holds at most as much as one row may have."""
 
 from collections.abc import Iterator
 from io import TextIOWrapper
@@ -12,29 +12,21 @@ MAX_BLANK_LINES = 2**22  # one after another
 
 
 class LongRow(Exception):
-    """A row has more than `MAX_ROW_CHARACTERS` characters, or more than `MAX_BLANK_LINES` lines are blank."""
+    """A row has more than `MAX_ROW_CHARACTERS` characters, or over `MAX_BLANK_LINES` lines in a row are blank."""
 
     def __str__(self) -> str:
         return " ".join(self.args) or f"a row has more than {MAX_ROW_CHARACTERS:,} characters"
 
 
 class Lines(Iterator[str]):
-    """Lines with their ends; one row may take several, where its cells have line ends in quotes.
-
-    Args:
-        stream: the text.
-
-    Raises:
-        LongRow: while lines are taken, where those since `begin_row` are longer than a row may be, or too many lines
-            are blank.
-    """
+    """Yields lines with their ends; raises LongRow if those since `begin_row` are too long, or too many are blank."""
 
     def __init__(self, stream: TextIOWrapper) -> None:
         self._stream, self._blank = stream, 0
         self.begin_row()
 
     def begin_row(self) -> None:
-        """What is taken from here on is another row."""
+        """Starts a new row, which restarts the count of characters."""
         self._left = MAX_ROW_CHARACTERS
 
     def __next__(self) -> str:
@@ -51,11 +43,7 @@ class Lines(Iterator[str]):
 
 
 def numbered_lines(stream: TextIOWrapper, name: str) -> Iterator[tuple[int, str]]:
-    """Numbers and lines of a text in which each line is a row, blank lines left out.
-
-    Raises:
-        InvalidData: a line is longer than any row may be.
-    """
+    """Yields numbers and lines of a text in which each line is a row; skips blank lines."""
     lines = Lines(stream)
     for number in count(1):
         lines.begin_row()

@@ -1,4 +1,4 @@
-"""Which cells are texts that a tokenizer reads."""
+"""Checks that cells are texts that a tokenizer can read."""
 
 import unicodedata
 from typing import Any
@@ -8,22 +8,22 @@ HALF = "half of a surrogate pair"
 
 
 def is_unicode(text: str) -> bool:
-    """Whether the text has no half of a surrogate pair, which JSON can contain but a tokenizer cannot read."""
+    """True if the text has no half of a surrogate pair, which JSON can contain but a tokenizer cannot read."""
     return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def escaped(text: str) -> str:
-    """The text, with half of a surrogate pair written as JSON escapes it."""
+    """Writes halves of surrogate pairs as JSON escapes."""
     return text if is_unicode(text) else text.encode(errors="backslashreplace").decode()
 
 
 def is_blank(text: str) -> bool:
-    """Whether the text has no token: nothing but white space, control and format characters, and loose marks."""
+    """True if the text has no token: only white space, control and format characters, and loose marks."""
     return text.isspace() or all(unicodedata.category(one)[0] in "ZCM" and is_unicode(one) for one in text)
 
 
 def text_fault(*cells: Any) -> str:
-    """Why one of the cells is not a text; empty where all are."""
+    """Returns why one of the cells is not a text; empty if all are."""
     for cell in cells:
         if not isinstance(cell, str) or is_blank(cell):
             return NO_TEXT

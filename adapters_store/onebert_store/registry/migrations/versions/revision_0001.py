@@ -6,12 +6,12 @@ from alembic import op
 revision = "0001"
 down_revision = None
 
-# Names are ordered by their bytes on every database.
+# Ordered by bytes on every database.
 NAME = sa.String().with_variant(sa.String(collation="C"), "postgresql")
 
 
 def upgrade() -> None:
-    """Makes the three tables."""
+    """Creates the three tables."""
     op.create_table(
         "tasks",
         sa.Column("name", NAME, primary_key=True),

@@ -1,4 +1,4 @@
-"""Schema 2: since when a blob is without a version, so that it is removed after a time of grace and not at once."""
+"""Schema 2: the time since when a blob is an orphan, so that sweeps can wait for a grace period."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -19,5 +19,5 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Forgets since when blobs are orphans; the blobs stay."""
+    """Drops the table; the blobs stay."""
     op.drop_table("orphans")

@@ -1,4 +1,4 @@
-"""Schema 3: every change with its number, for replicas to follow and as the audit trail; the replicas that do."""
+"""Schema 3: the feed (numbered changes, also the audit trail) and the replicas that follow it."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -10,7 +10,7 @@ NAME = sa.String().with_variant(sa.String(collation="C"), "postgresql")
 
 
 def upgrade() -> None:
-    """Adds the tables; what was changed before is in none of them."""
+    """Adds the tables; earlier changes are not recorded."""
     op.create_table(
         "changes",
         sa.Column("seq", sa.BigInteger, primary_key=True, autoincrement=False),
@@ -34,6 +34,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Forgets what was changed; tasks, versions and aliases stay as they are."""
+    """Drops the feed; tasks, versions and aliases stay."""
     for table in ("replicas", "feed", "changes"):
         op.drop_table(table)

@@ -1,4 +1,4 @@
-"""Schema 4: keys, and which key a change of the audit trail made or revoked."""
+"""Schema 4: keys, and the key that a change made or revoked."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -8,7 +8,7 @@ down_revision = "0003"
 
 
 def upgrade() -> None:
-    """Adds the table of keys, the column of changes, and what finds the versions that somebody uploaded."""
+    """Adds the table of keys, the column in changes, and indexes on principal and task."""
     op.create_table(
         "keys",
         sa.Column("id", sa.String, primary_key=True),
@@ -31,7 +31,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Forgets the keys; the changes stay, without the keys that they were about."""
+    """Drops the keys; the changes stay, without their key."""
     op.drop_index("ix_changes_task", "changes")
     op.drop_index("ix_changes_principal", "changes")
     op.drop_column("changes", "key")

@@ -1,4 +1,4 @@
-"""Schema 5: what each principal has uploaded, counted, so that a quota does not read the whole trail in each upload."""
+"""Schema 5: counts of uploads per principal, so that checking a quota does not read the whole audit trail."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -17,7 +17,7 @@ COUNTED = """
 
 
 def upgrade() -> None:
-    """Adds the table, and counts what the trail says."""
+    """Adds the table and fills it from the audit trail."""
     op.create_table(
         "holdings",
         sa.Column("task", NAME, primary_key=True),
@@ -30,5 +30,5 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Forgets the counts; the trail has what they were made of."""
+    """Drops the counts; the audit trail still has the uploads."""
     op.drop_table("holdings")

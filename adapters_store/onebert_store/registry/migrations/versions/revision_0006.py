@@ -1,4 +1,4 @@
-"""Schema 6: what a renamed task is called since, so that its trail can be followed from either name."""
+"""Schema 6: the new name of a renamed task, so that its audit trail can be followed from either name."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -10,12 +10,12 @@ NAME = sa.String().with_variant(sa.String(collation="C"), "postgresql")
 
 
 def upgrade() -> None:
-    """Adds the column, which no change before has anything for."""
+    """Adds the column; earlier changes have no value in it."""
     op.add_column("changes", sa.Column("name", NAME))
     op.create_index("ix_changes_name", "changes", ["name", "seq"])
 
 
 def downgrade() -> None:
-    """Forgets the new names; that tasks were renamed stays in the trail."""
+    """Drops the new names; the renames stay in the audit trail."""
     op.drop_index("ix_changes_name", "changes")
     op.drop_column("changes", "name")
