@@ -9,11 +9,10 @@ CONTEXT = 1  # the half of the pair (question, context) that holds the answers
 
 
 def first_tokens(words: Sequence[Span], alignment: Alignment) -> list[int | None]:
-    """Position of the first token that starts inside each word; None for words without one, such as those cut off.
+    """Position of the first token that starts inside each word; None for a word without one, e.g. after the cut.
 
     Args:
-        words: spans of the words in the text, in order.
-        alignment: alignment of the text's tokens.
+        words: spans of the words, in the order of the text.
     """
     found: list[int | None] = [None] * len(words)
     word = 0
@@ -34,13 +33,7 @@ def context_tokens(alignment: Alignment) -> range:
 
 
 def answer_tokens(answer: GoldAnswer, alignment: Alignment, truncated: bool) -> tuple[int, int] | None:
-    """First and last token of an answer; None if it was cut off.
-
-    Args:
-        answer: the answer with its start in the context.
-        alignment: alignment of the pair's tokens.
-        truncated: whether the pair was cut.
-    """
+    """First and last token of an answer in a pair; None if the answer was cut off."""
     start, end = answer[0], answer[0] + len(answer[1])
     context, offsets = context_tokens(alignment), alignment.offsets
     if truncated and (not context or offsets[context[-1]][1] < end):
