@@ -1,4 +1,4 @@
-"""Methods, written like `bitfit:bq,bm2+gamma:gLN1`: a sum of rules that choose what to train on a base."""
+"""Methods, written like `bitfit:bq,bm2+gamma:gLN1`: a sum of rules that choose the trained parts of a base."""
 
 from dataclasses import dataclass, replace
 
@@ -23,7 +23,6 @@ class Method:
 
     Attributes:
         text: the method with all defaults written out; parsing it gives the same method.
-        terms: the rules.
     """
 
     text: str
@@ -38,12 +37,12 @@ class Method:
         """Applies the rules to a base.
 
         The default learning rate is the smallest of the terms'. Above a hidden size of 384 it falls in proportion to
-        the width: the papers use 1e-4 to 1e-3 for bases two to three times as wide. That of a head alone does not.
+        the width, because the papers use 1e-4 to 1e-3 for bases two to three times as wide; the rate of a head alone
+        does not fall.
 
         Args:
-            anatomy: the base's parts.
-            pooling: what the head reads; with `pooler` the pooler's bias can be trained.
-            num_parameters: parameters of the base, of which a share such as `0.1%` is taken.
+            pooling: with `pooler` the pooler's bias can be trained.
+            num_parameters: parameters of the base, the whole for a share such as `0.1%`.
 
         Raises:
             InvalidMethod: the base lacks a named part, has too few layers, is narrower than the rank or has too few
@@ -73,11 +72,6 @@ class Method:
 
 
 def _refuse_overlap(pieces: list[tuple[str, Trainable | Weights]]) -> None:
-    """Refuses a method that trains a tensor of the file twice.
-
-    Raises:
-        InvalidMethod: names the two terms.
-    """
     owners: dict[str, str] = {}
     for text, piece in pieces:
         names = {f"{piece.prefix}{site.name}": site.symbol for site in piece.sites}
@@ -92,7 +86,7 @@ def parse_method(text: str) -> Method:
     """Reads a method, or several joined by `+`.
 
     Raises:
-        InvalidMethod: the message says how the method is written.
+        InvalidMethod: the message explains how the method is written.
     """
     terms: dict[str, Term] = {}
     for part in text.split("+"):
@@ -106,7 +100,7 @@ def parse_method(text: str) -> Method:
             raise InvalidMethod(f"there is no method {name[:40]!r}{meant(name, METHODS) or '.'} Methods are {known}")
         if name in terms:
             raise InvalidMethod(f"{name} is there twice")
-        # The rule of a method is the function of its name.
+        # Each method's rule is the function of its name.
         terms[name] = getattr(rules, name.replace("-", "_"))(arguments.strip())
     trained = [term for term in terms.values() if not term.reinit]
     if not trained:
@@ -119,6 +113,6 @@ def parse_method(text: str) -> Method:
         raise InvalidMethod(
             f"nothing adds to {alone.text}, which trains {METHODS[alone.text].trains.partition(';')[0]}"
         )
-    # Terms are sorted, so that `a+b` and `b+a` are the same method.
+    # Sort the terms: `a+b` and `b+a` are the same method.
     ordered = sorted(terms, key=lambda name: (not terms[name].reinit, list(METHODS).index(name)))
     return Method("+".join(terms[name].text for name in ordered), tuple(terms[name] for name in ordered))
