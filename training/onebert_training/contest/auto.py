@@ -122,14 +122,13 @@ def choose(comparison: Comparison, report: Report = ignore, file: Path | None = 
 
 
 def _to_train(run: Run) -> Run:
-    """The run of the choice; a head alone is also fitted on the rows that were held out to compare."""
+    """A head alone is fitted again, also on the rows that were held out to compare."""
     if run.plan.exact and run.data.held_out:
         return make_run(run.inputs.rejoined(), run.settings, run.task)
     return run
 
 
 def _read(file: Path, comparison: Comparison) -> Choice | None:
-    """An equal comparison's earlier choice, if the file is readable."""
     try:
         said = json.loads(file.read_bytes())
         if said["of"] != comparison.fingerprint:
@@ -150,10 +149,7 @@ def _keep_within(budget: float, candidates: Sequence[Candidate], report: Report)
 
 
 def dear(prices: Mapping[_Named, float], budget: float, spare: bool) -> list[_Named]:
-    """The names to drop, the dearest first, until the sum of the rest is within `budget`.
-
-    `spare`: keep the cheapest in any case.
-    """
+    """The names to drop, the dearest first, to fit `budget`; `spare` keeps the cheapest in any case."""
     falling = sorted(prices, key=lambda one: prices[one], reverse=True)
     gone: list[_Named] = []
     for one in falling[: len(falling) - spare]:
@@ -164,7 +160,6 @@ def dear(prices: Mapping[_Named, float], budget: float, spare: bool) -> list[_Na
 
 
 def _compare(candidates: Sequence[Candidate], report: Report) -> None:
-    """Trains the candidates; measures them half way, where some leave, and at the end."""
     if sum(not candidate.left for candidate in candidates) < 2:
         return
     steps = max(candidate.steps for candidate in candidates)
@@ -183,7 +178,6 @@ def _compare(candidates: Sequence[Candidate], report: Report) -> None:
 
 
 def _leave(candidates: Sequence[Candidate], step: int) -> None:
-    """Drops the candidates that are clearly behind."""
     if not candidates:
         return
     measured = [judged(candidate.run, candidate.measurement) for candidate in candidates]
@@ -204,7 +198,6 @@ def _chosen(candidates: Sequence[Candidate]) -> Candidate:
 
 
 def _facts(candidates: Sequence[Candidate], chosen: Candidate) -> dict[str, Any]:
-    """JSON values of the comparison."""
     methods: dict[str, Any] = {}
     for candidate in candidates:
         whole = chosen.is_measured and not candidate.left

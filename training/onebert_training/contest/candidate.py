@@ -22,12 +22,10 @@ SHARE, LEAST_STEPS = 4, 100
 class Candidate:
     """A method in a comparison.
 
-    Args:
-        run: the full training, in case it is chosen.
-
     Attributes:
+        run: the full training, in case the method is chosen.
         sides: the short run or the folds; empty for an exact head.
-        steps: number of steps of a side.
+        steps: steps of the longest side.
         left: the reason it left the comparison; None while it takes part.
     """
 
@@ -83,10 +81,7 @@ class Candidate:
 
 
 def step_of(candidates: Sequence[Candidate]) -> None:
-    """Makes one step of every side, with sides that enter the base at one layer in a common batch.
-
-    A candidate whose loss is no longer a number leaves.
-    """
+    """Makes one step of every side, in batches by entry layer; a candidate with a loss that is not finite leaves."""
     sides = {
         one: (candidate, state) for candidate in candidates for one, state in candidate.sides if state.step < one.steps
     }
@@ -100,7 +95,6 @@ def step_of(candidates: Sequence[Candidate]) -> None:
 
 
 def _short(run: Run) -> Sequence[Run]:
-    """The runs that stand for `run` in a comparison: the run with fewer steps, or its folds."""
     if not run.validates:
         return fold_runs(run)
     steps = min(run.steps, max(LEAST_STEPS, run.steps // SHARE))
@@ -108,7 +102,7 @@ def _short(run: Run) -> Sequence[Run]:
 
 
 def _width(run: Run) -> int:
-    """The number of runs in one batch: more tokens are no faster, and their activations need memory."""
+    """Runs per batch: more tokens are no faster, and their activations need memory."""
     lengths = [len(one) for one in run.inputs.splits["train"].tokens]
     return max(1, int(BATCH_TOKENS / (run.settings.batch_size * sum(lengths) / len(lengths))))
 

@@ -34,12 +34,7 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class Kept:
-    """The kept result of a training.
-
-    Attributes:
-        run: the run of the result: the requested one, a short one from an exact head, or that head alone.
-        facts: the comparison, for the record; None without one.
-    """
+    """The kept result of a training, with its run; `facts` record the comparison, None without one."""
 
     run: Run
     result: Result
@@ -64,7 +59,7 @@ class Kept:
 
 
 class _FromHead(Run):
-    """A run from the very head that another run is compared with; its own few steps would give a head on fewer rows."""
+    """Starts at the head that another run is compared with; its own few steps would give a head on fewer rows."""
 
     def __init__(self, other: Run, steps: int) -> None:
         super().__init__(other.inputs, replace(other.settings, start="head", max_steps=steps), other.task)
@@ -139,7 +134,6 @@ def _preferred_by_folds(run: Run, report: Report, checkpoint_file: Path | None) 
 
 
 def _train_beside(run: Run, report: Report, checkpoint_file: Path | None) -> dict[str, Active]:
-    """Trains the run, with a short one from the exact head beside its first steps if it has enough of them."""
     runs, short = {"fresh": run}, short_steps(run)
     if short:
         runs["head"] = _FromHead(run, short)
@@ -186,7 +180,7 @@ def _started(run: Run, file: Path | None, look: int) -> Active:
 
 
 def _advance(active: Sequence[Active], run: Run, report: Report) -> None:
-    """Makes one step of each; reports `run`'s progress after the checkpoints of all are written."""
+    """One step of each; reports `run`'s progress after the checkpoints of all are written."""
     reported: list[Progress] = []
     advance(active, lambda one, progress: reported.append(progress) if one is run else None)
     for one in active:
@@ -199,7 +193,6 @@ def _advance(active: Sequence[Active], run: Run, report: Report) -> None:
 
 
 def _alone(run: Run, head: ExactHead) -> Active:
-    """The exact head as a finished run."""
     alone = Run(run.inputs, replace(run.settings, method="head"), run.task)
     state = State(alone.with_head(alone.init_values(), head))
     state.strength = head.strength

@@ -41,7 +41,6 @@ class ContrastiveRun(Run):
         return values if self.start == "fresh" else self.with_head(values, self.exact_head(STRENGTH))
 
     def _identity(self) -> dict[str, Tensor]:
-        """A head that returns its input."""
         size, device = head_width(self.pooling, self.base.spec.hidden_size), self.base.device
         return {HEAD_WEIGHT: torch.eye(size, device=device), HEAD_BIAS: torch.zeros(size, device=device)}
 
@@ -64,7 +63,6 @@ class ContrastiveRun(Run):
         return fold(view, tensors | above, self.pooling)
 
     def loss(self, logits: Sequence[Tensor], rows: Sequence[int]) -> Tensor:
-        """The mean cross-entropy of some rows, plus the contrast of their vectors."""
         size = head_width(self.pooling, self.base.spec.hidden_size)
         outputs = torch.stack(list(logits))
         gold = torch.stack([self.targets["train"][row] for row in rows]).to(outputs.device)
@@ -78,7 +76,6 @@ def contrast(vectors: Tensor, gold: Tensor, temperature: float = TEMPERATURE) ->
 
     Args:
         vectors: [rows, h]; only their directions count.
-        gold: [rows], label indices.
         temperature: divides the cosines.
     """
     directions = F.normalize(vectors.float(), dim=1)

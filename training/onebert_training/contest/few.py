@@ -26,7 +26,7 @@ def make_run(inputs: TaskInputs, settings: Settings, task: str) -> Run:
 
 
 def train_judged(run: Run, report: Report = ignore, checkpoint_file: Path | None = None) -> Result:
-    """Trains a run; without a validation split, its result gets the scores of folds.
+    """Trains a run, then its folds for their scores if it has no validation split.
 
     Args:
         report: called after every step of the run, and then of its folds, with the mean of their steps.
@@ -46,11 +46,7 @@ def needs_folds(run: Run) -> bool:
 
 
 def with_folds_measured(run: Run, result: Result, report: Report = ignore) -> Result:
-    """Adds fold scores to a result: each row is answered by a run that was not trained on it.
-
-    Raises:
-        NotFinite: the loss of a fold is no longer a number.
-    """
+    """Adds fold scores to a result: each row is answered by a run that was not trained on it. May raise NotFinite."""
     started, folds = time.perf_counter(), fold_runs(run)
     steps, planned = dict.fromkeys(folds, 0), sum(fold.steps for fold in folds)
 

@@ -22,10 +22,7 @@ SHARE, LEAST_STEPS = 0.6, 60
 
 
 def fold_runs(run: Run, folds: int = FOLDS) -> list[Run]:
-    """One run per fold, in fewer steps on all rows but the fold's; the runs share tokens and kept activations.
-
-    Few different texts may make fewer folds than `folds`.
-    """
+    """One run per fold (fewer for few different texts), in fewer steps on all other rows; they share activations."""
     settings = _settings(run)
     return [type(run)(run.inputs, settings, run.task, rows) for rows in _rows(run, folds)]
 
@@ -36,7 +33,6 @@ def fold_steps(run: Run) -> list[int]:
 
 
 def _rows(run: Run, folds: int = FOLDS) -> list[NDArray[np.int64]]:
-    """The training rows of each fold's run: all but the fold's."""
     fold = fold_of(run.data.splits["train"], run.data.task_type, folds, SPLIT_SEED)
     return [np.flatnonzero(fold != one) for one in np.unique(fold)]
 
@@ -46,11 +42,7 @@ def _settings(run: Run) -> Settings:
 
 
 def out_of_fold(runs: Sequence[Run], report: Report = ignore) -> list[Logits]:
-    """Trains the runs of `fold_runs` together; returns each training row's logits by the run that did not see it.
-
-    Raises:
-        NotFinite: the loss of a fold is no longer a number.
-    """
+    """Trains fold runs together; returns each training row's logits by the run that did not see it."""
     found: dict[int, Logits] = {}
     for run, result in train_together(runs, len(runs), report, lambda _: None):
         if isinstance(result, OneBertError):

@@ -57,11 +57,7 @@ def check_seen(splits: Mapping[str, Split], task_type: TaskType, labels: Sequenc
 
 
 def check_variety(train: Split, task_type: TaskType, held_out: int = 0) -> None:
-    """Refuses training rows that teach nothing: no row has a label, or all have the same.
-
-    Args:
-        held_out: number of rows that were moved to validation; it only changes the message.
-    """
+    """Refuses training rows that teach nothing: no row has a label, or all have the same."""
     if task_type == "multi_label" and not _seen(train, task_type):
         raise InvalidData("no training row has a label")
     one_label = task_type in ("single_label", "token") and len(_seen(train, task_type)) < 2
@@ -106,11 +102,7 @@ def shortages(splits: Mapping[str, Split], task_type: TaskType, labels: Sequence
 
 
 def label_doubts(task_type: TaskType, labels: Sequence[str], guessed: bool, train: Split) -> list[str]:
-    """Notes on labels that may be two spellings of one label, or numbers for a regression.
-
-    Args:
-        guessed: whether the task type was inferred from the labels.
-    """
+    """Notes on labels that may be two spellings of one label, or numbers for a regression."""
     notes = []
     if task_type in ("single_label", "multi_label", "token"):
         alike = defaultdict[str, list[str]](list)
@@ -143,7 +135,7 @@ class Repeated(NamedTuple):
     """Rows of a split with equal texts.
 
     Attributes:
-        rows: number of rows that repeat the text and the answer of another row.
+        rows: number of rows that repeat both text and answer of another row.
         torn: row indices of each text that has several answers; empty for a regression.
     """
 
@@ -165,12 +157,7 @@ def repeated(split: Split, task_type: TaskType) -> Repeated:
 
 
 def repetitions(splits: Mapping[str, Split], task_type: TaskType, train: Table) -> list[str]:
-    """Notes on repeated and contradictory training rows, and on texts of other splits that training has as well.
-
-    Args:
-        splits: the splits, before rows are drawn or held out.
-        train: the table of the training split, for line numbers.
-    """
+    """Notes on repeated and contradictory training rows, and on texts of other splits that training has as well."""
     found = repeated(splits["train"], task_type)
     notes = []
     if rows := found.rows:

@@ -27,7 +27,6 @@ class Dataset:
 
     Attributes:
         labels: names of the labels by index; a regression has the one name `score`.
-        metric: the metric that the source names, if any.
         splits: `train`; `validation`, unless few rows were kept together; `test` if the data has one.
         held_out: whether the validation rows were taken from the training rows here.
     """
@@ -59,12 +58,7 @@ class Dataset:
 
 
 class Labeled(NamedTuple):
-    """One split with labels, to measure a delta on.
-
-    Attributes:
-        name: name of the split; `all` for a single file.
-        table: the source rows of the examples, in the same order, with all columns.
-    """
+    """One split with labels (`all` for a single file), and the source rows of its examples with all columns."""
 
     name: str
     split: Split
@@ -74,7 +68,7 @@ class Labeled(NamedTuple):
 
 
 def digest_of(task_type: TaskType, labels: Sequence[str], splits: Mapping[str, Split]) -> str:
-    """`sha256:…` over task type, labels and every example of every split, by the splits' names."""
+    """`sha256:…` over task type, labels and every example of every split."""
     hasher = hashlib.sha256(json.dumps([task_type, list(labels)]).encode())
     for name, split in splits.items():
         for i, (text, gold) in enumerate(zip(split.texts, split.plain_gold(), strict=True)):

@@ -37,8 +37,6 @@ class Examined:
         source: the tables without unreadable rows; None if nothing could be read.
         dataset: the data for training; None if training would refuse it.
         rows: by split, the examples and the place of each in its file.
-        bad: rows with cells that make no example.
-        facts: the whole report as JSON values.
     """
 
     source: Source | None = None
@@ -54,11 +52,7 @@ class Examined:
 
 
 def examine(data: str | Source, asked: DataOptions, max_length: int, lengths: Lengths) -> Examined:
-    """Reads data as training does, and continues after faults that training would refuse.
-
-    Args:
-        lengths: gives the length of each text in tokens, special tokens included.
-    """
+    """Reads data as training does, and continues after faults; `lengths` counts tokens with the special ones."""
     found, faults = Examined(), Faults()
     try:
         read = asked.read(data, faults) if isinstance(data, str) else data
@@ -133,7 +127,6 @@ def _count_bad(found: Examined, faults: Faults) -> None:
 
 
 def _of_labels(split: Split, task_type: TaskType, labels: Sequence[str]) -> dict[str, Any]:
-    """Counts the rows of each label; summarizes the numbers of a regression."""
     if task_type == "span" or (task_type == "regression" and not len(split)):
         return {}
     if task_type == "regression":

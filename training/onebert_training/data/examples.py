@@ -68,11 +68,7 @@ class Split:
 
 
 class Cells:
-    """The unchecked text and label cells of one split.
-
-    Attributes:
-        kept: the table's rows that the last `split` turned into examples.
-    """
+    """The unchecked text and label cells of one split; `kept` are the table's rows that `split` made examples of."""
 
     def __init__(self, table: Table, columns: Columns, names: LabelNames) -> None:
         texts, label = find_columns(table, columns)
@@ -101,7 +97,6 @@ class Cells:
         return tuple(sorted(found))
 
     def notes(self, task_type: TaskType) -> list[str]:
-        """Notes for the user on how the label cells are read."""
         notes = [self.names.form.note] if self.names.form.note else []
         # Empty label cells are strings in text files only.
         if task_type == "multi_label" and (empty := self.labels.count("")):
@@ -112,11 +107,7 @@ class Cells:
         return notes
 
     def split(self, task_type: TaskType, labels: tuple[str, ...], bad: dict[str, list[int]] | None = None) -> Split:
-        """Reads texts and gold answers.
-
-        Args:
-            bad: is filled with faults and their rows, which are left out; None refuses the data instead.
-        """
+        """Reads texts and gold answers; moves bad rows to `bad`, or refuses them if `bad` is None."""
         self._bad = bad
         if task_type == "span":
             asked = self._of_rows(self._asked)
@@ -131,7 +122,6 @@ class Cells:
         return Split(tuple(text for _, text in rows), gold)
 
     def _of_rows(self, read: Callable[[int], _Read]) -> list[_Read]:
-        """Calls `read` for every row; refuses all bad rows in one sentence, or adds them to `bad`."""
         found, bad = [], dict[str, list[int]]() if self._bad is None else self._bad
         self.kept = []
         for row in range(len(self.labels)):

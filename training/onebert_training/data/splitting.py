@@ -66,10 +66,7 @@ def subset(train: Split, task_type: TaskType, rows: int | None, seed: int) -> Sp
 
 
 def fold_of(split: Split, task_type: TaskType, folds: int, seed: int) -> NDArray[np.int64]:
-    """[rows], the fold of each row for cross-validation, even over the labels; rows with equal `_keys` share a fold.
-
-    Fewer different keys than `folds` make fewer folds.
-    """
+    """[rows], the fold of each row, even over the labels; equal `_keys` share a fold, and few keys make fewer folds."""
     keys, order = _keys(split, task_type), even_order(split, task_type, seed).tolist()
     places = {key: place for place, key in enumerate(dict.fromkeys(keys[i] for i in order))}
     folds = min(folds, len(places))
@@ -83,12 +80,7 @@ def check_divisible(train: Split, task_type: TaskType) -> None:
 
 
 def hold_out(train: Split, task_type: TaskType, share: float, most: int | None, seed: int) -> tuple[Split, Split]:
-    """Divides rows into training rows and validation rows; rows with equal `_keys` stay together.
-
-    Args:
-        share: share of the rows to validate on.
-        most: upper limit of validation rows; None is no limit.
-    """
+    """Divides rows into training rows and at most `most` validation rows; rows with equal `_keys` stay together."""
     if len(train) < HELD_OUT:
         raise InvalidData(f"without a validation split at least {HELD_OUT} training rows are needed")
     order = even_order(train, task_type, seed)

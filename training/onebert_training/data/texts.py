@@ -20,7 +20,6 @@ def load_texts(
 
     Args:
         encoding: encoding of text files without a byte order mark; None detects it.
-        task_type: cells of a token task may hold a list of words.
         else_by_name: find the columns by name if the file lacks the named ones, because `columns` are of other data.
 
     Raises:

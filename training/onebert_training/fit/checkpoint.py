@@ -20,11 +20,7 @@ def checkpoint_path(out: Path) -> Path:
 
 
 def save(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
-    """Replaces the checkpoint by tensors and JSON facts.
-
-    Raises:
-        StorageFull: the disk refused the write; the old checkpoint is untouched.
-    """
+    """Replaces the checkpoint by tensors and JSON facts; raises StorageFull, and the old checkpoint stays."""
     write_whole(path, safetensors.torch.save(dict(tensors), {_KEY: json.dumps(facts)}))
 
 

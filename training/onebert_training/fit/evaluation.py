@@ -42,11 +42,7 @@ class Measurement:
 
 
 def predict(base: Base, row: Row, features: Features, inputs: Sequence[int] | None = None) -> list[Logits]:
-    """Logits in the order of the inputs: [labels] each, or [tokens, labels] for a per-token task.
-
-    Args:
-        inputs: indices of the inputs to answer; None is all.
-    """
+    """Logits of the inputs with these indices, or of all: [labels] each, or [tokens, labels] for a per-token task."""
     tokens = features.tokens
     asked = range(len(tokens)) if inputs is None else inputs
     logits: dict[int, Tensor] = {}

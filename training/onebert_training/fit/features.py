@@ -108,7 +108,6 @@ class Features:
 
 
 def _pooled(text: Tokens) -> Tokens:
-    """Stands for a pooled text: one token per sequence."""
     count = len(text.sequences)
     return Tokens([0] * count, [0] * count, second=count - 1)
 

@@ -36,12 +36,11 @@ YARDSTICK_SHARE, LEAST_TEXTS = 0.25, 300
 
 @dataclass(frozen=True)
 class Fitted:
-    """The exact head of the best strength.
+    """The exact head of the best strength, and the seconds to find it.
 
     Attributes:
         rows: the examples that the head is fitted on: the training split or a part.
         answers: on the validation split; without one, on `rows`, each by a head that was fitted without it.
-        seconds: time to find the head.
     """
 
     rows: Seen
@@ -86,7 +85,6 @@ class Frozen:
         return np.sort(order[np.cumsum(np.array(words)[order]) <= MOST_VECTORS])
 
     def _see_some(self, pooling: Pooling, most: int) -> Seen:
-        """The training rows that a yardstick reads."""
         train = self._bare("train")
         if (some := self._some(train, most)) is None:
             return self.see("train", pooling)
@@ -94,16 +92,9 @@ class Frozen:
         return self._with_vectors(part, Inputs(self._base, part.tokens), pooling)
 
     def yardsticks(self, objective: Objective, pooling: Pooling, metric: str, most: int) -> Yardsticks:
-        """The best constant answer, and the exact head whose strength does best on the validation split.
+        """The best constant answer, and the exact head of the best strength on validation rows or, without any, in folds.
 
-        Without a validation split, cross-validation on the training rows takes its place.
-
-        Args:
-            pooling: gives the head's input.
-            most: upper limit of training rows for the head; raised to `LEAST_TEXTS`.
-
-        Raises:
-            NotFinite: the base's vectors are not finite.
+        `most` limits the head's training rows, but not below `LEAST_TEXTS`. Raises NotFinite as `see`.
         """
         most = min(max(most, LEAST_TEXTS), len(self._targets["train"]))
         key = (objective, pooling, metric, most)
@@ -126,7 +117,6 @@ class Frozen:
         return self._found[key]
 
     def _fit(self, objective: Objective, pooling: Pooling, metric: str, most: int) -> Fitted:
-        """Finds the best exact head on at most `most` training rows, once."""
         key = (objective, pooling, metric, most)
         if key not in self._fitted:
             started = time.perf_counter()

@@ -40,7 +40,6 @@ class TaskInputs:
 
     @cached_property
     def targets(self) -> dict[str, list[torch.Tensor]]:
-        """The targets of the loss, by split."""
         splits = self.data.splits.items()
         return {name: self.objective.targets(split, self.splits[name].tokens) for name, split in splits}
 
@@ -54,7 +53,6 @@ class TaskInputs:
         return self._other
 
     def rejoined(self) -> "TaskInputs":
-        """The same data with held-out rows back in training (`Dataset.rejoined`)."""
         return TaskInputs(self.base, self.data.rejoined(), self._asked_length, self.siamese)
 
     def check_targets(self) -> None:
@@ -75,7 +73,6 @@ class TaskInputs:
 
     @cached_property
     def weighted(self) -> Objective:
-        """The objective whose loss weights all labels equally."""
         return self.objective.weighted(self.data.splits["train"])
 
     @cached_property

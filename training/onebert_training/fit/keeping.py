@@ -53,7 +53,6 @@ def keep_unvalidated(run: Run, state: State) -> None:
 
 
 def _write_down(run: Run, state: State, **scores: Any) -> None:
-    """Adds a history entry: step, epoch, mean loss since the last entry, and scores."""
     total, count = state.losses
     epoch = round(state.step / run.schedule.steps_per_epoch, 4)
     state.history.append({"step": state.step, "epoch": epoch, "loss": total / count, **scores})

@@ -46,10 +46,7 @@ def judged_head(run: Run, answers: Answers | None, measured: Measurement) -> Jud
 def unbeaten(
     run: Run, measured: Measurement, own: Judged, yardsticks: Yardsticks
 ) -> Literal["constant", "head"] | None:
-    """The yardstick that speaks against a result: a constant it is not ahead of, or an exact head that is ahead of it.
-
-    `own` is the judged `measured`, on the same rows as the yardsticks.
-    """
+    """The yardstick against a result, on the same rows: a constant it is not ahead of, or an exact head ahead of it."""
     examples, tokens = run.data.splits[measured.split], run.inputs.splits[measured.split].tokens
     if (best := run.objective.best_constant(examples, tokens, run.metric)) is not None:
         always = run.objective.always(best[0], tokens, len(examples))

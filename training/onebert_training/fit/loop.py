@@ -35,10 +35,8 @@ class Progress:
         loss: mean since the last evaluation; None before the first step.
         validation: metrics, set right after an evaluation, when its checkpoint is on the disk.
         best: the deciding metric of the evaluation that is kept so far.
-        tokens_per_second: mean over all steps so far.
-        note: a sentence for the user.
         testing: all steps are done; the test split is being measured.
-        folds: number of folds whose mean `step` is; 0 for the run itself.
+        folds: number of folds that the steps are averaged over; 0 for the run itself.
     """
 
     step: int
@@ -84,10 +82,6 @@ def train_together(
 
     Runs step together if they share the base and enter it at the same layer; a run that changes the base's weights
     steps alone. When a run ends, the next one starts.
-
-    Args:
-        report: as for `train`.
-        checkpoint_of: gives a run's checkpoint file, or None for none.
     """
     for together in groups(runs):
         yield from _train_group(deque(together), width, report, checkpoint_of)
@@ -113,10 +107,7 @@ def _train_group(
 
 
 def groups(runs: Sequence[Run]) -> list[list[Run]]:
-    """Groups runs that can step together (same base, same entry layer), in the order of each group's first run.
-
-    A run that changes the base's weights is a group of its own.
-    """
+    """Groups runs by base and entry layer, to step together; a run that changes the base's weights is alone."""
     found: dict[tuple[int, int | None, int], list[Run]] = {}
     for run in runs:
         alone = None if run.plan.shares_base else id(run)
@@ -126,12 +117,7 @@ def groups(runs: Sequence[Run]) -> list[list[Run]]:
 
 @dataclass(eq=False)
 class Active:
-    """A run in training.
-
-    Attributes:
-        look: an extra step at which the run is evaluated.
-        error: the error that ended the run.
-    """
+    """A run in training; `look` is an extra step at which it is evaluated, `error` has ended it."""
 
     run: Run
     state: State
@@ -142,7 +128,6 @@ class Active:
 
     @classmethod
     def start(cls, run: Run, report: Report, path: Path | None, look: int | None = None) -> "Active":
-        """A run at its start, or at its checkpoint."""
         state = State(run.init_values(), run.averaged_steps)
         if path is not None and path.exists():
             resumed = state.restore(path, run.fingerprint)
@@ -187,8 +172,7 @@ class Active:
     def stepped(self, loss: float, seconds: float, once: float, report: Report) -> None:
         """Counts a step, and evaluates if it is time; a loss that is not finite ends this run.
 
-        Args:
-            once: seconds of the step spent on activations that are kept; not counted in the speed.
+        `once` are the seconds spent on activations that are kept; the speed leaves them out.
         """
         run, state = self.run, self.state
         state.step_seconds += seconds - once

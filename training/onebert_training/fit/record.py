@@ -26,14 +26,7 @@ def make_record(
     yardsticks: Yardsticks | None = None,
     contest: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The record of one run.
-
-    Args:
-        file_bytes: size of the delta file; None without one.
-        train_rows: the limit of training rows that the user set.
-        experiment: name of the recipe.
-        contest: facts of the contest, if several results were compared.
-    """
+    """The record of one run; `file_bytes` is None without a delta file, `train_rows` is the user's limit."""
     measured = result.measured
     own = judged(run, measured) if measured else None
     against = unbeaten(run, measured, own, yardsticks) if measured and own and yardsticks else None
@@ -93,10 +86,7 @@ def _settings(run: Run) -> dict[str, Any]:
 
 
 def changed_vectors(base: Base, tensors: Mapping[str, Array]) -> list[dict[str, Any]]:
-    """Mean absolute change of every trained vector (BitFit, Figure 1: ‖b₀ - b_F‖₁ / dim b).
-
-    `tensors` have the delta file's names; a scale changes by its distance from one.
-    """
+    """Mean absolute change of every trained vector (BitFit, Figure 1: ‖b₀ - b_F‖₁ / dim b); a scale's is from one."""
     vectors = {name: tensor for name, tensor in tensors.items() if name.startswith((DELTA, SCALE, OUTPUT_SCALE))}
     return [
         {

@@ -36,7 +36,6 @@ class Result:
         validation: metrics of the kept evaluation or of folds; may be empty.
         test, train: None if the split is missing, was not asked for, or the run held rows out.
         folds: number of folds behind `validation`; 0 for a validation split.
-        strength: the exact head's strength; None for a head trained by steps.
         held_out: the logits of the training rows that the run held out (`Run.held_out`).
         measured: the measurement behind `validation`, by which results are compared; None without one.
         verdict: doubts about the test scores, or about `validation` without a test split; `useful` is by `validation`.
@@ -65,7 +64,6 @@ class Result:
     measured: Measurement | None = None
 
     def with_provenance(self, facts: Mapping[str, Any]) -> "Result":
-        """Adds facts to the delta's provenance."""
         if self.delta is None:
             return self
         manifest = self.delta.manifest
@@ -115,7 +113,6 @@ def finish(run: Run, state: State, resumed_at: int) -> Result:
 
 
 def _verdict(run: Run, state: State, model: Model, tested: Measurement | None) -> Verdict:
-    """Doubts about the kept values: their scores, and labels that the measured split lacks."""
     verdict = run.judge(tested) if tested else Verdict(tuple(state.warnings), state.useful)
     measured = next((name for name in ("test", "validation") if name in run.data.splits), None)
     unseen = _unseen_labels(run, model, measured) if measured else ()
@@ -162,7 +159,7 @@ def make_delta(run: Run, state: State, tensors: Mapping[str, Tensor], test: Mapp
 
 
 def with_golden(base: Base, plain: Delta, facts: Mapping[str, Any], why: str) -> Delta:
-    """Adds golden logits, computed on a float32 base, and facts to a delta's manifest.
+    """Adds facts to a delta's manifest, and golden logits from a float32 base.
 
     Raises:
         NotFinite: a logit is NaN or infinite; `why` is the message.

@@ -42,9 +42,7 @@ class Run:
     """A training run from its first step to its last; a `State` holds the changing part.
 
     Args:
-        inputs: the tokenized data with a `train` split. The forward pass uses the dtype of its base; trained values are
-            always float32.
-        task: the task's name, for the manifest.
+        inputs: the forward pass uses the dtype of their base; trained values are always float32.
         rows: indices of the training rows to train on; None is all. The run answers the others at its end.
 
     Raises:
@@ -53,9 +51,6 @@ class Run:
         InvalidData: the task does not have the metric.
         InvalidManifest: a manifest cannot hold a label or a name.
         TooLarge: the delta file would be over the limit.
-
-    Attributes:
-        contrastive: whether the loss also draws texts of one label together.
     """
 
     contrastive: ClassVar[bool] = False
@@ -93,10 +88,7 @@ class Run:
         self._shuffled: tuple[int, NDArray[np.int64]] | None = None  # the epoch, and its order of the training rows
 
     def _pooling(self, of_exact_head: bool) -> Pooling:
-        """The pooling; refuses one that the task type or the base lacks.
-
-        For pairs, the frozen base is best with each text read on its own (docs/decisions/0054-pairs.md).
-        """
+        """For pairs, the frozen base is best with each text read on its own (docs/decisions/0054-pairs.md)."""
         kind = self.data.task_type
         usual: Pooling = SIAMESE if of_exact_head and self.data.has_pairs else "mean"
         pooling: Pooling = self.settings.pooling or ("none" if kind in PER_TOKEN else usual)
@@ -109,7 +101,6 @@ class Run:
         return pooling
 
     def _require_exact_head(self) -> None:
-        """Refuses settings that need an exact head if the task type or the method has none."""
         kind, has = self.data.task_type, has_exact_head(self.objective)
         if self.plan.exact and not has:
             raise InvalidSettings(f"a {kind} task has no exact head; frozen trains the head alone by steps")
@@ -187,7 +178,7 @@ class Run:
         return self._shuffled[1][batch * size : (batch + 1) * size]
 
     def generator_at(self, step: int) -> torch.Generator:
-        """The random generator of a step's dropout; it depends on seed and step alone."""
+        """The generator of a step's dropout; it depends on seed and step alone."""
         # PyTorch's CPU generator reads only 32 bits of a seed: mix seed and step into 32 bits.
         mixed = np.random.SeedSequence([self.settings.seed, step]).generate_state(1)
         return torch.Generator(self.base.device).manual_seed(int(mixed[0]))
@@ -266,7 +257,6 @@ class Run:
         return fold(view, self.row_tensors(values), self.pooling)
 
     def fold_to_train(self, view: Base, values: Mapping[str, Tensor]) -> Row:
-        """The row of a training step, for the logits of `loss`."""
         return self.fold(view, values)
 
     def loss(self, logits: Sequence[Tensor], rows: Sequence[int]) -> Tensor:

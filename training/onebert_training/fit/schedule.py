@@ -27,7 +27,6 @@ class Schedule:
 
     @classmethod
     def of(cls, settings: Settings, rows: int, validates: bool) -> Self:
-        """The schedule for a user's settings and a number of training rows."""
         steps_per_epoch = ceil(rows / settings.batch_size)
         epochs = settings.epochs or max(EPOCHS, ceil(LEAST_STEPS / steps_per_epoch))
         steps = min(epochs * steps_per_epoch, settings.max_steps or 2**62)

@@ -153,11 +153,7 @@ OF_STEPS = {
 
 
 def refuse_steps(settings: Settings) -> None:
-    """Refuses settings of steps for an exact head, which takes none.
-
-    Raises:
-        InvalidSettings: a setting of steps is not the default.
-    """
+    """Refuses settings of steps for an exact head, which takes none, with InvalidSettings."""
     usual = Settings()
     if settings.method == HEAD and (
         asked := [flag for name, flag in OF_STEPS.items() if getattr(settings, name) != getattr(usual, name)]

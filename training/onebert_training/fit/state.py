@@ -28,11 +28,8 @@ class State:
         kept: the values of the kept evaluation; `kept_step`, `kept_loss`, `warnings` and `useful` belong to it.
         measured: the kept evaluation itself, if this process made it; checkpoints leave it out.
         folds: number of folds behind `validation`; 0 for a validation split.
-        strength: the exact head's strength; None for a run with steps.
         stale: number of evaluations since the metric or the loss last got better.
         losses: sum and number of the training losses since the last evaluation.
-        tokens: number of tokens trained on so far.
-        seconds: time of steps and evaluations.
         step_seconds: time of steps, without activations that are computed once and kept.
     """
 
@@ -79,11 +76,10 @@ class State:
         return torch.optim.AdamW([{"params": head}, {"params": rest}], weight_decay=0.0, fused=True)
 
     def update(self, grads: Sequence[Tensor], learning_rates: tuple[float, float]) -> None:
-        """Takes an optimizer step; scales the gradients in place to a common norm of at most `CLIP`.
+        """Takes an optimizer step with the learning rates of the head and of the rest.
 
-        Args:
-            grads: in the order of the leaves; a large table's gradient may be sparse, because a batch reads few rows.
-            learning_rates: of the head and of the rest.
+        The gradients, in the order of the leaves, are scaled in place to a common norm of at most `CLIP`. A large
+        table's gradient may be sparse, because a batch reads few of its rows.
         """
         grads = [grad.coalesce() if grad.is_sparse else grad for grad in grads]
         numbers = [grad.values() if grad.is_sparse else grad for grad in grads]
@@ -125,7 +121,6 @@ class State:
     def keep(
         self, loss: float, scores: dict[str, float], verdict: Verdict, measured: Measurement | None = None
     ) -> None:
-        """Keeps the averaged values with their scores and verdict, in place of the ones before."""
         self.kept = {name: value.clone() for name, value in self.averaged.items()}
         self.kept_step, self.kept_loss, self.validation = self.step, loss, scores
         self.warnings, self.useful, self.measured = list(verdict.warnings), verdict.useful, measured

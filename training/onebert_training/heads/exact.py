@@ -74,11 +74,7 @@ def stands_for_word(target: Tensor) -> NDArray[np.bool_]:
 
 
 def labeled_vectors(vectors: Sequence[Vectors], targets: Sequence[Tensor]) -> tuple[Vectors, NDArray[np.generic]]:
-    """Joins examples for `fit_heads`: vectors [n, h] of texts or labeled words, and targets [n] or [n, labels].
-
-    Args:
-        vectors: the head's input per example: [h], or [labeled words, h] in a per-token task.
-    """
+    """Joins examples for `fit_heads`: vectors [n, h] of texts or labeled words, and targets [n] or [n, labels]."""
     if vectors[0].ndim == 1:
         return np.stack(vectors), np.stack([target.numpy() for target in targets])
     return np.concatenate(vectors), np.concatenate([target.numpy()[stands_for_word(target)] for target in targets])
@@ -175,7 +171,6 @@ def _logistic_regression(objective: Objective) -> LogisticRegression:
 
 
 def _solve(model: LogisticRegression, strength: float, features: Vectors, gold: NDArray[np.generic]) -> None:
-    """Fits the model from its current coefficients."""
     with undoubted_labels():
         # A fit that ends early is penalized slightly more than asked; validation judges it.
         warnings.simplefilter("ignore", ConvergenceWarning)

@@ -21,11 +21,7 @@ FOLDS = 5
 
 @dataclass(frozen=True)
 class Seen:
-    """Examples with their tokens and targets, and the head's input: `vectors` are empty if nothing needs them.
-
-    Attributes:
-        vectors: per example [h], or [labeled words, h] in a per-token task.
-    """
+    """Examples, tokens, targets and the head's input: by example [h] or [labeled words, h], or empty if not needed."""
 
     examples: Split
     tokens: Sequence[Tokens]
@@ -44,11 +40,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Answers:
-    """Logits for all examples of a split, with their metrics and loss.
-
-    Attributes:
-        folds: number of folds, each answered by a head that was fitted on the others; 0 if one head answered all.
-    """
+    """Logits for all examples of a split; `folds` counts the folds' heads behind them, 0 if one head answered all."""
 
     strength: float
     logits: Sequence[Logits]

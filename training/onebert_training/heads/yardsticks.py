@@ -28,7 +28,6 @@ class Yardsticks:
         exact: the exact head on the frozen base; None if the task type has no exact head.
         answers: the head's answers on the validation split, or on the folds without one.
         rows: number of training rows that the head is fitted on.
-        seconds: time to measure both.
         folds: number of folds of the training rows if there is no validation split, else 0.
     """
 
@@ -41,14 +40,12 @@ class Yardsticks:
     folds: int
 
     def lines(self, metric: str) -> Iterator[str]:
-        """Lines for the user, shown before training."""
         on_rows, in_folds = ("on the training rows", f"in {self.folds} folds") if self.folds else ("on validation",) * 2
         for one, where in ((self.constant, on_rows), (self.exact, in_folds)):
             if one is not None:
                 yield f"yardstick: {one.name}: {metric} {one.scores['validation'][metric]:.4f} {where}"
 
     def facts(self) -> dict[str, Any]:
-        """JSON values for the record."""
         constant = self.constant and {"answer": self.constant.name, **self.constant.scores}
         exact = self.exact and self.head and {"strength": self.head.strength, "rows": self.rows, **self.exact.scores}
         return {"constant": constant, "head": exact, "seconds": round(self.seconds, 3)}

@@ -1,7 +1,7 @@
 """Cuts changes of the base's matrices into parts of rank one, and orders the parts by their gain.
 
-The parts come from the singular value decomposition. All matrices share one threshold on a part's gain: its share of
-the matrix's squared difference, divided by its numbers.
+The parts come from the singular value decomposition. All matrices share one threshold on the gain of a part: its
+singular value squared, divided by the numbers that it takes.
 """
 
 from collections.abc import Mapping
@@ -26,13 +26,7 @@ BYTES = _DTYPE().itemsize  # of a number in the file
 
 @dataclass(frozen=True)
 class Factors:
-    """A difference B A as parts B[:, i] A[i], the best first.
-
-    Attributes:
-        A: [r, in].
-        B: [out, r].
-        gain: [r], squared difference that a part explains, divided by its numbers.
-    """
+    """A difference B A as parts B[:, i] A[i], the best first: A is [r, in], B [out, r], `gain` [r]."""
 
     A: Tensor
     B: Tensor
@@ -70,12 +64,7 @@ def factorize(difference: Tensor) -> Factors:
 
 
 class Parts:
-    """The parts of all differences in the order of their gain; the first `count` make a delta's tensors.
-
-    Args:
-        factors: by module.
-        max_rank: limit for any one matrix; None is no limit.
-    """
+    """The parts of all differences by gain; the first `count` make a delta's tensors, of rank `max_rank` or less."""
 
     def __init__(self, factors: Mapping[str, Factors], max_rank: int | None) -> None:
         self._factors = factors
@@ -102,7 +91,6 @@ class Parts:
         return [rank for rank in ranks.tolist() if rank]
 
     def tensors(self, count: int) -> dict[str, Array]:
-        """The first `count` parts, by the names of a delta file."""
         found: dict[str, Array] = {}
         ranks = np.bincount(self._owners[:count], minlength=len(self._factors)).tolist()
         for (module, one), rank in zip(self._factors.items(), ranks, strict=True):

@@ -19,18 +19,13 @@ REFERENCE_WIDTH = 384
 
 @dataclass(frozen=True)
 class Method:
-    """A sum of rules.
-
-    Attributes:
-        text: the method with all defaults written out; parsing it gives the same method.
-    """
+    """A sum of rules; parsing `text`, with all defaults written out, gives the same method."""
 
     text: str
     terms: tuple[Term, ...]
 
     @property
     def exact(self) -> bool:
-        """Whether the head is found exactly, without a step."""
         return any(term.exact for term in self.terms)
 
     def plan(self, anatomy: Anatomy, pooling: Pooling, num_parameters: int) -> Plan:
@@ -39,10 +34,6 @@ class Method:
         The default learning rate is the smallest of the terms'. Above a hidden size of 384 it falls in proportion to
         the width, because the papers use 1e-4 to 1e-3 for bases two to three times as wide; the rate of a head alone
         does not fall.
-
-        Args:
-            pooling: with `pooler` the pooler's bias can be trained.
-            num_parameters: parameters of the base, the whole for a share such as `0.1%`.
 
         Raises:
             InvalidMethod: the base lacks a named part, has too few layers, is narrower than the rank or has too few
@@ -83,11 +74,7 @@ def _refuse_overlap(pieces: list[tuple[str, Trainable | Weights]]) -> None:
 
 
 def parse_method(text: str) -> Method:
-    """Reads a method, or several joined by `+`.
-
-    Raises:
-        InvalidMethod: the message explains how the method is written.
-    """
+    """Reads a method, or several joined by `+`; the message of InvalidMethod explains how it is written."""
     terms: dict[str, Term] = {}
     for part in text.split("+"):
         name, _, arguments = part.strip().partition(":")

@@ -28,7 +28,6 @@ class Plan:
         weights: a method's change of the base's own weights; None for most methods.
         reinit: whether the base starts with random weights instead of pretrained ones.
         learning_rate: the method's default at the base's width.
-        exact: whether the head is found exactly, without a step.
     """
 
     num_layers: int
@@ -64,14 +63,10 @@ class Plan:
         return not self.trainables and self.weights is None
 
     def learning_rates(self, asked: float | None, of_head: float | Literal["same"] | None) -> tuple[float, float]:
-        """The peak learning rates of the head and of the rest.
+        """The peak learning rates of the head and of the rest; `same` copies the rate of the rest.
 
         The head starts from nothing: its default does not fall on a wide base or beside a method that needs small steps
         (docs/decisions/0046-rate-of-the-head.md). A rate that is asked for a head alone is the head's rate.
-
-        Args:
-            asked: the user's rate; None is the default.
-            of_head: the user's rate of the head; `same` copies the rate of the rest.
         """
         rest = asked or self.learning_rate
         if of_head == "same":
@@ -106,9 +101,8 @@ class Plan:
     def init(self, base: Base, num_labels: int, seed: int) -> Tensors:
         """The values at the start, on the base's device; the seed draws the same values on every device.
 
-        Returns:
-            Leaves (float32, requiring a gradient) with the head's; and constants: drawn indices (int64) and, with
-                `reinit`, the base's random parameters (float32).
+        They are leaves (float32, requiring a gradient) with the head's; and constants: drawn indices (int64) and, with
+        `reinit`, the base's random parameters (float32).
         """
         generator = torch.Generator().manual_seed(seed)  # on the CPU: every device starts with the same values
         fresh = reinitialized(base, generator) if self.reinit else {}

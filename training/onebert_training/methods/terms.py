@@ -50,11 +50,8 @@ class Term:
     Attributes:
         text: the term with all defaults written out.
         learning_rate: default up to a hidden size of 384; a sum takes the smallest. A head alone has it as its own.
-        trainables: makes the differences to train.
-        weights: makes the change of the base's own weights.
         reinit: whether the term is `reinit`, which only gives the base random weights.
         alone: whether only `reinit` can be added.
-        exact: whether the head is found exactly, without steps.
         pretrained: whether the term keeps a part of pretrained weights, which means nothing if they are random.
     """
 

@@ -17,11 +17,7 @@ Tensors = dict[str, Tensor]
 
 
 class Trainable(Protocol):
-    """One kind of difference on some sites of the base.
-
-    Attributes:
-        prefix: the prefix of its tensors' names; no two trainables of a plan make the same tensor.
-    """
+    """One kind of difference on some sites of the base; no two trainables of a plan make the same tensor."""
 
     @property
     def prefix(self) -> str: ...
@@ -41,11 +37,7 @@ class Trainable(Protocol):
 
 @dataclass(frozen=True)
 class Differences:
-    """A difference for every number of some biases and gains.
-
-    Attributes:
-        from_zero: start the changed parameter at zero instead of the base's value.
-    """
+    """A difference for every number of some biases and gains; `from_zero`: the parameter starts at zero."""
 
     sites: tuple[Parameter, ...]
     from_zero: bool = False
@@ -134,10 +126,7 @@ class RandomWeights:
 
     Rows and columns, called lines here, have one of two lengths, h and f. Each length gets a part of the budget in
     proportion to its entries, and lines of one length are drawn uniformly: the number of trained numbers does not
-    depend on the draw.
-
-    Attributes:
-        budget: numbers to train; whole lines train the nearest possible number.
+    depend on the draw. Whole lines train the number nearest to the budget.
     """
 
     sites: tuple[Module, ...]
@@ -176,7 +165,6 @@ class RandomWeights:
         return {"entries": math.prod(site.shape), "rows": site.shape[0], "columns": site.shape[1]}[self.shape]
 
     def _count(self, sites: Iterable[Module]) -> int:
-        """The number of lines to draw from these maps."""
         entries = sum(math.prod(site.shape) for site in self.sites)
         return round(self.budget * sum(map(self._lines, sites)) / entries)
 

@@ -31,7 +31,6 @@ class Weights(Protocol):
     """A trained change of the base's own weights.
 
     Attributes:
-        prefix: the prefix of its tensors in the delta file.
         servable: whether the change can be a delta.
         averages: whether the mean of the leaves over some steps is a change of the same kind.
     """
@@ -41,16 +40,13 @@ class Weights(Protocol):
     averages: ClassVar[bool]
 
     @property
-    def sites(self) -> tuple[Module, ...]:
-        """The linear maps that its tensors belong to."""
+    def sites(self) -> tuple[Module, ...]: ...
 
     @property
-    def num_parameters(self) -> int:
-        """Trained numbers that remain at the end."""
+    def num_parameters(self) -> int: ...
 
     @property
-    def num_trained(self) -> int:
-        """Numbers of the difference that steps change."""
+    def num_trained(self) -> int: ...
 
     @property
     def num_bytes(self) -> int:
@@ -124,12 +120,10 @@ class Pruned:
 
     @property
     def num_trained(self) -> int:
-        """The whole differences, without their gates."""
         return sum(math.prod(site.shape) for site in self.sites)
 
     @property
     def num_bytes(self) -> int:
-        """A value and an index of four bytes each."""
         return 8 * self.count
 
     def start(self, params: Mapping[str, Tensor], generator: torch.Generator) -> Tensors:
@@ -189,7 +183,6 @@ class Pruned:
         return self._change(name, values).abs() + 1e-6 * almost.abs()
 
     def _kept(self, values: Mapping[str, Tensor]) -> Tensors:
-        """The differences, zero at all indices that do not stay."""
         out: Tensors = {}
         for name, indices in self._indices(values).items():
             change = self._change(name, values)

@@ -9,11 +9,7 @@ CONTEXT = 1  # the half of the pair (question, context) that holds the answers
 
 
 def first_tokens(words: Sequence[Span], alignment: Alignment) -> list[int | None]:
-    """Position of the first token that starts inside each word; None for a word without one, e.g. after the cut.
-
-    Args:
-        words: spans of the words, in the order of the text.
-    """
+    """Position of the first token inside each word, in the text's order; None for a word without one (cut off)."""
     found: list[int | None] = [None] * len(words)
     word = 0
     for position, (start, end) in enumerate(alignment.offsets):

@@ -65,11 +65,7 @@ def best_of(found: Sequence[Judged]) -> Judged:
 
 
 def near_best(found: Sequence[Judged]) -> int:
-    """Index of the first element that the best one is not ahead of.
-
-    Args:
-        found: scores on the same rows, in order of the trained size.
-    """
+    """Index of the first score, in order of trained size, that the best one is not ahead of."""
     best = best_of(found)
     return next(place for place, one in enumerate(found) if not best.is_ahead_of(one))
 
@@ -173,11 +169,7 @@ def score_regression(gold: NDArray[np.generic], logits: NDArray[np.floating]) ->
 def score_tags(
     gold: Sequence[Sequence[int]], predicted: Sequence[Sequence[int]], labels: Sequence[str]
 ) -> dict[str, float]:
-    """Metrics for the tags of every word of every text; entities are found as in seqeval's default mode.
-
-    Args:
-        predicted: label indices in the shape of `gold`; -1 stands for no label.
-    """
+    """Metrics for the tags of every word of every text; entities as in seqeval's default mode, -1 predicts no label."""
     flat, guessed = np.concatenate(gold), np.concatenate(predicted)
     right, rows, answers = (
         np.bincount(found, minlength=len(labels)) for found in (flat[flat == guessed], flat, guessed[guessed >= 0])

@@ -24,11 +24,7 @@ Logits = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Verdict:
-    """Doubts about a run's scores.
-
-    Attributes:
-        useful: whether the deciding metric beats the best constant answer.
-    """
+    """Doubts about a run's scores; `useful`: the deciding metric beats the best constant answer."""
 
     warnings: tuple[str, ...] = ()
     useful: bool = True
@@ -36,22 +32,14 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Constant:
-    """An answer that never changes.
-
-    Attributes:
-        answer: the answer in words, for messages.
-        logits: [labels] for every text, or for every token in a per-token task.
-    """
+    """An answer that never changes, in words, and its logits [labels] for every text, or token in a per-token task."""
 
     answer: str
     logits: Logits
 
 
 class Objective(ABC):
-    """Targets, loss and metrics of one task.
-
-    Args:
-        train: the training split, which gives a regression its target scale; not needed to evaluate.
+    """Targets, loss and metrics of one task; a regression takes its target scale from `train`.
 
     Attributes:
         metrics: names of the metrics of `evaluate`; `decides` takes the first by default.
@@ -78,18 +66,10 @@ class Objective(ABC):
 
     @abstractmethod
     def loss(self, logits: Sequence[Tensor], targets: Sequence[Tensor]) -> Tensor:
-        """Mean loss of a batch of examples, [] float32, differentiable.
-
-        Args:
-            logits: [labels] for every example, or [tokens, labels] in a per-token task.
-        """
+        """Mean loss of a batch, [] float32, differentiable; logits are [labels], or [tokens, labels] per token."""
 
     def weighted(self, train: Split) -> Self:
-        """A copy whose loss weights all labels equally, however rare they are in `train`.
-
-        Raises:
-            InvalidSettings: the task type has no labels.
-        """
+        """A copy whose loss weights all labels equally, however rare; InvalidSettings if the task has no labels."""
         if (counts := self.label_counts(train)) is None:
             raise InvalidSettings("--class-weight is for tasks whose answers are labels")
         weighted = copy(self)
@@ -100,14 +80,7 @@ class Objective(ABC):
         return balanced(counts)
 
     def evaluate(self, split: Split, tokens: Sequence[Tokens], logits: Sequence[Logits]) -> dict[str, float]:
-        """Every metric of the task; per-token tasks need aligned tokens.
-
-        Args:
-            logits: [labels] for every example, or [tokens, labels] in a per-token task.
-
-        Raises:
-            NotFinite: a logit is NaN or infinite.
-        """
+        """Every metric; logits are as for `loss`, and per-token tasks need aligned tokens. Raises NotFinite."""
         metrics.check_finite(logits)
         return self.score(split, self.read(split, tokens, logits))
 

@@ -190,7 +190,7 @@ class TokenLabel(Objective):
         return found
 
     def unevenness(self, train: Split) -> str | None:
-        """No warning about entities, as `O` is not one. Other tag sets always have rare tags: only a dominant one counts."""
+        """Entities are never uneven: `O` is not one. Other tag sets always have rare tags: only a dominant tag counts."""
         return None if is_bio(self.labels) else unevenness(self.label_counts(train), self.labels, self.unit, 0)
 
     def constants(self, split: Split) -> list[Constant]:

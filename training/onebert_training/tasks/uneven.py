@@ -16,9 +16,7 @@ Counts = NDArray[np.int64]
 def unevenness(counts: Counts, labels: Sequence[str], unit: str, least: float = LEAST) -> str | None:
     """Half a sentence on why accuracy says little about these labels; None if it says enough.
 
-    Args:
-        counts: [labels], rows or words with each label; labels with 0 are ignored.
-        least: smallest acceptable share of the commonest label's rows.
+    A label with a count of 0 is ignored; `least` is the smallest acceptable share of the commonest label's count.
     """
     commonest, total = int(counts.argmax()), int(counts.sum())
     rarest = int(np.where(counts > 0, counts, total + 1).argmin())
