@@ -62,11 +62,7 @@ class PreparedRun:
         return checkpoint_path(self.out)
 
     def chosen(self, report: Report = ignore) -> "PreparedRun":
-        """Chooses the method if a comparison is pending, and returns the training of that method.
-
-        Raises:
-            NotFinite: no candidate could be measured.
-        """
+        """The training of the chosen method, after any pending comparison; NotFinite if that measured no candidate."""
         if self.comparison is None:
             return self
         choice = choose(self.comparison, report, choice_file(self.checkpoint))
@@ -78,11 +74,7 @@ class PreparedRun:
             file.unlink(missing_ok=True)
 
     def finish(self, kept: Kept) -> tuple[dict[str, Any], list[str]]:
-        """Writes the kept result; returns the record, and notes for the user about the written file.
-
-        Raises:
-            StorageFull: the disk refused the file.
-        """
+        """Writes the kept result; returns the record, and notes on the file to show. Raises StorageFull."""
         run, yardsticks = kept.run, self.run.yardsticks
         said = {
             **{"yardsticks": yardsticks.provenance(run.metric)},

@@ -65,7 +65,6 @@ class Choice:
 
     @property
     def line(self) -> str:
-        """One line for the user: the chosen method and the others."""
         facts, metric = self.facts, self.run.metric
         where = f"in {facts['folds']} folds" if facts["folds"] else "on validation"
         own = facts["methods"][facts["chosen"]]

@@ -42,7 +42,6 @@ class Kept:
 
     @property
     def line(self) -> str | None:
-        """One line for the user: the kept result, and the scores that decided."""
         if self.facts is None:
             return None
         metric, scores = self.result.metric, self.facts["validation"]

@@ -58,7 +58,7 @@ class Dataset:
 
 
 class Labeled(NamedTuple):
-    """One split with labels (`all` for a single file), and the source rows of its examples with all columns."""
+    """One split with labels, named `all` for a single file, and the source rows of its examples with all columns."""
 
     name: str
     split: Split

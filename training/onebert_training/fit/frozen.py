@@ -92,7 +92,7 @@ class Frozen:
         return self._with_vectors(part, Inputs(self._base, part.tokens), pooling)
 
     def yardsticks(self, objective: Objective, pooling: Pooling, metric: str, most: int) -> Yardsticks:
-        """The best constant answer, and the exact head of the best strength on validation rows or, without any, in folds.
+        """The best constant answer, and the exact head of the best strength on validation rows, or else in folds.
 
         `most` limits the head's training rows, but not below `LEAST_TEXTS`. Raises NotFinite as `see`.
         """

@@ -86,7 +86,7 @@ def _settings(run: Run) -> dict[str, Any]:
 
 
 def changed_vectors(base: Base, tensors: Mapping[str, Array]) -> list[dict[str, Any]]:
-    """Mean absolute change of every trained vector (BitFit, Figure 1: ‖b₀ - b_F‖₁ / dim b); a scale's is from one."""
+    """Mean absolute change of every trained vector (BitFit, Figure 1: ‖b₀ - b_F‖₁ / dim b); scales change from one."""
     vectors = {name: tensor for name, tensor in tensors.items() if name.startswith((DELTA, SCALE, OUTPUT_SCALE))}
     return [
         {

@@ -164,7 +164,6 @@ class Run:
         return self.inputs.reading(pooling).frozen.yardsticks(self.objective, pooling, self.metric, most)
 
     def features(self, split: str) -> Features:
-        """The input of the lowest trained layer for a split."""
         return self.inputs.splits[split].features(self.plan.lowest_layer, self.pooling)
 
     def batch_at(self, step: int) -> NDArray[np.int64]:
@@ -241,19 +240,15 @@ class Run:
         return {**values, **{name: one.to(self.base.device).requires_grad_() for name, one in own.items()}}
 
     def view(self, values: Mapping[str, Tensor]) -> Base:
-        """The base that a training step computes on: the shared one, unless the method changes weights."""
         return self.plan.view(self.base, values)
 
     def tensors(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The tensors of the delta file, for a servable method; raises NotFinite if the values give no delta."""
         return self.plan.tensors(values, self.objective.target_scale)
 
     def row_tensors(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The tensors that are folded on top of `view`, by the names of the delta file; differentiable."""
         return self.plan.row_tensors(values, self.objective.target_scale)
 
     def fold(self, view: Base, values: Mapping[str, Tensor]) -> Row:
-        """The row of the values on `view`; differentiable."""
         return fold(view, self.row_tensors(values), self.pooling)
 
     def fold_to_train(self, view: Base, values: Mapping[str, Tensor]) -> Row:
@@ -274,7 +269,6 @@ class Run:
         return Model(self.base, fold(self.base, numbers, self.pooling), tensors)
 
     def logits(self, model: Model, split: str, rows: Sequence[int] | None = None) -> list[Logits]:
-        """The logits of a split, or of some of its rows, without dropout."""
         return predict(model.base, model.row, self.features(split), rows)
 
     def evaluate(self, model: Model, split: str) -> Measurement:

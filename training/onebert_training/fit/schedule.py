@@ -33,7 +33,7 @@ class Schedule:
         looks = EPOCHS * settings.evals_per_epoch
         if not validates:
             return cls(steps_per_epoch, epochs, steps, ceil(steps / looks), 0)
-        # Few rows have more epochs than usual: evaluate as often per run as with the usual number.
+        # Few rows have more epochs than usual: evaluate as often in the whole run as with the usual number.
         usual = EPOCHS * steps_per_epoch
         planned = usual if settings.epochs else max(usual, steps)
         return cls(steps_per_epoch, epochs, steps, ceil(planned / looks), settings.patience)

@@ -42,12 +42,7 @@ def _rate_or_same(text: str) -> float | str:
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of one training run.
-
-    Raises:
-        InvalidSettings: a learning rate or a budget is not a number above 0, the averaging is no share, or the method
-            needs no choice.
-    """
+    """The settings of one training run; values that no run can have raise InvalidSettings."""
 
     method: Annotated[
         str, Doc("What is trained beside the head; `onebert methods` lists them, auto chooses one."), METHOD

@@ -51,7 +51,6 @@ class Yardsticks:
         return {"constant": constant, "head": exact, "seconds": round(self.seconds, 3)}
 
     def provenance(self, metric: str) -> dict[str, dict[str, float]]:
-        """The deciding metric by yardstick and split, for the manifest."""
         named = {"constant": self.constant, "head": self.exact}
         found = {name: one.scores for name, one in named.items() if one is not None}
         return {name: {split: scores[metric] for split, scores in each.items()} for name, each in found.items()}

@@ -169,7 +169,6 @@ class RandomWeights:
         return round(self.budget * sum(map(self._lines, sites)) / entries)
 
     def _indices(self, site: Module, lines: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Flat row-major indices of the lines."""
         out, into = site.shape
         if self.shape == "entries":
             return lines

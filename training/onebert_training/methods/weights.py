@@ -15,8 +15,8 @@ from onebert_training.methods.trainables import Tensors
 
 # The hard concrete distribution with the constants of Louizos et al. 2018, section 4.
 BETA, GAMMA, ZETA = 2 / 3, -0.1, 1.1
-# log alpha of every gate at the start: without noise the gate is fully open, since sigmoid(2.5) (ZETA - GAMMA) + GAMMA
-# > 1.
+# log alpha of every gate at the start. Without noise the gate is fully open:
+# sigmoid(2.5) (ZETA - GAMMA) + GAMMA > 1.
 OPEN = 2.5
 # log alpha is its leaf times this factor. Adam moves all leaves by equal steps, but closing a gate changes log alpha by
 # about 5 while the difference behind it changes by some 0.01.
@@ -49,8 +49,7 @@ class Weights(Protocol):
     def num_trained(self) -> int: ...
 
     @property
-    def num_bytes(self) -> int:
-        """Upper limit for the bytes of its tensors in the delta file."""
+    def num_bytes(self) -> int: ...
 
     def start(self, params: Mapping[str, Tensor], generator: torch.Generator) -> Tensors:
         """Float32 leaves and int64 constants at the start, on the CPU; they do not change the base's results."""

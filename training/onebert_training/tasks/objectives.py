@@ -190,7 +190,7 @@ class TokenLabel(Objective):
         return found
 
     def unevenness(self, train: Split) -> str | None:
-        """Entities are never uneven: `O` is not one. Other tag sets always have rare tags: only a dominant tag counts."""
+        """Entities are never uneven, as `O` is not one. Other tags may be rare (least 0), but none may dominate."""
         return None if is_bio(self.labels) else unevenness(self.label_counts(train), self.labels, self.unit, 0)
 
     def constants(self, split: Split) -> list[Constant]:

@@ -13,7 +13,7 @@ _LOOKED_AT = 1000  # texts, evenly taken; all texts are searched for words witho
 
 
 def reading_notes(data: Dataset, tokenizer: Tokenizer, max_length: int, tokens: Sequence[Tokens]) -> list[str]:
-    """Notes on unknown tokens, on texts that are almost entirely cut off, and on a token task's words without a token."""
+    """Notes on unknown tokens, on texts that are almost entirely cut off, and on tagged words without a token."""
     texts, notes = data.splits["train"].texts, list[str]()
     pieces = tokenizer.split(texts[:: len(texts) // _LOOKED_AT + 1], max_length, placed=False)
     ids = [half for one in pieces for half in one.ids]
