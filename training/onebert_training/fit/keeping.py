@@ -15,8 +15,8 @@ from onebert_training.tasks.objective import Verdict
 def validate(run: Run, state: State) -> dict[str, float]:
     """Evaluates on the validation split, and keeps the values if they are the best so far; the loss breaks ties.
 
-    The values of the last step are kept as well unless the best ones lead by more than a standard error: the best of
-    many evaluations owes most of a small lead to luck, and the values have settled at the end of the schedule
+    The last step's values replace the best ones unless these lead by more than a standard error: the best of many
+    evaluations owes most of a small lead to luck, and the values have settled at the end of the schedule
     (docs/decisions/0053-keeping-the-last.md). Raises NotFinite if a logit is NaN or infinite.
     """
     try:

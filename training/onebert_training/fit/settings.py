@@ -19,7 +19,7 @@ MAX_SEED = 2**31 - 1
 # 4: few rows take no more steps than others (docs/decisions/0044-few-rows.md).
 REVISION = 4
 DEFAULT_METHOD = "bitfit+gamma+svd"  # docs/decisions/0055-truncated.md
-# Default number of epochs (docs/decisions/0057-four-epochs.md), and of steps if these are fewer
+# Default number of epochs (docs/decisions/0057-four-epochs.md); few rows get more epochs, up to LEAST_STEPS steps
 # (docs/decisions/0044-few-rows.md).
 EPOCHS, LEAST_STEPS = 4, 100
 AVERAGING = 0.03  # docs/decisions/0051-averaging.md
@@ -144,7 +144,7 @@ OF_STEPS = {
     for field, _, annotated in annotated_fields(Settings)
     if STEPS in annotated and field.name not in _OF_EVERY_METHOD
 }
-"""Settings of steps, which an exact head has not -> their options."""
+"""Settings of steps, unused by an exact head -> their options."""
 
 
 def refuse_steps(settings: Settings) -> None:

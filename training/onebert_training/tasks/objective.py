@@ -80,7 +80,7 @@ class Objective(ABC):
         return balanced(counts)
 
     def evaluate(self, split: Split, tokens: Sequence[Tokens], logits: Sequence[Logits]) -> dict[str, float]:
-        """Every metric of logits as for `loss`; per-token tasks need aligned tokens. NotFinite if a logit is not finite."""
+        """Every metric of logits as for `loss`, on aligned tokens if per token; NotFinite if a logit is not finite."""
         metrics.check_finite(logits)
         return self.score(split, self.read(split, tokens, logits))
 
