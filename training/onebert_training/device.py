@@ -9,12 +9,10 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 def load_on(base: str | Base | None, dtype: str, device: str | None) -> Base:
-    """Loads a base on the device that was asked for, else on CUDA if there is a GPU, else on the CPU.
-
-    A base that is loaded already is taken as it is.
+    """Loads a base on `device`: by default CUDA if there is a GPU, else the CPU. A loaded base is returned as it is.
 
     Raises:
-        InvalidSettings: there is no such device or dtype.
+        InvalidSettings: the machine has no such device, or the dtype is unknown.
         BaseNotFound, UnsupportedBase: the base cannot be loaded.
     """
     if isinstance(base, Base):

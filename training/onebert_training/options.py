@@ -1,8 +1,7 @@
-"""Options from annotated dataclasses: one list of fields gives a command's options, a recipe's fields and a docs table.
+"""Options from annotated dataclasses: one list of fields makes a command's options, a recipe's fields and a docs table.
 
-A field is `name: Annotated[type, Doc("one sentence"), …] = default`. Its annotation may also have bounds (`Ge`, `Gt`,
-`Le`, `Lt`), a `Flag` if the option has another name than the field, a `Parser` if its values are of several types, and
-a `Panel` of the command's help.
+A field is `name: Annotated[type, Doc("one sentence"), …] = default`. The annotation may add bounds (`Ge`, `Gt`, `Le`,
+`Lt`), a `Flag` (an option named differently), a `Parser` (values of several types) and a `Panel` of the command's help.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -21,14 +20,14 @@ from onebert_store.command.options import BASE, Panel
 
 @dataclass(frozen=True)
 class Flag:
-    """The name of an option that differs from its field's name."""
+    """An option name that differs from its field's name."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Parser:
-    """How the command line reads a value that may be of several types; typer knows options of one type alone."""
+    """Parses a command-line value that may be of several types; a typer option has one type only."""
 
     parse: Callable[[str], Any]
 
@@ -48,7 +47,7 @@ AsJson = Annotated[bool, OUTPUT.option("Print one JSON object instead of a table
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Replaces each dataclass parameter of a command by one option for each field; the command gets the dataclass."""
+    """Replaces each dataclass parameter of a command by one option per field; the command gets the dataclass."""
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
     parameters: list[Parameter] = []
@@ -64,7 +63,7 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
             values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
         command(**values)
 
-    # typer reads the options from the function's signature and annotations.
+    # typer reads the options from `run`'s signature and annotations.
     ordered = sorted(parameters, key=lambda parameter: parameter.default is not Parameter.empty)
     run.__signature__ = Signature(  # type: ignore[attr-defined]
         [parameter.replace(kind=Parameter.KEYWORD_ONLY) for parameter in ordered], return_annotation=None
@@ -75,7 +74,7 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def annotated_fields(group: Any) -> Iterator[tuple[Field[Any], Any, tuple[Any, ...]]]:
-    """Every field of a dataclass of options, with its type and the rest of its annotation."""
+    """Yields every field of an options dataclass, with its type and the rest of its annotation."""
     hints = get_type_hints(group, include_extras=True)
     for field in fields(group):
         whole = hints[field.name]
@@ -84,7 +83,7 @@ def annotated_fields(group: Any) -> Iterator[tuple[Field[Any], Any, tuple[Any, .
 
 
 def fields_by_option(*groups: Any) -> dict[str, str]:
-    """The name of an option as Python writes it (`lr` of `--lr`) -> its field, where the two differ."""
+    """Maps an option's Python name (`lr` for `--lr`) to its field's name, for options where the two differ."""
     named = {
         flag_of(field, annotated).removeprefix("--").replace("-", "_"): field.name
         for group in groups
@@ -94,7 +93,7 @@ def fields_by_option(*groups: Any) -> dict[str, str]:
 
 
 def wrong_value(error: Mapping[str, Any]) -> str:
-    """One error of pydantic's about an option, as a sentence without its subject: `must be at least 1`."""
+    """Turns one pydantic error about an option into a sentence without a subject: `must be at least 1`."""
     said = {
         "greater_than_equal": "must be at least {ge}",
         "greater_than": "must be above {gt}",
@@ -114,7 +113,7 @@ def _options(group: Any) -> Iterator[Parameter]:
             bounds |= {"min": one.ge} if isinstance(one, Ge) else {"max": one.le} if isinstance(one, Le) else {}
         panel = next((one for one in annotated if isinstance(one, Panel)), None)
         parse = next((one.parse for one in annotated if isinstance(one, Parser)), None)
-        # A short metavar leaves room for the sentence in 80 columns; choices are listed behind the sentence instead.
+        # A short metavar leaves room for the sentence in 80 columns; choices are listed after the sentence.
         metavar = None if hint is bool else "N" if int in (hint, *get_args(hint)) else "…"
         choices = [name for one in get_args(hint) if get_origin(one) is Literal and not parse for name in get_args(one)]
         sentence = escape(sentence_of(annotated) + (f" One of {', '.join(choices)}." if choices else ""))
@@ -126,11 +125,11 @@ def _options(group: Any) -> Iterator[Parameter]:
 
 
 def flag_of(field: Field[Any], annotated: tuple[Any, ...]) -> str:
-    """The name of a field's option."""
+    """The option name of a field."""
     named = next((one.name for one in annotated if isinstance(one, Flag)), None)
     return named or f"--{field.name.replace('_', '-')}"
 
 
 def sentence_of(annotated: tuple[Any, ...]) -> str:
-    """What a field's option does."""
+    """The help sentence of a field's option."""
     return next(one.documentation for one in annotated if isinstance(one, Doc))

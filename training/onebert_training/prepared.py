@@ -1,4 +1,4 @@
-"""One training from data to file, without any output; used by `onebert train` and `onebert.train`."""
+"""Runs one training from data to file without any output; `onebert train` and `onebert.train` share it."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -41,15 +41,13 @@ def _unseen(_: str) -> AbstractContextManager[None]:
 
 @dataclass(frozen=True)
 class PreparedRun:
-    """A training that can begin: all checks are done.
+    """A training that can start: all checks are done.
 
     Attributes:
-        run: the run to train; where its method is yet to be chosen, one of the comparison.
-        out: the file to write; for a method that changes the base's weights, a folder.
+        run: the run to train; while a method is still to be chosen, one run of the comparison.
+        out: the file to write; a folder for a method that changes the base's weights.
         base: the base's Hub id or folder as the user gave it.
-        train_rows: the limit of training rows that the user set.
-        comparison: what a method is yet to be chosen from; None where the user has named one, or it is chosen.
-        choice: what was chosen, if something was.
+        comparison: the methods to choose from; None if the user named a method, or the choice is made.
     """
 
     run: Run
@@ -61,37 +59,22 @@ class PreparedRun:
 
     @property
     def checkpoint(self) -> Path:
-        """The checkpoint file, from which an interrupted training continues."""
         return checkpoint_path(self.out)
 
     def chosen(self, report: Report = ignore) -> "PreparedRun":
-        """The same training of the method that was named, or of the one that is chosen now.
-
-        Args:
-            report: called after every step of the comparison.
-
-        Raises:
-            NotFinite: no candidate could be measured.
-        """
+        """The training of the chosen method, after any pending comparison; NotFinite if that measured no candidate."""
         if self.comparison is None:
             return self
         choice = choose(self.comparison, report, choice_file(self.checkpoint))
         return replace(self, run=choice.run, comparison=None, choice=choice)
 
     def forget(self) -> None:
-        """Removes the files that a training continues from."""
+        """Deletes the files from which a training resumes."""
         for file in (self.checkpoint, started_checkpoint(self.checkpoint), choice_file(self.checkpoint)):
             file.unlink(missing_ok=True)
 
     def finish(self, kept: Kept) -> tuple[dict[str, Any], list[str]]:
-        """Writes what the training has kept.
-
-        Returns:
-            The record, and notes for the user about the written file.
-
-        Raises:
-            StorageFull: the disk refused the file.
-        """
+        """Writes the kept result; returns the record, and notes on the file to show. Raises StorageFull."""
         run, yardsticks = kept.run, self.run.yardsticks
         said = {
             **{"yardsticks": yardsticks.provenance(run.metric)},
@@ -122,14 +105,10 @@ def prepare(
     """Reads the data, loads the base and plans the run.
 
     Args:
-        task: name of the task.
-        data: a file, a folder, `hf:dataset[/config]`, or a `Source` that was read already.
-        reading: the columns to read and the rows to use.
-        settings: the run's settings.
-        base: Hub id or folder, or a base in memory; None is the default base.
-        dtype: dtype of the forward pass.
-        device: None is a GPU where there is one.
-        out: the file to write; None is `TASK.safetensors`, or the folder `TASK` where no file can hold the result.
+        data: a file, a folder, `hf:dataset[/config]`, or a `Source` in memory.
+        base: Hub id or folder, or a loaded base; None is the default base.
+        device: None is a GPU if there is one, else the CPU.
+        out: the file to write; None is `TASK.safetensors`, or the folder `TASK` if no delta can hold the result.
         busy: makes a context manager from a text such as "loading the base", entered around each slow step.
 
     Raises:
@@ -158,11 +137,7 @@ def prepare(
 
 
 def write_result(run: Run, result: Result, out: Path, base: str | None) -> list[str]:
-    """Writes the delta file, or the Hugging Face checkpoint where a delta cannot hold what was trained.
-
-    Returns:
-        Notes for the user about the written file.
-    """
+    """Writes the delta file, or a Hugging Face checkpoint if no delta can hold the result; returns notes to show."""
     if result.delta is not None:
         save(out, result.delta)
         return []
@@ -172,11 +147,7 @@ def write_result(run: Run, result: Result, out: Path, base: str | None) -> list[
 
 
 def _check_result(run: Run, out: Path) -> None:
-    """Refuses, before training, a run whose result could not be written.
-
-    Raises:
-        InvalidSettings: the result is neither a delta nor a checkpoint.
-    """
+    """Refuses, before training, a run whose result could not be written."""
     if run.plan.servable:
         check_writable("--out", out)
         return

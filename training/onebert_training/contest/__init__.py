@@ -1,1 +1,1 @@
-"""What is trained beside what, and which of them is kept."""
+"""Trains several candidates side by side and keeps one."""

@@ -1,6 +1,6 @@
-"""`--method auto`: methods are trained in short beside each other, and the smallest that is not behind is taken.
+"""`--method auto`: trains methods in short side by side, and takes the smallest that is not behind.
 
-Validation rows judge, or folds where there are none (docs/decisions/0050-auto.md).
+Validation rows judge, or folds without such rows (docs/decisions/0050-auto.md).
 """
 
 import hashlib
@@ -24,7 +24,7 @@ from onebert_training.fit.settings import Settings, methods_for
 from onebert_training.heads.exact import has_exact_head
 from onebert_training.tasks.metrics import best_of, near_best
 
-# Standard errors by which one that leaves half way is behind: what learns slowly may yet catch up.
+# Half way, a candidate leaves if it is behind by this number of standard errors: slow learners may catch up.
 _CLEARLY = 2
 
 _Named = TypeVar("_Named")
@@ -32,11 +32,11 @@ _Named = TypeVar("_Named")
 
 @dataclass(frozen=True)
 class Comparison:
-    """The methods that one is chosen from.
+    """The methods to choose from.
 
     Attributes:
-        runs: of each the run that trains it to its end, by the size of what is trained.
-        budget: seconds that choosing may take, about; None is as long as it takes.
+        runs: full runs, one per method, by trained size.
+        budget: seconds that choosing may take, about; None is no limit.
     """
 
     runs: Sequence[Run]
@@ -44,20 +44,19 @@ class Comparison:
 
     @property
     def fingerprint(self) -> str:
-        """A text that is equal where the same is compared."""
         return hashlib.sha256(json.dumps([self.budget, *(run.fingerprint for run in self.runs)]).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What was chosen.
+    """The chosen method.
 
     Attributes:
         run: trains the chosen method to its end.
-        facts: what was compared, for the record and the manifest: `chosen`, `folds` (0: validation rows have judged),
-            `rows` that have judged, and of each of `methods` its `score`, the `lead` over the chosen one with its
-            standard `error`, or why it `left`.
-        seconds: that choosing took.
+        facts: the comparison, for the record and the manifest: `chosen`, `folds` (0: validation rows judged), number of
+            judging `rows`, and for each of `methods` its `score`, the `lead` over the chosen one with its standard
+            `error`, or the reason it `left`.
+        seconds: time to choose.
     """
 
     run: Run
@@ -66,7 +65,6 @@ class Choice:
 
     @property
     def line(self) -> str:
-        """One line for the user: what is chosen, and beside what."""
         facts, metric = self.facts, self.run.metric
         where = f"in {facts['folds']} folds" if facts["folds"] else "on validation"
         own = facts["methods"][facts["chosen"]]
@@ -84,16 +82,12 @@ def _said(name: str, one: Mapping[str, Any]) -> str:
 
 
 def choice_file(checkpoint: Path) -> Path:
-    """Where the choice stands beside the checkpoint of the training that follows it."""
+    """The file of the choice, beside the checkpoint of the training that follows."""
     return checkpoint.with_name(f"{checkpoint.name}.choice")
 
 
 def make_comparison(inputs: TaskInputs, settings: Settings, task: str) -> Comparison:
-    """The comparison for a task; one without an exact head has `head` not among its candidates.
-
-    Raises:
-        OneBertError: as `Run`.
-    """
+    """The comparison for a task; `head` takes part only if the task type has an exact head. Raises as `Run`."""
     exact = has_exact_head(inputs.objective)
     methods = [name for name in methods_for(inputs.base.config.num_layers) if name != "head" or exact]
     runs = [make_run(inputs, replace(settings, method=name, time_budget=None), task) for name in methods]
@@ -101,12 +95,11 @@ def make_comparison(inputs: TaskInputs, settings: Settings, task: str) -> Compar
 
 
 def choose(comparison: Comparison, report: Report = ignore, file: Path | None = None) -> Choice:
-    """Compares the candidates; an equal comparison without a budget leads to an equal choice.
+    """Compares the candidates; equal comparisons without a budget give equal choices.
 
     Args:
-        comparison: what is compared.
-        report: called after every step of the comparison, and with a note of each candidate that the budget leaves out.
-        file: the choice is written there, and read again where it was made before.
+        report: called after every step, and with a note on each candidate that the budget leaves out.
+        file: the choice is written there; an equal earlier choice is read from there.
 
     Raises:
         NotFinite: no candidate could be measured.
@@ -128,14 +121,13 @@ def choose(comparison: Comparison, report: Report = ignore, file: Path | None = 
 
 
 def _to_train(run: Run) -> Run:
-    """The run that trains what was chosen; a head alone is also fitted on rows that were held out to compare."""
+    """A head alone is fitted again, also on the rows that were held out to compare."""
     if run.plan.exact and run.data.held_out:
         return make_run(run.inputs.rejoined(), run.settings, run.task)
     return run
 
 
 def _read(file: Path, comparison: Comparison) -> Choice | None:
-    """The choice that was made before by an equal comparison, if it can be read."""
     try:
         said = json.loads(file.read_bytes())
         if said["of"] != comparison.fingerprint:
@@ -147,7 +139,7 @@ def _read(file: Path, comparison: Comparison) -> Choice | None:
 
 
 def _keep_within(budget: float, candidates: Sequence[Candidate], report: Report) -> None:
-    """Leaves out the dearest until the rest fits; what costs no step, or else the cheapest, stays."""
+    """Drops the dearest candidates until the rest fits; an exact head, or else the cheapest candidate, stays."""
     prices = {candidate: candidate.price() for candidate in candidates if candidate.sides}
     for candidate in dear(prices, budget, spare=len(prices) == len(candidates)):
         candidate.left = "left out for the time budget"
@@ -156,13 +148,7 @@ def _keep_within(budget: float, candidates: Sequence[Candidate], report: Report)
 
 
 def dear(prices: Mapping[_Named, float], budget: float, spare: bool) -> list[_Named]:
-    """Those whose prices, the highest first, must go for the rest to fit a budget.
-
-    Args:
-        prices: of each.
-        budget: of all that stay.
-        spare: whether the cheapest stays in any case.
-    """
+    """The names to drop, the dearest first, to fit `budget`; `spare` keeps the cheapest in any case."""
     falling = sorted(prices, key=lambda one: prices[one], reverse=True)
     gone: list[_Named] = []
     for one in falling[: len(falling) - spare]:
@@ -173,7 +159,6 @@ def dear(prices: Mapping[_Named, float], budget: float, spare: bool) -> list[_Na
 
 
 def _compare(candidates: Sequence[Candidate], report: Report) -> None:
-    """Trains what is left, and measures it half way, where some leave, and at the end."""
     if sum(not candidate.left for candidate in candidates) < 2:
         return
     steps = max(candidate.steps for candidate in candidates)
@@ -192,7 +177,6 @@ def _compare(candidates: Sequence[Candidate], report: Report) -> None:
 
 
 def _leave(candidates: Sequence[Candidate], step: int) -> None:
-    """Lets those go on that are not clearly behind."""
     if not candidates:
         return
     measured = [judged(candidate.run, candidate.measurement) for candidate in candidates]
@@ -213,7 +197,6 @@ def _chosen(candidates: Sequence[Candidate]) -> Candidate:
 
 
 def _facts(candidates: Sequence[Candidate], chosen: Candidate) -> dict[str, Any]:
-    """What was compared, as JSON values."""
     methods: dict[str, Any] = {}
     for candidate in candidates:
         whole = chosen.is_measured and not candidate.left

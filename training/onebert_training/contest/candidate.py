@@ -1,4 +1,4 @@
-"""A candidate as it is trained for a comparison: its run in short, or where nothing validates, its folds."""
+"""A candidate of a comparison: its run in short, or its folds if there are no validation rows."""
 
 import time
 from collections.abc import Sequence
@@ -15,20 +15,18 @@ from onebert_training.fit.run import Run
 from onebert_training.fit.state import State
 from onebert_training.heads.seen import cross_validated
 
-# With a validation split a candidate is trained for this part of its steps, by a schedule of its own that ends there.
+# With a validation split a candidate takes one in `SHARE` of its steps, at least LEAST_STEPS, by its own schedule.
 SHARE, LEAST_STEPS = 4, 100
 
 
 class Candidate:
     """A method in a comparison.
 
-    Args:
-        run: as it is trained to its end if it is chosen.
-
     Attributes:
-        sides: what is trained for the comparison, a run or its folds; nothing where the head is found exactly.
-        steps: that this takes.
-        left: why it is no longer compared; None while it is.
+        run: the full training, in case the method is chosen.
+        sides: the short run or the folds; empty for an exact head.
+        steps: steps of the longest side.
+        left: the reason it left the comparison; None while it takes part.
     """
 
     def __init__(self, run: Run) -> None:
@@ -41,27 +39,22 @@ class Candidate:
 
     @property
     def is_measured(self) -> bool:
-        """Whether there is a score."""
         return self._measured is not None
 
     @property
     def measurement(self) -> Measurement:
-        """The answers on the rows that judge.
-
-        Raises:
-            ValueError: it was not measured yet.
-        """
+        """The answers on the judging rows; raises ValueError before `measure`."""
         if self._measured is None:
             raise ValueError(f"{self.run.method.text} was not measured")
         return self._measured
 
     def judged_by(self) -> dict[str, Any]:
-        """Which rows judge: how many, and how many folds of the training rows they are; 0 is validation."""
+        """The judging rows: their number, and the number of folds of the training rows; 0 folds is validation."""
         split, folds = ("validation", 0) if self.run.validates else ("train", len(fold_steps(self.run)))
         return {"folds": folds, "rows": len(self.run.data.splits[split])}
 
     def measure(self) -> None:
-        """Measures its values as they are; one whose answers are no numbers leaves."""
+        """Measures the current values; a candidate with answers that are not finite leaves."""
         try:
             self._measured = self._answers()
         except NotFinite:
@@ -78,7 +71,7 @@ class Candidate:
         return measured(self.run, [found[row] for row in range(len(found))])
 
     def price(self) -> float:
-        """Seconds that its training takes when it is alone, by the shorter of two steps after a first one."""
+        """Estimated seconds of its training, from the shorter of two steps after a first one."""
         again, seconds = Candidate(self.run), []
         for _ in range(3):
             started = time.perf_counter()
@@ -88,10 +81,7 @@ class Candidate:
 
 
 def step_of(candidates: Sequence[Candidate]) -> None:
-    """One step of everything that is trained, together as far as it enters the base at one layer.
-
-    A candidate whose loss is no longer a number leaves.
-    """
+    """Makes one step of every side, in batches by entry layer; a candidate with a loss that is not finite leaves."""
     sides = {
         one: (candidate, state) for candidate in candidates for one, state in candidate.sides if state.step < one.steps
     }
@@ -105,7 +95,6 @@ def step_of(candidates: Sequence[Candidate]) -> None:
 
 
 def _short(run: Run) -> Sequence[Run]:
-    """What is trained in place of a run to compare it: the run with fewer steps, or its folds."""
     if not run.validates:
         return fold_runs(run)
     steps = min(run.steps, max(LEAST_STEPS, run.steps // SHARE))
@@ -113,17 +102,17 @@ def _short(run: Run) -> Sequence[Run]:
 
 
 def _width(run: Run) -> int:
-    """How many runs are stepped at once: more tokens are no faster, and their activations need memory."""
+    """Runs per batch: more tokens are no faster, and their activations need memory."""
     lengths = [len(one) for one in run.inputs.splits["train"].tokens]
     return max(1, int(BATCH_TOKENS / (run.settings.batch_size * sum(lengths) / len(lengths))))
 
 
 def _of_head(run: Run) -> Measurement:
-    """What exact heads answer: that of the training rows to validation, or those of folds to the rows held out."""
+    """Exact heads' answers: for validation rows from all training rows, or for held-out rows from the other folds."""
     split = "validation" if run.validates else "train"
     answers = run.yardsticks.answers
     if answers is None or len(answers.logits) < len(run.data.splits[split]):
-        # A yardstick reads some of many rows, and folds are compared on all.
+        # A yardstick may have read only a part of the rows; folds are compared on all rows.
         seen = run.inputs.frozen.see("train", run.pooling)
         answers = cross_validated(run.objective, run.data.task_type, seen, run.metric)
     return Measurement(split, answers.scores, answers.loss, answers.logits)

@@ -1,7 +1,7 @@
-"""The contest of `onebert train`: a fresh head, a short run from the exact one, and that alone; validation decides.
+"""The contest of `onebert train`: a fresh head, a short run from the exact head, and that head alone.
 
-The short run takes its steps beside the first tenth of the fresh one's, and shares their passes of weights that both
-leave as they are (docs/decisions/0045-contest.md).
+Validation decides. The short run takes its steps beside the first tenth of the fresh run's, and shares the passes of
+weights that both leave as they are (docs/decisions/0045-contest.md).
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ from onebert_training.heads.exact import ExactHead
 from onebert_training.heads.yardsticks import Yardsticks
 from onebert_training.tasks.metrics import is_better
 
-SHARE = 10  # the run that starts from the exact head has this part of the planned steps
+SHARE = 10  # the run from the exact head has one in ten of the planned steps
 
 _WORDS = {
     "fresh": "trained from a fresh head",
@@ -34,14 +34,7 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class Kept:
-    """What a training keeps.
-
-    Attributes:
-        run: the run that the result is of: the one that was asked for, a short one from an exact head, or that head
-            alone.
-        result: its result.
-        facts: what was compared, for the record; None where nothing was.
-    """
+    """The kept result of a training, with its run; `facts` record the comparison, None without one."""
 
     run: Run
     result: Result
@@ -49,7 +42,6 @@ class Kept:
 
     @property
     def line(self) -> str | None:
-        """One line for the user: what is kept, and the scores that decided."""
         if self.facts is None:
             return None
         metric, scores = self.result.metric, self.facts["validation"]
@@ -66,10 +58,7 @@ class Kept:
 
 
 class _FromHead(Run):
-    """A run that starts from the very head that another run is measured beside.
-
-    By its own few steps it would fit one on fewer rows.
-    """
+    """Starts at the head that another run is compared with; its own few steps would give a head on fewer rows."""
 
     def __init__(self, other: Run, steps: int) -> None:
         super().__init__(other.inputs, replace(other.settings, start="head", max_steps=steps), other.task)
@@ -77,7 +66,6 @@ class _FromHead(Run):
 
     @property
     def yardsticks(self) -> Yardsticks:
-        """Those of the other run."""
         return self._other.yardsticks
 
 
@@ -87,12 +75,11 @@ def started_checkpoint(path: Path) -> Path:
 
 
 def train_kept(run: Run, report: Report = ignore, checkpoint_file: Path | None = None) -> Kept:
-    """Trains what the user asked for, and keeps what validation prefers; an interrupted training continues.
+    """Trains the requested run, and keeps the result that validation prefers; an interrupted training continues.
 
     Args:
-        run: the run; with a `start` of its own, or where no exact head can stand beside it, it is trained alone.
-        report: called with the progress of the run.
-        checkpoint_file: of the run; that of the run from the exact head stands beside it.
+        run: trained alone if it has a `start` of its own, or if no exact head can compete.
+        checkpoint_file: of the run; the run from the exact head has its own beside it.
 
     Raises:
         NotFinite: the loss is no longer a number.
@@ -118,7 +105,7 @@ def train_kept(run: Run, report: Report = ignore, checkpoint_file: Path | None =
 
 
 def _rival(run: Run) -> ExactHead | None:
-    """The exact head that may be kept in a run's place; None where a start is named, or no such head can be kept."""
+    """The exact head that may replace a run's result; None if a start is named, or no such head can be kept."""
     compares = not (run.settings.start or run.plan.exact) and run.plan.servable
     return run.yardsticks.head if compares else None
 
@@ -129,7 +116,7 @@ def short_steps(run: Run) -> int:
 
 
 def _preferred_by_folds(run: Run, report: Report, checkpoint_file: Path | None) -> Kept:
-    """Trains a run of few rows; the exact head alone is kept where it leads by more than the lead's standard error."""
+    """Trains a run without validation rows; keeps the exact head alone if its lead exceeds the standard error."""
     trained, answers = train_judged(run, report, checkpoint_file), run.yardsticks.answers
     head = judged_head(run, answers, trained.measured) if trained.measured else None
     if head is None or answers is None or trained.measured is None:
@@ -146,14 +133,6 @@ def _preferred_by_folds(run: Run, report: Report, checkpoint_file: Path | None) 
 
 
 def _train_beside(run: Run, report: Report, checkpoint_file: Path | None) -> dict[str, Active]:
-    """Trains the run, and a short one from the exact head beside its first steps, if it has enough of these.
-
-    Returns:
-        Both runs by where their heads start.
-
-    Raises:
-        NotFinite: the loss of the run that was asked for is no longer a number.
-    """
     runs, short = {"fresh": run}, short_steps(run)
     if short:
         runs["head"] = _FromHead(run, short)
@@ -166,18 +145,18 @@ def _train_beside(run: Run, report: Report, checkpoint_file: Path | None) -> dic
 
 
 def _resumed(runs: Mapping[str, Run], short: int, report: Report, checkpoint_file: Path | None) -> dict[str, Active]:
-    """Both runs where their checkpoints stand, if these are of one moment; else at their start."""
+    """Both runs at their checkpoints if these are of one moment, else at their start."""
     files = {"fresh": checkpoint_file, "head": checkpoint_file and started_checkpoint(checkpoint_file)}
 
     def started(resume: bool) -> dict[str, Active]:
-        # The fresh run is measured, and so has a checkpoint, when the other one ends.
+        # The fresh run is evaluated, and so writes a checkpoint, when the other run ends.
         return {name: _started(one, files[name] if resume else None, short) for name, one in runs.items()}
 
     there = any(file is not None and file.exists() for file in files.values())
     active = started(resume=there)
     if there:
         fresh, other = active["fresh"], active.get("head", active["fresh"])
-        # One that goes no further has taken its steps beside the other's, if that has taken as many.
+        # A finished run has taken its steps beside the other run if that has taken at least the same number.
         ended = other.is_done and other.state.step <= fresh.state.step
         whole = other.state.step > 0 and (ended or other.state.step == fresh.state.step)
         if not whole:
@@ -191,7 +170,7 @@ def _resumed(runs: Mapping[str, Run], short: int, report: Report, checkpoint_fil
 
 
 def _started(run: Run, file: Path | None, look: int) -> Active:
-    """A run at its start, where its checkpoint stands, or at its end, if its loss was no longer a number."""
+    """A run at its start, at its checkpoint, or at its end if its loss was no longer a number."""
     active = Active.start(run, ignore, file, look=look)
     found = None if file is None else checkpoint.load(file)
     if found is not None and found[1].get("fingerprint") == run.fingerprint and "ended" in found[1]:
@@ -200,12 +179,12 @@ def _started(run: Run, file: Path | None, look: int) -> Active:
 
 
 def _advance(active: Sequence[Active], run: Run, report: Report) -> None:
-    """One step of each; the progress of one run is reported, when the checkpoints of all are written."""
+    """One step of each; reports `run`'s progress after the checkpoints of all are written."""
     reported: list[Progress] = []
     advance(active, lambda one, progress: reported.append(progress) if one is run else None)
     for one in active:
         if one.run is not run and one.error is not None and one.checkpoint_file is not None:
-            # In place of a checkpoint, so that the run is left out when the other one continues, too.
+            # Replaces a checkpoint: a resumed training leaves this run out as well.
             facts = {"fingerprint": one.run.fingerprint, "step": one.state.step, "ended": one.error.detail}
             checkpoint.save(one.checkpoint_file, {}, facts)
     for progress in reported:
@@ -213,7 +192,6 @@ def _advance(active: Sequence[Active], run: Run, report: Report) -> None:
 
 
 def _alone(run: Run, head: ExactHead) -> Active:
-    """The exact head as a run that is done."""
     alone = Run(run.inputs, replace(run.settings, method="head"), run.task)
     state = State(alone.with_head(alone.init_values(), head))
     state.strength = head.strength
@@ -223,10 +201,10 @@ def _alone(run: Run, head: ExactHead) -> Active:
 
 
 def _preferred(candidates: Mapping[str, Active]) -> str:
-    """The name of the fresh run, or of what is ahead of it on validation by more than a standard error.
+    """The name of the candidate that leads the fresh run by more than a standard error and by most, else `fresh`.
 
-    What was trained for a tenth of the steps, and a head whose strength these rows have chosen, are ahead by luck as
-    easily as an early evaluation is (docs/decisions/0053-keeping-the-last.md).
+    A short run, and a head whose strength these rows have chosen, lead by luck as easily as an early evaluation
+    (docs/decisions/0053-keeping-the-last.md).
     """
     run = candidates["fresh"].run
     answers = {name: kept_measurement(one.run, one.state) for name, one in candidates.items()}

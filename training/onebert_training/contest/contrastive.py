@@ -1,9 +1,8 @@
-"""Trains a delta of few rows by its labels and by contrast: texts of one label come closer, others move apart.
+"""Trains a delta of few rows by labels and by contrast: texts of one label move together, others apart.
 
-Few rows are many pairs (SetFit, Tunstall et al. 2022). There the whole encoder is trained by pairs and a head after it;
-here the base stays frozen, and a method's differences and the head are trained by both losses at once. In training the
-head gives the pooled vector before its logits, by an identity on top of its matrix, so that the maths knows nothing of
-it.
+Few rows are many pairs (SetFit, Tunstall et al. 2022). SetFit trains the whole encoder by pairs and then a head; here
+the base stays frozen, and both losses train a method's differences and the head at once. In training the head has an
+identity on top of its matrix and returns the pooled vector before the logits, so that the maths needs no change.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,32 +22,30 @@ from onebert_store.file.manifest import head_width
 from onebert_training.fit.run import Run
 
 TEMPERATURE = 0.1
-STRENGTH = 1.0  # of the exact head that is trained further
-PER_LABEL = 4  # rows of a label in a batch, where so many are there
+STRENGTH = 1.0  # of the exact head that training starts from
+PER_LABEL = 4  # rows of a label in a batch, if it has them
 
 
 class ContrastiveRun(Run):
-    """A run of a single_label task whose loss is cross-entropy and contrast, from the exact head on the frozen base."""
+    """A run of a single_label task by cross-entropy and contrast, from the exact head on the frozen base."""
 
     contrastive = True
 
     @property
     def start(self) -> Literal["fresh", "head"]:
-        """Where the head starts: at the exact head, unless the user asks for a fresh one."""
         return self.settings.start or "head"
 
     def init_values(self) -> dict[str, Tensor]:
-        """The values at the start; an exact head is of a strength that nobody had to choose among few rows."""
+        """The exact head has a fixed strength: few rows cannot choose one."""
         values = super().init_values()
         return values if self.start == "fresh" else self.with_head(values, self.exact_head(STRENGTH))
 
     def _identity(self) -> dict[str, Tensor]:
-        """A head that gives what it reads."""
         size, device = head_width(self.pooling, self.base.spec.hidden_size), self.base.device
         return {HEAD_WEIGHT: torch.eye(size, device=device), HEAD_BIAS: torch.zeros(size, device=device)}
 
     def batch_at(self, step: int) -> NDArray[np.int64]:
-        """Training rows of a step: equally many rows of each label as far as there are, of as many labels as fit."""
+        """Training rows of a step: equal numbers of each label if it has enough rows, and all labels that fit."""
         generator, size = np.random.default_rng([self.settings.seed, step]), self.settings.batch_size
         gold = self.data.splits["train"].gold[self.rows]
         labels = generator.permutation(np.unique(gold))
@@ -66,11 +63,10 @@ class ContrastiveRun(Run):
         return fold(view, tensors | above, self.pooling)
 
     def loss(self, logits: Sequence[Tensor], rows: Sequence[int]) -> Tensor:
-        """The mean cross-entropy of some rows, and the contrast of their vectors."""
         size = head_width(self.pooling, self.base.spec.hidden_size)
         outputs = torch.stack(list(logits))
         gold = torch.stack([self.targets["train"][row] for row in rows]).to(outputs.device)
-        # Batches have the labels alike already: class weights would count rare ones twice.
+        # Batches balance the labels already: class weights would count rare labels twice.
         labeled = self.inputs.objective.loss(list(outputs[:, size:]), list(gold))
         return labeled + contrast(outputs[:, :size], gold)
 
@@ -80,13 +76,12 @@ def contrast(vectors: Tensor, gold: Tensor, temperature: float = TEMPERATURE) ->
 
     Args:
         vectors: [rows, h]; only their directions count.
-        gold: [rows], the index of each row's label.
-        temperature: by which cosines are divided.
+        temperature: divides the cosines.
     """
     directions = F.normalize(vectors.float(), dim=1)
     same = torch.eye(len(gold), dtype=torch.bool, device=gold.device)
     alike = (gold[:, None] == gold[None]) & ~same
-    # Not minus infinity, which would give NaN where it is multiplied by zero.
+    # Minus infinity would give NaN when multiplied by zero.
     likely = F.log_softmax((directions @ directions.T / temperature).masked_fill(same, -1e9), dim=1)
     each = (likely * alike).sum(dim=1) / alike.sum(dim=1).clamp(min=1)
     return -each.sum() / alike.any(dim=1).sum().clamp(min=1)

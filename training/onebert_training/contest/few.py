@@ -1,4 +1,4 @@
-"""Few rows: all of them are trained on, also by contrast, and folds of them say how good what came of it is."""
+"""Few rows: trains on all of them, also by contrast, and scores the result in folds."""
 
 import time
 from collections.abc import Mapping
@@ -17,25 +17,20 @@ from onebert_training.fit.settings import Settings
 
 
 def make_run(inputs: TaskInputs, settings: Settings, task: str) -> Run:
-    """The run of a user's settings; few rows of a single_label task are also trained by contrast.
-
-    Raises:
-        OneBertError: as `Run`.
-    """
+    """The run of a user's settings; few rows of a single_label task are also trained by contrast. Raises as `Run`."""
     run = Run(inputs, settings, task)
-    # An exact head is of the base as it is, and has no part in a training without that base's weights.
+    # An exact head belongs to the pretrained base, and `reinit` trains without the pretrained weights.
     if run.validates or run.data.task_type != "single_label" or not run.delta_parameters or run.plan.reinit:
         return run
     return ContrastiveRun(inputs, settings, task)
 
 
 def train_judged(run: Run, report: Report = ignore, checkpoint_file: Path | None = None) -> Result:
-    """Trains a run; one without a validation split gets the scores of its folds in place of that split's.
+    """Trains a run, then its folds for their scores if it has no validation split.
 
     Args:
-        run: the run.
         report: called after every step of the run, and then of its folds, with the mean of their steps.
-        checkpoint_file: as for `train`; folds that were interrupted begin anew.
+        checkpoint_file: as for `train`; interrupted folds begin anew.
 
     Raises:
         NotFinite: the loss is no longer a number.
@@ -46,16 +41,12 @@ def train_judged(run: Run, report: Report = ignore, checkpoint_file: Path | None
 
 
 def needs_folds(run: Run) -> bool:
-    """Whether no row is held out to judge a run by; an exact head is cross-validated when it is found."""
+    """Whether folds must judge a run: no row is held out, and an exact head is cross-validated when it is found."""
     return not run.validates and not run.plan.exact
 
 
 def with_folds_measured(run: Run, result: Result, report: Report = ignore) -> Result:
-    """The result with the scores of its run's folds: each row is answered by a run that was not trained on it.
-
-    Raises:
-        NotFinite: the loss of a fold is no longer a number.
-    """
+    """Adds fold scores to a result: each row is answered by a run that was not trained on it. May raise NotFinite."""
     started, folds = time.perf_counter(), fold_runs(run)
     steps, planned = dict.fromkeys(folds, 0), sum(fold.steps for fold in folds)
 
@@ -77,11 +68,7 @@ def with_folds_measured(run: Run, result: Result, report: Report = ignore) -> Re
 
 
 def with_folds(result: Result, scores: Mapping[str, float], folds: int) -> Result:
-    """The result with the scores of folds, which its manifest says, too.
-
-    Raises:
-        InvalidManifest: a metric is NaN or infinite.
-    """
+    """Adds fold scores to a result and its manifest; raises InvalidManifest if a metric is NaN or infinite."""
     delta = result.delta
     if delta is not None:
         said = delta.manifest.model_dump()

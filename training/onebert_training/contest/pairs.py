@@ -1,4 +1,4 @@
-"""How few pairs are read where nobody says: as one text, or each text on its own."""
+"""Chooses the default pooling of few pairs: both texts as one, or each text on its own."""
 
 from dataclasses import replace
 
@@ -11,18 +11,14 @@ from onebert_training.methods.methods import parse_method
 from onebert_training.tasks.metrics import is_better
 
 FEW = 1000
-"""Training pairs from which on a training learns more of both texts as one (docs/decisions/0054-pairs.md)."""
+"""From this number of training pairs on, training does better with both texts as one (docs/decisions/0054-pairs.md)."""
 
 
 def read_pairs(inputs: TaskInputs, settings: Settings, task: str) -> Settings:
-    """The settings; of few pairs to train on with the pooling by which the frozen base answers better.
+    """Settings with a pooling: few pairs get the one by which the frozen base answers better.
 
-    It is said for the method and the exact heads beside it alike: what is trained is never compared with a head that
-    reads pairs in the worse way.
-
-    Raises:
-        OneBertError: as `Run`.
-        NotFinite: the base's vectors are not finite numbers.
+    The method and the exact heads beside it share this pooling: a result is never compared with a head that reads pairs
+    in the worse way. Raises as `Run`, and NotFinite if the base's vectors are not finite.
     """
     kind, pairs = inputs.data.task_type, len(inputs.data.splits["train"])
     open_to_both = inputs.data.has_pairs and kind not in PER_TOKEN and settings.pooling is None
@@ -38,7 +34,7 @@ def read_pairs(inputs: TaskInputs, settings: Settings, task: str) -> Settings:
 
 
 def _gives_a_delta(settings: Settings, inputs: TaskInputs) -> bool:
-    """Whether the method's result is a delta, as all are that `auto` compares: no checkpoint can compare two texts."""
+    """Whether the method's result is a delta, as for all of `auto`'s methods: no checkpoint can compare two texts."""
     if settings.method == AUTO:
         return True
     base = inputs.base

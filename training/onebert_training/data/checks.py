@@ -1,4 +1,4 @@
-"""Checks over many rows that are good one by one: labels, repetitions, contradictions, leaks between splits."""
+"""Checks over many rows: labels, repetitions, contradictions, texts that two splits share."""
 
 import math
 import unicodedata
@@ -19,11 +19,11 @@ from onebert_store.tables.table import Table
 from onebert_training.data.examples import Split
 
 MAX_SHOWN = 5  # labels that a note names
-MISSING = ("nan", "null", "n/a", "#n/a")  # what programs write for no value; "none" and "na" may be answers
+MISSING = ("nan", "null", "n/a", "#n/a")  # programs write these for "no value"; "none" and "na" may be real labels
 
 
 def _seen(split: Split, task_type: TaskType) -> set[int]:
-    """Indices of the labels in a split; empty for task types without a list of labels."""
+    """Indices of the labels that a split has; empty for task types without a list of labels."""
     if task_type == "token":
         return set[int]().union(*split.gold)
     if task_type == "multi_label":
@@ -32,16 +32,11 @@ def _seen(split: Split, task_type: TaskType) -> set[int]:
 
 
 def _counts(split: Split, labels: int) -> NDArray[np.int64]:
-    """[labels], how many rows of a single_label split have each label."""
     return np.bincount(split.gold, minlength=labels)
 
 
 def check_names(labels: Sequence[str], task_type: TaskType) -> None:
-    """Refuses labels that no manifest could hold; those that cells name are refused with their rows already.
-
-    Raises:
-        InvalidData: says why.
-    """
+    """Refuses label names that no manifest could hold; names from cells were checked with their rows before."""
     for label in labels:
         if fault := line_fault(label):
             raise InvalidData(f"the name of the label {shown(label, 40)} {fault}")
@@ -54,11 +49,7 @@ def check_names(labels: Sequence[str], task_type: TaskType) -> None:
 
 
 def check_seen(splits: Mapping[str, Split], task_type: TaskType, labels: Sequence[str]) -> None:
-    """Refuses data whose validation split has a label that the training split lacks.
-
-    Raises:
-        InvalidData: names the label.
-    """
+    """Refuses data whose validation split has a label that the training split lacks."""
     if "validation" not in splits:
         return
     for label in sorted(_seen(splits["validation"], task_type) - _seen(splits["train"], task_type)):
@@ -66,16 +57,7 @@ def check_seen(splits: Mapping[str, Split], task_type: TaskType, labels: Sequenc
 
 
 def check_variety(train: Split, task_type: TaskType, held_out: int = 0) -> None:
-    """Refuses training rows from which nothing can be learned.
-
-    Args:
-        train: the rows to train on.
-        task_type: the task's type.
-        held_out: how many rows were taken from them to validate on.
-
-    Raises:
-        InvalidData: no row has a label, or all have the same.
-    """
+    """Refuses training rows that teach nothing: no row has a label, or all have the same."""
     if task_type == "multi_label" and not _seen(train, task_type):
         raise InvalidData("no training row has a label")
     one_label = task_type in ("single_label", "token") and len(_seen(train, task_type)) < 2
@@ -90,7 +72,7 @@ def check_variety(train: Split, task_type: TaskType, held_out: int = 0) -> None:
 
 
 def is_number(label: str) -> bool:
-    """Whether a label is a number, with a point or a comma."""
+    """Whether a label is a number, with a decimal point or comma."""
     try:
         return math.isfinite(float(label.replace(",", ".")))
     except ValueError:
@@ -98,7 +80,7 @@ def is_number(label: str) -> bool:
 
 
 def shortages(splits: Mapping[str, Split], task_type: TaskType, labels: Sequence[str]) -> list[str]:
-    """Notes on what the data lacks, though it can be trained on."""
+    """Notes on gaps of data that can still be trained on: rare or absent labels, tags outside BIO, no test split."""
     notes = []
     train = splits["train"]
     if task_type in ("single_label", "multi_label", "token"):
@@ -120,14 +102,7 @@ def shortages(splits: Mapping[str, Split], task_type: TaskType, labels: Sequence
 
 
 def label_doubts(task_type: TaskType, labels: Sequence[str], guessed: bool, train: Split) -> list[str]:
-    """Notes on labels that may be two spellings of one label, or numbers for a regression.
-
-    Args:
-        task_type: the task's type.
-        labels: names of the labels.
-        guessed: whether the task type was inferred from the labels.
-        train: the training rows.
-    """
+    """Notes on labels that may be two spellings of one label, or numbers for a regression."""
     notes = []
     if task_type in ("single_label", "multi_label", "token"):
         alike = defaultdict[str, list[str]](list)
@@ -151,7 +126,7 @@ def label_doubts(task_type: TaskType, labels: Sequence[str], guessed: bool, trai
 
 
 def _as_seen(name: str) -> str:
-    """A label as people see it: without case, invisible characters, and how letters are put together."""
+    """Folds case, spaces, invisible characters and equivalent Unicode forms, which people do not see."""
     visible = "".join(one for one in unicodedata.normalize("NFKC", name) if unicodedata.category(one) != "Cf")
     return " ".join(visible.casefold().split())
 
@@ -160,9 +135,8 @@ class Repeated(NamedTuple):
     """Rows of a split with equal texts.
 
     Attributes:
-        rows_of: the rows of each text.
-        rows: how many repeat another row, its answer included.
-        torn: the rows of each text that has several answers.
+        rows: number of rows that repeat both text and answer of another row.
+        torn: row indices of each text that has several answers; empty for a regression.
     """
 
     rows_of: Mapping[Text, list[int]]
@@ -171,25 +145,19 @@ class Repeated(NamedTuple):
 
 
 def repeated(split: Split, task_type: TaskType) -> Repeated:
-    """Finds the rows of a split that repeat."""
+    """Groups the rows of a split by text."""
     rows_of = defaultdict[Text, list[int]](list)
     for row, text in enumerate(split.texts):
         rows_of[text].append(row)
     gold = [tuple(one) if isinstance(one, list) else one for one in split.plain_gold()]
     several = [(rows, len({gold[row] for row in rows})) for rows in rows_of.values() if len(rows) > 1]
-    # In regression data one text often has several numbers: the judgements of several people.
+    # A regression often has one text with several numbers, from several people: no contradiction.
     torn = [rows for rows, answers in several if answers > 1 and task_type != "regression"]
     return Repeated(rows_of, sum(len(rows) - answers for rows, answers in several), torn)
 
 
 def repetitions(splits: Mapping[str, Split], task_type: TaskType, train: Table) -> list[str]:
-    """Notes on training rows that repeat, also with another label, and on texts of other splits among them.
-
-    Args:
-        splits: the splits, before rows are drawn or held out.
-        task_type: the task's type.
-        train: the table of the training split, for line numbers.
-    """
+    """Notes on repeated and contradictory training rows, and on texts of other splits that training has as well."""
     found = repeated(splits["train"], task_type)
     notes = []
     if rows := found.rows:
@@ -213,7 +181,7 @@ _ANSWERS: Mapping[TaskType, str] = {
 
 
 def listed(names: Iterable[str], notes: Sequence[str] = ()) -> str:
-    """Names in quotes, at most the first `MAX_SHOWN`, each with its note in brackets where there are notes."""
+    """Quotes at most `MAX_SHOWN` names, each with its note in brackets if there are notes."""
     quoted = [repr(name[:40]) for name in names]
     if notes:
         quoted = [f"{name} ({note})" for name, note in zip(quoted, notes, strict=True)]

@@ -1,4 +1,4 @@
-"""Turns tables of cells into examples with gold labels; bad data is refused here, before any training."""
+"""Turns tables of cells into examples with gold labels, and refuses bad data before any training."""
 
 import hashlib
 import json
@@ -26,12 +26,9 @@ class Dataset:
     """The examples that a run trains on and is measured on.
 
     Attributes:
-        labels: names of the labels by index; for a regression the one name `score`.
-        metric: the metric that the source names, if any.
-        splits: `train`; `validation`, but for few rows that were kept together; and `test` where there is one.
-        notes: what a user should know about how the splits came to be.
-        held_out: whether the validation rows were taken from the training rows here, because the data has no such split
-            or a share was asked for.
+        labels: names of the labels by index; a regression has the one name `score`.
+        splits: `train`; `validation`, unless few rows were kept together; `test` if the data has one.
+        held_out: whether the validation rows were taken from the training rows here.
     """
 
     name: str
@@ -44,11 +41,10 @@ class Dataset:
 
     @property
     def has_pairs(self) -> bool:
-        """Whether an example is two texts."""
         return not isinstance(self.splits["train"].texts[0], str)
 
     def rejoined(self) -> "Dataset":
-        """The same data where no row is held out: validation rows that were taken from the training rows are back."""
+        """Moves held-out validation rows back to the training split."""
         if not self.held_out:
             return self
         splits = {name: split for name, split in self.splits.items() if name != "validation"}
@@ -58,21 +54,11 @@ class Dataset:
 
     @cached_property
     def digest(self) -> str:
-        """`sha256:…` over task type, labels and every example of every split."""
         return digest_of(self.task_type, self.labels, self.splits)
 
 
 class Labeled(NamedTuple):
-    """One split with labels, to measure a delta on.
-
-    Attributes:
-        name: of the split; `all` where the source is a single file.
-        split: its examples.
-        metric: the metric that the source names, if any.
-        source: name of the source.
-        table: the rows of the source that the examples are made of, in their order, with all of its columns; empty
-            where these are not kept.
-    """
+    """One split with labels, named `all` for a single file, and the source rows of its examples with all columns."""
 
     name: str
     split: Split
@@ -82,12 +68,12 @@ class Labeled(NamedTuple):
 
 
 def digest_of(task_type: TaskType, labels: Sequence[str], splits: Mapping[str, Split]) -> str:
-    """`sha256:…` over task type, labels and every example of every split, by the splits' names."""
+    """`sha256:…` over task type, labels and every example of every split."""
     hasher = hashlib.sha256(json.dumps([task_type, list(labels)]).encode())
     for name, split in splits.items():
         for i, (text, gold) in enumerate(zip(split.texts, split.plain_gold(), strict=True)):
             words = split.words[i] if split.words else ()
-            # Words that are just the text split at single spaces are implied by the text and left out.
+            # Leave out words that follow from the text by splitting it at single spaces.
             unusual = [words] if words and isinstance(text, str) and words != spans_of(text.split(" ")) else []
             hasher.update(json.dumps([name, text, gold, *unusual]).encode() + b"\n")
     return f"sha256:{hasher.hexdigest()}"
@@ -99,22 +85,21 @@ def load_dataset(
     keep_few: bool = False,
     keep_all: bool = False,
 ) -> Dataset:
-    """Loads data for training: a validation split is held out where there is none.
+    """Loads data for training, and holds out validation rows if the data has no validation split.
 
-    Rows are drawn and held out by one seed, which is no run's, so that runs of different seeds see the same rows; those
-    of a smaller number of training rows are among those of a larger one.
+    One fixed seed draws and holds out rows, whatever the run's seed: all runs see the same rows, and a smaller
+    `train_rows` draws a subset of a larger one's rows.
 
     Args:
-        source: a file, a folder or `hf:dataset[/config]`; or a `Source` that was read already.
-        asked: a user's options. A share to validate on holds these rows out even if there is a validation split, which
-            then replaces the test split; for benchmarks that hide the labels of their test split (What Parameters to
-            Freeze, section III-B).
+        source: a file, a folder, `hf:dataset[/config]`, or a `Source` in memory.
+        asked: `validation_share` holds rows out even if the data has a validation split, which then replaces the test
+            split: for benchmarks that hide their test labels (What Parameters to Freeze, section III-B).
         keep_few: hold nothing out of fewer than `TOO_FEW_TO_SPARE` training rows, unless a share or a number is given.
-        keep_all: as `keep_few`, of any number of rows: for what is measured in folds of them and not by a split.
+        keep_all: the same for any number of rows; folds of them measure the result.
 
     Raises:
-        InvalidData: one sentence on what is wrong, with line numbers where it is about rows.
-        InvalidSettings: there is no such encoding.
+        InvalidData: one sentence, with line numbers if rows are bad.
+        InvalidSettings: the encoding is unknown.
     """
     task_type, train_rows = asked.task_type, asked.train_rows
     share, most = asked.validation_share, asked.validation_rows
@@ -162,21 +147,19 @@ def load_dataset(
 def _with_held_out(
     splits: Mapping[str, Split], task_type: TaskType, share: float | None, most: int | None
 ) -> tuple[dict[str, Split], list[str]]:
-    """The splits with a validation split of training rows, and notes."""
     rows = len(splits["train"])
     train, kept = hold_out(splits["train"], task_type, share or 1 / HELD_OUT, most, SPLIT_SEED)
     checks.check_variety(train, task_type, len(kept))
     found = {**splits, "train": train, "validation": kept}
     why = "no validation split" if share is None else "by the share asked for"
     said = f"{why}: {len(kept)} of {rows} training rows are held out for it"
-    # Splits stand in the order of SPLITS, because the digest depends on it.
+    # The digest depends on the order of the splits: keep the order of SPLITS.
     return {name: found[name] for name in SPLITS if name in found}, [said]
 
 
 def _with_own_validation(
     splits: Mapping[str, Split], task_type: TaskType, most: int | None
 ) -> tuple[dict[str, Split], list[str]]:
-    """The splits with at most so many validation rows, or without such a split where there is none, and notes."""
     if "validation" not in splits:
         check_divisible(splits["train"], task_type)
         rows = len(splits["train"])
@@ -194,17 +177,14 @@ def _with_own_validation(
 def load_split(
     source: str | Source, reading: ReadOptions, task_type: TaskType, labels: Sequence[str], split: str | None = None
 ) -> Labeled:
-    """Loads one split to measure a trained delta on.
+    """Loads one labeled split to measure a trained delta on; a single file is taken whole.
 
     Args:
-        source: as for `load_dataset`; a single file is taken whole.
-        reading: how it is read.
-        task_type: the delta's task type.
-        labels: the delta's labels, to which the data's labels are matched by name.
+        labels: the delta's labels; the data's labels are matched by name.
         split: None takes test, else validation, else training.
 
     Raises:
-        InvalidData: one sentence on what is wrong, with the row where there is one.
+        InvalidData: one sentence, with the row if one is bad.
     """
     source = reading.read(source) if isinstance(source, str) else source
     read, columns = join_label_columns(source, reading.columns, task_type)
@@ -222,11 +202,7 @@ def load_split(
 
 
 def usable_rows(read: Source, columns: Columns, asked: ReadOptions) -> tuple[dict[str, Table], list[str]]:
-    """The tables without a test split that has no labels and, where asked, without rows that lack label or text; notes.
-
-    Raises:
-        InvalidData: a split has no such row left.
-    """
+    """Drops an unlabeled test split and, if asked, rows without label or text; returns the tables and notes."""
     tables, notes = dict(read.tables), list[str]()
     if "test" in tables and len(tables) > 1 and not has_labels(tables["test"], columns):
         del tables["test"]

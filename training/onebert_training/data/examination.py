@@ -1,4 +1,4 @@
-"""Everything at once that can be said of data before training: counts, lengths, repetitions, leaks, every bad row."""
+"""Examines data before training: counts, lengths, repetitions, leaks between splits, and every bad row."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,7 +23,7 @@ from onebert_training.data.examples import Cells, Split
 from onebert_training.data.options import DataOptions
 
 MAX_LISTED = 1000  # bad rows and examples that a report lists one by one
-# With fewer training rows a label has none in a tenth that is held out, and in some of five folds not two.
+# Below this, a 10 % hold-out has no row of the label and one of five folds fewer than two.
 FEW_ROWS = 10
 
 Lengths = Callable[[Sequence[Text]], np.ndarray[Any, np.dtype[np.int64]]]
@@ -31,14 +31,12 @@ Lengths = Callable[[Sequence[Text]], np.ndarray[Any, np.dtype[np.int64]]]
 
 @dataclass
 class Examined:
-    """What was found.
+    """The result of `examine`.
 
     Attributes:
-        source: what was read, without its bad rows; None where nothing could be.
-        dataset: what training would get; None where it would refuse.
-        rows: of each split its examples, and where each of them stands.
-        bad: rows whose cells are no example.
-        facts: all that was found, as JSON.
+        source: the tables without unreadable rows; None if nothing could be read.
+        dataset: the data for training; None if training would refuse it.
+        rows: by split, the examples and the place of each in its file.
     """
 
     source: Source | None = None
@@ -48,20 +46,13 @@ class Examined:
     facts: dict[str, Any] = field(default_factory=lambda: {"refused": [], "notes": []})
 
     def refuse(self, why: str) -> None:
-        """Adds a reason why training would refuse the data."""
+        """Records a reason why training would refuse the data."""
         if why not in self.facts["refused"]:
             self.facts["refused"].append(why)
 
 
 def examine(data: str | Source, asked: DataOptions, max_length: int, lengths: Lengths) -> Examined:
-    """Reads data as training does, and goes on where training would refuse it.
-
-    Args:
-        data: a file, a folder, `hf:dataset[/config]`, or a `Source` that was read already.
-        asked: the columns to read and the rows to use.
-        max_length: tokens that training would read of a text.
-        lengths: gives the length of each text in tokens, special tokens included.
-    """
+    """Reads data as training does, and continues after faults; `lengths` counts tokens with the special ones."""
     found, faults = Examined(), Faults()
     try:
         read = asked.read(data, faults) if isinstance(data, str) else data
@@ -123,7 +114,7 @@ def _look(read: Source, asked: DataOptions, found: Examined, max_length: int, le
 
 
 def _count_bad(found: Examined, faults: Faults) -> None:
-    """Says all rows that are none, or whose cells are bad, in the order of their files."""
+    """Lists unreadable rows and rows with bad cells, in the order of their files."""
     bad = sorted([*faults.rows, *found.bad])
     first = [{"file": file, unit: number, "what": what} for (file, unit, number), what in bad[:MAX_LISTED]]
     found.facts["bad"] = {"rows": len(bad), "first": first}
@@ -136,11 +127,10 @@ def _count_bad(found: Examined, faults: Faults) -> None:
 
 
 def _of_labels(split: Split, task_type: TaskType, labels: Sequence[str]) -> dict[str, Any]:
-    """How often there is each label; of numbers, where they lie."""
     if task_type == "span" or (task_type == "regression" and not len(split)):
         return {}
     if task_type == "regression":
-        # In float32 the square of a large number has no place.
+        # In float32 the square of a large number overflows.
         numbers = split.gold.astype(np.float64)
         names = ("least", "mean", "most", "deviation")
         return {
@@ -169,7 +159,7 @@ def _of_lengths(lengths: np.ndarray[Any, np.dtype[np.int64]], max_length: int) -
     shares = (("median", 50), ("p90", 90), ("p95", 95), ("p99", 99), ("longest", 100))
     cut = int((lengths > max_length).sum())
     return {
-        # A length that there is, not one between two.
+        # "higher" gives a length that occurs, not one between two.
         **{name: int(np.percentile(lengths, share, method="higher")) for name, share in shares},
         "max_length": max_length,
         "cut": cut,
@@ -178,7 +168,7 @@ def _of_lengths(lengths: np.ndarray[Any, np.dtype[np.int64]], max_length: int) -
 
 
 def _few(labels: Mapping[str, int]) -> dict[str, int]:
-    """Those labels that are hardly there, the rarest first; none where no row could be read."""
+    """Labels with fewer than `FEW_ROWS` rows, the rarest first; empty if no row could be read."""
     if not any(labels.values()):
         return {}
     return {name: count for name, count in sorted(labels.items(), key=lambda one: one[1]) if count < FEW_ROWS}
@@ -187,7 +177,6 @@ def _few(labels: Mapping[str, int]) -> dict[str, int]:
 def _repeated(
     splits: Mapping[str, Split], places: Mapping[str, tuple[Table, Sequence[int]]], task_type: TaskType
 ) -> dict[str, Any]:
-    """Rows that repeat another of their split, texts with several answers, and texts that two splits have."""
     found = {name: repeated(split, task_type) for name, split in splits.items()}
     torn = [(name, rows) for name, one in found.items() for rows in one.torn]
     return {

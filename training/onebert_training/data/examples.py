@@ -1,4 +1,4 @@
-"""Turns the cells of one split into examples, texts with gold answers, or says which rows are bad."""
+"""Turns the cells of one split into examples (texts with gold answers), and reports bad rows."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -24,7 +24,7 @@ from onebert_training.data.spans import GoldAnswer, answers_of
 from onebert_training.data.words import spans_of, words_of
 
 REGRESSION_LABEL = "score"
-# The largest number to learn: losses add the squares of errors in float32, which ends at 3e38.
+# The largest regression target: losses add the squares of errors in float32, which ends at 3e38.
 MAX_NUMBER = 1e15
 
 _Read = TypeVar("_Read")
@@ -35,11 +35,11 @@ class Split:
     """Examples of one split.
 
     Attributes:
-        texts: the inputs, a text or a pair each.
-        gold: the right answers, by task type: single_label [n] int64 label indices, multi_label [n, labels] float32
-            zeros and ones, regression [n] float32 numbers, token the label index of every word of every text, span the
-            acceptable answers to every question.
-        words: where every word lies in its text; only for a token task.
+        texts: one text or one pair per example.
+        gold: single_label [n] int64 label indices, multi_label [n, labels] float32 zeros and ones, regression [n]
+            float32; token a tuple of label indices per text, one for each word; span a tuple of acceptable answers per
+            question.
+        words: the span of every word in its text; token tasks only.
     """
 
     texts: tuple[Text, ...]
@@ -50,7 +50,6 @@ class Split:
         return len(self.texts)
 
     def take(self, indices: NDArray[np.int64]) -> "Split":
-        """The examples by their indices."""
         rows = indices.tolist()
         return Split(
             tuple(self.texts[i] for i in rows),
@@ -59,27 +58,17 @@ class Split:
         )
 
     def joined(self, other: "Split") -> "Split":
-        """The examples of both, the other's last."""
         arrays = isinstance(self.gold, np.ndarray)
         gold = np.concatenate([self.gold, other.gold]) if arrays else (*self.gold, *other.gold)
         return Split((*self.texts, *other.texts), gold, (*self.words, *other.words))
 
     def plain_gold(self) -> list[Any]:
-        """Gold answers as JSON can hold them."""
+        """Gold answers as plain Python values, ready for JSON."""
         return self.gold.tolist() if isinstance(self.gold, np.ndarray) else list(self.gold)
 
 
 class Cells:
-    """The unchecked text and label cells of one split.
-
-    Args:
-        table: the cells.
-        columns: where texts and labels are.
-        names: what the label cells name.
-
-    Attributes:
-        kept: the table's rows that became examples.
-    """
+    """The unchecked text and label cells of one split; `kept` are the table's rows that `split` made examples of."""
 
     def __init__(self, table: Table, columns: Columns, names: LabelNames) -> None:
         texts, label = find_columns(table, columns)
@@ -90,11 +79,7 @@ class Cells:
         self._bad: dict[str, list[int]] | None = None
 
     def label_names(self, task_type: TaskType) -> tuple[str, ...]:
-        """The source's label names, else the sorted distinct labels of this split.
-
-        Raises:
-            InvalidData: more labels than a task may have.
-        """
+        """The source's label names, else the sorted distinct labels of this split (as numbers, if all are decimal)."""
         if task_type == "regression":
             return (REGRESSION_LABEL,)
         if task_type == "span":
@@ -112,9 +97,8 @@ class Cells:
         return tuple(sorted(found))
 
     def notes(self, task_type: TaskType) -> list[str]:
-        """What a user should know of how the label cells are read."""
         notes = [self.names.form.note] if self.names.form.note else []
-        # Only a text file has empty cells that are texts.
+        # Empty label cells are strings in text files only.
         if task_type == "multi_label" and (empty := self.labels.count("")):
             notes.append(
                 f"{empty:,} of {len(self.labels):,} training rows have an empty label cell and count as rows without "
@@ -123,16 +107,7 @@ class Cells:
         return notes
 
     def split(self, task_type: TaskType, labels: tuple[str, ...], bad: dict[str, list[int]] | None = None) -> Split:
-        """Texts and gold answers.
-
-        Args:
-            task_type: the task's type.
-            labels: names of the labels.
-            bad: takes what is wrong with which rows, which are left out then; None refuses them.
-
-        Raises:
-            InvalidData: says what is wrong with which rows.
-        """
+        """Reads texts and gold answers; moves bad rows to `bad`, or refuses them if `bad` is None."""
         self._bad = bad
         if task_type == "span":
             asked = self._of_rows(self._asked)
@@ -147,7 +122,6 @@ class Cells:
         return Split(tuple(text for _, text in rows), gold)
 
     def _of_rows(self, read: Callable[[int], _Read]) -> list[_Read]:
-        """The results of `read` for all rows; refuses all bad rows in one sentence."""
         found, bad = [], dict[str, list[int]]() if self._bad is None else self._bad
         self.kept = []
         for row in range(len(self.labels)):
@@ -218,5 +192,5 @@ class Cells:
 
     @cached_property
     def _odd(self) -> str:
-        """One of the labels that are no numbers, whichever row comes first."""
+        """One label that is not a number, the same for every bad row: equal messages are reported once."""
         return min(shown(str(cell), 40) for cell in self.labels if not abs(self._value(cell)) <= MAX_NUMBER)

@@ -1,4 +1,4 @@
-"""A user's options about data: the columns to read and the rows to use. No torch, so that help is quick."""
+"""Options about data: the columns to read and the rows to use. Imports no torch, so that help is quick."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
@@ -35,11 +35,9 @@ class ReadOptions:
 
     @property
     def columns(self) -> Columns:
-        """Which columns hold what."""
         return Columns(self.text, self.text_pair, self.label, self.label_separator)
 
     def read(self, data: str, faults: "Faults | None" = None) -> "Source":
-        """The tables of a file, a folder or `hf:dataset[/config]`; see `read_source`."""
         from onebert_store.tables.tables import read_source  # noqa: PLC0415 - slow to import
 
         return read_source(data, self.encoding, faults, self.sheet)

@@ -9,14 +9,11 @@ GoldAnswer = tuple[int, str]  # where the answer starts in the context, in code 
 
 
 def answers_of(cell: Any) -> tuple[GoldAnswer, ...]:
-    """The answers of a cell, without repetitions.
+    """The distinct answers of a cell; raises ValueError for a cell of another form or without an answer.
 
     Args:
-        cell: `{"text": [...], "answer_start": [...]}` or a list of `{"text": ..., "answer_start": ...}`, or either
-            as JSON.
-
-    Raises:
-        ValueError: the cell has another form, or no answer.
+        cell: `{"text": [...], "answer_start": [...]}` or a list of `{"text": ..., "answer_start": ...}`, or either as
+            JSON.
     """
     if isinstance(cell, str):
         with suppress(ValueError):

@@ -1,4 +1,4 @@
-"""Chooses rows to train and to validate on, at random but the same for every run on the data."""
+"""Chooses training and validation rows at random, but the same ones for every run on the data."""
 
 from collections import Counter
 from collections.abc import Hashable, Sequence
@@ -10,13 +10,13 @@ from onebert_store.errors import InvalidData
 from onebert_store.file.manifest import TaskType
 from onebert_training.data.examples import Split
 
-HELD_OUT = 10  # every tenth training row, where the data has no validation split
-TOO_FEW_TO_SPARE = 300  # of fewer rows a tenth is too small to choose by, and missed by what is trained
+HELD_OUT = 10  # one training row in ten, if the data has no validation split
+TOO_FEW_TO_SPARE = 300  # a tenth of fewer rows is too small to choose by, and training misses it
 SPLIT_SEED = 20240601  # not a run's seed, so that runs with different seeds see the same rows
 
 
 def even_order(split: Split, task_type: TaskType, seed: int) -> NDArray[np.int64]:
-    """[rows], a random order in which every stretch has the labels of a single_label task in proportion."""
+    """[rows], a random order; each stretch of it has the labels of a single_label task in proportion."""
     order = np.random.default_rng(seed).permutation(len(split))
     if task_type != "single_label":
         return order
@@ -29,11 +29,11 @@ def even_order(split: Split, task_type: TaskType, seed: int) -> NDArray[np.int64
 
 
 def _keys(split: Split, task_type: TaskType) -> list[Hashable]:
-    """What rows on the two sides of a division must not share, by row.
+    """One key per row; rows with equal keys stay on one side of a division.
 
-    It is the text; of a span task the context, which many questions have; of pairs the group of those that have a text
-    in common, as three hypotheses have their premise. Where one such group is more than a tenth of the rows, as where
-    many texts are compared with the same few, it is the pair, whichever of its texts comes first.
+    The key is the text; in a span task the context, which many questions share. For pairs it is the group of pairs
+    linked by common texts, such as three hypotheses of one premise. If one group has more than a tenth of the rows,
+    because many texts are compared with the same few, the key is the pair in either order.
     """
     pairs = [text for text in split.texts if not isinstance(text, str)]
     if not pairs:
@@ -47,7 +47,7 @@ def _keys(split: Split, task_type: TaskType) -> list[Hashable]:
 
 
 def _groups(pairs: Sequence[tuple[str, str]]) -> NDArray[np.int64]:
-    """[pairs], the number of the group that each is in: those that have a text in common, or are linked by such."""
+    """[pairs], group numbers: pairs with a common text share a group, also indirectly through other pairs."""
     # Imported here because few data sets need them.
     from scipy.sparse import coo_array  # noqa: PLC0415
     from scipy.sparse.csgraph import connected_components  # noqa: PLC0415
@@ -59,17 +59,14 @@ def _groups(pairs: Sequence[tuple[str, str]]) -> NDArray[np.int64]:
 
 
 def subset(train: Split, task_type: TaskType, rows: int | None, seed: int) -> Split:
-    """`rows` rows, drawn evenly over the labels; all rows if there are no more, or `rows` is None."""
+    """Draws `rows` rows evenly over the labels; returns all rows if `rows` is None or not below their number."""
     if rows is None or rows >= len(train):
         return train
     return train.take(np.sort(even_order(train, task_type, seed)[:rows]))
 
 
 def fold_of(split: Split, task_type: TaskType, folds: int, seed: int) -> NDArray[np.int64]:
-    """[rows], the fold of each row for cross-validation: even over the labels, and the same for texts as `_keys` has.
-
-    There are fewer folds where there are fewer different texts.
-    """
+    """[rows], the fold of each row, even over the labels; equal `_keys` share a fold, and few keys make fewer folds."""
     keys, order = _keys(split, task_type), even_order(split, task_type, seed).tolist()
     places = {key: place for place, key in enumerate(dict.fromkeys(keys[i] for i in order))}
     folds = min(folds, len(places))
@@ -77,28 +74,13 @@ def fold_of(split: Split, task_type: TaskType, folds: int, seed: int) -> NDArray
 
 
 def check_divisible(train: Split, task_type: TaskType) -> None:
-    """Refuses rows of which none can be held out.
-
-    Raises:
-        InvalidData: all have the same text, or in a span task the same context.
-    """
+    """Refuses rows that cannot be divided: all have the same text, or in a span task the same context."""
     if len(set(_keys(train, task_type))) == 1:
         raise InvalidData("all training rows have the same text, so none can be held out to measure by")
 
 
 def hold_out(train: Split, task_type: TaskType, share: float, most: int | None, seed: int) -> tuple[Split, Split]:
-    """Divides rows into training rows and validation rows; a text is not in both (of pairs see `_keys`).
-
-    Args:
-        train: all rows.
-        task_type: the task's type.
-        share: which share of the rows to validate on.
-        most: how many rows to validate on at most; None is no limit.
-        seed: draws the validation rows.
-
-    Raises:
-        InvalidData: too few rows, or all have the same text.
-    """
+    """Divides rows into training rows and at most `most` validation rows; rows with equal `_keys` stay together."""
     if len(train) < HELD_OUT:
         raise InvalidData(f"without a validation split at least {HELD_OUT} training rows are needed")
     order = even_order(train, task_type, seed)

@@ -1,4 +1,4 @@
-"""Texts of a file without looking at labels."""
+"""Reads the texts of a file and ignores labels."""
 
 from onebert_encoder.answering.answer import TASK_TYPES
 from onebert_encoder.text.tokens import Text
@@ -16,18 +16,15 @@ def load_texts(
     task_type: TaskType = "single_label",
     else_by_name: bool = False,
 ) -> tuple[str, list[Text]]:
-    """The name of the data, and its texts or pairs; of a folder the test split's, else validation's, else training's.
+    """The name of the data, and its texts or pairs; a folder gives the test split, else validation, else training.
 
     Args:
-        source: a file, a folder or `hf:dataset[/config]`.
-        columns: where the texts are; else found by name.
-        encoding: of text files without a byte order mark; None finds it.
-        task_type: of a token task a cell may hold a list of words.
-        else_by_name: of a file without the named columns those that are found by name: `columns` are of other data.
+        encoding: encoding of text files without a byte order mark; None detects it.
+        else_by_name: find the columns by name if the file lacks the named ones, because `columns` are of other data.
 
     Raises:
-        InvalidData: there are none, a row has no text, or the task takes no such texts.
-        InvalidSettings: there is no such encoding.
+        InvalidData: no rows, a row without text, or texts that the task does not take.
+        InvalidSettings: the encoding is unknown.
     """
     read = read_source(source, encoding)
     table = read.tables[choose_split(read, None)]

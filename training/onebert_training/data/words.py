@@ -1,4 +1,4 @@
-"""Words: cells of words, and where each word lies in the text."""
+"""Reads cells of words, and locates each word in the text."""
 
 import re
 from collections.abc import Sequence
@@ -7,12 +7,12 @@ from typing import Any
 from onebert_encoder.text.tokens import Span
 from onebert_store.tables.cells import Nested, parse_list
 
-# A text in brackets may be words; no words begin like this.
+# A sentence may start with a bracket, but not like this: only a written list does.
 _LIST = re.compile(r"""(?:array\()?\[\s*(?:['"]|np\.)""")
 
 
 def words_of(cell: Any) -> list[str] | None:
-    """The words of a cell: a list, also as text, or words joined by spaces; None if the cell is none of these."""
+    """The words of a cell: a list, a list written as text, or words joined by spaces; None for any other cell."""
     if isinstance(cell, str) and _LIST.match(cell):
         try:
             cell = parse_list(cell) or cell

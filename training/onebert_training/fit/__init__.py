@@ -1,1 +1,1 @@
-"""Training runs: settings, state, the loop, and what a finished run leaves."""
+"""Training runs: settings, state, the loop, and the results."""

@@ -20,22 +20,18 @@ def checkpoint_path(out: Path) -> Path:
 
 
 def save(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
-    """Replaces the checkpoint by tensors and facts, which are JSON values.
-
-    Raises:
-        StorageFull: the disk refused the write; the old checkpoint is untouched.
-    """
+    """Replaces the checkpoint by tensors and JSON facts; raises StorageFull, and the old checkpoint stays."""
     write_whole(path, safetensors.torch.save(dict(tensors), {_KEY: json.dumps(facts)}))
 
 
 def load(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-    """Tensors and facts of a checkpoint; None where there is none or it cannot be read."""
+    """Tensors and facts of a checkpoint; None if the file is missing or unreadable."""
     try:
         with safetensors.safe_open(path, "pt") as file:
             facts: dict[str, Any] = json.loads(file.metadata()[_KEY])
             if not isinstance(facts, dict):
                 return None
-            # Tensors in the file are not aligned, and kernels round unaligned tensors differently; copies are aligned.
+            # Tensors in the file are not aligned, and kernels round unaligned tensors differently: clones are aligned.
             return {name: file.get_tensor(name).clone() for name in file.keys()}, facts  # noqa: SIM118 - not a dict
     except (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError):
         return None

@@ -1,4 +1,4 @@
-"""Computes the logits of many inputs for one row, or one delta, without dropout, in batches of similar lengths."""
+"""Computes the logits of many inputs for one row or delta, without dropout, in batches of similar lengths."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,11 +24,7 @@ Logits = np.ndarray[Any, np.dtype[np.float32]]
 
 @dataclass(frozen=True)
 class Model:
-    """What answers without dropout: a base, and the row that is folded on it.
-
-    Attributes:
-        tensors: of the delta file that it is; None where the base itself was changed.
-    """
+    """A base with a row folded on it, for answers without dropout; `tensors` is None if the base itself was changed."""
 
     base: Base
     row: Row
@@ -46,14 +42,7 @@ class Measurement:
 
 
 def predict(base: Base, row: Row, features: Features, inputs: Sequence[int] | None = None) -> list[Logits]:
-    """Logits of inputs in their order: [labels] each, or [tokens, labels] for a per-token task.
-
-    Args:
-        base: the encoder.
-        row: what answers.
-        features: of the inputs of a split.
-        inputs: indices of the inputs to answer; None is all.
-    """
+    """Logits of the inputs with these indices, or of all: [labels] each, or [tokens, labels] for a per-token task."""
     tokens = features.tokens
     asked = range(len(tokens)) if inputs is None else inputs
     logits: dict[int, Tensor] = {}
@@ -67,17 +56,13 @@ def predict(base: Base, row: Row, features: Features, inputs: Sequence[int] | No
 
 
 def tokenize(base: Base, manifest: Manifest, texts: Sequence[Text]) -> list[Tokens]:
-    """The tokens of inputs as a delta reads them; for a task that answers with offsets, with their places."""
+    """Tokens of texts as the delta's manifest reads them, aligned for per-token tasks."""
     tokenizer = base.tokenizer.reading(manifest.pooling)
     return tokenizer.encode(texts, manifest.max_length, align=manifest.per_token)
 
 
 def predict_delta(base: Base, delta: Delta, tokens: Sequence[Tokens]) -> list[Logits]:
-    """Logits of inputs for a delta that is checked against the base, as `predict`.
-
-    Raises:
-        NotFinite: one is NaN or infinite.
-    """
+    """Logits of a delta that was checked against the base; raises NotFinite if one is NaN or infinite."""
     pooling = delta.manifest.pooling
     with torch.no_grad():
         row = fold(base, to_tensors(delta, base), pooling)

@@ -1,4 +1,4 @@
-"""What a training step reads: tokens, or activations that enter the lowest trained layer and are computed once.
+"""The input of a training step: tokens, or kept activations that enter the lowest trained layer.
 
 The layers below it compute the same for an example in every epoch (AutoFreeze, Liu et al. 2021).
 """
@@ -21,16 +21,11 @@ from onebert_store.file.manifest import SIAMESE
 
 BATCH_TOKENS = 4096  # more is not faster on a CPU
 MAX_KEPT_BYTES = 1 << 30
-_BLOCK_TOKENS = 1024  # larger is hardly faster, and wastes more where a run ends before it has seen all examples
+_BLOCK_TOKENS = 1024  # larger is hardly faster, and wastes more if a run ends before it has seen all examples
 
 
 class Inputs:
-    """The examples of one split, shared by every run on them.
-
-    Args:
-        base: the frozen encoder.
-        tokens: the tokens of each example.
-    """
+    """The examples of one split, shared by every run on them."""
 
     def __init__(self, base: Base, tokens: Sequence[Tokens]) -> None:
         self.base, self.tokens = base, tokens
@@ -45,15 +40,15 @@ class Inputs:
 
 
 class Features:
-    """Activations that enter one layer, computed when they are first needed and then kept, up to `MAX_KEPT_BYTES`.
+    """Activations that enter one layer, computed on first use and then kept, up to `MAX_KEPT_BYTES`.
 
-    Activations that are kept are computed in fixed blocks of examples. Their rounding depends on what is computed
-    together, and an interrupted run, which asks for its examples in another order, must get the same bits.
+    Kept activations are computed in fixed blocks of examples: rounding depends on the block, and an interrupted run,
+    which asks in another order, must get the same bits.
 
     Attributes:
         tokens: the inputs that enter layer `low`; above the last layer each sequence is pooled into one token.
-        low: the layer that is entered; 0 means the embeddings, which need no activations.
-        seconds: time spent on activations that were kept, which is spent once for each example.
+        low: the entered layer; 0 means the embeddings, which need no activations.
+        seconds: time spent on kept activations, once per example.
     """
 
     def __init__(self, base: Base, tokens: Sequence[Tokens], low: int, pooling: str) -> None:
@@ -75,11 +70,10 @@ class Features:
 
     @property
     def layers(self) -> range:
-        """The layers from `low` on."""
         return range(self.low, self._base.config.num_layers)
 
     def take(self, chosen: Sequence[int]) -> list[Tensor]:
-        """Activations [tokens, h] of each chosen example; an empty list where `low` is 0."""
+        """Activations [tokens, h] of each chosen example; an empty list if `low` is 0."""
         if not self.low:
             return []
         if self._kept is None:
@@ -114,7 +108,6 @@ class Features:
 
 
 def _pooled(text: Tokens) -> Tokens:
-    """What stands for a text that is pooled already: one token of each sequence."""
     count = len(text.sequences)
     return Tokens([0] * count, [0] * count, second=count - 1)
 

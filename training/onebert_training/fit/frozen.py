@@ -1,4 +1,4 @@
-"""What the frozen base alone gives a task: the vectors of its texts, the exact heads on them, and the yardsticks."""
+"""Vectors of the frozen base for a task's texts, the exact heads on them, and the yardsticks."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -24,24 +24,23 @@ from onebert_training.heads.seen import FOLDS, Answers, Seen, answers_of, best_s
 from onebert_training.heads.yardsticks import Yardstick, Yardsticks, constant_yardstick
 from onebert_training.tasks.objective import Objective, Verdict
 
-# Texts or labeled words that a yardstick is fitted on, and that a strength is chosen on: more take longer than a
-# yardstick may, and no longer change much in a head of some thousand numbers.
+# Upper limit of texts or labeled words to fit a yardstick and choose its strength: more take too long for a yardstick,
+# and hardly change a head of some thousand numbers.
 MOST_VECTORS = 20_000
 
-# Training rows that yardsticks may read, by those that all steps of a run do: each once in four epochs. A step that
-# trains whole matrices costs three forward passes of its texts, and a yardstick costs one: a twelfth of such a training
-# (docs/decisions/0045-contest.md). They read `LEAST_TEXTS` rows in any case.
+# Rows that yardsticks may read, as a share of the rows of all steps: each row once in four epochs. A step on whole
+# matrices costs three forward passes and a yardstick one, so a yardstick costs a twelfth of such a training
+# (docs/decisions/0045-contest.md). They always read `LEAST_TEXTS` rows.
 YARDSTICK_SHARE, LEAST_TEXTS = 0.25, 300
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """The exact head of the strength that does best.
+    """The exact head of the best strength, and the seconds to find it.
 
     Attributes:
-        rows: what the head is fitted on: the training split, or some of it.
-        answers: of the validation split; without one, of `rows`, each by a head that was fitted without it.
-        seconds: that finding the head took.
+        rows: the examples that the head is fitted on: the training split or a part.
+        answers: on the validation split; without one, on `rows`, each by a head that was fitted without it.
     """
 
     rows: Seen
@@ -51,14 +50,7 @@ class Fitted:
 
 
 class Frozen:
-    """The frozen base's vectors for one data set, and what is found on them, computed once for all runs.
-
-    Args:
-        base: the frozen encoder.
-        data: the examples.
-        splits: their tokens, by split.
-        targets: their targets, by split.
-    """
+    """The frozen base's vectors for one data set, and the heads on them, computed once for all runs."""
 
     def __init__(
         self, base: Base, data: Dataset, splits: Mapping[str, Inputs], targets: Mapping[str, Sequence[Tensor]]
@@ -69,17 +61,12 @@ class Frozen:
         self._found: dict[tuple[Objective, str, str, int], Yardsticks] = {}
 
     def see(self, split: str, pooling: Pooling) -> Seen:
-        """A split as heads see it.
-
-        Raises:
-            NotFinite: the base's vectors are not finite numbers.
-        """
+        """A split as heads see it; raises NotFinite if the base's vectors are not finite."""
         if (split, pooling) not in self._seen:
             self._seen[split, pooling] = self._with_vectors(self._bare(split), self._splits[split], pooling)
         return self._seen[split, pooling]
 
     def _bare(self, split: str) -> Seen:
-        """A split without vectors."""
         return Seen(self._data.splits[split], self._splits[split].tokens, self._targets[split], ())
 
     def _with_vectors(self, seen: Seen, inputs: Inputs, pooling: Pooling) -> Seen:
@@ -89,7 +76,7 @@ class Frozen:
         return replace(seen, vectors=vectors)
 
     def _some(self, seen: Seen, most: int) -> NDArray[np.int64] | None:
-        """At most so many examples, drawn until they have `MOST_VECTORS` texts or labeled words; None is all."""
+        """At most `most` examples, drawn up to `MOST_VECTORS` texts or labeled words; None is all."""
         per_token = self._data.task_type == "token"
         words = [int(stands_for_word(one).sum()) if per_token else 1 for one in seen.targets]
         if sum(words) <= MOST_VECTORS and len(words) <= most:
@@ -98,7 +85,6 @@ class Frozen:
         return np.sort(order[np.cumsum(np.array(words)[order]) <= MOST_VECTORS])
 
     def _see_some(self, pooling: Pooling, most: int) -> Seen:
-        """The training split, or those of its rows that a yardstick reads."""
         train = self._bare("train")
         if (some := self._some(train, most)) is None:
             return self.see("train", pooling)
@@ -106,18 +92,9 @@ class Frozen:
         return self._with_vectors(part, Inputs(self._base, part.tokens), pooling)
 
     def yardsticks(self, objective: Objective, pooling: Pooling, metric: str, most: int) -> Yardsticks:
-        """The best constant answer, and the exact head whose strength does best on the validation split.
+        """The best constant answer, and the exact head of the best strength on validation rows, or else in folds.
 
-        Without a validation split cross-validation on the training rows takes its place.
-
-        Args:
-            objective: whose answers are measured.
-            pooling: what the head reads of a text.
-            metric: by which the best is found.
-            most: training rows that the head may be fitted on, but for `LEAST_TEXTS` that it always is.
-
-        Raises:
-            NotFinite: the base's vectors are not finite numbers.
+        `most` limits the head's training rows, but not below `LEAST_TEXTS`. Raises NotFinite as `see`.
         """
         most = min(max(most, LEAST_TEXTS), len(self._targets["train"]))
         key = (objective, pooling, metric, most)
@@ -140,7 +117,6 @@ class Frozen:
         return self._found[key]
 
     def _fit(self, objective: Objective, pooling: Pooling, metric: str, most: int) -> Fitted:
-        """The best exact head on at most so many training rows, found once."""
         key = (objective, pooling, metric, most)
         if key not in self._fitted:
             started = time.perf_counter()
@@ -160,13 +136,10 @@ class Frozen:
         return next(head for head in heads if head.strength == best.strength), best
 
     def solve(self, objective: Objective, pooling: Pooling, metric: str) -> tuple[Fitted, Verdict]:
-        """The exact head on all training rows, and doubts about its answers.
+        """The exact head on all training rows, and doubts about its answers; raises NotFinite as `see`.
 
-        Validation chooses the head's strength, or without such rows cross-validation. Its seconds count also where the
-        yardsticks have found it before.
-
-        Raises:
-            NotFinite: the base's vectors are not finite numbers.
+        Validation rows, or else cross-validation, choose the strength. The seconds include an earlier search by the
+        yardsticks.
         """
         fitted = self._fit(objective, pooling, metric, len(self._targets["train"]))
         started, validates = time.perf_counter() - fitted.seconds, "validation" in self._data.splits
@@ -180,11 +153,7 @@ class Frozen:
 
 
 def frozen_vectors(base: Base, texts: Sequence[Text], max_length: int) -> Vectors:
-    """[texts, width], what an exact head reads of texts on the frozen base, of pairs each text on its own.
-
-    Raises:
-        NotFinite: one is NaN or infinite.
-    """
+    """[texts, width], an exact head's input for texts, with each text of a pair read on its own; raises NotFinite."""
     pooling: Pooling = "mean" if isinstance(texts[0], str) else SIAMESE
     tokens = base.tokenizer.reading(pooling).encode(texts, max_length)
     return np.stack(_vectors_of(base, Inputs(base, tokens), pooling))
@@ -192,7 +161,7 @@ def frozen_vectors(base: Base, texts: Sequence[Text], max_length: int) -> Vector
 
 def _vectors_of(base: Base, inputs: Inputs, pooling: Pooling) -> list[Vectors]:
     size, device = head_width(pooling, base.spec.hidden_size), base.device
-    # A head that hands on what it reads: with the base's pooler that is the pooler's output.
+    # An identity head returns its input; with the base's pooler that is the pooler's output.
     bare = {HEAD_WEIGHT: torch.eye(size, device=device), HEAD_BIAS: torch.zeros(size, device=device)}
     vectors = predict(base, fold(base, bare, pooling), inputs.features(base.config.num_layers, pooling))
     if not all(np.isfinite(one).all() for one in vectors):

@@ -1,4 +1,4 @@
-"""A data set as every run on it reads it: tokens for one base and one length, targets, and what is computed once."""
+"""A data set as every run on it reads it: tokens for one base and length, targets, and shared computations."""
 
 from functools import cached_property
 
@@ -19,13 +19,8 @@ class TaskInputs:
     """A data set tokenized for one base and length; runs on it share tokens, targets and kept activations.
 
     Args:
-        base: gives the tokenizer and the lower layers.
-        data: the examples.
-        max_length: in tokens; at most the base's own.
+        max_length: in tokens; cut to the base's own limit.
         siamese: whether each text of a pair is encoded on its own.
-
-    Attributes:
-        objective: targets, loss and metrics.
     """
 
     def __init__(self, base: Base, data: Dataset, max_length: int, siamese: bool = False) -> None:
@@ -36,7 +31,6 @@ class TaskInputs:
 
     @cached_property
     def splits(self) -> dict[str, Inputs]:
-        """The tokens of each split."""
         tokenizer = self.base.tokenizer.reading(SIAMESE) if self.siamese else self.base.tokenizer
         per_token = self.data.task_type in PER_TOKEN
         return {
@@ -46,12 +40,11 @@ class TaskInputs:
 
     @cached_property
     def targets(self) -> dict[str, list[torch.Tensor]]:
-        """By split, the tensors that the loss compares logits with."""
         splits = self.data.splits.items()
         return {name: self.objective.targets(split, self.splits[name].tokens) for name, split in splits}
 
     def reading(self, pooling: Pooling) -> "TaskInputs":
-        """The same data as runs with a pooling read it."""
+        """The same data for runs with a pooling; siamese pooling reads each text of a pair on its own."""
         if (pooling == SIAMESE) == self.siamese:
             return self
         if self._other is None:
@@ -60,21 +53,16 @@ class TaskInputs:
         return self._other
 
     def rejoined(self) -> "TaskInputs":
-        """The data where no row is held out, see `Dataset.rejoined`."""
         return TaskInputs(self.base, self.data.rejoined(), self._asked_length, self.siamese)
 
     def check_targets(self) -> None:
-        """Refuses data if cutting inputs to `max_length` has left a split without any target.
-
-        Raises:
-            InvalidData: names the split.
-        """
+        """Refuses data if the cut to `max_length` has left a split without any target."""
         for name, targets in self.targets.items():
             if not any(map(self.objective.has_target, targets)):
                 raise InvalidData(f"{name} split: the inputs are cut before every answer; allow more tokens")
 
     def notes(self) -> list[str]:
-        """Notes on texts that are cut or not understood, and on a maximum length that is lower than asked for."""
+        """Notes on texts that are cut or not understood, and on a maximum length below the one asked for."""
         tokens = self.splits["train"].tokens
         cut = sum(text.truncated for text in tokens)
         notes = [f"{cut} of {len(tokens)} training texts are cut to {self.max_length} tokens"] if cut else []
@@ -85,15 +73,13 @@ class TaskInputs:
 
     @cached_property
     def weighted(self) -> Objective:
-        """The objective whose loss counts all labels alike."""
         return self.objective.weighted(self.data.splits["train"])
 
     @cached_property
     def frozen(self) -> Frozen:
-        """What the frozen base alone gives the task."""
         return Frozen(self.base, self.data, self.splits, self.targets)
 
     @cached_property
     def exact_base(self) -> Base:
-        """The same base computing in float32, whatever it trains in."""
+        """The same base in float32, whatever dtype it trains in."""
         return self.base if self.base.dtype == torch.float32 else self.base.in_dtype(torch.float32)

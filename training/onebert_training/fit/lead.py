@@ -1,4 +1,4 @@
-"""How far one measurement is ahead of another on the same rows, and how sure that is."""
+"""Measures how far one result is ahead of another on the same rows, with its standard error."""
 
 from math import nan
 from typing import Literal
@@ -16,7 +16,7 @@ _BLOCKS = 20
 
 
 def judged(run: Run, measured: Measurement) -> Judged:
-    """The deciding metric of a measurement, and without each of twenty blocks of its examples."""
+    """The deciding metric of a measurement, on all examples and without each of up to twenty blocks of them."""
     examples, tokens = run.data.splits[measured.split], run.inputs.splits[measured.split].tokens
     answers = run.objective.read(examples, tokens, measured.logits)
 
@@ -31,19 +31,13 @@ def judged(run: Run, measured: Measurement) -> Judged:
 
 
 def lead_of(run: Run, one: Measurement, other: Measurement) -> tuple[float, float]:
-    """How much better `one` is than `other` in the deciding metric, and the standard error of that.
-
-    Args:
-        run: one of the runs, which are on the same data.
-        one: measured on a split.
-        other: measured on the same split.
-    """
+    """How much better `one` is than `other` on the same split in the deciding metric, with the standard error."""
     return judged(run, one).lead_over(judged(run, other))
 
 
 def judged_head(run: Run, answers: Answers | None, measured: Measurement) -> Judged | None:
-    """The exact head alone on the rows of a measurement; None where there is no head, or it has not read them all."""
-    # Of very many words a yardstick reads some.
+    """The exact head alone on the rows of a measurement; None without a head, or if it has not read all rows."""
+    # A yardstick reads only a part of very many words.
     if answers is None or len(answers.logits) != len(measured.logits):
         return None
     return judged(run, Measurement(measured.split, answers.scores, answers.loss, answers.logits))
@@ -52,14 +46,7 @@ def judged_head(run: Run, answers: Answers | None, measured: Measurement) -> Jud
 def unbeaten(
     run: Run, measured: Measurement, own: Judged, yardsticks: Yardsticks
 ) -> Literal["constant", "head"] | None:
-    """The yardstick that speaks against a result on the rows that decide: one that it is not ahead of, or is behind.
-
-    Args:
-        run: of the result.
-        measured: on the rows that decide.
-        own: `measured`, as it is judged.
-        yardsticks: on the same rows.
-    """
+    """The yardstick against a result, on the same rows: a constant it is not ahead of, or an exact head ahead of it."""
     examples, tokens = run.data.splits[measured.split], run.inputs.splits[measured.split].tokens
     if (best := run.objective.best_constant(examples, tokens, run.metric)) is not None:
         always = run.objective.always(best[0], tokens, len(examples))

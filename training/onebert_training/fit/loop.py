@@ -1,7 +1,7 @@
-"""The whole training loop: many runs step together through one forward and one backward pass of the frozen weights.
+"""The training loop: many runs step together through one forward and one backward pass of the frozen weights.
 
-The loss is computed by the same `fold` and `encode` as in serving. Each run has its own data order, dropout, optimizer,
-schedule and early stop, so it gives the same result beside others as alone, up to rounding
+The loss uses the same `fold` and `encode` as serving. Each run has its own data order, dropout, optimizer, schedule and
+early stop, so its result does not depend on the runs beside it, up to rounding
 (docs/decisions/0008-runs-in-one-batch.md).
 """
 
@@ -32,13 +32,11 @@ class Progress:
     """The progress of a run.
 
     Attributes:
-        loss: mean over the steps since the last evaluation; None before the first step.
-        validation: metrics, right after an evaluation, when its checkpoint is on the disk; else None.
+        loss: mean since the last evaluation; None before the first step.
+        validation: metrics, set right after an evaluation, when its checkpoint is on the disk.
         best: the deciding metric of the evaluation that is kept so far.
-        tokens_per_second: mean over all steps so far.
-        note: a sentence for the user.
-        testing: all steps are done, and the test split is being measured.
-        folds: over how many folds of the run the steps are the mean; 0: they are those of the run itself.
+        testing: all steps are done; the test split is being measured.
+        folds: number of folds that the steps are averaged over; 0 for the run itself.
     """
 
     step: int
@@ -60,13 +58,12 @@ def ignore(run: Run, progress: Progress) -> None:
 
 
 def train(run: Run, report: Report = ignore, checkpoint_file: Path | None = None) -> Result:
-    """Trains one run; an equal run on the same machine with the same number of threads gives the same bytes.
+    """Trains one run; equal runs on one machine with the same number of threads give the same bytes.
 
-    On CUDA equal runs may differ in the last digits, since sums there have no fixed order.
+    On CUDA equal runs may differ in the last digits, because sums there have no fixed order.
 
     Args:
-        run: the run.
-        report: called after every step, before the test split, and at the start if there is a checkpoint.
+        report: called after every step, before the test split, and at the start if a checkpoint exists.
         checkpoint_file: written at every evaluation; an equal run continues from it.
 
     Raises:
@@ -81,19 +78,10 @@ def train(run: Run, report: Report = ignore, checkpoint_file: Path | None = None
 def train_together(
     runs: Sequence[Run], width: int, report: Report, checkpoint_of: Callable[[Run], Path | None]
 ) -> Iterator[tuple[Run, Result | OneBertError]]:
-    """Trains many runs, up to `width` of them in one batch; yields each as it ends.
+    """Trains many runs, up to `width` of them in one batch; yields each as it ends, with its result or error.
 
-    Runs step together if they share the base and enter it at the same layer; a run whose method changes the base's
-    weights steps alone. When a run ends, the next one starts.
-
-    Args:
-        runs: all runs.
-        width: most runs in one batch.
-        report: called with the progress of each run; see `train`.
-        checkpoint_of: the checkpoint file of a run, if it shall have one.
-
-    Yields:
-        A run with its result, or with the error that ended it.
+    Runs step together if they share the base and enter it at the same layer; a run that changes the base's weights
+    steps alone. When a run ends, the next one starts.
     """
     for together in groups(runs):
         yield from _train_group(deque(together), width, report, checkpoint_of)
@@ -102,14 +90,13 @@ def train_together(
 def _train_group(
     waiting: deque[Run], width: int, report: Report, checkpoint_of: Callable[[Run], Path | None]
 ) -> Iterator[tuple[Run, Result | OneBertError]]:
-    """Trains runs that can step together; nothing of them is in memory when it has ended."""
     active: list[Active] = []
     while waiting or active:
         while waiting and len(active) < width:
             run = waiting.popleft()
             try:
                 active.append(Active.start(run, report, checkpoint_of(run)))
-            except OneBertError as error:  # of a start at the exact head: the base's vectors are no numbers
+            except OneBertError as error:  # at a start with the exact head: the base's vectors are not finite
                 yield run, error
         done = [one for one in active if one.is_done]
         for one in done:
@@ -120,10 +107,7 @@ def _train_group(
 
 
 def groups(runs: Sequence[Run]) -> list[list[Run]]:
-    """Groups runs that can step together, in the order of the first of each: they share the base and where they enter.
-
-    A run that changes the base's weights is a group of its own.
-    """
+    """Groups runs by base and entry layer, to step together; a run that changes the base's weights is alone."""
     found: dict[tuple[int, int | None, int], list[Run]] = {}
     for run in runs:
         alone = None if run.plan.shares_base else id(run)
@@ -133,12 +117,7 @@ def groups(runs: Sequence[Run]) -> list[list[Run]]:
 
 @dataclass(eq=False)
 class Active:
-    """A run that is being trained.
-
-    Attributes:
-        look: a step at which it is measured beside the regular evaluations; None is none.
-        error: what has ended it.
-    """
+    """A run in training; `look` is an extra step at which it is evaluated, `error` has ended it."""
 
     run: Run
     state: State
@@ -149,7 +128,6 @@ class Active:
 
     @classmethod
     def start(cls, run: Run, report: Report, path: Path | None, look: int | None = None) -> "Active":
-        """A run at its start, or where its checkpoint stands."""
         state = State(run.init_values(), run.averaged_steps)
         if path is not None and path.exists():
             resumed = state.restore(path, run.fingerprint)
@@ -161,7 +139,7 @@ class Active:
         return active
 
     def solve(self) -> None:
-        """Finds the head of a run that takes no step; a base without finite vectors ends the run."""
+        """Finds the head of a run without steps; a base without finite vectors ends the run."""
         run, state = self.run, self.state
         try:
             solved, verdict = run.inputs.frozen.solve(run.objective, run.pooling, run.metric)
@@ -177,13 +155,12 @@ class Active:
 
     @property
     def is_done(self) -> bool:
-        """Whether it takes no further step."""
         run, state = self.run, self.state
         stopped = bool(run.schedule.patience) and state.stale >= run.schedule.patience
         return self.error is not None or state.step >= run.steps or stopped
 
     def finish(self, report: Report) -> Result | OneBertError:
-        """Measures the kept values on the test split; gives the error that ended the run, if one did."""
+        """Measures the kept values on the test split; returns the error that ended the run, if any."""
         if self.error is not None:
             return self.error
         report(self.run, Progress(self.state.step, self.run.steps, testing=True))
@@ -193,13 +170,9 @@ class Active:
             return error
 
     def stepped(self, loss: float, seconds: float, once: float, report: Report) -> None:
-        """Counts a step, and evaluates when it is time; if the loss is no longer finite, this run ends.
+        """Counts a step, and evaluates if it is time; a loss that is not finite ends this run.
 
-        Args:
-            loss: the step's loss.
-            seconds: the step's time.
-            once: the part of it spent on activations that are kept for later steps; not counted in the speed.
-            report: called with the progress.
+        `once` are the seconds spent on activations that are kept; the speed leaves them out.
         """
         run, state = self.run, self.state
         state.step_seconds += seconds - once
@@ -226,8 +199,8 @@ class Active:
 
 
 def advance(active: Sequence[Active], report: Report) -> None:
-    """Makes one step of every run, in one batch where they can step together, and shares the time among them."""
-    # Runs on the same data share their features, whose time must be counted only once.
+    """Makes one step of every run, in as few batches as possible, and divides the time equally among them."""
+    # Runs on the same data share their features; count their time only once.
     features = {id(shared): shared for shared in (one.run.features("train") for one in active)}.values()
     started, before = time.perf_counter(), sum(one.seconds for one in features)
     states = {one.run: one.state for one in active}
@@ -244,14 +217,14 @@ def advance(active: Sequence[Active], report: Report) -> None:
 def take_step(active: Sequence[tuple[Run, State]]) -> list[float]:
     """Makes one optimizer step of every run in one batch; returns the loss of each.
 
-    A run's loss depends on its own row alone, so the gradient of the sum of losses is each run's own, and a loss that
-    is not finite does not touch other runs.
+    A run's loss depends on its own row alone: the gradient of the sum of losses is each run's own, and a loss that is
+    not finite does not touch other runs.
     """
     for run, state in active:
         run.plan.advance(state.step, run.steps, state.values)
     losses = compute_losses(active)
     leaves = [leaf for _, state in active for leaf in state.leaves.values()]
-    # The keys' bias cancels in the softmax, so the loss does not depend on it: its missing gradient is set to zero.
+    # The keys' bias cancels in the softmax and does not change the loss: its missing gradient is set to zero.
     total = torch.stack(
         [loss + run.plan.penalty(state.values) for loss, (run, state) in zip(losses, active, strict=True)]
     )
@@ -260,7 +233,7 @@ def take_step(active: Sequence[tuple[Run, State]]) -> list[float]:
     for run, state in active:
         state.update([next(remaining) for _ in state.leaves], run.learning_rates_at(state.step))
         run.plan.advance(state.step, run.steps, state.values)
-    # All losses are read in one transfer, since every transfer from a GPU waits for it.
+    # One transfer for all losses: every transfer from a GPU waits for it.
     return [float(loss) for loss in torch.stack(losses).tolist()]
 
 

@@ -26,17 +26,7 @@ def make_record(
     yardsticks: Yardsticks | None = None,
     contest: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The record of one run, with all that readers of results need.
-
-    Args:
-        run: the run.
-        result: its result.
-        file_bytes: size of the delta file; None where there is none.
-        train_rows: the limit of training rows that the user set.
-        experiment: name of the recipe.
-        yardsticks: what was measured before the training, if it was.
-        contest: what was compared before one of them was kept, if several were.
-    """
+    """The record of one run; `file_bytes` is None without a delta file, `train_rows` is the user's limit."""
     measured = result.measured
     own = judged(run, measured) if measured else None
     against = unbeaten(run, measured, own, yardsticks) if measured and own and yardsticks else None
@@ -90,22 +80,17 @@ def make_record(
 
 
 def _settings(run: Run) -> dict[str, Any]:
-    """The settings with what a default was; of an exact head without those of steps."""
+    """The settings with defaults filled in, without step settings for an exact head."""
     said = {**asdict(run.settings), "epochs": run.schedule.epochs, "pooling": run.pooling}
     return {name: value for name, value in said.items() if not (run.plan.exact and name in OF_STEPS)}
 
 
 def changed_vectors(base: Base, tensors: Mapping[str, Array]) -> list[dict[str, Any]]:
-    """Mean absolute change of every vector that was trained (BitFit, Figure 1: ‖b₀ - b_F‖₁ / dim b).
-
-    Args:
-        base: gives the symbol and layer of each vector.
-        tensors: by the names of the delta file; the change of a scale is its distance from one.
-    """
+    """Mean absolute change of every trained vector (BitFit, Figure 1: ‖b₀ - b_F‖₁ / dim b); scales change from one."""
     vectors = {name: tensor for name, tensor in tensors.items() if name.startswith((DELTA, SCALE, OUTPUT_SCALE))}
     return [
         {
-            # `s_m3` scales what W_m3 reads, `o_m3` what it gives.
+            # `s_m3` scales the input of W_m3, `o_m3` its output.
             "symbol": base.spec.symbols[change.name].replace("W_", "o_" if change.kind == "output-scale" else "s_"),
             "layer": change.layer,
             "mean_abs": change.mean_abs,

@@ -30,22 +30,18 @@ class Result:
     """The result of a run.
 
     Attributes:
-        delta: the kept evaluation's tensors with provenance and golden logits; None if the result is a changed base.
-        base: the base that the result runs on: the run's, or the one that the method has made of it.
-        differences: the kept evaluation's differences from `base`, and its head, by the names of the delta file.
-        metric: name of the deciding metric in `validation`, `test` and `train`.
-        validation: metrics of the kept evaluation, or of folds; empty where there is neither.
-        test, train: metrics of these splits; None where there is no such split, it was not asked for, or the run held
-            rows out.
-        folds: how many folds `validation` is of; 0 where it is of a validation split.
-        strength: of an exact head; None of what was trained by steps.
+        delta: the kept tensors with provenance and golden logits; None if the result is a changed base.
+        base: the run's base, or the one that the method has made of it.
+        differences: the kept differences from `base` and the head, by the names of the delta file.
+        validation: metrics of the kept evaluation or of folds; may be empty.
+        test, train: None if the split is missing, was not asked for, or the run held rows out.
+        folds: number of folds behind `validation`; 0 for a validation split.
         held_out: the logits of the training rows that the run held out (`Run.held_out`).
-        measured: the measurement of `validation`, by which results are compared; None where nothing was measured.
-        verdict: doubts about the scores of the test split, or of `validation` where there is no test split; useful by
-            `validation` alone.
+        measured: the measurement behind `validation`, by which results are compared; None without one.
+        verdict: doubts about the test scores, or about `validation` without a test split; `useful` is by `validation`.
         history: one entry per evaluation: step, epoch, mean training loss since the last one, validation and its loss.
         resumed_at: step of the checkpoint that the run continued from; 0 if it began anew.
-        seconds: wall-clock time, also before an interruption; runs that step together share the time of a step.
+        seconds: wall-clock time, including time before an interruption; runs that step together share a step's time.
     """
 
     delta: Delta | None
@@ -68,7 +64,6 @@ class Result:
     measured: Measurement | None = None
 
     def with_provenance(self, facts: Mapping[str, Any]) -> "Result":
-        """The same result, whose delta says more about its training."""
         if self.delta is None:
             return self
         manifest = self.delta.manifest
@@ -77,7 +72,7 @@ class Result:
 
 
 def finish(run: Run, state: State, resumed_at: int) -> Result:
-    """Evaluates the kept values on the test split and makes the delta; of a run that holds rows out, on these alone.
+    """Tests the kept values and makes the delta; a run that holds rows out is measured on these alone.
 
     Raises:
         NotFinite: the kept values give no delta, or one of their logits is NaN or infinite.
@@ -118,7 +113,6 @@ def finish(run: Run, state: State, resumed_at: int) -> Result:
 
 
 def _verdict(run: Run, state: State, model: Model, tested: Measurement | None) -> Verdict:
-    """Doubts about the kept values: about their scores, and about labels that the measured split lacks."""
     verdict = run.judge(tested) if tested else Verdict(tuple(state.warnings), state.useful)
     measured = next((name for name in ("test", "validation") if name in run.data.splits), None)
     unseen = _unseen_labels(run, model, measured) if measured else ()
@@ -126,7 +120,7 @@ def _verdict(run: Run, state: State, model: Model, tested: Measurement | None) -
 
 
 def _unseen_labels(run: Run, model: Model, split: str) -> tuple[str, ...]:
-    """A warning where labels that a split lacks are not even answered to the training rows that have them."""
+    """A warning if labels that a split lacks are not even answered for the training rows that have them."""
     objective, train = run.objective, run.data.splits["train"]
     trained, there = objective.label_counts(train), objective.label_counts(run.data.splits[split])
     if trained is None or there is None:
@@ -150,17 +144,7 @@ def _steps(run: Run, state: State) -> dict[str, float]:
 
 
 def make_delta(run: Run, state: State, tensors: Mapping[str, Tensor], test: Mapping[str, float] | None) -> Delta:
-    """The delta of a run that is done.
-
-    Args:
-        run: the run.
-        state: its state at the end.
-        tensors: those of the file, of what is kept.
-        test: metrics of the test split.
-
-    Raises:
-        NotFinite: a golden logit is NaN or infinite.
-    """
+    """The delta of a finished run from its kept tensors; raises NotFinite if a golden logit is not finite."""
     training = {
         **run.provenance(),
         **({"strength": state.strength} if run.plan.exact else _steps(run, state)),
@@ -175,16 +159,10 @@ def make_delta(run: Run, state: State, tensors: Mapping[str, Tensor], test: Mapp
 
 
 def with_golden(base: Base, plain: Delta, facts: Mapping[str, Any], why: str) -> Delta:
-    """The delta with golden logits of this base.
-
-    Args:
-        base: computes in float32.
-        plain: the delta, whose tensors fit the base.
-        facts: what else the manifest shall say.
-        why: what is wrong where these logits are no numbers.
+    """Adds facts to a delta's manifest, and golden logits from a float32 base.
 
     Raises:
-        NotFinite: one is NaN or infinite.
+        NotFinite: a logit is NaN or infinite; `why` is the message.
         InvalidManifest: a manifest cannot hold the facts.
     """
     with torch.no_grad():
@@ -197,6 +175,6 @@ def with_golden(base: Base, plain: Delta, facts: Mapping[str, Any], why: str) ->
 
 
 def to_arrays(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Tensors in the file's types: float32 or half precision as they are, indices int32."""
+    """Tensors in the file's types: floats as they are, indices int32."""
     arrays = {name: tensor.cpu().numpy() for name, tensor in tensors.items()}
     return {name: array.astype("int32") if array.dtype.kind == "i" else array for name, array in arrays.items()}

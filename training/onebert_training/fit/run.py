@@ -1,4 +1,4 @@
-"""One training run, as it stays from its first step to its last: settings, base, data, tokens, schedule, loss."""
+"""The constant part of a training run: settings, base, data, tokens, schedule, loss."""
 
 import hashlib
 import json
@@ -39,24 +39,18 @@ HIGH_RATE = 0.1
 
 
 class Run:
-    """What a training has from its first step to its last; a `State` has what changes.
+    """A training run from its first step to its last; a `State` holds the changing part.
 
     Args:
-        inputs: the tokenized data, with a `train` split, and `validation` and `test` where there are such. The forward
-            pass computes in the dtype of its base; what is trained is always float32.
-        settings: the user's settings.
-        task: the task's name, for the manifest.
-        rows: the training rows to train on; None is all. The others are held out, and answered at the end.
+        inputs: the forward pass uses the dtype of their base; trained values are always float32.
+        rows: indices of the training rows to train on; None is all. The run answers the others at its end.
 
     Raises:
-        InvalidMethod: not a method, or one that does not fit the base.
-        InvalidSettings: a setting that the base or the task type cannot take.
-        InvalidData: a metric that the task does not have.
-        InvalidManifest: a label or a name that a manifest cannot hold.
+        InvalidMethod: the method does not exist, or does not fit the base.
+        InvalidSettings: the base or the task type cannot take a setting.
+        InvalidData: the task does not have the metric.
+        InvalidManifest: a manifest cannot hold a label or a name.
         TooLarge: the delta file would be over the limit.
-
-    Attributes:
-        contrastive: whether the loss also draws texts of one label together.
     """
 
     contrastive: ClassVar[bool] = False
@@ -94,10 +88,7 @@ class Run:
         self._shuffled: tuple[int, NDArray[np.int64]] | None = None  # the epoch, and its order of the training rows
 
     def _pooling(self, of_exact_head: bool) -> Pooling:
-        """What the head reads; a pooling that the task type or the base has not is refused.
-
-        Of a pair the frozen base says most where it reads each text on its own (docs/decisions/0054-pairs.md).
-        """
+        """For pairs, the frozen base is best with each text read on its own (docs/decisions/0054-pairs.md)."""
         kind = self.data.task_type
         usual: Pooling = SIAMESE if of_exact_head and self.data.has_pairs else "mean"
         pooling: Pooling = self.settings.pooling or ("none" if kind in PER_TOKEN else usual)
@@ -110,7 +101,6 @@ class Run:
         return pooling
 
     def _require_exact_head(self) -> None:
-        """Refuses settings that ask for an exact head where there is none."""
         kind, has = self.data.task_type, has_exact_head(self.objective)
         if self.plan.exact and not has:
             raise InvalidSettings(f"a {kind} task has no exact head; frozen trains the head alone by steps")
@@ -119,7 +109,7 @@ class Run:
             raise InvalidSettings(f"{what} has no exact head to start from; --start fresh starts from nothing")
 
     def _manifest(self) -> Manifest:
-        """The manifest, made before training so that a label or a name that it cannot hold is refused at once."""
+        """Made before training, so that a label or a name that a manifest cannot hold is refused at once."""
         spec = self.base.spec
         positives = _positives(self.settings.positive, self.data.labels)
         decision = Decision(positives=positives) if positives else None
@@ -138,10 +128,7 @@ class Run:
         )
 
     def _notes(self) -> Iterator[str]:
-        """Notes on the metric that decides, on how pairs are read, and on a high learning rate.
-
-        The metric is noted where the usual one would mislead and nobody has named one.
-        """
+        """Notes on a metric that replaces a misleading default, on how pairs are read, and on a high learning rate."""
         why = self.objective.unevenness(self.data.splits["train"])
         if why is not None and not (self.settings.metric or self.data.metric):
             usual = self.objective.metrics[0]
@@ -155,7 +142,7 @@ class Run:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A text that is equal for equal runs; a checkpoint is used only if its fingerprint is the run's."""
+        """Equal for equal runs; a run continues only from a checkpoint with its own fingerprint."""
         decides = [
             *(REVISION, asdict(self.settings), self.learning_rate, self.head_learning_rate, self.metric),
             *(self.task, self.data.digest, self.base.spec.digest, str(self.base.dtype)),
@@ -165,29 +152,24 @@ class Run:
 
     @property
     def start(self) -> Literal["fresh", "head"] | None:
-        """Where the head starts: at nothing, or at the exact head; None where no step is taken."""
+        """The start of the head: fresh, or the exact head; None for a run without steps."""
         return None if self.plan.exact else self.settings.start or "fresh"
 
     @property
     def yardsticks(self) -> Yardsticks:
-        """What the task scores without training, measured when it is first asked for.
-
-        Raises:
-            NotFinite: the base's vectors are not finite numbers.
-        """
+        """Scores without training, measured on first use; raises NotFinite if the base's vectors are not finite."""
         share = int(YARDSTICK_SHARE * self.schedule.steps * self.settings.batch_size)
         most = len(self.rows) if self.plan.exact else share
         pooling = self._pooling(of_exact_head=True)
         return self.inputs.reading(pooling).frozen.yardsticks(self.objective, pooling, self.metric, most)
 
     def features(self, split: str) -> Features:
-        """What the lowest trained layer reads of a split."""
         return self.inputs.splits[split].features(self.plan.lowest_layer, self.pooling)
 
     def batch_at(self, step: int) -> NDArray[np.int64]:
-        """Training rows of a step. They depend on seed and step alone, so that an interrupted run can continue."""
+        """Training rows of a step; they depend on seed and step alone, so that an interrupted run can continue."""
         epoch, batch = divmod(step, self.schedule.steps_per_epoch)
-        # One permutation is kept for the whole epoch: drawing that of 400,000 rows takes 13 ms.
+        # One permutation serves the whole epoch: drawing one of 400,000 rows takes 13 ms.
         if self._shuffled is None or self._shuffled[0] != epoch:
             order = np.random.default_rng([self.settings.seed, epoch]).permutation(len(self.rows))
             self._shuffled = epoch, self.rows[order]
@@ -195,8 +177,8 @@ class Run:
         return self._shuffled[1][batch * size : (batch + 1) * size]
 
     def generator_at(self, step: int) -> torch.Generator:
-        """The random generator of a step's dropout; it, too, depends on seed and step alone."""
-        # PyTorch's generator on CPU reads only 32 bits of a seed, so seed and step are mixed into 32 bits.
+        """The generator of a step's dropout; it depends on seed and step alone."""
+        # PyTorch's CPU generator reads only 32 bits of a seed: mix seed and step into 32 bits.
         mixed = np.random.SeedSequence([self.settings.seed, step]).generate_state(1)
         return torch.Generator(self.base.device).manual_seed(int(mixed[0]))
 
@@ -206,7 +188,7 @@ class Run:
         return self.head_learning_rate * share, self.learning_rate * share
 
     def provenance(self) -> dict[str, Any]:
-        """What the manifest says about the training, as far as it is known before the first step."""
+        """The manifest's facts about the training that are known before the first step."""
         return {
             "task": self.task,
             "data": {
@@ -231,7 +213,6 @@ class Run:
         }
 
     def _of_steps(self) -> dict[str, Any]:
-        """What only a run that takes steps has."""
         config = self.base.config
         return {
             "learning_rate": self.learning_rate,
@@ -249,7 +230,7 @@ class Run:
         return values if head is None else self.with_head(values, head)
 
     def exact_head(self, strength: float) -> ExactHead:
-        """The exact head on the frozen base of the rows that are trained on; the others have no part in it."""
+        """The exact head of the rows that are trained on; held-out rows have no part in it."""
         (head,) = self.inputs.frozen.see("train", self.pooling).take(self.rows).heads(self.objective, [strength])
         return head
 
@@ -259,27 +240,18 @@ class Run:
         return {**values, **{name: one.to(self.base.device).requires_grad_() for name, one in own.items()}}
 
     def view(self, values: Mapping[str, Tensor]) -> Base:
-        """The base that a training step computes on: the shared one, unless its method changes weights."""
         return self.plan.view(self.base, values)
 
     def tensors(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The tensors of the delta file, for a method whose result is a delta.
-
-        Raises:
-            NotFinite: the values give none.
-        """
         return self.plan.tensors(values, self.objective.target_scale)
 
     def row_tensors(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The tensors that are folded on top of `view`, by the names of the delta file; differentiable."""
         return self.plan.row_tensors(values, self.objective.target_scale)
 
     def fold(self, view: Base, values: Mapping[str, Tensor]) -> Row:
-        """The row of the values on `view`; differentiable."""
         return fold(view, self.row_tensors(values), self.pooling)
 
     def fold_to_train(self, view: Base, values: Mapping[str, Tensor]) -> Row:
-        """The row of a training step, whose logits `loss` reads."""
         return self.fold(view, values)
 
     def loss(self, logits: Sequence[Tensor], rows: Sequence[int]) -> Tensor:
@@ -288,11 +260,7 @@ class Run:
 
     @torch.no_grad()
     def model(self, values: Mapping[str, Tensor]) -> Model:
-        """What the values are as a result: the delta on the shared base, as it would be served, or a base of its own.
-
-        Raises:
-            NotFinite: the values give no delta.
-        """
+        """The result of the values: a delta on the shared base, as served, or a changed base; may raise NotFinite."""
         if not self.plan.servable:
             view = self.view(values)
             return Model(view, self.fold(view, values), None)
@@ -301,15 +269,10 @@ class Run:
         return Model(self.base, fold(self.base, numbers, self.pooling), tensors)
 
     def logits(self, model: Model, split: str, rows: Sequence[int] | None = None) -> list[Logits]:
-        """The logits of a split, or of some of its rows, without dropout."""
         return predict(model.base, model.row, self.features(split), rows)
 
     def evaluate(self, model: Model, split: str) -> Measurement:
-        """Metrics and loss on a split, without dropout.
-
-        Raises:
-            NotFinite: a logit is NaN or infinite.
-        """
+        """Metrics and loss on a split, without dropout; raises NotFinite if a logit is NaN or infinite."""
         logits = self.logits(model, split)
         with torch.no_grad():
             loss = self.objective.loss(list(map(torch.from_numpy, logits)), self.targets[split]).item()
@@ -317,17 +280,12 @@ class Run:
         return Measurement(split, self.objective.evaluate(examples, tokens, logits), loss, logits)
 
     def judge(self, measured: Measurement) -> Verdict:
-        """Doubts about the scores of a split."""
         examples, tokens = self.data.splits[measured.split], self.inputs.splits[measured.split].tokens
         return self.objective.judge(examples, tokens, measured.logits, measured.scores, self.metric)
 
 
 def _positives(said: str | None, labels: Sequence[str]) -> list[str]:
-    """The labels that count as positive; one whose name has a comma is named alone.
-
-    Raises:
-        InvalidSettings: one is no label of the task.
-    """
+    """The labels that count as positive; a label whose name has a comma must be named alone."""
     if said is None:
         return []
     names = [said] if said in labels else [one.strip() for one in said.split(",")]

@@ -13,20 +13,20 @@ from onebert_training.methods.grammar import AUTO, HEAD
 from onebert_training.options import METHOD, STEPS, Flag, Parser, annotated_fields, flag_of
 
 MAX_SEED = 2**31 - 1
-# Counts changes of what equal settings train: no run goes on from what earlier steps made, and no report mixes both.
+# Raise this when equal settings train something else: old checkpoints are not resumed, and reports do not mix.
 # 2: every number moves by its own gradient (docs/decisions/0056-layout-of-gradients.md).
 # 3: exact heads are near their minimum (docs/decisions/0045-contest.md).
 # 4: few rows take no more steps than others (docs/decisions/0044-few-rows.md).
 REVISION = 4
 DEFAULT_METHOD = "bitfit+gamma+svd"  # docs/decisions/0055-truncated.md
-# Epochs where the user says nothing (docs/decisions/0057-four-epochs.md), and steps where these are fewer
+# Default number of epochs (docs/decisions/0057-four-epochs.md); few rows get more epochs, up to LEAST_STEPS steps
 # (docs/decisions/0044-few-rows.md).
 EPOCHS, LEAST_STEPS = 4, 100
 AVERAGING = 0.03  # docs/decisions/0051-averaging.md
 
 
 def methods_for(layers: int) -> tuple[str, ...]:
-    """The methods that `auto` compares on a base of so many layers, by the size of what they train."""
+    """The methods that `auto` compares on a base with this number of layers, by trained size."""
     # SPAFIT without its middle group: low-rank attention maps and the MLP's biases of the upper half, nothing below.
     below = layers // 2 - 1
     upper = (f"spafit:{below}-{below}-I",) if layers > 1 else ()
@@ -34,11 +34,6 @@ def methods_for(layers: int) -> tuple[str, ...]:
 
 
 def _rate_or_same(text: str) -> float | str:
-    """Reads `--head-lr`.
-
-    Raises:
-        ValueError: neither a number nor the word.
-    """
     try:
         return text if text == "same" else float(text)
     except ValueError:
@@ -47,12 +42,7 @@ def _rate_or_same(text: str) -> float | str:
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of one training run.
-
-    Raises:
-        InvalidSettings: a learning rate or a budget is not a number above 0, the averaging is no share, or the method
-            needs no choice.
-    """
+    """The settings of one training run; values that no run can have raise InvalidSettings."""
 
     method: Annotated[
         str, Doc("What is trained beside the head; `onebert methods` lists them, auto chooses one."), METHOD
@@ -147,22 +137,18 @@ class Settings:
             raise InvalidSettings(f"--time-budget is for --method {AUTO}, which chooses a method")
 
 
-# What an exact head reads of the settings of steps: the metric chooses its strength, the seed names the run.
+# Settings of steps that an exact head uses as well: the metric chooses its strength, the seed names the run.
 _OF_EVERY_METHOD = ("seed", "metric", "measure_train")
 OF_STEPS = {
     field.name: flag_of(field, annotated)
     for field, _, annotated in annotated_fields(Settings)
     if STEPS in annotated and field.name not in _OF_EVERY_METHOD
 }
-"""Settings of steps, which an exact head has not -> their options."""
+"""Settings of steps, unused by an exact head -> their options."""
 
 
 def refuse_steps(settings: Settings) -> None:
-    """Refuses what is asked of the steps of an exact head, which takes none.
-
-    Raises:
-        InvalidSettings: a setting of steps is not the default.
-    """
+    """Refuses settings of steps for an exact head, which takes none, with InvalidSettings."""
     usual = Settings()
     if settings.method == HEAD and (
         asked := [flag for name, flag in OF_STEPS.items() if getattr(settings, name) != getattr(usual, name)]

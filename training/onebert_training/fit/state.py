@@ -1,4 +1,4 @@
-"""The state of a run, which changes from step to step, and its checkpoint."""
+"""The changing part of a run, and its checkpoint."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -24,18 +24,13 @@ class State:
 
     Attributes:
         values: leaves, which have a gradient, and the constants of the method, which have none.
-        averaged_steps: over how many steps the leaves are averaged; at most 1 averages nothing.
-        kept: the values of the evaluation on the validation split that is kept, with `kept_step` and `kept_loss`.
-        warnings, useful: the verdict on that evaluation.
-        measured: that evaluation itself, on the validation split, where this process made it; no checkpoint has it.
-        folds: how many folds of the training rows `validation` is of; 0 where it is of the validation split.
-        strength: of an exact head; None of what takes steps.
+        averaged_steps: number of steps over which the leaves are averaged; up to 1 averages nothing.
+        kept: the values of the kept evaluation; `kept_step`, `kept_loss`, `warnings` and `useful` belong to it.
+        measured: the kept evaluation itself, if this process made it; checkpoints leave it out.
+        folds: number of folds behind `validation`; 0 for a validation split.
         stale: number of evaluations since the metric or the loss last got better.
         losses: sum and number of the training losses since the last evaluation.
-        history: one entry per evaluation.
-        tokens: number of tokens trained on so far.
-        seconds: time of steps and evaluations.
-        step_seconds: time of steps, without the activations that are computed once and kept.
+        step_seconds: time of steps, without activations that are computed once and kept.
     """
 
     values: dict[str, Tensor]
@@ -69,24 +64,22 @@ class State:
         self._means = (
             {name: leaf.detach().clone() for name, leaf in self.leaves.items()} if self.averaged_steps > 1 else {}
         )
-        # Of each leaf with a sparse gradient, a dense one that is kept, and its rows that are not zero.
+        # By leaf with a sparse gradient: its dense buffer, and the buffer's nonzero rows.
         self._dense: dict[str, tuple[Tensor, Tensor]] = {}
 
     @cached_property
     def optimizer(self) -> torch.optim.AdamW:
-        """Of the head, and of the rest. Only steps need it: the first one made imports PyTorch's compiler."""
+        """AdamW with groups for the head and the rest; made late, because the first one imports PyTorch's compiler."""
         # The fused optimizer is fast for many small tensors: a run has a hundred leaves, and many runs step together.
         head = [leaf for name, leaf in self.leaves.items() if name in (HEAD_WEIGHT, HEAD_BIAS)]
         rest = [leaf for name, leaf in self.leaves.items() if name not in (HEAD_WEIGHT, HEAD_BIAS)]
         return torch.optim.AdamW([{"params": head}, {"params": rest}], weight_decay=0.0, fused=True)
 
     def update(self, grads: Sequence[Tensor], learning_rates: tuple[float, float]) -> None:
-        """Takes an optimizer step.
+        """Takes an optimizer step with the learning rates of the head and of the rest.
 
-        Args:
-            grads: of the leaves, in their order; may be sparse, as that of a large table of which a batch reads few
-                rows. They are scaled in place until their common norm is at most `CLIP`.
-            learning_rates: of this step, of the head and of the rest.
+        The gradients, in the order of the leaves, are scaled in place to a common norm of at most `CLIP`. A large
+        table's gradient may be sparse, because a batch reads few of its rows.
         """
         grads = [grad.coalesce() if grad.is_sparse else grad for grad in grads]
         numbers = [grad.values() if grad.is_sparse else grad for grad in grads]
@@ -107,13 +100,13 @@ class State:
     def averaged(self) -> dict[str, Tensor]:
         """The values that are evaluated and kept, without gradients.
 
-        They are the mean of the steps so far, and after `averaged_steps` the exponential mean over about so many
-        (Polyak and Juditsky 1992): what a single step of a high learning rate is off by cancels.
+        They are the mean of the steps so far, after `averaged_steps` the exponential mean over about that number
+        (Polyak and Juditsky 1992): it cancels the error of single steps at a high learning rate.
         """
         return {name: value.detach() for name, value in self.values.items()} | self._means
 
     def _as_dense(self, name: str, grad: Tensor) -> Tensor:
-        """The dense gradient, in memory that is kept: to zero it anew took as long as a sixth of all products."""
+        """Reuses one dense buffer: zeroing a new one took a sixth of the time of all products."""
         dense, rows = self._dense.get(name) or (grad.new_zeros(grad.shape).to_dense(), grad.indices()[0, :0])
         dense[rows] = 0
         rows = grad.indices()[0]
@@ -123,19 +116,17 @@ class State:
 
     @property
     def tokens_per_second(self) -> float:
-        """Tokens trained on per second of `step_seconds`."""
         return self.tokens / max(self.step_seconds, 1e-9)
 
     def keep(
         self, loss: float, scores: dict[str, float], verdict: Verdict, measured: Measurement | None = None
     ) -> None:
-        """Keeps the values, averaged, with their scores and verdict, in place of what was kept before."""
         self.kept = {name: value.clone() for name, value in self.averaged.items()}
         self.kept_step, self.kept_loss, self.validation = self.step, loss, scores
         self.warnings, self.useful, self.measured = list(verdict.warnings), verdict.useful, measured
 
     def save(self, path: Path, fingerprint: str) -> None:
-        """Writes the checkpoint; what is kept is left out where it is what the evaluation of this step has kept."""
+        """Writes the checkpoint; leaves out the kept values if this step's evaluation has kept them."""
         tensors = {f"value.{name}": value.detach() for name, value in self.values.items()}
         if self.kept_step != self.step:
             tensors |= {f"kept.{name}": value for name, value in self.kept.items()}
@@ -146,7 +137,7 @@ class State:
         checkpoint.save(path, tensors, {"fingerprint": fingerprint, **facts})
 
     def restore(self, path: Path, fingerprint: str) -> bool:
-        """Restores the state from a checkpoint if that is readable and of the same run; returns whether it did."""
+        """Restores the state if the checkpoint is readable and of the same run; returns whether it did."""
         loaded = checkpoint.load(path)
         if loaded is None or loaded[1].get("fingerprint") != fingerprint:
             return False
@@ -172,5 +163,5 @@ class State:
 
 
 def _laid_out_as(leaf: Tensor, grad: Tensor) -> Tensor:
-    """The gradient, in memory as the leaf is: the fused optimizer pairs their numbers by place and reads no strides."""
+    """Copies the gradient into the leaf's layout: the fused optimizer pairs numbers by place and reads no strides."""
     return grad if grad.stride() == leaf.stride() else torch.empty_like(leaf).copy_(grad)

@@ -1,1 +1,1 @@
-"""Heads that are found exactly on the vectors of the frozen base, and what they are good for: a yardstick, a start."""
+"""Exact heads on the vectors of the frozen base; they serve as a yardstick and as a start for training."""

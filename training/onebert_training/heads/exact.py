@@ -1,4 +1,4 @@
-"""Fits a head exactly on fixed vectors: a convex problem that scikit-learn solves, over a path of strengths."""
+"""Fits a head exactly on fixed vectors: a convex problem that scikit-learn solves, for several strengths."""
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,15 +16,15 @@ from onebert_training.target_scale import TargetScale
 from onebert_training.tasks.objective import Logits, Objective
 from onebert_training.tasks.objectives import NO_TARGET, MultiLabel, Regression, SingleLabel, TokenLabel
 
-# Falling, because each fit starts where the one before it ended: a strongly penalized head is found quickly.
+# Falling: each fit starts at the end of the one before, and a strongly penalized head is found quickly.
 STRENGTHS = (10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01)
 
-# The logit of a label without a training row. The logits of the others have the mean 0 whatever the text, so the best
-# of them is at least that, and this one gets a probability of 2e-9 at most.
+# The logit of a label without a training row. The other labels' logits have mean 0 for any text, so the best of them is
+# at least 0 and this label gets a probability of 2e-9 at most.
 NEVER = -20.0
 
-# Heads of small strengths are far from their minimum at scikit-learn's tolerance of 1e-4: a tenth of the probabilities
-# of another path to the same head would differ by more than 0.05 (docs/decisions/0045-contest.md).
+# At scikit-learn's tolerance of 1e-4, heads of small strengths are far from their minimum: a tenth of the probabilities
+# would differ by more than 0.05 from another path to the same head (docs/decisions/0045-contest.md).
 _TOLERANCE, _ITERATIONS = 1e-5, 1000
 
 _LIBRARIES = ThreadpoolController()
@@ -35,13 +35,13 @@ Maps = Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]
 
 @dataclass(frozen=True)
 class ExactHead:
-    """A head in the units of a run's values: its outputs become a regression's numbers by the target scale.
+    """A head whose outputs the target scale turns into a regression's numbers.
 
     Attributes:
         weight: [labels, h] float32.
         bias: [labels] float32.
-        strength: weight of the penalty, half the squared norm of `weight`, beside the sum of the losses of all rows
-            (and, in a multi_label task, labels), for vectors whose mean squared distance from their mean is 1.
+        strength: weight of the penalty, half the squared norm of `weight`, relative to the sum of the losses of all
+            rows (and, in a multi_label task, labels), for vectors with a mean squared distance of 1 from their mean.
     """
 
     weight: Vectors
@@ -49,40 +49,32 @@ class ExactHead:
     strength: float
 
     def logits(self, vectors: Vectors, scale: TargetScale) -> Logits:
-        """The outputs for vectors [h] or [tokens, h], as a delta with this head gives them."""
+        """The outputs for vectors [h] or [tokens, h]; a delta with this head gives the same."""
         return np.asarray((vectors @ self.weight.T + self.bias) * np.float32(scale.spread) + np.float32(scale.mean))
 
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Within it NumPy, SciPy and scikit-learn multiply matrices on one thread; PyTorch keeps its threads.
+    """Limits NumPy, SciPy and scikit-learn to one BLAS thread; PyTorch keeps its threads.
 
-    The products of a head are small: threads that wait for each other cost ten times what they compute.
+    A head's products are small: threads that wait for each other cost ten times the computation.
     """
     with _LIBRARIES.limit(limits=1, user_api="blas"):
         yield
 
 
 def has_exact_head(objective: Objective) -> bool:
-    """Whether the task type has a head that `fit_heads` finds; the two ends of an answer span have none."""
+    """Whether `fit_heads` supports the task type; a span task has no exact head."""
     return type(objective) in _FITS
 
 
 def stands_for_word(target: Tensor) -> NDArray[np.bool_]:
-    """[tokens], whether a token of a per-token task stands for a word with a label."""
+    """[tokens], whether a token of a per-token task stands for a labeled word."""
     return np.asarray((target != NO_TARGET).numpy())
 
 
 def labeled_vectors(vectors: Sequence[Vectors], targets: Sequence[Tensor]) -> tuple[Vectors, NDArray[np.generic]]:
-    """What `fit_heads` reads of examples.
-
-    Args:
-        vectors: what the head reads of each example: [h], or [labeled words, h] in a per-token task.
-        targets: the examples' targets, from `Objective.targets`.
-
-    Returns:
-        One vector [n, h] for each text or labeled word, and their targets [n] or [n, labels].
-    """
+    """Joins examples for `fit_heads`: vectors [n, h] of texts or labeled words, and targets [n] or [n, labels]."""
     if vectors[0].ndim == 1:
         return np.stack(vectors), np.stack([target.numpy() for target in targets])
     return np.concatenate(vectors), np.concatenate([target.numpy()[stands_for_word(target)] for target in targets])
@@ -92,24 +84,20 @@ def labeled_vectors(vectors: Sequence[Vectors], targets: Sequence[Tensor]) -> tu
 def fit_heads(
     objective: Objective, features: Vectors, targets: NDArray[np.generic], strengths: Sequence[float] = STRENGTHS
 ) -> list[ExactHead]:
-    """Fits a head for every strength, in their order; equal input gives equal heads.
+    """Fits one head per strength, in their order; equal input gives equal heads.
 
-    Vectors are centered and divided by one number, which is folded into weight and bias, so that a strength means the
-    same whatever the width and the unit of the base.
+    The objective's task type decides the model: softmax regression, one logistic regression per label, or ridge
+    regression. Vectors are centered and divided by one number, which weight and bias absorb: a strength means the same
+    for any width and unit of the base. Raises KeyError without `has_exact_head`.
 
     Args:
-        objective: the task's objective, whose task type decides the model: softmax regression, one logistic regression
-            for each label, or ridge regression.
-        features: [n, h], the vectors that the head reads, of texts or of labeled words.
+        features: [n, h], vectors of texts or of labeled words.
         targets: [n] label indices or numbers, or [n, labels] zeros and ones.
-        strengths: falling, so that each fit is near the one before.
-
-    Raises:
-        KeyError: the task type has no exact head; ask `has_exact_head`.
+        strengths: falling, so that each fit starts near its end.
     """
-    # In a per-token task a fold may have no vector: its texts have no word that the tokenizer knows.
+    # A fold of a per-token task may have no vector: the tokenizer knows no word of its texts.
     count = max(1, len(features))
-    # The only copy of what may be some hundred thousand vectors, changed in place from here on.
+    # The only copy of some hundred thousand vectors; changed in place from here on.
     mean = (features.sum(axis=0, dtype=np.float64) / count).astype(np.float32)
     scaled = features - mean
     unit = float(np.sqrt(np.vecdot(scaled, scaled).sum(dtype=np.float64) / count)) or 1.0
@@ -131,7 +119,7 @@ def _softmax(objective: Objective, features: Vectors, gold: NDArray[np.generic],
         bias = np.full(len(objective.labels), NEVER)
         bias[present] = 0.0
         if len(present) == 2:
-            # The difference of two labels, w / 2 for the one and -w / 2 for the other: half the squared norm of w.
+            # The difference of two labels, w / 2 for the one and -w / 2 for the other, has half the squared norm of w.
             _solve(model, strength / 2, features, gold)
             sides = np.array([[-0.5], [0.5]])
             weight[present], bias[present] = sides * model.coef_, sides[:, 0] * model.intercept_
@@ -145,7 +133,7 @@ def _softmax(objective: Objective, features: Vectors, gold: NDArray[np.generic],
 def _one_versus_rest(
     objective: Objective, features: Vectors, gold: NDArray[np.generic], strengths: Sequence[float]
 ) -> Maps:
-    """A logistic regression for each label; a label that all rows have, or none, gets its smoothed log odds."""
+    """One logistic regression per label; a label of all rows or of no row gets its smoothed log odds."""
     having = gold.sum(axis=0, dtype=np.float64)
     odds = np.log((having + 0.5) / (len(gold) - having + 0.5))
     told = np.flatnonzero((having > 0) & (having < len(gold))).tolist()
@@ -159,20 +147,19 @@ def _one_versus_rest(
 
 
 def _ridge(objective: Objective, features: Vectors, gold: NDArray[np.generic], strengths: Sequence[float]) -> Maps:
-    """Ridge regression of the numbers in units of their spread."""
     scale = objective.target_scale
     numbers = (gold.astype(np.float64) - scale.mean) / scale.spread
-    # The sums of products of many vectors are not as exact in float32 as a small strength asks for.
+    # float32 sums over many vectors are too coarse for small strengths.
     exact = features.astype(np.float64)
     for strength in strengths:
-        # Without a copy scikit-learn centers these vectors in place; they are centered already.
+        # copy_X=False lets scikit-learn center these vectors in place; they are centered already.
         model = Ridge(strength / 2, copy_X=False).fit(exact, numbers)
         yield model.coef_[None], np.array([model.intercept_])
 
 
 @contextmanager
 def undoubted_labels() -> Iterator[None]:
-    """Within it scikit-learn does not warn that many labels of few rows may be numbers."""
+    """Silences scikit-learn's warning that many labels with few rows may be numbers."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The number of unique classes is greater", UserWarning)
         yield
@@ -184,9 +171,8 @@ def _logistic_regression(objective: Objective) -> LogisticRegression:
 
 
 def _solve(model: LogisticRegression, strength: float, features: Vectors, gold: NDArray[np.generic]) -> None:
-    """Fits the model from where it stands."""
     with undoubted_labels():
-        # A fit that ends early is a little more penalized than was asked, and validation judges it.
+        # A fit that ends early is penalized slightly more than asked; validation judges it.
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.set_params(C=1 / strength).fit(features, gold)
 

@@ -21,11 +21,7 @@ FOLDS = 5
 
 @dataclass(frozen=True)
 class Seen:
-    """Examples with what the head is fitted on and measured by; no vectors where none do.
-
-    Attributes:
-        vectors: what the head reads of each example: [h], or [labeled words, h] in a per-token task.
-    """
+    """Examples, tokens, targets and the head's input: by example [h] or [labeled words, h], or empty if not needed."""
 
     examples: Split
     tokens: Sequence[Tokens]
@@ -33,24 +29,18 @@ class Seen:
     vectors: Sequence[exact.Vectors]
 
     def take(self, rows: NDArray[np.int64]) -> "Seen":
-        """The examples by their indices."""
         chosen = rows.tolist()
         tokens, targets = [self.tokens[i] for i in chosen], [self.targets[i] for i in chosen]
         vectors = [self.vectors[i] for i in chosen] if self.vectors else ()
         return Seen(self.examples.take(rows), tokens, targets, vectors)
 
     def heads(self, objective: Objective, strengths: Sequence[float] = exact.STRENGTHS) -> list[exact.ExactHead]:
-        """The exact heads on these examples."""
         return exact.fit_heads(objective, *exact.labeled_vectors(self.vectors, self.targets), strengths)
 
 
 @dataclass(frozen=True)
 class Answers:
-    """Logits for all examples of a split, with their metrics and loss.
-
-    Attributes:
-        folds: of how many folds the answers are, each by a head that was fitted on the others; 0: one head gave all.
-    """
+    """Logits for all examples of a split; `folds` counts the folds' heads behind them, 0 if one head answered all."""
 
     strength: float
     logits: Sequence[Logits]
@@ -68,13 +58,13 @@ def measure(objective: Objective, seen: Seen, strength: float, logits: Sequence[
 
 @exact.one_blas_thread()
 def answers_of(objective: Objective, head: exact.ExactHead, seen: Seen) -> Answers:
-    """What a head answers on a split."""
+    """A head's answers on a split."""
     logits = [_logits(objective, head, seen, i) for i in range(len(seen.vectors))]
     return measure(objective, seen, head.strength, logits)
 
 
 def _logits(objective: Objective, head: exact.ExactHead, seen: Seen, i: int) -> Logits:
-    """What a head answers to an example: [labels], or [tokens, labels], zeros for tokens that stand for no word."""
+    """An example's logits: [labels], or [tokens, labels] with zeros for tokens that stand for no word."""
     outputs = head.logits(seen.vectors[i], objective.target_scale)
     if outputs.ndim == 1:
         return outputs
@@ -91,10 +81,7 @@ def best_strength(answers: Sequence[Answers], metric: str) -> Answers:
 
 @exact.one_blas_thread()
 def cross_validated(objective: Objective, task_type: TaskType, seen: Seen, metric: str) -> Answers:
-    """The answers of the best strength where every example is answered by a head that was fitted without it.
-
-    Equal texts are in one fold.
-    """
+    """The best strength's answers, each by a head that was fitted without the example; equal texts share a fold."""
     fold = fold_of(seen.examples, task_type, FOLDS, SPLIT_SEED)
     logits: list[list[Logits]] = [[np.empty(0, dtype=np.float32)] * len(fold) for _ in exact.STRENGTHS]
     for one in np.unique(fold):

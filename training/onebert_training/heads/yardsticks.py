@@ -1,4 +1,4 @@
-"""Yardsticks: what a task scores without any training, which a trained delta should beat."""
+"""Yardsticks: scores of a task without any training, which a trained delta should beat."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ Scores = Mapping[str, float]
 
 @dataclass(frozen=True)
 class Yardstick:
-    """One cheap way to answer: what it is in words, and its metrics by split."""
+    """A cheap way to answer: its name for the user, and its metrics by split."""
 
     name: str
     scores: Mapping[str, Scores]
@@ -24,13 +24,11 @@ class Yardsticks:
     """The cheap ways to answer a task.
 
     Attributes:
-        constant: the commonest label or the mean of the training rows; None where the task type has no such answer.
-        exact: the exact head on the frozen base; None where the task type has none.
-        head: that head.
-        answers: what it answers on the validation split.
-        rows: training rows that it is fitted on.
-        seconds: that measuring both took.
-        folds: where there is no validation split, how many folds of the training rows the head was measured in; else 0.
+        constant: the best constant answer, such as the commonest label; None if the task type has no constants.
+        exact: the exact head on the frozen base; None if the task type has no exact head.
+        answers: the head's answers on the validation split, or on the folds without one.
+        rows: number of training rows that the head is fitted on.
+        folds: number of folds of the training rows if there is no validation split, else 0.
     """
 
     constant: Yardstick | None
@@ -42,20 +40,17 @@ class Yardsticks:
     folds: int
 
     def lines(self, metric: str) -> Iterator[str]:
-        """What a user reads of them before training."""
         on_rows, in_folds = ("on the training rows", f"in {self.folds} folds") if self.folds else ("on validation",) * 2
         for one, where in ((self.constant, on_rows), (self.exact, in_folds)):
             if one is not None:
                 yield f"yardstick: {one.name}: {metric} {one.scores['validation'][metric]:.4f} {where}"
 
     def facts(self) -> dict[str, Any]:
-        """What the record says of them."""
         constant = self.constant and {"answer": self.constant.name, **self.constant.scores}
         exact = self.exact and self.head and {"strength": self.head.strength, "rows": self.rows, **self.exact.scores}
         return {"constant": constant, "head": exact, "seconds": round(self.seconds, 3)}
 
     def provenance(self, metric: str) -> dict[str, dict[str, float]]:
-        """What the manifest says of them: the deciding metric of each on each split."""
         named = {"constant": self.constant, "head": self.exact}
         found = {name: one.scores for name, one in named.items() if one is not None}
         return {name: {split: scores[metric] for split, scores in each.items()} for name, each in found.items()}
@@ -64,7 +59,7 @@ class Yardsticks:
 def constant_yardstick(
     objective: Objective, train: Seen, measured: Mapping[str, Seen], metric: str
 ) -> Yardstick | None:
-    """The answer that never changes and is best by a metric of the training rows, measured on other splits."""
+    """The best constant answer by a metric of the training rows, measured on other splits."""
     if (found := objective.best_constant(train.examples, train.tokens, metric)) is None:
         return None
     constant, _ = found

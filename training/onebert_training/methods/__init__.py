@@ -1,1 +1,1 @@
-"""Methods: what each one trains, from the name that a user writes to the tensors of a delta."""
+"""Methods: from the name that a user writes to the trained parts and the tensors of a delta."""

@@ -4,9 +4,9 @@ from collections.abc import Collection, Mapping
 
 from onebert_store.errors import InvalidMethod
 
-AUTO = "auto"  # stands in place of a method where one is to be chosen
-HEAD = "head"  # the method that is an exact head alone
-ALL = "all"  # stands in place of all targets
+AUTO = "auto"  # in place of a method: `onebert train` chooses one
+HEAD = "head"  # the method of an exact head alone
+ALL = "all"  # in place of a list of targets
 
 
 def refuse_arguments(name: str, arguments: str, hint: str = "") -> None:

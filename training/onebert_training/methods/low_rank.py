@@ -1,7 +1,7 @@
-"""Changes of the base's matrices as parts of rank one: the ones that matter most come first.
+"""Cuts changes of the base's matrices into parts of rank one, and orders the parts by their gain.
 
-The parts are those of the singular value decomposition. All matrices share one threshold, on what a part explains of
-its matrix's difference for each number that it takes.
+The parts come from the singular value decomposition. All matrices share one threshold on the gain of a part: its
+singular value squared, divided by the numbers that it takes.
 """
 
 from collections.abc import Mapping
@@ -16,9 +16,9 @@ from onebert_store.errors import NotFinite
 from onebert_store.file.canonical import Array
 from onebert_store.file.delta import LORA_A, LORA_B
 
-# Singular values that are smaller than this, relative to the largest, are rounding in any dtype.
+# Smaller singular values, relative to the largest, are rounding in any dtype.
 _ROUNDING = 1e-6
-# Half precision rounds by 0.05 %, far less than what is left out, and halves the file.
+# Half precision rounds by 0.05 %, far below the parts that are left out, and halves the file.
 _DTYPE = np.float16
 _NO_PARTS = "a difference of two matrices has no finite singular values"
 BYTES = _DTYPE().itemsize  # of a number in the file
@@ -26,13 +26,7 @@ BYTES = _DTYPE().itemsize  # of a number in the file
 
 @dataclass(frozen=True)
 class Factors:
-    """A difference B A as parts B[:, i] A[i], the best first.
-
-    Attributes:
-        A: [r, in].
-        B: [out, r].
-        gain: [r], what each part explains of the squared difference, for each number that it takes.
-    """
+    """A difference B A as parts B[:, i] A[i], the best first: A is [r, in], B [out, r], `gain` [r]."""
 
     A: Tensor
     B: Tensor
@@ -40,14 +34,11 @@ class Factors:
 
 
 def factorize(difference: Tensor) -> Factors:
-    """The parts of one difference [out, in], computed in its dtype.
+    """The parts of one difference [out, in], computed in its dtype; raises NotFinite if the numbers are too large.
 
-    They come from the eigenvectors of the smaller Gram matrix, in a third of the time of a decomposition of the
-    difference itself. Parts whose singular value is under the square root of the dtype's precision, relative to the
-    largest, would be rounding and are left out; half precision hides them beside the others anyway.
-
-    Raises:
-        NotFinite: the numbers are too large for a decomposition.
+    The eigenvectors of the smaller Gram matrix take a third of the time of a decomposition of the difference. Singular
+    values below the square root of the dtype's precision, relative to the largest, are rounding and left out; half
+    precision hides such parts beside the others anyway.
     """
     wide = difference.shape[0] < difference.shape[1]
     tall = difference.T if wide else difference
@@ -59,11 +50,11 @@ def factorize(difference: Tensor) -> Factors:
         raise NotFinite(_NO_PARTS) from None
     images = tall @ vectors
     S = images.norm(dim=0)
-    if not S.isfinite().all():  # of infinity, which some builds decompose
+    if not S.isfinite().all():  # infinite, which some builds decompose
         raise NotFinite(_NO_PARTS)
     rounding = max(_ROUNDING, torch.finfo(S.dtype).eps ** 0.5)
     rank = int((rounding * S.max() < S).sum())
-    # Half of the size on either side: of a model that answers anything, far from the ends of half precision.
+    # Divides each part's size evenly between A and B, far from the ends of half precision in any working model.
     root = S[:rank].sqrt()
     if not (root < np.finfo(_DTYPE).max).all():
         raise NotFinite("a difference of two matrices is too large for half precision")
@@ -73,12 +64,7 @@ def factorize(difference: Tensor) -> Factors:
 
 
 class Parts:
-    """The parts of all differences, in the order of their gain; the first `count` of them are a delta's tensors.
-
-    Args:
-        factors: by module.
-        max_rank: of any one matrix; None is no limit.
-    """
+    """The parts of all differences by gain; the first `count` make a delta's tensors, of rank `max_rank` or less."""
 
     def __init__(self, factors: Mapping[str, Factors], max_rank: int | None) -> None:
         self._factors = factors
@@ -93,11 +79,10 @@ class Parts:
         self._ends = np.cumsum(np.array(sizes, dtype=np.int64)[order])
 
     def most(self, size: int) -> int:
-        """How many parts fit into so many bytes."""
+        """The number of leading parts that fit into `size` bytes."""
         return int(np.searchsorted(self._ends, size, side="right"))
 
     def __len__(self) -> int:
-        """How many parts there are."""
         return len(self._owners)
 
     def ranks(self, count: int) -> list[int]:
@@ -106,7 +91,6 @@ class Parts:
         return [rank for rank in ranks.tolist() if rank]
 
     def tensors(self, count: int) -> dict[str, Array]:
-        """The first `count` parts by the names of a delta file."""
         found: dict[str, Array] = {}
         ranks = np.bincount(self._owners[:count], minlength=len(self._factors)).tolist()
         for (module, one), rank in zip(self._factors.items(), ranks, strict=True):

@@ -1,4 +1,4 @@
-"""Methods, written like `bitfit:bq,bm2+gamma:gLN1`: a sum of rules that choose what to train on a base."""
+"""Methods, written like `bitfit:bq,bm2+gamma:gLN1`: a sum of rules that choose the trained parts of a base."""
 
 from dataclasses import dataclass, replace
 
@@ -19,31 +19,21 @@ REFERENCE_WIDTH = 384
 
 @dataclass(frozen=True)
 class Method:
-    """A sum of rules.
-
-    Attributes:
-        text: the method with all defaults written out; parsing it gives the same method.
-        terms: the rules.
-    """
+    """A sum of rules; parsing `text`, with all defaults written out, gives the same method."""
 
     text: str
     terms: tuple[Term, ...]
 
     @property
     def exact(self) -> bool:
-        """Whether the head is found exactly, without a step."""
         return any(term.exact for term in self.terms)
 
     def plan(self, anatomy: Anatomy, pooling: Pooling, num_parameters: int) -> Plan:
         """Applies the rules to a base.
 
         The default learning rate is the smallest of the terms'. Above a hidden size of 384 it falls in proportion to
-        the width: the papers use 1e-4 to 1e-3 for bases two to three times as wide. That of a head alone does not.
-
-        Args:
-            anatomy: the base's parts.
-            pooling: what the head reads; with `pooler` the pooler's bias can be trained.
-            num_parameters: parameters of the base, of which a share such as `0.1%` is taken.
+        the width, because the papers use 1e-4 to 1e-3 for bases two to three times as wide; the rate of a head alone
+        does not fall.
 
         Raises:
             InvalidMethod: the base lacks a named part, has too few layers, is narrower than the rank or has too few
@@ -73,11 +63,6 @@ class Method:
 
 
 def _refuse_overlap(pieces: list[tuple[str, Trainable | Weights]]) -> None:
-    """Refuses a method that trains a tensor of the file twice.
-
-    Raises:
-        InvalidMethod: names the two terms.
-    """
     owners: dict[str, str] = {}
     for text, piece in pieces:
         names = {f"{piece.prefix}{site.name}": site.symbol for site in piece.sites}
@@ -89,11 +74,7 @@ def _refuse_overlap(pieces: list[tuple[str, Trainable | Weights]]) -> None:
 
 
 def parse_method(text: str) -> Method:
-    """Reads a method, or several joined by `+`.
-
-    Raises:
-        InvalidMethod: the message says how the method is written.
-    """
+    """Reads a method, or several joined by `+`; the message of InvalidMethod explains how it is written."""
     terms: dict[str, Term] = {}
     for part in text.split("+"):
         name, _, arguments = part.strip().partition(":")
@@ -106,7 +87,7 @@ def parse_method(text: str) -> Method:
             raise InvalidMethod(f"there is no method {name[:40]!r}{meant(name, METHODS) or '.'} Methods are {known}")
         if name in terms:
             raise InvalidMethod(f"{name} is there twice")
-        # The rule of a method is the function of its name.
+        # Each method's rule is the function of its name.
         terms[name] = getattr(rules, name.replace("-", "_"))(arguments.strip())
     trained = [term for term in terms.values() if not term.reinit]
     if not trained:
@@ -119,6 +100,6 @@ def parse_method(text: str) -> Method:
         raise InvalidMethod(
             f"nothing adds to {alone.text}, which trains {METHODS[alone.text].trains.partition(';')[0]}"
         )
-    # Terms are sorted, so that `a+b` and `b+a` are the same method.
+    # Sort the terms: `a+b` and `b+a` are the same method.
     ordered = sorted(terms, key=lambda name: (not terms[name].reinit, list(METHODS).index(name)))
     return Method("+".join(terms[name].text for name in ordered), tuple(terms[name] for name in ordered))

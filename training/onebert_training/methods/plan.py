@@ -1,4 +1,4 @@
-"""Plans: what a method trains on one base, from the values at the start to the tensors of the delta file."""
+"""Plans: the trained parts of one base, from the values at the start to the tensors of the delta file."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,16 +21,13 @@ FRESH = "fresh."
 
 @dataclass(frozen=True)
 class Plan:
-    """What a method trains on one base.
+    """The trained parts of a method on one base.
 
     Attributes:
-        num_layers: layers of the base.
         trainables: differences that a delta holds and `fold` reads.
         weights: a method's change of the base's own weights; None for most methods.
         reinit: whether the base starts with random weights instead of pretrained ones.
-        pooling: what the head reads.
-        learning_rate: a good default for what this method trains at the base's width.
-        exact: whether the head is found exactly, without a step.
+        learning_rate: the method's default at the base's width.
     """
 
     num_layers: int
@@ -43,17 +40,17 @@ class Plan:
 
     @property
     def num_parameters(self) -> int:
-        """Trained numbers that remain, the classifier head not counted (as the papers count)."""
+        """Trained numbers that remain, without the classifier head (as the papers count)."""
         return self._of_trainables + (self.weights.num_parameters if self.weights else 0)
 
     @property
     def num_trained(self) -> int:
-        """Numbers that steps change, the classifier head not counted; more than remain where matrices are cut."""
+        """Numbers that steps change, without the classifier head; more than remain if matrices are cut."""
         return self._of_trainables + (self.weights.num_trained if self.weights else 0)
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of the tensors in the delta file, at most, the head's not counted; a sparse number has an index."""
+        """Upper limit for the bytes of the file's tensors without the head; a sparse number has a 4-byte index."""
         numbers = sum(one.num_parameters * (2 if one.prefix == SPARSE_VALUE else 1) for one in self.trainables)
         return 4 * numbers + (self.weights.num_bytes if self.weights else 0)
 
@@ -63,18 +60,13 @@ class Plan:
 
     @property
     def trains_head_alone(self) -> bool:
-        """Whether nothing but the classifier head is trained."""
         return not self.trainables and self.weights is None
 
     def learning_rates(self, asked: float | None, of_head: float | Literal["same"] | None) -> tuple[float, float]:
-        """The peaks of the schedule, of the head and of the rest.
+        """The peak learning rates of the head and of the rest; `same` copies the rate of the rest.
 
-        The head starts from nothing, so its default is no smaller on a wide base or beside a method that needs small
-        steps (docs/decisions/0046-rate-of-the-head.md). Where only the head is trained, the rate asked for is its rate.
-
-        Args:
-            asked: the rate that the user set; None is the default.
-            of_head: the head's rate that the user set; `same` is that of the rest.
+        The head starts from nothing: its default does not fall on a wide base or beside a method that needs small steps
+        (docs/decisions/0046-rate-of-the-head.md). A rate that is asked for a head alone is the head's rate.
         """
         rest = asked or self.learning_rate
         if of_head == "same":
@@ -95,25 +87,24 @@ class Plan:
 
     @property
     def averages(self) -> bool:
-        """Whether the mean of the values after some steps can stand for them."""
+        """Whether the mean of the values over some steps can replace them."""
         return self.weights is None or self.weights.averages
 
     @property
     def lowest_layer(self) -> int:
-        """The lowest layer that training can change; those below it compute the same as in the bare base."""
+        """The lowest layer that training can change; lower layers compute the same as in the bare base."""
         if not self.shares_base:
             return 0
         sites = (site for trainable in self.trainables for site in trainable.sites)
         return min((_layer(site, self.num_layers) for site in sites), default=self.num_layers)
 
     def init(self, base: Base, num_labels: int, seed: int) -> Tensors:
-        """The values at the start, on the base's device; what the seed draws is the same on every device.
+        """The values at the start, on the base's device; the seed draws the same values on every device.
 
-        Returns:
-            Leaves (float32, requiring a gradient), the head's among them; and constants: drawn indices (int64) and,
-            with `reinit`, the base's random parameters (float32).
+        They are leaves (float32, requiring a gradient) with the head's; and constants: drawn indices (int64) and, with
+        `reinit`, the base's random parameters (float32).
         """
-        generator = torch.Generator().manual_seed(seed)  # on the CPU, so that every device starts alike
+        generator = torch.Generator().manual_seed(seed)  # on the CPU: every device starts with the same values
         fresh = reinitialized(base, generator) if self.reinit else {}
         params, leaves = {**base.params, **fresh}, Tensors()
         for trainable in self.trainables:
@@ -129,7 +120,7 @@ class Plan:
         }
 
     def view(self, base: Base, values: Mapping[str, Tensor]) -> Base:
-        """The base that a training step encodes with; and if the result is no delta, the one that the method made."""
+        """The base that a training step encodes with; also the final base if the result is not a delta."""
         if self.shares_base:
             return base
         changed = {name.removeprefix(FRESH): value for name, value in values.items() if name.startswith(FRESH)}
@@ -147,15 +138,10 @@ class Plan:
         return out
 
     def tensors(self, values: Mapping[str, Tensor], scale: TargetScale) -> Tensors:
-        """The tensors of the delta file, of a `servable` plan: float32 or half precision, indices int64.
-
-        Raises:
-            NotFinite: the values give none.
-        """
+        """The tensors of a `servable` plan's file: float32 or half precision, indices int64; may raise NotFinite."""
         return self.row_tensors(values, scale) | (self.weights.tensors(values) if self.weights else {})
 
     def penalty(self, values: Mapping[str, Tensor]) -> Tensor | float:
-        """The penalty that is added to the loss of a step."""
         return self.weights.penalty(values) if self.weights else 0.0
 
     def advance(self, step: int, steps: int, values: Mapping[str, Tensor]) -> None:
@@ -165,7 +151,7 @@ class Plan:
 
 
 def _layer(site: Parameter | Module, num_layers: int) -> int:
-    """The layer of a site. The embeddings belong to layer 0, the pooler to one layer above the last."""
+    """The embeddings belong to layer 0, the pooler to one layer above the last."""
     if site.layer is not None:
         return site.layer
     return num_layers if site.symbol == POOLER_SYMBOL else 0

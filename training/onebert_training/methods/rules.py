@@ -1,4 +1,4 @@
-"""The rule of each method: parses its arguments, and says what it trains on a base."""
+"""The rule of each method: parses its arguments, and names the parts of a base to train."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -15,23 +15,23 @@ from onebert_training.methods.weights import Full, Pruned
 
 GAINS = tuple(f"g_{part}" for part in NORMS)
 TARGETS: Mapping[str, str] = {"q": "W_q", "k": "W_k", "v": "W_v", "o": "W_m1", "m2": "W_m2", "m3": "W_m3"}
-# What `ia3` scales, as it is written and by the names of `PLACES`; Liu et al. 2022 scale k, v and inner.
+# `ia3`'s places, as users write them and by the names of `PLACES`; Liu et al. 2022 scale k, v and inner.
 FACTORS: Mapping[str, str] = {"k": "k", "v": "v", "o": "m1", "m2": "m2", "inner": "inner", "m3": "m3"}
 IA3 = ("k", "v", "inner")
 # The two LoRA settings of SPAFIT, section 4.
 LORA_TARGETS: Mapping[str, str] = {"I": "q,k,v", "II": "q,k,v,o"}
 MLP_BIASES = ("b_m2", "b_m3", "b_LN2")
 
-# Default learning rates for bases of hidden size 384 and less. Biases, gains and other small differences: the middle of
-# 1e-3 to 1e-2, which differ little on small samples of trec6, sms_spam and mrpc with the default base (one seed). Full
+# Default learning rates up to a hidden size of 384. Biases, gains and other small differences: the middle of 1e-3 to
+# 1e-2, which differ little on small samples of trec6, sms_spam and mrpc with the default base (one seed). Full
 # fine-tuning: the best of 3e-5, 1e-4 and 3e-4 on 640 rows of sst2 (one seed). LoRA: at 2e-3 differences of all maps
-# beside biases learn nothing on CoLA (docs/decisions/0056-layout-of-gradients.md). The others are from the methods'
+# beside biases learn nothing on CoLA (docs/decisions/0056-layout-of-gradients.md). The others come from the methods'
 # papers.
 LEARNING_RATE = 3e-3
 LORA_LEARNING_RATE = 1e-3
 WEIGHTS_LEARNING_RATE = 1e-3
 FULL_LEARNING_RATE = 1e-4
-# Of the head, which starts from nothing, beside every method and on a base of any width.
+# The head starts from nothing and has this rate beside every method and on a base of any width.
 HEAD_LEARNING_RATE = 3e-3
 
 
@@ -96,7 +96,7 @@ def _random(name: str, shape: kinds.Shape, arguments: str) -> Term:
 
 
 def lora(arguments: str) -> Term:
-    """LoRA (Hu et al. 2022) of attention maps, and of the MLP's where they are named."""
+    """LoRA (Hu et al. 2022) of attention maps, and of the MLP's maps if they are named."""
     setting, _, rest = arguments.partition(",")
     if setting.strip() in LORA_TARGETS:
         arguments = f"targets={LORA_TARGETS[setting.strip()]},{rest}"
@@ -111,7 +111,7 @@ def lora(arguments: str) -> Term:
 
 
 def lora_xs(arguments: str) -> Term:
-    """LoRA-XS (Bałazy et al. 2024); the rank is that of the paper's middle size, the targets are the paper's."""
+    """LoRA-XS (Bałazy et al. 2024), with the paper's targets and the rank of its middle size."""
     options = grammar.read_options("lora-xs", arguments, ("r", "targets"))
     rank, _ = grammar.read_rank_alpha(options, default=16)
     targets = grammar.read_targets("lora-xs", options, "q,v,o,m3", TARGETS)
@@ -124,7 +124,7 @@ def lora_xs(arguments: str) -> Term:
 
 
 def svd(arguments: str) -> Term:
-    """Whole maps, cut to low rank at every evaluation; the rate is that of full fine-tuning."""
+    """Whole maps, cut to low rank at every evaluation, at the learning rate of full fine-tuning."""
     options = grammar.read_options("svd", arguments, ("r", "targets"))
     rank, _ = grammar.read_rank_alpha(options, default=16)
     targets = grammar.read_targets("svd", options, ",".join(TARGETS), TARGETS)
@@ -161,7 +161,7 @@ def spafit(arguments: str) -> Term:
 
 
 def adapter(arguments: str) -> Term:
-    """Houlsby adapters; every LayerNorm is trained, too, as in Houlsby et al. 2019, section 2."""
+    """Houlsby adapters; every LayerNorm is trained as well, as in Houlsby et al. 2019, section 2."""
     if not (arguments.isdecimal() and 1 <= int(arguments) <= 4096):
         raise InvalidMethod("adapter is written adapter:64, with 1 to 4096 units")
     size = int(arguments)
@@ -175,7 +175,7 @@ def adapter(arguments: str) -> Term:
 
 
 def ia3(arguments: str) -> Term:
-    """IA3 (Liu et al. 2022), there or anywhere else: outputs of k, v, o, m2, m3, and the MLP's inner units."""
+    """IA3 (Liu et al. 2022), at its places or others: outputs of k, v, o, m2, m3, and the MLP's inner units."""
     listed, without = grammar.read_symbols("ia3", arguments, tuple(FACTORS))
     chosen = [key for key in FACTORS if (key in listed) != without] if listed else list(IA3)
     return Term(
@@ -259,7 +259,7 @@ def _size(modules: Sequence[Module]) -> int:
 
 
 def _named(name: str, arguments: str, allowed: tuple[str, ...], from_zero: bool = False) -> Term:
-    """A term that trains all allowed symbols, those listed (`bq` or `b_q`), or all but those listed with a minus."""
+    """A term for all allowed symbols, for the listed ones (`bq` or `b_q`), or for all but those listed with a minus."""
     listed, without = grammar.read_symbols(name, arguments, allowed)
     chosen = [symbol for symbol in allowed if (symbol in listed) != without] if listed else list(allowed)
 

@@ -1,4 +1,4 @@
-"""The methods as users write them. No torch, so that `onebert methods` is quick."""
+"""The methods as users write them. Imports no torch, so that `onebert methods` is quick."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Entry:
-    """One kind of method: its syntax, and what it trains."""
+    """One kind of method: its syntax, and its trained parts in words."""
 
     syntax: str
     trains: str

@@ -14,7 +14,7 @@ BIASES = tuple(f"b_{part}" for part in (*LINEAR, *NORMS, "LN0", "e", "p"))
 
 @dataclass(frozen=True)
 class Subject:
-    """A base as rules see it; the pooler's bias can be trained only where the pooler is used."""
+    """A base as rules see it; the pooler's bias is trainable only if the pooling uses the pooler."""
 
     anatomy: Anatomy
     pooling: str
@@ -27,19 +27,13 @@ class Subject:
 
     @property
     def biases(self) -> tuple[Parameter, ...]:
-        """The biases that `bitfit` trains."""
         return tuple(p for p in self.parameters if p.symbol in BIASES)
 
     def modules(self, symbols: Collection[str]) -> tuple[Module, ...]:
-        """The linear maps of all layers that have one of these symbols."""
         return tuple(m for m in self.anatomy.modules if m.symbol in symbols)
 
     def count(self, share: float, available: int, what: str) -> int:
-        """How many numbers are `share` per cent of the base's parameters.
-
-        Raises:
-            InvalidMethod: none, or more than are `available`.
-        """
+        """`share` per cent of the base's parameters, rounded; InvalidMethod for 0 or more than `available`."""
         count = round(self.num_parameters * share / 100)
         if not 1 <= count <= available:
             most = 100 * available / self.num_parameters
@@ -55,14 +49,10 @@ class Term:
 
     Attributes:
         text: the term with all defaults written out.
-        learning_rate: default for bases of hidden size 384 and less; of a sum the smallest counts. Of a method that
-            trains the head alone it is the head's.
-        trainables: gives the differences that it trains.
-        weights: gives its change of the base's own weights.
-        reinit: whether it is `reinit`, which only lets the base start with random weights.
-        alone: whether no other term than `reinit` can be added.
-        exact: whether nothing is trained by steps: the head is found exactly.
-        pretrained: whether it is a difference from pretrained weights, which means nothing where they are random.
+        learning_rate: default up to a hidden size of 384; a sum takes the smallest. A head alone has it as its own.
+        reinit: whether the term is `reinit`, which only gives the base random weights.
+        alone: whether only `reinit` can be added.
+        pretrained: whether the term keeps a part of pretrained weights, which means nothing if they are random.
     """
 
     text: str

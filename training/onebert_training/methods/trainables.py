@@ -1,4 +1,4 @@
-"""The kinds of trained differences: how each starts, and how its leaves become the tensors of the delta file."""
+"""The kinds of trained differences: their start values, and the delta file's tensors from their leaves."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,42 +17,27 @@ Tensors = dict[str, Tensor]
 
 
 class Trainable(Protocol):
-    """One kind of difference on some sites of the base.
-
-    Attributes:
-        prefix: the prefix of its tensors' names; no two trainables of a plan make the same tensor.
-    """
+    """One kind of difference on some sites of the base; no two trainables of a plan make the same tensor."""
 
     @property
     def prefix(self) -> str: ...
 
     @property
-    def sites(self) -> Sequence[Parameter | Module]:
-        """The parameters and linear maps that the difference may change."""
+    def sites(self) -> Sequence[Parameter | Module]: ...
 
     @property
-    def num_parameters(self) -> int:
-        """Trained numbers."""
+    def num_parameters(self) -> int: ...
 
     def init(self, params: Mapping[str, Tensor], generator: torch.Generator) -> Tensors:
-        """The values at the start, on the CPU: float32 leaves, and int64 constants where indices are drawn.
-
-        Args:
-            params: the base's parameters, by name.
-            generator: a generator on the CPU.
-        """
+        """The values at the start, on the CPU: float32 leaves, and int64 constants if indices are drawn."""
 
     def tensors(self, values: Mapping[str, Tensor]) -> Tensors:
-        """Leaves and constants as the delta file's tensors; differentiable."""
+        """The delta file's tensors, from leaves and constants; differentiable."""
 
 
 @dataclass(frozen=True)
 class Differences:
-    """A difference for every number of some biases and gains.
-
-    Attributes:
-        from_zero: the changed parameter starts at zero rather than at the base's value.
-    """
+    """A difference for every number of some biases and gains; `from_zero`: the parameter starts at zero."""
 
     sites: tuple[Parameter, ...]
     from_zero: bool = False
@@ -60,17 +45,14 @@ class Differences:
 
     @property
     def num_parameters(self) -> int:
-        """Trained numbers."""
         return sum(site.shape[0] for site in self.sites)
 
     def init(self, params: Mapping[str, Tensor], generator: torch.Generator) -> Tensors:
-        """Zeros, or minus the base's values."""
         if self.from_zero:
             return {f"{delta.DELTA}{site.name}": -params[site.name].cpu() for site in self.sites}
         return {f"{delta.DELTA}{site.name}": torch.zeros(site.shape) for site in self.sites}
 
     def tensors(self, values: Mapping[str, Tensor]) -> Tensors:
-        """The leaves themselves."""
         return {name: values[name] for name in (f"{delta.DELTA}{site.name}" for site in self.sites)}
 
 
@@ -84,7 +66,6 @@ class RandomBiases:
 
     @property
     def num_parameters(self) -> int:
-        """Trained numbers."""
         return self.count
 
     def init(self, params: Mapping[str, Tensor], generator: torch.Generator) -> Tensors:
@@ -98,7 +79,6 @@ class RandomBiases:
         return values
 
     def tensors(self, values: Mapping[str, Tensor]) -> Tensors:
-        """Whole vectors, zero at all other indices."""
         out: Tensors = {}
         for site in self.sites:
             if (leaf := values.get(f"random.{site.name}")) is not None:
@@ -118,11 +98,10 @@ class LowRankDifferences:
 
     @property
     def num_parameters(self) -> int:
-        """Trained numbers."""
         return sum(self.rank * sum(site.shape) for site in self.sites)
 
     def init(self, params: Mapping[str, Tensor], generator: torch.Generator) -> Tensors:
-        """LoRA's own: A Kaiming uniform with a = sqrt(5), B zero."""
+        """LoRA's own start: A Kaiming uniform with a = sqrt(5), B zero."""
         values: Tensors = {}
         for site in self.sites:
             out, into = site.shape
@@ -132,7 +111,6 @@ class LowRankDifferences:
         return values
 
     def tensors(self, values: Mapping[str, Tensor]) -> Tensors:
-        """A and B, with the scale inside B."""
         names = [site.name for site in self.sites]
         return {f"{delta.LORA_A}{name}": values[f"{delta.LORA_A}{name}"] for name in names} | {
             f"{delta.LORA_B}{name}": values[f"{delta.LORA_B}{name}"] * self.scale for name in names
@@ -147,12 +125,8 @@ class RandomWeights:
     """Differences at random indices of the linear maps: single entries, whole rows or whole columns.
 
     Rows and columns, called lines here, have one of two lengths, h and f. Each length gets a part of the budget in
-    proportion to its entries, and within a length lines are drawn uniformly. So the number of trained numbers does not
-    depend on the draw.
-
-    Attributes:
-        shape: whether entries, rows or columns are drawn.
-        budget: how many numbers to train; with whole lines, the nearest possible number is trained.
+    proportion to its entries, and lines of one length are drawn uniformly: the number of trained numbers does not
+    depend on the draw. Whole lines train the number nearest to the budget.
     """
 
     sites: tuple[Module, ...]
@@ -162,7 +136,6 @@ class RandomWeights:
 
     @property
     def num_parameters(self) -> int:
-        """Trained numbers."""
         return sum(length * self._count(sites) for length, sites in self._groups().items())
 
     def init(self, params: Mapping[str, Tensor], generator: torch.Generator) -> Tensors:
@@ -178,12 +151,11 @@ class RandomWeights:
         return values
 
     def tensors(self, values: Mapping[str, Tensor]) -> Tensors:
-        """The indices and the values."""
         names = [f"{prefix}{site.name}" for site in self.sites for prefix in (delta.SPARSE_INDEX, delta.SPARSE_VALUE)]
         return {name: values[name] for name in names if name in values}
 
     def _groups(self) -> dict[int, list[Module]]:
-        """The maps by the length of their lines; a single entry counts as a line of length 1."""
+        """The maps by the length of their lines; a single entry is a line of length 1."""
         groups: dict[int, list[Module]] = {}
         for site in self.sites:
             groups.setdefault(math.prod(site.shape) // self._lines(site), []).append(site)
@@ -193,12 +165,10 @@ class RandomWeights:
         return {"entries": math.prod(site.shape), "rows": site.shape[0], "columns": site.shape[1]}[self.shape]
 
     def _count(self, sites: Iterable[Module]) -> int:
-        """How many lines of these maps are drawn."""
         entries = sum(math.prod(site.shape) for site in self.sites)
         return round(self.budget * sum(map(self._lines, sites)) / entries)
 
     def _indices(self, site: Module, lines: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Flat row-major indices of the lines."""
         out, into = site.shape
         if self.shape == "entries":
             return lines
@@ -209,9 +179,9 @@ class RandomWeights:
 
 @dataclass(frozen=True)
 class Cores:
-    """A difference U Σ R Vᵀ for some linear maps, of which R [rank, rank] is trained (LoRA-XS, Bałazy et al. 2024).
+    """A difference U Σ R Vᵀ for some linear maps; only R [rank, rank] is trained (LoRA-XS, Bałazy et al. 2024).
 
-    U Σ and Vᵀ are the base's `subspaces`. R starts at zero, where its gradient is not; the paper draws it with a
+    U Σ and Vᵀ are the base's `subspaces`. R starts at zero, where its gradient is not zero; the paper draws R with a
     deviation of 1e-5.
     """
 
@@ -221,15 +191,12 @@ class Cores:
 
     @property
     def num_parameters(self) -> int:
-        """Trained numbers."""
         return self.rank**2 * len(self.sites)
 
     def init(self, params: Mapping[str, Tensor], generator: torch.Generator) -> Tensors:
-        """Zeros."""
         return {f"{delta.LORA_XS}{site.name}": torch.zeros(self.rank, self.rank) for site in self.sites}
 
     def tensors(self, values: Mapping[str, Tensor]) -> Tensors:
-        """The leaves themselves."""
         return {name: values[name] for name in (f"{delta.LORA_XS}{site.name}" for site in self.sites)}
 
 
@@ -243,7 +210,6 @@ class Adapters:
 
     @property
     def num_parameters(self) -> int:
-        """Trained numbers."""
         return sum(2 * self.size * site.shape[0] + self.size + site.shape[0] for site in self.sites)
 
     def init(self, params: Mapping[str, Tensor], generator: torch.Generator) -> Tensors:
@@ -259,34 +225,29 @@ class Adapters:
         return values
 
     def tensors(self, values: Mapping[str, Tensor]) -> Tensors:
-        """The leaves themselves."""
         maps = [f"{prefix}{site.name}" for site in self.sites for prefix in (delta.ADAPTER_DOWN, delta.ADAPTER_UP)]
         return {name: values[name] for name in (f"{path}.{kind}" for path in maps for kind in ("weight", "bias"))}
 
 
 @dataclass(frozen=True)
 class Scales:
-    """A factor for every number at one of `PLACES`, whose map `sites` are in some layers (IA3, Liu et al. 2022)."""
+    """A factor for every number at one of `PLACES`, on the maps `sites` (IA3, Liu et al. 2022)."""
 
     sites: tuple[Module, ...]
     place: str
 
     @property
     def prefix(self) -> str:
-        """That of the place."""
         return delta.PLACES[self.place][0]
 
     @property
     def num_parameters(self) -> int:
-        """Trained numbers."""
         return sum(map(self._width, self.sites))
 
     def init(self, params: Mapping[str, Tensor], generator: torch.Generator) -> Tensors:
-        """Ones."""
         return {f"{self.prefix}{site.name}": torch.ones(self._width(site)) for site in self.sites}
 
     def tensors(self, values: Mapping[str, Tensor]) -> Tensors:
-        """The leaves themselves."""
         return {name: values[name] for name in (f"{self.prefix}{site.name}" for site in self.sites)}
 
     def _width(self, site: Module) -> int:
@@ -299,7 +260,7 @@ def numpy_generator(generator: torch.Generator) -> np.random.Generator:
 
 
 def draw_indices(sizes: Sequence[int], count: int, rng: np.random.Generator) -> list[NDArray[np.int64]]:
-    """Draws `count` indices uniformly, without repetition, from all vectors of these sizes; sorted, for each vector."""
+    """Draws `count` indices uniformly, without repetition, from all vectors of these sizes; sorted, by vector."""
     counts = rng.multivariate_hypergeometric(sizes, count, method="marginals")
     drawn = (rng.choice(size, n, replace=False, shuffle=False) for size, n in zip(sizes, counts, strict=True))
     return [np.sort(indices).astype(np.int64) for indices in drawn]

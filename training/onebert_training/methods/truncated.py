@@ -1,4 +1,4 @@
-"""Whole matrices trained, of which the file has the leading singular parts (docs/decisions/0055-truncated.md)."""
+"""Trains whole matrices and saves their leading singular parts (docs/decisions/0055-truncated.md)."""
 
 import math
 from collections.abc import Mapping
@@ -20,9 +20,9 @@ WHOLE = "whole."
 class Truncated:
     """A difference of every number of some linear maps, cut to a mean rank of `rank`.
 
-    Gradient descent finds better differences of whole matrices than of their factors, and what it finds is nearly of
-    low rank. One threshold for all maps says which singular parts stay: where a map changes more, more of them do.
-    Only training steps compute with whole differences.
+    Gradient descent finds better differences of whole matrices than of their factors, and these are nearly of low rank.
+    One threshold for all maps chooses the singular parts: a map that changes more keeps more of them. Only training
+    steps compute with whole differences.
     """
 
     sites: tuple[Module, ...]
@@ -33,42 +33,32 @@ class Truncated:
 
     @property
     def num_parameters(self) -> int:
-        """Numbers that the file has at most, those of factors of that rank."""
+        """The most numbers that the file can have: factors of `rank` for every map."""
         return sum(self.rank * sum(site.shape) for site in self.sites)
 
     @property
     def num_trained(self) -> int:
-        """The whole differences."""
         return sum(math.prod(site.shape) for site in self.sites)
 
     @property
     def num_bytes(self) -> int:
-        """Two bytes a number."""
         return BYTES * self.num_parameters
 
     def start(self, params: Mapping[str, Tensor], generator: torch.Generator) -> Tensors:
-        """Zeros."""
         return {f"{WHOLE}{site.name}": torch.zeros(site.shape) for site in self.sites}
 
     def changed(self, params: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> Tensors:
-        """W plus the difference."""
         weights = {site.name: f"{site.name}.weight" for site in self.sites}
         return {weight: params[weight] + values[f"{WHOLE}{name}"] for name, weight in weights.items()}
 
     def penalty(self, values: Mapping[str, Tensor]) -> float:
-        """No penalty."""
         return 0.0
 
-    def advance(self, step: int, steps: int, values: Mapping[str, Tensor]) -> None:
-        """Nothing changes."""
+    def advance(self, step: int, steps: int, values: Mapping[str, Tensor]) -> None: ...
 
     @torch.no_grad()
     def tensors(self, values: Mapping[str, Tensor]) -> Tensors:
-        """A and B of each map in half precision; a map that hardly changed has none.
-
-        Raises:
-            NotFinite: differences without finite singular values.
-        """
+        """A and B of each map in half precision; a map that hardly changed has no tensors."""
         wholes = {site.name: values[f"{WHOLE}{site.name}"] for site in self.sites}
         parts = Parts({name: factorize(whole.cpu()) for name, whole in wholes.items()}, None)
         kept = parts.tensors(parts.most(self.num_bytes))

@@ -15,25 +15,24 @@ from onebert_training.methods.trainables import Tensors
 
 # The hard concrete distribution with the constants of Louizos et al. 2018, section 4.
 BETA, GAMMA, ZETA = 2 / 3, -0.1, 1.1
-# log alpha of every gate at the start: without noise, the gate is fully open, since
+# log alpha of every gate at the start. Without noise the gate is fully open:
 # sigmoid(2.5) (ZETA - GAMMA) + GAMMA > 1.
 OPEN = 2.5
-# log alpha is its leaf times this factor. Adam moves all leaves by steps of the same size, but log alpha has to change
-# by about 5 to close a gate while the difference behind the gate changes by some 0.01.
+# log alpha is its leaf times this factor. Adam moves all leaves by equal steps, but closing a gate changes log alpha by
+# about 5 while the difference behind it changes by some 0.01.
 GATE_SPEED = 100.0
-# Penalty in units of the loss when all gates are open. For one gate it is of the order of 1e-6 on the default base,
-# about the size of the gradient at a gate whose difference is of no use.
+# Penalty in units of the loss with all gates open. One gate's share is about 1e-6 on the default base, close to the
+# gradient at a gate with a useless difference.
 L0_COST = 10.0
-NOISE = "noise"  # name of the constant [seed, step], from which a step's noise is drawn
+NOISE = "noise"  # name of the constant [seed, step] that seeds a step's noise
 
 
 class Weights(Protocol):
     """A trained change of the base's own weights.
 
     Attributes:
-        prefix: the prefix of its tensors in the delta file.
         servable: whether the change can be a delta.
-        averages: whether the mean of the leaves after some steps is a change of the same kind.
+        averages: whether the mean of the leaves over some steps is a change of the same kind.
     """
 
     prefix: ClassVar[str]
@@ -41,44 +40,30 @@ class Weights(Protocol):
     averages: ClassVar[bool]
 
     @property
-    def sites(self) -> tuple[Module, ...]:
-        """The linear maps that its tensors belong to."""
+    def sites(self) -> tuple[Module, ...]: ...
 
     @property
-    def num_parameters(self) -> int:
-        """Trained numbers that remain at the end."""
+    def num_parameters(self) -> int: ...
 
     @property
-    def num_trained(self) -> int:
-        """Numbers of the difference that steps change."""
+    def num_trained(self) -> int: ...
 
     @property
-    def num_bytes(self) -> int:
-        """Bytes of its tensors in the delta file, at most."""
+    def num_bytes(self) -> int: ...
 
     def start(self, params: Mapping[str, Tensor], generator: torch.Generator) -> Tensors:
         """Float32 leaves and int64 constants at the start, on the CPU; they do not change the base's results."""
 
     def changed(self, params: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> Tensors:
-        """The parameters that the leaves change, by name, with the noise of a training step; differentiable.
+        """The changed parameters by name, from leaves and constants, with a step's noise; differentiable."""
 
-        Args:
-            params: the base's parameters, by name.
-            values: leaves and constants, by their names in `start`.
-        """
-
-    def penalty(self, values: Mapping[str, Tensor]) -> Tensor | float:
-        """The penalty that is added to the loss of a step."""
+    def penalty(self, values: Mapping[str, Tensor]) -> Tensor | float: ...
 
     def advance(self, step: int, steps: int, values: Mapping[str, Tensor]) -> None:
         """Called before and after every step with the number of steps done; may change values in place."""
 
     def tensors(self, values: Mapping[str, Tensor]) -> Tensors:
-        """Its tensors in the delta file, by which the result is evaluated, too, where it can be a delta.
-
-        Raises:
-            NotFinite: the values give none.
-        """
+        """The delta file's tensors, which also serve to evaluate a servable result; may raise NotFinite."""
 
 
 @dataclass(frozen=True)
@@ -95,26 +80,20 @@ class Full:
 
     @property
     def num_trained(self) -> int:
-        """All of them."""
         return self.num_parameters
 
     def start(self, params: Mapping[str, Tensor], generator: torch.Generator) -> Tensors:
-        """The base's own values."""
         return {f"{self.prefix}{name}": params[name].cpu().clone() for name in self.names}
 
     def changed(self, params: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> Tensors:
-        """The leaves themselves."""
         return {name: values[f"{self.prefix}{name}"] for name in self.names}
 
     def penalty(self, values: Mapping[str, Tensor]) -> float:
-        """No penalty."""
         return 0.0
 
-    def advance(self, step: int, steps: int, values: Mapping[str, Tensor]) -> None:
-        """Nothing changes."""
+    def advance(self, step: int, steps: int, values: Mapping[str, Tensor]) -> None: ...
 
     def tensors(self, values: Mapping[str, Tensor]) -> Tensors:
-        """No tensors: a changed base is not a delta."""
         return {}
 
 
@@ -123,34 +102,30 @@ class Pruned:
     """Diff pruning (Guo et al. 2020) of some linear maps: the difference is w times a gate z.
 
     In the first half of the steps the gates are hard concrete (Louizos et al. 2018, equations 10 to 13), with a penalty
-    on open gates. Then the `count` largest |z w| of all maps stay, the others become zero, and training goes on with
-    these indices: their gates' leaves are set to plus infinity and all others to minus infinity, where neither noise
-    nor the optimizer moves them, so a checkpoint's leaves show that the choice is made.
+    on open gates. Then the `count` largest |z w| of all maps stay, the others become zero, and training continues with
+    these indices: their gates' leaves become plus infinity, all others minus infinity. Neither noise nor the optimizer
+    moves infinite leaves, so a checkpoint's leaves show that the choice is made.
     """
 
     sites: tuple[Module, ...]
     count: int
     prefix: ClassVar[str] = SPARSE_VALUE
     servable: ClassVar[bool] = True
-    averages: ClassVar[bool] = False  # a gate that is settled is infinite
+    averages: ClassVar[bool] = False  # settled gates are infinite
 
     @property
     def num_parameters(self) -> int:
-        """Trained numbers that remain at the end."""
         return self.count
 
     @property
     def num_trained(self) -> int:
-        """The whole differences, without their gates."""
         return sum(math.prod(site.shape) for site in self.sites)
 
     @property
     def num_bytes(self) -> int:
-        """A value and an index of four bytes each."""
         return 8 * self.count
 
     def start(self, params: Mapping[str, Tensor], generator: torch.Generator) -> Tensors:
-        """Differences of zero behind open gates."""
         values = {NOISE: torch.tensor([int(torch.randint(2**31, (), generator=generator)), 0])}
         for site in self.sites:
             values[f"pruned.{site.name}"] = torch.zeros(site.shape)
@@ -160,7 +135,7 @@ class Pruned:
     def changed(self, params: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> Tensors:
         """W + z w with noisy gates."""
         seed, step = values[NOISE].tolist()
-        # PyTorch's generator on CPU reads only 32 bits of a seed, so seed and step are added.
+        # PyTorch's CPU generator reads only 32 bits of a seed, so seed and step are added.
         noise = torch.Generator(values[NOISE].device).manual_seed(seed + step)
         changes = {name: gate(values[f"gate.{name}"], noise) * values[f"pruned.{name}"] for name in self._names}
         return {f"{name}.weight": params[f"{name}.weight"] + change for name, change in changes.items()}
@@ -174,7 +149,7 @@ class Pruned:
 
     @torch.no_grad()
     def advance(self, step: int, steps: int, values: Mapping[str, Tensor]) -> None:
-        """Sets the noise of the next step and, half way, decides which indices stay."""
+        """Sets the noise of the next step and, half way, chooses the indices that stay."""
         values[NOISE][1] = step
         if 2 * step < steps or self._settled(values):
             return
@@ -184,7 +159,6 @@ class Pruned:
             values[f"gate.{name}"].fill_(-math.inf).view(-1)[indices[name]] = math.inf
 
     def tensors(self, values: Mapping[str, Tensor]) -> Tensors:
-        """The indices and values that stay; a map without any has no tensors."""
         out: Tensors = {}
         for name, indices in self._indices(values).items():
             if len(indices):
@@ -203,12 +177,11 @@ class Pruned:
         return gate(values[f"gate.{name}"]) * values[f"pruned.{name}"]
 
     def _size(self, name: str, values: Mapping[str, Tensor]) -> Tensor:
-        """|z w|, by which differences are ranked; where a gate is closed and it is zero, the gate's leaf decides."""
+        """|z w|, which ranks differences; the gate's leaf ranks those whose gate is closed, so that z w is zero."""
         almost = torch.sigmoid(values[f"gate.{name}"] * GATE_SPEED) * values[f"pruned.{name}"]
         return self._change(name, values).abs() + 1e-6 * almost.abs()
 
     def _kept(self, values: Mapping[str, Tensor]) -> Tensors:
-        """The differences, zero at all indices that do not stay."""
         out: Tensors = {}
         for name, indices in self._indices(values).items():
             change = self._change(name, values)
@@ -218,7 +191,7 @@ class Pruned:
 
     @torch.no_grad()
     def _indices(self, values: Mapping[str, Tensor]) -> Tensors:
-        """The flat indices that stay, in order: those decided half way; before, the `count` largest of all maps."""
+        """The flat indices that stay, in order; before the choice half way, the `count` largest of all maps."""
         if self._settled(values):
             return {name: (values[f"gate.{name}"].view(-1) > 0).nonzero()[:, 0] for name in self._names}
         sizes = torch.cat([self._size(name, values).view(-1) for name in self._names])
@@ -237,15 +210,15 @@ def gate(leaf: Tensor, noise: torch.Generator | None = None) -> Tensor:
 
 
 def open_probability(leaf: Tensor) -> Tensor:
-    """The probability that the noisy gate of a leaf is above zero."""
+    """The probability that a leaf's noisy gate is above zero."""
     return torch.sigmoid(leaf * GATE_SPEED - BETA * math.log(-GAMMA / ZETA))
 
 
 def reinitialized(base: Base, generator: torch.Generator) -> Tensors:
     """Random values for every parameter of the base, as before pretraining, on the CPU.
 
-    All supported architectures start in the same way: weights and tables normal with deviation 0.02, the padding
-    token's embedding zero, biases zero, gains one.
+    All supported architectures start alike: weights and tables normal with deviation 0.02, the padding token's
+    embedding zero, biases zero, gains one.
     """
     constants = {parameter.name: parameter.symbol[0] == "g" for parameter in base.anatomy.parameters}
     params: Tensors = {}

@@ -9,12 +9,7 @@ CONTEXT = 1  # the half of the pair (question, context) that holds the answers
 
 
 def first_tokens(words: Sequence[Span], alignment: Alignment) -> list[int | None]:
-    """Position of the first token that starts inside each word; None for words without one, such as those cut off.
-
-    Args:
-        words: spans of the words in the text, in order.
-        alignment: alignment of the text's tokens.
-    """
+    """Position of the first token inside each word, in the text's order; None for a word without one (cut off)."""
     found: list[int | None] = [None] * len(words)
     word = 0
     for position, (start, end) in enumerate(alignment.offsets):
@@ -34,13 +29,7 @@ def context_tokens(alignment: Alignment) -> range:
 
 
 def answer_tokens(answer: GoldAnswer, alignment: Alignment, truncated: bool) -> tuple[int, int] | None:
-    """First and last token of an answer; None if it was cut off.
-
-    Args:
-        answer: the answer with its start in the context.
-        alignment: alignment of the pair's tokens.
-        truncated: whether the pair was cut.
-    """
+    """First and last token of an answer in a pair; None if the answer was cut off."""
     start, end = answer[0], answer[0] + len(answer[1])
     context, offsets = context_tokens(alignment), alignment.offsets
     if truncated and (not context or offsets[context[-1]][1] < end):

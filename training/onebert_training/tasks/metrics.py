@@ -20,7 +20,7 @@ ENTITIES = ("entity_f1", "entity_precision", "entity_recall")
 WORDS = ("token_accuracy", "macro_f1")
 ANSWERS = ("f1", "exact_match")
 
-# Another name of a metric -> our names for it, of which the first that the task type has is meant.
+# A metric's other name -> our names; the first one that the task type has is taken.
 _ALIASES: Mapping[str, tuple[str, ...]] = {
     "matthews_correlation": ("matthews",),
     "mcc": ("matthews",),
@@ -35,16 +35,16 @@ _ALIASES: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Judged:
-    """A score of the rows that decide, and without each of some blocks of these rows, as `fit.lead.judged` makes it."""
+    """A score on the deciding rows, and the scores without each of some blocks of them (`fit.lead.judged`)."""
 
     metric: str
     score: float
     blocks: tuple[float, ...] = ()
 
     def lead_over(self, other: "Judged") -> tuple[float, float]:
-        """How much better this score is than another one of the same rows, and the standard error of that.
+        """How much better this score is than `other` on the same rows, and the standard error of the difference.
 
-        The error is the jackknife's over the blocks, whatever the metric; without blocks it is 0.
+        The error is the jackknife's over the blocks, for any metric; without blocks it is 0.
         """
         sign = -1 if self.metric in LOWER_IS_BETTER else 1
         lead = sign * (self.score - other.score)
@@ -54,22 +54,18 @@ class Judged:
         return lead, float(np.sqrt((count - 1) / count * ((leads - leads.mean()) ** 2).sum()))
 
     def is_ahead_of(self, other: "Judged") -> bool:
-        """Whether the lead is more than its standard error: the one rule by which something is kept or published."""
+        """Whether the lead exceeds its standard error: the one rule for keeping or publishing a result."""
         lead, error = self.lead_over(other)
         return lead > error
 
 
 def best_of(found: Sequence[Judged]) -> Judged:
-    """The one with the best score."""
+    """The element with the best score."""
     return max(found, key=lambda one: -one.score if one.metric in LOWER_IS_BETTER else one.score)
 
 
 def near_best(found: Sequence[Judged]) -> int:
-    """The place of the first that the best one is not ahead of.
-
-    Args:
-        found: on the same rows, by the size of what was trained.
-    """
+    """Index of the first score, in order of trained size, that the best one is not ahead of."""
     best = best_of(found)
     return next(place for place, one in enumerate(found) if not best.is_ahead_of(one))
 
@@ -85,11 +81,7 @@ def tag_metrics(labels: Sequence[str]) -> tuple[str, ...]:
 
 
 def choose_metric(names: Sequence[str], wanted: str | None = None) -> str:
-    """The deciding metric: `wanted` (of `f1/accuracy` the first part counts), or else the first of `names`.
-
-    Raises:
-        InvalidData: the task has no such metric.
-    """
+    """The deciding metric: `wanted` (only the first part of `f1/accuracy` counts), else the first of `names`."""
     if wanted is None:
         return names[0]
     name = wanted.split("/")[0].strip().lower()
@@ -100,35 +92,25 @@ def choose_metric(names: Sequence[str], wanted: str | None = None) -> str:
 
 
 def is_better(metric: str, score: float, best: float | None) -> bool:
-    """Whether `score` beats the best so far; an equal score does not."""
+    """Whether `score` beats the best so far; a tie does not."""
     if best is None:
         return True
     return score < best if metric in LOWER_IS_BETTER else score > best
 
 
 def is_preferred(metric: str, score: float, loss: float, best: float | None, least: float) -> bool:
-    """Whether `score` beats the best so far, or equals it with a `loss` below the `least`, which was the best one's."""
+    """Whether `score` beats `best`, or ties with it at a `loss` below `least`, the loss of the best."""
     return is_better(metric, score, best) or (score == best and loss < least)
 
 
 def check_finite(logits: Iterable[NDArray[np.floating]]) -> None:
-    """Checks logits.
-
-    Raises:
-        NotFinite: a logit is NaN or infinite.
-    """
+    """Raises NotFinite if a logit is NaN or infinite."""
     if not all(np.isfinite(values).all() for values in logits):
         raise NotFinite("a logit is NaN or infinite")
 
 
 def f1_of(right: NDArray[Any], gold: NDArray[Any], answered: NDArray[Any]) -> NDArray[np.float64]:
-    """F1 of each label; 0 for a label that neither rows nor answers have.
-
-    Args:
-        right: how many answers of each label are right.
-        gold: how many rows have each label.
-        answered: how many answers have each label.
-    """
+    """F1 by label, from counts of right answers, rows and answers by label; 0 for a label without rows and answers."""
     found = np.zeros(len(gold))
     np.divide(2 * right, gold + answered, out=found, where=gold + answered > 0)
     return found
@@ -137,8 +119,8 @@ def f1_of(right: NDArray[Any], gold: NDArray[Any], answered: NDArray[Any]) -> ND
 def score_single_label(gold: NDArray[np.integer], logits: NDArray[np.floating]) -> dict[str, float]:
     """Metrics for gold label indices [n] and logits [n, labels]; the positive class of F1 is label 1.
 
-    They are counted here, since scikit-learn takes 9 ms for them, of which 0.05 are to count, and a comparison of two
-    runs scores forty-two sets of rows. The correlation is Gorodkin's (2004), of K classes; with a single class it is 0.
+    Counted here because scikit-learn takes 9 ms and counting 0.05 ms: comparing two runs scores 42 sets of rows. The
+    correlation is Gorodkin's (2004) for K classes; with a single class it is 0.
     """
     answered, labels = logits.argmax(axis=1), logits.shape[1]
     right, rows, answers = (
@@ -157,10 +139,10 @@ def score_single_label(gold: NDArray[np.integer], logits: NDArray[np.floating]) 
 
 
 def score_multi_label(gold: NDArray[np.generic], logits: NDArray[np.floating]) -> dict[str, float]:
-    """Metrics for gold zeros and ones [n, labels] and logits [n, labels]; the answer has the labels above 0.
+    """Metrics for gold zeros and ones [n, labels] and logits [n, labels]; labels with logits above 0 are answered.
 
-    Macro F1 is the mean over the labels that a row or an answer has, as in the other task types: a label that is
-    rightly never answered is no failure.
+    Macro F1 averages over labels that a row or an answer has, as in the other task types: never answering an absent
+    label is right.
     """
     on, there = logits > 0, gold.astype(bool)
     right, rows, answers = ((on & there).sum(axis=0), there.sum(axis=0), on.sum(axis=0))
@@ -187,13 +169,7 @@ def score_regression(gold: NDArray[np.generic], logits: NDArray[np.floating]) ->
 def score_tags(
     gold: Sequence[Sequence[int]], predicted: Sequence[Sequence[int]], labels: Sequence[str]
 ) -> dict[str, float]:
-    """Metrics for the tags of every word of every text; entities are found as in seqeval's default mode.
-
-    Args:
-        gold: label indices of every word, text by text.
-        predicted: as many label indices; -1 stands for none of the labels.
-        labels: names of the labels by index.
-    """
+    """Metrics for the tags of every word of every text; entities as in seqeval's default mode, -1 predicts no label."""
     flat, guessed = np.concatenate(gold), np.concatenate(predicted)
     right, rows, answers = (
         np.bincount(found, minlength=len(labels)) for found in (flat[flat == guessed], flat, guessed[guessed >= 0])

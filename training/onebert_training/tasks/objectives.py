@@ -27,7 +27,7 @@ NO_TARGET = -100
 
 
 class PerText(Objective):
-    """Task types with one target for every text; targets and logits of all texts have one shape and are stacked."""
+    """Task types with one target per text; targets and logits have one shape for all texts and are stacked."""
 
     def targets(self, split: Split, tokens: Sequence[Tokens]) -> list[Tensor]:
         return list(torch.from_numpy(split.gold))
@@ -51,8 +51,8 @@ class SingleLabel(PerText):
     def _loss(self, outputs: Tensor, gold: Tensor) -> Tensor:
         if self.class_weight is None:
             return F.cross_entropy(outputs, gold)
-        # Divided by the number of rows and not by the sum of their weights, which varies from batch to batch: the mean
-        # over all batches is that over the training rows.
+        # Divide by the number of rows, not by the sum of their weights, which varies between batches: the mean over all
+        # batches is then the mean over the training rows.
         return F.cross_entropy(outputs, gold, self.class_weight.to(outputs.device), reduction="sum") / len(gold)
 
     def score(self, split: Split, answers: Sequence[Logits]) -> dict[str, float]:
@@ -62,7 +62,7 @@ class SingleLabel(PerText):
         return unevenness(self.label_counts(train), self.labels, self.unit)
 
     def constants(self, split: Split) -> list[Constant]:
-        """The commonest label; also the positive one of two, whose F1 forgives answering nothing else."""
+        """The commonest label; also label 1 of two, because F1 forgives answering nothing else."""
         chosen = [int(self.label_counts(split).argmax()), *([1] if len(self.labels) == 2 else [])]
         certain = np.eye(len(self.labels), dtype=np.float32)
         return [Constant(listed([self.labels[label]]), certain[label]) for label in dict.fromkeys(chosen)]
@@ -96,10 +96,10 @@ class MultiLabel(PerText):
         return metrics.score_multi_label(split.gold, np.stack(answers))
 
     def constants(self, split: Split) -> list[Constant]:
-        """The best set of labels by each metric: of the commonest labels so many, all of them, the commonest set."""
+        """The best constant set by each metric: the k commonest labels, all labels, the commonest set."""
         counts = self.label_counts(split)
         order = np.argsort(-counts, kind="stable")
-        # Micro F1 of always answering the first k of them: 2 · hits / (answers + labels there are).
+        # Micro F1 of always answering the first k labels: 2 · hits / (answers + gold labels).
         answers = len(split) * np.arange(1, len(order) + 1)
         first = int((2 * counts[order].cumsum() / (answers + counts.sum())).argmax()) + 1
         sets, times = np.unique(split.gold > 0, axis=0, return_counts=True)
@@ -139,7 +139,7 @@ class Regression(PerText):
         return metrics.score_regression(split.gold, np.stack(answers))
 
     def constants(self, split: Split) -> list[Constant]:
-        """Mean and median, which are the best numbers by squared and by absolute error."""
+        """Mean and median: the best numbers by squared and by absolute error."""
         gold = split.gold.astype(np.float64)
         numbers = dict.fromkeys((float(gold.mean()), float(np.median(gold))))
         return [Constant(f"{number:.4g}", np.array([number], dtype=np.float32)) for number in numbers]
@@ -156,7 +156,7 @@ class TokenLabel(Objective):
         self._unseen = self.labels.index("O") if "O" in self.labels else -1
 
     def targets(self, split: Split, tokens: Sequence[Tokens]) -> list[Tensor]:
-        """For every text [tokens] int64: the label index at the first token of a word, elsewhere `NO_TARGET`."""
+        """For every text [tokens] int64: the label index at the first token of a word, `NO_TARGET` elsewhere."""
         targets = []
         for gold, words, text in zip(split.gold, split.words, tokens, strict=True):
             target = torch.full((len(text),), NO_TARGET, dtype=torch.int64)
@@ -170,7 +170,7 @@ class TokenLabel(Objective):
         return bool((target != NO_TARGET).any())
 
     def loss(self, logits: Sequence[Tensor], targets: Sequence[Tensor]) -> Tensor:
-        """Mean over the labeled tokens of all texts; 0 if there are none."""
+        """Mean over the labeled tokens of all texts; 0 without any."""
         outputs = torch.cat(list(logits)).float()
         gold = torch.cat(list(targets)).to(outputs.device)
         weight = None if self.class_weight is None else self.class_weight.to(outputs.device)
@@ -181,7 +181,7 @@ class TokenLabel(Objective):
         return metrics.score_tags(split.gold, answers, self.labels)
 
     def read(self, split: Split, tokens: Sequence[Tokens], logits: Sequence[Logits]) -> list[list[int]]:
-        """For every text the label index of every word; of words that are cut off `O`, or -1 where there is none."""
+        """The label index of every word of each text; words that are cut off get `O`, or -1 if `O` is not a label."""
         found = []
         for words, text, values in zip(split.words, tokens, logits, strict=True):
             best = values.argmax(axis=1).tolist()
@@ -190,11 +190,11 @@ class TokenLabel(Objective):
         return found
 
     def unevenness(self, train: Split) -> str | None:
-        """Never of entities, since `O` is none. Of other tags some are rare in any language, which says nothing."""
+        """Entities are never uneven, as `O` is not one. Other tags may be rare (least 0), but none may dominate."""
         return None if is_bio(self.labels) else unevenness(self.label_counts(train), self.labels, self.unit, 0)
 
     def constants(self, split: Split) -> list[Constant]:
-        """The two commonest tags: the first may be `O`, which is no entity."""
+        """The two commonest tags, because the first may be `O`, which is not an entity."""
         common = np.argsort(-self.label_counts(split), kind="stable")[:2]
         certain = np.eye(len(self.labels), dtype=np.float32)
         return [Constant(listed([self.labels[label]]), certain[label]) for label in common]
@@ -236,12 +236,12 @@ class AnswerSpan(Objective):
         return bool(target[0] != NO_TARGET)
 
     def loss(self, logits: Sequence[Tensor], targets: Sequence[Tensor]) -> Tensor:
-        """Mean over the questions whose answer was not cut off; 0 if there are none."""
+        """Mean over the questions whose answer was not cut off; 0 without any."""
         outputs = pad_sequence(list(logits), batch_first=True).float()  # [questions, tokens, 2]
         gold = torch.stack(list(targets)).to(outputs.device)
         positions = torch.arange(outputs.shape[1], device=outputs.device)
         inside = (positions >= gold[:, 2:3]) & (positions < gold[:, 3:4])
-        # Not minus infinity, which would give NaN where the whole context was cut off.
+        # Minus infinity would give NaN if the whole context was cut off.
         outputs = outputs.masked_fill(~inside[..., None], torch.finfo(torch.float32).min)
         total = F.cross_entropy(outputs, gold[:, :2], ignore_index=NO_TARGET, reduction="sum")
         return total / (gold[:, :2] != NO_TARGET).sum().clamp(min=1)
@@ -250,11 +250,10 @@ class AnswerSpan(Objective):
         return score_answers(split.gold, answers)
 
     def read(self, split: Split, tokens: Sequence[Tokens], logits: Sequence[Logits]) -> list[str]:
-        """For every question the text of its answer."""
         return list(map(self._answer, split.texts, tokens, logits))
 
     def _answer(self, text: Any, pair: Tokens, logits: Logits) -> str:
-        """The text of the answer, found as a server finds it."""
+        """Finds the answer as a server does."""
         found = find_spans(logits.astype(np.float64), _aligned(pair), text[1], 1)
         return found[0].text if found else ""
 

@@ -1,4 +1,4 @@
-"""What the base reads of the training texts, as far as a user should know of it."""
+"""Notes on how well the base can read the training texts."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -9,18 +9,11 @@ from onebert_training.data.checks import listed
 from onebert_training.data.dataset import Dataset
 from onebert_training.tasks.alignment import first_tokens
 
-_LOOKED_AT = 1000  # texts, evenly taken; words without a token are looked for in all
+_LOOKED_AT = 1000  # texts, evenly taken; all texts are searched for words without a token
 
 
 def reading_notes(data: Dataset, tokenizer: Tokenizer, max_length: int, tokens: Sequence[Tokens]) -> list[str]:
-    """Notes on tokens that are unknown, on texts of which hardly anything is read, and on words without a token.
-
-    Args:
-        data: the examples.
-        tokenizer: of the base.
-        max_length: where texts are cut.
-        tokens: of all training texts, aligned; needed for a token task only.
-    """
+    """Notes on unknown tokens, on texts that are almost entirely cut off, and on tagged words without a token."""
     texts, notes = data.splits["train"].texts, list[str]()
     pieces = tokenizer.split(texts[:: len(texts) // _LOOKED_AT + 1], max_length, placed=False)
     ids = [half for one in pieces for half in one.ids]
@@ -43,7 +36,7 @@ def reading_notes(data: Dataset, tokenizer: Tokenizer, max_length: int, tokens: 
 
 
 def _lost_tags(data: Dataset, tokens: Sequence[Tokens]) -> Counter[str]:
-    """How often each tag but `O` is that of a word without a token, words behind a cut left out."""
+    """Counts the tags other than `O` of words without a token; words after the cut are left out."""
     found, split = Counter[str](), data.splits["train"]
     for gold, words, text in zip(split.gold, split.words, tokens, strict=True):
         positions = first_tokens(words, text.alignment) if text.alignment else []

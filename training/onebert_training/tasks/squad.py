@@ -21,14 +21,14 @@ def exact_match(predicted: str, answer: str) -> float:
 
 
 def word_f1(predicted: str, answer: str) -> float:
-    """F1 of the words that both texts have."""
+    """F1 of the words that both texts share."""
     found, wanted = normalize(predicted), normalize(answer)
     shared = sum((Counter(found) & Counter(wanted)).values())
     return 2 * shared / (len(found) + len(wanted)) if shared else 0.0
 
 
 def score_answers(gold: Sequence[Sequence[GoldAnswer]], predicted: Sequence[str]) -> dict[str, float]:
-    """Exact match and F1: mean over the questions of the best value over the acceptable answers."""
+    """Exact match and F1: the best value over a question's acceptable answers, averaged over the questions."""
 
     def mean_of_best(measure: Callable[[str, str], float]) -> float:
         best = [

@@ -1,26 +1,22 @@
-"""Uneven labels: where they make a poor answer look good, and weights that count every label alike."""
+"""Uneven labels: do they make a poor answer look good? Also weights that count every label equally."""
 
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-# Where one label has more than this share of the rows, always answering it has an accuracy that looks good.
+# Above this share of the rows, always answering the commonest label has an accuracy that looks good.
 MOST = 2 / 3
-# A label with less than this share of the commonest label's rows costs hardly any accuracy if it is never answered.
+# Below this share of the commonest label's rows, never answering a label costs hardly any accuracy.
 LEAST = 1 / 10
 
 Counts = NDArray[np.int64]
 
 
 def unevenness(counts: Counts, labels: Sequence[str], unit: str, least: float = LEAST) -> str | None:
-    """Why accuracy would say little, as half a sentence; None where it says enough.
+    """Half a sentence on why accuracy says little about these labels; None if it says enough.
 
-    Args:
-        counts: [labels], how many rows or words have each label; labels without any are not looked at.
-        labels: names of the labels.
-        unit: what is counted, in the singular.
-        least: the least share of the commonest label's rows that any label may have.
+    A label with a count of 0 is ignored; `least` is the smallest acceptable share of the commonest label's count.
     """
     commonest, total = int(counts.argmax()), int(counts.sum())
     rarest = int(np.where(counts > 0, counts, total + 1).argmin())
@@ -34,10 +30,9 @@ def unevenness(counts: Counts, labels: Sequence[str], unit: str, least: float = 
 
 
 def balanced(counts: NDArray[np.integer]) -> NDArray[np.float32]:
-    """[…, labels], weights whose sum over all rows is the same for every label: scikit-learn's `balanced`.
+    """[…, labels], weights that give every label the same sum over all rows: scikit-learn's `balanced`.
 
-    They are n / (labels · count), n the sum and labels the number of the counts that are not 0; where a count is 0, the
-    weight is 1.
+    weight = n / (labels · count): n is the sum of the counts, labels the number of nonzero counts; 1 for a count of 0.
     """
     present = (counts > 0).sum(axis=-1, keepdims=True)
     total = counts.sum(axis=-1, keepdims=True)
