@@ -11,22 +11,15 @@ from onebert_server.score.output import Output
 from onebert_server.score.reading import Window, read_windows
 from onebert_server.score.scorer import Prepared, Scorer
 
-# Windows that wait between two stages.
+# Windows queued between two stages.
 _WAITING = 2
 
 
 def score_here(job: Job, output: Output, scorer: Scorer, threads: int, report: Callable[[Window], None]) -> None:
-    """Scores every part of a job that is not there yet.
-
-    Args:
-        job: what to score.
-        output: where the parts go.
-        scorer: by whom.
-        threads: how many threads compute.
-        report: called for every window that was written.
+    """Scores every part of a job that is not finished yet; calls `report` for every window written.
 
     Raises:
-        InvalidData: a file is not readable; the parts before are kept.
+        InvalidData: a file is unreadable; earlier parts are kept.
         StorageFull: the disk refused a part.
     """
     with ExitStack() as opened:
