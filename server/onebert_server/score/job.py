@@ -23,7 +23,7 @@ _ROW_WINDOWS = 16
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """What is scored, with which tasks and how.
+    """The inputs, the tasks and the settings of a scoring run.
 
     Attributes:
         encoding: of text files without a byte order mark; None is UTF-8.

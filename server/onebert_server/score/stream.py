@@ -67,8 +67,7 @@ class Stream(Protocol):
     def choose(self, chosen: Chosen) -> None:
         """Sets the columns; must precede `take` and `skip`. Raises InvalidData for missing or unsuitable columns."""
 
-    def skip(self, rows: int) -> None:
-        ...
+    def skip(self, rows: int) -> None: ...
 
     def take(self, most: int) -> Rows:
         """The next rows, at most `most`; fewer at the end or if texts are long; empty after the end."""

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple, Protocol
 PARSE, TOKENIZE, QUEUE, FORWARD, ANSWER = "parse", "tokenize", "queue", "forward", "answer"
 
 OTHER = "(other)"
-"""Stands for all tasks, or labels, without a series of their own; no task can have this name."""
+"""Label value for all tasks, or labels, without a series of their own; no task can have this name."""
 
 Carried = tuple[str, str]
-"""A span for another process: `traceparent` and `tracestate` of W3C Trace Context."""
+"""A serialized span: `traceparent` and `tracestate` of W3C Trace Context."""
 
 
 class Seen(NamedTuple):
@@ -56,8 +56,7 @@ class Span(Protocol):
     def phase(self, name: str, start: float, end: float, batches: Sequence[Any] = ()) -> None:
         """Adds a child span; see `Observed.phase`."""
 
-    def end(self, ended: Ended, request_id: str) -> None:
-        ...
+    def end(self, ended: Ended, request_id: str) -> None: ...
 
 
 class Observed:

@@ -18,7 +18,7 @@ from onebert_server.telemetry.observed import OTHER, Seen
 
 T = TypeVar("T")
 Key = tuple[str, str]
-"""A task and its version, as the labels of its series say them."""
+"""A task and its version, as label values of its series."""
 
 # Labels counted separately per version, first come first served; all others share one more series.
 MAX_LABELS = 32
