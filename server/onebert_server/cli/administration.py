@@ -1,4 +1,4 @@
-"""Where `onebert keys` and `onebert audit` work: on a running server, or on the store itself, beside its servers."""
+"""Access of `onebert keys` and `onebert audit` to a running server, or to the store itself beside its servers."""
 
 import os
 from collections.abc import Iterator, Sequence

@@ -64,7 +64,7 @@ def from_arguments(texts: list[str], pair: bool) -> Iterator[Asked]:
 
 
 def from_file(file: Path, reading: Reading, pair: bool) -> Iterator[Asked]:
-    """A text per line of a .txt file or a file without an ending; otherwise the rows of a table, read as by `onebert train`.
+    """The lines of a .txt file (or one without an ending), or the rows of a table, read as by `onebert train`.
 
     Raises:
         InvalidInput: the file cannot be read, or a line is not a text.

@@ -96,7 +96,7 @@ def asked_of_answers(
     energy: bool = False,
     explain: bool = False,
 ) -> dict[str, Any]:
-    """The options above as keyword arguments of the client, without those that were not given.
+    """The given options as keyword arguments of the client.
 
     Raises:
         BadParameter: the window is malformed.

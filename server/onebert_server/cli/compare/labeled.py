@@ -25,7 +25,7 @@ class LabeledRow:
 
 
 def labeled_rows(read: Source, split: str | None, columns: Columns, manifests: Sequence[Manifest]) -> list[LabeledRow]:
-    """The rows of one split, read as by `onebert evaluate`; labels are read only if all versions answer labels of texts.
+    """The rows of one split, read as by `onebert evaluate`; labels are read if all versions answer labels.
 
     Args:
         read: the data.
