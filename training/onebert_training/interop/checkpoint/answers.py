@@ -1,4 +1,4 @@
-"""What the checkpoint itself answers, by transformers."""
+"""Computes the checkpoint's own answers with transformers."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -19,12 +19,9 @@ _BATCH_TOKENS = 4096
 
 
 class WithHead(torch.nn.Module):
-    """A plain encoder and the layers of a head behind it, called as a model of transformers for sequences is.
+    """A plain encoder with a head's layers, called like a sequence classifier of transformers.
 
-    Args:
-        encoder: the model of transformers.
-        pooling: what the head reads: the `mean` of all tokens, else the first.
-        layers: of the head.
+    `pooling` is `mean` over all tokens; any other value reads the first token.
     """
 
     def __init__(self, encoder: Any, pooling: str, layers: Sequence[Layer]) -> None:
@@ -32,7 +29,7 @@ class WithHead(torch.nn.Module):
         self.encoder, self.config, self.pooling, self.layers = encoder, encoder.config, pooling, layers
 
     def forward(self, **inputs: Tensor) -> SequenceClassifierOutput:
-        """The logits of texts of one length, none of them padded."""
+        """The logits of texts of equal length, without padding."""
         hidden = self.encoder(**inputs).last_hidden_state
         vectors = hidden.mean(dim=1) if self.pooling == "mean" else hidden[:, 0]
         for layer in self.layers:
@@ -43,9 +40,9 @@ class WithHead(torch.nn.Module):
 
 @torch.inference_mode()
 def answer_all(model: Any, tokens: Sequence[Tokens]) -> list[Array]:
-    """The logits of a Hugging Face model: [labels] of each text, or [tokens, labels] of a per-token task.
+    """The logits of a Hugging Face model: [labels] for each text, or [tokens, labels] in a per-token task.
 
-    Texts of one length are computed together, so that none of them is padded.
+    Batches hold texts of one length, so that nothing is padded.
 
     Raises:
         NotFinite: an answer contains NaN or infinity.
