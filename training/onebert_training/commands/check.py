@@ -55,7 +55,7 @@ def _lengths(tokenizer: Tokenizer, texts: Sequence[Text]) -> Any:
     found = np.zeros(len(texts), dtype=np.int64)
     for start in range(0, len(texts), _TEXTS):
         pieces = tokenizer.split(texts[start : start + _TEXTS], 0, placed=False)
-        # All pieces are truncated to length 0, so `measure` counts the special tokens only.
+        # With no piece kept, `measure` counts the special tokens only.
         for place, one in enumerate(pieces, start=start):
             found[place] = sum(one.lengths) + tokenizer.measure(one, ())[0]
     return found
