@@ -18,10 +18,9 @@ _ROUNDING = 1e-9
 class Separation:
     """How well one number separates known texts from unknown ones.
 
-    Attributes:
-        auroc: the probability that a known text has the surer answer; 0.5 is chance.
-        let_through: the share of unknown texts that are answered when `REFUSED` of the known ones are refused; None
-            when there are too few known texts to place that cut.
+    `auroc` is the probability that a known text has the surer answer (0.5 is chance). `let_through` is the share of
+    unknown texts answered when `REFUSED` of the known ones are refused; None with too few known texts to place that
+    cut.
     """
 
     auroc: float
@@ -34,24 +33,13 @@ def has_probabilities(manifest: Manifest) -> bool:
 
 
 def sureness(logits: Floats, manifest: Manifest) -> dict[str, Floats]:
-    """[texts] each: the best score, and the negated energy. The task must have `has_probabilities`.
-
-    Args:
-        logits: [texts, labels].
-        manifest: its decision (temperature, thresholds) applies.
-    """
+    """[texts] each: the best score, and the negated energy of `logits` [texts, labels]; needs `has_probabilities`."""
     best: Floats = score(logits, manifest).scores.max(axis=-1)
     return {"probability": best, "energy": -energy_of(logits, manifest.decision)}
 
 
 def unknown_facts(known: Floats, unknown: Floats, manifest: Manifest) -> dict[str, Any]:
-    """AUROC and let-through share of each sureness as JSON, for texts that belong to no label.
-
-    Args:
-        known: [texts, labels], logits.
-        unknown: [texts, labels], logits of at least one text.
-        manifest: as for `sureness`.
-    """
+    """AUROC and let-through share by sureness, as JSON; logits are [texts, labels], with at least one unknown text."""
     sure, other = sureness(known, manifest), sureness(unknown, manifest)
     return {"texts": len(unknown), **{name: vars(separation(sure[name], other[name])) for name in sure}}
 
@@ -71,24 +59,15 @@ def separation(known: Floats, unknown: Floats) -> Separation:
 def lowest_sureness(sure: Floats, coverage: float) -> float | None:
     """The cut below which an answer abstains; at least a share `coverage` of new rows is expected to be answered.
 
-    A new row is below the k-th lowest of n rows with probability k / (n + 1). Returns None when n is too small to
-    refuse even one row.
-
-    Args:
-        sure: [rows], how sure each answer is.
-        coverage: above 0 and below 1.
+    A new row is below the k-th lowest of n rows with probability k / (n + 1). None if n is too small to refuse even
+    one.
     """
     refused = int((len(sure) + 1) * (1 - coverage) + _ROUNDING)
     return float(np.partition(sure, refused - 1)[refused - 1]) if refused else None
 
 
 def answered(cut: float | None, judged: Judged) -> Floats:
-    """[2]: the share of rows that are answered, and the share of right answers among them (NaN if no row is answered).
-
-    Args:
-        cut: answers below it abstain; None never abstains.
-        judged: one column.
-    """
+    """[2]: the share of rows answered at this cut, and of right answers among them (NaN if no row is answered)."""
     given: Flags = judged.scores[:, 0] >= (-np.inf if cut is None else cut)
     right = judged.right[given, 0]
     return np.array([given.mean(), right.mean() if len(right) else np.nan])

@@ -23,11 +23,7 @@ from onebert_training.tasks.squad import exact_match, word_f1
 
 
 class Measure(NamedTuple):
-    """A metric that is a share: over any rows, the sum of `top` divided by the sum of `bottom`, both [rows].
-
-    Attributes:
-        name: as `Objective.metrics` names it; `mae` for regression.
-    """
+    """A metric (`mae` for regression) as a share: over any rows, sum of `top` / sum of `bottom`, both [rows]."""
 
     name: str
     top: Floats
@@ -40,13 +36,7 @@ class Measure(NamedTuple):
 
 
 class Reliability(NamedTuple):
-    """Confidences of answers, and whether these are right.
-
-    Attributes:
-        what: describes one answer, in words.
-        confidence: [n].
-        right: [n].
-    """
+    """[n] confidences of answers and whether these are right; `what` describes one answer in words."""
 
     what: str
     confidence: Floats
@@ -65,14 +55,12 @@ class Answers:
     """Answers to rows, and how right they are.
 
     Attributes:
-        gold: the right label, labels, number, tags or acceptable answers of each row.
-        answer: the answer to each row, in the same form; one text in a span task.
+        gold: right label, labels, number, tags or acceptable answers by row.
+        answer: in the same form; one text in a span task.
         score: [rows], the answer's probability: the lowest of several labels, the mean of tags; NaN without
             probabilities.
         loss: [rows], the training loss; NaN where the right answer was truncated.
         measure: the metric that slices are measured by.
-        counts: counts by class; None for tasks without classes.
-        entities: counts by entity type, for BIO tags.
         told: input of the confusion matrix; None unless a row has exactly one class.
         reliability: None when scores are not probabilities.
         abstained: [rows]; None when the task has no rule for abstaining.
@@ -110,11 +98,7 @@ class Asked(NamedTuple):
 def read_answers(manifest: Manifest, split: Split, tokens: Sequence[Tokens], logits: Sequence[Logits]) -> Answers:
     """The delta's answers to at least one row. The manifest's decision applies, except for its windows.
 
-    Args:
-        manifest: of the delta.
-        split: the rows.
-        tokens: of the rows' texts; token and span tasks need the alignment.
-        logits: finite; [labels] for each row, or [tokens, labels] in a per-token task.
+    `logits` are finite: [labels] by row, or [tokens, labels] in a per-token task, whose `tokens` need the alignment.
     """
     return _READ[manifest.task_type](Asked(manifest, split, tokens, logits))
 

@@ -42,14 +42,7 @@ class Target:
 
 @dataclass
 class Calibrated:
-    """Result of a calibration.
-
-    Attributes:
-        decision: of the new version, with a manifest's field names; keeps the old values where no better ones were
-            found.
-        facts: measurements, as JSON.
-        notes: sentences for the user.
-    """
+    """The new decision (old values if no better ones were found), measurements as JSON, and notes for the user."""
 
     decision: dict[str, Any]
     facts: dict[str, Any] = field(default_factory=dict)
@@ -61,11 +54,7 @@ class Calibrated:
 
 
 def targets_of(said: Sequence[str]) -> list[Target]:
-    """Parses targets such as `fpr=0.01`.
-
-    Raises:
-        InvalidSettings: an entry is not a target, or two entries concern thresholds.
-    """
+    """Parses targets such as `fpr=0.01`; raises InvalidSettings if one is invalid, or two concern thresholds."""
     found = []
     for one in said:
         kind, _, number = one.partition("=")
@@ -82,11 +71,7 @@ def targets_of(said: Sequence[str]) -> list[Target]:
 
 
 def check_task(manifest: Manifest) -> None:
-    """Rejects tasks whose answers are not probabilities of labels of whole texts.
-
-    Raises:
-        InvalidInput: the task has no such probabilities.
-    """
+    """Raises InvalidInput unless the task's answers are probabilities of labels of whole texts."""
     if not abstaining.has_probabilities(manifest):
         raise InvalidInput("only single_label and multi_label tasks with probabilities can be calibrated")
 
@@ -94,14 +79,9 @@ def check_task(manifest: Manifest) -> None:
 def calibrate(
     logits: Floats, gold: Flags, manifest: Manifest, targets: Sequence[Target], unknown: Floats | None = None
 ) -> Calibrated:
-    """Fits temperature, thresholds and a rule for abstaining.
+    """Fits temperature, thresholds and a rule for abstaining, on rows that the delta was not trained on.
 
-    Args:
-        logits: [rows, labels], of rows that the delta was not trained on.
-        gold: [rows, labels], the rows' labels.
-        manifest: of the delta.
-        targets: from `targets_of`.
-        unknown: [texts, labels], logits of texts that belong to no label.
+    `logits` and `gold` are [rows, labels]; `unknown` has logits [texts, labels] of texts that belong to no label.
 
     Raises:
         InvalidInput: the task has no probabilities of labels.
@@ -149,7 +129,6 @@ def _fit_temperature(
 
 
 def _by(found: Calibrated, manifest: Manifest) -> Manifest:
-    """The manifest with the decisions made so far."""
     return manifest.model_copy(update={"decision": found.decided})
 
 
@@ -215,14 +194,7 @@ def _why_none(judged: Judged, target: Target) -> str:
 
 
 def _too_few(target: Target, needs: str, there: str, rows: int) -> str:
-    """The error message for too few rows, with the best target that `rows` rows can promise.
-
-    Args:
-        target: the target that failed.
-        needs: the needed rows, in words.
-        there: the rows at hand, in words.
-        rows: the number of rows at hand.
-    """
+    """The error message for too few rows, with the best target that `rows` rows can promise."""
     # Rounds towards the side that can be promised.
     best = 1 - _down(1 - 1 / (rows + 1)) if target.kind == "fpr" else _down(rows / (rows + 1))
     other = (
@@ -282,6 +254,5 @@ def _right(scores: Floats, selected: Flags | None, gold: Flags, manifest: Manife
 
 
 def _rate(here: float, low: float, high: float) -> dict[str, float | None]:
-    """A rate on these rows and its interval on new ones; NaN becomes None."""
     rates = {"here": here, "low": low, "high": high}
     return {name: None if np.isnan(number) else float(number) for name, number in rates.items()}

@@ -15,13 +15,7 @@ MAX_PAIRS = 20
 
 @dataclass(frozen=True)
 class Counts:
-    """Counts of answers by class.
-
-    Attributes:
-        hits: [classes], right answers.
-        answered: [classes], answers with the class.
-        support: [classes], items that have the class.
-    """
+    """[classes] counts: right answers (`hits`), all answers with the class, and items that have it (`support`)."""
 
     names: tuple[str, ...]
     hits: Indices
@@ -29,10 +23,7 @@ class Counts:
     support: Indices
 
     def facts(self) -> list[dict[str, Any]]:
-        """One entry per class with answers or support: shares with their 95 % intervals.
-
-        A share with denominator 0 is 0, as with scikit-learn's `zero_division=0`.
-        """
+        """Shares of classes with answers or support, with 95 % intervals; 0/0 is 0 as in scikit-learn."""
         wrong = self.answered - self.hits  # the union: items answered with the class, or having it
         union = self.support + wrong
         precision, recall = wilson(self.hits, self.answered), wilson(self.hits, self.support)
@@ -75,10 +66,6 @@ def count_entities(gold: Sequence[Sequence[str]], answered: Sequence[Sequence[st
     """Counts of entities by type, and [texts, 3] for each text: entities in common, answered, right.
 
     Entities are parsed as in seqeval's default mode; a hit needs the right type and exactly the right words.
-
-    Args:
-        gold: tag names, by text and word.
-        answered: the same shape.
     """
     sides = [[set(get_entities(list(tags))) for tags in side] for side in (gold, answered)]
     names = tuple(sorted({kind for side in sides for found in side for kind, _, _ in found}))
@@ -100,13 +87,7 @@ def confusion_matrix(gold: Indices, answered: Indices, classes: int) -> Indices:
 
 
 def top_pairs(gold: Indices, answered: Indices, most: int = MAX_PAIRS) -> list[tuple[int, int, int]]:
-    """The most frequent confusions, as (right class, answered class, count), most frequent first.
-
-    Args:
-        gold: [n] indices.
-        answered: [n] indices; entries below 0 are skipped.
-        most: at most this many pairs.
-    """
+    """The most frequent confusions in [n] indices, as (right class, answered class, count); skips answers below 0."""
     wrong = (gold != answered) & (answered >= 0)
     pairs, often = np.unique(np.stack([gold[wrong], answered[wrong]]), axis=1, return_counts=True)
     order = np.argsort(-often, kind="stable")[:most]

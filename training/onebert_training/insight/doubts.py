@@ -40,12 +40,7 @@ def calibrated_on(manifest: Manifest, data: str, split: str, examples: Split) ->
 
 
 def unread(tokens: Sequence[Tokens], manifest: Manifest) -> list[str]:
-    """Counts the texts that are truncated here, and warns when a server reads more of them.
-
-    Args:
-        tokens: truncated at the delta's `max_length`.
-        manifest: of the delta.
-    """
+    """Counts the texts truncated at `max_length`, and warns when a server reads more of them."""
     window = None if manifest.decision is None else manifest.decision.window
     longer = sum(one.truncated or (window is not None and len(one) > window.tokens) for one in tokens)
     if not longer:

@@ -26,12 +26,7 @@ from onebert_training.tasks.objectives import OBJECTIVES
 
 @dataclass(frozen=True)
 class Evaluated:
-    """Result of an evaluation.
-
-    Attributes:
-        record: as JSON values.
-        answers: to every row.
-    """
+    """The measurements as JSON values, and the answers to every row."""
 
     record: dict[str, Any]
     answers: Answers
@@ -40,11 +35,11 @@ class Evaluated:
 def evaluate_delta(
     base: Base, delta: Delta, labeled: Labeled, slices: Sequence[str] = (), unknown: Sequence[Text] = ()
 ) -> Evaluated:
-    """Measures a delta with its own thresholds, on texts truncated to its `max_length`.
+    """Measures a checked delta with its own thresholds, on texts truncated to its `max_length`.
 
     Args:
         base: the frozen encoder.
-        delta: must be checked against the base already.
+        delta: the delta.
         labeled: the rows.
         slices: columns to slice the metric by.
         unknown: texts that belong to no label, to measure how well the delta separates them.

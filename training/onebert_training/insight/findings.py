@@ -30,15 +30,8 @@ def findings(
 ) -> dict[str, Any]:
     """Measurements of the answers; a part that the task type does not have is None.
 
-    Args:
-        answers: to the rows.
-        labels: of the task.
-        split: the rows as examples.
-        table: the same rows with all columns; empty when they were not kept.
-        slices: columns to slice by.
-
-    Raises:
-        InvalidSettings: a slice's column does not exist.
+    `table` has the rows with all columns; it is empty when they were not kept. Raises InvalidSettings for a missing
+    column.
     """
     return {
         "classes": _classes(answers.counts),
@@ -60,18 +53,10 @@ def interval_of(
     tokens: Sequence[Tokens],
     logits: Sequence[Logits],
 ) -> Interval | None:
-    """The metric's 95 % confidence interval.
+    """The metric's 95 % confidence interval; `logits` are from `decided`.
 
     Token and span tasks get None, except for the metric of slices: resampling their metrics would cost more than the
     logits did.
-
-    Args:
-        metric: its name.
-        answers: to the rows.
-        objective: of the task.
-        split: the rows.
-        tokens: of the rows' texts.
-        logits: the input of the metrics, from `decided`.
     """
     if metric == answers.measure.name:
         return measured(answers.measure, np.arange(len(split)))[1]
@@ -123,7 +108,6 @@ def _both(answers: Answers, split: Split, row: int) -> dict[str, Any]:
 
 
 def _classes(counts: Counts | None) -> dict[str, Any] | None:
-    """The classes with the most rows, largest first."""
     if counts is None:
         return None
     facts = sorted(counts.facts(), key=lambda one: -one["support"])
@@ -173,7 +157,6 @@ def _slice(table: Table, column: str, answers: Answers) -> dict[str, Any]:
 
 
 def _abstained(answers: Answers) -> dict[str, Any] | None:
-    """The number of rows without an answer, and the metric on the others."""
     if answers.abstained is None:
         return None
     answered = np.flatnonzero(~answers.abstained)
@@ -182,6 +165,5 @@ def _abstained(answers: Answers) -> dict[str, Any] | None:
 
 
 def _points(answers: Answers) -> list[list[float]]:
-    """Right and answered numbers of rows spaced evenly over the split."""
     rows = np.unique(np.linspace(0, len(answers.gold) - 1, min(MAX_POINTS, len(answers.gold))).astype(np.int64))
     return [[float(answers.gold[row]), float(answers.answer[row])] for row in rows.tolist()]

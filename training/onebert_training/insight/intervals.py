@@ -28,12 +28,7 @@ class Interval(NamedTuple):
 
 
 def wilson(hits: Any, of: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Lower and upper ends of Wilson's score interval of a share (Wilson 1927); 0 to 1 when `of` is 0.
-
-    Args:
-        hits: [...] successes.
-        of: [...] trials.
-    """
+    """Ends of Wilson's score interval of the shares `hits` / `of`, [...] each (Wilson 1927); 0 to 1 when `of` is 0."""
     hits, of = np.asarray(hits, dtype=np.float64), np.asarray(of, dtype=np.float64)
     n = np.maximum(of, 1)
     share, z2 = hits / n, _Z**2
@@ -46,17 +41,10 @@ def wilson(hits: Any, of: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]
 def bootstrap(
     rows: int, measure: Callable[[NDArray[np.int64]], float], times: int = RESAMPLES, seed: int = 0
 ) -> Interval:
-    """The percentile bootstrap interval (Efron 1979) of a measurement on rows.
+    """The percentile bootstrap interval (Efron 1979) of `measure`, which takes [rows] indices with repeats.
 
-    Args:
-        rows: number of rows, at least 1.
-        measure: takes [rows] indices with repeats; its NaN results are dropped.
-        times: number of resamples, drawn with replacement.
-        seed: of the random generator.
-
-    Returns:
-        The interval. NaN to NaN when every resample was dropped or gave the same value: if all rows are answered
-        rightly, resampling them cannot tell how far new rows would be from that.
+    NaN measurements are dropped. The interval is NaN to NaN when all are dropped or equal: if all rows are answered
+    rightly, resampling them cannot tell how far new rows would be from that.
     """
     draw = np.random.default_rng(seed)
     found = np.array([measure(draw.integers(0, rows, rows)) for _ in range(times)])
@@ -70,12 +58,7 @@ def bootstrap(
 
 @dataclass(frozen=True)
 class Judged:
-    """Scores, and which of them are right.
-
-    Attributes:
-        scores: [rows, columns]; a column is a label, or how sure an answer is.
-        right: [rows, columns], whether the row has the label, or whether its answer is right.
-    """
+    """[rows, columns] scores and whether they are right; a column is a label, or how sure an answer is."""
 
     scores: Floats
     right: Flags
@@ -91,12 +74,8 @@ def interval_on_new_rows(
 
     Two bootstraps run, and the wider interval counts. The first fits on one resample and measures on another; it covers
     the rates that the fit aims at. The second measures this sample's fit on a resample of a resample; it covers the
-    other rates, which these rows only estimate and new rows estimate again.
-
-    Args:
-        judged: the rows.
-        fit: fits thresholds, or anything else that depends on the order of the scores only.
-        measure: [rates] of a fit on some rows.
+    other rates, which these rows only estimate and new rows estimate again. `fit` may depend on the order of scores
+    only.
     """
     # Only the order of scores counts. A drawn row moves to a random place around its rank: repeats of a row would tie,
     # which distinct new rows do not, and the share above a tied score would come out too small. Scores that tie in the

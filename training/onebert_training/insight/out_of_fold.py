@@ -32,14 +32,9 @@ def folds_of(examples: Split) -> Indices:
 def out_of_fold(labels: Sequence[str], vectors: Vectors, examples: Split, fold: Indices) -> Floats:
     """[rows, labels] probabilities of each row: the mean of two models that are fitted on the other folds.
 
-    One is an exact head; its strength maximizes the likelihood of all rows' labels. The other takes the labels of the
-    nearest rows (Bahri et al. 2020), which separates near-duplicates that no hyperplane separates.
-
-    Args:
-        labels: names of the labels.
-        vectors: [rows, h], the head's input.
-        examples: the rows, of a single_label task.
-        fold: from `folds_of`.
+    One is an exact head on `vectors` [rows, h]; its strength maximizes the likelihood of all rows' labels. The other
+    takes the labels of the nearest rows (Bahri et al. 2020), which separates near-duplicates that no hyperplane
+    separates.
     """
     objective, gold = SingleLabel(labels), examples.gold
     folds = [fold == one for one in np.unique(fold)]
@@ -60,16 +55,12 @@ def _of_head(head: ExactHead, asked: Vectors) -> Floats:
 
 
 def _log_likelihood(probabilities: Floats, gold: Indices) -> float:
-    """Log likelihood of the rows' labels, summed."""
     own = probabilities[np.arange(len(gold)), gold]
     return float(np.log(np.maximum(own, np.finfo(np.float64).tiny)).sum())
 
 
 def _of_neighbours(known: Vectors, gold: Indices, asked: Vectors, labels: int) -> Floats:
-    """[rows, labels], label shares among the nearest known rows, closer rows weighing more.
-
-    Distances are between unit vectors, after subtracting the mean of the known rows.
-    """
+    """[rows, labels], distance-weighted label shares of the nearest known rows, by centered unit vectors."""
     rows = np.random.default_rng(SPLIT_SEED).permutation(len(known))[:_SEARCHED]
     mean = known.mean(axis=0)
     classifier = KNeighborsClassifier(

@@ -15,14 +15,7 @@ from onebert_training.insight.findings import plain
 
 
 def write_predictions(path: Path, name: str, table: Table, answers: Answers) -> None:
-    """Writes the file atomically, in the format of its ending.
-
-    Args:
-        path: ends in one of `WRITERS`.
-        name: prefix of the new columns NAME_gold, NAME_answer, NAME_score and NAME_loss, and of NAME_abstained if the
-            task has a rule for abstaining.
-        table: the rows.
-        answers: to the same rows.
+    """Writes the file atomically, in the format of its ending; the answers' columns are NAME_gold, NAME_answer ….
 
     Raises:
         InvalidSettings: a new column has the name of one in the table.
@@ -41,11 +34,7 @@ def write_predictions(path: Path, name: str, table: Table, answers: Answers) -> 
 
 
 def require_new_names(table: Table, name: str) -> None:
-    """Rejects a prefix that would give a new column the name of an existing one.
-
-    Raises:
-        InvalidSettings: names the column.
-    """
+    """Raises InvalidSettings if the prefix would give a new column the name of an existing one."""
     for column in ("gold", "answer", "score", "loss", "abstained"):
         if f"{name}_{column}" in table:
             raise InvalidSettings(f"two columns would be called {name[:80]}_{column}")
@@ -59,7 +48,6 @@ def _columns(answers: Answers) -> Mapping[str, Sequence[Any]]:
 
 
 def _type(cells: Sequence[Any]) -> pyarrow.DataType:
-    """The cells' common Arrow type, or text for mixed cells."""
     try:
         kind = pyarrow.array(cells).type
     except (pyarrow.ArrowException, ValueError, TypeError, OverflowError):

@@ -13,14 +13,7 @@ LEAST = 20  # answers behind a point of the curve
 
 @dataclass(frozen=True)
 class Point:
-    """Answers of similar confidence.
-
-    Attributes:
-        confidence: their mean.
-        right: the share of right answers.
-        low, high: Wilson's interval of that share.
-        answers: number of answers.
-    """
+    """Answers of similar confidence: their mean, number, and the share of right ones with Wilson's interval."""
 
     confidence: float
     right: float
@@ -32,12 +25,7 @@ class Point:
 def expected_calibration_error(confidence: Floats, right: Flags, bins: int = BINS) -> float:
     """ECE (Guo et al. 2017, equation 3): the mean distance between confidence and share of right answers, over bins.
 
-    The bins (0, 1/15], (1/15, 2/15] … have equal width and are weighted by their answers.
-
-    Args:
-        confidence: [n], n at least 1, between 0 and 1.
-        right: [n], whether the answer is right.
-        bins: number of bins.
+    The bins (0, 1/15], (1/15, 2/15] … have equal width and are weighted by their answers. Arrays are [n], n at least 1.
     """
     # A confidence of exactly 0 goes to the first bin.
     place = np.clip(np.ceil(confidence * bins).astype(np.int64) - 1, 0, bins - 1)
@@ -46,13 +34,7 @@ def expected_calibration_error(confidence: Floats, right: Flags, bins: int = BIN
 
 
 def calibration_curve(confidence: Floats, right: Flags, points: int = POINTS) -> list[Point]:
-    """Points of similar size by rising confidence; fewer than 2 * `LEAST` answers give one point.
-
-    Args:
-        confidence: [n].
-        right: [n].
-        points: the most points.
-    """
+    """Points of similar size by rising confidence; fewer than 2 * `LEAST` answers give one point. Arrays are [n]."""
     order = np.argsort(confidence, kind="stable")
     parts = np.array_split(order, max(1, min(points, len(order) // LEAST))) if len(order) else []
     found = []

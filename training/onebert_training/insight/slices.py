@@ -25,14 +25,7 @@ _WHOLE = 2**53  # floats represent every whole number up to here
 
 @dataclass(frozen=True)
 class Slice:
-    """Rows with one value.
-
-    Attributes:
-        value: as displayed.
-        rows: number of rows.
-        score: the metric; NaN where it is undefined.
-        interval: 95 % confidence.
-    """
+    """The metric on the rows with one value, with its 95 % interval; NaN where it is undefined."""
 
     value: str
     rows: int
@@ -50,26 +43,13 @@ def measured(measure: Measure, rows: Indices) -> tuple[float, Interval]:
 
 
 def slice_by(table: Table, column: str, measure: Measure) -> list[Slice]:
-    """The metric by the values of a column; numbers are grouped into bins of similar size.
-
-    Args:
-        table: the rows.
-        column: its name, or `a.b` for a field of the objects in a column.
-        measure: of the same rows.
-
-    Raises:
-        InvalidSettings: there is no such column.
-    """
+    """The metric by the values of a column, with numbers in bins of similar size; raises as `cells_of`."""
     cells = cells_of(table, column)
     return [Slice(value, len(rows), *measured(measure, rows)) for value, rows in group(cells).items()]
 
 
 def cells_of(table: Table, column: str) -> Sequence[Any]:
-    """The cells of a column, named as in `slice_by`.
-
-    Raises:
-        InvalidSettings: there is no such column.
-    """
+    """The cells of a column, or of a field `a.b` of its objects; raises InvalidSettings if there is none."""
     try:
         return table[named(table, column) or column]
     except KeyError:

@@ -9,14 +9,7 @@ from onebert_training.insight.intervals import Floats, Indices
 
 @dataclass(frozen=True)
 class Suspect:
-    """A row with a probably wrong label.
-
-    Attributes:
-        row: its index.
-        label: index of its label.
-        suggested: index of the most probable label.
-        ratio: probability of its label divided by the suggested label's; lower is surer.
-    """
+    """A row with a probably wrong label; `ratio` is its label's probability divided by the suggested label's."""
 
     row: int
     label: int
@@ -32,9 +25,9 @@ def find_suspects(probabilities: Floats, gold: Indices, folds: Indices) -> list[
     label.
 
     Args:
-        probabilities: [rows, labels], by models that were not trained on the row.
+        probabilities: [rows, labels], by models that were trained on the other folds.
         gold: [rows], label indices.
-        folds: [rows]; each row's model was trained on the other folds.
+        folds: [rows].
     """
     in_fold = np.zeros((gold.max() + 1, folds.max() + 1), dtype=np.int64)
     np.add.at(in_fold, (gold, folds), 1)
@@ -52,11 +45,7 @@ def wrong_labels(probabilities: Floats, gold: Indices) -> float:
 
     A row is confidently of a label if the label's probability reaches its mean over the rows that have the label; among
     several such labels the most probable one counts. For each label, the share of confident rows that are confidently
-    of another label is extrapolated to all rows with the label.
-
-    Args:
-        probabilities: [rows, labels], by models that were not trained on the row.
-        gold: [rows], label indices.
+    of another label is extrapolated to all rows with the label. Arguments are as in `find_suspects`.
     """
     labels = probabilities.shape[1]
     own = probabilities[np.arange(len(gold)), gold]

@@ -21,12 +21,11 @@ class FittedTemperature:
     """A fitted temperature and its effect on the likelihood of the right answers.
 
     Attributes:
-        temperature: fitted on all rows.
         before: mean negative log likelihood of a row at the delta's present temperature.
         after: the same by cross-validation, with temperatures fitted on other rows.
         error: standard error of the difference of the two.
-        is_bounded: whether the optimum beats both ends of the search range. If all rows are answered rightly, an ever
-            lower temperature is better.
+        is_bounded: the optimum beats both ends of the search range; if all rows are answered rightly, lower is ever
+            better.
     """
 
     temperature: float
@@ -42,13 +41,9 @@ class FittedTemperature:
 
 
 def losses(logits: Floats, gold: Flags, activation: Activation, temperature: float) -> Floats:
-    """[rows], the negative log likelihood of each row's right answer.
+    """[rows], the negative log likelihood of the right answer, from `logits` and `gold` [rows, labels].
 
-    Args:
-        logits: [rows, labels].
-        gold: [rows, labels]; with `softmax`, exactly one label per row.
-        activation: `softmax`, or `sigmoid`, which gives each label its own likelihood.
-        temperature: divides the logits.
+    With `softmax` each row has exactly one label; with `sigmoid` each label has its own likelihood.
     """
     divided = logits / temperature
     if activation == "softmax":
@@ -60,11 +55,7 @@ def losses(logits: Floats, gold: Flags, activation: Activation, temperature: flo
 def fit_temperature(logits: Floats, gold: Flags, activation: Activation, current: float = 1.0) -> FittedTemperature:
     """Fits one temperature by maximum likelihood (Guo et al. 2017), and cross-validates its gain.
 
-    Args:
-        logits: [rows, labels], at least `MIN_ROWS` rows.
-        gold: [rows, labels].
-        activation: `softmax` or `sigmoid`.
-        current: the delta's present temperature.
+    `logits` and `gold` are [rows, labels] with at least `MIN_ROWS` rows.
     """
     before = losses(logits, gold, activation, current)
     after = np.empty_like(before)

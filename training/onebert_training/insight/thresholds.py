@@ -13,10 +13,7 @@ _ROUNDING = 1e-9
 class Rates(NamedTuple):
     """Rates of thresholds, [labels + 1] each: one per label, then all labels together; NaN where no row counts.
 
-    Attributes:
-        fpr: share of the rows without a label that are answered with it.
-        precision: share of the answers with a label that are right.
-        recall: share of the rows with a label that are answered with it.
+    `fpr` is the share of the rows without a label that are answered with it.
     """
 
     fpr: Floats
@@ -29,10 +26,6 @@ def thresholds_for_fpr(judged: Judged, rate: float) -> Floats:
 
     A new row exceeds the k-th highest score of n such rows with probability k / (n + 1). Infinite where n is too small
     to allow even one.
-
-    Args:
-        judged: scores of labels.
-        rate: above 0 and below 1.
     """
     allowed = np.floor((len(judged) + 1 - judged.right.sum(axis=0)) * rate + _ROUNDING).astype(np.int64)
     others = np.sort(np.where(judged.right, -np.inf, judged.scores), axis=0)
@@ -44,10 +37,6 @@ def thresholds_for_precision(judged: Judged, precision: float) -> Floats:
     """[labels], the lowest thresholds with this precision, counting one extra wrong answer; infinite if none has it.
 
     The extra wrong answer corrects for choosing the threshold on the same rows, as in false discovery control.
-
-    Args:
-        judged: scores of labels.
-        precision: above 0 and below 1.
     """
     ordered, promised = _promised(judged)
     good = promised >= precision - _ROUNDING
@@ -74,12 +63,7 @@ def _promised(judged: Judged) -> tuple[Floats, Floats]:
 
 
 def rates(thresholds: Floats, judged: Judged) -> Floats:
-    """[3 * (labels + 1)], the fields of `Rates` concatenated.
-
-    Args:
-        thresholds: [labels].
-        judged: scores of labels.
-    """
+    """[3 * (labels + 1)], the fields of `Rates` concatenated, from thresholds [labels]."""
     over: Flags = judged.scores > thresholds
     hits, alarms = _with_all(over & judged.right), _with_all(over & ~judged.right)
     return np.concatenate(
