@@ -18,21 +18,10 @@ _ALWAYS = ("version", "digest", "error")
 
 
 class AnswersFile:
-    """A file of rows and answers; the first answer determines the columns.
+    """A file of rows and answers; the first answer determines the columns, and `task` is their prefix.
 
-    Args:
-        file: the open file.
-        name: its ending determines the format.
-        task: prefix of the answer's columns.
-        rows: the input, for its columns and types.
-
-    Attributes:
-        count: rows added.
-        without: rows without an answer.
-        cut: rows whose text was truncated.
-
-    Raises:
-        InvalidSettings: an answer's column has the name of an input column; raised while rows are added.
+    Counts the rows added, those without an answer, and those with a truncated text. `add` raises InvalidSettings if an
+    answer's column has the name of an input column.
     """
 
     def __init__(self, file: BinaryIO, name: str, task: str, rows: Rows) -> None:

@@ -21,13 +21,7 @@ LINES = ("", ".txt")
 
 @dataclass(frozen=True)
 class Asked:
-    """An input and its place.
-
-    Attributes:
-        input: a text or a pair.
-        place: `line` or `row`, from 1, and `id` if the table has that column.
-        number: of an argument, from 1.
-    """
+    """An input and its place: `line` or `row`, from 1, and the table's `id`, or an argument's `number`, from 1."""
 
     input: Input
     place: dict[str, Any]
@@ -64,12 +58,7 @@ def from_arguments(texts: list[str], pair: bool) -> Iterator[Asked]:
 
 
 def from_file(file: Path, reading: Reading, pair: bool) -> Iterator[Asked]:
-    """The lines of a .txt file (or one without an ending), or the rows of a table, read as by `onebert train`.
-
-    Raises:
-        InvalidInput: the file cannot be read, or a line is not a text.
-        InvalidData: the file is not a table, has no text column, or a row has no text.
-    """
+    """The lines of a .txt file (or one without an ending), or the rows of a table, read as by `onebert train`."""
     with rows_of(file, reading, pair) as rows:
         for row in rows:
             if row.input is None:

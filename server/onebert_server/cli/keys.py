@@ -109,7 +109,6 @@ def _time(at: datetime | None) -> str:
 
 
 def _quotas(quotas: KeyQuotas) -> str:
-    """A key's quotas, as `2 tasks, 50 requests/s`."""
     units = {"tasks": " tasks", "bytes": " bytes", "requests": " requests/s", "tokens": " tokens/s"}
     allowed = ((getattr(quotas, name), unit) for name, unit in units.items())
     return ", ".join(f"{most:,}{unit}".replace(".0 ", " ") for most, unit in allowed if most is not None) or "–"

@@ -96,11 +96,7 @@ def asked_of_answers(
     energy: bool = False,
     explain: bool = False,
 ) -> dict[str, Any]:
-    """The given options as keyword arguments of the client.
-
-    Raises:
-        BadParameter: the window is malformed.
-    """
+    """The given options as keyword arguments of the client; raises BadParameter for a malformed window."""
     said = {"top_k": top_k, "activation": activation, "threshold": threshold, "window": _window(window)}
     said |= {"energy": energy or None, "explain": explain or None}
     return {name: value for name, value in said.items() if value is not None}

@@ -37,13 +37,7 @@ def json_lines(asked: Sequence[Asked], results: Sequence[TaskResult]) -> list[st
 
 
 class ResultTable:
-    """A table printed piecewise as results arrive; the terminal and the first piece determine its widths.
-
-    Args:
-        asked: the first piece's inputs.
-        first: the first piece's results.
-        top_k: number of scores; None shows the best one only.
-    """
+    """A table printed piecewise as results arrive; the terminal and the first piece determine its widths."""
 
     def __init__(self, asked: Sequence[Asked], first: Sequence[TaskResult], top_k: int | None) -> None:
         self._top_k = top_k
@@ -111,13 +105,11 @@ def _said(value: Any) -> str:
 
 
 def _text(one: Asked, most: int | None) -> str:
-    """An input on one line, truncated to `most` characters."""
     text = one.input if isinstance(one.input, str) else " | ".join(one.input)
     return shown(text, len(text) if most is None else most)
 
 
 def _halves(one: Asked) -> dict[str, str]:
-    """The texts of an input by their names in a request."""
     return dict(zip(("text", "text_pair"), (one.input,) if isinstance(one.input, str) else one.input, strict=False))
 
 
@@ -127,7 +119,6 @@ def _source(one: Asked) -> str:
 
 
 def _finding(found: LabeledSpan | AnswerSpan, source: str) -> tuple[str, ...]:
-    """A span's text, its label if it has one, and its score."""
     label: Any = getattr(found, "label", None)
     labels = () if label is None else (shown(label),)
     return shown(source[found.start : found.end]), *labels, f"{found.score:.3f}"

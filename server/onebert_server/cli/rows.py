@@ -26,14 +26,7 @@ class Reading(NamedTuple):
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a table.
-
-    Attributes:
-        input: its text or pair; None if it has none.
-        place: `line` or `row` with its number, from 1.
-        cells: by column.
-        fault: why there is no input, or empty.
-    """
+    """A row of a table: its place (`line` or `row`, from 1), its cells, and its input, or the fault why it has none."""
 
     input: Input | None
     place: Mapping[str, int]
@@ -43,13 +36,9 @@ class Row:
 
 @dataclass
 class Rows(Iterator[Row]):
-    """The rows of a table, in order.
+    """The remaining rows of a table, with its columns and, if the file has types, a schema.
 
-    Attributes:
-        id: the name of the column `id` in the table's own spelling; None without one.
-        schema: column types, if the file has types.
-        notes: remarks for the user about how the file is read.
-        rows: the remaining rows.
+    `id` is the column `id` in the table's own spelling. `notes` tell the user how the file is read.
     """
 
     columns: Sequence[str]
@@ -64,12 +53,7 @@ class Rows(Iterator[Row]):
 
 @contextmanager
 def open_rows(path: Path, reading: Reading, pair: bool) -> Iterator[Rows]:
-    """The rows of a table; `pair` requires pairs.
-
-    Raises:
-        InvalidInput: the file cannot be read.
-        InvalidData: the file is not a table, or has no text column; also while rows are taken.
-    """
+    """The rows of a table; `pair` requires pairs. Raises InvalidInput or InvalidData, also while rows are taken."""
     from onebert_store.tables.columns import Columns, named, require_texts  # noqa: PLC0415 - slow to import
     from onebert_store.tables.file import file_at  # noqa: PLC0415
     from onebert_store.tables.records import open_records  # noqa: PLC0415

@@ -195,7 +195,6 @@ def training_of(client: Client, task: str, version: int) -> dict[str, Any]:
 
 
 def _manifest(client: Client, task: str, version: int) -> dict[str, Any]:
-    """The manifest of a version; empty if the server cannot read it."""
     try:
         return client.version(task, version).manifest
     except (NotFound, StoreCorrupt, VersionUnavailable):

@@ -11,10 +11,7 @@ T = TypeVar("T")
 
 @contextmanager
 def ahead(items: Iterable[T], most: int, name: str) -> Iterator[Iterator[T]]:
-    """Iterates over items that a thread named `name` produces, at most `most` ahead of the consumer.
-
-    An exception of `items` is raised in the consumer. The thread has ended when the block ends.
-    """
+    """Items produced by a thread `name`, at most `most` ahead; their exceptions are raised in the consumer."""
     making = map(_just, items)
     with ThreadPoolExecutor(1, name) as thread:
         coming = deque(thread.submit(next, making, None) for _ in range(most))

@@ -31,7 +31,6 @@ class Computed:
     Attributes:
         logits: [sequences, labels] float32; a per-token task has a list of [tokens, labels].
         alignments: token offsets of each sequence, in a per-token task only.
-        truncated: whether the end of each text was left out.
         kept: the sequences of each text: one, or one per window.
         refused: texts that cannot be read in windows.
     """

@@ -26,19 +26,7 @@ from onebert_store.tables.text.encoding import check_encoding
 
 @dataclass(frozen=True)
 class Asked:
-    """The command line's arguments.
-
-    Attributes:
-        tasks: delta files, and task names in the store.
-        data: files and folders.
-        out: a folder, or `s3://BUCKET/PREFIX`.
-        text, text_pair: columns of the texts; None is found by name.
-        kept: columns copied beside the answers; default `id`.
-        encoding: of text files; None is UTF-8.
-        part_rows: rows per output file.
-        ray: address of a Ray cluster; None is this machine.
-        sheet: of workbooks; None is the first.
-    """
+    """The command line's arguments; None for a column, sheet or encoding means the default."""
 
     tasks: Sequence[str]
     data: Sequence[str]
@@ -118,7 +106,6 @@ def _choose(asked: Asked, sources: Sequence[Source]) -> Chosen:
 
 @contextmanager
 def _shown() -> Iterator[Callable[[Window], None]]:
-    """A bar with rate and time left on a terminal, otherwise a line every half minute."""
     started, scored, latest = time.monotonic(), 0, ""
 
     def report(window: Window) -> None:

@@ -23,15 +23,7 @@ _ROW_WINDOWS = 16
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """The inputs, the tasks and the settings of a scoring run.
-
-    Attributes:
-        encoding: of text files without a byte order mark; None is UTF-8.
-        base: digest of the base.
-        precision: dtype of the computation.
-        part_rows: rows per part.
-        batch_tokens: the most tokens per batch.
-    """
+    """The inputs, the tasks and the settings of a scoring run; `base` is the base's digest, `precision` its dtype."""
 
     sources: Sequence[Source]
     encoding: str | None

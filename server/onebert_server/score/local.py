@@ -16,12 +16,7 @@ _WAITING = 2
 
 
 def score_here(job: Job, output: Output, scorer: Scorer, threads: int, report: Callable[[Window], None]) -> None:
-    """Scores every part of a job that is not finished yet; calls `report` for every window written.
-
-    Raises:
-        InvalidData: a file is unreadable; earlier parts are kept.
-        StorageFull: the disk refused a part.
-    """
+    """Scores every part of a job that is not finished yet; calls `report` for every window written."""
     with ExitStack() as opened:
         windows = opened.enter_context(ahead(read_windows(job, output.scored), _WAITING, "onebert-reader"))
         prepared = opened.enter_context(ahead(map(scorer.prepare, windows), _WAITING, "onebert-tokenizer"))

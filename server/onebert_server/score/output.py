@@ -53,22 +53,14 @@ class Output:
 
     @contextmanager
     def part(self, name: str) -> Iterator[PartFile]:
-        """Opens a part for writing; the file appears, durably, when the block ends without an error.
-
-        Raises:
-            StorageFull, StorageUnavailable: the disk or the bucket refused the write.
-        """
+        """Opens a part for writing; the file appears, durably, when the block ends without an error."""
         with self._place.part(name) as sink:
             file = PartFile(sink)
             yield file
             file.close()
 
     def finish(self) -> Mapping[str, int]:
-        """Counts the rows of all parts, and records the counts to mark the job as complete.
-
-        Raises:
-            StoreCorrupt: a part is not a Parquet file.
-        """
+        """Records the rows of all parts, which marks the job as complete; StoreCorrupt names a damaged part."""
         counts = {"parts": 0, "rows": 0, "errors": 0}
         for name in self._parts():
             try:
@@ -94,7 +86,6 @@ def open_output(where: str, job: Job) -> Iterator[Output]:
     Raises:
         InvalidSettings: the address is invalid, or holds another job's files or unrelated ones.
         StoreLocked: another process works on this job.
-        StorageUnavailable: the bucket does not work.
     """
     place = place_at(where)
     with place.held():

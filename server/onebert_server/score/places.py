@@ -111,9 +111,5 @@ Place: TypeAlias = FolderPlace | BucketPlace
 
 
 def place_at(where: str) -> Place:
-    """The place at a folder's path or at `s3://BUCKET/PREFIX`.
-
-    Raises:
-        InvalidSettings: the bucket's address is invalid, or its environment variables or package are missing.
-    """
+    """The place at a folder's path or at `s3://BUCKET/PREFIX`; raises InvalidSettings if the bucket cannot be used."""
     return BucketPlace(where) if where.startswith(BUCKET) else FolderPlace(Path(where))

@@ -30,14 +30,7 @@ _WAITING = 2
 
 @dataclass(frozen=True)
 class WorkerSetup:
-    """Settings of every Ray task.
-
-    Attributes:
-        base: Hub id or folder; each node loads it itself.
-        digest: of the job's base.
-        tasks: a reference into Ray's object store.
-        batch_tokens: tokens per batch.
-    """
+    """Settings of every Ray task; each node loads `base` itself, and `digest` is of the job's base."""
 
     base: str | None
     digest: str
@@ -51,10 +44,6 @@ class WorkerSetup:
 @contextmanager
 def connected(address: str, device: str | None) -> Iterator[tuple[str, int]]:
     """Connects to a cluster for the block; yields the tasks' device and how many tasks run at once.
-
-    Args:
-        address: HOST:PORT of the head, or auto.
-        device: cpu or cuda; None takes GPUs if the cluster has any.
 
     Raises:
         ServerUnreachable: no cluster answers there.
@@ -74,17 +63,8 @@ def score_on_cluster(
 ) -> None:
     """Scores every part that is not finished yet, into the same files as one machine of the same kind would write.
 
-    Args:
-        job: the job.
-        output: receives the parts.
-        base: Hub id or folder from which nodes load the base.
-        device: of the tasks.
-        slots: tasks that the cluster runs at once.
-        report: called for every window written.
-
-    Raises:
-        InvalidData: a file is unreadable.
-        ServerUnreachable: a part failed repeatedly; finished parts are kept.
+    Nodes load `base`, a Hub id or folder; the cluster runs `slots` tasks at once. Raises ServerUnreachable when a part
+    has failed repeatedly; finished parts are kept.
     """
     if base is not None and Path(base).expanduser().is_dir():
         base = str(Path(base).expanduser().resolve())  # workers have another working directory
@@ -102,11 +82,7 @@ def score_on_cluster(
 
 
 def score_part(windows: Sequence[Window], setup: WorkerSetup) -> list[pyarrow.Table]:
-    """Scores a part on a worker.
-
-    Raises:
-        BaseMismatch: the node's base or precision differs from the job's.
-    """
+    """Scores a part on a worker; raises BaseMismatch if its base or precision differs from the job's."""
     if setup.device == "cpu":
         # One CPU per task; the other CPUs run other tasks.
         os.environ["TOKENIZERS_PARALLELISM"] = "false"

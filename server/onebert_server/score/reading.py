@@ -27,7 +27,6 @@ class Window:
     """Rows of one part that are tokenized, sorted and computed together.
 
     Attributes:
-        part: name of the part and of its output file.
         skipped: rows before this window in parts that were finished earlier.
         total: rows of the whole job; estimated by bytes while files do not tell.
     """
@@ -43,11 +42,7 @@ class Window:
 
 @contextmanager
 def open_stream(source: Source, encoding: str | None) -> Iterator[Stream]:
-    """The rows of a file.
-
-    Raises:
-        InvalidData: the file is unreadable or does not match its ending; also while rows are taken.
-    """
+    """The rows of a file; raises InvalidData, also while rows are taken, for an unreadable or mislabeled file."""
     try:
         with ExitStack() as opened:
             if source.name.lower().endswith(PARQUET):
@@ -84,11 +79,7 @@ def part_name(file: int, part: int) -> str:
 
 
 def read_windows(job: Job, scored: Container[str]) -> Iterator[Window]:
-    """The windows of all parts that are not in `scored`; a part is `part_rows` rows of one file, the last one fewer.
-
-    Raises:
-        InvalidData: a file is unreadable, or lacks a column.
-    """
+    """The windows of all parts that are not in `scored`; a part is `part_rows` rows of one file, the last one fewer."""
     before = bytes_before = taken = 0
     size = sum(source.size for source in job.sources) or 1
     for file, source in enumerate(job.sources):

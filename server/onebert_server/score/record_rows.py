@@ -15,13 +15,7 @@ from onebert_store.tables.text.unicode import escaped
 
 
 class RecordRows:
-    """A stream of records. Kept cells are written as text: CSV has no types, and JSON types may change between rows.
-
-    Args:
-        records: the file's rows.
-        sample: returns a table with the file's columns.
-        read: returns the share of the file that has been read.
-    """
+    """A stream of records. Kept cells are written as text: CSV has no types, and JSON types may change between rows."""
 
     def __init__(self, records: Records, sample: Callable[[], Table], read: Callable[[], float]) -> None:
         self.row, self.notes = 0, records.notes

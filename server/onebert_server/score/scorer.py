@@ -52,9 +52,7 @@ class Prepared:
         of_row: index into `texts` for each row; None for a row without a usable text.
         pieces: by text; empty unless a task is per-token.
         kept: by task and text, the sequences that the task reads: one, or one per window.
-        truncated: by task and text, whether the text was cut.
         refused: by task, the texts that it cannot read in windows, with the reason.
-        batches: sequences that are computed together.
         logits: by task and sequence; filled by `compute`.
     """
 
@@ -70,14 +68,7 @@ class Prepared:
 
 
 class Scorer:
-    """Tasks installed on their base.
-
-    Args:
-        base: the frozen encoder.
-        bank: of the base; receives the tasks.
-        tasks: any number.
-        batch_tokens: the most tokens per batch; batches depend on their window only.
-        all_scores: whether every label's score is kept.
+    """Tasks installed in the bank of their base. Batches of at most `batch_tokens` tokens depend on their window only.
 
     Raises:
         InvalidDelta: a task is not for this base, or does not reproduce its golden logits.
@@ -233,11 +224,7 @@ def open_scorer(settings: Settings, tasks: Sequence[ScoredTask], batch_tokens: i
 
 
 def require_takes(tasks: Sequence[ScoredTask], pair: bool) -> None:
-    """Rejects tasks that do not take such inputs (texts, or pairs).
-
-    Raises:
-        InvalidInput: names the task, and its inputs.
-    """
+    """Raises InvalidInput, with the task's name, unless every task takes such inputs (texts, or pairs)."""
     for task in tasks:
         kind = kind_of(task.delta.manifest)
         if not kind.takes(pair):

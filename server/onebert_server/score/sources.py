@@ -19,13 +19,9 @@ _DESCRIPTIONS = ("labels.json", "state.json", "dataset_info.json", "dataset_info
 
 @dataclass(frozen=True)
 class Source:
-    """One input file.
+    """One input file, at a path or at `s3://bucket/key`.
 
-    Attributes:
-        address: the path, or `s3://bucket/key`, as given.
-        size: in bytes.
-        modified: nanoseconds since 1970; with `size`, detects a changed file.
-        sheet: of a workbook; None is the first.
+    `size` (bytes) and `modified` (nanoseconds since 1970) detect a changed file. `sheet` None is a workbook's first.
     """
 
     address: str
@@ -43,11 +39,6 @@ class Source:
         return {} if self.sheet is None else {"sheet": self.sheet}
 
     def open(self) -> pyarrow.NativeFile:
-        """Opens the file for reading.
-
-        Raises:
-            InvalidData: it cannot be opened.
-        """
         system, path = _resolve(self.address)
         try:
             return system.open_input_file(path)
@@ -56,11 +47,7 @@ class Source:
 
 
 def find_sources(addresses: Sequence[str], sheet: str | None = None) -> list[Source]:
-    """Every named file, and the data files of every named folder, sorted by name.
-
-    Raises:
-        InvalidData: a file or folder does not exist, or has an unknown ending.
-    """
+    """Every named file, and the data files of every named folder, sorted by name; InvalidData for other endings."""
     found = [replace(source, sheet=sheet) for address in addresses for source in _sources_at(address)]
     if twice := [one.address for i, one in enumerate(found) if one.address in {other.address for other in found[:i]}]:
         raise InvalidData(f"{_bare(twice[0])} is given twice")

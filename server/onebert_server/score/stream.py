@@ -33,13 +33,7 @@ class Chosen:
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Consecutive rows of one file.
-
-    Attributes:
-        ids: the kept columns.
-        texts: text or pair by row; None if the row cannot be scored.
-        errors: by row, why it cannot be scored; otherwise None.
-    """
+    """Consecutive rows of one file: kept columns, and by row either a text (or pair) or an error."""
 
     ids: pyarrow.Table
     texts: list[Text | None]
@@ -47,12 +41,7 @@ class Rows:
 
 
 class Stream(Protocol):
-    """The rows of one file, in order.
-
-    Attributes:
-        row: number of rows taken or skipped.
-        notes: remarks for the user about how the file is read.
-    """
+    """The rows of one file, in order; `row` counts rows taken or skipped, `notes` say how the file is read."""
 
     row: int
     notes: tuple[str, ...]
@@ -74,11 +63,7 @@ class Stream(Protocol):
 
 
 def choose_columns(stream: Stream, columns: Columns, ids: Sequence[str], origin: str) -> Chosen:
-    """The text columns and the kept columns, as given or found by the usual names.
-
-    Raises:
-        InvalidData: there is no such column.
-    """
+    """The text columns and the kept columns, as given or found by the usual names; InvalidData for a missing column."""
     sample = stream.sample()
     texts = require_texts(sample, columns)
     kept = {name: named(sample, name) for name in ids or ("id",)}

@@ -18,12 +18,7 @@ FILE = ".safetensors"
 
 @dataclass(frozen=True, eq=False)
 class ScoredTask:
-    """A task to score with.
-
-    Attributes:
-        name: prefix of its columns.
-        version: its number in the store; None for a file.
-    """
+    """A task to score with; `name` is the prefix of its columns, `version` is None for a file."""
 
     name: str
     version: int | None

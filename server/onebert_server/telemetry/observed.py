@@ -26,12 +26,8 @@ class Seen(NamedTuple):
 class Ended(NamedTuple):
     """One finished request, for metrics and logs.
 
-    Attributes:
-        method: one of a few.
-        route: the template, so that task names never become label values.
-        problem: the code of the typed error, if the request failed.
-        answers: empty if answers are not kept or the request failed.
-        trace_id: if the trace is exported.
+    `route` is the template, so that task names never become label values. `problem` is the code of a typed error.
+    `answers` is empty if answers are not kept or the request failed.
     """
 
     method: str
@@ -62,11 +58,8 @@ class Span(Protocol):
 class Observed:
     """One request, from its head to its answer; each component reports its own phase.
 
-    Attributes:
-        seconds: by phase, in the order in which the phases first ended.
-        answers: None unless they are kept.
-        tokens: of the answered inputs.
-        carried: the span of the requesting process, if it is another one.
+    `seconds` has the phases in the order in which they first ended; `answers` is None unless they are kept; `carried`
+    is the span of the requesting process, if that is another one.
     """
 
     __slots__ = ("answers", "carried", "seconds", "span", "tokens")
@@ -79,14 +72,7 @@ class Observed:
         self.carried = carried
 
     def phase(self, name: str, start: float, end: float, batches: Sequence[Any] = ()) -> None:
-        """Records the end of a phase; repeated phases add up.
-
-        Args:
-            name: of the phase.
-            start: on this process's monotonic clock, in seconds.
-            end: likewise.
-            batches: spans of the phase's batches.
-        """
+        """Records the end of a phase, in seconds on this process's monotonic clock; repeated phases add up."""
         self.seconds[name] = self.seconds.get(name, 0.0) + end - start
         if self.span is not None:
             self.span.phase(name, start, end, batches)

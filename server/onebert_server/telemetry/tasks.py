@@ -127,7 +127,6 @@ def _renamed(by_key: dict[Key, T], task: str, name: str) -> dict[Key, T]:
 
 
 def _families() -> tuple[HistogramMetricFamily, HistogramMetricFamily, CounterMetricFamily]:
-    """The metrics without samples: request seconds, top scores, labels."""
     return (
         HistogramMetricFamily(
             "onebert_task_request_seconds", "Time to answer a request with something of this task.", labels=_VERSION

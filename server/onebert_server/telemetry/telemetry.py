@@ -22,13 +22,7 @@ PROTOCOL = "http/protobuf"
 
 
 class Telemetry:
-    """Starts and ends the observation of requests.
-
-    Args:
-        tracing: None makes no spans.
-        access_log: None writes no lines.
-        counts_answers: whether metrics per task need the answers.
-    """
+    """Starts and ends the observation of requests; keeps answers for tracing, access log and metrics."""
 
     def __init__(
         self, tracing: "Tracing | None" = None, access_log: Lines | None = None, counts_answers: bool = False
@@ -52,12 +46,7 @@ class Telemetry:
 
 @contextmanager
 def open_telemetry(settings: Settings, lines: Lines | None = None) -> Iterator[Telemetry]:
-    """Telemetry by the settings and OpenTelemetry's variables; flushes when the block ends.
-
-    Args:
-        settings: of the server.
-        lines: receives the access log; None is standard output.
-    """
+    """Telemetry by the settings and OpenTelemetry's variables, flushed at the end; `lines` None is standard output."""
     with ExitStack() as opened:
         tracing = _tracing()
         if tracing is not None:

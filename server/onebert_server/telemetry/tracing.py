@@ -32,12 +32,7 @@ _w3c = TraceContextTextMapPropagator()
 
 
 class RequestSpan:
-    """The span of a request, in the process that received it or in the one that computes it.
-
-    Attributes:
-        trace_id: 32 hexadecimal digits.
-        sampled: whether its spans are exported.
-    """
+    """The span of a request, in the process that received it or in the one that computes it."""
 
     def __init__(self, tracer: trace.Tracer, span: trace.Span) -> None:
         self._tracer = tracer

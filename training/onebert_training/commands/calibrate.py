@@ -84,12 +84,11 @@ def run_calibrate(
 
 
 def _logits(base: Base, delta: Delta, tokens: Sequence[Tokens]) -> Floats:
-    """[texts, labels]."""
     return np.stack(predict_delta(base, delta, tokens)).astype(np.float64)
 
 
 def _gold(examples: Split, labels: int) -> Flags:
-    """[rows, labels], which labels the rows have."""
+    """[rows, labels] flags."""
     if examples.gold.ndim == 2:
         return np.asarray(examples.gold > 0)
     return np.asarray(examples.gold[:, None] == np.arange(labels))

@@ -102,7 +102,6 @@ def _show(facts: Mapping[str, Any]) -> None:
 
 
 def _has_doubtful_labels(facts: Mapping[str, Any]) -> bool:
-    """Whether equal texts have different labels, and `--labels` was not given."""
     return facts["task_type"] == "single_label" and facts["contradictions"]["texts"] > 0 and "suspects" not in facts
 
 
@@ -132,7 +131,6 @@ def _show_labels(splits: Mapping[str, Any]) -> None:
 
 
 def _lines(facts: Mapping[str, Any]) -> list[str]:
-    """The findings, one line each."""
     without = {name: split.get("without", 0) for name, split in facts.get("splits", {}).items()}
     twice = facts.get("duplicates", {})
     lines = [f"rows of {split} without any of the labels: {rows:,}" for split, rows in without.items() if rows]

@@ -94,7 +94,6 @@ def explain_text(
 
 
 def _show_words(halves: Mapping[str, str], occlusion: Explanation, gradient: Explanation) -> None:
-    """A table of words with the largest effects; for a pair, with the text that each word is from."""
     both = sorted(zip(occlusion.words, gradient.words, strict=True), key=lambda pair: -abs(pair[0].effect))
     which = {"text": ["first"], "text_pair": ["second"]} if len(halves) > 1 else {"text": []}
     for field in [one for one in halves if one not in {left.field for left, _ in both}]:
@@ -192,12 +191,7 @@ def _logits(loaded: Loaded, tokens: Sequence[Tokens]) -> list[list[Logits]]:
 
 
 def _losses(objective: Objective, targets: Sequence[Tensor], logits: Sequence[Sequence[Logits]]) -> list[float]:
-    """[parts], the mean loss without each part over the rows that have a target.
-
-    Raises:
-        InvalidData: no row has a target.
-        NotFinite: a loss is NaN or infinite.
-    """
+    """[parts], the mean loss without each part over the rows that have a target."""
     kept = [i for i, target in enumerate(targets) if objective.has_target(target)]
     if not kept:
         raise InvalidData("nothing is left of the rows' labels in the tokens that the delta reads")
@@ -217,7 +211,6 @@ def _named(part: dict[str, Any]) -> str:
 
 
 def _show_removed(parts: Sequence[dict[str, Any]], columns: dict[str, str]) -> None:
-    """A table of the effects of removed parts, largest first, below the effect of removing all of them."""
     first = next(iter(columns))
     order = sorted(parts, key=lambda part: (part["kind"] != "base", -abs(part[first])))
     rows = [(_named(part), *(_signed(part[name]) for name in columns)) for part in order[: 1 + _SHOWN]]

@@ -49,10 +49,7 @@ def choose_shown(job: PreparedRun) -> PreparedRun:
 
 
 def train_shown(run: Run, checkpoint: Path) -> Kept:
-    """Trains and shows progress: a bar on a terminal, otherwise a line per evaluation and per half minute.
-
-    On a terminal the evaluations are part of the bar, so that the notes above it do not scroll away.
-    """
+    """Trains and shows progress: a bar on a terminal, otherwise a line per evaluation and per half minute."""
     at, planned = Progress(0, run.steps), run.steps
     best: float | None = None
     short, folds = short_steps(run), fold_steps(run) if needs_folds(run) else []
@@ -85,11 +82,7 @@ def train_shown(run: Run, checkpoint: Path) -> Kept:
 
 
 class Clock:
-    """Estimates total and remaining time from the steps so far.
-
-    Args:
-        steps: number of all planned steps.
-    """
+    """Estimates total and remaining time from the steps so far."""
 
     def __init__(self, steps: int) -> None:
         self.steps = steps
@@ -97,11 +90,7 @@ class Clock:
         self._done, self._each, self._said = 0, 0.0, False
 
     def show(self, done: int) -> str:
-        """Counts steps from the first call on, also for a resumed training.
-
-        Returns:
-            The estimated total, such as `1 min 40 s`, once, when two steps have been timed; otherwise an empty string.
-        """
+        """Counts steps from the first call on; returns the estimated total once, when two steps have been timed."""
         now = time.monotonic()
         since, first = self._began = self._began or (now, done)
         self._done, self._each = done, (now - since) / max(1, done - first)
@@ -172,7 +161,6 @@ def next_step(run: Run, record: Mapping[str, Any]) -> str:
 
 
 def _remedies(run: Run) -> str:
-    """Remedies for a delta that is no better than a constant answer."""
     counts = run.objective.label_counts(run.data.splits["train"])
     unweighted = counts is not None and run.settings.class_weight is None
     return ("--class-weight balanced where labels are uneven, " if unweighted else "") + "more rows or another --method"
@@ -223,7 +211,6 @@ def show_evaluated(record: Mapping[str, Any]) -> None:
 
 
 def _decided_rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The file's temperature, thresholds and abstention rule, and the share of rows answered."""
     decision, lines = record["decision"] or {}, []
     if "temperature" in decision:
         lines.append(("temperature", f"{decision['temperature']:.6g}"))
@@ -281,5 +268,4 @@ def _show(title: str, table: Any, warnings: list[str]) -> None:
 
 
 def _scores(metric: str, scores: Mapping[str, float]) -> str:
-    """All metrics, the deciding one first."""
     return ", ".join(f"{name} {scores[name]:.4f}" for name in sorted(scores, key=lambda name: name != metric))

@@ -24,15 +24,7 @@ _TEXT = 80  # characters of a text in a table
 def suspects_of(found: Examined, max_length: int, base: str | None, device: str | None) -> dict[str, Any]:
     """Rows of all splits with suspicious labels, surest first, as JSON with the share of labels confirmed.
 
-    Args:
-        found: data that training accepts.
-        max_length: tokens read per text.
-        base: Hub id or folder; None is the default base.
-        device: None takes a GPU if there is one.
-
-    Raises:
-        InvalidSettings: the data is not single_label.
-        InvalidData: all rows have the same text.
+    Raises InvalidSettings if the data is not single_label, and InvalidData if all rows have the same text.
     """
     if found.dataset is None or found.dataset.task_type != "single_label":
         raise InvalidSettings("--labels looks at data with one label for each text")

@@ -49,7 +49,7 @@ def slice_by(table: Table, column: str, measure: Measure) -> list[Slice]:
 
 
 def cells_of(table: Table, column: str) -> Sequence[Any]:
-    """The cells of a column, or of a field `a.b` of its objects; raises InvalidSettings if there is none."""
+    """The cells of a column, or of a field `a.b` of its objects; raises InvalidSettings for a missing column."""
     try:
         return table[named(table, column) or column]
     except KeyError:

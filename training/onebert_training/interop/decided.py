@@ -14,9 +14,7 @@ IN_CONFIG = "decision"
 
 
 def without_temperature(delta: Delta) -> Delta:
-    """Folds the temperature into the head's last layer; the answers stay the same.
-
-    Golden logits are dropped, since they belong to the old weights.
+    """Folds the temperature into the head's last layer, for the same answers; drops the outdated golden logits.
 
     Raises:
         NotFinite: a divided weight exceeds float32.

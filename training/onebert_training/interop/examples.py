@@ -45,10 +45,7 @@ _SCORES: Mapping[Activation, str] = {"softmax": "logits.softmax(-1)", "sigmoid":
 
 
 def example(loads_with: str, folder: Path, manifest: Manifest) -> str:
-    """Python that loads the exported folder and prints an answer.
-
-    `loads_with` is a class of transformers, `SentenceTransformer` or `onnxruntime`.
-    """
+    """Python that loads the exported folder with a transformers class, `SentenceTransformer` or `onnxruntime`."""
     text, span = repr("The soup was cold."), manifest.task_type == "span"
     if span:
         text = repr("What was cold?") + ", " + text

@@ -44,11 +44,7 @@ def whole_folder(folder: Path) -> Iterator[Path]:
 
 
 def check_free(folder: Path) -> None:
-    """Rejects a folder that `whole_folder` could not create, before any work is done.
-
-    Raises:
-        InvalidSettings: as in `whole_folder`.
-    """
+    """Raises InvalidSettings before any work if `whole_folder` could not create the folder."""
     if folder.is_dir() and not any(folder.iterdir()):
         return
     if folder.exists() or folder.is_symlink():

@@ -38,11 +38,8 @@ PROBLEMS: Mapping[str, str] = {
 class Layout:
     """The names of the head's modules in a Hugging Face class.
 
-    Attributes:
-        linear: module of the last linear map.
-        dense: module of the tanh layer on the first token (in BERT the encoder's pooler); None if the head reads every
-            token.
-        saved: the head's name in PEFT's `modules_to_save`.
+    `dense` is the tanh layer on the first token (in BERT the encoder's pooler), None if the head reads every token.
+    `saved` is the head's name in PEFT's `modules_to_save`.
     """
 
     kind: Kind
@@ -89,15 +86,8 @@ def outputs_of(
 ) -> Outputs:
     """The meaning of a model's outputs: from the caller, or from the configuration as transformers reads it.
 
-    Args:
-        config: config.json of the model; may be empty.
-        kind: of the head.
-        count: number of outputs.
-        labels: from the caller.
-        task_type: from the caller.
-
     Raises:
-        InvalidInput: labels do not match the head, or the configuration contradicts itself.
+        InvalidInput: labels do not match the head's `count` outputs, or the configuration contradicts itself.
     """
     names, unnamed = (list(labels), None) if labels else _names(config, kind, count)
     if len(names) != count:
@@ -149,12 +139,7 @@ def _unlike(name: str, wanted: str, found: Any, cure: str) -> InvalidInput:
 
 
 def layout_of(model_type: str, kind: Kind) -> Layout:
-    """The layout of an architecture's class.
-
-    Raises:
-        InvalidInput: the class has a layer that a delta's head cannot hold, or its head is unknown here.
-        UnsupportedBase: the architecture is not supported.
-    """
+    """The layout of an architecture's class; raises InvalidInput if a delta's head cannot hold it."""
     if kind != "sequence":
         return _EVERY_TOKEN[kind]
     head = family_of(model_type).sequence_head
@@ -188,11 +173,7 @@ def fitting_layout(manifest: Manifest, head: Container[str]) -> Layout | None:
 
 
 def peft_layout(manifest: Manifest, head: Container[str]) -> Layout:
-    """The layout of the Hugging Face class on which PEFT can put this head.
-
-    Raises:
-        InvalidInput: there is no such class; the message suggests an alternative.
-    """
+    """The layout of the class on which PEFT can put this head; raises InvalidInput if there is no such class."""
     if (layout := fitting_layout(manifest, head)) is not None:
         return layout
     model_type, pooling = manifest.base.model_type, manifest.pooling
@@ -206,13 +187,7 @@ def peft_layout(manifest: Manifest, head: Container[str]) -> Layout:
 
 
 def head_state(layout: Layout, params: Mapping[str, Tensor], head: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The head's tensors by the names of the Hugging Face class.
-
-    Args:
-        layout: from `fitting_layout`.
-        params: the encoder's parameters; a task with pooling `pooler` needs its pooler.
-        head: `head.*` tensors of the delta.
-    """
+    """The head's tensors by the names of the Hugging Face class; `params` has the base's pooler if the task uses it."""
     state = {f"{layout.linear}.weight": head[HEAD_WEIGHT], f"{layout.linear}.bias": head[HEAD_BIAS]}
     if layout.dense is None:
         return state

@@ -29,12 +29,7 @@ def manifest_of(
 
 
 def checked_delta(base: Base, tensors: Mapping[str, Array], manifest: Mapping[str, Any]) -> Delta:
-    """The imported delta with golden logits.
-
-    Args:
-        base: must compute in float32.
-        tensors: by their names in a delta file.
-        manifest: without golden logits.
+    """The imported delta with golden logits; the base must compute in float32.
 
     Raises:
         InvalidManifest: labels, task type or length do not fit a manifest.

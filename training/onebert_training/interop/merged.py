@@ -34,8 +34,7 @@ CLASS_NAMES: Mapping[str, Mapping[str, Any]] = {
 def merge(base: Base, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The merged encoder parameters by Hugging Face name without prefix, float32 on the CPU; ignores the head.
 
-    Raises:
-        InvalidInput: the delta has Houlsby adapters, which are separate layers.
+    Raises InvalidInput for Houlsby adapters, which are separate layers.
     """
     if any(name.startswith(ADAPTER_DOWN) for name in tensors):
         raise InvalidInput("adapters are layers of their own and cannot be merged into the base's weights")
@@ -61,7 +60,7 @@ def merge(base: Base, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def write_checkpoint(
     folder: Path, base: str | None, params: Mapping[str, Tensor], head: Mapping[str, Tensor], manifest: Manifest
 ) -> str:
-    """Writes a loadable folder atomically: configuration with labels, weights, tokenizer.
+    """Writes a loadable folder atomically; returns the name of the class that loads it.
 
     If no Hugging Face class has such a head (mean pooling, a relu or gelu layer in its place), the folder is one of
     sentence-transformers: the plain encoder, with its pooling and the head's layers as modules.
@@ -70,11 +69,8 @@ def write_checkpoint(
         folder: new or empty.
         base: folder or Hub id as for `load_base`; source of configuration and tokenizer.
         params: every encoder parameter by Hugging Face name without prefix.
-        head: `head.weight`, `head.bias` and, if present, `head.dense.weight` and `head.dense.bias`.
+        head: `head.*` tensors of the delta.
         manifest: its temperature must be folded into the head already.
-
-    Returns:
-        The name of the class that loads it.
 
     Raises:
         InvalidInput: the head reads every token through a tanh layer, which neither library has.

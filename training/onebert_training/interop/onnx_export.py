@@ -26,11 +26,7 @@ _MAX_BYTES = 2**31 - 2**24
 
 
 def require_onnx() -> None:
-    """Rejects the export before any work if the ONNX packages are missing.
-
-    Raises:
-        InvalidSettings: they are missing.
-    """
+    """Raises InvalidSettings before any work if the ONNX packages are missing."""
     if not all(map(find_spec, ("onnx", "onnxscript"))):
         raise InvalidSettings("--onnx needs onnx and onnxscript: pip install 'onebert[onnx]'")
 
@@ -38,22 +34,11 @@ def require_onnx() -> None:
 def write_onnx(
     folder: Path, base: str | None, params: Mapping[str, Tensor], head: Mapping[str, Tensor], manifest: Manifest
 ) -> None:
-    """Writes `model.onnx` with configuration and tokenizer, atomically.
+    """Writes `model.onnx` with configuration and tokenizer atomically; arguments are as in `write_checkpoint`.
 
     Inputs are `input_ids`, `attention_mask` and, if the base has segments, `token_type_ids`, each int64 [batch, tokens]
     of any size. The output is `logits` [batch, labels], or [batch, tokens, labels] in a token task; a span task has
     `start_logits` and `end_logits`, each [batch, tokens]. Optimum and transformers.js use the same names.
-
-    Args:
-        folder: new or empty.
-        base: folder or Hub id as for `load_base`.
-        params: every encoder parameter by Hugging Face name without prefix.
-        head: `head.*` tensors of the delta.
-        manifest: its temperature must be folded into the head already.
-
-    Raises:
-        InvalidSettings: `folder` cannot be created or is not empty.
-        StorageFull: the disk refused a write; nothing is left behind.
     """
     kind = kind_of(manifest.task_type)
     with whole_folder(folder) as filling:
@@ -71,8 +56,6 @@ def write_onnx(
 
 
 class _Merged(nn.Module):
-    """The encoder and the head, from a tokenizer's output to logits."""
-
     def __init__(self, encoder: nn.Module, layers: Sequence[Layer], pooling: str, span: bool) -> None:
         super().__init__()
         self.encoder = encoder

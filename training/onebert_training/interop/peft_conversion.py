@@ -47,16 +47,12 @@ def made_for(adapter: Adapter) -> str:
 def convert(adapter: Adapter, base: Base, layout: Layout) -> tuple[dict[str, Tensor], str]:
     """The tensors and the pooling of the equivalent delta.
 
-    Raises:
-        InvalidInput: the adapter has a part that a delta cannot hold, or half of a pair.
-        TensorMismatch: a tensor's shape differs from the base's.
+    Raises InvalidInput for parts that a delta cannot hold or half of a pair, and TensorMismatch for other shapes.
     """
     return _Conversion(adapter, base, layout).run()
 
 
 class _Conversion:
-    """Converts an adapter's tensors, and rejects unusable ones."""
-
     def __init__(self, adapter: Adapter, base: Base, layout: Layout) -> None:
         self.adapter, self.base, self.layout = adapter, base, layout
         self.values = dict(adapter.found["value"])

@@ -34,12 +34,9 @@ from onebert_training.interop.peft_folder import CONFIG, TASK_CONFIG, WEIGHTS
 
 @dataclass(frozen=True)
 class Tuned:
-    """A delta's encoder part as one PEFT tuner.
+    """A delta's encoder part as one PEFT tuner: configuration entries, and tensors by PEFT's names without prefixes.
 
-    Attributes:
-        config: entries of adapter_config.json specific to this tuner.
-        state: tensors by PEFT's names, without the prefixes of model and family.
-        modules: modules that are saved whole, beside the head.
+    `modules` are saved whole, beside the head.
     """
 
     config: Mapping[str, Any]
@@ -48,16 +45,9 @@ class Tuned:
 
 
 def export_adapter(folder: Path, delta: Delta, base: Base, base_name: str | None) -> dict[str, Any]:
-    """Writes a folder for `PeftModel.from_pretrained` atomically.
+    """Writes a folder for `PeftModel.from_pretrained` atomically; returns its type and its Auto class.
 
-    Args:
-        folder: new or empty.
-        delta: must fit the base.
-        base: the delta's base.
-        base_name: folder or Hub id from which PEFT will load the base; None is the default base.
-
-    Returns:
-        `peft_type`, and in `loads_with` the Auto class of the adapter's model.
+    PEFT will load the base from `base_name`, a folder or Hub id; None is the default base.
 
     Raises:
         InvalidInput: PEFT has no tuner for the delta, or cannot hold its head.

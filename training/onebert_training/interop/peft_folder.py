@@ -47,13 +47,10 @@ _COPIES = (".modules_to_save.", ".original_module.")
 
 @dataclass(frozen=True)
 class Adapter:
-    """The contents of a PEFT folder.
+    """The contents of a PEFT folder; `model_config` is config.json or task_config.json, or empty.
 
-    Attributes:
-        config: adapter_config.json.
-        model_config: config.json or task_config.json; empty if the folder has neither.
-        found: kind of tensor (`A`, `B`, `B_bias`, `magnitude`, `scale`, `value`) -> name of the module or parameter ->
-            float32 tensor. Encoder names have no prefix; head names are as in the whole model.
+    `found` maps the kind of tensor (`A`, `B`, `B_bias`, `magnitude`, `scale`, `value`) to float32 tensors by the name
+    of their module or parameter: encoder names without prefix, head names as in the whole model.
     """
 
     config: Mapping[str, Any]
@@ -64,9 +61,7 @@ class Adapter:
 def read_adapter(folder: Path, prefix: str) -> Adapter:
     """Reads a PEFT folder; `prefix` is the base family's prefix of encoder parameters.
 
-    Raises:
-        InvalidInput: a file is missing, or a delta cannot hold the tuner or one of its options.
-        MalformedFile: a file is damaged.
+    Raises InvalidInput if a file is missing or a delta cannot hold the adapter, and MalformedFile for a damaged file.
     """
     if not (folder / CONFIG).exists():
         raise InvalidInput(

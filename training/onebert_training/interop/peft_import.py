@@ -31,8 +31,8 @@ def import_adapter(
         folder: with adapter_config.json and adapter_model.safetensors.
         base: must compute in float32.
         labels: names of the outputs; None takes the folder's model configuration, or `LABEL_0`, …
-        task_type: None reads it from the folder: a problem type, the adapter's task, or the number of outputs; a single
-            output without a problem type is `multi_label`, by the sigmoid.
+        task_type: None reads it from the folder; a single output without a problem type is `multi_label`, by the
+            sigmoid.
         max_length: in tokens; None is the base's own.
 
     Raises:

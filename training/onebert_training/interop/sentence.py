@@ -19,11 +19,7 @@ _ACTIVATIONS = {True: "torch.nn.modules.activation.Tanh", False: "torch.nn.modul
 def write_modules(folder: Path, layers: Sequence[Layer], mean: bool, max_length: int) -> None:
     """Turns a plain encoder's folder into one for `SentenceTransformer`, whose `encode` returns the logits.
 
-    Args:
-        folder: holds the encoder and its tokenizer.
-        layers: from `head_layers`.
-        mean: whether the head reads the mean of all tokens, or else the first token.
-        max_length: in tokens; longer texts are truncated.
+    The head reads the `mean` of all tokens, or else the first token; texts are truncated at `max_length` tokens.
     """
     names = ["Transformer", "Pooling", *("Dense" for _ in layers)]
     paths = ["", *(f"{place}_{name}" for place, name in enumerate(names) if place)]
@@ -52,10 +48,7 @@ def write_modules(folder: Path, layers: Sequence[Layer], mean: bool, max_length:
 def read_modules(folder: Path) -> tuple[str, list[Layer]]:
     """The pooling (`mean` or `cls`) and the layers of a head written by `write_modules`.
 
-    Raises:
-        InvalidInput: the modules are not an encoder, a pooling, and one or two linear maps.
-        MalformedFile: a module's file is damaged.
-        UnsupportedBase: a module's weights cannot be read.
+    Raises InvalidInput for other modules, MalformedFile for damaged files, UnsupportedBase for unreadable weights.
     """
     modules = [module for module in read_json(folder / MODULES, list) if isinstance(module, dict)]
     kinds = [str(module.get("type")).rpartition(".")[2] for module in modules]

@@ -54,7 +54,6 @@ def _head(name: str, record: Record) -> str:
 
 
 def _scores(record: Record) -> str:
-    """The deciding metric beside the yardsticks, and all other metrics."""
     metric, scores = record["metric"], record["metrics"]
     interval = record["interval"] or (None, None)
     others = [one for one in record["yardsticks"] if metric in one["metrics"]]

@@ -127,7 +127,6 @@ def _chosen(results: tables.Results) -> str:
 
 
 def _all_tried(results: tables.Results) -> str:
-    """A table of all configurations, if there is more than one."""
     if all(len(trials) == 1 for trials in results.tried.values()):
         return ""
     names = tables.varied(trial for trials in results.tried.values() for trial in trials)

@@ -109,7 +109,7 @@ class Record(_Shown):
 
 
 def record_files(paths: Iterable[Path]) -> list[Path]:
-    """The `.json` files among the paths and in the folders; raises InvalidInput if there are none."""
+    """The records' files: `.json` paths, and all `.json` files of folders; raises InvalidInput for an empty folder."""
     files: list[Path] = []
     for path in paths:
         found = sorted(path.glob("*.json")) if path.is_dir() else [path]
@@ -120,7 +120,7 @@ def record_files(paths: Iterable[Path]) -> list[Path]:
 
 
 def load_records(paths: Iterable[Path]) -> list[Record]:
-    """Reads records; those of a folder by file name. Raises InvalidInput for a file that is not a record."""
+    """Reads records, in order of file name within a folder; raises InvalidInput for a file that is not a record."""
     return [_read(path) for path in record_files(paths)]
 
 

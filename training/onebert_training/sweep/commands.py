@@ -75,8 +75,6 @@ def _without_finished(job_set: work.JobSet, folder: RunsFolder) -> work.JobSet:
 
 
 def _here(base: Base, folder: RunsFolder, width: int | None) -> work.Execute:
-    """The function that trains sets of jobs one after the other on this machine."""
-
     def execute(job_sets: Sequence[work.JobSet]) -> Iterator[Outcome]:
         most = width or work.WIDTH[base.device.type]
         for job_set in job_sets:
@@ -95,7 +93,6 @@ def _line(outcome: Outcome) -> str:
 
 
 def _show(folder: RunsFolder, base: Base, job_sets: Sequence[work.JobSet], as_json: bool) -> None:
-    """Shows mean and deviation over the seeds, and the best delta for every data set."""
     names = [job.name for job_set in job_sets for job in job_set.jobs]
     finished = {name: folder.record_file(name) for name in names if folder.record_file(name).is_file()}
     failed = {name: error for name in names if (error := folder.error(name)) is not None}
@@ -137,7 +134,6 @@ def _facts(trial: Trial) -> Mapping[str, Any]:
 
 
 def _show_table(results: Results) -> None:
-    """Prints methods as rows and data sets as columns, as in papers."""
     columns = [f"{name}\n{sub}" for name, sub in headings(results)]
     rows = []
     for method in results.methods:

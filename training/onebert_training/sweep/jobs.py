@@ -28,10 +28,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of a job: a record with an optional delta file, or an error.
-
-    `lost`: the error is not the run's own (a worker died), so another attempt may succeed.
-    """
+    """The result of a job; with `lost` the error is not the run's own (a worker died), so a retry may succeed."""
 
     name: str
     record: dict[str, Any] | None = None

@@ -25,13 +25,7 @@ ATTEMPTS = 3  # attempts in a row without a finished run before a group is given
 
 @dataclass(frozen=True)
 class WorkerSetup:
-    """The base and the device of every Ray task.
-
-    Attributes:
-        base: Hub id or folder; each node loads it itself.
-        digest: of the base that the jobs are named for.
-        cpus: CPUs and threads per task.
-    """
+    """The base (each node loads it itself) and the device of every Ray task, with CPUs (and threads) per task."""
 
     base: str | None
     digest: str
@@ -55,13 +49,8 @@ def on_cluster(
 ) -> Execute:
     """Connects to a cluster; returns a function that trains sets of jobs on it and then disconnects.
 
-    Args:
-        address: HOST:PORT of the head, or auto.
-        loaded: the base on this machine, to find out which runs can step together.
-        base: Hub id or folder from which nodes load the base.
-        dtype: of the forward pass.
-        device: None takes GPUs if the cluster has any.
-        width: the most runs per batch; None is the device's default.
+    `loaded` is the base on this machine, to find out which runs can step together; nodes load `base`, a Hub id or
+    folder. At most `width` runs form a batch; None is the device's default.
 
     Raises:
         ServerUnreachable: no cluster answers there.
@@ -143,8 +132,7 @@ def _send(group: Group, setup: WorkerSetup) -> Any:
 def train_group(dataset: Dataset, max_length: int, jobs: tuple[Job, ...], setup: WorkerSetup) -> Iterator[Outcome]:
     """Trains a group on a worker; checkpoints stay on its node for a later attempt there.
 
-    Raises:
-        BaseMismatch: the node has another base by that name.
+    Raises BaseMismatch if the node has another base by that name.
     """
     torch.set_num_threads(setup.cpus)
     base = _load(setup)

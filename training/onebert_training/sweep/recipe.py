@@ -35,13 +35,7 @@ _Point: type[BaseModel] = create_model("Point", __config__=STRICT, **_FIELDS)
 
 @dataclass(frozen=True)
 class RunRequest:
-    """One point of a grid.
-
-    Attributes:
-        experiment: name of the recipe.
-        data: the data set's name in the recipe.
-        source: its path or `hf:…`, for `load_dataset`.
-    """
+    """One point of a grid; `data` is the data set's name in the recipe, `source` its path or `hf:…`."""
 
     experiment: str
     data: str
@@ -51,19 +45,12 @@ class RunRequest:
 
 
 class Recipe(BaseModel):
-    """An experiment.
+    """An experiment; `paper` and `bases` are documentation only.
 
-    Every table maps fields (`data`, and those of `Settings` and `DataOptions`) to values. Later tables win: `settings`,
-    `grid`, one of `group`, then `task` of the run's data. Lists multiply.
-
-    Attributes:
-        paper: the paper's table or figure that the recipe repeats; documentation only.
-        bases: the paper's bases; documentation only.
-        settings: one value for every run.
-        grid: lists of values.
-        group: parts of the grid with their own values, such as one method's learning rates; `skip` names excluded data
-            sets.
-        task: name of a data set -> values for it, such as its metric.
+    Every table maps fields (`data`, and the fields of `Settings` and `DataOptions`) to values. Later tables win:
+    `settings` (single values), `grid` (lists), one of `group` (parts of the grid with their own values, such as one
+    method's learning rates; `skip` excludes data sets), then `task` (values for one data set, such as its metric).
+    Lists multiply.
     """
 
     model_config = STRICT
@@ -173,12 +160,7 @@ class Recipe(BaseModel):
 
 
 def load_recipe(path: Path) -> Recipe:
-    """Reads a recipe and expands it once, so that errors show before the first run.
-
-    Raises:
-        InvalidSettings: not a recipe; the message gives the place.
-        InvalidMethod: a method does not exist.
-    """
+    """Reads a recipe and expands it once, so that errors show before the first run; raises as `Recipe.runs` does."""
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -165,7 +165,6 @@ def _print_answers(record: Mapping[str, Any]) -> None:
 
 
 def _where(flip: Mapping[str, Any]) -> str:
-    """The number of a row in its file, with the file's name if there are several."""
     unit = "line" if "line" in flip else "row"
     return f"{shown(flip['file'])} {unit} {flip[unit]}" if "file" in flip else str(flip[unit])
 

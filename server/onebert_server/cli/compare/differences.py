@@ -41,11 +41,8 @@ def sizes(delta: Delta, file_bytes: int) -> dict[str, int]:
 def norms(a: Delta, b: Delta, symbols: Mapping[str, str]) -> list[dict[str, Any]]:
     """The root mean square change of each base parameter by both deltas, and of the difference of their changes.
 
-    `symbols` maps parameters and modules to the papers' symbols.
-
-    Returns:
-        One object per layer, symbol and kind of change, with `a`, `b` (None: no change) and `apart`, the root mean
-        square of the difference; the same numbers as on the page and from `changes?against=`.
+    One object per layer, symbol (from `symbols`) and kind of change, with `a`, `b` (None: no change) and `apart`; the
+    same numbers as on the page and from `changes?against=`.
     """
     sides = [{(one.layer, one.name, one.kind): one.rms for one in changes(delta.tensors)} for delta in (a, b)]
     apart = {(one.layer, one.name, one.kind): one.rms for one in changes(difference(a.tensors, b.tensors))}

@@ -27,14 +27,8 @@ class LabeledRow:
 def labeled_rows(read: Source, split: str | None, columns: Columns, manifests: Sequence[Manifest]) -> list[LabeledRow]:
     """The rows of one split, read as by `onebert evaluate`; labels are read if all versions answer labels.
 
-    Args:
-        read: the data.
-        split: None is test, or validation if there is no test.
-        columns: of texts and labels; a label column that is not named may be missing.
-        manifests: of the versions.
-
-    Raises:
-        InvalidData: a split, column or text is missing, or no version has a row's label.
+    `split` None is test, or validation if there is no test; a label column that is not named may be missing. Raises
+    InvalidData for a missing split, column or text, and for a label that no version has.
     """
     task_type = _label_type(manifests)
     read, columns = join_label_columns(read, columns, task_type)

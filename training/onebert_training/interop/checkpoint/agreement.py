@@ -22,13 +22,10 @@ class Answered:
 
 @dataclass(frozen=True)
 class Agreement:
-    """How closely answers match a checkpoint's.
+    """How closely answers match a checkpoint's; differences are of probabilities, or of a regression's numbers.
 
-    Attributes:
-        share: of the texts (in a token task: the words) with the same answer; in a regression, the concordance
-            correlation (Lin 1989), which is 1 only for equal numbers. With several outputs, the lowest one counts.
-        largest: largest difference of two probabilities, or of two numbers of a regression.
-        mean: mean absolute difference, likewise.
+    `share` counts texts (words in a token task) with the same answer; for a regression it is the lowest concordance
+    correlation (Lin 1989) of any output, which is 1 only for equal numbers.
     """
 
     share: float

@@ -19,10 +19,7 @@ _BATCH_TOKENS = 4096
 
 
 class WithHead(torch.nn.Module):
-    """A plain encoder with a head's layers, called like a sequence classifier of transformers.
-
-    `pooling` is `mean` over all tokens; any other value reads the first token.
-    """
+    """A plain encoder with a head's layers, called like a sequence classifier of transformers."""
 
     def __init__(self, encoder: Any, pooling: str, layers: Sequence[Layer]) -> None:
         super().__init__()
@@ -42,10 +39,7 @@ class WithHead(torch.nn.Module):
 def answer_all(model: Any, tokens: Sequence[Tokens]) -> list[Array]:
     """The logits of a Hugging Face model: [labels] for each text, or [tokens, labels] in a per-token task.
 
-    Batches hold texts of one length, so that nothing is padded.
-
-    Raises:
-        NotFinite: an answer contains NaN or infinity.
+    Batches hold texts of one length, so that nothing is padded. Raises NotFinite for NaN or infinity.
     """
     found: dict[int, Array] = {}
     for length, group in groupby(

@@ -15,14 +15,7 @@ from onebert_training.interop.heads import POOLER
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A parameter that the checkpoint changed and a delta cannot hold.
-
-    Attributes:
-        name: the parameter.
-        rows: number of changed rows.
-        of: number of all rows.
-        size: norm of the difference, relative to the base parameter's norm.
-    """
+    """A changed parameter that a delta cannot hold; `size` is the difference's norm relative to the base's."""
 
     name: str
     rows: int

@@ -27,13 +27,9 @@ from onebert_training.interop.sentence import MODULES, read_modules
 
 @dataclass(frozen=True)
 class Head:
-    """The location of a checkpoint's head.
+    """A checkpoint's head: `linear` follows an optional tanh layer `dense`; module names have no prefix.
 
-    Attributes:
-        linear: module of the last linear map, without prefix.
-        dense: module of the tanh layer before it, if any.
-        pooling: in a delta's terms.
-        layers: of a sentence-transformers head, in order; empty for a class of transformers.
+    `layers` is for sentence-transformers heads only, in order; a class of transformers has none.
     """
 
     kind: Kind
@@ -45,14 +41,12 @@ class Head:
 
 @dataclass(frozen=True)
 class FineTuned:
-    """A checkpoint of the base's architecture.
+    """A checkpoint of the base's architecture, computed in float32.
 
     Attributes:
-        model: as transformers computes it, in float32.
-        params: every parameter in float32, by its Hugging Face name without prefix.
+        params: every parameter by its Hugging Face name without prefix.
         tokenizer: its own, or else the base's.
         max_length: its tokenizer's limit in tokens; None if unknown.
-        config: its config.json.
         weight_bytes: size of its weight files.
     """
 
@@ -66,11 +60,7 @@ class FineTuned:
 
 
 def read_finetuned(folder: Path, base: Base) -> FineTuned:
-    """Reads a checkpoint that was fine-tuned from the base, or from a model of the same shapes.
-
-    Args:
-        folder: written by `save_pretrained` or `onebert train --method full`, with safetensors weights.
-        base: the base of the future delta.
+    """Reads a checkpoint with safetensors weights, fine-tuned from the base or a model of the same shapes.
 
     Raises:
         InvalidInput: its architecture differs, a delta cannot hold its head, or a file cannot be read.
@@ -164,7 +154,6 @@ def _load(folder: Path, config: Any, auto_class: str) -> Any:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silences the library's progress bar and its report of unused parameters."""
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()

@@ -26,14 +26,9 @@ _MOST_TEXTS = 2000
 
 @dataclass(frozen=True)
 class Imported:
-    """An imported delta and its agreement with the checkpoint.
+    """A delta with golden logits, and its agreement with the checkpoint on a number of `texts`.
 
-    Attributes:
-        delta: with golden logits.
-        texts: number of compared texts.
-        ranks: of the changed matrices.
-        left_out: changes that the delta cannot hold.
-        checkpoint_bytes: size of the checkpoint's weights.
+    `ranks` are of the changed matrices; `left_out` lists changes that the delta cannot hold.
     """
 
     delta: Delta
@@ -60,7 +55,7 @@ def import_checkpoint(
         name: of the checkpoint, for the manifest.
         base: must compute in float32.
         asked: texts to compare on, and the required agreement.
-        labels: names of the outputs; None takes the checkpoint's.
+        labels: None takes the checkpoint's.
         task_type: None reads it from the checkpoint.
         max_length: in tokens; None is the limit of the checkpoint's tokenizer, or else of the base.
 

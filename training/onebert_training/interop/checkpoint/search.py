@@ -22,17 +22,9 @@ _CLOSE = 32
 
 
 class Probe:
-    """Compares a delta's answers with the checkpoint's.
+    """Compares a delta's answers with the checkpoint's; `tensors` makes a delta's tensors for a number of parts.
 
-    Args:
-        checkpoint: the reference.
-        base: of the delta.
-        manifest: of the delta.
-        texts: both models answer them.
-        tensors: the delta's tensors for a number of low-rank parts.
-
-    Attributes:
-        doubts: other reasons for disagreement (a different tokenizer), as sentences.
+    `doubts` lists other reasons for disagreement (a different tokenizer), as sentences.
     """
 
     def __init__(
@@ -58,7 +50,6 @@ class Probe:
             )
 
     def __call__(self, count: int) -> Agreement:
-        """The agreement with `count` low-rank parts."""
         delta = Delta(self._manifest, self._tensors(count))
         with torch.no_grad():
             row = fold(self._base, to_tensors(delta, self._base), self._manifest.pooling)
@@ -67,10 +58,7 @@ class Probe:
 
 
 def fewest(probe: Callable[[int], Agreement], most: int, enough: Callable[[Agreement], bool]) -> tuple[int, Agreement]:
-    """The smallest number of parts that is enough, to within 1 / `_CLOSE`, and its agreement.
-
-    If not even `most` parts are enough, returns `most` and its agreement.
-    """
+    """The smallest sufficient number of parts, within 1 / `_CLOSE`, and its agreement; at worst `most`."""
     high, found = most, probe(most)
     if not enough(found) or not most:
         return high, found
