@@ -55,7 +55,7 @@ class AnswersFile:
         mine = [f"{self._task}_{name}" for name in self._said]
         if twice := [name for name in mine if name in self._rows.columns]:
             raise InvalidSettings(f"two columns would be called {twice[0][:80]}")
-        # Untyped input needs no schema: its columns are text, and the answer's columns get their types from the values.
+        # Only Parquet needs types, and `_types` imports pyarrow. Untyped input columns become text.
         types = _types(self._task, self._rows.schema) if self._make is ParquetWriter else {}
         self._writer = self._make(self._file, (*self._rows.columns, *mine), types)
         held, self._held = self._held, []

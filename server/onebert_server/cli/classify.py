@@ -146,8 +146,8 @@ def _answers(
     """Batches of inputs with their answers, in order; the answers before a rejected input come before its error.
 
     `refusals` collects the errors of rejected inputs; each such input is then yielded alone with no result. If it is
-    None, an error ends the iteration. An error also ends it if no input has been answered yet and the error names no
-    input, since the request's options are probably wrong then.
+    None, an error ends the iteration. An error also ends it if the whole first batch fails and the error names no
+    input: then the request's options are wrong.
     """
     version = None
     for batch in _batches(asked):

@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 @contextmanager
 def ahead(items: Iterable[T], most: int, name: str) -> Iterator[Iterator[T]]:
-    """Items produced by a thread `name`, at most `most` ahead; their exceptions are raised in the consumer."""
+    """Items from a thread that ends with the block, at most `most` ahead; the consumer gets their exceptions."""
     making = map(_just, items)
     with ThreadPoolExecutor(1, name) as thread:
         coming = deque(thread.submit(next, making, None) for _ in range(most))

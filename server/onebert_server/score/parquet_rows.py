@@ -72,7 +72,7 @@ class ParquetRows:
         return Rows(ids, [text for text, _ in read], [error for _, error in read])
 
     def _hold(self, rows: int) -> pyarrow.Table:
-        """Holds at least `rows` rows, across row groups: a window must not depend on the file's row groups."""
+        """Holds the next `rows` rows, across row groups: a window must not depend on the file's row groups."""
         if self._held is None:
             columns = [*dict.fromkeys((*self._chosen.texts, *self._chosen.ids))]
             self._batches = self._batches_from(self.row, columns)

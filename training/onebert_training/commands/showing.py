@@ -49,7 +49,7 @@ def choose_shown(job: PreparedRun) -> PreparedRun:
 
 
 def train_shown(run: Run, checkpoint: Path) -> Kept:
-    """Trains and shows progress: a bar on a terminal, otherwise a line per evaluation and per half minute."""
+    """Trains and shows progress: a bar with the last evaluation on a terminal, else a line per evaluation or 30 s."""
     at, planned = Progress(0, run.steps), run.steps
     best: float | None = None
     short, folds = short_steps(run), fold_steps(run) if needs_folds(run) else []

@@ -61,7 +61,7 @@ class Answers:
             probabilities.
         loss: [rows], the training loss; NaN where the right answer was truncated.
         measure: the metric that slices are measured by.
-        told: input of the confusion matrix; None unless a row has exactly one class.
+        told: input of the confusion matrix; None for tasks whose rows may have several classes or none.
         reliability: None when scores are not probabilities.
         abstained: [rows]; None when the task has no rule for abstaining.
     """

@@ -53,7 +53,7 @@ class Change(_Shown):
 
 
 class Record(_Shown):
-    """One finished run; optional fields may be missing in older records."""
+    """One finished run; a figure for which a record has no data is not drawn."""
 
     task: Text
     base: Text

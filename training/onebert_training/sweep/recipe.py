@@ -19,8 +19,8 @@ STRICT = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=Fals
 
 Scalar = bool | int | float | str
 Choices = Annotated[list[Scalar], Field(min_length=1)]
-# Fields of a run in a recipe: `data`, and those of `Settings` and `DataOptions`. TOML has no null, so "all" means no
-# row limit. `validation_share` is set once per experiment.
+# Fields of a run in a recipe: `data`, and the fields of `Settings` and `DataOptions`. TOML has no null, so "all" means
+# no row limit. `validation_share` is set once per experiment.
 _HINTS = {
     **get_type_hints(Settings, include_extras=True),
     "data": str,
