@@ -11,7 +11,7 @@ from typing import Protocol
 from onebert_server.logs import Seldom
 from onebert_server.telemetry.observed import Ended
 
-# Lines queued for a slow reader of standard output; further lines are dropped, with a warning.
+# Lines queued for a slow reader of standard output; further lines are dropped, and a warning counts them.
 MAX_LINES = 10_000
 # Seconds that `close` waits for queued lines.
 CLOSE_TIMEOUT = 2.0

@@ -60,7 +60,7 @@ def open_telemetry(settings: Settings, lines: Lines | None = None) -> Iterator[T
 
 
 def _tracing() -> "Tracing | None":
-    """Tracing as OpenTelemetry's variables request it; the server starts even if it cannot be had."""
+    """Tracing if OpenTelemetry's variables request it; a missing package gives a warning, not an error."""
     endpoint = _variable("ENDPOINT")
     exporters = os.environ.get("OTEL_TRACES_EXPORTER") or "otlp"
     if not endpoint or "otlp" not in exporters.split(",") or os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":

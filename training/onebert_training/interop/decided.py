@@ -10,7 +10,7 @@ from onebert_store.file.delta import HEAD_BIAS, HEAD_WEIGHT, Delta, require_fini
 from onebert_store.file.manifest import Manifest, format_for
 
 IN_CONFIG = "decision"
-"""The key of a Hugging Face configuration that holds what no model does by itself."""
+"""The configuration key for rules that callers have to apply themselves."""
 
 
 def without_temperature(delta: Delta) -> Delta:

@@ -15,7 +15,7 @@ from onebert_store.file.strict_json import shown
 
 Kind = Literal["sequence", "token", "span"]
 Outputs = tuple[str, list[str], list[str]]
-"""Of a head that is imported: the task type, the names of its outputs, and what was assumed, as sentences."""
+"""An imported head: task type, names of its outputs, and warnings about assumptions, as sentences."""
 
 POOLER = "pooler.dense"
 

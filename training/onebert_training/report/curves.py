@@ -11,7 +11,7 @@ from onebert_training.report.records import Evaluation, Record
 from onebert_training.report.tables import Column, Results, Trial, headings, scaled
 
 Trace = Sequence[tuple[Evaluation, float]]
-"""Evaluations of one seed with what is drawn of each."""
+"""Evaluations of one seed, each with the value to draw."""
 
 _WIDTH, _HEIGHT = 300, 200
 

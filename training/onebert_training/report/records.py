@@ -10,9 +10,9 @@ from onebert_store.errors import InvalidInput
 from onebert_training.tasks.metrics import Judged
 
 PLANNED = "planned"
-"""The folder of a sweep's `--out` that has, as RECIPE.json, the names of the runs that the recipe asks for."""
+"""Folder in a sweep's `--out`; its RECIPE.json files list the names of a recipe's runs."""
 EVALUATED = "evaluated"
-"""The folder of a sweep's `--out` that has, as RUN.html, what rows say of the deltas to publish."""
+"""Folder in a sweep's `--out`; its RUN.html files are evaluation pages of the best deltas."""
 MAX_BYTES = 64 * 2**20
 
 Text = Annotated[str, Field(min_length=1, max_length=500)]
