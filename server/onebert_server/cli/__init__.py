@@ -1,1 +1,1 @@
-"""The commands that need a server, or are one."""
+"""The commands that run a server or talk to one."""

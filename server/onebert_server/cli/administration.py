@@ -1,4 +1,4 @@
-"""Where `onebert keys` and `onebert audit` work: on a running server, or on the store itself beside its servers."""
+"""Access of `onebert keys` and `onebert audit` to a running server, or to the store itself beside its servers."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from onebert_store.registry.grants import KeyRecord
     from onebert_store.registry.store import Store
 
-# Unlike those of other commands it has no default and no variable: without it the commands work where no server runs.
+# No default and no variable, unlike --url elsewhere: without --url these commands need no running server.
 ServerUrl = Annotated[
     str | None,
     CONNECTION.option(
@@ -26,7 +26,7 @@ ServerUrl = Annotated[
 
 
 class OfStore:
-    """What an admin asks of a client, done in a store's registry: the same methods, with the same answers."""
+    """The client's admin methods on a store's registry, with the same results."""
 
     def __init__(self, store: "Store") -> None:
         from onebert_store.registry.keys import Keys  # noqa: PLC0415
@@ -42,7 +42,6 @@ class OfStore:
         quotas: KeyQuotas,
         expires_at: datetime | None,
     ) -> MadeKey:
-        """See `Client.create_key`."""
         from onebert_store.registry.grants import Grant, Quotas, Scope  # noqa: PLC0415
 
         allowed = Quotas(**as_dict(quotas))
@@ -51,17 +50,14 @@ class OfStore:
         return MadeKey(key=key, **_facts(record))
 
     def keys(self) -> list[KeyFacts]:
-        """See `Client.keys`."""
         return [KeyFacts(**_facts(record)) for record in self._keys.all()]
 
     def revoke_key(self, key_id: str) -> None:
-        """See `Client.revoke_key`."""
         self._keys.revoke(key_id)
 
     def audit(
         self, after: int, most: int, task: str | None, principal: str | None, since: datetime | None
     ) -> list[Change]:
-        """See `Client.audit`."""
         from onebert_store.registry.feed import Feed  # noqa: PLC0415
 
         found = Feed(self._database).audit(after, most, task, principal, since)
@@ -72,7 +68,7 @@ class OfStore:
 def administration(
     url: str | None, api_key: str | None, data_dir: Path, registry: str | None, blobs: str | None
 ) -> Iterator[Client | OfStore]:
-    """The server of the address, or without one the store of the other options."""
+    """Connects to the server at `url`; without a URL, opens the store."""
     if url is not None:
         with connect(url, api_key) as client:
             yield client

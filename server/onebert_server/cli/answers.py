@@ -1,4 +1,4 @@
-"""The rows of a table with their answers beside them, row by row, in the file that a writer makes."""
+"""Writes the rows of a table with their answers, in the format of the output file."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -12,27 +12,16 @@ if TYPE_CHECKING:
     import pyarrow
 
 
-# What an answer says, in order; of these a file has the columns that the first answer has.
+# Fields of an answer, in order; the file has a column for each field that the first answer has.
 _SAID = "label score labels scores words entities answers abstained energy truncated windows".split()
 _ALWAYS = ("version", "digest", "error")
 
 
 class AnswersFile:
-    """Rows with their answers, in a file whose columns are known with the first answer.
+    """A file of rows and answers; the first answer determines the columns, and `task` is their prefix.
 
-    Args:
-        file: what is written into.
-        name: of the file, whose ending says what it is.
-        task: name of the task, with which the names of the answer's columns begin.
-        rows: the input, for its columns and types.
-
-    Attributes:
-        count: rows that were added.
-        without: those among them that have no answer.
-        cut: those among them whose text was longer than what was read.
-
-    Raises:
-        InvalidSettings: a column of the answer is called as one of the input; while rows are added.
+    Counts the rows added, those without an answer, and those with a truncated text. `add` raises InvalidSettings if an
+    answer's column has the name of an input column.
     """
 
     def __init__(self, file: BinaryIO, name: str, task: str, rows: Rows) -> None:
@@ -43,7 +32,7 @@ class AnswersFile:
         self.count = self.without = self.cut = 0
 
     def add(self, row: Row, result: TaskResult | None, error: str | None = None) -> None:
-        """Adds a row with its answer, or with why it has none."""
+        """Adds a row with its answer, or with its error."""
         self.count += 1
         self.without += result is None
         self.cut += result is not None and result.truncated is True
@@ -54,7 +43,6 @@ class AnswersFile:
         self._write(row, result, error)
 
     def end(self) -> None:
-        """Writes what is left."""
         self._begin(None)
         if self._writer is not None:
             self._writer.end()
@@ -67,7 +55,7 @@ class AnswersFile:
         mine = [f"{self._task}_{name}" for name in self._said]
         if twice := [name for name in mine if name in self._rows.columns]:
             raise InvalidSettings(f"two columns would be called {twice[0][:80]}")
-        # Where the input has no types its columns are texts, and the answer's types need no library to be looked up.
+        # Only Parquet needs types, and `_types` imports pyarrow. Untyped input columns become text.
         types = _types(self._task, self._rows.schema) if self._make is ParquetWriter else {}
         self._writer = self._make(self._file, (*self._rows.columns, *mine), types)
         held, self._held = self._held, []
@@ -77,7 +65,7 @@ class AnswersFile:
     def _write(self, row: Row, result: TaskResult | None, error: str | None) -> None:
 
         answer = {} if result is None else as_dict(result)
-        # Places count code points, which not every language does: what stands there is said, too.
+        # Offsets count code points, which other languages may not: add the text itself.
         source = row.input if isinstance(row.input, str) else (row.input or ("", ""))[1]
         for found in (*(answer.get("words") or ()), *(answer.get("entities") or ())):
             found["text"] = source[found["start"] : found["end"]]

@@ -1,4 +1,4 @@
-"""The command `onebert audit`: who changed what, and when, by a running server's word or from the store itself."""
+"""`onebert audit`: who changed what and when, from a running server or the store."""
 
 import json
 import re
@@ -42,7 +42,7 @@ def audit(
         changes = pages(place, filters)
         if as_json:
             for change in changes:
-                # A line each, so that a trail of any length can be read as it comes.
+                # One object per line, so that a long trail can be read as a stream.
                 typer.echo(json.dumps(as_dict(change), ensure_ascii=False))
             return
         rows = ((time_of(one.at), one.principal, action_of(one), _what(one), one.request) for one in changes)
@@ -50,12 +50,12 @@ def audit(
 
 
 def time_of(at: datetime) -> str:
-    """A time as a table shows it, below the head `TIME`."""
+    """A time for a column with the head `TIME`."""
     return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
 
 
 def pages(place: Client | OfStore, filters: dict[str, Any]) -> Iterator[Change]:
-    """The changes that the filters of `Client.audit` let through, the oldest first."""
+    """All changes that match the filters of `Client.audit`, oldest first, fetched page by page."""
     after = 0
     while page := place.audit(after, PAGE, **filters):
         yield from page
@@ -73,12 +73,12 @@ def _time(text: str) -> datetime:
 
 
 def action_of(change: Change) -> str:
-    """What was done, in words."""
+    """The action, in words."""
     return "roll back" if change.rolled_back else change.action.replace("-", " ")
 
 
 def _what(change: Change) -> str:
-    """What was changed, in words: `acme-tone@live 1 → 2`, `acme-tone@2`, `ci/3f2a…`."""
+    """The target of a change: `acme-tone@live 1 → 2`, `acme-tone@2`, `ci/3f2a…`."""
     if change.key:
         return change.key
     name = f"{change.task}@{change.alias}" if change.alias else str(change.task)

@@ -40,7 +40,7 @@ def card(
     if out is not None and out.exists():
         raise InvalidInput(f"{out} exists; name another place with --out")
     file = Path(source)
-    # The name of a task has no slash, and may have a dot.
+    # Task names have no slash but may have a dot.
     if file.is_file() or file.suffix == ".safetensors" or len(file.parts) > 1:
         delta, content = load_with_bytes(file)
         text = render_card(delta, file.name, len(content))

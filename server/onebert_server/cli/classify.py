@@ -96,7 +96,7 @@ def classify(
                 table = table or ResultTable(batch, results, top_k)
                 table.print(batch, results)
             bar.advance(done, len(batch))
-    if not as_json:  # where each object says it
+    if not as_json:  # in JSON, each object has `truncated`
         _say_cut(cut)
 
 
@@ -143,15 +143,11 @@ def _write(client: Client, ref: str, file: Path, out: Path, reading: Any, wanted
 def _answers(
     client: Client, ref: str, asked: Iterable[Asked], wanted: Mapping[str, Any], refusals: list[str] | None = None
 ) -> "Iterator[tuple[Sequence[Asked], list[TaskResult]]]":
-    """Inputs with their answers; of an input that is refused, the error comes after the answers to all before it.
+    """Batches of inputs with their answers, in order; the answers before a rejected input come before its error.
 
-    Args:
-        client: of the server.
-        ref: the task.
-        asked: the inputs.
-        wanted: what is asked of the answers.
-        refusals: takes why an input is refused, which then comes alone and without a result; None ends with the error,
-            and so does a first batch without any answer: then it is what is asked of all that is refused.
+    `refusals` collects the errors of rejected inputs; each such input is then yielded alone with no result. If it is
+    None, an error ends the iteration. An error also ends it if the whole first batch fails and the error names no
+    input: then the request's options are wrong.
     """
     version = None
     for batch in _batches(asked):
@@ -174,20 +170,20 @@ def _answers(
                     waiting.appendleft(part[1:])
                     yield part[:1], []
                     continue
-                # Not every refusal says of which input it is: halving finds that input.
+                # The error may not name the input: halve the batch to find it.
                 good = refused if refused is not None and refused < len(part) else len(part) // 2
                 waiting.extendleft((part[good:], part[:good]))
                 continue
-            # One version answers the whole input, even if the alias is moved before its end.
+            # Pin the version: the whole input gets one version, even if the alias moves meanwhile.
             version = results[0].version
             ref = f"{results[0].task}@{version}"
             yield part, results
 
 
 def _batches(asked: Iterable[Asked]) -> Iterator[list[Asked]]:
-    """As many inputs as one request takes; those before a line that cannot be read come before that line's error.
+    """Batches of one request's size; larger ones would delay the first results.
 
-    With more at a time the first results would be shown later.
+    The inputs before an unreadable line are yielded before that line's error.
     """
     batch: list[Asked] = []
     try:

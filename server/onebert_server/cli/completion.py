@@ -1,4 +1,4 @@
-"""What the shell completes where a command takes a task: names and references, as the server knows them."""
+"""Shell completion of task names and references, from the server."""
 
 import os
 from typing import Any
@@ -7,19 +7,19 @@ import typer
 
 URL = "http://127.0.0.1:8000"
 
-# Seconds that a key press may wait, and how many names a shell shows at most.
+# Seconds that a key press may wait, and the most names shown.
 PATIENCE = 0.5
 MOST = 100
 
 
 def task_names(context: typer.Context, incomplete: str) -> list[str]:
-    """Tasks whose names begin with what is typed; nothing where the server does not answer at once."""
+    """Tasks with this prefix; empty unless the server answers within `PATIENCE`."""
     page = _ask(context, "/v1/tasks", prefix=incomplete, limit=MOST)
     return [task["name"] for task in page.get("tasks", ())]
 
 
 def references(context: typer.Context, incomplete: str) -> list[str]:
-    """The same, and behind an `@` the aliases and versions of the task."""
+    """Task names; behind an `@`, the task's aliases and versions."""
     task, at, pointer = incomplete.partition("@")
     if not at:
         return task_names(context, incomplete)
@@ -30,7 +30,7 @@ def references(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def _ask(context: typer.Context, path: str, **query: Any) -> dict[str, Any]:
-    import httpx  # noqa: PLC0415 - only where something is completed
+    import httpx  # noqa: PLC0415 - only needed for completion
 
     url = context.params.get("url") or os.environ.get("ONEBERT_URL") or URL
     key = context.params.get("api_key") or os.environ.get("ONEBERT_API_KEY")
@@ -38,7 +38,7 @@ def _ask(context: typer.Context, path: str, **query: Any) -> dict[str, Any]:
     try:
         answer = httpx.get(f"{url}{path}", params=query, headers=headers, timeout=PATIENCE)
         found = answer.json() if answer.is_success else {}
-    # Whatever it is, half a command line is no place to say so.
+    # An error message would garble the half-typed command line.
     except (httpx.HTTPError, httpx.InvalidURL, UnicodeError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}

@@ -1,4 +1,4 @@
-"""Where the commands' texts come from: arguments, lines, or the columns of a table; each with its place."""
+"""Reads the commands' texts from arguments, lines or table columns, each with its place."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,19 +15,13 @@ from onebert_server.client import Input
 from onebert_store.command import console
 from onebert_store.errors import InvalidData, InvalidInput
 
-# What is read as a text per line; whatever else has an ending is read as a table, or refused.
+# Endings of files with a text per line; all others are read as tables, or rejected.
 LINES = ("", ".txt")
 
 
 @dataclass(frozen=True)
 class Asked:
-    """An input and where it stands, as scripts find it again.
-
-    Attributes:
-        input: a text or a pair.
-        place: `line` or `row`, counted from 1, and `id` where the table has such a column.
-        number: of an argument, its place among the inputs, counted from 1.
-    """
+    """An input and its place: `line` or `row`, from 1, and the table's `id`, or an argument's `number`, from 1."""
 
     input: Input
     place: dict[str, Any]
@@ -38,13 +32,13 @@ _INPUT = re.compile(r"\binput (\d{1,9})\b")
 
 
 def first_refused(detail: str) -> int | None:
-    """The index in its batch of the input that the client refuses; None where the refusal does not say it."""
+    """The index in its batch of the first input that the error names; None if it names none."""
     found = _INPUT.search(detail)
     return int(found[1]) if found else None
 
 
 def located(detail: str, batch: Sequence[Asked]) -> str:
-    """What the client says of `input 3` of a batch, said of its line, its row or its number among the arguments."""
+    """Replaces `input 3` in the client's error by the input's line, row or argument number."""
 
     def named(found: re.Match[str]) -> str:
         if int(found[1]) >= len(batch):
@@ -56,7 +50,7 @@ def located(detail: str, batch: Sequence[Asked]) -> str:
 
 
 def from_arguments(texts: list[str], pair: bool) -> Iterator[Asked]:
-    """Texts of the command line, two by two where they are pairs."""
+    """Texts of the command line, two by two for pairs."""
     if pair and len(texts) % 2:
         raise typer.BadParameter("pairs need an even number of texts")
     inputs: Iterable[Input] = zip(texts[::2], texts[1::2], strict=True) if pair else texts
@@ -64,12 +58,7 @@ def from_arguments(texts: list[str], pair: bool) -> Iterator[Asked]:
 
 
 def from_file(file: Path, reading: Reading, pair: bool) -> Iterator[Asked]:
-    """A text per line of a .txt file or one without an ending; else the rows of a table, read as `onebert train` does.
-
-    Raises:
-        InvalidInput: the file cannot be read, or a line is not a text.
-        InvalidData: the file is no table, has no column of texts, or a row has no text.
-    """
+    """The lines of a .txt file (or one without an ending), or the rows of a table, read as by `onebert train`."""
     with rows_of(file, reading, pair) as rows:
         for row in rows:
             if row.input is None:
@@ -79,7 +68,7 @@ def from_file(file: Path, reading: Reading, pair: bool) -> Iterator[Asked]:
 
 
 def from_lines(stream: BinaryIO, pair: bool) -> Iterator[Asked]:
-    """One input per line of standard input that is not blank."""
+    """The non-blank lines of standard input."""
     for row in _lines(stream, "standard input", pair):
         if row.input is None:
             raise InvalidInput(f"line {row.place['line']} {row.fault}")
@@ -88,7 +77,7 @@ def from_lines(stream: BinaryIO, pair: bool) -> Iterator[Asked]:
 
 @contextmanager
 def rows_of(file: Path, reading: Reading, pair: bool) -> Iterator[Rows]:
-    """The rows of a file: of a table, or of a text per line the columns `line` and `text`; says how it is read."""
+    """The rows of a table, or of a text file as columns `line` and `text`; prints notes on how a table is read."""
     if file.suffix.lower() in LINES:
         if any(reading):
             raise typer.BadParameter(
@@ -109,7 +98,7 @@ def rows_of(file: Path, reading: Reading, pair: bool) -> Iterator[Rows]:
 
 
 def _lines(stream: BinaryIO, name: str, pair: bool) -> Iterator[Row]:
-    """The lines of a text that are not blank, which end as those of tables do; pairs are split at their tab."""
+    """Non-blank lines, with the line ends of tables; pairs are split at their tab."""
     from onebert_store.tables.text.lines import numbered_lines  # noqa: PLC0415 - as in `open_rows`
     from onebert_store.tables.text.unicode import is_unicode, text_fault  # noqa: PLC0415
 

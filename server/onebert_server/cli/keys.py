@@ -1,4 +1,4 @@
-"""The commands `onebert keys …`: keys are made, listed and revoked, by a running server or in the store itself."""
+"""The commands `onebert keys …`: create, list and revoke keys, on a running server or in the store."""
 
 from datetime import UTC, datetime
 from typing import Annotated
@@ -62,7 +62,7 @@ def create(
         console.print_json(as_dict(made))
         return
     console.tell(f"key {made.id} of {name}: {' '.join(made.scopes)} on {' '.join(made.tasks)}")
-    # Alone on standard output and never wrapped, so that a script may keep it.
+    # Alone on standard output and never wrapped, so that scripts can capture it.
     typer.echo(made.key)
 
 
@@ -109,7 +109,6 @@ def _time(at: datetime | None) -> str:
 
 
 def _quotas(quotas: KeyQuotas) -> str:
-    """How much a key allows, as `2 tasks, 50 requests/s`."""
     units = {"tasks": " tasks", "bytes": " bytes", "requests": " requests/s", "tokens": " tokens/s"}
     allowed = ((getattr(quotas, name), unit) for name, unit in units.items())
     return ", ".join(f"{most:,}{unit}".replace(".0 ", " ") for most, unit in allowed if most is not None) or "–"

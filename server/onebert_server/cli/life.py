@@ -1,4 +1,4 @@
-"""The commands about what becomes of a task: `rename`, `alias`, `download`, `delete` and `log`."""
+"""The commands `rename`, `alias`, `download`, `delete` and `log`."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -152,17 +152,17 @@ def log(task: TaskName, url: Url = URL, api_key: ApiKey = None, as_json: AsJson 
 
 
 def _history(client: Client, task: str) -> list[Change]:
-    """The changes of the task that has a name now, or had it until it was deleted, under all the names that it had.
+    """The history of the task that has a name now (or had it until its deletion), under all its names.
 
     Raises:
-        TaskNotFound: no task has the name; the message says where the last one went that had it.
+        TaskNotFound: no task has the name; the message gives the new name of a renamed task.
     """
     found: list[Change] = []
     name: str | None = task
     until = None
     while name is not None:
         own = [one for one in pages(client, {"task": name}) if until is None or one.seq < until]
-        # A name comes to a task, and leaves it, by a rename: what happened to the name before is another task's.
+        # A rename moves a name between tasks: earlier changes under the name belong to another task.
         renames = [place for place, one in enumerate(own) if one.name is not None]
         last = own[renames[-1]] if renames else None
         came = last is not None and last.name == name
@@ -191,7 +191,6 @@ def _line(time: datetime, principal: str, action: str, what: str) -> dict[str, A
 
 
 def _every_version(client: Client, names: Sequence[str] | None) -> list[tuple[str, int]]:
-    """Every version of some tasks, or of all."""
     tasks = client.tasks()
     known = {task.name for task in tasks}
     if unknown := [name for name in names or () if name not in known]:
@@ -200,7 +199,7 @@ def _every_version(client: Client, names: Sequence[str] | None) -> list[tuple[st
 
 
 def version_of(client: Client, ref: str) -> tuple[str, int]:
-    """The task of a reference, and the version that it means now."""
+    """The task of a reference, and the version that it resolves to now."""
     parsed = parse_ref(ref)
     if parsed.version is not None:
         return parsed.task, parsed.version

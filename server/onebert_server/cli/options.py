@@ -1,4 +1,4 @@
-"""Options that several commands share, and the client that they ask for."""
+"""Options shared by several commands, and the client that they configure."""
 
 import re
 from pathlib import Path
@@ -41,7 +41,7 @@ TextPairColumn = Annotated[str | None, INPUT.option(TEXT_PAIR, "--text-pair", me
 Sheet = Annotated[str | None, INPUT.option(SHEET, "--sheet", metavar="NAME")]
 Encoding = Annotated[str | None, INPUT.option(ENCODING, "--encoding", metavar="NAME")]
 
-# What a request may say of its answers in place of the task (docs/api.md).
+# Per-request overrides of the task's decision (docs/api.md).
 TopK = Annotated[
     int | None,
     ANSWER.option(
@@ -71,7 +71,7 @@ Energy = Annotated[
     ),
 ]
 
-# Where these are not given, the environment decides, or the setting's default: they are None.
+# None means the environment variable, or the setting's default.
 Base = Annotated[str | None, COMPUTING.option(BASE, "--base")]
 Dtype = Annotated[
     str | None, COMPUTING.option("What to compute in: auto (default), float32, bfloat16 or int8.", "--dtype")
@@ -96,11 +96,7 @@ def asked_of_answers(
     energy: bool = False,
     explain: bool = False,
 ) -> dict[str, Any]:
-    """The options above as the client takes them; what is not given is left out.
-
-    Raises:
-        BadParameter: the window is none.
-    """
+    """The given options as keyword arguments of the client; raises BadParameter for a malformed window."""
     said = {"top_k": top_k, "activation": activation, "threshold": threshold, "window": _window(window)}
     said |= {"energy": energy or None, "explain": explain or None}
     return {name: value for name, value in said.items() if value is not None}

@@ -1,4 +1,4 @@
-"""How `onebert classify` prints results: JSON lines for scripts, a table with one head for people."""
+"""Prints the results of `onebert classify`: JSON lines for scripts, a table for people."""
 
 import json
 from collections.abc import Sequence
@@ -12,38 +12,32 @@ from onebert_store.command import console
 from onebert_store.file.strict_json import shown
 
 HEADS = {"answers": ("answer",), "entities": ("entity", "label"), "words": ("word", "label")}
-# What an answer says besides, where its task or the request has it.
+# Optional fields of an answer, shown if the task or the request has them.
 MORE = ("labels", "abstained", "energy", "windows")
-# Of the words that an answer is owed to, so many are shown.
+# The most words shown of an explanation.
 OWED = 3
 GAP = 2
 
 
 def json_lines(asked: Sequence[Asked], results: Sequence[TaskResult]) -> list[str]:
-    """One object per input: where it stands, its text, the version that answered, the answer."""
+    """One object per input: place, text, version, answer."""
     lines = []
     for one, result in zip(asked, results, strict=True):
         halves = _halves(one)
         answer = as_dict(result)
-        # Places count code points, which not every language does: what stands there is said, too.
+        # Offsets count code points, which other languages may not: add the text itself.
         for found in (*answer.get("words", ()), *answer.get("entities", ())):
             found["text"] = _source(one)[found["start"] : found["end"]]
         for found in answer.get("explanation", {}).get("words", ()):
             found["text"] = halves[found["field"]][found["start"] : found["end"]]
         facts = one.place | halves | answer
-        # A table's id may be a date or another value that JSON has no form for.
+        # A table's id may be a date or another value without a JSON form.
         lines.append(json.dumps(facts, ensure_ascii=False, default=str))
     return lines
 
 
 class ResultTable:
-    """A table that is printed in pieces as results come; its widths are those of the terminal and the first piece.
-
-    Args:
-        asked: the first piece's inputs.
-        first: the first piece's results.
-        top_k: how many scores were asked for; None shows the best alone.
-    """
+    """A table printed piecewise as results arrive; the terminal and the first piece determine its widths."""
 
     def __init__(self, asked: Sequence[Asked], first: Sequence[TaskResult], top_k: int | None) -> None:
         self._top_k = top_k
@@ -55,7 +49,7 @@ class ResultTable:
         owed = ["owed to"] if self._explained else []
         self._heads = (*HEADS.get(self._kind or "", ("label",)), scores, *self._more, *owed)
         rows = [row for one, result in zip(asked, first, strict=True) for row in self._rows(result, one)]
-        # What goes to a pipe or a file is cut nowhere.
+        # Output to a pipe or a file is never truncated.
         self._cut = console.out.width < console.UNLIMITED
         room = max(console.out.width, 40)
         self._widths = [min(max(map(len, column)), room // 3) for column in zip(self._heads, *rows, strict=True)]
@@ -64,7 +58,7 @@ class ResultTable:
         self._began = False
 
     def print(self, asked: Sequence[Asked], results: Sequence[TaskResult]) -> None:
-        """Prints one row per input; of token and span tasks one per finding, under the input's text."""
+        """Prints one row per input; for token and span tasks, one row per finding below the input's text."""
         table = Table(box=None, show_header=not self._began, pad_edge=False, padding=(0, GAP, 0, 0))
         for name, width in (("text", self._text_width), *zip(self._heads, self._widths, strict=True)):
             most = width if self._cut else None
@@ -77,7 +71,7 @@ class ResultTable:
         self._began = True
 
     def _rows(self, result: TaskResult, asked: Asked) -> list[tuple[str, ...]]:
-        """One row at least; what is said of the whole answer stands in the first."""
+        """At least one row; the first one has the fields of the whole answer."""
         more = tuple(_said(getattr(result, name)) for name in self._more)
         if self._kind is None:
             owed = (_owed(result, asked),) if self._explained else ()
@@ -94,7 +88,7 @@ class ResultTable:
 
 
 def _owed(result: TaskResult, asked: Asked) -> str:
-    """The words that matter most to an answer, with their effects; of a pair those of the second text say so."""
+    """The words with the largest effects; words of a pair's second text are marked."""
     halves = _halves(asked)
     words = sorted(result.explanation.words if result.explanation else (), key=lambda one: -abs(one.effect))
     said = ((halves[one.field][one.start : one.end], one) for one in words[:OWED])
@@ -111,23 +105,20 @@ def _said(value: Any) -> str:
 
 
 def _text(one: Asked, most: int | None) -> str:
-    """An input on one line, cut to so many characters."""
     text = one.input if isinstance(one.input, str) else " | ".join(one.input)
     return shown(text, len(text) if most is None else most)
 
 
 def _halves(one: Asked) -> dict[str, str]:
-    """The texts of an input by their names in a request."""
     return dict(zip(("text", "text_pair"), (one.input,) if isinstance(one.input, str) else one.input, strict=False))
 
 
 def _source(one: Asked) -> str:
-    """The text whose characters an answer counts: of a pair its second."""
+    """The text that an answer's offsets refer to: a pair's second text."""
     return one.input if isinstance(one.input, str) else one.input[1]
 
 
 def _finding(found: LabeledSpan | AnswerSpan, source: str) -> tuple[str, ...]:
-    """A stretch of the text, its label if it has one, and its score."""
     label: Any = getattr(found, "label", None)
     labels = () if label is None else (shown(label),)
     return shown(source[found.start : found.end]), *labels, f"{found.score:.3f}"

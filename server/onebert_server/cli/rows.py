@@ -1,4 +1,4 @@
-"""The rows of a table with what is asked of each, read as `onebert train` reads them and one by one."""
+"""Reads a table's rows one by one, as `onebert train` reads them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Reading(NamedTuple):
-    """What a user says of how a table is read; None is found, and of sheets the first is read."""
+    """The user's options for reading a table; None finds columns and encoding by itself, and takes the first sheet."""
 
     text: str | None = None
     text_pair: str | None = None
@@ -26,14 +26,7 @@ class Reading(NamedTuple):
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a table.
-
-    Attributes:
-        input: its text or pair; None where it has none.
-        place: `line` or `row` with its number, from 1.
-        cells: all of it, by column.
-        fault: why there is no input; else empty.
-    """
+    """A row of a table: its place (`line` or `row`, from 1), its cells, and its input, or the fault why it has none."""
 
     input: Input | None
     place: Mapping[str, int]
@@ -43,14 +36,9 @@ class Row:
 
 @dataclass
 class Rows(Iterator[Row]):
-    """The rows of a table in their order.
+    """The remaining rows of a table, with its columns and, if the file has types, a schema.
 
-    Attributes:
-        columns: names of all columns.
-        id: the name of the column `id`, however it is spelled; None where there is none.
-        schema: types of the columns, where the file has types.
-        notes: what a user should know of how the file is read.
-        rows: those that are left.
+    `id` is the column `id` in the table's own spelling. `notes` tell the user how the file is read.
     """
 
     columns: Sequence[str]
@@ -65,17 +53,7 @@ class Rows(Iterator[Row]):
 
 @contextmanager
 def open_rows(path: Path, reading: Reading, pair: bool) -> Iterator[Rows]:
-    """The rows of a table.
-
-    Args:
-        path: the file.
-        reading: what the user says of it.
-        pair: every input is a pair.
-
-    Raises:
-        InvalidInput: the file cannot be read.
-        InvalidData: the file is no table, or has no column of texts; also while rows are taken.
-    """
+    """The rows of a table; `pair` requires pairs. Raises InvalidInput or InvalidData, also while rows are taken."""
     from onebert_store.tables.columns import Columns, named, require_texts  # noqa: PLC0415 - slow to import
     from onebert_store.tables.file import file_at  # noqa: PLC0415
     from onebert_store.tables.records import open_records  # noqa: PLC0415
@@ -98,7 +76,7 @@ def _row(record: "Record", texts: Sequence[str], pair: bool, unit: str) -> Row:
     from onebert_store.tables.text.unicode import text_fault  # noqa: PLC0415
 
     cells = [cell_of(record.cells, name) for name in texts]
-    # Where pairs are not asked for, the second text of some rows may be missing.
+    # Unless pairs are required, a row may lack the second text.
     if len(cells) > 1 and cells[1] in (None, "") and not pair:
         del cells[1]
     place = {unit: record.number}

@@ -60,7 +60,7 @@ def score(
     """
     from onebert_server.engine.memory import keep_freed_memory  # noqa: PLC0415 - see `serve`
 
-    # Before there are threads.
+    # Must run before any thread starts.
     keep_freed_memory()
     from onebert_server.score.command import Asked, run_score  # noqa: PLC0415
     from onebert_server.settings import load_settings  # noqa: PLC0415

@@ -68,7 +68,7 @@ def serve(
 
 
 def _on_ray(settings: "Settings", address: str, layout: dict[str, str | int]) -> None:
-    # First, because it says how Ray is imported.
+    # Must precede every import of Ray: it configures how Ray is imported.
     from onebert_store.command import cluster  # noqa: F401, PLC0415
 
     try:

@@ -1,4 +1,4 @@
-"""The commands about what is served: `push`, `tasks` and `promote`."""
+"""The commands `push`, `tasks` and `promote`."""
 
 import os
 import re
@@ -19,7 +19,7 @@ from onebert_store.errors import AliasNotFound, Forbidden, InvalidInput, NotFoun
 from onebert_store.file.strict_json import shown
 
 LIVE = "live"
-# Labels that a line names.
+# The most labels named in a line.
 LABELS_SHOWN = 8
 
 
@@ -69,7 +69,7 @@ def push(
 
 
 def _at(url: str) -> str:
-    """How a command is told a server that it would not ask by itself."""
+    """The --url option for a suggested command, if the server is not the default one."""
     return "" if url == (os.environ.get("ONEBERT_URL") or URL) else f" --url {url}"
 
 
@@ -144,14 +144,14 @@ def promote(
 
 
 def number_of(version: str) -> int:
-    """The number in an argument that names a version; no version has more than 18 digits."""
+    """A version number from an argument; it has at most 18 digits."""
     if not re.fullmatch(r"[0-9]{1,18}", version) or int(version) == 0:
         raise typer.BadParameter(f"{shown(version, 40)!r} is not a version number")
     return int(version)
 
 
 def move(client: Client, task: str, alias: str, version: int, wait: Wait | None = None) -> dict[str, Any]:
-    """Moves the alias from where it is."""
+    """Moves the alias from its present version, and compares the two versions."""
     current = client.task(task).aliases.get(alias)
     if version != current:
         client.move_alias(task, alias, version, current, wait)
@@ -162,7 +162,7 @@ def move(client: Client, task: str, alias: str, version: int, wait: Wait | None 
 
 
 def _version_before(client: Client, task: str, alias: str, yes: bool) -> int:
-    """Where an alias was before; asks first where that version was rolled back, unless the answer is `yes`."""
+    """The alias's previous version; asks for confirmation (unless `yes`) if that version was rolled back."""
     found, ref = client.task(task), f"{task}@{alias}"
     if alias not in found.aliases:
         raise AliasNotFound(f"{task} has no alias {alias}")
@@ -181,7 +181,7 @@ def _version_before(client: Client, task: str, alias: str, yes: bool) -> int:
 
 
 def _rolled_back_at(client: Client, task: str, alias: str, version: int) -> str:
-    """When a version lost an alias to an older one; nothing where the key may not read the trail."""
+    """When a version lost the alias by a rollback; empty if the key may not read the audit trail."""
     with suppress(Forbidden):
         changes = pages(client, {"task": task})
         found = [one.at for one in changes if one.rolled_back and (one.alias, one.before) == (alias, version)]
@@ -190,12 +190,11 @@ def _rolled_back_at(client: Client, task: str, alias: str, version: int) -> str:
 
 
 def training_of(client: Client, task: str, version: int) -> dict[str, Any]:
-    """What the trainer wrote into a version's file about its data and its score; empty where nothing is known."""
+    """The training data and score recorded in a version's file; empty if unknown."""
     return _training(_manifest(client, task, version))
 
 
 def _manifest(client: Client, task: str, version: int) -> dict[str, Any]:
-    """The manifest of a version; empty where the server cannot read it."""
     try:
         return client.version(task, version).manifest
     except (NotFound, StoreCorrupt, VersionUnavailable):
@@ -205,7 +204,7 @@ def _manifest(client: Client, task: str, version: int) -> dict[str, Any]:
 def _training(manifest: Mapping[str, Any]) -> dict[str, Any]:
     from onebert_store.command.inspection import measured_on  # noqa: PLC0415
 
-    # A file may be written by hand, so that nothing of what it says of its training is taken for granted.
+    # A file may be written by hand: check the type of everything that it records about training.
     said = manifest.get("training")
     facts: dict[str, Any] = dict(said) if isinstance(said, Mapping) else {}
     data, metric = facts.get("data"), facts.get("metric")
@@ -220,7 +219,7 @@ def _training(manifest: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _changed(version: int, before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """What breaks clients of a version when another one takes its place: other labels, other positive ones."""
+    """Changes that break clients: different labels, different positive labels."""
     if not (before and after):
         return []
     found = []
@@ -247,7 +246,7 @@ def _listed(labels: Sequence[str]) -> str:
 
 
 def _not_alike(measured: Sequence[Mapping[str, Any]]) -> str | None:
-    """In what the measurements of two versions differ; None where they are alike, or one was not measured."""
+    """How the measurements of two versions differ; None if they are comparable, or one was not measured."""
     if len(measured) < 2 or not all("score" in known for known in measured):
         return None
     names = {"split": "split", "metric": "metric", "data_digest": "data"}
@@ -266,7 +265,7 @@ def _task_row(task: TaskSummary) -> tuple[str, ...]:
 
 def _print_versions(found: TaskFacts, training: Mapping[int, Mapping[str, Any]]) -> None:
     measured = {f"{known['split']} {known['metric']}" for known in training.values() if "score" in known}
-    # One name in the head where all versions are measured alike, else one before each score.
+    # If all versions have the same measure, its name is the column's head; otherwise it precedes each score.
     head = shown(measured.pop()) if len(measured) == 1 else "score"
     columns = ("version", "aliases", head, "data", "method", "labels", "created")
     answering = all(v.status != "unavailable" for v in found.versions)
@@ -288,7 +287,7 @@ def _print_versions(found: TaskFacts, training: Mapping[int, Mapping[str, Any]])
 
 
 def print_move(moved: Mapping[str, Any], as_json: bool = False) -> None:
-    """Shows what `move` gave: from where to where, the scores of both versions, and the way back."""
+    """Prints the result of `move`: the two versions, their scores, and how to go back."""
     if as_json:
         console.print_json(moved)
         return

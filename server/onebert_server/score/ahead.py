@@ -1,4 +1,4 @@
-"""Stages side by side: what one thread makes is waiting when the next thread needs it."""
+"""Runs pipeline stages side by side: a thread produces a few items ahead of the thread that consumes them."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -11,15 +11,7 @@ T = TypeVar("T")
 
 @contextmanager
 def ahead(items: Iterable[T], most: int, name: str) -> Iterator[Iterator[T]]:
-    """Items as a thread of their own makes them, at most so many before they are asked for.
-
-    The thread has ended when the block has; what the items raise is raised where they are asked for.
-
-    Args:
-        items: made on the thread, from the first to the last.
-        most: how many are made or wait.
-        name: of the thread.
-    """
+    """Items from a thread that ends with the block, at most `most` ahead; the consumer gets their exceptions."""
     making = map(_just, items)
     with ThreadPoolExecutor(1, name) as thread:
         coming = deque(thread.submit(next, making, None) for _ in range(most))
@@ -37,5 +29,5 @@ def ahead(items: Iterable[T], most: int, name: str) -> Iterator[Iterator[T]]:
 
 
 def _just(item: T) -> tuple[T]:
-    """Tells an item from the end of all."""
+    """Wraps an item, so that None marks the end."""
     return (item,)

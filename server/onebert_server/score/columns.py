@@ -1,4 +1,4 @@
-"""What a task answers as columns: of many texts at once where the answer is for the whole text."""
+"""Converts a task's logits to Arrow columns, vectorized over texts for tasks that answer about whole texts."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -26,15 +26,13 @@ _WORDS = pyarrow.list_(pyarrow.struct([*_STRETCH, ("label", pyarrow.string()), (
 
 @dataclass(frozen=True, eq=False)
 class Computed:
-    """What one task made of some texts.
+    """One task's results for some texts.
 
     Attributes:
-        logits: [sequences, labels] float32; of a per-token task, [tokens, labels] of each sequence.
-        texts: the texts.
-        alignments: of a per-token task, where the tokens of each sequence lie.
-        truncated: whether the task left out the end of a text.
-        kept: of each text what its sequences are: one, or its windows.
-        refused: the texts that cannot be read in windows.
+        logits: [sequences, labels] float32; a per-token task has a list of [tokens, labels].
+        alignments: token offsets of each sequence, in a per-token task only.
+        kept: the sequences of each text: one, or one per window.
+        refused: texts that cannot be read in windows.
     """
 
     logits: Any
@@ -46,7 +44,7 @@ class Computed:
 
 
 def first_places(kept: Sequence[Sequence[Cut]]) -> list[int]:
-    """Of each text, which of all sequences is its first."""
+    """The index of each text's first sequence."""
     return [0, *accumulate(map(len, kept))][:-1]
 
 
@@ -56,13 +54,7 @@ def column_names(task: ScoredTask, all_scores: bool) -> list[str]:
 
 
 def columns(task: ScoredTask, computed: Computed, all_scores: bool) -> dict[str, pyarrow.Array]:
-    """The columns of a task; an answer that is not finite is null in all that it says.
-
-    Args:
-        task: who answered.
-        computed: what it made of the texts.
-        all_scores: whether the score of every label is kept.
-    """
+    """The columns of a task; answers with non-finite logits are null in every column."""
     manifest = task.delta.manifest
     finite = finite_texts(computed)
     made = _per_token(manifest, computed, finite) if manifest.per_token else _whole(manifest, computed, all_scores)
@@ -77,7 +69,7 @@ def columns(task: ScoredTask, computed: Computed, all_scores: bool) -> dict[str,
 
 
 def finite_texts(computed: Computed) -> Array:
-    """[texts], whether a text has an answer: it could be read, and all of its logits are finite."""
+    """[texts], whether a text has an answer: it was readable, and all its logits are finite."""
     logits = computed.logits
     if isinstance(logits, np.ndarray):
         finite = np.asarray(np.isfinite(logits).all(axis=1))
@@ -104,7 +96,7 @@ def _names(manifest: Manifest, all_scores: bool) -> list[str]:
 
 
 def _whole(manifest: Manifest, computed: Computed, all_scores: bool) -> dict[str, pyarrow.Array]:
-    """Answers for whole texts, by the same numbers as `answer`, of all texts at once."""
+    """Vectorized `answer` for tasks about whole texts."""
     window = window_of(manifest, manifest.max_length)
     reduce = partial(_reduced, window.reduction, computed.kept) if window and computed.kept else None
     scores, selected, abstained, _ = score(computed.logits.astype(np.float64), manifest, reduce=reduce)
@@ -161,7 +153,7 @@ def _one_per_token(manifest: Manifest, computed: Computed, i: int, start: int) -
 
 
 def _reduced(reduction: Reduction, kept: Sequence[Sequence[Cut]], numbers: Array) -> Array:
-    """[texts, …] of [sequences, …]: the windows of all texts become one at once."""
+    """[texts, …] from [sequences, …]: reduces the windows of each text."""
     starts = first_places(kept)
     if reduction == "max":
         return np.asarray(np.maximum.reduceat(numbers, starts, axis=0))
@@ -170,5 +162,5 @@ def _reduced(reduction: Reduction, kept: Sequence[Sequence[Cut]], numbers: Array
 
 
 def _stretches(found: Sequence[Labeled], text: Text) -> list[dict[str, Any]]:
-    """With what stands there: places count code points, which not every reader does."""
+    """Adds the text of each span: offsets count code points, which some readers do not."""
     return [{**vars(one), "text": cast(str, text)[one.start : one.end]} for one in found]

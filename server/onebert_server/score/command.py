@@ -1,4 +1,4 @@
-"""What `onebert score` does: finds tasks and files, makes the job, scores it, and shows how far that is."""
+"""`onebert score`: finds tasks and files, makes the job, scores it, and shows progress."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -26,20 +26,7 @@ from onebert_store.tables.text.encoding import check_encoding
 
 @dataclass(frozen=True)
 class Asked:
-    """What the command line says.
-
-    Attributes:
-        tasks: delta files, and names in the store.
-        data: files and folders.
-        out: where the answers go: a folder, or `s3://BUCKET/PREFIX`.
-        text, text_pair: the columns of texts; None is found by name.
-        kept: the columns that are written beside the answers; where there are none, `id`.
-        encoding: of text files; None is UTF-8.
-        all_scores: whether the score of every label is kept.
-        part_rows: rows of an output file.
-        ray: address of a Ray cluster; None is this machine.
-        sheet: of workbooks; None is the first.
-    """
+    """The command line's arguments; None for a column, sheet or encoding means the default."""
 
     tasks: Sequence[str]
     data: Sequence[str]
@@ -55,11 +42,7 @@ class Asked:
 
 
 def run_score(asked: Asked, settings: Settings) -> None:
-    """Scores, or goes on with it.
-
-    Raises:
-        OneBertError: a task, a file, the base or the folder is refused; what was scored is kept.
-    """
+    """Scores the data, or resumes an interrupted job; finished parts survive an error."""
     tasks, sources = find_tasks(asked.tasks, store_address(settings)), find_sources(asked.data, asked.sheet)
     chosen = _choose(asked, sources)
     require_takes(tasks, pair=len(chosen.texts) > 1)
@@ -96,7 +79,7 @@ def _on_cluster(
     from onebert_server.score.ray_cluster import connected, score_on_cluster  # noqa: PLC0415 - an optional package
 
     with connected(address, None if settings.device == "auto" else settings.device) as (device, slots):
-        # Whether the tasks answer as their trainers saw it is seen here, before the nodes begin.
+        # Checks here that the tasks reproduce their trainer's golden logits, before the nodes start.
         loaded = _load(asked, settings.model_copy(update={"device": "cpu"}), tasks, torch.get_num_threads()).base
         fast = "bfloat16" if device == "cuda" else loaded.dtype_name
         job = job_in(base=loaded.spec.digest, precision=fast if settings.dtype == "auto" else settings.dtype)
@@ -113,17 +96,16 @@ def _load(asked: Asked, settings: Settings, tasks: Sequence[ScoredTask], threads
 
 
 def _choose(asked: Asked, sources: Sequence[Source]) -> Chosen:
-    """The columns by the first file; the others must have them, too."""
+    """Chooses the columns by the first file; the other files must have them as well."""
     if asked.encoding is not None:
         check_encoding(asked.encoding)
-    # JSON and what is compressed is read to its end for it.
+    # JSON and compressed files have to be read to their end for this.
     with console.busy(f"reading {sources[0].name}"), open_stream(sources[0], asked.encoding) as stream:
         return choose_columns(stream, Columns(asked.text, asked.text_pair), asked.kept, sources[0].name)
 
 
 @contextmanager
 def _shown() -> Iterator[Callable[[Window], None]]:
-    """A bar with rate and time left on a terminal, elsewhere a line each half minute."""
     started, scored, latest = time.monotonic(), 0, ""
 
     def report(window: Window) -> None:

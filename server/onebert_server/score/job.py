@@ -1,4 +1,4 @@
-"""A job: everything that its output depends on."""
+"""A job: everything that determines its output."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,29 +13,17 @@ from onebert_store.errors import InvalidSettings
 
 ERROR = "error"
 _FORMAT = 1
-# Rows of a window: enough to make batches of texts of about one length; with many tasks or labels fewer, since a
+# Rows per window: enough to fill batches with texts of similar length, and fewer with many tasks or labels, since a
 # window's sequences and logits are in memory together.
 _WINDOW_ROWS, _WINDOW_SEQUENCES, _WINDOW_LOGITS, _LEAST_ROWS = 4096, 2**18, 2**24, 16
 
-# Windows that a row is reckoned with where a task reads by windows.
+# Estimated windows per row, for tasks that read texts in windows.
 _ROW_WINDOWS = 16
 
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """What is scored, by what and how.
-
-    Attributes:
-        sources: the files.
-        encoding: of text files without a byte order mark; None is UTF-8.
-        chosen: the columns that are read.
-        tasks: who answers.
-        base: digest of the base.
-        precision: what it computes in.
-        all_scores: whether the score of every label is kept.
-        part_rows: rows of a part.
-        batch_tokens: tokens that a batch computes, at most.
-    """
+    """The inputs, the tasks and the settings of a scoring run; `base` is the base's digest, `precision` its dtype."""
 
     sources: Sequence[Source]
     encoding: str | None
@@ -55,9 +43,9 @@ class Job:
 
     @property
     def window_rows(self) -> int:
-        """Rows that are tokenized, sorted and computed at a time."""
+        """Rows that are tokenized, sorted and computed together."""
         manifests = [task.delta.manifest for task in self.tasks]
-        # A row may be as many sequences as it has windows, which nobody knows before it is read.
+        # A row has one sequence per window; their number is unknown until the row is read.
         sequences = [_ROW_WINDOWS if window_of(one, one.max_length) else 1 for one in manifests]
         tokens = [
             count * (one.max_length if one.per_token else 1) for one, count in zip(manifests, sequences, strict=True)
@@ -67,10 +55,10 @@ class Job:
         return max(most, _LEAST_ROWS)
 
     def facts(self) -> dict[str, Any]:
-        """All of it as JSON: equal jobs write equal files."""
+        """The job as JSON; equal jobs write equal files."""
         return {
             "format": _FORMAT,
-            # By name and not by path: the same files may be named from another folder, or be copied with their times.
+            # Names, not paths: the same files may be named from another folder, or be copied with their times.
             "inputs": [
                 {"file": one.name, "size": one.size, "modified": one.modified} | one.chosen for one in self.sources
             ],

@@ -11,24 +11,12 @@ from onebert_server.score.output import Output
 from onebert_server.score.reading import Window, read_windows
 from onebert_server.score.scorer import Prepared, Scorer
 
-# Windows that wait between two stages.
+# Windows queued between two stages.
 _WAITING = 2
 
 
 def score_here(job: Job, output: Output, scorer: Scorer, threads: int, report: Callable[[Window], None]) -> None:
-    """Scores every part of a job that is not there yet.
-
-    Args:
-        job: what to score.
-        output: where the parts go.
-        scorer: by whom.
-        threads: how many threads compute.
-        report: called for every window that was written.
-
-    Raises:
-        InvalidData: a file is not readable; the parts before are kept.
-        StorageFull: the disk refused a part.
-    """
+    """Scores every part of a job that is not finished yet; calls `report` for every window written."""
     with ExitStack() as opened:
         windows = opened.enter_context(ahead(read_windows(job, output.scored), _WAITING, "onebert-reader"))
         prepared = opened.enter_context(ahead(map(scorer.prepare, windows), _WAITING, "onebert-tokenizer"))

@@ -1,4 +1,4 @@
-"""What is scored of a job: a file of every part, whole or not there, beside what says which job it is."""
+"""A job's output files: one per part, written atomically, and a description of the job."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -12,14 +12,14 @@ from onebert_server.score.job import Job
 from onebert_server.score.places import Place, Sink, place_at
 from onebert_store.errors import InvalidSettings, StoreCorrupt
 
-# Readers of folders of Parquet files pass over names that begin so.
+# Readers of Parquet folders skip names that begin with an underscore.
 JOB, DONE = "_job.json", "_done.json"
-# Bytes of a row group.
+# Bytes per row group.
 _GROUP_BYTES = 2**26
 
 
 class PartFile:
-    """One part while it is written."""
+    """One part while it is being written."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
@@ -27,13 +27,11 @@ class PartFile:
         self._held: list[pyarrow.Table] = []
 
     def add(self, table: pyarrow.Table) -> None:
-        """Adds rows."""
         self._held.append(table)
         if sum(one.nbytes for one in self._held) >= _GROUP_BYTES:
             self._write()
 
     def close(self) -> None:
-        """Writes what is left, and the end of the file."""
         if self._held:
             self._write()
         if self._writer is not None:
@@ -47,11 +45,7 @@ class PartFile:
 
 
 class Output:
-    """The files of a job.
-
-    Attributes:
-        scored: names of the parts that were there when the job was opened.
-    """
+    """The files of a job; `scored` holds the names of the parts that existed when it was opened."""
 
     def __init__(self, place: Place) -> None:
         self._place = place
@@ -59,22 +53,14 @@ class Output:
 
     @contextmanager
     def part(self, name: str) -> Iterator[PartFile]:
-        """A part, which is there when the block has ended without an error, also after a crash.
-
-        Raises:
-            StorageFull, StorageUnavailable: the disk or the bucket refused the write.
-        """
+        """Opens a part for writing; the file appears, durably, when the block ends without an error."""
         with self._place.part(name) as sink:
             file = PartFile(sink)
             yield file
             file.close()
 
     def finish(self) -> Mapping[str, int]:
-        """Counts what all parts hold, and says beside them that none is missing.
-
-        Raises:
-            StoreCorrupt: a part is no Parquet file any more.
-        """
+        """Records the rows of all parts, which marks the job as complete; StoreCorrupt names a damaged part."""
         counts = {"parts": 0, "rows": 0, "errors": 0}
         for name in self._parts():
             try:
@@ -95,12 +81,11 @@ class Output:
 
 @contextmanager
 def open_output(where: str, job: Job) -> Iterator[Output]:
-    """Where the files of a job go.
+    """Opens the output of a job, new or resumed.
 
     Raises:
-        InvalidSettings: the address is none; or another job's files are there, or files of something else.
+        InvalidSettings: the address is invalid, or holds another job's files or unrelated ones.
         StoreLocked: another process works on this job.
-        StorageUnavailable: the bucket does not work.
     """
     place = place_at(where)
     with place.held():
@@ -109,7 +94,7 @@ def open_output(where: str, job: Job) -> Iterator[Output]:
             if others := [name for name in place.names() if not name.startswith(".")]:
                 raise InvalidSettings(f"--out: {place.name} has {others[0]} in it, and no {JOB}; take an empty folder")
             place.keep(JOB, facts)
-        # Of a bucket another process may have been first.
+        # In a bucket, another process may have created the file first.
         _require_same(place.read(JOB) or facts, facts, place.name)
         yield Output(place)
 

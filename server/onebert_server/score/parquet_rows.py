@@ -1,4 +1,4 @@
-"""Rows of a Parquet file, from any row on, without reading those before or more than a window at once."""
+"""Reads rows of a Parquet file from any row on, without decoding earlier rows or holding more than a window."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -16,25 +16,19 @@ from onebert_store.tables.file import Unpacking
 from onebert_store.tables.sample import sample_of_schema
 from onebert_store.tables.table import Table
 
-# Rows that are decoded at a time: many, but no more than so many bytes of them.
+# Rows decoded at a time, limited by bytes as well.
 _READ_ROWS, _READ_BYTES = 4096, 2**22
 _BUFFER_BYTES = 2**20
 
 
 class ParquetRows:
-    """See Stream.
-
-    Args:
-        file: the file's bytes.
-        name: of the file, for messages.
-        size: of the file in bytes.
-    """
+    """The stream of a Parquet file; `size` is in bytes."""
 
     def __init__(self, file: pyarrow.NativeFile, name: str, size: int) -> None:
         self.row = 0
-        self.notes: tuple[str, ...] = ()  # the file says itself what it is
+        self.notes: tuple[str, ...] = ()  # the file's schema leaves nothing to guess
         self._name, self._size, self._count = name, size, Unpacking(name)
-        # Column chunks are read through a buffer, not whole: they may be as large as the file.
+        # Column chunks are read through a buffer; each may be as large as the file.
         self._file = pyarrow.parquet.ParquetFile(file, buffer_size=_BUFFER_BYTES, pre_buffer=False)
         self._schema = self._file.schema_arrow
         groups = [self._file.metadata.row_group(i) for i in range(self._file.num_row_groups)]
@@ -46,15 +40,12 @@ class ParquetRows:
 
     @property
     def share(self) -> float:
-        """See Stream."""
         return self.row / int(self._starts[-1]) if self._starts[-1] else 1.0
 
     def sample(self) -> Table:
-        """See Stream."""
         return sample_of_schema(self._schema, self._name)
 
     def choose(self, chosen: Chosen) -> None:
-        """See Stream."""
         self._chosen = chosen
         for name in chosen.ids:
             if name not in self._schema.names:
@@ -64,16 +55,14 @@ class ParquetRows:
                 raise InvalidData(f"{self._name}: the column {name} holds {kind}, not texts")
 
     def skip(self, rows: int) -> None:
-        """See Stream."""
         self.row = min(self.row + rows, int(self._starts[-1]))
         self._batches = self._held = None
 
     def take(self, most: int) -> Rows:
-        """See Stream."""
         held = self._hold(most)
         columns = [_strings(held.slice(0, most), name) for name in self._chosen.texts]
         sizes = sum(map(_bytes, [*columns, *held.slice(0, most).select(self._chosen.ids).columns]))
-        # The row with which it is enough is the last one.
+        # Includes the row that reaches the limit.
         rows = min(most, held.num_rows, 1 + int(np.searchsorted(np.cumsum(sizes), WINDOW_BYTES)))
         self._held = held.slice(rows)
         first, self.row = self.row, self.row + rows
@@ -83,11 +72,11 @@ class ParquetRows:
         return Rows(ids, [text for text, _ in read], [error for _, error in read])
 
     def _hold(self, rows: int) -> pyarrow.Table:
-        """So many of the next rows, whatever the file's row groups are: a window depends on its rows alone."""
+        """Holds the next `rows` rows, across row groups: a window must not depend on the file's row groups."""
         if self._held is None:
             columns = [*dict.fromkeys((*self._chosen.texts, *self._chosen.ids))]
             self._batches = self._batches_from(self.row, columns)
-            # As the batches are, which of the objects in a column may have some fields alone.
+            # Same schema as the batches, in which a struct column may have only some of its fields.
             self._held = pyarrow.Table.from_batches([], self._file.read_row_groups([], columns).schema)
         while self._held.num_rows < rows and (batch := next(self._batches, None)) is not None:
             self._held = pyarrow.concat_tables([self._held, pyarrow.Table.from_batches([batch])])
@@ -104,7 +93,7 @@ class ParquetRows:
             left = max(left - len(batch), 0)
 
     def _type_of(self, name: str) -> pyarrow.DataType:
-        """The type of a column, or of the field `b` of the objects in a column `a`, written `a.b`."""
+        """The type of a column; `a.b` is field `b` of struct column `a`."""
         if name in self._schema.names:
             return self._schema.field(name).type
         column, *path = name.split(".")
@@ -131,7 +120,7 @@ def _strings(table: pyarrow.Table, name: str) -> pyarrow.ChunkedArray:
 
 
 def _bytes(column: pyarrow.ChunkedArray) -> Array:
-    """[rows], the bytes of texts and the like; what is not large in every row counts as nothing."""
+    """[rows], the bytes of texts and binaries; other types are small and count as 0."""
     types = pyarrow.types
     large = (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
     if not any(is_one(column.type) for is_one in large):
@@ -140,7 +129,7 @@ def _bytes(column: pyarrow.ChunkedArray) -> Array:
 
 
 def _cells(column: pyarrow.ChunkedArray) -> list[Any]:
-    """Texts; where bytes are not UTF-8, which the file's writer did not check, the bytes."""
+    """Texts; cells that are not UTF-8 stay bytes, since the writer may not have checked them."""
     try:
         cells: list[Any] = column.to_pylist()
     except UnicodeDecodeError:

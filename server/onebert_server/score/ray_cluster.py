@@ -1,4 +1,4 @@
-"""Scores a job on a Ray cluster: parts as plain tasks, read and written here, so that nodes share no files."""
+"""Scores a job on a Ray cluster; this machine reads and writes all files, so nodes need no shared storage."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -22,24 +22,15 @@ from onebert_server.settings import Settings
 from onebert_store.command.cluster import RayError, connect, device_of, ray, reason, resources
 from onebert_store.errors import BaseMismatch, OneBertError, ServerUnreachable
 
-# A part is tried so many times more when its worker or its node dies.
+# Retries of a part after its worker or node dies.
 RETRIES = 3
-# Parts that run or wait, for each task that the cluster runs at once: none of them then waits for this machine.
+# Parts submitted per slot of the cluster, so that no slot idles waiting for this machine.
 _WAITING = 2
 
 
 @dataclass(frozen=True)
 class WorkerSetup:
-    """What every Ray task computes with.
-
-    Attributes:
-        base: Hub id or folder, which each node loads for itself.
-        digest: of the base that the job is for.
-        dtype, device: what it computes in, and on.
-        tasks: a reference to the tasks.
-        batch_tokens: tokens that a batch computes.
-        all_scores: whether the score of every label is kept.
-    """
+    """Settings of every Ray task; each node loads `base` itself, and `digest` is of the job's base."""
 
     base: str | None
     digest: str
@@ -52,18 +43,11 @@ class WorkerSetup:
 
 @contextmanager
 def connected(address: str, device: str | None) -> Iterator[tuple[str, int]]:
-    """A cluster while the block runs.
-
-    Args:
-        address: HOST:PORT of the cluster's head, or auto.
-        device: cpu or cuda; None takes GPUs if the cluster has any.
-
-    Yields:
-        The device of its tasks, and how many of them it runs at once.
+    """Connects to a cluster for the block; yields the tasks' device and how many tasks run at once.
 
     Raises:
         ServerUnreachable: no cluster answers there.
-        InvalidSettings: not an address, or the cluster has no such device.
+        InvalidSettings: the address is invalid, or the cluster lacks the device.
     """
     connect(address)
     try:
@@ -77,22 +61,13 @@ def connected(address: str, device: str | None) -> Iterator[tuple[str, int]]:
 def score_on_cluster(
     job: Job, output: Output, base: str | None, device: str, slots: int, report: Callable[[Window], None]
 ) -> None:
-    """Scores every part of a job that is not there yet, to the same files as one machine of the same kind.
+    """Scores every part that is not finished yet, into the same files as one machine of the same kind would write.
 
-    Args:
-        job: what to score.
-        output: where the parts go.
-        base: Hub id or folder by which the nodes load the base.
-        device: of the tasks.
-        slots: how many tasks the cluster runs at once.
-        report: called for every window that was written.
-
-    Raises:
-        InvalidData: a file is not readable.
-        ServerUnreachable: a part failed on the cluster again and again; finished parts are kept.
+    Nodes load `base`, a Hub id or folder; the cluster runs `slots` tasks at once. Raises ServerUnreachable when a part
+    has failed repeatedly; finished parts are kept.
     """
     if base is not None and Path(base).expanduser().is_dir():
-        base = str(Path(base).expanduser().resolve())  # workers have another current folder
+        base = str(Path(base).expanduser().resolve())  # workers have another working directory
     tasks = ray.put([*job.tasks])
     setup = WorkerSetup(base, job.base, job.precision, device, tasks, job.batch_tokens, job.all_scores)
     task = ray.remote(score_part).options(num_cpus=1, num_gpus=int(device == "cuda"), max_retries=RETRIES)
@@ -107,13 +82,9 @@ def score_on_cluster(
 
 
 def score_part(windows: Sequence[Window], setup: WorkerSetup) -> list[pyarrow.Table]:
-    """Scores a part on a worker.
-
-    Raises:
-        BaseMismatch: the node has another base by that name, or computes in another precision.
-    """
+    """Scores a part on a worker; raises BaseMismatch if its base or precision differs from the job's."""
     if setup.device == "cpu":
-        # A task has one processor: what runs beside it are other tasks.
+        # One CPU per task; the other CPUs run other tasks.
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
         torch.set_num_threads(1)
     scorer = _scorer(setup)
@@ -126,7 +97,6 @@ def _take_one(
     output: Output,
     report: Callable[[Window], None],
 ) -> None:
-    """Waits for one part, and writes it."""
     [ended], _ = ray.wait([*running], num_returns=1)
     name, windows = running.pop(ended)
     tables = _result(ended)
@@ -149,8 +119,8 @@ def _result(ended: "ray.ObjectRef[list[pyarrow.Table]]") -> list[pyarrow.Table]:
 
 @lru_cache(maxsize=1)
 def _scorer(setup: WorkerSetup) -> Scorer:
-    """The base with the tasks, loaded once for all parts that this process scores."""
-    # The defaults but for what the job says, whatever the node's environment does.
+    """The base with the tasks, loaded once per worker process."""
+    # Defaults except for the job's settings; the node's environment is ignored.
     dtype: Any = setup.dtype
     settings = Settings.model_construct(base=setup.base, dtype=dtype, device=setup.device)
     tasks: list[ScoredTask] = ray.get(setup.tasks)

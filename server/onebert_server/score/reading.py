@@ -1,4 +1,4 @@
-"""Reads the parts of a job that are not scored yet, in order, a window at a time."""
+"""Reads a job's unfinished parts in order, one window at a time."""
 
 from collections.abc import Container, Iterator
 from contextlib import ExitStack, contextmanager
@@ -24,13 +24,11 @@ from onebert_store.tables.sample import sample_of
 
 @dataclass(frozen=True, eq=False)
 class Window:
-    """Some rows of one part: what is tokenized, sorted and computed at a time.
+    """Rows of one part that are tokenized, sorted and computed together.
 
     Attributes:
-        part: name of the part, which the file that is made of it has, too.
-        rows: what was read.
-        skipped: rows of the job before this window in parts that were scored before.
-        total: rows of the whole job; where the files do not say, about so many, by the bytes that were read.
+        skipped: rows before this window in parts that were finished earlier.
+        total: rows of the whole job; estimated by bytes while files do not tell.
     """
 
     part: str
@@ -44,11 +42,7 @@ class Window:
 
 @contextmanager
 def open_stream(source: Source, encoding: str | None) -> Iterator[Stream]:
-    """The rows of a file.
-
-    Raises:
-        InvalidData: the file is not readable, or not what its name says; also while rows are taken.
-    """
+    """The rows of a file; raises InvalidData, also while rows are taken, for an unreadable or mislabeled file."""
     try:
         with ExitStack() as opened:
             if source.name.lower().endswith(PARQUET):
@@ -59,12 +53,12 @@ def open_stream(source: Source, encoding: str | None) -> Iterator[Stream]:
                 sample = partial(sample_of, File(source.name, _Bytes(source).open, source.sheet), encoding)
                 yield RecordRows(records, sample, bytes_of.share)
     except (EOFError, OSError, pyarrow.ArrowException) as error:
-        # Messages of pyarrow may quote the content or the path, so that only the kind of error is told.
+        # pyarrow's messages may quote content or a path; report only the error's type.
         raise InvalidData(f"{source.name} is not readable ({type(error).__name__})") from None
 
 
 class _Bytes:
-    """The bytes of a file, which is opened several times before its rows are read, and how much of them is read."""
+    """The bytes of a file, which is opened several times, with the share read so far."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -80,16 +74,12 @@ class _Bytes:
 
 
 def part_name(file: int, part: int) -> str:
-    """The name of a part: names in order are parts in order."""
+    """The name of a part; names sort in the order of parts."""
     return f"part-{file:05d}-{part:05d}.parquet"
 
 
 def read_windows(job: Job, scored: Container[str]) -> Iterator[Window]:
-    """The windows of all parts but those that are scored; a part is so many rows of one file, the last one fewer.
-
-    Raises:
-        InvalidData: a file is not readable, or lacks a column.
-    """
+    """The windows of all parts that are not in `scored`; a part is `part_rows` rows of one file, the last one fewer."""
     before = bytes_before = taken = 0
     size = sum(source.size for source in job.sources) or 1
     for file, source in enumerate(job.sources):

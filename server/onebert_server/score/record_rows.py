@@ -1,4 +1,4 @@
-"""Rows of any file but Parquet, which are read from their beginning, also where the first are only passed over."""
+"""Reads rows of every format but Parquet; the file is read from its beginning even when rows are skipped."""
 
 import json
 from collections.abc import Callable
@@ -15,13 +15,7 @@ from onebert_store.tables.text.unicode import escaped
 
 
 class RecordRows:
-    """See Stream; what is kept of a row is written as text: a CSV says no more of its cells, and JSON may change.
-
-    Args:
-        records: the file's rows.
-        sample: gives a table with its columns.
-        read: how much of the file is read, from 0 to 1.
-    """
+    """A stream of records. Kept cells are written as text: CSV has no types, and JSON types may change between rows."""
 
     def __init__(self, records: Records, sample: Callable[[], Table], read: Callable[[], float]) -> None:
         self.row, self.notes = 0, records.notes
@@ -29,32 +23,27 @@ class RecordRows:
 
     @property
     def share(self) -> float:
-        """See Stream."""
         return self._read()
 
     def sample(self) -> Table:
-        """See Stream."""
-        # A header says it all; of JSON and types the whole file does, which a bucket would have to send again.
+        # A header is enough; JSON and typed files have to be read whole, which downloads them again from a bucket.
         if self._records.names is not None and self._records.schema is None:
             return Table({name: [""] for name in self._records.names}, self._records.name)
         return self._sample()
 
     def choose(self, chosen: Chosen) -> None:
-        """See Stream."""
         self._chosen = chosen
         names = self._records.names
-        # Of JSON any row may have what others lack; of a column `a.b`, what is in its cells.
+        # Only headers can be checked: a JSON row may have keys that others lack. For `a.b`, column `a` is enough.
         for name in (*chosen.texts, *chosen.ids) if names is not None else ():
             if not {name, name.partition(".")[0]} & {*(names or ())}:
                 raise InvalidData(f"{self._records.name} has no column {name}")
 
     def skip(self, rows: int) -> None:
-        """See Stream."""
         while rows and self._next() is not None:
             rows -= 1
 
     def take(self, most: int) -> Rows:
-        """See Stream."""
         first, characters = self.row, 0
         read: list[tuple[Text | None, str | None]] = []
         ids: list[list[str | None]] = []

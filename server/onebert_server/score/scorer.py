@@ -1,4 +1,4 @@
-"""Scores windows: tokenized once for all tasks, packed into batches of texts of one length, answered in columns."""
+"""Scores windows: tokenizes once for all tasks, batches texts of similar length, and converts logits to columns."""
 
 import sys
 from collections import deque
@@ -36,7 +36,7 @@ from onebert_store.file.manifest import Pooling
 
 @dataclass(frozen=True, eq=False)
 class Asked:
-    """One text, or one window of it, for one task: its sequence, and where the logits go."""
+    """One text (or window of it) for one task: its sequence, and the place of its logits."""
 
     item: Item
     task: int
@@ -48,15 +48,12 @@ class Prepared:
     """A window that is ready to be computed.
 
     Attributes:
-        window: the rows.
-        texts: the texts, each once.
-        of_row: of each row, which of the texts it has; None for a row without one.
-        pieces: of each text, where a per-token task needs them to answer.
-        kept: of each task and text, what the task reads of the text, in one sequence or in windows.
-        truncated: of each task and text, whether that is less than all.
-        refused: of each task the texts that it cannot read in windows, and why.
-        batches: what is computed together.
-        logits: of each task and sequence, once they are there.
+        texts: the distinct texts.
+        of_row: index into `texts` for each row; None for a row without a usable text.
+        pieces: by text; empty unless a task is per-token.
+        kept: by task and text, the sequences that the task reads: one, or one per window.
+        refused: by task, the texts that it cannot read in windows, with the reason.
+        logits: by task and sequence; filled by `compute`.
     """
 
     window: Window
@@ -71,18 +68,11 @@ class Prepared:
 
 
 class Scorer:
-    """Tasks on their base.
-
-    Args:
-        base: the frozen encoder.
-        bank: its bank, into which the tasks are put.
-        tasks: any number.
-        batch_tokens: tokens that a batch computes, at most; a batch depends on its window alone.
-        all_scores: whether the score of every label is kept.
+    """Tasks installed in the bank of their base. Batches of at most `batch_tokens` tokens depend on their window only.
 
     Raises:
-        InvalidDelta: a task is not for this base, or does not answer here as its trainer saw it.
-        BankFull: there is no memory for all tasks.
+        InvalidDelta: a task is not for this base, or does not reproduce its golden logits.
+        BankFull: memory does not hold all tasks.
     """
 
     def __init__(
@@ -98,7 +88,7 @@ class Scorer:
             self._slots = [self._install(bank, task) for task in tasks]
 
     def prepare(self, window: Window) -> Prepared:
-        """Tokenizes a window's texts, and lays out its batches; computes nothing."""
+        """Tokenizes a window's texts and lays out its batches, without running the model."""
         number = {text: i for i, text in enumerate(dict.fromkeys(t for t in window.rows.texts if t is not None))}
         texts = list(number)
         pieces = self.base.tokenizer.split(texts, self._longest, placed=self._placed)
@@ -121,7 +111,7 @@ class Scorer:
     def _read(
         self, pieces: Sequence[Pieces], pooling: Pooling, max_length: int, window: decision.Window | None
     ) -> tuple[list[Sequence[Cut]], list[bool], dict[int, str]]:
-        """What is kept of each text, whether that is less than all of it, and which texts cannot be read so."""
+        """By text: the cuts, whether it was truncated, and why it cannot be read in windows."""
         tokenizer, refused = self.base.tokenizer.reading(pooling), dict[int, str]()
         fitted = [tokenizer.fit(one, max_length) for one in pieces]
         if window is None:
@@ -132,13 +122,14 @@ class Scorer:
             try:
                 kept.append(window_cuts(tokenizer, one, window.tokens, window.overlap))
             except OneBertError as error:
-                # Something is computed all the same, and not answered: a row has its place in every task's numbers.
+                # Compute the fitted text anyway and discard its answer: every task's logits need a place for every
+                # text.
                 kept.append((fitted[number],))
                 refused[number] = error.detail
         return kept, [False] * len(kept), refused
 
     def compute(self, windows: Iterable[Prepared]) -> Iterator[Prepared]:
-        """Computes windows in order; on a GPU a batch is launched before the one before it is read."""
+        """Computes windows in order; on a GPU, the next batch is launched before the previous one's logits are read."""
         flying: deque[tuple[Prepared, Sequence[Asked], Launched | None]] = deque()
         for window in windows:
             for batch in window.batches or ((),):
@@ -151,7 +142,7 @@ class Scorer:
             yield from self._land(*flying.popleft())
 
     def answers(self, computed: Prepared) -> pyarrow.Table:
-        """What is written of a window: ids, the columns of every task, and why a row has no answer."""
+        """The output rows of a window: kept columns, every task's columns, and the error column."""
         rows, errors = computed.window.rows, list(computed.window.rows.errors)
         made: dict[str, pyarrow.Array] = {}
         index = pyarrow.array(computed.of_row, pyarrow.int64())
@@ -175,7 +166,7 @@ class Scorer:
         return slot
 
     def _batches(self, pieces: Sequence[Pieces], kept: Sequence[Sequence[Sequence[Cut]]]) -> list[list[Asked]]:
-        """Texts by length; the tasks of a text side by side, so that they share what is equal for them."""
+        """Batches in order of text length; a text's tasks stay together, so that they share equal computation."""
         cuts = CutOnce(self.base.tokenizer)
         poolings = [task.delta.manifest.pooling for task in self._tasks]
         starts = [first_places(of_task) for of_task in kept]
@@ -188,7 +179,7 @@ class Scorer:
                 for place, one in enumerate(kept[task][text])
             ]
             costs = self._passes.costs([one.item for one in asked])
-            # A text's tasks are not torn apart unless they are more than a batch.
+            # A text's tasks are split over batches only if they exceed a whole batch.
             if sum(costs) > room and sum(costs) <= self._batch_tokens:
                 batches.append([])
                 room = self._batch_tokens
@@ -227,17 +218,13 @@ class Scorer:
 
 
 def open_scorer(settings: Settings, tasks: Sequence[ScoredTask], batch_tokens: int, all_scores: bool) -> Scorer:
-    """Loads the base, and the tasks on it; computes on the calling thread, see `load_bank`."""
+    """Loads the base and installs the tasks; computes on the calling thread, see `load_bank`."""
     base, bank = load_bank(settings)
     return Scorer(base, bank, tasks, batch_tokens, all_scores)
 
 
 def require_takes(tasks: Sequence[ScoredTask], pair: bool) -> None:
-    """Refuses tasks that do not take such inputs.
-
-    Raises:
-        InvalidInput: names the task, and what it takes.
-    """
+    """Raises InvalidInput, with the task's name, unless every task takes such inputs (texts, or pairs)."""
     for task in tasks:
         kind = kind_of(task.delta.manifest)
         if not kind.takes(pair):

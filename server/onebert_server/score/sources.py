@@ -1,4 +1,4 @@
-"""The files that are scored: on this machine, or objects of a bucket (s3://) by pyarrow."""
+"""Finds the input files: local files, or objects of a bucket (s3://) through pyarrow."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,19 +13,15 @@ from onebert_store.errors import InvalidData
 from onebert_store.tables.records import READERS, extension_of
 
 PARQUET = ".parquet"
-# What describes the data of a folder, and is none; what begins with _ or . is none, either.
+# Metadata files of data sets; names that begin with _ or . are skipped as well.
 _DESCRIPTIONS = ("labels.json", "state.json", "dataset_info.json", "dataset_infos.json", "dataset_dict.json")
 
 
 @dataclass(frozen=True)
 class Source:
-    """One file of rows.
+    """One input file, at a path or at `s3://bucket/key`.
 
-    Attributes:
-        address: the path, or `s3://bucket/key`, as it was given.
-        size: in bytes.
-        modified: nanoseconds since 1970; with the size, what tells whether the file is still the same.
-        sheet: of a workbook; None is the first.
+    `size` (bytes) and `modified` (nanoseconds since 1970) detect a changed file. `sheet` None is a workbook's first.
     """
 
     address: str
@@ -35,20 +31,14 @@ class Source:
 
     @property
     def name(self) -> str:
-        """Without its folder."""
         return Path(_bare(self.address)).name
 
     @property
     def chosen(self) -> dict[str, str]:
-        """Which part of the file is read, where it is not all of it."""
+        """The sheet, if one was chosen, as part of the job's facts."""
         return {} if self.sheet is None else {"sheet": self.sheet}
 
     def open(self) -> pyarrow.NativeFile:
-        """Its bytes, from the beginning.
-
-        Raises:
-            InvalidData: it cannot be opened.
-        """
         system, path = _resolve(self.address)
         try:
             return system.open_input_file(path)
@@ -57,11 +47,7 @@ class Source:
 
 
 def find_sources(addresses: Sequence[str], sheet: str | None = None) -> list[Source]:
-    """Every file that is named, and every file of rows in a folder that is named, by name.
-
-    Raises:
-        InvalidData: there is no such file or folder, or the name does not say how the file is read.
-    """
+    """Every named file, and the data files of every named folder, sorted by name; InvalidData for other endings."""
     found = [replace(source, sheet=sheet) for address in addresses for source in _sources_at(address)]
     if twice := [one.address for i, one in enumerate(found) if one.address in {other.address for other in found[:i]}]:
         raise InvalidData(f"{_bare(twice[0])} is given twice")
@@ -78,7 +64,7 @@ def _sources_at(address: str) -> list[Source]:
             files = [one for one in named if one.base_name not in _DESCRIPTIONS and one.base_name[0] not in "_."]
             folder, _, query = address.partition("?")
             tail = f"?{query}" if query else ""
-            # As the Hub has it.
+            # The Hub's layout.
             if not files and any(one.base_name == "data" and one.type == fs.FileType.Directory for one in inside):
                 return _sources_at(f"{folder.rstrip('/')}/data{tail}")
             if not files:
@@ -98,7 +84,6 @@ def _source(address: str, info: Any) -> Source:
 
 
 def _resolve(address: str) -> tuple[Any, str]:
-    """The file system of an address, and the path in it."""
     if not address.startswith(BUCKET):
         return fs.LocalFileSystem(), str(Path(address).expanduser())
     try:
@@ -109,5 +94,5 @@ def _resolve(address: str) -> tuple[Any, str]:
 
 
 def _bare(address: str) -> str:
-    """Without the options behind the `?` of a bucket's address, among which may be keys."""
+    """Removes the options behind the `?` of a bucket's address, which may contain keys."""
     return address.partition("?")[0] if address.startswith(BUCKET) else address

@@ -1,4 +1,4 @@
-"""What a file of rows is to a job: columns to choose from, then rows in order, a window at a time."""
+"""The interface of an input file: choose columns, then take rows in order, one window at a time."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,16 +16,16 @@ from onebert_store.tables.columns import Columns, named, require_texts
 from onebert_store.tables.table import Table
 from onebert_store.tables.text.unicode import HALF, is_blank, is_unicode
 
-# A window ends behind the row with which its texts, and what is kept of its rows, are so many bytes (of a text file,
-# characters): whatever the rows are, memory is bounded.
+# A window ends with the row at which its texts and kept cells reach this many bytes (characters, in text files); this
+# bounds memory.
 WINDOW_BYTES = 2**22
-# The column that is kept where the input has none to keep: the row's number in its file, from 1.
+# Kept if the input has no column to keep: the row's number in its file, from 1.
 ROW = "row"
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """Names of the columns that are read: of the text, or of the texts of a pair, and of those that are kept."""
+    """Names of the columns of the text (or of a pair's two texts), and of the columns to keep."""
 
     texts: tuple[str, ...]
     ids: tuple[str, ...]
@@ -33,13 +33,7 @@ class Chosen:
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Rows side by side of one file.
-
-    Attributes:
-        ids: the columns that are kept.
-        texts: of each row its text or pair; None where the row has none that can be scored.
-        errors: of such a row, why; None for the others.
-    """
+    """Consecutive rows of one file: kept columns, and by row either a text (or pair) or an error."""
 
     ids: pyarrow.Table
     texts: list[Text | None]
@@ -47,43 +41,29 @@ class Rows:
 
 
 class Stream(Protocol):
-    """The rows of one file, in order.
-
-    Attributes:
-        row: rows that were taken or skipped.
-        notes: what a user should know of how the file is read.
-    """
+    """The rows of one file, in order; `row` counts rows taken or skipped, `notes` say how the file is read."""
 
     row: int
     notes: tuple[str, ...]
 
     @property
     def share(self) -> float:
-        """How much of the file that is, from 0 to 1; of a text file by its bytes."""
+        """The share of the file read so far, from 0 to 1; by bytes in text files."""
 
     def sample(self) -> Table:
-        """A table with the columns of the file, for finding them; its cells are some that the file could have."""
+        """A table with the file's columns and plausible cells, for finding the text columns."""
 
     def choose(self, chosen: Chosen) -> None:
-        """Says what to read, before the first row is taken or skipped.
+        """Sets the columns; must precede `take` and `skip`. Raises InvalidData for missing or unsuitable columns."""
 
-        Raises:
-            InvalidData: there is no such column, or the text's holds something else.
-        """
-
-    def skip(self, rows: int) -> None:
-        """Passes over so many rows, or those that are left."""
+    def skip(self, rows: int) -> None: ...
 
     def take(self, most: int) -> Rows:
-        """The next rows: `most`, or as many as there are, or fewer where their texts are long; none at the end."""
+        """The next rows, at most `most`; fewer at the end or if texts are long; empty after the end."""
 
 
 def choose_columns(stream: Stream, columns: Columns, ids: Sequence[str], origin: str) -> Chosen:
-    """The columns of the texts and those that are kept, as the caller says or by the names that data sets use.
-
-    Raises:
-        InvalidData: there is no such column.
-    """
+    """The text columns and the kept columns, as given or found by the usual names; InvalidData for a missing column."""
     sample = stream.sample()
     texts = require_texts(sample, columns)
     kept = {name: named(sample, name) for name in ids or ("id",)}
@@ -95,7 +75,7 @@ def choose_columns(stream: Stream, columns: Columns, ids: Sequence[str], origin:
 
 
 def checked(cells: Sequence[Any]) -> tuple[Text | None, str | None]:
-    """The text or pair in the cells of a row, or why there is none."""
+    """The text or pair in a row's cells, or the reason why the row cannot be scored."""
     for cell, name in zip(cells, ("text", "second text"), strict=False):
         if why := _refused(cell):
             return None, f"the {name} {why}"
@@ -115,5 +95,5 @@ def _refused(cell: Any) -> str | None:
 
 
 def numbered(first: int, rows: int) -> pyarrow.Table:
-    """The numbers of rows as the column that is kept; `first` counts from 0."""
+    """Row numbers from 1 as a column; `first` counts from 0."""
     return pyarrow.table({ROW: np.arange(first + 1, first + 1 + rows, dtype=np.int64)})

@@ -1,4 +1,4 @@
-"""Which tasks score: delta files, and versions of a store."""
+"""Finds the tasks to score: delta files, and versions in a store."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -18,13 +18,7 @@ FILE = ".safetensors"
 
 @dataclass(frozen=True, eq=False)
 class ScoredTask:
-    """A task that scores.
-
-    Attributes:
-        name: what the names of its columns begin with.
-        version: its number in the store; None for a file.
-        delta: what it is.
-    """
+    """A task to score with; `name` is the prefix of its columns, `version` is None for a file."""
 
     name: str
     version: int | None
@@ -32,11 +26,11 @@ class ScoredTask:
 
 
 def find_tasks(wanted: Sequence[str], store: StoreAddress) -> list[ScoredTask]:
-    """Every task that is named: a file, or `name`, `name@3` or `name@alias` in the store, which a server may own.
+    """Loads every named task: a file, or `name`, `name@3` or `name@alias` in the store, which a server may own.
 
     Raises:
-        InvalidInput: not a name, or two tasks of one name.
-        InvalidDelta, TooLarge: a file is no delta.
+        InvalidInput: a name is invalid, or two tasks share one.
+        InvalidDelta, TooLarge: a file is not a delta.
         TaskNotFound, VersionNotFound, AliasNotFound: the store has no such version.
         StoreCorrupt, StorageUnavailable: the store cannot be read.
     """
@@ -53,7 +47,7 @@ def find_tasks(wanted: Sequence[str], store: StoreAddress) -> list[ScoredTask]:
 
 
 def _filed(path: Path) -> ScoredTask:
-    """A file as the task that it was trained for, or where it does not say one by its own name."""
+    """Loads a file; its task is the one that it was trained for, or else the file's name."""
     delta = load(path)
     trained_for = delta.manifest.training.get("task")
     try:
@@ -75,7 +69,7 @@ def _stored(registry: Registry, text: str) -> ScoredTask:
 
 
 def _with_own_names(tasks: Sequence[ScoredTask], files: Sequence[str]) -> list[ScoredTask]:
-    """Versions of one task are told apart by their numbers, and files for one task by their names."""
+    """Distinguishes versions of one task by their numbers, and files of one task by their file names."""
     count = Counter(task.name for task in tasks)
     named = [
         replace(task, name=f"{task.name}@{task.version}" if task.version else file) if count[task.name] > 1 else task

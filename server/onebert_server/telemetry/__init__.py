@@ -1,1 +1,1 @@
-"""A request seen from outside: its phases, spans, the access log, metrics of tasks."""
+"""Observes requests: phases, spans, the access log, metrics per task."""

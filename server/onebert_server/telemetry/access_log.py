@@ -1,4 +1,4 @@
-"""The access log: one line of JSON for each request, written beside the event loop; no text and no key is in it."""
+"""The access log: one JSON line per request, written on a thread, without texts and without keys."""
 
 import json
 import logging
@@ -11,33 +11,29 @@ from typing import Protocol
 from onebert_server.logs import Seldom
 from onebert_server.telemetry.observed import Ended
 
-# Lines that wait for whoever reads standard output; more are dropped, and the log says how many.
+# Lines queued for a slow reader of standard output; further lines are dropped, and a warning counts them.
 MAX_LINES = 10_000
-# Seconds that what waits has at the end.
+# Seconds that `close` waits for queued lines.
 CLOSE_TIMEOUT = 2.0
 
 logger = logging.getLogger("onebert.access_log")
 
 
 class Lines(Protocol):
-    """Where lines go: an `AccessLog`, or in a front end what brings them there."""
+    """Receives lines: an `AccessLog`, or a front end's forwarder to it."""
 
     def write(self, line: bytes) -> None:
-        """Takes one line, without its end; never waits."""
+        """Accepts one line without its newline; never blocks."""
 
 
 class AccessLog:
-    """Writes lines to a descriptor, on a thread of its own: a pipe that nobody reads holds up no request.
-
-    Args:
-        descriptor: of an open file.
-    """
+    """Writes lines to an open descriptor on a thread of its own: a pipe without a reader delays no request."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._seldom = Seldom(logger)
         self._waiting: deque[bytes] = deque()
-        # What is left of a line whose beginning is written.
+        # The rest of a line that was written partially.
         self._begun = b""
         self._changed = threading.Condition()
         self._closing = False
@@ -45,7 +41,6 @@ class AccessLog:
         self._thread.start()
 
     def write(self, line: bytes) -> None:
-        """See Lines."""
         with self._changed:
             full = len(self._waiting) >= MAX_LINES
             if not full:
@@ -55,7 +50,7 @@ class AccessLog:
             self._seldom.warning("lines of the access log are dropped: nobody reads standard output fast enough")
 
     def close(self) -> None:
-        """Writes what waits, where somebody takes it in time."""
+        """Writes the queued lines, for up to `CLOSE_TIMEOUT` seconds."""
         with self._changed:
             self._closing = True
             self._changed.notify()
@@ -73,29 +68,22 @@ class AccessLog:
                 return
 
     def _write(self, lines: bytes) -> None:
-        """Writes whole lines; where that fails, those that have not been begun are lost."""
+        """Writes whole lines; after a failure, the lines that were not begun are lost."""
         written, left = 0, memoryview(lines)
         try:
             while written < len(lines):
                 written += os.write(self._descriptor, left[written:])
             self._begun = b""
-        except OSError as error:  # whoever read it is gone, or its disk is full
+        except OSError as error:  # the reader is gone, or its disk is full
             if written:
-                # The next line shall not stand in the middle of this one.
+                # Finish the interrupted line before the next one.
                 cut = lines[written - 1 : written] != b"\n"
                 self._begun = lines[written : lines.index(b"\n", written) + 1] if cut else b""
             self._seldom.warning("lines of the access log are lost: %s", error.strerror)
 
 
 def line(ended: Ended, request_id: str, principal: str | None, tokens: int) -> bytes:
-    """One request as a line; what is not known is left out.
-
-    Args:
-        ended: what became of it.
-        request_id: of it.
-        principal: who asked; None where that was not found out.
-        tokens: of its inputs that were answered.
-    """
+    """One request as a JSON line; unknown fields are omitted. `tokens` counts the answered inputs."""
     tasks = {seen.task for seen in ended.answers}
     fields = {
         "time": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
@@ -106,7 +94,7 @@ def line(ended: Ended, request_id: str, principal: str | None, tokens: int) -> b
         "status": ended.status,
         "problem": ended.problem,
         "ms": round(1000 * ended.seconds, 3),
-        # One task by its name, several by their number.
+        # A single task by name, several by their count.
         "task": next(iter(tasks)) if len(tasks) == 1 else None,
         "tasks": len(tasks) if len(tasks) > 1 else None,
         "answers": len(ended.answers) or None,

@@ -1,21 +1,21 @@
-"""What becomes known of one request while it is answered, wherever that happens; who wants it reads it at the end."""
+"""Collects facts about one request while it is answered: phases, answers, tokens, span."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-# The phases of a request: its body is read; its texts are split; it waits, for its version to be loaded, too; batches
-# with something of it are computed; its logits are read and written.
+# Phases of a request: read the body; tokenize; wait, including for the version to load; compute the batches; read and
+# write the logits.
 PARSE, TOKENIZE, QUEUE, FORWARD, ANSWER = "parse", "tokenize", "queue", "forward", "answer"
 
 OTHER = "(other)"
-"""Stands for all tasks, or labels, without a series of their own; no task can have this name."""
+"""Label value for all tasks, or labels, without a series of their own; no task can have this name."""
 
 Carried = tuple[str, str]
-"""A span for another process: `traceparent` and `tracestate` of W3C Trace Context."""
+"""A serialized span: `traceparent` and `tracestate` of W3C Trace Context."""
 
 
 class Seen(NamedTuple):
-    """One answer: the task, the labels that it names, its top score, where it has one, and the version."""
+    """One answer, for metrics: task, answered labels, top score (if any), version."""
 
     task: str
     labels: tuple[str, ...] = ()
@@ -24,16 +24,10 @@ class Seen(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """One answered request, to be counted.
+    """One finished request, for metrics and logs.
 
-    Attributes:
-        method: one of a few.
-        route: the template, so that names of tasks never become values of this label.
-        status: of the answer.
-        seconds: it took.
-        problem: the code of the typed error that it was refused with, if it was.
-        answers: what was answered, where answers are kept; nothing where the request was refused.
-        trace_id: of its trace, where that is exported.
+    `route` is the template, so that task names never become label values. `problem` is the code of a typed error.
+    `answers` is empty if answers are not kept or the request failed.
     """
 
     method: str
@@ -46,35 +40,26 @@ class Ended(NamedTuple):
 
 
 class Span(Protocol):
-    """The span of a request, which `tracing` makes; nobody else knows OpenTelemetry."""
+    """The span of a request; only `tracing` depends on OpenTelemetry."""
 
     trace_id: str
     sampled: bool
 
     @property
     def carried(self) -> Carried:
-        """The span for another process."""
+        """The span, serialized for another process."""
 
     def phase(self, name: str, start: float, end: float, batches: Sequence[Any] = ()) -> None:
-        """Makes a span inside of this one; see `Observed.phase`."""
+        """Adds a child span; see `Observed.phase`."""
 
-    def end(self, ended: Ended, request_id: str) -> None:
-        """The request has been answered."""
+    def end(self, ended: Ended, request_id: str) -> None: ...
 
 
 class Observed:
-    """One request, from its head to its answer; each phase is told by whoever did it.
+    """One request, from its head to its answer; each component reports its own phase.
 
-    Args:
-        keeps: whether its answers are kept.
-        span: of the request; None where it has none.
-
-    Attributes:
-        seconds: that each phase took, by its name, in the order in which they ended first.
-        answers: what was answered, where that is kept; else None.
-        tokens: of its inputs that were answered.
-        span: of the request.
-        carried: the span of the process that asks, where that is another one.
+    `seconds` has the phases in the order in which they first ended; `answers` is None unless they are kept; `carried`
+    is the span of the requesting process, if that is another one.
     """
 
     __slots__ = ("answers", "carried", "seconds", "span", "tokens")
@@ -87,26 +72,19 @@ class Observed:
         self.carried = carried
 
     def phase(self, name: str, start: float, end: float, batches: Sequence[Any] = ()) -> None:
-        """A phase has ended; it may come several times, and counts together.
-
-        Args:
-            name: of the phase.
-            start: on the monotonic clock of this process.
-            end: likewise.
-            batches: the spans of the batches that it consisted of.
-        """
+        """Records the end of a phase, in seconds on this process's monotonic clock; repeated phases add up."""
         self.seconds[name] = self.seconds.get(name, 0.0) + end - start
         if self.span is not None:
             self.span.phase(name, start, end, batches)
 
     def add(self, seconds: Mapping[str, float]) -> None:
-        """So long phases took in another process."""
+        """Adds the phases that another process measured."""
         for name, one in seconds.items():
             self.seconds[name] = self.seconds.get(name, 0.0) + one
 
     @property
     def server_timing(self) -> str:
-        """The header field `Server-Timing` (W3C): the phases in milliseconds, and the span; empty where nothing is."""
+        """The `Server-Timing` header (W3C): phases in milliseconds, and the span; may be empty."""
         entries = []
         if ANSWER in self.seconds:
             entries = [f"{name};dur={1000 * seconds:.3f}" for name, seconds in self.seconds.items()]

@@ -1,7 +1,7 @@
-"""What versions of tasks do, as metrics: for those with the most traffic each for itself, for all others together.
+"""Metrics per version of a task: the busiest versions have their own series, and the others share one.
 
-A version's counters never go down while they are shown. When another one takes its place they end, and count nowhere
-else: what `(other)` counts are answers of versions that were not shown when they were given (decision 39).
+A version's counters never decrease while it has a series. When another version takes its place the series ends, and its
+counts go nowhere: `(other)` counts only answers of versions that had no series at the time (decision 39).
 """
 
 import threading
@@ -18,15 +18,15 @@ from onebert_server.telemetry.observed import OTHER, Seen
 
 T = TypeVar("T")
 Key = tuple[str, str]
-"""A task and its version, as the labels of its series say them."""
+"""A task and its version, as label values of its series."""
 
-# Labels that are counted of one version, those first that are answered first; all others are one more.
+# Labels counted separately per version, first come first served; all others share one more series.
 MAX_LABELS = 32
-# Traffic is followed of so many times as many versions as are shown.
+# Traffic is tracked for this multiple of the versions that have series.
 FOLLOWED = 10
-# Seconds after which versions with more traffic take the places of others, and what came before counts half.
+# Seconds between rankings; each ranking halves the traffic counts.
 RANK_EVERY = 600.0
-# So many times the traffic of a shown version has one that takes its place: two alike do not take turns.
+# A version needs this multiple of a shown version's traffic to replace it, so that two equal ones do not alternate.
 MARGIN = 2
 
 _VERSION = ["task", "version"]
@@ -35,12 +35,7 @@ SCORES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
 
 
 class TaskCounts(Collector):
-    """Counts answers by version, on the event loop; they may be collected from any thread.
-
-    Args:
-        most: how many versions are shown.
-        clock: in seconds.
-    """
+    """Counts answers by version on the event loop; any thread may collect them. At most `most` versions have series."""
 
     def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._most = most
@@ -49,11 +44,11 @@ class TaskCounts(Collector):
         self._other = _Task()
         self._traffic: dict[Key, int] = {}
         self._ranked = clock()
-        # Held for no longer than a request is counted, or all counts are copied.
+        # Held only while a request is counted or the counts are copied.
         self._lock = threading.Lock()
 
     def count(self, answers: Sequence[Seen], seconds: float) -> None:
-        """Counts the answers of one request, which took so long; nothing for a request without any."""
+        """Counts the answers of one request and its duration."""
         with self._lock:
             if self._clock() - self._ranked > RANK_EVERY:
                 self._rank()
@@ -70,11 +65,11 @@ class TaskCounts(Collector):
                 counts.count(seen)
 
     def describe(self) -> Iterable[Metric]:
-        """What is collected, without samples: by these names a registry finds what is asked for."""
+        """The metrics without samples; the registry reads their names."""
         return _families()
 
     def collect(self) -> Iterable[Metric]:
-        """See Collector; all counts are those of one moment."""
+        """A consistent snapshot of all counts."""
         with self._lock:
             shown = (*self._shown.items(), ((OTHER, ""), self._other))
             counted = [(key, counts.copy()) for key, counts in shown]
@@ -87,7 +82,7 @@ class TaskCounts(Collector):
         return families
 
     def rename(self, task: str, name: str) -> None:
-        """Goes on counting the versions of a task under its new name, from where they are."""
+        """Continues the counts of a task's versions under its new name."""
         with self._lock:
             self._shown = _renamed(self._shown, task, name)
             self._traffic = _renamed(self._traffic, task, name)
@@ -101,8 +96,9 @@ class TaskCounts(Collector):
     def _follow(self, key: Key) -> None:
         """Counts a request by the algorithm of Misra and Gries.
 
-        Its count is never too high, and too low by less than the requests since the last ranking divided by the keys
-        that are followed. Each step down was once a step up, so that a request costs the same however many keys come.
+        A count is never too high; it is too low by less than the requests since the last ranking divided by the number
+        of tracked keys. Each decrement undoes an earlier increment, so the amortized cost does not grow with the number
+        of keys.
         """
         if key in self._traffic:
             self._traffic[key] += 1
@@ -125,13 +121,12 @@ class TaskCounts(Collector):
 
 
 def _renamed(by_key: dict[Key, T], task: str, name: str) -> dict[Key, T]:
-    # Of a task that had the name before and is gone, nothing goes on.
+    # Drops the series of a deleted task that had the new name before.
     kept = ((key, value) for key, value in by_key.items() if key[0] != name)
     return {((name, version) if one == task else (one, version)): value for (one, version), value in kept}
 
 
 def _families() -> tuple[HistogramMetricFamily, HistogramMetricFamily, CounterMetricFamily]:
-    """The metrics of tasks, without samples: seconds of requests, top scores, labels."""
     return (
         HistogramMetricFamily(
             "onebert_task_request_seconds", "Time to answer a request with something of this task.", labels=_VERSION
@@ -160,7 +155,7 @@ class _Task:
 
 
 class _Histogram:
-    """As prometheus_client's, at a fifth of its time: one thread, and what is shown is made when it is asked for."""
+    """Like prometheus_client's in a fifth of the time: no lock, and samples are built only when collected."""
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self._bounds = bounds

@@ -1,4 +1,4 @@
-"""What a process tells of the requests that it answers, beside its metrics: spans and lines of the access log."""
+"""A process's telemetry besides metrics: spans and the access log."""
 
 import logging
 import os
@@ -16,19 +16,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("onebert.telemetry")
 
-# Asked again and again by machines: nobody looks for a trace of it.
+# Probes and scrapes: nobody looks for their traces.
 UNTRACED = frozenset({"/healthz", "/startupz", "/readyz", "/metrics"})
 PROTOCOL = "http/protobuf"
 
 
 class Telemetry:
-    """Begins and ends the observation of requests.
-
-    Args:
-        tracing: makes spans; None makes none.
-        access_log: where lines go; None writes none.
-        counts_answers: whether answers are kept for the metrics of tasks.
-    """
+    """Starts and ends the observation of requests; keeps answers for tracing, access log and metrics."""
 
     def __init__(
         self, tracing: "Tracing | None" = None, access_log: Lines | None = None, counts_answers: bool = False
@@ -38,19 +32,12 @@ class Telemetry:
         self._keeps = counts_answers or tracing is not None or access_log is not None
 
     def begin(self, path: str, headers: Iterable[tuple[bytes, bytes]]) -> Observed:
-        """A request has come."""
+        """Starts observing a request."""
         traced = self.tracing is not None and path not in UNTRACED
         return Observed(self._keeps, self.tracing.request(headers) if self.tracing and traced else None)
 
     def end(self, ended: Ended, request_id: str, principal: str | None, observed: Observed) -> None:
-        """A request has been answered.
-
-        Args:
-            ended: what became of it.
-            request_id: of it.
-            principal: who asked; None where that was not found out.
-            observed: what `begin` gave.
-        """
+        """Ends its span and writes its access log line. `principal` is None for unauthenticated requests."""
         if observed.span is not None:
             observed.span.end(ended, request_id)
         if self.access_log is not None:
@@ -59,12 +46,7 @@ class Telemetry:
 
 @contextmanager
 def open_telemetry(settings: Settings, lines: Lines | None = None) -> Iterator[Telemetry]:
-    """Telemetry as the settings and OpenTelemetry's variables say; it writes what is left when the block ends.
-
-    Args:
-        settings: of the server.
-        lines: where an access log goes; None is standard output.
-    """
+    """Telemetry by the settings and OpenTelemetry's variables, flushed at the end; `lines` None is standard output."""
     with ExitStack() as opened:
         tracing = _tracing()
         if tracing is not None:
@@ -78,7 +60,7 @@ def open_telemetry(settings: Settings, lines: Lines | None = None) -> Iterator[T
 
 
 def _tracing() -> "Tracing | None":
-    """What OpenTelemetry's own variables ask for; a server never fails to start for want of it."""
+    """Tracing if OpenTelemetry's variables request it; a missing package gives a warning, not an error."""
     endpoint = _variable("ENDPOINT")
     exporters = os.environ.get("OTEL_TRACES_EXPORTER") or "otlp"
     if not endpoint or "otlp" not in exporters.split(",") or os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
@@ -87,7 +69,7 @@ def _tracing() -> "Tracing | None":
         logger.warning("no traces: OTEL_EXPORTER_OTLP_PROTOCOL is %s, and spans are exported by %s", protocol, PROTOCOL)
         return None
     try:
-        from onebert_server.telemetry.tracing import Tracing  # noqa: PLC0415 - nobody else needs OpenTelemetry
+        from onebert_server.telemetry.tracing import Tracing  # noqa: PLC0415 - only tracing needs OpenTelemetry
     except ImportError:
         logger.warning("no traces: OTEL_EXPORTER_OTLP_ENDPOINT is set, which takes pip install 'onebert[otel]'")
         return None

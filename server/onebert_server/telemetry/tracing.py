@@ -1,6 +1,6 @@
-"""Spans by OpenTelemetry: of each request and its phases, and of each batch, linked with the requests in it.
+"""OpenTelemetry spans: one per request and phase, and one per batch, linked with the batch's requests.
 
-Nobody imports this file where tracing is off: it is the one that needs `onebert[otel]`.
+Imported only if tracing is on; this is the only file that needs `onebert[otel]`.
 """
 
 import logging
@@ -22,9 +22,9 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from onebert_server.telemetry.observed import Carried, Ended
 
 NAME = "onebert"
-# Tasks that a span names, of the thousand that a request may ask.
+# Tasks named in a span; a request may ask a thousand.
 MAX_TASKS = 16
-# Seconds that what is left has at the end.
+# Seconds that `close` waits for the export.
 CLOSE_TIMEOUT = 2.0
 _PARENT, _STATE = "traceparent", "tracestate"
 _FIELDS = (_PARENT.encode(), _STATE.encode())
@@ -32,17 +32,12 @@ _w3c = TraceContextTextMapPropagator()
 
 
 class RequestSpan:
-    """The span of one request, in the process that has it or in the one that computes for it.
-
-    Attributes:
-        trace_id: 32 hexadecimal digits.
-        sampled: whether its spans are exported.
-    """
+    """The span of a request, in the process that received it or in the one that computes it."""
 
     def __init__(self, tracer: trace.Tracer, span: trace.Span) -> None:
         self._tracer = tracer
         self._span = span
-        # What is measured, is measured on the monotonic clock; spans have the time of the day.
+        # Phases are measured on the monotonic clock; spans need wall-clock time.
         self._offset = time.time_ns() - time.monotonic_ns()
         self.context = span.get_span_context()
         self.trace_id = trace.format_trace_id(self.context.trace_id)
@@ -50,13 +45,11 @@ class RequestSpan:
 
     @property
     def carried(self) -> Carried:
-        """The span as `traceparent` and `tracestate`, for another process."""
         fields: dict[str, str] = {}
         _w3c.inject(fields, trace.set_span_in_context(self._span))
         return fields[_PARENT], fields.get(_STATE, "")
 
     def phase(self, name: str, start: float, end: float, batches: Sequence[trace.SpanContext] = ()) -> None:
-        """Makes a span inside of this one; see `Observed.phase`."""
         if self.sampled:
             links = [trace.Link(batch) for batch in batches]
             parent = trace.set_span_in_context(self._span)
@@ -64,7 +57,6 @@ class RequestSpan:
             child.end(self._time(end))
 
     def end(self, ended: Ended, request_id: str) -> None:
-        """The request has been answered."""
         if not self.sampled:
             return
         self._span.update_name(f"{ended.method} {ended.route}")
@@ -88,57 +80,47 @@ class RequestSpan:
 
 
 class Computed(Protocol):
-    """A request as the engine has it.
-
-    Attributes:
-        span: of the request; None where it has none.
-        batches: the spans of the batches that something of it was in.
-    """
+    """A request as the engine holds it; `batches` are the spans of its batches."""
 
     span: RequestSpan | None
     batches: list[trace.SpanContext]
 
 
 class Tracing:
-    """Makes spans, and exports them by OTLP as OpenTelemetry's own environment variables say."""
+    """Makes spans and exports them by OTLP, as OpenTelemetry's environment variables configure it."""
 
     def __init__(self) -> None:
-        # It would log each header that cannot be read, as often as clients send one, and what they have written there.
+        # It would log every malformed header with its content, at clients' rate.
         logging.getLogger("opentelemetry.trace").setLevel(logging.ERROR)
         named = "OTEL_SERVICE_NAME" in os.environ or SERVICE_NAME in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
         resource = Resource.create({} if named else {SERVICE_NAME: NAME})
         self._processor = BatchSpanProcessor(OTLPSpanExporter())
         self._requests = TracerProvider(resource=resource, shutdown_on_exit=False)
-        # Whether a batch is exported its requests have decided: it has a span where one of them is sampled.
+        # A batch has a span only if one of its requests is sampled, so its provider samples always.
         batches = TracerProvider(ALWAYS_ON, resource, shutdown_on_exit=False)
         for provider in (self._requests, batches):
             provider.add_span_processor(self._processor)
         self._tracer, self._batches = self._requests.get_tracer(NAME), batches.get_tracer(NAME)
 
     def request(self, headers: Iterable[tuple[bytes, bytes]]) -> RequestSpan:
-        """The span of a request that has just come; its caller's is its parent, where the headers name one."""
+        """The span of a new request, with the caller's span from the headers as its parent."""
         given: dict[str, list[str]] = {_PARENT: [], _STATE: []}
         for name, value in headers:
             if name in _FIELDS:
                 given[name.decode()].append(value.decode("latin-1"))
-        # Several fields with the state are one, in their order; of several parents nobody knows which one it is.
+        # Several tracestate fields join in order; several traceparents are ambiguous, so none counts.
         caller = _w3c.extract(given) if len(given[_PARENT]) == 1 else Context()
         return RequestSpan(self._tracer, self._tracer.start_span("request", caller, trace.SpanKind.SERVER))
 
     def taken_up(self, carried: Carried) -> RequestSpan:
-        """The span of a request that another process answers."""
+        """The span of a request that another process received and this one computes."""
         fields = dict(zip((_PARENT, _STATE), carried, strict=True))
         return RequestSpan(self._tracer, trace.get_current_span(_w3c.extract(fields)))
 
     def batch(self, requests: Iterable[Computed], started: float) -> trace.Span | None:
-        """The span of a batch that has been computed, linked with its requests, which learn of it.
+        """Starts a computed batch's span, links it with its requests, and adds it to their `batches`.
 
-        Args:
-            requests: of which it has something.
-            started: when it began, on the monotonic clock.
-
-        Returns:
-            The span, to be ended; None where no request in it is sampled.
+        The caller ends it. None if no request is sampled; `started` is on the monotonic clock.
         """
         sampled = {one: one.span for one in requests if one.span is not None and one.span.sampled}
         if not sampled:
@@ -151,8 +133,8 @@ class Tracing:
         return batch
 
     def close(self) -> None:
-        """Exports what is left, where somebody takes it in time."""
-        # It would wait for half a minute, and the server's process for it.
+        """Exports the remaining spans, for up to `CLOSE_TIMEOUT` seconds."""
+        # shutdown() alone may wait half a minute, and delay the server's exit.
         closing = threading.Thread(target=self._processor.shutdown, daemon=True)
         closing.start()
         closing.join(CLOSE_TIMEOUT)

@@ -1,1 +1,1 @@
-"""What `onebert train` and `onebert evaluate` do."""
+"""The implementations of `onebert train`, `evaluate`, `calibrate`, `explain` and `check`."""

@@ -1,4 +1,4 @@
-"""What `onebert calibrate` does: measure, decide, write a delta of equal tensors, show."""
+"""`onebert calibrate`: measures a delta, fits its decision, and writes a delta with the same tensors."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,7 +25,7 @@ from onebert_training.insight.calibration import Calibrated, calibrate, check_ta
 from onebert_training.insight.doubts import trained_on, unread
 from onebert_training.insight.intervals import CONFIDENCE, Flags, Floats
 
-MOST_LABELS = 20  # that a table shows
+MOST_LABELS = 20  # the most labels in a table
 
 
 def run_calibrate(
@@ -41,7 +41,7 @@ def run_calibrate(
     device: str | None,
     as_json: bool,
 ) -> None:
-    """Calibrates a delta file on labeled rows, writes what is better as a new file, and shows what the rows say."""
+    """Calibrates a delta file on labeled rows, writes the better decision as a new file, and shows the measurements."""
     wanted = targets_of(targets)
     delta = load(file)
     manifest = delta.manifest
@@ -84,22 +84,21 @@ def run_calibrate(
 
 
 def _logits(base: Base, delta: Delta, tokens: Sequence[Tokens]) -> Floats:
-    """[texts, labels]."""
     return np.stack(predict_delta(base, delta, tokens)).astype(np.float64)
 
 
 def _gold(examples: Split, labels: int) -> Flags:
-    """[rows, labels], which labels the rows have."""
+    """[rows, labels] flags."""
     if examples.gold.ndim == 2:
         return np.asarray(examples.gold > 0)
     return np.asarray(examples.gold[:, None] == np.arange(labels))
 
 
 def _decided(delta: Delta, found: Calibrated, facts: Mapping[str, Any]) -> Delta | None:
-    """The delta with the decision that was found, and how; None where the decision is the one that it has.
+    """The delta with the new decision and its origin; None if the decision is unchanged.
 
-    Tensors and golden logits are the same: a temperature would fold into the head, but then two versions that compute
-    the same would differ in every number of it, and nobody could see that they do not.
+    Tensors and golden logits stay the same. Folding the temperature into the head would change every number of it, and
+    hide that both versions compute the same.
     """
     decision, manifest = found.decided, delta.manifest
     if decision == manifest.decision:

@@ -1,4 +1,4 @@
-"""What `onebert check` does: examine data and show what was found."""
+"""`onebert check`: examines data and shows the findings."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -20,15 +20,15 @@ from onebert_training.data.examination import FEW_ROWS, examine
 from onebert_training.data.options import DataOptions
 from onebert_training.tasks.reading import reading_notes
 
-_TEXTS = 4096  # that are tokenized at a time
-_LABELS = 20  # that a table shows
+_TEXTS = 4096  # texts tokenized at a time
+_LABELS = 20  # labels in a table
 _EXAMPLES = 5
 
 
 def run_check(
     data: str, reading: DataOptions, max_length: int, labels: bool, base: str | None, device: str | None, as_json: bool
 ) -> bool:
-    """Shows all that can be said of data; returns whether training would take it."""
+    """Shows all findings about the data; returns whether training would accept it."""
     tokenizer, longest = load_tokenizer(base)
     max_length = min(max_length, longest)
     with console.busy(f"checking {data}"):
@@ -51,20 +51,20 @@ def run_check(
 
 
 def _lengths(tokenizer: Tokenizer, texts: Sequence[Text]) -> Any:
-    """[texts], tokens of each text with its special tokens, however many."""
+    """[texts], the length of each text in tokens, with special tokens and without a limit."""
     found = np.zeros(len(texts), dtype=np.int64)
     for start in range(0, len(texts), _TEXTS):
         pieces = tokenizer.split(texts[start : start + _TEXTS], 0, placed=False)
-        # Of pieces that are all cut away the special tokens are left.
+        # With no piece kept, `measure` counts the special tokens only.
         for place, one in enumerate(pieces, start=start):
             found[place] = sum(one.lengths) + tokenizer.measure(one, ())[0]
     return found
 
 
 def _check_tokens(dataset: Dataset, tokenizer: Tokenizer, max_length: int) -> list[str]:
-    """Training's notes on what the base reads; refuses a split of which nothing is left once texts are cut."""
+    """Training's notes on tokenization; rejects a split whose labels are all truncated away."""
     encoded = dict[str, Sequence[Tokens]]()
-    # Elsewhere an answer is about a text however much of it is read.
+    # Other tasks answer about the text as a whole, so truncation leaves them a target.
     if dataset.task_type in PER_TOKEN:
         from onebert_training.tasks.objectives import OBJECTIVES  # noqa: PLC0415 - imports torch
 
@@ -102,7 +102,6 @@ def _show(facts: Mapping[str, Any]) -> None:
 
 
 def _has_doubtful_labels(facts: Mapping[str, Any]) -> bool:
-    """Whether texts have different labels, and nobody has looked yet at which of all labels are wrong."""
     return facts["task_type"] == "single_label" and facts["contradictions"]["texts"] > 0 and "suspects" not in facts
 
 
@@ -132,7 +131,6 @@ def _show_labels(splits: Mapping[str, Any]) -> None:
 
 
 def _lines(facts: Mapping[str, Any]) -> list[str]:
-    """What was found, a line each."""
     without = {name: split.get("without", 0) for name, split in facts.get("splits", {}).items()}
     twice = facts.get("duplicates", {})
     lines = [f"rows of {split} without any of the labels: {rows:,}" for split, rows in without.items() if rows]
@@ -153,7 +151,7 @@ def _lines(facts: Mapping[str, Any]) -> list[str]:
 
 
 def _bad_rows(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The bad rows of each file by what is wrong with them: `a.csv lines 7, 9-12: the text is empty`."""
+    """The bad rows of each file, grouped by fault: `a.csv lines 7, 9-12: the text is empty`."""
     numbers = defaultdict[tuple[str, str, str], list[int]](list)
     for row in rows:
         unit = "line" if "line" in row else "row"

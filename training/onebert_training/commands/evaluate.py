@@ -1,4 +1,4 @@
-"""What `onebert evaluate` does: load, compute, show."""
+"""`onebert evaluate`: loads, computes, shows."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -34,15 +34,11 @@ def run_evaluate(
     device: str | None,
     as_json: bool,
 ) -> None:
-    """Measures a delta file on one split, shows what was found, and writes what is asked for.
-
-    Raises:
-        OneBertError: the file, the data, the base or a file to write is refused.
-    """
+    """Measures a delta file on one split, shows the result, and writes the requested files."""
     _check_files((file, Path(data), *([] if unknown is None else [Path(unknown)])), report, predictions)
     delta = load(file)
     manifest = delta.manifest
-    # The base is the one that the user names: a delta file, which may be anybody's, must not decide what is loaded.
+    # The user names the base: a delta file is untrusted and must not decide which model is loaded.
     with console.busy("loading the base"):
         loaded = load_on(base, dtype, device)
     check(delta, loaded.spec)
@@ -67,7 +63,7 @@ def run_evaluate(
 
 
 def _check_files(read: Sequence[Path], report: Path | None, predictions: Path | None) -> None:
-    """Refuses before anything slow what could not be written at the end."""
+    """Rejects unwritable output files before the slow work."""
     if predictions is not None and predictions.suffix.lower() not in WRITERS:
         raise InvalidSettings(f"--predictions ends in one of {', '.join(WRITERS)}")
     for option, path in (("--report", report), ("--predictions", predictions)):

@@ -1,4 +1,4 @@
-"""What `onebert explain` does: which words an answer is owed to, and which layers and symbols of a delta."""
+"""`onebert explain`: the words behind an answer, and the effect of a delta's layers and symbols."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -34,12 +34,12 @@ from onebert_training.insight.evaluated import decided, deciding_metric
 from onebert_training.tasks.objective import Logits, Objective
 from onebert_training.tasks.objectives import OBJECTIVES
 
-# Words and parts of a delta that are shown, those that matter most; with --json all are given.
+# The most words or parts shown, those with the largest effects; --json has all.
 _SHOWN = 12
 
 
 class Loaded(NamedTuple):
-    """A delta, the base that it fits, and what is left of it when parts are removed."""
+    """A delta, its base, and the variants of the delta with one part removed."""
 
     delta: Delta
     base: Base
@@ -47,7 +47,6 @@ class Loaded(NamedTuple):
 
     @property
     def rows(self) -> RemovedRows:
-        """Rows of `removed`."""
         return RemovedRows(self.base, self.removed, self.delta.manifest.pooling)
 
 
@@ -62,9 +61,9 @@ def _load(file: Path, base: str | None, dtype: str, device: str | None) -> Loade
 def explain_text(
     file: Path, text: Text, layers: bool, base: str | None, dtype: str, device: str | None, as_json: bool
 ) -> None:
-    """Shows which words of a text an answer is owed to and, where asked, which parts of the delta."""
+    """Shows the effects of a text's words on the answer and, with `layers`, of the delta's parts."""
     halves = {"text": text} if isinstance(text, str) else {"text": text[0], "text_pair": text[1]}
-    # An argument holds halves of surrogate pairs in place of bytes that are not UTF-8.
+    # An argument with bytes that are not UTF-8 has lone surrogates in their place.
     if why := text_fault(*halves.values()):
         raise InvalidInput(why)
     loaded = _load(file, base, dtype, device)
@@ -95,7 +94,6 @@ def explain_text(
 
 
 def _show_words(halves: Mapping[str, str], occlusion: Explanation, gradient: Explanation) -> None:
-    """A table of words, those that matter most first; of a pair with the text that each is from."""
     both = sorted(zip(occlusion.words, gradient.words, strict=True), key=lambda pair: -abs(pair[0].effect))
     which = {"text": ["first"], "text_pair": ["second"]} if len(halves) > 1 else {"text": []}
     for field in [one for one in halves if one not in {left.field for left, _ in both}]:
@@ -113,7 +111,7 @@ def _show_words(halves: Mapping[str, str], occlusion: Explanation, gradient: Exp
 
 
 def _signed(effect: float) -> str:
-    return f"{effect:+z.4f}"  # what rounds to nothing has no minus
+    return f"{effect:+z.4f}"  # z: an effect that rounds to 0 has no minus sign
 
 
 def _say_more(count: int) -> None:
@@ -122,7 +120,7 @@ def _say_more(count: int) -> None:
 
 
 def _removed_for_text(loaded: Loaded, text: Text, whole: Prediction) -> list[dict[str, Any]]:
-    """What the score of the answer's label loses without each part of the delta."""
+    """The loss of score of the answer's label without each part of the delta."""
     manifest = loaded.delta.manifest
     tokens = tokenize(loaded.base, manifest, [text])
     found = []
@@ -146,7 +144,7 @@ def explain_data(
     device: str | None,
     as_json: bool,
 ) -> None:
-    """Shows what each layer and symbol of a delta does for labeled rows."""
+    """Shows the effect of each layer and symbol of a delta on labeled rows."""
     loaded = _load(file, base, dtype, device)
     manifest = loaded.delta.manifest
     labeled = load_split(data, reading, manifest.task_type, manifest.labels, split)
@@ -182,7 +180,7 @@ def explain_data(
 
 
 def _logits(loaded: Loaded, tokens: Sequence[Tokens]) -> list[list[Logits]]:
-    """For each part that is removed the logits of each input, in batches of inputs with all rows."""
+    """[parts][inputs] logits without each part; a batch holds some inputs with all parts."""
     rows = loaded.rows
     by_length = sorted(range(len(tokens)), key=lambda i: len(tokens[i]))
     found: list[dict[int, Logits]] = [{} for _ in loaded.removed]
@@ -193,12 +191,7 @@ def _logits(loaded: Loaded, tokens: Sequence[Tokens]) -> list[list[Logits]]:
 
 
 def _losses(objective: Objective, targets: Sequence[Tensor], logits: Sequence[Sequence[Logits]]) -> list[float]:
-    """For each part that is removed the mean loss of the rows that have a target.
-
-    Raises:
-        InvalidData: no row has one.
-        NotFinite: a loss is NaN or infinite.
-    """
+    """[parts], the mean loss without each part over the rows that have a target."""
     kept = [i for i, target in enumerate(targets) if objective.has_target(target)]
     if not kept:
         raise InvalidData("nothing is left of the rows' labels in the tokens that the delta reads")
@@ -218,7 +211,6 @@ def _named(part: dict[str, Any]) -> str:
 
 
 def _show_removed(parts: Sequence[dict[str, Any]], columns: dict[str, str]) -> None:
-    """A table of what happens without each part, those that matter most first; without all of them at the top."""
     first = next(iter(columns))
     order = sorted(parts, key=lambda part: (part["kind"] != "base", -abs(part[first])))
     rows = [(_named(part), *(_signed(part[name]) for name in columns)) for part in order[: 1 + _SHOWN]]

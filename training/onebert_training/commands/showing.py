@@ -1,4 +1,4 @@
-"""What `onebert train` and `onebert evaluate` show: a run's progress and its result."""
+"""Shows the progress and the result of `onebert train`, and the result of `onebert evaluate`."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -15,12 +15,12 @@ from onebert_training.fit.run import Run
 from onebert_training.insight.abstaining import REFUSED
 from onebert_training.prepared import PreparedRun
 
-_THRESHOLDS = 8  # that a line shows
+_THRESHOLDS = 8  # thresholds in a line
 _BY = "by more than the lead's standard error"
 
 
 def summary(run: Run) -> str:
-    """How many parameters are trained and how many the delta has, with its share of the base; the classifier apart."""
+    """The numbers of trained and of stored parameters, with the share of the base; the classifier separately."""
     what = run.data.task_type + (f" of {len(run.data.labels)} labels" if len(run.data.labels) > 1 else "")
     trained = f"{run.plan.num_trained:,} parameters"
     if run.plan.num_trained != run.delta_parameters:
@@ -33,7 +33,7 @@ def summary(run: Run) -> str:
 
 
 def choose_shown(job: PreparedRun) -> PreparedRun:
-    """Chooses the method of a training, and says which and why."""
+    """Chooses the method of a training, and prints the choice with its reason."""
     with console.progress() as bar:
         drawn = bar.add_task("comparing methods", total=None)
 
@@ -49,10 +49,7 @@ def choose_shown(job: PreparedRun) -> PreparedRun:
 
 
 def train_shown(run: Run, checkpoint: Path) -> Kept:
-    """Trains and shows progress: a bar on a terminal, elsewhere a line for every evaluation and every half minute.
-
-    On a terminal the evaluations stand beside the bar, so that notes above it never scroll away.
-    """
+    """Trains and shows progress: a bar with the last evaluation on a terminal, else a line per evaluation or 30 s."""
     at, planned = Progress(0, run.steps), run.steps
     best: float | None = None
     short, folds = short_steps(run), fold_steps(run) if needs_folds(run) else []
@@ -66,7 +63,7 @@ def train_shown(run: Run, checkpoint: Path) -> Kept:
         def report(run: Run, progress: Progress) -> None:
             nonlocal at, best
             at = progress
-            # The short run steps beside the first steps of the run, and folds behind its last.
+            # The short run steps along with the run's first steps; the folds come after its last.
             behind, beside = planned + progress.step * progress.folds, progress.step + min(progress.step, short)
             if not progress.testing and (whole := clock.show(behind if progress.folds else beside)):
                 console.tell(f"about {whole} in all")
@@ -85,11 +82,7 @@ def train_shown(run: Run, checkpoint: Path) -> Kept:
 
 
 class Clock:
-    """Estimates, by the steps so far, how long all take and how much of that is left.
-
-    Args:
-        steps: all that are planned.
-    """
+    """Estimates total and remaining time from the steps so far."""
 
     def __init__(self, steps: int) -> None:
         self.steps = steps
@@ -97,11 +90,7 @@ class Clock:
         self._done, self._each, self._said = 0, 0.0, False
 
     def show(self, done: int) -> str:
-        """Counts the steps; the first call is the start, also of a training that continues.
-
-        Returns:
-            About how long all take, such as `1 min 40 s`, once: as soon as two steps have been timed; else nothing.
-        """
+        """Counts steps from the first call on; returns the estimated total once, when two steps have been timed."""
         now = time.monotonic()
         since, first = self._began = self._began or (now, done)
         self._done, self._each = done, (now - since) / max(1, done - first)
@@ -112,14 +101,14 @@ class Clock:
 
     @property
     def left(self) -> str:
-        """Such as `, about 1 min 40 s left`; empty before the first timed step and after the last."""
+        """Such as `, about 1 min 40 s left`; empty before the first timed step and after the last one."""
         if not self._each or self._done >= self.steps:
             return ""
         return f", about {in_words(self._each * (self.steps - self._done))} left"
 
 
 def in_words(seconds: float) -> str:
-    """A time as people say it: `2 min 10 s`; over an hour without seconds."""
+    """A duration such as `2 min 10 s`; without seconds from an hour on."""
     whole = max(1, round(seconds))
     hours, minutes = divmod(whole // 60, 60)
     if hours:
@@ -146,9 +135,9 @@ def _rate(progress: Progress) -> str:
 
 
 def next_step(run: Run, record: Mapping[str, Any]) -> str:
-    """What to do with a delta: publish it, or where a yardstick is no worse, what may help; a checkpoint: import it.
+    """The suggested next command: publish the delta, try a remedy if a yardstick is as good, or import a checkpoint.
 
-    The rows that decided what is kept decide this, too, and no test row (docs/decisions/0045-contest.md).
+    The validation rows that selected the result decide this too, and no test row does (docs/decisions/0045-contest.md).
     """
     if record["digest"] is None:
         imported = f"onebert import {record['out']} --data DATA --out {record['task']}.safetensors"
@@ -172,14 +161,13 @@ def next_step(run: Run, record: Mapping[str, Any]) -> str:
 
 
 def _remedies(run: Run) -> str:
-    """What may help a delta that is no better than a constant answer."""
     counts = run.objective.label_counts(run.data.splits["train"])
     unweighted = counts is not None and run.settings.class_weight is None
     return ("--class-weight balanced where labels are uneven, " if unweighted else "") + "more rows or another --method"
 
 
 def show_trained(record: Mapping[str, Any], patience: int) -> None:
-    """Shows the result of a run as a table, with warnings."""
+    """Prints the result of a run as a table, with warnings."""
     table = console.facts()
     table.add_row("task type", record["task_type"])
     for split in ("validation", "test"):
@@ -203,7 +191,7 @@ def show_trained(record: Mapping[str, Any], patience: int) -> None:
 
 
 def show_evaluated(record: Mapping[str, Any]) -> None:
-    """Shows what was measured of a delta as tables, with warnings."""
+    """Prints an evaluation as tables, with warnings."""
     table, metric = console.facts(), record["metric"]
     table.add_row("metrics", _scores(metric, record["metrics"]))
     if record["interval"] is not None:
@@ -223,7 +211,6 @@ def show_evaluated(record: Mapping[str, Any]) -> None:
 
 
 def _decided_rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The file's temperature, thresholds and rule to abstain, where there are any, and the share of rows answered."""
     decision, lines = record["decision"] or {}, []
     if "temperature" in decision:
         lines.append(("temperature", f"{decision['temperature']:.6g}"))
@@ -240,12 +227,12 @@ def _decided_rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def abstaining_rule(abstain: Mapping[str, Any]) -> str:
-    """When a task says that it does not know."""
+    """The condition for abstaining, as text."""
     return f"energy over {abstain['energy']:.6g}" if "energy" in abstain else f"below {abstain['below']:.6g}"
 
 
 def unknown_rows(found: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """How well unknown texts are told from known ones, a line for each number that tells them; none of nothing."""
+    """A line per sureness on how well it separates unknown texts; none if nothing was measured."""
     lines = []
     for name in [one for one in ("probability", "energy") if one in found]:
         through = found[name]["let_through"]
@@ -255,12 +242,11 @@ def unknown_rows(found: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def percent(share: float) -> str:
-    """A share as people read it."""
+    """A share in per cent, with one decimal."""
     return f"{100 * share:.1f} %"
 
 
 def _show_slice(found: Mapping[str, Any]) -> None:
-    """The metric by the values of a column."""
     metric = found["metric"]
     table = console.table(shown(found["column"]), "rows", metric, "95 %", numbers=("rows", metric, "95 %"))
     for one in found["values"]:
@@ -282,5 +268,4 @@ def _show(title: str, table: Any, warnings: list[str]) -> None:
 
 
 def _scores(metric: str, scores: Mapping[str, float]) -> str:
-    """All metrics, the deciding one first."""
     return ", ".join(f"{name} {scores[name]:.4f}" for name in sorted(scores, key=lambda name: name != metric))

@@ -1,4 +1,4 @@
-"""What `onebert check --labels` adds: rows whose label may be wrong, with where they stand."""
+"""`onebert check --labels`: lists rows with probably wrong labels and their places."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,22 +17,14 @@ from onebert_training.fit.frozen import frozen_vectors
 from onebert_training.insight.out_of_fold import folds_of, out_of_fold
 from onebert_training.insight.suspects import find_suspects
 
-_SHOWN = 20  # that a table shows
+_SHOWN = 20  # rows in a table
 _TEXT = 80  # characters of a text in a table
 
 
 def suspects_of(found: Examined, max_length: int, base: str | None, device: str | None) -> dict[str, Any]:
-    """Rows of all splits whose label may be wrong, the surest first, and how many labels are answered, as JSON.
+    """Rows of all splits with suspicious labels, surest first, as JSON with the share of labels confirmed.
 
-    Args:
-        found: data that training takes.
-        max_length: tokens that are read of a text.
-        base: Hub id or folder; None is the default base.
-        device: None is a GPU where there is one.
-
-    Raises:
-        InvalidSettings: the labels are not one for each text.
-        InvalidData: all rows have the same text.
+    Raises InvalidSettings if the data is not single_label, and InvalidData if all rows have the same text.
     """
     if found.dataset is None or found.dataset.task_type != "single_label":
         raise InvalidSettings("--labels looks at data with one label for each text")
@@ -65,7 +57,7 @@ def suspects_of(found: Examined, max_length: int, base: str | None, device: str 
 
 
 def show_suspects(facts: Mapping[str, Any]) -> None:
-    """Shows the surest ones as a table."""
+    """Prints the surest suspects as a table."""
     console.say(
         f"labels to look at: {facts['rows']:,} of {facts['of']:,} rows, those first that are the surest of another"
     )

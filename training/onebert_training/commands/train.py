@@ -1,4 +1,4 @@
-"""What `onebert train` does: prepare, train, write, show."""
+"""`onebert train`: prepares, trains, writes, shows."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ def run_train(
     out: Path | None,
     as_json: bool,
 ) -> None:
-    """Trains, writes the file and shows the record; refuses what it can before anything slow."""
+    """Trains, writes the file and shows the record; rejects invalid input before the slow work."""
     job = _begun(prepare(task, data, reading, settings, base, dtype, device, out, console.busy))
     try:
         kept = train_shown(job.run, job.checkpoint)
@@ -30,7 +30,7 @@ def run_train(
             console.tell("interrupted; the same command continues from the last evaluation")
         raise
     except NotFinite:
-        job.forget()  # what went wrong once goes wrong again
+        job.forget()  # a resumed run would fail again
         raise
     record, notes = job.finish(kept)
     for note in notes:
@@ -45,7 +45,7 @@ def run_train(
 
 
 def _begun(job: PreparedRun) -> PreparedRun:
-    """Says what is known before the first step, and chooses the method where that is asked for."""
+    """Prints the facts known before the first step, and chooses the method if requested."""
     run = job.run
     if job.comparison is None:
         console.tell(summary(run))

@@ -1,1 +1,1 @@
-"""What labeled rows say of a delta: classes, confusion, reliability, slices, the worst rows; calibration, suspects."""
+"""Evaluates a delta on labeled rows: classes, confusion, reliability, slices, worst rows, calibration, suspects."""

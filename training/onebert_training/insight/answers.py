@@ -1,4 +1,4 @@
-"""What a delta answers to labeled rows, beside what is right: by task type, as a server would answer."""
+"""Computes a delta's answers to labeled rows, by task type, as a server would answer."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,32 +23,20 @@ from onebert_training.tasks.squad import exact_match, word_f1
 
 
 class Measure(NamedTuple):
-    """A metric that is a share: of any rows, what they add to its top divided by what they add to its bottom.
-
-    Attributes:
-        name: of the metric, as `Objective.metrics` has it; of a regression `mae`.
-        top: [rows].
-        bottom: [rows].
-    """
+    """A metric (`mae` for regression) as a share: over any rows, sum of `top` / sum of `bottom`, both [rows]."""
 
     name: str
     top: Floats
     bottom: Floats
 
     def of(self, rows: Any = slice(None)) -> float:
-        """The metric on some rows; NaN where their bottom is nothing."""
+        """The metric on some rows; NaN when their bottom sums to 0."""
         below = float(self.bottom[rows].sum())
         return float(self.top[rows].sum()) / below if below else float("nan")
 
 
 class Reliability(NamedTuple):
-    """Probabilities that answers give themselves, and whether they are right.
-
-    Attributes:
-        what: one answer of them, in words.
-        confidence: [n].
-        right: [n].
-    """
+    """[n] confidences of answers and whether these are right; `what` describes one answer in words."""
 
     what: str
     confidence: Floats
@@ -56,7 +44,7 @@ class Reliability(NamedTuple):
 
 
 class Told(NamedTuple):
-    """One class each: what is right and what is answered, by the indices of labels."""
+    """Right and answered class of each item, as label indices."""
 
     gold: Indices
     answered: Indices
@@ -64,20 +52,18 @@ class Told(NamedTuple):
 
 @dataclass(frozen=True)
 class Answers:
-    """What is answered to rows, and how right it is.
+    """Answers to rows, and how right they are.
 
     Attributes:
-        gold: of each row what is right: a label, labels, a number, tags or the acceptable answers.
-        answer: of each row what is answered, likewise; of a span task one text.
-        score: [rows], the probability of the answer: of labels the lowest one, of tags the mean; NaN where there is
-            none.
-        loss: [rows], the loss that training has for the row; NaN where its answer was cut off.
+        gold: right label, labels, number, tags or acceptable answers by row.
+        answer: in the same form; one text in a span task.
+        score: [rows], the answer's probability: the lowest of several labels, the mean of tags; NaN without
+            probabilities.
+        loss: [rows], the training loss; NaN where the right answer was truncated.
         measure: the metric that slices are measured by.
-        counts: of each class, or None where there are no classes.
-        entities: of each type of entity, where tags are BIO.
-        told: for the confusion of classes, or None where a row has several or none.
-        reliability: None where scores are no probabilities.
-        abstained: [rows], or None where the task has no rule for that.
+        told: input of the confusion matrix; None for tasks whose rows may have several classes or none.
+        reliability: None when scores are not probabilities.
+        abstained: [rows]; None when the task has no rule for abstaining.
     """
 
     gold: Sequence[Any]
@@ -93,7 +79,7 @@ class Answers:
 
 
 class Asked(NamedTuple):
-    """The rows, what a delta's head makes of them, and the delta's manifest."""
+    """The rows, the logits of a delta's head for them, and the delta's manifest."""
 
     manifest: Manifest
     split: Split
@@ -102,7 +88,7 @@ class Asked(NamedTuple):
 
     @property
     def loss(self) -> Floats:
-        """[rows], see Answers; by the logits as the task's temperature divides them."""
+        """[rows], as in `Answers`; logits are divided by the task's temperature."""
         objective = OBJECTIVES[self.manifest.task_type](self.manifest.labels)
         targets = objective.targets(self.split, self.tokens)
         scaled = [tempered(one, self.manifest.decision).astype(np.float32) for one in self.logits]
@@ -110,13 +96,9 @@ class Asked(NamedTuple):
 
 
 def read_answers(manifest: Manifest, split: Split, tokens: Sequence[Tokens], logits: Sequence[Logits]) -> Answers:
-    """What a delta answers.
+    """The delta's answers to at least one row. The manifest's decision applies, except for its windows.
 
-    Args:
-        manifest: of the delta; its decision counts, but for its windows.
-        split: the rows, at least one.
-        tokens: of their texts; per-token tasks need the alignment.
-        logits: finite, [labels] of every row, or [tokens, labels] in a per-token task.
+    `logits` are finite: [labels] by row, or [tokens, labels] in a per-token task, whose `tokens` need the alignment.
     """
     return _READ[manifest.task_type](Asked(manifest, split, tokens, logits))
 
@@ -211,7 +193,7 @@ def _token(asked: Asked) -> Answers:
 
 
 def _confidence(asked: Asked, i: int) -> Floats:
-    """[words], the score of each word's tag; NaN for words that are cut."""
+    """[words], the score of each word's tag; NaN for truncated words."""
     alignment = asked.tokens[i].alignment
     if alignment is None:
         raise ValueError("a token task needs texts that were tokenized with their alignment")

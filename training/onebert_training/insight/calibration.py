@@ -1,4 +1,4 @@
-"""Calibrates a delta on labeled rows: its decision, and what this promises of new rows."""
+"""Calibrates a delta on labeled rows: fits its decision, and estimates its rates on new rows."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,13 +19,13 @@ from onebert_training.insight.temperature import MIN_ROWS, fit_temperature
 Kind = Literal["fpr", "precision", "coverage"]
 KINDS: Sequence[Kind] = ("fpr", "precision", "coverage")
 
-# A threshold that no probability is over: of a label for which no other keeps the promise.
+# No probability exceeds this threshold; it marks labels for which no threshold meets the target.
 NEVER = 1.0
 
 
 @dataclass(frozen=True)
 class Target:
-    """What is to be kept on new rows: `fpr` and `precision` by thresholds, `coverage` by abstaining."""
+    """A rate to keep on new rows: thresholds keep `fpr` and `precision`, abstaining keeps `coverage`."""
 
     kind: Kind
     value: float
@@ -42,13 +42,7 @@ class Target:
 
 @dataclass
 class Calibrated:
-    """What calibration found.
-
-    Attributes:
-        decision: of the new version, by the names of a manifest; that of the old where nothing is better.
-        facts: what the rows say, as JSON.
-        notes: what a user should know, a sentence each.
-    """
+    """The new decision (old values if no better ones were found), measurements as JSON, and notes for the user."""
 
     decision: dict[str, Any]
     facts: dict[str, Any] = field(default_factory=dict)
@@ -56,16 +50,11 @@ class Calibrated:
 
     @property
     def decided(self) -> Decision | None:
-        """The decision; None where nothing is decided."""
         return Decision(**self.decision) if self.decision else None
 
 
 def targets_of(said: Sequence[str]) -> list[Target]:
-    """Reads targets as `fpr=0.01`.
-
-    Raises:
-        InvalidSettings: one is none, or two are about thresholds.
-    """
+    """Parses targets such as `fpr=0.01`; raises InvalidSettings if one is invalid, or two concern thresholds."""
     found = []
     for one in said:
         kind, _, number = one.partition("=")
@@ -82,11 +71,7 @@ def targets_of(said: Sequence[str]) -> list[Target]:
 
 
 def check_task(manifest: Manifest) -> None:
-    """Refuses tasks whose answers are no probabilities of labels of whole texts.
-
-    Raises:
-        InvalidInput: the task is one.
-    """
+    """Raises InvalidInput unless the task's answers are probabilities of labels of whole texts."""
     if not abstaining.has_probabilities(manifest):
         raise InvalidInput("only single_label and multi_label tasks with probabilities can be calibrated")
 
@@ -94,17 +79,12 @@ def check_task(manifest: Manifest) -> None:
 def calibrate(
     logits: Floats, gold: Flags, manifest: Manifest, targets: Sequence[Target], unknown: Floats | None = None
 ) -> Calibrated:
-    """Fits temperature, thresholds and a rule to abstain.
+    """Fits temperature, thresholds and a rule for abstaining, on rows that the delta was not trained on.
 
-    Args:
-        logits: [rows, labels] of rows that the delta was not trained on.
-        gold: [rows, labels], which labels the rows have.
-        manifest: of the delta.
-        targets: of `targets_of`.
-        unknown: [texts, labels], logits of texts that none of the labels is for.
+    `logits` and `gold` are [rows, labels]; `unknown` has logits [texts, labels] of texts that belong to no label.
 
     Raises:
-        InvalidInput: see `check_task`.
+        InvalidInput: the task has no probabilities of labels.
         InvalidData: the rows are too few for a target, or no threshold keeps it.
     """
     check_task(manifest)
@@ -123,7 +103,7 @@ def _fit_temperature(
 ) -> None:
     activation = own_activation(manifest)
     if activation == "softmax" and manifest.task_type == "multi_label":
-        return  # whose labels together have no likelihood
+        return  # softmax over several right labels has no likelihood
     if len(logits) < MIN_ROWS:
         found.notes.append(f"a temperature is fitted on {MIN_ROWS} rows and more")
         return
@@ -142,14 +122,13 @@ def _fit_temperature(
         "before": current,
         "fitted": fitted.temperature,
         "taken": taken,
-        # Whether rows that it was not fitted on know no better temperature than the one that is decided now.
+        # False if cross-validation finds a better temperature than the one decided now.
         "calibrated": fitted.is_bounded and taken == fitted.gains,
         "nll": {"before": fitted.before, "after": fitted.after, "error": fitted.error},
     }
 
 
 def _by(found: Calibrated, manifest: Manifest) -> Manifest:
-    """The manifest with what is decided so far."""
     return manifest.model_copy(update={"decision": found.decided})
 
 
@@ -172,7 +151,7 @@ def _fit_thresholds(found: Calibrated, judged: Judged, manifest: Manifest, targe
         for label, number, none in zip(manifest.labels, chosen.tolist(), never.tolist(), strict=True)
     }
     here = thresholds.as_rates(thresholds.rates(chosen, judged))
-    # In other draws a label that is never selected may have a threshold, which is not the one of this file.
+    # A label that is never selected may get a threshold in a resample; that is not this file's, so its rates are NaN.
     selected = np.append(~never, True)
     low, high = (
         thresholds.Rates(*(np.where(selected, rate, np.nan) for rate in thresholds.as_rates(end)))
@@ -215,15 +194,8 @@ def _why_none(judged: Judged, target: Target) -> str:
 
 
 def _too_few(target: Target, needs: str, there: str, rows: int) -> str:
-    """Says that rows are too few for a target, and what so many can promise.
-
-    Args:
-        target: what was asked for.
-        needs: what it takes, in words.
-        there: what there is, in words.
-        rows: how many rows that are.
-    """
-    # Rounded to the side that can be promised.
+    """The error message for too few rows, with the best target that `rows` rows can promise."""
+    # Rounds towards the side that can be promised.
     best = 1 - _down(1 - 1 / (rows + 1)) if target.kind == "fpr" else _down(rows / (rows + 1))
     other = (
         f", or ask for {target.kind}={best:g} or {'more' if target.kind == 'fpr' else 'less'}" if 0 < best < 1 else ""
@@ -232,7 +204,7 @@ def _too_few(target: Target, needs: str, there: str, rows: int) -> str:
 
 
 def _down(share: float) -> float:
-    """A share to four digits, never above it."""
+    """A share rounded down to four digits."""
     return floor(share * 10_000) / 10_000
 
 
@@ -275,13 +247,12 @@ def _fit_abstaining(
 
 
 def _right(scores: Floats, selected: Flags | None, gold: Flags, manifest: Manifest) -> Flags:
-    """[rows], whether an answer is right: its best label, of a multi_label task all that it selects."""
+    """[rows], whether the best label is right; in a multi_label task, whether all selected labels are."""
     if manifest.task_type == "multi_label" and selected is not None:
         return np.asarray((selected == gold).all(axis=1))
     return np.asarray(gold[np.arange(len(gold)), scores.argmax(axis=1)])
 
 
 def _rate(here: float, low: float, high: float) -> dict[str, float | None]:
-    """A rate on these rows, and between which it lies on new ones; None where there is none."""
     rates = {"here": here, "low": low, "high": high}
     return {name: None if np.isnan(number) else float(number) for name, number in rates.items()}

@@ -1,4 +1,4 @@
-"""Precision, recall and F1 of each class with their intervals, and which classes are taken for which."""
+"""Precision, recall and F1 of each class with intervals, and the confusions between classes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,20 +9,13 @@ from seqeval.metrics.sequence_labeling import get_entities
 
 from onebert_training.insight.intervals import Flags, Floats, Indices, wilson
 
-MATRIX_LABELS = 20  # a larger matrix cannot be read
+MATRIX_LABELS = 20  # a larger matrix is unreadable
 MAX_PAIRS = 20
 
 
 @dataclass(frozen=True)
 class Counts:
-    """Of each class, how often it is answered and right.
-
-    Attributes:
-        names: of the classes.
-        hits: [classes], answered where it is right.
-        answered: [classes], how often it is answered.
-        support: [classes], how often it is right.
-    """
+    """[classes] counts: right answers (`hits`), all answers with the class, and items that have it (`support`)."""
 
     names: tuple[str, ...]
     hits: Indices
@@ -30,15 +23,11 @@ class Counts:
     support: Indices
 
     def facts(self) -> list[dict[str, Any]]:
-        """One entry for each class that is answered or right: shares with their 95 % intervals.
-
-        Where a class is never answered its precision is 0, as in scikit-learn's `zero_division=0`, and so are the
-        recall of one that is never right and its F1.
-        """
-        wrong = self.answered - self.hits  # the union of where it is answered and where it is right
+        """Shares of classes with answers or support, with 95 % intervals; 0/0 is 0 as in scikit-learn."""
+        wrong = self.answered - self.hits  # the union: items answered with the class, or having it
         union = self.support + wrong
         precision, recall = wilson(self.hits, self.answered), wilson(self.hits, self.support)
-        # F1 grows with hits / union, which is a share: its interval becomes that of F1.
+        # F1 = 2 J / (1 + J) with J = hits / union; this maps the ends of J's interval to F1.
         jaccard = wilson(self.hits, union)
         f1 = tuple(2 * end / (1 + end) for end in jaccard)
         found = []
@@ -62,25 +51,21 @@ def _share(hits: Any, of: Any, ends: Sequence[Floats], i: int) -> dict[str, floa
 
 
 def count_indices(gold: Indices, answered: Indices, names: Sequence[str]) -> Counts:
-    """Counts of one class each: [n] indices; an answer below 0 is none of the classes."""
+    """Counts of [n] class indices; an answer below 0 belongs to no class."""
     hits = np.bincount(gold[gold == answered], minlength=len(names))
     said = np.bincount(answered[answered >= 0], minlength=len(names))
     return Counts(tuple(names), hits, said, np.bincount(gold, minlength=len(names)))
 
 
 def count_indicators(gold: Flags, answered: Flags, names: Sequence[str]) -> Counts:
-    """Counts of any number of classes each: [n, classes]."""
+    """Counts of [n, classes] flags."""
     return Counts(tuple(names), (gold & answered).sum(axis=0), answered.sum(axis=0), gold.sum(axis=0))
 
 
 def count_entities(gold: Sequence[Sequence[str]], answered: Sequence[Sequence[str]]) -> tuple[Counts, Indices]:
-    """Counts of entities by their type, and of each text [texts, 3] those in common, answered and right.
+    """Counts of entities by type, and [texts, 3] for each text: entities in common, answered, right.
 
-    Entities are found as in seqeval's default mode; an entity is answered where its type and all its words are.
-
-    Args:
-        gold: names of the tags of every word of every text.
-        answered: as many.
+    Entities are parsed as in seqeval's default mode; a hit needs the right type and exactly the right words.
     """
     sides = [[set(get_entities(list(tags))) for tags in side] for side in (gold, answered)]
     names = tuple(sorted({kind for side in sides for found in side for kind, _, _ in found}))
@@ -96,19 +81,13 @@ def count_entities(gold: Sequence[Sequence[str]], answered: Sequence[Sequence[st
 
 
 def confusion_matrix(gold: Indices, answered: Indices, classes: int) -> Indices:
-    """[classes, classes], how often the class of a row is answered by that of a column; leaves out answers below 0."""
+    """[classes, classes]: how often the row's class is answered with the column's; skips answers below 0."""
     said = answered >= 0
     return np.bincount(gold[said] * classes + answered[said], minlength=classes**2).reshape(classes, classes)
 
 
 def top_pairs(gold: Indices, answered: Indices, most: int = MAX_PAIRS) -> list[tuple[int, int, int]]:
-    """The classes that are taken for others most often: right class, answered class, how often; the most often first.
-
-    Args:
-        gold: [n] indices.
-        answered: [n] indices; those below 0 are left out.
-        most: how many pairs at most.
-    """
+    """The most frequent confusions in [n] indices, as (right class, answered class, count); skips answers below 0."""
     wrong = (gold != answered) & (answered >= 0)
     pairs, often = np.unique(np.stack([gold[wrong], answered[wrong]]), axis=1, return_counts=True)
     order = np.argsort(-often, kind="stable")[:most]

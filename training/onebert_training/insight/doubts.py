@@ -1,4 +1,4 @@
-"""What rows that a delta is measured on cannot say of it: they may be what it learned from, or be cut."""
+"""Warnings about evaluation rows: the delta may have been fitted on them, or their texts are truncated."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,13 +9,7 @@ from onebert_training.data.examples import Split
 
 
 def trained_on(manifest: Manifest, data: str, split: str) -> list[str]:
-    """Says where rows may be those that a delta learned from: all rows, or `train`, of data with the name of its data.
-
-    Args:
-        manifest: of the delta.
-        data: name of the rows' source.
-        split: name of the split that they are.
-    """
+    """Warns when the rows may be training rows: split `all` or `train` of data with the name of the training data."""
     trained = manifest.training.get("data")
     if split not in ("all", "train") or not isinstance(trained, Mapping) or trained.get("name") != data:
         return []
@@ -26,20 +20,13 @@ def trained_on(manifest: Manifest, data: str, split: str) -> list[str]:
 
 
 def calibrated_on(manifest: Manifest, data: str, split: str, examples: Split) -> list[str]:
-    """Says where rows are those that a delta was calibrated on, by their digest, or may be, by the names of their data.
-
-    Args:
-        manifest: of the delta.
-        data: name of the rows' source.
-        split: name of the split that they are.
-        examples: the rows.
-    """
+    """Warns when the digest shows that the delta was calibrated on these rows, or when the data's name suggests it."""
     calibration = manifest.training.get("calibration")
     known = calibration.get("data") if isinstance(calibration, Mapping) else None
     if not isinstance(calibration, Mapping) or not isinstance(known, Mapping):
         return []
     too_much = "promise too much of its temperature, thresholds and rule to abstain"
-    # The digest is of rows with the name of their split, which a file alone has not.
+    # The digest covers the split's name, which a lone file does not have.
     named = {str(calibration.get("split")): examples}
     if known.get("digest") == digest_of(manifest.task_type, manifest.labels, named):
         return [f"the delta was calibrated on these very rows, which {too_much}: take others before you rely on it"]
@@ -53,12 +40,7 @@ def calibrated_on(manifest: Manifest, data: str, split: str, examples: Split) ->
 
 
 def unread(tokens: Sequence[Tokens], manifest: Manifest) -> list[str]:
-    """Says of how many texts only the beginning is read here, and where a server reads more of them.
-
-    Args:
-        tokens: of the texts, cut at the delta's length.
-        manifest: of the delta.
-    """
+    """Counts the texts truncated at `max_length`, and warns when a server reads more of them."""
     window = None if manifest.decision is None else manifest.decision.window
     longer = sum(one.truncated or (window is not None and len(one) > window.tokens) for one in tokens)
     if not longer:

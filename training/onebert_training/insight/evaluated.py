@@ -1,4 +1,4 @@
-"""Measures a delta on labeled rows: its logits once, and from them all that can be said."""
+"""Measures a delta on labeled rows: computes its logits once, and all measurements from them."""
 
 import time
 from collections.abc import Sequence
@@ -26,12 +26,7 @@ from onebert_training.tasks.objectives import OBJECTIVES
 
 @dataclass(frozen=True)
 class Evaluated:
-    """What was measured.
-
-    Attributes:
-        record: as JSON values.
-        answers: to every row.
-    """
+    """The measurements as JSON values, and the answers to every row."""
 
     record: dict[str, Any]
     answers: Answers
@@ -40,23 +35,23 @@ class Evaluated:
 def evaluate_delta(
     base: Base, delta: Delta, labeled: Labeled, slices: Sequence[str] = (), unknown: Sequence[Text] = ()
 ) -> Evaluated:
-    """Measures a delta, which is checked against the base, by its own thresholds and on texts cut to `max_length`.
+    """Measures a checked delta with its own thresholds, on texts truncated to its `max_length`.
 
     Args:
         base: the frozen encoder.
-        delta: what is measured.
+        delta: the delta.
         labeled: the rows.
-        slices: columns of the rows to measure by.
-        unknown: texts that none of the labels is for, which are told from those of the rows.
+        slices: columns to slice the metric by.
+        unknown: texts that belong to no label, to measure how well the delta separates them.
 
     Raises:
-        InvalidInput: there are unknown texts, and the task has no probabilities to tell them by.
-        InvalidSettings: there is no such column.
+        InvalidInput: there are unknown texts, but the task has no probabilities.
+        InvalidSettings: a slice's column does not exist.
         NotFinite: a logit is NaN or infinite.
     """
     manifest, examples = delta.manifest, labeled.split
     for column in slices:
-        cells_of(labeled.table, column)  # refused before anything slow
+        cells_of(labeled.table, column)  # fails here, before the slow work
     if unknown and not has_probabilities(manifest):
         raise InvalidInput("unknown texts are told apart by single_label and multi_label tasks with probabilities")
     objective = OBJECTIVES[manifest.task_type](manifest.labels)
@@ -100,13 +95,12 @@ def evaluate_delta(
 
 
 def deciding_metric(manifest: Manifest, objective: Objective, labeled: Labeled) -> str:
-    """The metric that decided in training, if the file names one that this task type has; else that of the rows."""
+    """The metric that decided in training, if the file names one of this task type; otherwise the rows' default."""
     recorded = manifest.training.get("metric")
     return str(recorded) if recorded in objective.metrics else objective.decides(labeled.split, labeled.metric)
 
 
 def _unknown(base: Base, delta: Delta, known: Sequence[Logits], texts: Sequence[Text]) -> dict[str, Any] | None:
-    """How well texts that no label is for are told from those with the logits `known`; None where there are none."""
     if not texts:
         return None
     others = predict_delta(base, delta, tokenize(base, delta.manifest, texts))
@@ -117,7 +111,7 @@ def _unknown(base: Base, delta: Delta, known: Sequence[Logits], texts: Sequence[
 def _yardsticks(
     objective: Objective, labeled: Labeled, tokens: Sequence[Tokens], manifest: Manifest, metric: str
 ) -> list[dict[str, Any]]:
-    """What the cheap thing scores: the best constant answer and, where the file says it, the head on the bare base."""
+    """Scores of cheap baselines: the best constant answer and, if the file records it, the head on the bare base."""
     found, examples = [], labeled.split
     if (constant := objective.best_constant(examples, tokens, metric)) is not None:
         found.append({"name": f"always {constant[0].answer}", "metrics": constant[1]})
@@ -127,9 +121,9 @@ def _yardsticks(
     recorded = manifest.training.get("data")
     data = recorded if isinstance(recorded, dict) else {}
     same = data.get("name") == labeled.source
-    # The file names it for the metric that decided in training, and for the splits of its own data.
+    # The recorded score is in training's metric, and belongs to the splits of the training data.
     if same and manifest.training.get("metric") == metric and isinstance(said, int | float) and np.isfinite(said):
-        # The split of that time may have had other rows, such as a share that the training held out.
+        # Training's split may have had other rows, for example a share that training held out.
         rows = data.get("rows")
         count = rows.get(labeled.name) if isinstance(rows, dict) else None
         where = f" ({labeled.name}, {count:,} rows)" if isinstance(count, int) else ""
@@ -138,10 +132,7 @@ def _yardsticks(
 
 
 def decided(logits: Sequence[Logits], manifest: Manifest) -> Sequence[Logits]:
-    """What a metric counts of logits: of a multi_label task [labels] that are above 0 where a server's answer has them.
-
-    A server goes by the delta's own thresholds; of other tasks the logits are what counts.
-    """
+    """The logits that metrics read; for multi_label, +1 where the delta's thresholds select a label, else -1."""
     if manifest.task_type != "multi_label":
         return logits
     selected = np.asarray(score(np.stack(logits).astype(np.float64), manifest).selected, dtype=bool)

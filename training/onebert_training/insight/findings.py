@@ -1,4 +1,4 @@
-"""All that labeled rows say of a delta, as JSON values of bounded size: what a report shows and `--json` prints."""
+"""Measurements of bounded size as JSON values, for reports and for `--json`."""
 
 import math
 from collections.abc import Sequence
@@ -20,25 +20,18 @@ from onebert_training.tasks.objective import Logits, Objective
 
 MAX_CLASSES = 500
 MAX_WORST = 20
-MAX_TEXT = 500  # characters of a text that are shown
-MAX_WORDS = 20  # of a text whose tags are wrong
+MAX_TEXT = 500  # characters shown of a text
+MAX_WORDS = 20  # wrong words shown of a tagged text
 MAX_POINTS = 500
 
 
 def findings(
     answers: Answers, labels: Sequence[str], split: Split, table: Table, slices: Sequence[str]
 ) -> dict[str, Any]:
-    """What answers say; a part for which the task type has nothing is None.
+    """Measurements of the answers; a part that the task type does not have is None.
 
-    Args:
-        answers: to the rows.
-        labels: of the task.
-        split: the rows as examples.
-        table: the same rows with all of their columns, or empty where these are not kept.
-        slices: columns to measure by.
-
-    Raises:
-        InvalidSettings: there is no such column.
+    `table` has the rows with all columns; it is empty when they were not kept. Raises InvalidSettings for a missing
+    column.
     """
     return {
         "classes": _classes(answers.counts),
@@ -60,24 +53,16 @@ def interval_of(
     tokens: Sequence[Tokens],
     logits: Sequence[Logits],
 ) -> Interval | None:
-    """Where a metric of the rows lies with 95 % confidence.
+    """The metric's 95 % confidence interval; `logits` are from `decided`.
 
-    None where measuring it again and again would cost more than computing the logits: of words and answers in a
-    context, for all but the metric of slices.
-
-    Args:
-        metric: its name.
-        answers: to the rows.
-        objective: of the task.
-        split: the rows.
-        tokens: of their texts.
-        logits: what the metrics of the rows are measured on.
+    Token and span tasks get None, except for the metric of slices: resampling their metrics would cost more than the
+    logits did.
     """
     if metric == answers.measure.name:
         return measured(answers.measure, np.arange(len(split)))[1]
     if not isinstance(split.gold, np.ndarray):
         return None
-    if metric == "accuracy":  # of a multi_label task, where answers that are right as a whole count
+    if metric == "accuracy":  # in a multi_label task: all labels of a text must be right
         right = round(objective.evaluate(split, [], logits)[metric] * len(split))
         return Interval(*map(float, wilson(right, len(split))))
     stacked = np.stack(logits)
@@ -85,7 +70,7 @@ def interval_of(
 
 
 def worst(answers: Answers, split: Split, table: Table, most: int = MAX_WORST) -> list[dict[str, Any]]:
-    """The rows with the highest losses: where they stand, their texts, what is right, what is answered."""
+    """The rows with the highest losses: place, texts, right answer, delta's answer."""
     order = np.argsort(-np.where(np.isnan(answers.loss), -np.inf, answers.loss), kind="stable")[:most].tolist()
     found = []
     for row in order:
@@ -104,12 +89,12 @@ def worst(answers: Answers, split: Split, table: Table, most: int = MAX_WORST) -
 
 
 def plain(number: float) -> float | None:
-    """A number as JSON has it: None for what is none."""
+    """The number, or None for NaN and infinity, which JSON does not have."""
     return float(number) if math.isfinite(number) else None
 
 
 def _both(answers: Answers, split: Split, row: int) -> dict[str, Any]:
-    """What is right and what is answered; of tags only where the two differ."""
+    """The right answer and the delta's; of tags only the words on which they differ."""
     gold, said = answers.gold[row], answers.answer[row]
     if not split.words:
         return {"gold": gold, "answer": said}
@@ -123,7 +108,6 @@ def _both(answers: Answers, split: Split, row: int) -> dict[str, Any]:
 
 
 def _classes(counts: Counts | None) -> dict[str, Any] | None:
-    """The classes with the most rows, the most first."""
     if counts is None:
         return None
     facts = sorted(counts.facts(), key=lambda one: -one["support"])
@@ -173,7 +157,6 @@ def _slice(table: Table, column: str, answers: Answers) -> dict[str, Any]:
 
 
 def _abstained(answers: Answers) -> dict[str, Any] | None:
-    """How many rows get no answer, and the metric on the others."""
     if answers.abstained is None:
         return None
     answered = np.flatnonzero(~answers.abstained)
@@ -182,6 +165,5 @@ def _abstained(answers: Answers) -> dict[str, Any] | None:
 
 
 def _points(answers: Answers) -> list[list[float]]:
-    """Right and answered numbers of some rows, evenly over all rows."""
     rows = np.unique(np.linspace(0, len(answers.gold) - 1, min(MAX_POINTS, len(answers.gold))).astype(np.int64))
     return [[float(answers.gold[row]), float(answers.answer[row])] for row in rows.tolist()]

@@ -1,4 +1,4 @@
-"""Where a measured share or metric lies with 95 % confidence, and the rates of a choice on as many new rows."""
+"""95 % confidence intervals of shares and metrics, and of the rates that fitted thresholds reach on new rows."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from scipy import stats
 CONFIDENCE = 0.95
 RESAMPLES = 200
 RESAMPLES_OF_CHOICES = 500
-# Two standard errors of a normal distribution: 1.96.
+# 1.96 standard errors of a normal distribution.
 _Z = float(stats.norm.ppf((1 + CONFIDENCE) / 2))
 
 Floats = NDArray[np.float64]
@@ -21,19 +21,14 @@ Fitted = TypeVar("Fitted")
 
 
 class Interval(NamedTuple):
-    """Where a number lies with 95 % confidence."""
+    """A 95 % confidence interval."""
 
     low: float
     high: float
 
 
 def wilson(hits: Any, of: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Wilson's score interval of shares (Wilson 1927): its lower and its upper end; 0 to 1 where there is nothing.
-
-    Args:
-        hits: [...] how many of them.
-        of: [...] how many there are.
-    """
+    """Ends of Wilson's score interval of the shares `hits` / `of`, [...] each (Wilson 1927); 0 to 1 when `of` is 0."""
     hits, of = np.asarray(hits, dtype=np.float64), np.asarray(of, dtype=np.float64)
     n = np.maximum(of, 1)
     share, z2 = hits / n, _Z**2
@@ -46,18 +41,10 @@ def wilson(hits: Any, of: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]
 def bootstrap(
     rows: int, measure: Callable[[NDArray[np.int64]], float], times: int = RESAMPLES, seed: int = 0
 ) -> Interval:
-    """The percentile bootstrap's interval (Efron 1979) of what is measured on rows.
+    """The percentile bootstrap interval (Efron 1979) of `measure`, which takes [rows] indices with repeats.
 
-    Args:
-        rows: how many there are, at least one.
-        measure: of row indices [rows], some of them several times; NaN where they have no such number, which is left
-            out.
-        times: how often rows are drawn with replacement.
-        seed: draws them.
-
-    Returns:
-        The interval; NaN to NaN where nothing was measured, or the same by every draw, as where all rows are answered
-        rightly: they do not say how far other rows would be from that.
+    NaN measurements are dropped. The interval is NaN to NaN when all are dropped or equal: if all rows are answered
+    rightly, resampling them cannot tell how far new rows would be from that.
     """
     draw = np.random.default_rng(seed)
     found = np.array([measure(draw.integers(0, rows, rows)) for _ in range(times)])
@@ -71,12 +58,7 @@ def bootstrap(
 
 @dataclass(frozen=True)
 class Judged:
-    """Scores, and which of them are right.
-
-    Attributes:
-        scores: [rows, columns]; a column is a label, or how sure an answer is.
-        right: [rows, columns], whether the row has the label, or whether its answer is right.
-    """
+    """[rows, columns] scores and whether they are right; a column is a label, or how sure an answer is."""
 
     scores: Floats
     right: Flags
@@ -88,20 +70,16 @@ class Judged:
 def interval_on_new_rows(
     judged: Judged, fit: Callable[[Judged], Fitted], measure: Callable[[Fitted, Judged], Floats]
 ) -> Floats:
-    """[2, rates], between which the rates on as many new rows lie in `CONFIDENCE` of all cases; NaN: there is none.
+    """[2, rates]: the `CONFIDENCE` interval of rates on new samples of the same size; NaN where a rate is undefined.
 
-    Two things are measured again and again, and the wider interval counts. What is chosen anew on rows that are drawn
-    from these, on others: so a rate varies that the choice aims at. And what these rows chose, on rows that are drawn
-    from a draw: so a rate varies that it does not aim at, of which these rows are an estimate, and new rows another.
-
-    Args:
-        judged: the rows.
-        fit: chooses something by the order of the scores alone, as thresholds.
-        measure: rates, [rates], of what was chosen.
+    Two bootstraps run, and the wider interval counts. The first fits on one resample and measures on another; it covers
+    the rates that the fit aims at. The second measures this sample's fit on a resample of a resample; it covers the
+    other rates, which these rows only estimate and new rows estimate again. `fit` may depend on the order of scores
+    only.
     """
-    # Only the order of scores counts. A drawn row takes a random place around its rank: in a draw with rows twice many
-    # scores would be equal, which new rows are not, and the share over one of them would come out too small. Scores
-    # that several rows have, as one text has in each of them, stay equal: new rows will have them, too.
+    # Only the order of scores counts. A drawn row moves to a random place around its rank: repeats of a row would tie,
+    # which distinct new rows do not, and the share above a tied score would come out too small. Scores that tie in the
+    # sample itself (one text in several rows) stay tied, since they tie in new rows as well.
     ranks = stats.rankdata(judged.scores, axis=0)
     single = stats.rankdata(judged.scores, "min", axis=0) == stats.rankdata(judged.scores, "max", axis=0)
     rng, chosen = np.random.default_rng(0), fit(Judged(ranks, judged.right))
@@ -120,7 +98,7 @@ def interval_on_new_rows(
 
 
 def _ends(rates: Sequence[Floats]) -> Floats:
-    """[2, rates], the ends of the middle `CONFIDENCE` of each rate; NaN where it was never there."""
+    """[2, rates], the ends of the middle `CONFIDENCE` of each rate; NaN for a rate that was never defined."""
     found = np.array(rates)
     ends = np.full((2, found.shape[1]), np.nan)
     there = ~np.isnan(found).all(axis=0)

@@ -1,4 +1,4 @@
-"""What each row is answered by rows with other texts: by an exact head that is fitted on them, and by the nearest."""
+"""Predicts each row from rows with other texts, by an exact head and by nearest neighbours."""
 
 from collections.abc import Sequence
 
@@ -17,34 +17,29 @@ from onebert_training.tasks.objectives import SingleLabel
 
 _STRENGTHS = (3.0, 1.0, 0.3, 0.1)
 _NEIGHBOURS = 20
-_FADE = 0.2  # squared distance of unit vectors over which a neighbour's weight falls to 1 / e
-# Neighbours are looked for among this many rows at most, so that the search grows with the rows and not their square.
+_FADE = 0.2  # squared distance of unit vectors at which a neighbour's weight has fallen to 1 / e
+# Neighbours are searched among at most this many rows, so that the search grows linearly with the rows.
 _SEARCHED = 50_000
 
 Vectors = NDArray[np.float32]
 
 
 def folds_of(examples: Split) -> Indices:
-    """[rows], the fold of each row of a single_label task; rows with one text are in one fold."""
+    """[rows], the fold of each row of a single_label task; rows with the same text share a fold."""
     return fold_of(examples, "single_label", FOLDS, SPLIT_SEED)
 
 
 def out_of_fold(labels: Sequence[str], vectors: Vectors, examples: Split, fold: Indices) -> Floats:
-    """[rows, labels] probabilities of each row, the mean of two that know only rows with other texts.
+    """[rows, labels] probabilities of each row: the mean of two models that are fitted on the other folds.
 
-    One is an exact head, of the strength by which the labels of all rows are the most probable. The other are the
-    labels of the nearest rows (Bahri et al. 2020), which know what no plane divides: texts that are almost the same.
-
-    Args:
-        labels: names of the labels.
-        vectors: [rows, h], what a head reads.
-        examples: the rows, of a single_label task.
-        fold: their folds, as `folds_of` finds them.
+    One is an exact head on `vectors` [rows, h]; its strength maximizes the likelihood of all rows' labels. The other
+    takes the labels of the nearest rows (Bahri et al. 2020), which separates near-duplicates that no hyperplane
+    separates.
     """
     objective, gold = SingleLabel(labels), examples.gold
     folds = [fold == one for one in np.unique(fold)]
     heads = [fit_heads(objective, vectors[~held], gold[~held], _STRENGTHS) for held in folds]
-    # The probabilities of one strength at a time: those of all take several times the memory.
+    # One strength at a time: holding the probabilities of all takes several times the memory.
     likelihood = np.zeros(len(_STRENGTHS))
     for held, fitted in zip(folds, heads, strict=True):
         likelihood += [_log_likelihood(_of_head(head, vectors[held]), gold[held]) for head in fitted]
@@ -56,21 +51,16 @@ def out_of_fold(labels: Sequence[str], vectors: Vectors, examples: Split, fold: 
 
 
 def _of_head(head: ExactHead, asked: Vectors) -> Floats:
-    """[rows, labels], the probabilities that a head gives."""
     return softmax(head.logits(asked, TargetScale()).astype(np.float64))
 
 
 def _log_likelihood(probabilities: Floats, gold: Indices) -> float:
-    """Of the labels that rows have, all together."""
     own = probabilities[np.arange(len(gold)), gold]
     return float(np.log(np.maximum(own, np.finfo(np.float64).tiny)).sum())
 
 
 def _of_neighbours(known: Vectors, gold: Indices, asked: Vectors, labels: int) -> Floats:
-    """[rows, labels], the share of each label among the nearest of the known rows, the nearer the more.
-
-    Distances are those of unit vectors, from the mean of what is known.
-    """
+    """[rows, labels], distance-weighted label shares of the nearest known rows, by centered unit vectors."""
     rows = np.random.default_rng(SPLIT_SEED).permutation(len(known))[:_SEARCHED]
     mean = known.mean(axis=0)
     classifier = KNeighborsClassifier(

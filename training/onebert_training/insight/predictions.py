@@ -1,4 +1,4 @@
-"""Writes labeled rows with all of their columns beside what is right, what is answered, its score and its loss."""
+"""Writes labeled rows with all their columns beside the right answer, the delta's answer, its score and its loss."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,18 +15,11 @@ from onebert_training.insight.findings import plain
 
 
 def write_predictions(path: Path, name: str, table: Table, answers: Answers) -> None:
-    """Writes a file that is there when all of it is; what it is its ending says.
-
-    Args:
-        path: ends in one of `WRITERS`.
-        name: with which the names of the new columns begin: NAME_gold, NAME_answer, NAME_score, NAME_loss, and
-            NAME_abstained where the task has a rule for that.
-        table: the rows.
-        answers: to the same rows.
+    """Writes the file atomically, in the format of its ending; the answers' columns are NAME_gold, NAME_answer ….
 
     Raises:
-        InvalidSettings: a new column is called as one of the table.
-        InvalidData: a column has cells of several kinds, which Parquet does not take.
+        InvalidSettings: a new column has the name of one in the table.
+        InvalidData: a column mixes types that Parquet does not take.
         StorageFull: the disk refused the write.
     """
     added = {f"{name}_{column}": cells for column, cells in _columns(answers).items()}
@@ -41,11 +34,7 @@ def write_predictions(path: Path, name: str, table: Table, answers: Answers) -> 
 
 
 def require_new_names(table: Table, name: str) -> None:
-    """Refuses a name with which a new column would be called as one of the table.
-
-    Raises:
-        InvalidSettings: names the column.
-    """
+    """Raises InvalidSettings if the prefix would give a new column the name of an existing one."""
     for column in ("gold", "answer", "score", "loss", "abstained"):
         if f"{name}_{column}" in table:
             raise InvalidSettings(f"two columns would be called {name[:80]}_{column}")
@@ -59,12 +48,11 @@ def _columns(answers: Answers) -> Mapping[str, Sequence[Any]]:
 
 
 def _type(cells: Sequence[Any]) -> pyarrow.DataType:
-    """Of cells of one kind theirs, else text."""
     try:
         kind = pyarrow.array(cells).type
     except (pyarrow.ArrowException, ValueError, TypeError, OverflowError):
         return pyarrow.string()
     if pyarrow.types.is_null(kind):
         return pyarrow.string()
-    # Lists that are all empty, as of a task of which no text has a label.
+    # All lists are empty: for example, no text has a label.
     return pyarrow.list_(pyarrow.string()) if kind == pyarrow.list_(pyarrow.null()) else kind

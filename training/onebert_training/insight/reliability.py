@@ -1,4 +1,4 @@
-"""How much a delta's probabilities are worth: the calibration curve and the expected calibration error."""
+"""How reliable a delta's probabilities are: the calibration curve and the expected calibration error."""
 
 from dataclasses import dataclass
 
@@ -13,14 +13,7 @@ LEAST = 20  # answers behind a point of the curve
 
 @dataclass(frozen=True)
 class Point:
-    """Answers of about one confidence.
-
-    Attributes:
-        confidence: its mean.
-        right: the share of them that is right.
-        low, high: where that share lies, by Wilson's interval.
-        answers: how many they are.
-    """
+    """Answers of similar confidence: their mean, number, and the share of right ones with Wilson's interval."""
 
     confidence: float
     right: float
@@ -30,29 +23,18 @@ class Point:
 
 
 def expected_calibration_error(confidence: Floats, right: Flags, bins: int = BINS) -> float:
-    """ECE (Guo et al. 2017, equation 3): how far, on average, the share of right answers is from their confidence.
+    """ECE (Guo et al. 2017, equation 3): the mean distance between confidence and share of right answers, over bins.
 
-    Bins are of one width, (0, 1/15], (1/15, 2/15] and so on; each counts by its share of the answers.
-
-    Args:
-        confidence: [n], n at least 1, between 0 and 1: the probability that an answer gives itself.
-        right: [n], whether it is right.
-        bins: how many bins.
+    The bins (0, 1/15], (1/15, 2/15] … have equal width and are weighted by their answers. Arrays are [n], n at least 1.
     """
-    # Of a confidence of exactly 0 the first bin.
+    # A confidence of exactly 0 goes to the first bin.
     place = np.clip(np.ceil(confidence * bins).astype(np.int64) - 1, 0, bins - 1)
     gap = np.bincount(place, right, bins) - np.bincount(place, confidence, bins)
     return float(np.abs(gap).sum() / len(confidence))
 
 
 def calibration_curve(confidence: Floats, right: Flags, points: int = POINTS) -> list[Point]:
-    """Points with about as many answers each, from the least to the most confident; fewer points where few answer.
-
-    Args:
-        confidence: [n].
-        right: [n].
-        points: how many points at most.
-    """
+    """Points of similar size by rising confidence; fewer than 2 * `LEAST` answers give one point. Arrays are [n]."""
     order = np.argsort(confidence, kind="stable")
     parts = np.array_split(order, max(1, min(points, len(order) // LEAST))) if len(order) else []
     found = []

@@ -1,4 +1,4 @@
-"""A metric on the rows that share a value of a column."""
+"""Slices a metric by the values of a column."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,21 +18,14 @@ from onebert_training.insight.answers import Measure
 from onebert_training.insight.intervals import Floats, Indices, Interval, bootstrap, wilson
 
 MAX_VALUES = 20
-BINS = 5  # of numbers with more different values than that
+BINS = 5  # for numeric columns with more distinct values than this
 EMPTY = "(empty)"
-_WHOLE = 2**53  # up to which a float holds every whole number
+_WHOLE = 2**53  # floats represent every whole number up to here
 
 
 @dataclass(frozen=True)
 class Slice:
-    """Rows with one value.
-
-    Attributes:
-        value: as people read it.
-        rows: how many.
-        score: the metric on them; NaN where they have none.
-        interval: where it lies with 95 % confidence.
-    """
+    """The metric on the rows with one value, with its 95 % interval; NaN where it is undefined."""
 
     value: str
     rows: int
@@ -41,7 +34,7 @@ class Slice:
 
 
 def measured(measure: Measure, rows: Indices) -> tuple[float, Interval]:
-    """The metric on some rows with its interval: Wilson's of an accuracy, else by the bootstrap."""
+    """The metric on some rows with its interval: Wilson's for accuracy, otherwise the bootstrap's."""
     score = measure.of(rows)
     if measure.name == "accuracy":
         low, high = wilson(measure.top[rows].sum(), len(rows))
@@ -50,26 +43,13 @@ def measured(measure: Measure, rows: Indices) -> tuple[float, Interval]:
 
 
 def slice_by(table: Table, column: str, measure: Measure) -> list[Slice]:
-    """The metric by the values of a column: numbers in bins of about as many rows, other values by their rows.
-
-    Args:
-        table: the rows.
-        column: its name, or `a.b` for a field of the objects in a column.
-        measure: of the same rows.
-
-    Raises:
-        InvalidSettings: there is no such column.
-    """
+    """The metric by the values of a column, with numbers in bins of similar size; raises as `cells_of`."""
     cells = cells_of(table, column)
     return [Slice(value, len(rows), *measured(measure, rows)) for value, rows in group(cells).items()]
 
 
 def cells_of(table: Table, column: str) -> Sequence[Any]:
-    """The cells of a column as `slice_by` names it.
-
-    Raises:
-        InvalidSettings: there is no such column.
-    """
+    """The cells of a column, or of a field `a.b` of its objects; raises InvalidSettings for a missing column."""
     try:
         return table[named(table, column) or column]
     except KeyError:
@@ -78,7 +58,7 @@ def cells_of(table: Table, column: str) -> Sequence[Any]:
 
 
 def group(cells: Sequence[Any]) -> Mapping[str, Indices]:
-    """Row indices by value: bins of numbers in their order, else the most frequent first, the rare ones together."""
+    """Row indices by value: numeric bins in order, or other values by falling frequency, with the rare ones merged."""
     numbers = [_number(cell) for cell in cells]
     filled = [number for number, cell in zip(numbers, cells, strict=True) if not _is_missing(cell)]
     if filled and None not in filled and len(set(filled)) > BINS:
@@ -94,7 +74,7 @@ def group(cells: Sequence[Any]) -> Mapping[str, Indices]:
 
 
 def _told_apart(groups: Iterable[tuple[str, Indices]]) -> dict[str, Indices]:
-    """Groups by their names; where different values are cut or rounded to one name, the later ones get a number."""
+    """Groups by name; when different values are truncated or rounded to one name, later ones get a number."""
     found: dict[str, Indices] = {}
     for name, rows in groups:
         numbered = (f"{name} ({number})" for number in count(2))
@@ -104,7 +84,7 @@ def _told_apart(groups: Iterable[tuple[str, Indices]]) -> dict[str, Indices]:
 
 def _bins(numbers: Floats) -> dict[str, Indices]:
     there = numbers[~np.isnan(numbers)]
-    # Equal quantiles are one edge: a value is never in two bins.
+    # Equal quantiles collapse into one edge, so that a value is in one bin only.
     edges = np.unique(np.quantile(there, np.linspace(0, 1, BINS + 1)[1:-1], method="inverted_cdf"))
     place = np.searchsorted(edges, numbers)
     found = []
@@ -119,7 +99,7 @@ def _bins(numbers: Floats) -> dict[str, Indices]:
 
 
 def _digits(number: float) -> str:
-    """A number as people read it; of a whole one, as a date in seconds, every digit."""
+    """A number as displayed; whole numbers such as timestamps keep every digit."""
     return f"{number:.0f}" if number == round(number) and abs(number) < _WHOLE else f"{number:.6g}"
 
 
@@ -136,6 +116,6 @@ def _text(cell: Any) -> str:
 
 
 def _is_missing(cell: Any) -> bool:
-    """Whether a cell among numbers has none: it is empty, or what programs write for no value."""
+    """Whether a cell of a numeric column is empty or a common placeholder for a missing value."""
     text = _text(cell)
     return not text or text.casefold() in MISSING

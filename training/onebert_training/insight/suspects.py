@@ -1,4 +1,4 @@
-"""Labels that are probably wrong: confident learning (Northcutt et al. 2021) from answers of models without the row."""
+"""Finds labels that are probably wrong: confident learning (Northcutt et al. 2021) on out-of-fold predictions."""
 
 from dataclasses import dataclass
 
@@ -9,14 +9,7 @@ from onebert_training.insight.intervals import Floats, Indices
 
 @dataclass(frozen=True)
 class Suspect:
-    """A row whose label is probably another.
-
-    Attributes:
-        row: its index.
-        label: index of the label that it has.
-        suggested: index of the most probable one.
-        ratio: the probability of the label that it has by that of the suggested one; the lower, the surer.
-    """
+    """A row with a probably wrong label; `ratio` is its label's probability divided by the suggested label's."""
 
     row: int
     label: int
@@ -25,16 +18,16 @@ class Suspect:
 
 
 def find_suspects(probabilities: Floats, gold: Indices, folds: Indices) -> list[Suspect]:
-    """Rows of which another label than theirs is the most probable, the surest first, as many as are probably wrong.
+    """The rows whose most probable label is not theirs, surest first; `wrong_labels` decides how many.
 
-    How many that are, rows tell that are confidently of a label (`wrong_labels`). Which, the ratio of two probabilities
-    tells: where labels are many, their difference is small for rows that no label fits, too. A row whose label no other
-    fold has is no suspect: what answered it does not know the label.
+    Rows are ranked by the ratio of two probabilities: with many labels, the difference is small as well for rows that
+    fit no label. A row is no suspect if all rows with its label are in its own fold, since its model never saw the
+    label.
 
     Args:
-        probabilities: [rows, labels], by models that were not trained on the row.
-        gold: [rows], the labels that the rows have.
-        folds: [rows], each was answered by what was trained on the rows of the other folds.
+        probabilities: [rows, labels], by models that were trained on the other folds.
+        gold: [rows], label indices.
+        folds: [rows].
     """
     in_fold = np.zeros((gold.max() + 1, folds.max() + 1), dtype=np.int64)
     np.add.at(in_fold, (gold, folds), 1)
@@ -48,20 +41,16 @@ def find_suspects(probabilities: Floats, gold: Indices, folds: Indices) -> list[
 
 
 def wrong_labels(probabilities: Floats, gold: Indices) -> float:
-    """How many labels are probably wrong, by the confident joint (equations 1 to 3 of the paper).
+    """Estimates the number of wrong labels by the confident joint (equations 1 to 3 of the paper).
 
-    A row is confidently of a label where the label's probability is at least what rows that have this label give it in
-    the mean; of several such labels, of the most probable. Of the rows with one label, the share that is confidently of
-    another, among those that are confidently of any, is taken to be the share of all of them.
-
-    Args:
-        probabilities: [rows, labels], by models that were not trained on the row.
-        gold: [rows], the labels that the rows have.
+    A row is confidently of a label if the label's probability reaches its mean over the rows that have the label; among
+    several such labels the most probable one counts. For each label, the share of confident rows that are confidently
+    of another label is extrapolated to all rows with the label. Arguments are as in `find_suspects`.
     """
     labels = probabilities.shape[1]
     own = probabilities[np.arange(len(gold)), gold]
     rows = np.bincount(gold, minlength=labels)
-    # Of a label that no row has, nothing says how sure rows are of it: none is.
+    # A label without rows has no mean confidence, so no row is confidently of it.
     mean = np.bincount(gold, weights=own, minlength=labels) / np.maximum(rows, 1)
     confident = np.where((probabilities >= mean) & (rows > 0), probabilities, -np.inf)
     sure, named = confident.max(axis=1) > -np.inf, confident.argmax(axis=1)

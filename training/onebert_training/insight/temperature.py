@@ -1,4 +1,4 @@
-"""A temperature for a delta's logits: fitted on labeled rows, taken only where rows it was not fitted on gain by it."""
+"""Fits a temperature for a delta's logits, and accepts it only if held-out rows gain by it."""
 
 from dataclasses import dataclass
 
@@ -12,21 +12,20 @@ from onebert_training.insight.intervals import Flags, Floats
 
 FOLDS = 5
 MIN_ROWS = 2 * FOLDS
-# Beyond this a temperature stands for logits that say nothing, or for rows that are all answered rightly.
+# A temperature at these ends means that logits are uninformative, or that all rows are answered rightly.
 _LEAST, _MOST = 0.05, 20.0
 
 
 @dataclass(frozen=True)
 class FittedTemperature:
-    """What a temperature does for the likelihood of the right answers.
+    """A fitted temperature and its effect on the likelihood of the right answers.
 
     Attributes:
-        temperature: fitted on all rows.
-        before: mean negative log likelihood of a row by the temperature that the delta has.
-        after: the same where each row is judged by a temperature that was fitted on other rows.
+        before: mean negative log likelihood of a row at the delta's present temperature.
+        after: the same by cross-validation, with temperatures fitted on other rows.
         error: standard error of the difference of the two.
-        is_bounded: whether it is better than the ends of what is tried. Rows that are all answered rightly would have
-            it ever lower, and their answers ever surer.
+        is_bounded: the optimum beats both ends of the search range; if all rows are answered rightly, lower is ever
+            better.
     """
 
     temperature: float
@@ -37,34 +36,26 @@ class FittedTemperature:
 
     @property
     def gains(self) -> bool:
-        """Whether rows that a temperature was not fitted on gain by more than the standard error."""
+        """Whether held-out rows gain by more than the standard error."""
         return self.is_bounded and self.before - self.after > self.error
 
 
 def losses(logits: Floats, gold: Flags, activation: Activation, temperature: float) -> Floats:
-    """[rows], the negative log likelihood of each row's right answer.
+    """[rows], the negative log likelihood of the right answer, from `logits` and `gold` [rows, labels].
 
-    Args:
-        logits: [rows, labels].
-        gold: [rows, labels], with `softmax` exactly one of each row.
-        activation: `softmax`, or `sigmoid`, where each label has a likelihood of its own.
-        temperature: divides the logits.
+    With `softmax` each row has exactly one label; with `sigmoid` each label has its own likelihood.
     """
     divided = logits / temperature
     if activation == "softmax":
         return np.asarray(-log_softmax(divided)[gold])
-    # The logarithm of a sigmoid, of the logit where the label is there and of its opposite where it is not.
+    # -log sigmoid(z) for a label that the row has, -log sigmoid(-z) for one that it has not.
     return np.asarray(np.logaddexp(0.0, np.where(gold, -divided, divided)).sum(axis=1))
 
 
 def fit_temperature(logits: Floats, gold: Flags, activation: Activation, current: float = 1.0) -> FittedTemperature:
-    """Fits one temperature by the likelihood of the right answers (Guo et al. 2017), and tells what it brings.
+    """Fits one temperature by maximum likelihood (Guo et al. 2017), and cross-validates its gain.
 
-    Args:
-        logits: [rows, labels], of at least `MIN_ROWS` rows.
-        gold: [rows, labels].
-        activation: `softmax` or `sigmoid`.
-        current: the temperature that the delta has.
+    `logits` and `gold` are [rows, labels] with at least `MIN_ROWS` rows.
     """
     before = losses(logits, gold, activation, current)
     after = np.empty_like(before)
@@ -79,7 +70,7 @@ def fit_temperature(logits: Floats, gold: Flags, activation: Activation, current
 
 
 def _best(logits: Floats, gold: Flags, activation: Activation) -> float:
-    # The mean loss is convex in 1 / T and so has one valley over log T.
+    # The mean loss is convex in 1 / T, so it has a single minimum over log T.
     found = minimize_scalar(
         lambda log: losses(logits, gold, activation, float(np.exp(log))).mean(),
         bounds=(np.log(_LEAST), np.log(_MOST)),

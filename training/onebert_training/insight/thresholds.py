@@ -1,4 +1,4 @@
-"""Thresholds of labels that keep a promise on new rows: a rate of false alarms, or a precision."""
+"""Fits label thresholds that keep a false positive rate or a precision on new rows."""
 
 from typing import NamedTuple
 
@@ -6,17 +6,14 @@ import numpy as np
 
 from onebert_training.insight.intervals import Flags, Floats, Judged
 
-# So that 1 - 0.9 and 0.1 count the same rows.
+# Floating point: 1 - 0.9 and 0.1 must allow the same number of rows.
 _ROUNDING = 1e-9
 
 
 class Rates(NamedTuple):
-    """What thresholds give, [labels + 1] each: of every label, and at the end of all labels together; NaN: no such row.
+    """Rates of thresholds, [labels + 1] each: one per label, then all labels together; NaN where no row counts.
 
-    Attributes:
-        fpr: of the rows without a label, the share that has it among its answers.
-        precision: of the answers with a label, the share that is right.
-        recall: of the rows with a label, the share that is answered with it.
+    `fpr` is the share of the rows without a label that are answered with it.
     """
 
     fpr: Floats
@@ -25,14 +22,10 @@ class Rates(NamedTuple):
 
 
 def thresholds_for_fpr(judged: Judged, rate: float) -> Floats:
-    """[labels], the lowest thresholds over which at most this share of new rows without the label is expected.
+    """[labels], the lowest thresholds that at most a share `rate` of new rows without the label is expected to exceed.
 
-    Of n such rows and a new one each is as likely as any other to be the k-th highest: over the k-th highest score of
-    the n the new one is with probability k / (n + 1). Infinite where n is too small for one of them to be allowed.
-
-    Args:
-        judged: scores of labels.
-        rate: above 0 and below 1.
+    A new row exceeds the k-th highest score of n such rows with probability k / (n + 1). Infinite where n is too small
+    to allow even one.
     """
     allowed = np.floor((len(judged) + 1 - judged.right.sum(axis=0)) * rate + _ROUNDING).astype(np.int64)
     others = np.sort(np.where(judged.right, -np.inf, judged.scores), axis=0)
@@ -41,18 +34,13 @@ def thresholds_for_fpr(judged: Judged, rate: float) -> Floats:
 
 
 def thresholds_for_precision(judged: Judged, precision: float) -> Floats:
-    """[labels], the lowest thresholds over which answers are right in this share, one more wrong one counted.
+    """[labels], the lowest thresholds with this precision, counting one extra wrong answer; infinite if none has it.
 
-    Counting one wrong answer that is not there makes up for choosing the threshold on the same rows, as in the control
-    of false discoveries. Infinite where no threshold is good enough.
-
-    Args:
-        judged: scores of labels.
-        precision: above 0 and below 1.
+    The extra wrong answer corrects for choosing the threshold on the same rows, as in false discovery control.
     """
     ordered, promised = _promised(judged)
     good = promised >= precision - _ROUNDING
-    # Where a threshold lets the first k rows through, it is the score of the row behind them.
+    # A threshold that lets the first k rows through is the score of row k + 1.
     behind = np.vstack([ordered[1:], np.zeros(ordered.shape[1])])
     last = len(judged) - 1 - good[::-1].argmax(axis=0)
     columns = np.arange(ordered.shape[1])
@@ -60,12 +48,12 @@ def thresholds_for_precision(judged: Judged, precision: float) -> Floats:
 
 
 def highest_precision(judged: Judged) -> Floats:
-    """[labels], the highest precision that there is a threshold for."""
+    """[labels], the highest precision that some threshold promises."""
     return np.asarray(_promised(judged)[1].max(axis=0))
 
 
 def _promised(judged: Judged) -> tuple[Floats, Floats]:
-    """Scores from the highest, and the precision that a threshold under each would promise; 0 within equal scores."""
+    """Falling scores, and the precision promised by a threshold just below each; 0 inside a run of ties."""
     order = np.argsort(-judged.scores, axis=0)
     ordered = np.take_along_axis(judged.scores, order, axis=0)
     hits = np.take_along_axis(judged.right, order, axis=0).cumsum(axis=0)
@@ -75,12 +63,7 @@ def _promised(judged: Judged) -> tuple[Floats, Floats]:
 
 
 def rates(thresholds: Floats, judged: Judged) -> Floats:
-    """[3 * (labels + 1)], the fields of `Rates` one after the other.
-
-    Args:
-        thresholds: [labels].
-        judged: scores of labels.
-    """
+    """[3 * (labels + 1)], the fields of `Rates` concatenated, from thresholds [labels]."""
     over: Flags = judged.scores > thresholds
     hits, alarms = _with_all(over & judged.right), _with_all(over & ~judged.right)
     return np.concatenate(
@@ -89,12 +72,12 @@ def rates(thresholds: Floats, judged: Judged) -> Floats:
 
 
 def as_rates(numbers: Floats) -> Rates:
-    """The fields of what `rates` gives."""
+    """Splits the array that `rates` returns into its fields."""
     return Rates(*np.split(numbers, 3))
 
 
 def _with_all(flags: Flags) -> Floats:
-    """[labels + 1], how many rows of each label, and of all together."""
+    """[labels + 1], row counts per label, then their sum."""
     counts = flags.sum(axis=0).astype(np.float64)
     return np.append(counts, counts.sum())
 

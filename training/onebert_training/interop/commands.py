@@ -1,4 +1,4 @@
-"""What `onebert import` and `onebert export` do: load, convert, write, show."""
+"""`onebert import` and `onebert export`: load, convert, write, show."""
 
 import json
 from pathlib import Path
@@ -37,8 +37,8 @@ def run_import(
     asked: CheckpointOptions,
     as_json: bool,
 ) -> None:
-    """Converts a PEFT folder or a fine-tuned checkpoint into a delta file and shows a summary."""
-    # Of a Hub id as of a folder the last part.
+    """Converts a PEFT folder or a fine-tuned checkpoint to a delta file, and shows a summary."""
+    # The last part of a folder or of a Hub id.
     out = out or Path(f"{Path(source).expanduser().resolve().name}.safetensors")
     check_writable("--out", out)
     console.note_replaced(out, "when the import is done")
@@ -79,11 +79,7 @@ def _folder_of(source: str) -> Path:
 
 
 def _is_checkpoint(folder: Path, asked: CheckpointOptions) -> bool:
-    """Whether the folder holds a whole model; else a PEFT adapter.
-
-    Raises:
-        InvalidSettings: the options are not for what the folder holds.
-    """
+    """Whether the folder holds a whole model, not a PEFT adapter; rejects options that do not fit."""
     adapter = (folder / CONFIG).exists()
     whole = not adapter and (folder / MODEL_CONFIG).exists()
     if whole and asked.data is None:
@@ -113,7 +109,7 @@ def _agreed(found: Imported) -> dict[str, Any]:
 def run_export(
     file: Path, peft: Path | None, merged: Path | None, onnx: Path | None, base: str | None, as_json: bool
 ) -> None:
-    """Converts a delta file into a folder and shows how to load it."""
+    """Converts a delta file to a folder, and shows how to load it."""
     named = [folder for folder in (peft, merged, onnx) if folder is not None]
     if len(named) > 1:
         raise InvalidSettings("name one folder, with --merged, --peft or --onnx")

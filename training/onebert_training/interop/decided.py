@@ -1,4 +1,4 @@
-"""What a delta's decision becomes where others ask the model: weights, a name of an activation, and what is left."""
+"""Translates a delta's decision for other runtimes: into weights, the activation's name, and rules left to callers."""
 
 from typing import Any
 
@@ -10,16 +10,14 @@ from onebert_store.file.delta import HEAD_BIAS, HEAD_WEIGHT, Delta, require_fini
 from onebert_store.file.manifest import Manifest, format_for
 
 IN_CONFIG = "decision"
-"""The key of a Hugging Face configuration that holds what no model does by itself."""
+"""The configuration key for rules that callers have to apply themselves."""
 
 
 def without_temperature(delta: Delta) -> Delta:
-    """The delta with its temperature in the last layer of its head: the same answers from logits that are divided.
-
-    Golden logits, which were those of the other weights, are left out.
+    """Folds the temperature into the head's last layer, for the same answers; drops the outdated golden logits.
 
     Raises:
-        NotFinite: divided weights are beyond float32.
+        NotFinite: a divided weight exceeds float32.
     """
     manifest, decision = delta.manifest, delta.manifest.decision
     if decision is None or decision.temperature is None:
@@ -36,7 +34,7 @@ def without_temperature(delta: Delta) -> Delta:
 
 
 def problem_of(manifest: Manifest) -> str | None:
-    """`problem_type` of a Hugging Face configuration, by which pipelines choose the activation; None per token."""
+    """`problem_type` of a configuration, which selects a pipeline's activation; None for per-token tasks."""
     if manifest.per_token:
         return None
     named = {"softmax": "single_label_classification", "sigmoid": "multi_label_classification", "none": "regression"}
@@ -44,10 +42,10 @@ def problem_of(manifest: Manifest) -> str | None:
 
 
 def left_to_callers(manifest: Manifest) -> dict[str, Any]:
-    """What a decision says beside what the model's own files say: thresholds, positives, abstain, window."""
+    """The parts of a decision that the model's own files cannot express: thresholds, positives, abstain, window."""
     if manifest.decision is None:
         return {}
-    # The pipeline for tokens has a softmax and no other activation.
+    # The token pipeline always applies a softmax; it has no other activation.
     said = {"temperature"} if manifest.per_token else {"temperature", "activation"}
     return manifest.decision.model_dump(exclude_none=True, exclude=said)
 
@@ -55,7 +53,7 @@ def left_to_callers(manifest: Manifest) -> dict[str, Any]:
 def _at_temperature_one(decision: Decision, temperature: float) -> Decision | None:
     abstain = decision.abstain
     if abstain is not None and abstain.energy is not None:
-        # -T logsumexp(logits / T) is compared: of divided logits the same without T in front.
+        # energy = -T logsumexp(logits / T); with divided logits the factor T is gone.
         abstain = Abstain(energy=abstain.energy / temperature)
     rest = decision.model_copy(update={"temperature": None, "abstain": abstain})
     return rest if rest.model_dump(exclude_none=True) else None

@@ -1,4 +1,4 @@
-"""The lines of Python that load an exported folder and ask it, for whoever has just written one."""
+"""Python snippets that load and query an exported folder, shown after an export."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -45,13 +45,7 @@ _SCORES: Mapping[Activation, str] = {"softmax": "logits.softmax(-1)", "sigmoid":
 
 
 def example(loads_with: str, folder: Path, manifest: Manifest) -> str:
-    """Python that loads the folder by what it is for, and prints an answer.
-
-    Args:
-        loads_with: a class of transformers, `SentenceTransformer` or `onnxruntime`.
-        folder: that was written.
-        manifest: of the delta.
-    """
+    """Python that loads the exported folder with a transformers class, `SentenceTransformer` or `onnxruntime`."""
     text, span = repr("The soup was cold."), manifest.task_type == "span"
     if span:
         text = repr("What was cold?") + ", " + text

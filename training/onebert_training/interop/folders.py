@@ -1,4 +1,4 @@
-"""A folder that appears whole or not at all, and the tensors and JSON in it."""
+"""Writes a folder atomically, with tensors and JSON in it."""
 
 import json
 import os
@@ -19,15 +19,15 @@ from onebert_store.errors import InvalidSettings
 
 @contextmanager
 def whole_folder(folder: Path) -> Iterator[Path]:
-    """Gives a temporary folder to fill, which takes the name `folder` once everything in it is on the disk.
+    """Yields a temporary folder, and renames it to `folder` once its content is synced to disk.
 
     Raises:
-        InvalidSettings: `folder` exists and is not an empty folder, or there is no folder to create it in.
+        InvalidSettings: `folder` exists and is not an empty folder, or its parent does not exist.
         StorageFull: the disk refused a write; nothing is left behind.
     """
     check_free(folder)
     with full_disk_is_typed():
-        # Not `mkdtemp`, whose folders only their owner may read; this folder gets the permissions of the umask.
+        # Not `mkdtemp`, which makes folders private to their owner; this one gets the umask's permissions.
         filling = folder.parent / f".{folder.name[:100]}-{secrets.token_hex(8)}"
         filling.mkdir()
         try:
@@ -35,7 +35,7 @@ def whole_folder(folder: Path) -> Iterator[Path]:
             for path in filling.rglob("*"):
                 sync(path)
             sync(filling)
-            # Replaces an empty folder; fails if somebody has put a file into the folder meanwhile.
+            # Replaces an empty folder; fails if the folder has received a file meanwhile.
             os.rename(filling, folder)
         except BaseException:
             shutil.rmtree(filling, ignore_errors=True)
@@ -44,11 +44,7 @@ def whole_folder(folder: Path) -> Iterator[Path]:
 
 
 def check_free(folder: Path) -> None:
-    """Refuses a folder that `whole_folder` could not create, before any work is done.
-
-    Raises:
-        InvalidSettings: `folder` exists and is not an empty folder, or there is no folder to create it in.
-    """
+    """Raises InvalidSettings before any work if `whole_folder` could not create the folder."""
     if folder.is_dir() and not any(folder.iterdir()):
         return
     if folder.exists() or folder.is_symlink():
@@ -58,12 +54,12 @@ def check_free(folder: Path) -> None:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], **facts: str) -> None:
-    """Writes a safetensors file of float32 tensors that `from_pretrained` reads; `facts` go into its header."""
+    """Writes float32 tensors as safetensors for `from_pretrained`; `facts` go into the header."""
     whole = {name: tensor.detach().to("cpu", torch.float32).contiguous() for name, tensor in tensors.items()}
-    # Not `save_file`, which reports a full disk by an error that is not an OSError.
+    # Not `save_file`: its error for a full disk is not an OSError.
     path.write_bytes(save(whole, metadata={"format": "pt", **facts}))
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Writes a JSON file, indented for people."""
+    """Writes a JSON file with indentation."""
     path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Which Hugging Face class can hold a delta's head, for import and every export, and the head as layers."""
+"""Maps a delta's head to the Hugging Face classes that can hold it, and back."""
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from onebert_store.file.strict_json import shown
 
 Kind = Literal["sequence", "token", "span"]
 Outputs = tuple[str, list[str], list[str]]
-"""Of a head that is imported: the task type, the names of its outputs, and what was assumed, as sentences."""
+"""An imported head: task type, names of its outputs, and warnings about assumptions, as sentences."""
 
 POOLER = "pooler.dense"
 
@@ -25,7 +25,7 @@ AUTO_CLASSES: Mapping[Kind, str] = {
     "span": "AutoModelForQuestionAnswering",
 }
 
-# PEFT's task types -> our kinds of head; our task types -> the `problem_type` that a configuration has by default.
+# PEFT's task types -> our kinds of head; our task types -> the default `problem_type` of a configuration.
 PEFT_TASKS: Mapping[str, Kind] = {"SEQ_CLS": "sequence", "TOKEN_CLS": "token", "QUESTION_ANS": "span"}
 PROBLEMS: Mapping[str, str] = {
     "single_label": "single_label_classification",
@@ -38,12 +38,8 @@ PROBLEMS: Mapping[str, str] = {
 class Layout:
     """The names of the head's modules in a Hugging Face class.
 
-    Attributes:
-        kind: the kind of task that the class is for.
-        linear: module of the last linear map.
-        dense: module of the tanh layer on the first token (in BERT the encoder's pooler); None where the head reads
-            every token.
-        saved: the head's name in PEFT's `modules_to_save`.
+    `dense` is the tanh layer on the first token (in BERT the encoder's pooler), None if the head reads every token.
+    `saved` is the head's name in PEFT's `modules_to_save`.
     """
 
     kind: Kind
@@ -79,7 +75,7 @@ _EVERY_TOKEN: Mapping[Kind, Layout] = {
 
 
 def kind_of(task_type: str) -> Kind:
-    """The kind of head that a task type needs."""
+    """The kind of head for a task type."""
     if task_type == "token":
         return "token"
     return "span" if task_type == "span" else "sequence"
@@ -88,17 +84,10 @@ def kind_of(task_type: str) -> Kind:
 def outputs_of(
     config: Mapping[str, Any], kind: Kind, count: int, labels: Sequence[str] | None, task_type: TaskType | None
 ) -> Outputs:
-    """What a model's outputs mean: as the caller says, else by the model's configuration as transformers reads it.
-
-    Args:
-        config: config.json of the model; may be empty.
-        kind: of the head.
-        count: its outputs.
-        labels: names that the caller gives.
-        task_type: that the caller gives.
+    """The meaning of a model's outputs: from the caller, or from the configuration as transformers reads it.
 
     Raises:
-        InvalidInput: the caller names others than the head has; or the configuration does, or contradicts itself.
+        InvalidInput: labels do not match the head's `count` outputs, or the configuration contradicts itself.
     """
     names, unnamed = (list(labels), None) if labels else _names(config, kind, count)
     if len(names) != count:
@@ -108,11 +97,12 @@ def outputs_of(
 
 
 def _task_type(config: Mapping[str, Any], count: int) -> tuple[TaskType, str | None]:
-    """The task type of a head for whole texts, and what was assumed; one output is read as pipelines read it."""
+    """The task type of a sequence head and a warning about assumptions; one output is read as pipelines read it."""
     problem, own = config.get("problem_type"), config.get("sentence_transformers")
     if problem is not None and problem not in PROBLEMS.values():
         raise _unlike("problem_type", f"one of {', '.join(PROBLEMS.values())}", problem, "--task-type")
-    # A cross-encoder names the module behind its logits; releases before 4 of sentence-transformers in another place.
+    # A cross-encoder names the module behind its logits; sentence-transformers before release 4 did so under another
+    # key.
     own = own.get("activation_fn") if isinstance(own, dict) else config.get("sbert_ce_default_activation_function")
     activation = str(own).rpartition(".")[2] if problem is None else ""
     if problem == PROBLEMS["regression"] or (activation == "Identity" and count == 1):
@@ -134,7 +124,7 @@ def _names(config: Mapping[str, Any], kind: Kind, count: int) -> tuple[list[str]
             f"id2label in config.json names {listed(names) or 'nothing'}, "
             f"and the classifier has the outputs 0 to {count - 1}; give the labels"
         )
-    # Whoever renames a model's outputs may leave the default numbers behind.
+    # Tools that rename a model's outputs may leave label2id with the default names.
     fits = isinstance(numbers, dict) and all(
         name in (plain.get(str(i)), names.get(str(i))) for name, i in numbers.items()
     )
@@ -149,12 +139,7 @@ def _unlike(name: str, wanted: str, found: Any, cure: str) -> InvalidInput:
 
 
 def layout_of(model_type: str, kind: Kind) -> Layout:
-    """The layout of an architecture's class.
-
-    Raises:
-        InvalidInput: the class has a layer that a delta's head cannot hold, or its head is not known here.
-        UnsupportedBase: the architecture is not supported.
-    """
+    """The layout of an architecture's class; raises InvalidInput if a delta's head cannot hold it."""
     if kind != "sequence":
         return _EVERY_TOKEN[kind]
     head = family_of(model_type).sequence_head
@@ -171,12 +156,9 @@ def layout_of(model_type: str, kind: Kind) -> Layout:
 def fitting_layout(manifest: Manifest, head: Container[str]) -> Layout | None:
     """The layout of the Hugging Face class that computes the same as this head; None if there is no such class.
 
-    A class for sequences reads the first token through exactly one tanh layer, which may be the base's pooler
-    (`pooler`) or the head's own (`cls` with `head.dense`); a class for tokens or spans has no such layer.
-
-    Args:
-        manifest: of the delta.
-        head: names of its `head.*` tensors.
+    A sequence class reads the first token through exactly one tanh layer: the base's pooler (`pooler`) or the head's
+    own (`cls` with `head.dense`). A token or span class has no such layer. `head` holds the names of the `head.*`
+    tensors.
     """
     kind, has_dense = kind_of(manifest.task_type), HEAD_DENSE_WEIGHT in head
     fits = (manifest.pooling, has_dense) in {
@@ -191,35 +173,21 @@ def fitting_layout(manifest: Manifest, head: Container[str]) -> Layout | None:
 
 
 def peft_layout(manifest: Manifest, head: Container[str]) -> Layout:
-    """The layout of the Hugging Face class that PEFT can put this head on.
-
-    Args:
-        manifest: the delta's manifest.
-        head: names of its `head.*` tensors.
-
-    Raises:
-        InvalidInput: there is no such class; the message says what to do instead.
-    """
+    """The layout of the class on which PEFT can put this head; raises InvalidInput if there is no such class."""
     if (layout := fitting_layout(manifest, head)) is not None:
         return layout
     model_type, pooling = manifest.base.model_type, manifest.pooling
     first = "the first token through a tanh layer" if HEAD_DENSE_WEIGHT in head else "the first token as it is"
     reads = {"mean": "the mean of all tokens", "cls": first}.get(pooling, pooling)
     known = family_of(model_type).sequence_head
-    # `--pooling pooler` gives a fitting head only where the class's layer before the classifier is the base's pooler.
+    # `--pooling pooler` gives a fitting head only if the class's layer before the classifier is the base's pooler.
     trainable = known is not None and known.activation == "tanh" and known.dense.endswith(POOLER)
     cure = "train with --pooling pooler, or " if trainable else ""
     raise InvalidInput(f"PEFT has no classifier for {model_type} that reads {reads}: {cure}export without --peft")
 
 
 def head_state(layout: Layout, params: Mapping[str, Tensor], head: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The head by the names that the Hugging Face class gives it.
-
-    Args:
-        layout: from `fitting_layout`.
-        params: the encoder's parameters; the pooler's are read where the task uses it.
-        head: `head.*` tensors of the delta.
-    """
+    """The head's tensors by the names of the Hugging Face class; `params` has the base's pooler if the task uses it."""
     state = {f"{layout.linear}.weight": head[HEAD_WEIGHT], f"{layout.linear}.bias": head[HEAD_BIAS]}
     if layout.dense is None:
         return state
@@ -230,13 +198,7 @@ def head_state(layout: Layout, params: Mapping[str, Tensor], head: Mapping[str, 
 
 
 def head_layers(pooling: str, params: Mapping[str, Tensor], head: Mapping[str, Tensor]) -> list[Layer]:
-    """The head as the layers that follow one another, the base's pooler first where the task uses it.
-
-    Args:
-        pooling: of the manifest.
-        params: the encoder's parameters; the pooler's are read where the task uses it.
-        head: `head.*` tensors of the delta.
-    """
+    """The head as consecutive layers, beginning with the base's pooler if `pooling` is `pooler`."""
     layers = []
     if pooling == "pooler":
         layers.append(Layer(params[f"{POOLER}.weight"], params[f"{POOLER}.bias"], tanh=True))
@@ -246,6 +208,6 @@ def head_layers(pooling: str, params: Mapping[str, Tensor], head: Mapping[str, T
 
 
 def split_head(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Divides a delta's tensors into (those of the encoder, those of the head)."""
+    """The delta's tensors as (encoder's, head's)."""
     head = {name: tensor for name, tensor in tensors.items() if name.startswith("head.")}
     return {name: tensor for name, tensor in tensors.items() if name not in head}, head

@@ -1,4 +1,4 @@
-"""An imported delta: checked against its base, with golden logits computed there."""
+"""Completes an imported delta: checks it against its base and computes golden logits."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,7 +14,7 @@ from onebert_training.interop.heads import Outputs
 def manifest_of(
     base: Base, outputs: Outputs, pooling: str, max_length: int, method: str, facts: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """A manifest without golden logits; `outputs` are from `outputs_of`, and `facts` say where the delta is from."""
+    """A manifest without golden logits; `outputs` are from `outputs_of`, `facts` record the origin."""
     (task_type, labels, warnings), spec = outputs, base.spec
     return {
         "format": 1,
@@ -29,15 +29,10 @@ def manifest_of(
 
 
 def checked_delta(base: Base, tensors: Mapping[str, Array], manifest: Mapping[str, Any]) -> Delta:
-    """The delta of imported tensors, with golden logits.
-
-    Args:
-        base: a base that computes in float32.
-        tensors: by the names of a delta file.
-        manifest: without golden logits.
+    """The imported delta with golden logits; the base must compute in float32.
 
     Raises:
-        InvalidManifest: labels, a task type or a length that a manifest cannot hold.
+        InvalidManifest: labels, task type or length do not fit a manifest.
         TensorMismatch: the tensors do not fit this base.
         NotFinite: a tensor or an answer contains NaN or infinity.
     """

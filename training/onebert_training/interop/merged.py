@@ -1,4 +1,4 @@
-"""Merges a delta into its base and writes the result as a checkpoint that others load without code of ours."""
+"""Merges a delta into its base, and writes a checkpoint that loads without OneBERT."""
 
 import json
 import shutil
@@ -32,14 +32,9 @@ CLASS_NAMES: Mapping[str, Mapping[str, Any]] = {
 
 
 def merge(base: Base, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The task's encoder parameters by their Hugging Face names without prefix, float32 on the CPU.
+    """The merged encoder parameters by Hugging Face name without prefix, float32 on the CPU; ignores the head.
 
-    Args:
-        base: the delta's base.
-        tensors: the delta's tensors, by their names in the file; those of the head are ignored.
-
-    Raises:
-        InvalidInput: the delta has Houlsby adapters, which are layers of their own.
+    Raises InvalidInput for Houlsby adapters, which are separate layers.
     """
     if any(name.startswith(ADAPTER_DOWN) for name in tensors):
         raise InvalidInput("adapters are layers of their own and cannot be merged into the base's weights")
@@ -56,7 +51,7 @@ def merge(base: Base, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
             weight.view(-1)[index.long()] += tensors[SPARSE_VALUE + module.name]
         for prefix, symbol, side in PLACES.values():
             if symbol == module.symbol and (scale := tensors.get(prefix + module.name)) is not None:
-                # A scale is of the map's input, or of its output, bias included.
+                # A scale applies to the map's input, or to its output including the bias.
                 weight *= scale if side else scale[:, None]
                 bias *= 1 if side else scale
     return params
@@ -65,20 +60,17 @@ def merge(base: Base, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def write_checkpoint(
     folder: Path, base: str | None, params: Mapping[str, Tensor], head: Mapping[str, Tensor], manifest: Manifest
 ) -> str:
-    """Writes a folder that others load: configuration with labels, weights, tokenizer; whole or not at all.
+    """Writes a loadable folder atomically; returns the name of the class that loads it.
 
-    Where no Hugging Face class has a head like this one (mean pooling, a relu or gelu layer in its place), the folder
-    is one of sentence-transformers: the plain encoder, and its pooling and the head's layers as modules.
+    If no Hugging Face class has such a head (mean pooling, a relu or gelu layer in its place), the folder is one of
+    sentence-transformers: the plain encoder, with its pooling and the head's layers as modules.
 
     Args:
-        folder: a new or empty folder.
-        base: the base's folder or Hub id, as given to `load_base`: configuration and tokenizer come from there.
-        params: every encoder parameter by its Hugging Face name without prefix.
-        head: `head.weight`, `head.bias` and, where the head has one, `head.dense.weight` and `head.dense.bias`.
-        manifest: gives labels, activation, pooling and the longest input; its temperature is in the head already.
-
-    Returns:
-        The name of the class that loads it.
+        folder: new or empty.
+        base: folder or Hub id as for `load_base`; source of configuration and tokenizer.
+        params: every encoder parameter by Hugging Face name without prefix.
+        head: `head.*` tensors of the delta.
+        manifest: its temperature must be folded into the head already.
 
     Raises:
         InvalidInput: the head reads every token through a tanh layer, which neither library has.
@@ -97,14 +89,14 @@ def write_checkpoint(
             write_modules(filling, layers, manifest.pooling == "mean", manifest.max_length)
         else:
             prefix = family_of(manifest.base.model_type).prefix
-            # The pooler is left out: either `head_state` writes it as the head's tanh layer, or the class has none.
+            # Drop the pooler: `head_state` writes it as the head's tanh layer, or the class has none.
             encoder = {prefix + name: tensor for name, tensor in params.items() if not name.startswith(POOLER)}
             write_tensors(filling / "model.safetensors", encoder | head_state(layout, params, head))
     return auto_class if layout else LOADS_WITH
 
 
 def write_surroundings(folder: Path, base: str | None, manifest: Manifest, auto_class: str) -> None:
-    """Writes what lies beside the weights: the configuration, and the tokenizer, which cuts texts as the task does."""
+    """Writes the configuration, and the tokenizer with the task's maximum length."""
     source = find_base(base or DEFAULT_BASE)
     for name in TOKENIZER_FILES:
         if (source / name).is_file():
@@ -113,14 +105,14 @@ def write_surroundings(folder: Path, base: str | None, manifest: Manifest, auto_
     said = json.loads(settings.read_text(encoding="utf-8")) if settings.exists() else {}
     config = model_config(source, manifest, auto_class)
     if config.get("type_vocab_size", 0) > 1:
-        # A tokenizer of no model's own class gives no segments unless it is told to, and a pair needs them.
+        # A generic tokenizer class returns no segments unless this lists them, and pairs need segments.
         said["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
     write_json(settings, said | {"model_max_length": manifest.max_length})
     write_json(folder / "config.json", config)
 
 
 def model_config(source: Path, manifest: Manifest, auto_class: str) -> dict[str, Any]:
-    """The base's config.json with the task's class, labels and problem type, and what its callers have to do."""
+    """The base's config.json with the task's class, labels, problem type, and the rules left to callers."""
     config: dict[str, Any] = read_json(source / "config.json")
     for key in ("_name_or_path", "torch_dtype", "num_labels", "problem_type", IN_CONFIG):
         config.pop(key, None)

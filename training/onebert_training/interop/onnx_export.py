@@ -1,4 +1,4 @@
-"""Writes a merged model as ONNX, for runtimes that have no PyTorch."""
+"""Writes a merged model as ONNX, for runtimes without PyTorch."""
 
 import logging
 import warnings
@@ -21,16 +21,12 @@ from onebert_training.interop.merged import write_surroundings
 
 MODEL = "model.onnx"
 
-# A file of ONNX holds less than 2 GiB; the weights of a larger model lie in a file beside it.
+# An ONNX file is limited to 2 GiB; a larger model's weights go to a file beside it.
 _MAX_BYTES = 2**31 - 2**24
 
 
 def require_onnx() -> None:
-    """Refuses before any work is done where the packages are missing that write ONNX.
-
-    Raises:
-        InvalidSettings: they are missing.
-    """
+    """Raises InvalidSettings before any work if the ONNX packages are missing."""
     if not all(map(find_spec, ("onnx", "onnxscript"))):
         raise InvalidSettings("--onnx needs onnx and onnxscript: pip install 'onebert[onnx]'")
 
@@ -38,30 +34,19 @@ def require_onnx() -> None:
 def write_onnx(
     folder: Path, base: str | None, params: Mapping[str, Tensor], head: Mapping[str, Tensor], manifest: Manifest
 ) -> None:
-    """Writes `model.onnx` with configuration and tokenizer beside it; whole or not at all.
+    """Writes `model.onnx` with configuration and tokenizer atomically; arguments are as in `write_checkpoint`.
 
-    Inputs are `input_ids`, `attention_mask` and, where the base tells segments apart, `token_type_ids`, each int64
-    [batch, tokens] of any size; the output is `logits` [batch, labels], of a token task [batch, tokens, labels], of a
-    span task `start_logits` and `end_logits`, each [batch, tokens]. Optimum and transformers.js use the same names.
-
-    Args:
-        folder: a new or empty folder.
-        base: the base's folder or Hub id, as given to `load_base`.
-        params: every encoder parameter by its Hugging Face name without prefix.
-        head: `head.*` tensors of the delta.
-        manifest: gives labels, activation, pooling and the longest input; its temperature is in the head already.
-
-    Raises:
-        InvalidSettings: `folder` cannot be created or is not empty.
-        StorageFull: the disk refused a write; nothing is left behind.
+    Inputs are `input_ids`, `attention_mask` and, if the base has segments, `token_type_ids`, each int64 [batch, tokens]
+    of any size. The output is `logits` [batch, labels], or [batch, tokens, labels] in a token task; a span task has
+    `start_logits` and `end_logits`, each [batch, tokens]. Optimum and transformers.js use the same names.
     """
     kind = kind_of(manifest.task_type)
     with whole_folder(folder) as filling:
         write_surroundings(filling, base, manifest, AUTO_CLASSES[kind])
         config = library_config(read_json(filling / "config.json"), manifest.base.model_type)
-        # The other ways to compute attention choose by what they are given, which a recorded graph cannot.
+        # The other attention implementations branch on their inputs, which a recorded graph cannot.
         encoder = AutoModel.from_config(config, attn_implementation="eager")
-        # The class has a pooler also where the base has none; where the task uses one it is among the head's layers.
+        # The class has a pooler even if the base has none; a task's pooler is among the head's layers.
         own = {name: tensor for name, tensor in encoder.state_dict().items() if name.startswith(POOLER)}
         encoder.load_state_dict(own | dict(params))
         model = _Merged(encoder, head_layers(manifest.pooling, params, head), manifest.pooling, kind == "span").eval()
@@ -71,8 +56,6 @@ def write_onnx(
 
 
 class _Merged(nn.Module):
-    """The encoder and the head, from what a tokenizer gives to logits."""
-
     def __init__(self, encoder: nn.Module, layers: Sequence[Layer], pooling: str, span: bool) -> None:
         super().__init__()
         self.encoder = encoder
@@ -82,7 +65,6 @@ class _Merged(nn.Module):
         self.span = span
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, *segments: Tensor) -> Any:
-        """Logits, see `write_onnx`."""
         more = {"token_type_ids": segments[0]} if segments else {}
         x = self.encoder(input_ids=input_ids, attention_mask=attention_mask, **more).last_hidden_state
         if self.pooling == "mean":
@@ -103,16 +85,16 @@ def _linear(layer: Layer) -> nn.Linear:
 
 
 def _record(model: nn.Module, path: Path, segments: bool, outputs: Sequence[str]) -> None:
-    # Two sequences of which one is padded: a size of one, or a mask of ones, would be recorded as always so.
+    # Two sequences, one of them padded: a size of 1 or an all-ones mask would be recorded as a constant.
     mask = torch.ones(2, 7, dtype=torch.long)
     mask[1, 5:] = 0
     names = ["input_ids", "attention_mask", *(["token_type_ids"] if segments else [])]
-    # Three tensors: one that is given twice would be recorded as one input.
+    # Three distinct tensors: the same tensor given twice would be recorded as one input.
     given = [torch.ones_like(mask), mask, torch.zeros_like(mask)][: len(names)]
     sizes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("tokens")}
     shapes = (sizes, sizes, *([(sizes,)] if segments else []))
     total = sum(parameter.nbytes for parameter in model.parameters())
-    # It warns of its own insides, and says that packages are missing which no encoder of text needs.
+    # It warns about its internals, and about missing packages that no text encoder needs.
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

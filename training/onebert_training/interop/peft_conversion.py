@@ -1,4 +1,4 @@
-"""Converts the tensors of a PEFT adapter to those of a delta that computes the same."""
+"""Converts the tensors of a PEFT adapter to a delta that computes the same."""
 
 import math
 import re
@@ -28,9 +28,9 @@ _REPEAT = re.compile(r"[*+{]")
 _MOST_PATTERNS = 1000
 _REPEATED_GROUP = re.compile(r"\)[*+{?]")
 
-# (map that PEFT scales, 0 for its output or 1 for its input) -> the place of `PLACES` whose scale has the same effect.
-# Scaling the query has the effect of scaling the key. The input of attention's output map is a mean of values, so
-# scaling it has the effect of scaling the value.
+# (map that PEFT scales, 0 for its output or 1 for its input) -> the place of `PLACES` with the same effect. Scaling the
+# query equals scaling the key. The input of attention's output map is a mean of values, so scaling it equals scaling
+# the value.
 SCALED_AS: Mapping[tuple[str, int], str] = {
     **{(symbol, side): place for place, (_, symbol, side) in PLACES.items()},
     ("W_q", 0): "k",
@@ -39,34 +39,25 @@ SCALED_AS: Mapping[tuple[str, int], str] = {
 
 
 def made_for(adapter: Adapter) -> str:
-    """What the adapter says that it was made for, to end an error with; empty where it says nothing."""
+    """A suffix for error messages: the base that the adapter names, or an empty string."""
     name = adapter.config.get("base_model_name_or_path")
     return f" (the adapter says that it was made for {shown(name)})" if isinstance(name, str) and name else ""
 
 
 def convert(adapter: Adapter, base: Base, layout: Layout) -> tuple[dict[str, Tensor], str]:
-    """The tensors and the pooling of the delta that computes what the adapter does.
+    """The tensors and the pooling of the equivalent delta.
 
-    Args:
-        adapter: as read from its folder.
-        base: the base that the delta is for, in float32.
-        layout: the class of the adapter's task.
-
-    Raises:
-        InvalidInput: something that a delta cannot hold, or half of what belongs together.
-        TensorMismatch: a tensor has another shape than the base's part.
+    Raises InvalidInput for parts that a delta cannot hold or half of a pair, and TensorMismatch for other shapes.
     """
     return _Conversion(adapter, base, layout).run()
 
 
 class _Conversion:
-    """Converts an adapter's tensors to a delta's; a tensor that cannot be used is refused."""
-
     def __init__(self, adapter: Adapter, base: Base, layout: Layout) -> None:
         self.adapter, self.base, self.layout = adapter, base, layout
         self.values = dict(adapter.found["value"])
         self.low_rank = self._low_rank()
-        # With PEFT's `lora_bias` a low-rank map has a bias, which becomes a difference of the module's bias.
+        # PEFT's `lora_bias` gives a low-rank map a bias; it becomes a difference of the module's bias.
         self.biases = {
             module: bias * self.scale_of(module, len(self.low_rank[module][0]))
             for module, bias in adapter.found["B_bias"].items()
@@ -74,7 +65,6 @@ class _Conversion:
         self.factors = self._factors()
 
     def run(self) -> tuple[dict[str, Tensor], str]:
-        """The delta's tensors and its pooling."""
         head, pooling = self.head()
         tensors = {**head, **self.pairs(), **self.scales(), **self.differences(pooling)}
         return tensors, pooling
@@ -93,7 +83,7 @@ class _Conversion:
         return {module: (A[module], B[module] * self.scale_of(module, len(A[module]))) for module in A}
 
     def _factors(self) -> dict[str, Tensor]:
-        """By module, what DoRA multiplies the outputs of W + BA by: m / ‖W + BA‖ (Liu et al. 2024, equation 5)."""
+        """DoRA's factors of the outputs of W + BA, by module: m / ‖W + BA‖ (Liu et al. 2024, equation 5)."""
         magnitudes, factors = self.adapter.found["magnitude"], dict[str, Tensor]()
         normed = self.low_rank.keys() if self.adapter.config.get("use_dora") else set[str]()
         if halves := magnitudes.keys() ^ normed:
@@ -126,15 +116,15 @@ class _Conversion:
         return alpha / (math.sqrt(r) if self.adapter.config.get("use_rslora") else r)
 
     def option(self, module: str, key: str, patterns: str) -> float:
-        """An option for one module: of the first pattern that matches the end of its name, else the general one."""
+        """An option for one module: the first pattern that matches the end of its name wins over the general value."""
         config, name = self.adapter.config, self.base.anatomy.family.prefix + module
         value = config.get(key)
         of_pattern = config.get(patterns) or {}
-        # Each is tried on the name of every module, twice.
+        # Every pattern is tried on the name of every module, twice.
         if not isinstance(of_pattern, dict) or len(of_pattern) > _MOST_PATTERNS:
             raise InvalidInput(f"adapter_config.json: {patterns} is an object of at most {_MOST_PATTERNS} patterns")
         for pattern, own in of_pattern.items():
-            # The folder may be anybody's, so a regular expression that could take exponential time is refused.
+            # The folder is untrusted: reject regular expressions that could take exponential time.
             if len(pattern) > 256 or len(_REPEAT.findall(pattern)) > 4 or _REPEATED_GROUP.search(pattern):
                 raise InvalidInput(f"{patterns} has a pattern that is too intricate to follow")
             try:
@@ -189,7 +179,7 @@ class _Conversion:
         }
 
     def scales(self) -> dict[str, Tensor]:
-        """Those of (IA)3 and of DoRA."""
+        """Scales of (IA)3 and of DoRA."""
         self.refuse(self.factors.keys() & {POOLER})
         found = self.adapter.found["scale"] | {module: factor[:, None] for module, factor in self.factors.items()}
         scales: dict[str, Tensor] = {}
@@ -210,7 +200,7 @@ class _Conversion:
         return scales
 
     def leave_out_tables(self) -> None:
-        """Drops tables that PEFT saved whole and that are the base's, and refuses those of another size."""
+        """Drops embedding tables that PEFT saved whole and unchanged; rejects tables of another size."""
         for name in [name for name in self.values if name.startswith("embeddings.") and name in self.base.params]:
             table, own = self.values[name], self.base.params[name]
             if len(table) != len(own):
@@ -222,7 +212,7 @@ class _Conversion:
                 del self.values[name]
 
     def differences(self, pooling: str) -> dict[str, Tensor]:
-        """The differences of biases and LayerNorm gains; parameters equal to the base's are left out."""
+        """The differences of biases and LayerNorm gains, without unchanged parameters."""
         shapes = self.base.spec.parameters
         self.leave_out_tables()
         allowed = {name for name in shapes if pooling == "pooler" or not name.startswith(POOLER)}
@@ -234,7 +224,7 @@ class _Conversion:
             name = f"{module}.bias"
             found[name] = found.get(name, torch.zeros(())) + bias
         for module, factor in self.factors.items():
-            # DoRA leaves the bias as it is, and a delta's scale multiplies it.
+            # DoRA does not scale the bias, but a delta's scale does: divide it beforehand.
             own = self.base.params[f"{module}.bias"]
             found[f"{module}.bias"] = (own + found.get(f"{module}.bias", torch.zeros(()))) / factor - own
         return {DELTA + name: difference for name, difference in found.items() if difference.any()}

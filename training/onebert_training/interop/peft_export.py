@@ -1,4 +1,4 @@
-"""Writes a delta as a PEFT adapter folder, if PEFT has a tuner that can hold all of it."""
+"""Writes a delta as a PEFT adapter folder, if one PEFT tuner can hold all of it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -34,12 +34,9 @@ from onebert_training.interop.peft_folder import CONFIG, TASK_CONFIG, WEIGHTS
 
 @dataclass(frozen=True)
 class Tuned:
-    """A delta's encoder part as one PEFT tuner: entries of adapter_config.json, and tensors.
+    """A delta's encoder part as one PEFT tuner: configuration entries, and tensors by PEFT's names without prefixes.
 
-    Attributes:
-        config: the entries that only this tuner has.
-        state: tensors by PEFT's names, without the prefix of model and family.
-        modules: modules that are saved whole, beside the head.
+    `modules` are saved whole, beside the head.
     """
 
     config: Mapping[str, Any]
@@ -48,16 +45,9 @@ class Tuned:
 
 
 def export_adapter(folder: Path, delta: Delta, base: Base, base_name: str | None) -> dict[str, Any]:
-    """Writes a folder that `PeftModel.from_pretrained` puts on the plain Hugging Face model; whole or not at all.
+    """Writes a folder for `PeftModel.from_pretrained` atomically; returns its type and its Auto class.
 
-    Args:
-        folder: a new or empty folder.
-        delta: a delta that fits the base.
-        base: the delta's base.
-        base_name: the base's folder or Hub id, by which PEFT will load it; None is the default base.
-
-    Returns:
-        `peft_type`, and in `loads_with` the Auto class of the model that the adapter is for.
+    PEFT will load the base from `base_name`, a folder or Hub id; None is the default base.
 
     Raises:
         InvalidInput: PEFT has no tuner for the delta, or cannot hold its head.
@@ -74,7 +64,7 @@ def export_adapter(folder: Path, delta: Delta, base: Base, base_name: str | None
     if layout.has_pooler and HEAD_DENSE_WEIGHT in head:
         saved.append("pooler")
     elif layout.has_pooler:
-        # The pooler's weight is the base's own, and its changed bias is written with the other biases.
+        # The pooler's weight is the base's, and its changed bias is written with the other biases.
         del state[f"{layout.dense}.weight"], state[f"{layout.dense}.bias"]
     prefix = base.anatomy.family.prefix
     state |= {prefix + name: tensor for name, tensor in tuned.state.items()}
@@ -89,7 +79,7 @@ def export_adapter(folder: Path, delta: Delta, base: Base, base_name: str | None
     with whole_folder(folder) as filling:
         write_tensors(filling / WEIGHTS, {f"base_model.model.{name}": tensor for name, tensor in state.items()})
         write_json(filling / CONFIG, config)
-        # Not named config.json: transformers would then look for the whole model in this folder.
+        # Not named config.json: transformers would look for a whole model in this folder.
         write_json(filling / TASK_CONFIG, model_config(source, delta.manifest, auto_class))
     return {"peft_type": config["peft_type"], "loads_with": auto_class}
 
@@ -106,7 +96,7 @@ def _refuse(encoder: Mapping[str, Tensor]) -> None:
 
 
 def _tuned(anatomy: Anatomy, layout: Layout, encoder: Mapping[str, Tensor], params: Mapping[str, Tensor]) -> Tuned:
-    # Where the class has no pooler in its encoder, the pooler's bias is part of the head.
+    # If the class's encoder has no pooler, the pooler's bias is part of the head.
     changed = {
         name.removeprefix(DELTA)
         for name in encoder
@@ -149,14 +139,14 @@ def _ia3(anatomy: Anatomy, encoder: Mapping[str, Tensor]) -> Tuned:
 
 
 def _lora(anatomy: Anatomy, encoder: Mapping[str, Tensor], changed: set[str], params: Mapping[str, Tensor]) -> Tuned:
-    """Low-rank maps, biases beside them, and whole LayerNorms where a gain differs."""
+    """Low-rank maps, biases, and whole LayerNorms if a gain differs."""
     pairs = {
         module.name: (encoder[LORA_A + module.name], encoder[LORA_B + module.name])
         for module in anatomy.modules
         if LORA_A + module.name in encoder
     }
     if not pairs:
-        # PEFT has no tuner for biases alone, so one low-rank map of zeros is written beside them.
+        # PEFT has no tuner for biases alone, so a low-rank map of zeros accompanies them.
         first = anatomy.modules[0]
         pairs[first.name] = torch.zeros(1, first.shape[1]), torch.zeros(first.shape[0], 1)
     whole = {name.removesuffix(".weight") for name in changed if name.endswith(".weight")}
@@ -168,7 +158,7 @@ def _lora(anatomy: Anatomy, encoder: Mapping[str, Tensor], changed: set[str], pa
     for name, (A, B) in pairs.items():
         state |= {f"{name}.lora_A.weight": A, f"{name}.lora_B.weight": B}
     rank = max(len(A) for A, _ in pairs.values())
-    # A delta's B contains the scale; with alpha equal to the rank PEFT multiplies by one.
+    # A delta's B includes the scale; with alpha equal to the rank, PEFT multiplies by 1.
     ranks = {anatomy.family.prefix + name: len(A) for name, (A, _) in pairs.items() if len(A) != rank}
     config = {
         "peft_type": "LORA",
@@ -180,5 +170,5 @@ def _lora(anatomy: Anatomy, encoder: Mapping[str, Tensor], changed: set[str], pa
 
 
 def _full(anatomy: Anatomy, modules: set[str]) -> list[str]:
-    """Names in the whole model: PEFT matches the ends of names, and a short name could match other modules, too."""
+    """Full names of modules: PEFT matches name endings, and a short name could match other modules as well."""
     return sorted(anatomy.family.prefix + module for module in modules)

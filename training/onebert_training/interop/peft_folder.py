@@ -1,4 +1,4 @@
-"""Reads the files of a PEFT adapter folder strictly: no code is run, no link followed, nothing guessed."""
+"""Reads a PEFT adapter folder strictly: runs no code, opens no pickle, rejects unknown options."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ CONFIG, WEIGHTS, PICKLE = "adapter_config.json", "adapter_model.safetensors", "a
 # The model's configuration with the task's labels: the usual file, and the one that `onebert export` writes.
 MODEL_CONFIG, TASK_CONFIG = "config.json", "task_config.json"
 
-# Options that are read, and options that do not change what the model computes. Any other option must be off.
+# Options that are read, and options without effect on the model's output. Every other option must be off.
 _READ = frozenset(
     {"peft_type", "task_type", "lora_alpha", "alpha_pattern", "r", "rank_pattern", "use_rslora", "use_dora"}
 )
@@ -27,10 +27,10 @@ _HARMLESS = _READ | {
     *("peft_version", "revision", "target_modules", "feedforward_modules", "init_ia3_weights", "init_lora_weights"),
     *("eva_config", "qalora_group_size"),
 }
-# Every other initialization changes the base's weights, and an adapter folder does not hold those changes.
+# Every other initialization changes the base's weights, and the folder does not hold those changes.
 _INITIALIZATIONS = (True, False, None, "gaussian", "orthogonal", "eva")
 
-# Ending of a tensor's name -> what the tensor is, and the ending that replaces it.
+# Ending of a tensor's name -> the kind of tensor, and the replacement of the ending.
 _ENDINGS: Mapping[str, tuple[str, str]] = {
     ".lora_A.weight": ("A", ""),
     ".lora_B.weight": ("B", ""),
@@ -47,13 +47,10 @@ _COPIES = (".modules_to_save.", ".original_module.")
 
 @dataclass(frozen=True)
 class Adapter:
-    """The contents of a PEFT folder.
+    """The contents of a PEFT folder; `model_config` is config.json or task_config.json, or empty.
 
-    Attributes:
-        config: adapter_config.json.
-        model_config: config.json or task_config.json; empty where the folder has neither.
-        found: kind of tensor (`A`, `B`, `B_bias`, `magnitude`, `scale`, `value`) -> name of the module or parameter ->
-            float32 tensor. Names are those in the encoder; the head's are those in the whole model.
+    `found` maps the kind of tensor (`A`, `B`, `B_bias`, `magnitude`, `scale`, `value`) to float32 tensors by the name
+    of their module or parameter: encoder names without prefix, head names as in the whole model.
     """
 
     config: Mapping[str, Any]
@@ -62,15 +59,9 @@ class Adapter:
 
 
 def read_adapter(folder: Path, prefix: str) -> Adapter:
-    """Reads the files of a PEFT folder.
+    """Reads a PEFT folder; `prefix` is the base family's prefix of encoder parameters.
 
-    Args:
-        folder: a folder with adapter_config.json and adapter_model.safetensors.
-        prefix: the prefix of encoder parameters in the base's family.
-
-    Raises:
-        InvalidInput: a file is missing, or a delta cannot hold the adapter's tuner or one of its options.
-        MalformedFile: a file is damaged.
+    Raises InvalidInput if a file is missing or a delta cannot hold the adapter, and MalformedFile for a damaged file.
     """
     if not (folder / CONFIG).exists():
         raise InvalidInput(

@@ -1,4 +1,4 @@
-"""Converts a PEFT adapter folder to a delta that gives the same answers, or refuses it by naming what does not fit."""
+"""Converts a PEFT adapter folder to a delta with the same answers, or rejects it and names the unfit part."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,18 +28,18 @@ def import_adapter(
     """Reads a PEFT adapter as a delta for `base`; nothing that the folder names is opened or fetched.
 
     Args:
-        folder: a folder with adapter_config.json and adapter_model.safetensors.
-        base: a base that computes in float32.
-        labels: names of the outputs; None takes those of the folder's model configuration, or `LABEL_0`, …
-        task_type: None reads it from the folder: a problem type, the adapter's task, or the number of outputs; of one
-            output without a problem type `multi_label`, by the sigmoid.
-        max_length: longest input in tokens; None is the base's own.
+        folder: with adapter_config.json and adapter_model.safetensors.
+        base: must compute in float32.
+        labels: names of the outputs; None takes the folder's model configuration, or `LABEL_0`, …
+        task_type: None reads it from the folder; a single output without a problem type is `multi_label`, by the
+            sigmoid.
+        max_length: in tokens; None is the base's own.
 
     Raises:
-        InvalidInput: the folder cannot be read, or holds something that a delta cannot.
-        MalformedFile: one of its files is damaged.
+        InvalidInput: the folder cannot be read, or a delta cannot hold its content.
+        MalformedFile: a file is damaged.
         TensorMismatch: the tensors do not fit this base.
-        InvalidManifest: labels, a task type or a length that a manifest cannot hold.
+        InvalidManifest: labels, task type or length do not fit a manifest.
         NotFinite: a tensor or an answer contains NaN or infinity.
     """
     adapter = read_adapter(folder, base.anatomy.family.prefix)
@@ -55,7 +55,7 @@ def import_adapter(
 
 
 def _require_tokenizer(folder: Path, base: Base) -> None:
-    """Refuses a tokenizer of the adapter's own that may split a text otherwise than the base's, which will read it."""
+    """Rejects an adapter whose tokenizer may split a text differently from the base's, which will be used."""
     if not has_tokenizer(folder):
         return
     try:

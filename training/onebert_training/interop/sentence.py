@@ -1,4 +1,4 @@
-"""A head that no Hugging Face class has, written as modules of sentence-transformers, and read again from them."""
+"""Writes and reads heads without a Hugging Face class as modules of sentence-transformers."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,19 +11,15 @@ from onebert_training.interop.heads import Layer
 LOADS_WITH = "SentenceTransformer"
 MODULES = "modules.json"
 
-# Names that every version of sentence-transformers reads.
+# Module names that every version of sentence-transformers reads.
 _MODULE = "sentence_transformers.models."
 _ACTIVATIONS = {True: "torch.nn.modules.activation.Tanh", False: "torch.nn.modules.linear.Identity"}
 
 
 def write_modules(folder: Path, layers: Sequence[Layer], mean: bool, max_length: int) -> None:
-    """Makes a plain encoder's folder one for `SentenceTransformer`, whose `encode` gives the logits.
+    """Turns a plain encoder's folder into one for `SentenceTransformer`, whose `encode` returns the logits.
 
-    Args:
-        folder: holds the encoder and its tokenizer.
-        layers: of the head, from `head_layers`.
-        mean: whether the head reads the mean of all tokens; else it reads the first.
-        max_length: where longer texts are cut, in tokens.
+    The head reads the `mean` of all tokens, or else the first token; texts are truncated at `max_length` tokens.
     """
     names = ["Transformer", "Pooling", *("Dense" for _ in layers)]
     paths = ["", *(f"{place}_{name}" for place, name in enumerate(names) if place)]
@@ -50,15 +46,9 @@ def write_modules(folder: Path, layers: Sequence[Layer], mean: bool, max_length:
 
 
 def read_modules(folder: Path) -> tuple[str, list[Layer]]:
-    """The head of a folder as `write_modules` leaves it.
+    """The pooling (`mean` or `cls`) and the layers of a head written by `write_modules`.
 
-    Returns:
-        What the head reads, `mean` or `cls`, and its layers.
-
-    Raises:
-        InvalidInput: other modules than an encoder, a pooling, and one or two linear maps.
-        MalformedFile: a file of a module is damaged.
-        UnsupportedBase: the weights of a module cannot be read.
+    Raises InvalidInput for other modules, MalformedFile for damaged files, UnsupportedBase for unreadable weights.
     """
     modules = [module for module in read_json(folder / MODULES, list) if isinstance(module, dict)]
     kinds = [str(module.get("type")).rpartition(".")[2] for module in modules]

@@ -1,1 +1,1 @@
-"""`onebert report`: makes tables, pictures and one page from records of runs."""
+"""`onebert report`: makes tables, pictures and one page from the records of runs."""

@@ -1,4 +1,4 @@
-"""Draws how much each bias and gain vector changes: symbols by layers, a panel for each method."""
+"""Draws how much each bias and gain vector changes: symbols by layers, one panel per method."""
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean
@@ -15,7 +15,7 @@ Vector = tuple[str, int | None]  # symbol and layer
 
 
 def draw_changes(results: Results) -> list[Picture]:
-    """Draws mean absolute differences (BitFit, Figure 1; BitFit+, Figures 4 to 15), a picture for each column."""
+    """Draws mean absolute differences (BitFit, Figure 1; BitFit+, Figures 4 to 15), one picture per column."""
     pictures = []
     for column, title in zip(results.columns, headings(results), strict=True):
         changed = {

@@ -1,4 +1,4 @@
-"""Draws losses and the deciding metric of every seed in color, their median in ink, and the evaluation kept."""
+"""Draws loss and deciding metric of every seed in color, their median in ink, and the evaluation that was kept."""
 
 from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
@@ -11,13 +11,13 @@ from onebert_training.report.records import Evaluation, Record
 from onebert_training.report.tables import Column, Results, Trial, headings, scaled
 
 Trace = Sequence[tuple[Evaluation, float]]
-"""Evaluations of one seed with what is drawn of each."""
+"""Evaluations of one seed, each with the value to draw."""
 
 _WIDTH, _HEIGHT = 300, 200
 
 
 def draw_curves(results: Results) -> list[Picture]:
-    """Draws losses and metric over epochs (What Parameters to Freeze?, Figures 2, 9, 10), a picture for each column."""
+    """Draws losses and metric over epochs (What Parameters to Freeze?, Figures 2, 9, 10), one picture per column."""
     pictures = []
     for column, title in zip(results.columns, headings(results), strict=True):
         trials = {m: c for m in results.methods if (c := results.best.get((m, column))) and _with_history(c)}
@@ -36,7 +36,7 @@ def _with_history(trial: Trial) -> list[Record]:
 
 
 def _panels(column: Column, trials: Mapping[str, Trial]) -> list[Panel]:
-    """Three panels for each method, of which those of one kind share their axes."""
+    """Three panels per method; panels of one kind share their axes."""
     drawn: list[tuple[str, Callable[[Evaluation], float | None]]] = [
         ("training loss", lambda evaluation: evaluation.loss),
         ("validation loss", lambda evaluation: evaluation.validation_loss),
@@ -69,7 +69,7 @@ def _validation(column: Column, evaluation: Evaluation) -> float | None:
 
 
 def _height(values: Sequence[float], losses: bool) -> Axis:
-    """One axis for all panels of a kind, which a few outliers do not stretch."""
+    """The shared axis of one kind of panel, clipped so that a few outliers do not stretch it."""
     found = [value for value in values if isfinite(value)]
     if losses and len(found) > 1:
         low = min(found)
@@ -81,15 +81,9 @@ def _height(values: Sequence[float], losses: bool) -> Axis:
 def draw_seeds(
     traces: Sequence[Trace], kept: Sequence[int | None], epochs: Axis, height: Axis, title: str, label: str
 ) -> Panel:
-    """Draws a thin line for each seed and, with three or more seeds, their median at each step.
+    """Draws a thin line per seed and, from three seeds on, their median at each step.
 
-    Args:
-        traces: of every seed.
-        kept: for every seed, the step of the evaluation that was kept.
-        epochs: the axis across.
-        height: the axis up; what is beyond its ends is drawn at them.
-        title: of the panel.
-        label: what is drawn.
+    `kept` holds each seed's step of the kept evaluation. Values beyond the axis `height` are drawn at its ends.
     """
 
     def place(epoch: float, value: float) -> tuple[float, float]:
@@ -108,9 +102,9 @@ def draw_seeds(
 
 
 def middle_of(traces: Sequence[Trace]) -> list[tuple[float, float]]:
-    """Epoch and value of the median of three or more seeds at each step.
+    """Epoch and value of the median over three or more seeds, at each step.
 
-    It ends where half of the seeds have stopped early, since the rest are not representative.
+    It ends when half of the seeds have stopped early, since the remaining ones are not representative.
     """
     at: dict[int, list[tuple[float, float]]] = {}
     for values in traces:

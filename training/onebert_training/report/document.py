@@ -1,4 +1,4 @@
-"""What every page of a report is made of: one document that loads nothing, its style, tables and dots in cells."""
+"""Building blocks of every report page: a document that loads nothing, its style, tables, dots in cells."""
 
 import shlex
 import sys
@@ -12,13 +12,13 @@ from pathlib import Path
 
 from onebert_training.tasks.metrics import LOWER_IS_BETTER
 
-# Forbids scripts and loading, so that text from somebody's data can do no harm.
+# Forbids scripts and loading, so that text from foreign data is harmless.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 LABEL = 40  # characters of a name in a picture
 
 
 def made() -> dict[str, str]:
-    """When, by which command and by which version something is made."""
+    """Time, command and version, for reproduction."""
     return {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": shlex.join(["onebert", *sys.argv[1:]]),
@@ -27,7 +27,7 @@ def made() -> dict[str, str]:
 
 
 def made_facts(facts: Mapping[str, str]) -> list[tuple[str, str]]:
-    """What `made` says, for people: names and HTML."""
+    """The entries of `made` as names and HTML."""
     return [
         ("Date", escape(facts["at"])),
         ("Command", f"<code>{escape(facts['command'])}</code>"),
@@ -47,25 +47,25 @@ def document(title: str, body: str) -> str:
 
 @cache
 def style() -> str:
-    """The style of every page."""
+    """The style sheet of every page."""
     return Path(__file__).with_name("page.css").read_text(encoding="utf-8")
 
 
 def short(text: str) -> str:
-    """A name, cut to `LABEL` characters."""
+    """A name, shortened to `LABEL` characters."""
     text = " ".join(text.split())
     return text if len(text) <= LABEL else f"{text[: LABEL - 13]}…{text[-12:]}"
 
 
 def said(metric: str, value: float | None) -> str:
-    """A metric as people read it: in per cent with one decimal; errors, which have the unit of their data, as is."""
+    """A metric for display: per cent with one decimal, or the number itself for errors, which have the data's unit."""
     if value is None:
         return "–"
     return f"{value:.4g}" if metric in LOWER_IS_BETTER else f"{100 * value:.1f}"
 
 
 def unit(metric: str) -> str:
-    """A metric with its unit: per cent, as in papers, except for errors."""
+    """A metric with its unit: per cent, except for errors."""
     return metric if metric in LOWER_IS_BETTER else f"{metric}, %"
 
 
@@ -75,19 +75,16 @@ def td(text: str, kind: str = "") -> str:
 
 
 def th(name: str, kind: str = "", under: str = "") -> str:
-    """The cell that names a line, with a smaller line under the name."""
+    """A row's header cell, with an optional smaller line under the name."""
     named = f' class="{kind}"' if kind else ""
     more = f'<span class="spread">{escape(under)}</span>' if under else ""
     return f'<th scope="row"{named}>{escape(name)}{more}</th>'
 
 
 def table(head: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]], name: str = "") -> str:
-    """A table.
+    """A table from cells made by `th`, `td` and `Scale.dot`.
 
-    Args:
-        head: title and subtitle of each column, both empty where nothing is to be said.
-        rows: the cells of each row, as `th`, `td` and `Scale.dot` make them.
-        name: of a table that may be wider than the page, and then scrolls at the side.
+    `head` has title and subtitle of each column (both may be empty). A table with a `name` scrolls if it is too wide.
     """
     titles = "".join(
         f'<th scope="col">{escape(title)}{f"<br><small>{escape(sub)}</small>" if sub else ""}</th>'
@@ -101,30 +98,26 @@ def table(head: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]], name: 
 
 
 def scrolling(inside: str, name: str) -> str:
-    """What may be wider than the page, within reach of the keyboard."""
+    """Content that may be wider than the page, scrollable by keyboard."""
     return f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(name)}">{inside}</div>'
 
 
 @dataclass(frozen=True)
 class Scale:
-    """The axis that the dots of a table share.
-
-    Attributes:
-        low, high: its ends, low below high.
-    """
+    """The axis shared by the dots of a table; `low` is below `high`."""
 
     low: float
     high: float
 
     def place(self, value: float) -> str:
-        """Where a value stands, in per cent of the width."""
+        """The position of a value, in per cent of the width."""
         inside = min(max(value, self.low), self.high)
         return f"{100 * (inside - self.low) / (self.high - self.low):.2f}%"
 
     def dot(
         self, value: float | None, low: float | None, high: float | None, mark: float | None = None, kind: str = "own"
     ) -> str:
-        """A cell with a dot, its interval, and a line at what it is compared with; numbers beside it say all."""
+        """A cell with a dot, its interval, and a line at the reference `mark`; hidden from screen readers."""
         lines = '<line class="grid" x1="0" x2="100%" y1="9" y2="9"/>'
         if mark is not None:
             lines += f'<line class="axis" x1="{self.place(mark)}" x2="{self.place(mark)}" y1="0" y2="18"/>'
@@ -136,7 +129,7 @@ class Scale:
 
 
 def scale_of(values: Iterable[float | None], share: bool) -> Scale:
-    """An axis for values: of shares within 0 and 1, and with room at its ends."""
+    """An axis with margins for the values; shares stay within 0 and 1."""
     found = [value for value in values if value is not None] or [0.0]
     low, high = min(found), max(found)
     room = 0.06 * (high - low) or 0.05 * abs(high) or 0.05

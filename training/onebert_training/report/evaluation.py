@@ -1,4 +1,4 @@
-"""The page of one delta on labeled rows: of the record that `onebert evaluate --json` prints."""
+"""The page of one delta on labeled rows, from the record that `onebert evaluate --json` prints."""
 
 import json
 import os
@@ -14,18 +14,13 @@ from onebert_training.report.document import Scale, document, made_facts, said, 
 from onebert_training.report.plots import calibration, scatter
 from onebert_training.tasks.metrics import LOWER_IS_BETTER
 
-FIRST = 20  # classes that are seen at once
+FIRST = 20  # classes visible without unfolding
 
 Record = Mapping[str, Any]
 
 
 def render_evaluation(record: Record, folder: Path) -> str:
-    """One HTML page that loads nothing.
-
-    Args:
-        record: what was measured, with the file and how the record was made.
-        folder: where the page will be, from which it links to the delta file.
-    """
+    """One self-contained HTML page; `folder` is its future place, for the link to the delta file."""
     name, tags = Path(record["file"]).stem, record["task_type"] == "token"
     parts = [
         _head(name, record),
@@ -59,7 +54,6 @@ def _head(name: str, record: Record) -> str:
 
 
 def _scores(record: Record) -> str:
-    """The deciding metric beside what the cheap thing has, and all other metrics."""
     metric, scores = record["metric"], record["metrics"]
     interval = record["interval"] or (None, None)
     others = [one for one in record["yardsticks"] if metric in one["metrics"]]
@@ -88,7 +82,6 @@ def _abstained(found: Record | None) -> str:
 
 
 def _number(metric: str, value: float | None, low: float | None, high: float | None) -> str:
-    """A cell with a number and its interval."""
     between = f'<span class="spread">{said(metric, low)} – {said(metric, high)}</span>' if low is not None else ""
     return f"<td>{said(metric, value)}{between}</td>"
 
@@ -98,7 +91,7 @@ def _by(metric: str) -> str:
 
 
 def _classes(title: str, what: str, classes: Record | None) -> str:
-    """The weakest classes first; most people look for these."""
+    """The weakest classes come first; they are what most readers look for."""
     if classes is None or not classes["shown"]:
         return ""
     lines = [_class(one, what) for one in sorted(classes["shown"], key=lambda one: one["f1"]["value"])]
@@ -247,7 +240,7 @@ def _row(row: Record) -> str:
         facts = f"{wrong}<span>{row['wrong']} words wrong</span>"
     else:
         facts = f"<span>right {_tags(row['gold'], '')}</span>"
-        # Of an answer in a context several texts may be right.
+        # A span task has several acceptable texts.
         right = row["answer"] == row["gold"] or (isinstance(row["gold"], list) and row["answer"] in row["gold"])
         facts += f"<span>answered {_tags(row['answer'], '' if right else ' bad')}</span>"
     score = f'<span class="quiet">probability {row["score"]:.3g}</span>' if row["score"] is not None else ""
@@ -264,7 +257,7 @@ def _tags(value: Any, kind: str) -> str:
 
 
 def _made(record: Record, folder: Path) -> str:
-    """Everything that it takes to make the page again."""
+    """Everything needed to reproduce the page."""
     file = Path(record["file"])
     link = quote(os.path.relpath(file, folder))
     raw = b64encode(json.dumps(record, ensure_ascii=False, allow_nan=False).encode()).decode()

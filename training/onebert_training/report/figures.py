@@ -1,4 +1,4 @@
-"""Every figure of a report."""
+"""All figures of a report."""
 
 from onebert_training.report.changes import draw_changes
 from onebert_training.report.curves import draw_curves

@@ -1,4 +1,4 @@
-"""The report page: tables and pictures in one HTML file that loads no other."""
+"""The report page: tables and pictures in one self-contained HTML file."""
 
 import os
 from collections.abc import Iterable, Sequence
@@ -17,12 +17,10 @@ def render(
     evaluated: Sequence[tuple[str, str]] = (),
     files: Sequence[Sequence[str]] = (),
 ) -> str:
-    """One HTML page: a section for each base.
+    """One HTML page with a section per base.
 
-    Args:
-        sections: results with their pictures.
-        evaluated: pages of single deltas: what each is of, and its path from this page.
-        files: of each run, by their paths from this page: the record and, where there is one, the delta.
+    `evaluated` has name and path of single deltas' pages; `files` has the paths of each run's record and, if any,
+    delta. All paths are relative to this page.
     """
     body = "".join(_section(results, pictures) for results, pictures in sections)
     made_of = _made([results for results, _ in sections], files)
@@ -30,7 +28,6 @@ def render(
 
 
 def _pages(evaluated: Sequence[tuple[str, str]]) -> str:
-    """Links to the pages of the deltas to publish."""
     if not evaluated:
         return ""
     links = "".join(f"<li>{_link(file, name)}</li>" for name, file in evaluated)
@@ -38,7 +35,7 @@ def _pages(evaluated: Sequence[tuple[str, str]]) -> str:
 
 
 def _made(found: Iterable[tables.Results], files: Sequence[Sequence[str]]) -> str:
-    """Everything that it takes to make the page again."""
+    """Everything needed to reproduce the page."""
     runs = [run for results in found for method in results.methods for run in results.runs_of(method)]
     data = sorted({(run.data.name, run.data.digest) for run in runs if run.data})
     facts = made_facts(made())
@@ -48,7 +45,6 @@ def _made(found: Iterable[tables.Results], files: Sequence[Sequence[str]]) -> st
 
 
 def _files(files: Sequence[Sequence[str]]) -> str:
-    """Links to the records, and to the deltas beside them."""
     if not files:
         return ""
     links = "".join(f"<li>{', '.join(_link(path, PurePath(path).name) for path in one)}</li>" for one in files)
@@ -56,7 +52,7 @@ def _files(files: Sequence[Sequence[str]]) -> str:
 
 
 def _link(path: str, name: str) -> str:
-    # Names of files are bytes, which need not be UTF-8.
+    # File names are bytes and may not be UTF-8.
     said = os.fsencode(name).decode(errors="replace")
     return f'<a href="{escape(quote(os.fsencode(path)))}">{escape(said)}</a>'
 
@@ -131,7 +127,6 @@ def _chosen(results: tables.Results) -> str:
 
 
 def _all_tried(results: tables.Results) -> str:
-    """A table of all configurations, if there is more than one."""
     if all(len(trials) == 1 for trials in results.tried.values()):
         return ""
     names = tables.varied(trial for trials in results.tried.values() for trial in trials)
@@ -154,7 +149,7 @@ def _settings(trial: tables.Trial, names: Sequence[str]) -> str:
 
 
 def _found(trial: tables.Trial, names: Sequence[str]) -> str:
-    """The settings, and the strength that an exact head was found with."""
+    """The settings, and the strength found for an exact head."""
     strengths = " to ".join(f"{one:g}" for one in dict.fromkeys(trial.strengths[:1] + trial.strengths[-1:]))
     return ", ".join(filter(None, (_settings(trial, names), f"strength {strengths}" * bool(strengths))))
 

@@ -1,4 +1,4 @@
-"""A picture of a report: panels side by side on the page, and together in a file of their own."""
+"""A picture: panels side by side on the page, and together in an SVG file."""
 
 import re
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from math import ceil
 from onebert_training.report.document import style
 from onebert_training.report.plots import Panel
 
-ACROSS = 3  # panels beside each other in a file
+ACROSS = 3  # panels per row in a file
 _GAP = 24
 
 
@@ -22,7 +22,7 @@ class Picture:
     panels: tuple[Panel, ...]
 
     def file(self) -> str:
-        """The whole picture as an SVG file with the colours of the pages."""
+        """The whole picture as an SVG file with the pages' style."""
         across = min(ACROSS, len(self.panels))
         width = max(panel.width for panel in self.panels)
         rows = [self.panels[i * across : (i + 1) * across] for i in range(ceil(len(self.panels) / across))]
@@ -40,14 +40,6 @@ class Picture:
 
 
 def make(kind: str, base: str, title: str, caption: str, panels: Sequence[Panel]) -> Picture:
-    """A picture.
-
-    Args:
-        kind: what it shows, for the file's name.
-        base: the base's name, for the file's name.
-        title: title above the picture on the page.
-        caption: caption below the picture.
-        panels: at least one.
-    """
+    """A picture of at least one panel; `kind` and `base` make up the file's name."""
     name = re.sub(r"[^A-Za-z0-9]+", "-", f"{base.rsplit('/', 1)[-1]}-{kind}").strip("-").lower()
     return Picture(name[:100], title, caption, tuple(panels))

@@ -1,4 +1,4 @@
-"""Plots as SVG that says in words what it shows; colours come from the page's style."""
+"""Plots as SVG with a description in words; colours come from the page's style."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -7,17 +7,12 @@ from math import floor, isfinite, log10
 
 from onebert_store.file.strict_json import shown
 
-_COLORS = 6  # of a series, in the page's style
+_COLORS = 6  # colours of series in the page's style
 
 
 @dataclass(frozen=True)
 class Axis:
-    """Numbers along one side of a plot.
-
-    Attributes:
-        low, high: its ends, low below high.
-        start, end: where these stand, in units of the picture.
-    """
+    """One side of a plot: values from `low` to `high` (low below high) at picture coordinates from `start` to `end`."""
 
     low: float
     high: float
@@ -25,7 +20,6 @@ class Axis:
     end: float
 
     def at(self, value: float) -> float:
-        """Where a value stands."""
         return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
 
     def ticks(self, most: int = 5) -> list[float]:
@@ -38,11 +32,11 @@ class Axis:
 
 
 def axis_for(values: Iterable[float], start: float, end: float, zero: bool = False) -> Axis:
-    """An axis with room at its ends that all finite values fit on; with `zero` it has 0 on it."""
+    """An axis with margins for all finite values; with `zero` it includes 0."""
     found = [value for value in values if isfinite(value)] + [0.0] * zero
     low, high = (min(found), max(found)) if found else (0.0, 1.0)
     room = 0.06 * (high - low) or 0.05 * abs(high) or 1.0
-    # What begins or ends at 0 goes no further.
+    # No margin beyond an end at 0.
     return Axis(
         low if low == 0 and zero else low - room, high if high == 0 and zero and low else high + room, start, end
     )
@@ -50,13 +44,7 @@ def axis_for(values: Iterable[float], start: float, end: float, zero: bool = Fal
 
 @dataclass(frozen=True)
 class Panel:
-    """One plot.
-
-    Attributes:
-        width, height: in units of its own.
-        says: what it shows, for whoever does not see it.
-        body: SVG.
-    """
+    """One plot: SVG content in its own coordinates, with a description for screen readers."""
 
     width: float
     height: float
@@ -72,12 +60,12 @@ class Panel:
 
 
 def written(words: str) -> str:
-    """Somebody's words in a picture; for characters that no XML file may hold stands a `?`."""
+    """Escaped words; a `?` replaces characters that XML forbids."""
     return escape(shown(words, len(words)))
 
 
 def text(x: float, y: float, words: str, anchor: str = "start", kind: str = "") -> str:
-    """Words at a place."""
+    """Words at a point."""
     named = f' class="{kind}"' if kind else ""
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{named}>{written(words)}</text>'
 
@@ -88,7 +76,7 @@ def line(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:
 
 
 def dot(x: float, y: float, says: str = "", kind: str = "mark", radius: float = 4, look: str = "") -> str:
-    """A dot that says its number where a pointer rests on it."""
+    """A dot; `says` is its tooltip."""
     title = f"<title>{written(says)}</title>" if says else ""
     styled = f' style="{look}"' if look else ""
     return f'<circle class="{kind}" cx="{x:.1f}" cy="{y:.1f}" r="{radius:g}"{styled}>{title}</circle>'
@@ -102,13 +90,13 @@ def path(points: Sequence[tuple[float, float]], kind: str, look: str = "") -> st
 
 
 def color(number: int) -> str:
-    """The look of the lines of a series: six colors that color-blind people can tell apart, then the same dashed."""
+    """The line style of a series: six colors that color-blind people can distinguish, then the same colors dashed."""
     dashes = ("", "; stroke-dasharray: 6 3", "; stroke-dasharray: 2 3")[number // _COLORS % 3]
     return f"stroke: var(--series-{number % _COLORS}){dashes}"
 
 
 def fill(number: int) -> str:
-    """The look of the dots of a series."""
+    """The dot style of a series."""
     return f"fill: var(--series-{number % _COLORS})"
 
 
@@ -126,7 +114,7 @@ def frame(x: Axis, y: Axis, across: str, up: str) -> str:
 
 
 def calibration(curve: Sequence[dict[str, float]], says: str) -> Panel:
-    """The share of right answers against their confidence, beside the line on which the two are equal."""
+    """The share of right answers against confidence, with the diagonal."""
     x, y = Axis(0, 1, 44, 320), Axis(0, 1, 250, 26)
     parts = [frame(x, y, "confidence", "share that is right"), line(x.at(0), y.at(0), x.at(1), y.at(1), "ideal")]
     for point in curve:
@@ -138,7 +126,7 @@ def calibration(curve: Sequence[dict[str, float]], says: str) -> Panel:
 
 
 def scatter(points: Sequence[Sequence[float]], says: str) -> Panel:
-    """What is answered against what is right, beside the line on which the two are equal."""
+    """Answered against right numbers, with the diagonal."""
     numbers = [number for point in points for number in point]
     x, y = axis_for(numbers, 44, 320), axis_for(numbers, 250, 26)
     body = frame(x, y, "right", "answered") + line(x.start, y.start, x.end, y.end, "ideal")

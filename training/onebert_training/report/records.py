@@ -1,4 +1,4 @@
-"""Reads and checks records of runs, as `onebert train --json` and `onebert sweep` write them."""
+"""Reads and validates records of runs, as `onebert train --json` and `onebert sweep` write them."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -10,9 +10,9 @@ from onebert_store.errors import InvalidInput
 from onebert_training.tasks.metrics import Judged
 
 PLANNED = "planned"
-"""The folder of a sweep's `--out` that has, as RECIPE.json, the names of the runs that the recipe asks for."""
+"""Folder in a sweep's `--out`; its RECIPE.json files list the names of a recipe's runs."""
 EVALUATED = "evaluated"
-"""The folder of a sweep's `--out` that has, as RUN.html, what rows say of the deltas to publish."""
+"""Folder in a sweep's `--out`; its RUN.html files are evaluation pages of the best deltas."""
 MAX_BYTES = 64 * 2**20
 
 Text = Annotated[str, Field(min_length=1, max_length=500)]
@@ -22,20 +22,20 @@ _NAMES = TypeAdapter(list[str])
 
 
 class _Shown(BaseModel):
-    """Ignores keys that a report does not show, since newer versions may write more."""
+    """Ignores unknown keys, since newer versions may write more."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
 
 
 class Data(_Shown):
-    """Which data set a run used."""
+    """The data set of a run."""
 
     name: Text
     digest: str = ""
 
 
 class Evaluation(_Shown):
-    """One evaluation; `loss` is the mean training loss since the one before."""
+    """One evaluation; `loss` is the mean training loss since the previous one."""
 
     step: Count
     epoch: float
@@ -53,7 +53,7 @@ class Change(_Shown):
 
 
 class Record(_Shown):
-    """One finished run; figures for which a record has no data are not drawn."""
+    """One finished run; a figure for which a record has no data is not drawn."""
 
     task: Text
     base: Text
@@ -86,12 +86,10 @@ class Record(_Shown):
 
     @property
     def data_name(self) -> str:
-        """The data set's name, or, in an old record without it, the task's."""
         return self.data.name if self.data else self.task
 
     @property
     def split(self) -> str:
-        """The split that the run is measured on: test, or validation if there is no test split."""
         return "test" if self.test is not None else "validation"
 
     @property
@@ -101,21 +99,17 @@ class Record(_Shown):
 
     @property
     def judged(self) -> Judged:
-        """The deciding metric on the validation split or in folds, with what its standard error is made of."""
+        """The validation score with its jackknife blocks, for standard errors."""
         return Judged(self.metric, self.decided, self.blocks)
 
     @property
     def score(self) -> float:
-        """The deciding metric on the split that the run is measured on."""
+        """The deciding metric on `split`."""
         return (self.validation if self.test is None else self.test)[self.metric]
 
 
 def record_files(paths: Iterable[Path]) -> list[Path]:
-    """The files that `load_records` reads, in its order.
-
-    Raises:
-        InvalidInput: no file is there.
-    """
+    """The records' files: `.json` paths, and all `.json` files of folders; raises InvalidInput for an empty folder."""
     files: list[Path] = []
     for path in paths:
         found = sorted(path.glob("*.json")) if path.is_dir() else [path]
@@ -126,23 +120,12 @@ def record_files(paths: Iterable[Path]) -> list[Path]:
 
 
 def load_records(paths: Iterable[Path]) -> list[Record]:
-    """Reads records, those of a folder in the order of their names.
-
-    Args:
-        paths: `.json` files, or folders whose `.json` files are all records.
-
-    Raises:
-        InvalidInput: no file is there, or one is not a record; the message names it.
-    """
+    """Reads records, in order of file name within a folder; raises InvalidInput for a file that is not a record."""
     return [_read(path) for path in record_files(paths)]
 
 
 def missing(paths: Iterable[Path]) -> list[str]:
-    """A sentence for every recipe of which runs are not there; `paths` are those of `load_records`.
-
-    Raises:
-        InvalidInput: what a sweep wrote of its runs is not as it wrote it; the message names the file.
-    """
+    """A sentence per recipe with missing runs. Raises InvalidInput if a plan file is malformed."""
     said = []
     for path in paths:
         for file in sorted((path / PLANNED).glob("*.json")):
@@ -158,13 +141,13 @@ def missing(paths: Iterable[Path]) -> list[str]:
 
 
 def delta_of(record: Record, file: Path) -> Path | None:
-    """The delta file of a run: beside the record's file, by the name that the record says; None where there is none."""
+    """The run's delta file beside its record, if it exists."""
     name = Path(record.out or "").name
     return delta if name and (delta := file.with_name(name)).is_file() else None
 
 
 def page_of(record: Record, paths: Iterable[Path]) -> Path | None:
-    """The page that a sweep has made of a run's delta, if any; `paths` are those of `load_records`."""
+    """The sweep's page for a run's delta, if it exists."""
     name = Path(record.out).stem if record.out else ""
     pages = [path / EVALUATED / f"{name}.html" for path in paths]
     return next((page for page in pages if name and page.is_file()), None)

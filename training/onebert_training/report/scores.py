@@ -1,4 +1,4 @@
-"""Draws scores of methods, and generalization gaps, as dots with deviations; a panel for each column."""
+"""Draws scores of methods, and generalization gaps, as dots with deviations, one panel per column."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,20 +13,12 @@ Numbers = tuple[float, float | None]  # mean and deviation
 
 _LINE = 20
 _TOP = 50
-_LETTER = 6.4  # width of one, about
+_LETTER = 6.4  # approximate width of a letter
 
 
 @dataclass(frozen=True)
 class Dot:
-    """One line of a panel.
-
-    Attributes:
-        name: what is measured.
-        value: its number.
-        spread: on both sides of it; None where there is none.
-        says: the number in words.
-        best: whether it stands out.
-    """
+    """One line of a panel: `value` with `spread` on both sides, `says` as its text; `best` is highlighted."""
 
     name: str
     value: float
@@ -72,7 +64,7 @@ def _panels(results: Results, numbers: Callable[[Trial], Numbers | None], gap: b
 
 
 def dots(rows: Sequence[Dot], title: str, under: str, zero: bool = False) -> Panel:
-    """A line for each row; with `zero` the axis has 0 on it."""
+    """A line for each row; with `zero` the axis includes 0."""
     names = [_cut(row.name) for row in rows]
     left = 12 + _LETTER * max(map(len, names))
     right = 328 - _LETTER * max(len(row.says) for row in rows)

@@ -1,4 +1,4 @@
-"""Draws scores against the number of training rows, for data sets that were used in several sizes."""
+"""Draws scores against the number of training rows, for data sets used in several sizes."""
 
 from collections.abc import Sequence
 from math import log10
@@ -28,7 +28,7 @@ def _panel(results: Results, columns: Sequence[Column]) -> Panel:
     ends = [t.mean + side * (t.spread or 0) for found in trials.values() for t in found for side in (-1, 1)]
     y = axis_for(ends, _BOTTOM, _TOP)
     sizes = sorted({column.train_rows for column in columns})
-    # Rows grow by factors, so the axis is of their logarithm.
+    # Sizes grow by factors, so the axis is logarithmic.
     x = Axis(log10(sizes[0]), log10(sizes[-1]), _LEFT + 14, _RIGHT - 14)
     under = f"{unit(columns[0].metric)}, {columns[0].split}; by training rows"
     parts = [text(0, 13, short(columns[0].data), kind="head"), text(0, 28, under)]
@@ -37,7 +37,7 @@ def _panel(results: Results, columns: Sequence[Column]) -> Panel:
         parts.append(text(_LEFT - 6, y.at(tick) + 4, f"{tick:g}", "end"))
     parts += [text(x.at(log10(size)), _BOTTOM + 16, f"{size:,}", "middle") for size in sizes]
     for number, (method, found) in enumerate(trials.items()):
-        # Methods are shifted a little, so that the deviations at one size do not cover each other.
+        # Shifts each method a little, so that deviations at one size do not overlap.
         shift = 16 * ((number + 0.5) / len(trials) - 0.5)
         points = [(x.at(log10(t.column.train_rows)) + shift, y.at(t.mean)) for t in found]
         parts.append(path(points, "curve", color(number)))

@@ -1,4 +1,4 @@
-"""Groups records into results: runs that belong together, the best settings of each method, means and deviations."""
+"""Groups records into results: runs that differ by seed, the best settings of each method, means and deviations."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,8 +9,7 @@ from statistics import fmean, stdev
 from onebert_training.report.records import Record
 from onebert_training.tasks.metrics import LOWER_IS_BETTER, Judged, near_best
 
-# Settings that are no part of a trial's configuration: those that identify the run, its method or its column, and those
-# that are handled apart.
+# Settings outside a trial's configuration: they identify the run, its method or its column, or are handled separately.
 _NOT_CONFIGURATION = frozenset(
     {"method", "seed", "train_rows", "metric", "learning_rate", "head_learning_rate", "measure_train"}
 )
@@ -18,7 +17,7 @@ _NOT_CONFIGURATION = frozenset(
 
 @dataclass(frozen=True, order=True)
 class Column:
-    """What is measured: one metric on one split of one data set, after training on so many rows."""
+    """One metric on one split of one data set, after training on `train_rows` rows."""
 
     data: str
     train_rows: int
@@ -27,13 +26,13 @@ class Column:
 
     @property
     def sign(self) -> int:
-        """1 if a larger score is better, -1 if a smaller one is."""
+        """1 if larger scores are better, otherwise -1."""
         return -1 if self.metric in LOWER_IS_BETTER else 1
 
 
 @dataclass(frozen=True)
 class Trial:
-    """The runs of one method in one column that differ only by their seed."""
+    """Runs of one method in one column that differ only by their seed."""
 
     column: Column
     configuration: Mapping[str, object]
@@ -41,7 +40,6 @@ class Trial:
 
     @property
     def mean(self) -> float:
-        """Mean over the seeds, as printed."""
         return fmean(self.values)
 
     @property
@@ -56,7 +54,7 @@ class Trial:
 
     @property
     def strengths(self) -> list[float]:
-        """The different strengths of exact heads, rising; of what was trained by steps none."""
+        """The distinct strengths of exact heads, ascending; empty for other runs."""
         return sorted({run.strength for run in self.runs if run.strength is not None})
 
     @property
@@ -67,27 +65,27 @@ class Trial:
 
     @property
     def validation(self) -> float:
-        """Mean of the deciding metric on the validation split, by which settings are chosen."""
+        """Mean of the deciding metric on the validation split; it selects the settings."""
         return fmean(run.decided for run in self.runs)
 
     @property
     def judged(self) -> Judged:
-        """The same with what its standard error is made of, where all runs have that."""
+        """`validation` with the means of the jackknife blocks, if all runs have blocks."""
         blocks = zip(*(run.blocks for run in self.runs), strict=False)
         return Judged(self.column.metric, self.validation, tuple(map(fmean, blocks)))
 
 
 @dataclass(frozen=True)
 class Results:
-    """Everything that was run on one base.
+    """All runs on one base.
 
     Attributes:
-        methods: names of the methods, the one with the largest trained share first.
-        tried: (method, column) -> a trial for every configuration.
-        best: (method, column) -> the trial whose validation mean is best.
-        repeated: records left out because another is the same run.
-        outdated: records left out because the same method has later ones on the same data, trained by other steps.
-        mixed: names of data of which not all records, those left out among them, saw the same rows.
+        methods: names, largest trained share first.
+        tried: (method, column) -> one trial per configuration.
+        best: (method, column) -> the trial with the best validation mean.
+        repeated: number of duplicate records left out.
+        outdated: number of records left out in favor of a later training revision on the same data.
+        mixed: data sets whose records, including those left out, saw different rows.
     """
 
     base: str
@@ -107,7 +105,7 @@ class Results:
         return len(names) > 1 and len(set(names)) == len(names) and not errors
 
     def average(self, method: str) -> float | None:
-        """Mean over the columns; None where one is missing."""
+        """Mean over the columns; None if one is missing."""
         trials = [self.best.get((method, column)) for column in self.columns]
         return fmean(trial.mean for trial in trials if trial) if all(trials) and self.has_average else None
 
@@ -123,12 +121,11 @@ class Results:
         return {method for method, number in printed.items() if number == best and len(printed) > 1}
 
     def runs_of(self, method: str) -> list[Record]:
-        """All runs of a method."""
         return [run for (name, _), trials in self.tried.items() if name == method for c in trials for run in c.runs]
 
 
 def collect(records: Iterable[Record]) -> list[Results]:
-    """Sorts records into results, base by base; equal runs count once."""
+    """Groups records into results by base; duplicate runs count once."""
     by_base = sorted(records, key=lambda record: record.base)
     return [_of_base(base, list(group)) for base, group in groupby(by_base, key=lambda record: record.base)]
 
@@ -136,8 +133,8 @@ def collect(records: Iterable[Record]) -> list[Results]:
 def choose(results: Results) -> list[Record]:
     """The run to publish for each data set and metric.
 
-    Among the runs with a delta: the smallest file whose mean over the seeds the best one is not ahead of, on the rows
-    that decide; and of its seeds the first that the best one is not ahead of.
+    Among the trials with delta files, it takes the smallest file that the best trial does not lead by more than the
+    standard error on validation; then the first of its seeds by the same rule.
     """
     trials: dict[tuple[str, str], list[Trial]] = {}
     for trial in results.best.values():
@@ -155,12 +152,12 @@ def choose(results: Results) -> list[Record]:
 
 
 def scaled(column: Column, score: float) -> float:
-    """A score as it is printed."""
+    """A score as printed."""
     return score if column.metric in LOWER_IS_BETTER else 100 * score
 
 
 def format_number(column: Column | None, number: float) -> str:
-    """Per cents with one decimal; errors, which have the unit of their data, with four."""
+    """Per cents with one decimal; errors, in the data's unit, with four."""
     return f"{number:.4f}" if column is not None and column.metric in LOWER_IS_BETTER else f"{number:.1f}"
 
 
@@ -171,12 +168,12 @@ def format_mean(column: Column, mean: float, spread: float | None) -> str:
 
 
 def format_trial(trial: Trial) -> str:
-    """The same of a trial."""
+    """Mean and deviation of a trial."""
     return format_mean(trial.column, trial.mean, trial.spread)
 
 
 def format_configuration(configuration: Mapping[str, object], names: Sequence[str]) -> str:
-    """`learning_rate 0.0005, batch_size 8`; nothing of what the configuration has not."""
+    """`learning_rate 0.0005, batch_size 8`, without settings that the configuration lacks."""
     values = {name: configuration[name] for name in names if name in configuration}
     return ", ".join(f"{name} {f'{one:g}' if isinstance(one, float) else one}" for name, one in values.items())
 
@@ -191,10 +188,10 @@ def varied(trials: Iterable[Trial]) -> list[str]:
 
 
 def results_markdown(records: Iterable[Record]) -> str:
-    """The results table in the papers' form, one for each base.
+    """The results table in the papers' form, one per base.
 
-    Methods are rows, with the size of their deltas in per cent of the base; data sets are columns. A number is the mean
-    ± standard deviation over the seeds, in per cent, at the settings whose validation mean is best; the best is bold.
+    Methods are rows, with the size of their deltas in per cent of the base; data sets are columns. Cells are mean ±
+    standard deviation over the seeds in per cent, at the settings with the best validation mean; the best is bold.
     """
     results = collect(records)
     parts = []
@@ -206,7 +203,7 @@ def results_markdown(records: Iterable[Record]) -> str:
 
 
 def headings(results: Results) -> list[tuple[str, str]]:
-    """Title and subtitle of each column; the number of rows is given only if a data set has several sizes."""
+    """Title and subtitle of each column, with the number of rows if a data set has several sizes."""
     names = [(column.data, column.metric, column.split) for column in results.columns]
     shown = []
     for column in results.columns:
@@ -238,7 +235,7 @@ def _markdown_rows(results: Results) -> list[str]:
 
 
 def format_entry(results: Results, method: str, column: Column | None) -> str:
-    """The text of one cell: the column None is the average, and an en dash stands for "not run"."""
+    """The text of one cell: column None is the average, and an en dash means "not run"."""
     if column is None:
         average = results.average(method)
         return "–" if average is None else format_number(None, average)
@@ -280,12 +277,11 @@ def _of_base(base: str, records: Sequence[Record]) -> Results:
 
 
 def _place(record: Record) -> tuple[str, Column]:
-    """Where a record stands in the table."""
     return record.method, Column(record.data_name, record.rows.get("train", 0), record.metric, record.split)
 
 
 def _of_latest_revision(records: Sequence[Record]) -> list[Record]:
-    """Of each place of the table the records of the latest way to take steps."""
+    """The records of each cell's latest training revision."""
     latest: dict[tuple[str, Column], int] = {}
     for record in records:
         latest[_place(record)] = max(record.revision, latest.get(_place(record), 0))
@@ -293,7 +289,7 @@ def _of_latest_revision(records: Sequence[Record]) -> list[Record]:
 
 
 def _mixed(records: Sequence[Record]) -> tuple[str, ...]:
-    """Names of data with as many rows, and yet other ones: a run on these may be left out as the repeat of another."""
+    """Data sets with equal row counts but different digests: such a run may be left out as a duplicate of another."""
     digests: dict[tuple[str, str], set[str]] = {}
     for record in records:
         key = (record.data_name, str(sorted(record.rows.items())))
@@ -302,17 +298,17 @@ def _mixed(records: Sequence[Record]) -> tuple[str, ...]:
 
 
 def _configuration(record: Record, names: Sequence[str]) -> dict[str, object]:
-    """The settings of these names; a record that is older than a setting was made as if it were not set."""
-    if record.strength is not None:  # an exact head, which has no settings of steps
+    """The named settings; a record older than a setting counts as not having set it."""
+    if record.strength is not None:  # an exact head has no optimizer settings
         return {"dtype": record.dtype, **{name: record.settings[name] for name in names if name in record.settings}}
-    # Records that name no rate of the head are of runs that had one rate for everything.
+    # Records without a head rate are of runs with a single rate.
     own = record.head_learning_rate not in (None, record.learning_rate)
     rates = {"learning_rate": record.learning_rate, "head_learning_rate": record.head_learning_rate if own else "same"}
     return {**rates, "dtype": record.dtype, **{name: record.settings.get(name) for name in names}}
 
 
 def _choose(trials: Sequence[Trial]) -> Trial:
-    """The trial that is best on validation among those with the most seeds, since a single seed may be lucky."""
+    """The trial with the best validation among those with the most seeds, since a single seed may be lucky."""
     most = max(len(trial.runs) for trial in trials)
     full = [trial for trial in trials if len(trial.runs) == most]
     return max(full, key=lambda trial: trial.column.sign * trial.validation)

@@ -1,1 +1,1 @@
-"""Many runs from one recipe: skips finished runs, trains the others on a machine or a cluster, shows the results."""
+"""Runs a recipe: skips finished runs, trains the others on one machine or a cluster, shows the results."""

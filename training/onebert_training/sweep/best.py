@@ -1,4 +1,4 @@
-"""The pages of the deltas that a sweep says to publish: what the rows they are measured on say of each."""
+"""Writes the evaluation pages of the deltas that a sweep recommends for publishing."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,19 +17,9 @@ from onebert_training.sweep.work import JobSet
 
 
 def write_pages(base: Base, folder: RunsFolder, job_sets: Iterable[JobSet], names: Iterable[str]) -> dict[str, Path]:
-    """Writes the page of each delta that has none yet, and returns all: name of the run -> page, if rows are held out.
-
-    Args:
-        base: the frozen encoder.
-        folder: has the delta files.
-        job_sets: with the runs' data.
-        names: of the runs.
-
-    Raises:
-        StorageFull: the disk refused a write.
-    """
+    """Writes missing pages of the named runs' deltas; returns name -> page for all runs with held-out rows."""
     dataset_of = {job.name: job_set.dataset for job_set in job_sets for job in job_set.jobs}
-    # Of few rows a delta has seen all.
+    # A small data set has no held-out split: the delta was trained on every row.
     pages = {name: folder.page_file(name) for name in names if {"test", "validation"} & dataset_of[name].splits.keys()}
     for name, page in pages.items():
         if page.is_file():
@@ -44,6 +34,6 @@ def write_pages(base: Base, folder: RunsFolder, job_sets: Iterable[JobSet], name
 
 
 def _measured(dataset: Dataset) -> Labeled:
-    """The test split, or validation where there is none, without its other columns."""
+    """The test split, or else validation, without other columns."""
     name = "test" if "test" in dataset.splits else "validation"
     return Labeled(name, dataset.splits[name], dataset.metric, dataset.name, Table({}))

@@ -1,4 +1,4 @@
-"""What `onebert sweep` does: expand the recipe, skip finished runs, train the rest, show results and best deltas."""
+"""`onebert sweep`: expands the recipe, skips finished runs, trains the rest, shows results and best deltas."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -35,7 +35,7 @@ def run_sweep(
     loaded_recipe = load_recipe(recipe)
     requests = loaded_recipe.runs(data, only)
     with console.busy("loading the base"):
-        # With a cluster nothing is trained on this machine, so its GPU is not used.
+        # With a cluster, this machine trains nothing and leaves its GPU free.
         loaded = load_on(base, dtype, "cpu" if ray else device)
     with console.busy("loading data"):
         job_sets = work.make_job_sets(requests, loaded.spec, dtype)
@@ -51,7 +51,7 @@ def run_sweep(
     if pending:
         execute = _here(loaded, folder, together)
         if ray is not None:
-            # Ray is an optional dependency, and slow to import.
+            # Ray is optional, and slow to import.
             from onebert_training.sweep.ray_cluster import on_cluster  # noqa: PLC0415
 
             execute = on_cluster(ray, loaded, base, dtype, device, together)
@@ -75,8 +75,6 @@ def _without_finished(job_set: work.JobSet, folder: RunsFolder) -> work.JobSet:
 
 
 def _here(base: Base, folder: RunsFolder, width: int | None) -> work.Execute:
-    """The function that trains one set of jobs after the other on this machine."""
-
     def execute(job_sets: Sequence[work.JobSet]) -> Iterator[Outcome]:
         most = width or work.WIDTH[base.device.type]
         for job_set in job_sets:
@@ -95,7 +93,6 @@ def _line(outcome: Outcome) -> str:
 
 
 def _show(folder: RunsFolder, base: Base, job_sets: Sequence[work.JobSet], as_json: bool) -> None:
-    """Shows the results of these runs, mean and deviation over the seeds, and the best delta for every data set."""
     names = [job.name for job_set in job_sets for job in job_set.jobs]
     finished = {name: folder.record_file(name) for name in names if folder.record_file(name).is_file()}
     failed = {name: error for name in names if (error := folder.error(name)) is not None}
@@ -127,7 +124,7 @@ def _published(run: Record, file: Path, page: Path | None) -> dict[str, Any]:
 
 
 def _facts(trial: Trial) -> Mapping[str, Any]:
-    """One entry of the table as JSON values, not scaled to per cent."""
+    """One entry of the table as JSON values, unscaled."""
     scores, column, run = [run.score for run in trial.runs], trial.column, trial.runs[0]
     return {
         **{"data": column.data, "train_rows": column.train_rows, "metric": column.metric, "split": column.split},
@@ -137,7 +134,6 @@ def _facts(trial: Trial) -> Mapping[str, Any]:
 
 
 def _show_table(results: Results) -> None:
-    """Prints methods as rows and data sets as columns, as in papers."""
     columns = [f"{name}\n{sub}" for name, sub in headings(results)]
     rows = []
     for method in results.methods:

@@ -1,4 +1,4 @@
-"""Jobs, the named runs of a recipe, and the folder that keeps their results."""
+"""Jobs (the named runs of a recipe), and the folder that keeps their results."""
 
 import hashlib
 import json
@@ -20,12 +20,7 @@ from onebert_training.sweep.recipe import RunRequest
 
 @dataclass(frozen=True)
 class Job:
-    """One run of a sweep.
-
-    Attributes:
-        name: name of the job's files; different for different requests, rows, bases and dtypes.
-        request: the run that the recipe asks for.
-    """
+    """One run of a sweep; `name` differs for different requests, rows, bases and dtypes."""
 
     name: str
     request: RunRequest
@@ -33,11 +28,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of a job: a record and, if the method gives one, a delta file; or an error.
-
-    Attributes:
-        lost: whether the error is not the run's own, such as a dead worker, so that another attempt may succeed.
-    """
+    """The result of a job; with `lost` the error is not the run's own (a worker died), so a retry may succeed."""
 
     name: str
     record: dict[str, Any] | None = None
@@ -47,13 +38,9 @@ class Outcome:
 
 
 def name_job(request: RunRequest, dataset: Dataset, spec: BaseSpec, dtype: str) -> Job:
-    """Names a request by everything that its result depends on, default rates and the way that steps are taken too.
-
-    Raises:
-        InvalidMethod: see `parse_method`.
-    """
+    """Names a request by everything that determines its result, including default rates and the training revision."""
     settings, reading = request.settings, request.reading
-    # The result depends on the data's content, not on its path or how it was read, nor on the experiment's name.
+    # Not the data's path, reading options or experiment name: only content determines the result.
     used = {"train_rows": reading.train_rows, "validation_share": reading.validation_share}
     asked = {"data": request.data, "settings": asdict(settings), **used}
     rates = [HEAD_LEARNING_RATE, *(term.learning_rate for term in parse_method(settings.method).terms)]
@@ -67,7 +54,7 @@ def name_job(request: RunRequest, dataset: Dataset, spec: BaseSpec, dtype: str) 
 
 
 class RunsFolder:
-    """A folder of finished runs, `NAME.json` and `NAME.safetensors`; failed runs have a folder of their own in it."""
+    """A folder of finished runs, `NAME.json` and `NAME.safetensors`, with a subfolder for failed runs."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -77,45 +64,32 @@ class RunsFolder:
             folder.mkdir(parents=True, exist_ok=True)
 
     def record_file(self, name: str) -> Path:
-        """The record file of a finished run."""
         return self.path / f"{name}.json"
 
     def delta_file(self, name: str) -> Path:
-        """The delta file of a finished run."""
         return self.path / f"{name}.safetensors"
 
     def page_file(self, name: str) -> Path:
-        """The page of what rows say of a run's delta."""
         return self.path / EVALUATED / f"{name}.html"
 
     def checkpoint_file(self, name: str) -> Path:
-        """The checkpoint file of a run."""
         return self.checkpoints / name
 
     def error(self, name: str) -> str | None:
-        """Why a run failed; None if it did not. A failed run is not tried again."""
+        """The error of a failed run, or None; failed runs are not retried."""
         file = self.failed / f"{name}.json"
         return str(json.loads(file.read_text())["error"]) if file.is_file() else None
 
     def plan(self, recipe: str, names: Sequence[str]) -> None:
-        """Writes which runs a recipe asks for, so that `onebert report` can say how many are missing.
-
-        Raises:
-            StorageFull: the disk refused the write.
-        """
+        """Writes the names of a recipe's runs, so that `onebert report` can count missing ones."""
         (self.path / PLANNED).mkdir(exist_ok=True)
         write_whole(self.path / PLANNED / f"{recipe}.json", json.dumps(list(names), indent=1).encode())
 
     def is_pending(self, job: Job) -> bool:
-        """Whether the job has neither finished nor failed."""
         return not self.record_file(job.name).is_file() and self.error(job.name) is None
 
     def keep(self, outcome: Outcome) -> None:
-        """Writes the result of a job; the record is written last, since it marks a run as finished.
-
-        Raises:
-            StorageFull: the disk refused a write; the run counts as not finished.
-        """
+        """Writes the result of a job; the record comes last, since it marks the run as finished."""
         if outcome.lost:
             return
         if outcome.record is None:

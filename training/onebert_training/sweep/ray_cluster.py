@@ -1,4 +1,4 @@
-"""Sends groups of runs to a Ray cluster as plain tasks, and takes finished runs back one by one as they end."""
+"""Sends groups of runs to a Ray cluster as plain tasks, and collects each run as it finishes."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -20,18 +20,12 @@ from onebert_training.fit.loop import groups, ignore
 from onebert_training.sweep.jobs import Job, Outcome
 from onebert_training.sweep.work import WIDTH, Execute, JobSet, make_runs, make_sample_runs, train_job_set
 
-ATTEMPTS = 3  # a group is given up after this many attempts that finish none of its runs
+ATTEMPTS = 3  # attempts in a row without a finished run before a group is given up
 
 
 @dataclass(frozen=True)
 class WorkerSetup:
-    """The base and the device for every Ray task.
-
-    Attributes:
-        base: Hub id or folder, which each node loads for itself.
-        digest: digest of the base that the jobs are named for.
-        cpus: CPUs and threads of a task.
-    """
+    """The base (each node loads it itself) and the device of every Ray task, with CPUs (and threads) per task."""
 
     base: str | None
     digest: str
@@ -42,7 +36,7 @@ class WorkerSetup:
 
 @dataclass(eq=False)
 class Group:
-    """Runs that one Ray task trains in one batch; `left` are those that are not finished."""
+    """Runs that one Ray task trains in one batch; `left` holds the unfinished ones."""
 
     dataset: "ray.ObjectRef[Dataset]"
     max_length: int
@@ -55,21 +49,16 @@ def on_cluster(
 ) -> Execute:
     """Connects to a cluster; returns a function that trains sets of jobs on it and then disconnects.
 
-    Args:
-        address: HOST:PORT of the cluster's head, or auto.
-        loaded: the base on this machine, for deciding which runs can step together.
-        base: Hub id or folder by which the nodes load the base.
-        dtype: dtype of the forward pass.
-        device: None takes GPUs if the cluster has any.
-        width: most runs in one batch; None takes the default of the device.
+    `loaded` is the base on this machine, to find out which runs can step together; nodes load `base`, a Hub id or
+    folder. At most `width` runs form a batch; None is the device's default.
 
     Raises:
         ServerUnreachable: no cluster answers there.
-        InvalidSettings: not an address, or the cluster has no such device.
+        InvalidSettings: the address is invalid, or the cluster lacks the device.
     """
     connect(address)
     if base is not None and Path(base).expanduser().is_dir():
-        base = str(Path(base).expanduser().resolve())  # workers have another current folder
+        base = str(Path(base).expanduser().resolve())  # workers have another working directory
 
     def execute(job_sets: Sequence[JobSet]) -> Iterator[Outcome]:
         try:
@@ -82,17 +71,17 @@ def on_cluster(
 
 
 def _measure(loaded: Base, base: str | None, dtype: str, device: str | None, runs: int) -> tuple[int, WorkerSetup]:
-    """How many tasks the cluster can run at once, and the setup of each."""
+    """The number of tasks that the cluster can run at once, and their setup."""
     cpus, gpus = resources()
     device = device_of(device, cpus, gpus)
-    # One thread for each task uses the cores best; tasks get more only if there are fewer runs than cores.
+    # One thread per task uses the cores best; tasks get more threads only if there are fewer runs than cores.
     threads = 1 if device == "cuda" else max(1, min(*cpus, sum(cpus) // runs))
     slots = gpus if device == "cuda" else sum(count // threads for count in cpus)
     return slots, WorkerSetup(base, loaded.spec.digest, dtype, device, threads)
 
 
 def _divide(job_sets: Sequence[JobSet], loaded: Base, width: int, slots: int) -> list[Group]:
-    """Groups of runs that can step together, small enough to give every slot work; the longest first."""
+    """Groups of runs that can step together, small enough to give every slot work; longest first."""
     width = min(width, ceil(sum(len(job_set.jobs) for job_set in job_sets) / slots))
     divided: list[tuple[int, Group]] = []
     for job_set in job_sets:
@@ -109,7 +98,7 @@ def _divide(job_sets: Sequence[JobSet], loaded: Base, width: int, slots: int) ->
 
 
 def _train(waiting: Sequence[Group], setup: WorkerSetup) -> Iterator[Outcome]:
-    """Trains groups; the unfinished runs of a worker that died are sent again and continue from their checkpoints."""
+    """Trains groups; if a worker dies, its unfinished runs are sent again and resume from their checkpoints."""
     running = [(_send(group, setup), group) for group in waiting]
     while running:
         ready, _ = ray.wait([stream for stream, _ in running])
@@ -133,7 +122,7 @@ def _train(waiting: Sequence[Group], setup: WorkerSetup) -> Iterator[Outcome]:
 
 
 def _send(group: Group, setup: WorkerSetup) -> Any:
-    """Starts a task; returns a stream with a reference for every finished run."""
+    """Starts a task; returns a stream with a reference per finished run."""
     task = ray.remote(train_group).options(
         num_cpus=setup.cpus, num_gpus=int(setup.device == "cuda"), num_returns="streaming", max_retries=0
     )
@@ -141,10 +130,9 @@ def _send(group: Group, setup: WorkerSetup) -> Any:
 
 
 def train_group(dataset: Dataset, max_length: int, jobs: tuple[Job, ...], setup: WorkerSetup) -> Iterator[Outcome]:
-    """Trains a group on a worker. Checkpoints stay on its node, for a later attempt on the same node.
+    """Trains a group on a worker; checkpoints stay on its node for a later attempt there.
 
-    Raises:
-        BaseMismatch: the node has another base by that name.
+    Raises BaseMismatch if the node has another base by that name.
     """
     torch.set_num_threads(setup.cpus)
     base = _load(setup)
@@ -160,5 +148,5 @@ def train_group(dataset: Dataset, max_length: int, jobs: tuple[Job, ...], setup:
 
 @lru_cache(maxsize=1)
 def _load(setup: WorkerSetup) -> Base:
-    """The base, loaded once for all tasks of this process."""
+    """The base, loaded once per worker process."""
     return load_on(setup.base, setup.dtype, setup.device)

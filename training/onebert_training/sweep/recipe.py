@@ -19,8 +19,8 @@ STRICT = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=Fals
 
 Scalar = bool | int | float | str
 Choices = Annotated[list[Scalar], Field(min_length=1)]
-# The fields of a run in a recipe: those of `Settings` and `DataOptions`, and `data`. TOML has no null, so a recipe
-# writes "all" for no limit of rows. `validation_share` is set once, for the whole experiment.
+# Fields of a run in a recipe: `data`, and the fields of `Settings` and `DataOptions`. TOML has no null, so "all" means
+# no row limit. `validation_share` is set once per experiment.
 _HINTS = {
     **get_type_hints(Settings, include_extras=True),
     "data": str,
@@ -35,15 +35,7 @@ _Point: type[BaseModel] = create_model("Point", __config__=STRICT, **_FIELDS)
 
 @dataclass(frozen=True)
 class RunRequest:
-    """One point of a grid.
-
-    Attributes:
-        experiment: name of the recipe.
-        data: the data set's name in the recipe.
-        source: path or `hf:…` of the data set, for `load_dataset`.
-        settings: the run's settings.
-        reading: the columns to read and the rows to use.
-    """
+    """One point of a grid; `data` is the data set's name in the recipe, `source` its path or `hf:…`."""
 
     experiment: str
     data: str
@@ -53,19 +45,12 @@ class RunRequest:
 
 
 class Recipe(BaseModel):
-    """An experiment.
+    """An experiment; `paper` and `bases` are documentation only.
 
-    Every table maps field names (`data`, and those of `Settings` and `DataOptions`) to values. Later tables win:
-    `settings`, `grid`, one of `group`, then `task` of the run's data. Lists multiply.
-
-    Attributes:
-        paper: the paper, and the table or figure of it that the recipe repeats; for readers only.
-        bases: the bases that the paper used; for readers only.
-        settings: one value for every run.
-        grid: lists of values.
-        group: parts of the grid with values of their own, such as the learning rates of one method; `skip` names data
-            sets that a part leaves out.
-        task: name of a data set -> values for it, such as its metric.
+    Every table maps fields (`data`, and the fields of `Settings` and `DataOptions`) to values. Later tables win:
+    `settings` (single values), `grid` (lists), one of `group` (parts of the grid with their own values, such as one
+    method's learning rates; `skip` excludes data sets), then `task` (values for one data set, such as its metric).
+    Lists multiply.
     """
 
     model_config = STRICT
@@ -114,7 +99,7 @@ class Recipe(BaseModel):
 
     @model_validator(mode="after")
     def _data_known(self) -> "Recipe":
-        """Refuses unknown names of data sets: a misspelled one would leave its runs without their settings."""
+        """Rejects unknown data sets: a misspelled name would leave its runs without their settings."""
         tables: list[Mapping[str, Any]] = [self.settings, self.grid, *self.group]
         known = {name for table in tables for name in _as_list(table.get("data", []))}
         named = {*self.task, *(name for group in self.group for name in _as_list(group.get("skip", [])))}
@@ -126,13 +111,12 @@ class Recipe(BaseModel):
         """Expands the grid.
 
         Args:
-            folder: folder in which the data sets lie by name; a name that is a path or `hf:…` is taken as it is.
-            only: names of data sets or methods in the recipe: if any data set is named, only those are run, and the
-                same for methods.
+            folder: holds the data sets by name; paths and `hf:…` are taken as they are.
+            only: data sets or methods; if it names any data set, only those are run, and likewise for methods.
 
         Raises:
-            InvalidSettings: a value of a wrong type, two equal runs, or a name in `only` that the recipe lacks.
-            InvalidMethod: not a method.
+            InvalidSettings: a value has a wrong type, two runs are equal, or the recipe lacks a name in `only`.
+            InvalidMethod: a method does not exist.
         """
         points = [point for group in self.group or [{}] for point in self._points(group)]
         for what, names in (("data", {p["data"] for p in points}), ("method", {p["method"] for p in points})):
@@ -176,12 +160,7 @@ class Recipe(BaseModel):
 
 
 def load_recipe(path: Path) -> Recipe:
-    """Reads a recipe, and expands it once so that errors show before the first run.
-
-    Raises:
-        InvalidSettings: not a recipe; the message says where it is wrong.
-        InvalidMethod: one of its methods does not exist.
-    """
+    """Reads a recipe and expands it once, so that errors show before the first run; raises as `Recipe.runs` does."""
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -1,4 +1,4 @@
-"""Makes runs of jobs and trains them; jobs on the same rows form a set that shares tokens, activations and steps."""
+"""Turns jobs into runs and trains them; jobs on the same rows share tokens, activations and steps."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -21,14 +21,14 @@ from onebert_training.fit.run import Run
 from onebert_training.sweep.jobs import Job, Outcome, name_job
 from onebert_training.sweep.recipe import RunRequest
 
-# How many runs step together by default: a few already fill a CPU's caches, a GPU needs more to be busy.
+# Runs that step together by default: a few fill a CPU's caches; a GPU needs more to be busy.
 WIDTH = {"cpu": 4, "cuda": 16}
 SAMPLE_ROWS = 4
 
 
 @dataclass(frozen=True)
 class JobSet:
-    """Jobs on the same rows of the same data, cut to the same length."""
+    """Jobs on the same rows of the same data, truncated to the same length."""
 
     dataset: Dataset
     max_length: int
@@ -39,11 +39,7 @@ Execute = Callable[[Sequence[JobSet]], Iterator[Outcome]]
 
 
 def make_job_sets(requests: Iterable[RunRequest], spec: BaseSpec, dtype: str) -> list[JobSet]:
-    """Loads the data of all requests and names every run.
-
-    Raises:
-        InvalidData: a data set is refused; the message says which and why.
-    """
+    """Loads the data of all requests and names every run. Raises InvalidData with the data set's name."""
     by_rows: dict[tuple[str, DataOptions], dict[int, list[RunRequest]]] = {}
     for asked in requests:
         lengths = by_rows.setdefault((asked.source, asked.reading), {})
@@ -61,11 +57,7 @@ def make_job_sets(requests: Iterable[RunRequest], spec: BaseSpec, dtype: str) ->
 
 
 def make_runs(base: Base, job_set: JobSet) -> list[Run]:
-    """A run for every job of a set, in order.
-
-    Raises:
-        InvalidMethod, InvalidSettings, InvalidData, InvalidManifest, TooLarge: a job is refused; see `Run`.
-    """
+    """A run for every job of a set, in order; a rejected job raises as `Run` does."""
     return _make_runs(TaskInputs(base, job_set.dataset, job_set.max_length), job_set)
 
 
@@ -74,11 +66,7 @@ def _make_runs(inputs: TaskInputs, job_set: JobSet) -> list[Run]:
 
 
 def make_sample_runs(base: Base, job_set: JobSet) -> list[Run]:
-    """The same runs on a few rows, to find out at once whether a job will be refused, or all of its rows are of no use.
-
-    Raises:
-        InvalidMethod, InvalidSettings, InvalidData, InvalidManifest, TooLarge: a job is refused; see `Run`.
-    """
+    """The same runs on a few rows, to reject jobs early, and per-token data with all labels truncated away."""
     splits = {
         name: split.take(np.arange(min(SAMPLE_ROWS, len(split)))) for name, split in job_set.dataset.splits.items()
     }
@@ -94,7 +82,7 @@ def make_sample_runs(base: Base, job_set: JobSet) -> list[Run]:
 def train_job_set(
     job_set: JobSet, runs: Sequence[Run], width: int, checkpoint_of: Callable[[str], Path], report: Report
 ) -> Iterator[Outcome]:
-    """Trains the runs of a set, up to `width` in one batch; yields the outcome of each as it ends."""
+    """Trains the runs of a set, up to `width` in one batch; yields each outcome as its run ends."""
     job_of = {id(run): job for run, job in zip(runs, job_set.jobs, strict=True)}
     for run, result in train_together(runs, width, report, lambda run: checkpoint_of(job_of[id(run)].name)):
         job = job_of[id(run)]

@@ -1,1 +1,1 @@
-"""Two versions held against each other: `onebert diff`."""
+"""Compares two versions: `onebert diff`."""

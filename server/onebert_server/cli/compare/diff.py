@@ -1,4 +1,4 @@
-"""The command `onebert diff`: two versions beside each other, by what their files hold and by what they answer."""
+"""`onebert diff`: compares two versions by their files and by their answers."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from onebert_server.cli.compare.labeled import LabeledRow
     from onebert_store.file.delta import Delta
 
-# Rows that both versions are asked together: half of what one request takes.
+# Rows per request: half of the request limit, since both versions answer each.
 TOGETHER = 32
-# Flips that a table shows; with --json all of them come.
+# Flips shown in a table; --json has all.
 MOST_FLIPS = 20
 _BARS = " ▁▂▃▄▅▆▇█"
 
@@ -165,18 +165,17 @@ def _print_answers(record: Mapping[str, Any]) -> None:
 
 
 def _where(flip: Mapping[str, Any]) -> str:
-    """The number of a row in its file; of several files with the file's name."""
     unit = "line" if "line" in flip else "row"
     return f"{shown(flip['file'])} {unit} {flip[unit]}" if "file" in flip else str(flip[unit])
 
 
 def _said(answer: str) -> str:
-    """An answer in a table; a multi_label task may answer without a label."""
+    """An answer for a table; a multi_label answer may be empty."""
     return shown(answer) or "none"
 
 
 def _bars(numbers: Any, most: float) -> str:
-    """A bar for each layer, the largest of all is full."""
+    """A bar per layer, relative to the largest."""
     return "".join("·" if one is None else _BARS[round(8 * one / most) if most else 0] for one in numbers)
 
 

@@ -1,4 +1,4 @@
-"""What two versions differ in: what their files say and hold, and how they answer the same rows."""
+"""Differences between two versions: manifests, tensors, and answers to the same rows."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,13 +10,13 @@ from onebert_server.client import TaskResult
 from onebert_store.file.changes import changes, difference
 from onebert_store.file.delta import Delta
 
-# Said elsewhere, or long and of no use to a reader.
+# Shown elsewhere, or long and useless to a reader.
 _LEFT_OUT = ("golden",)
 
 
 @dataclass(frozen=True)
 class Answered:
-    """One row, what the two versions answer to it, and what is right where the data say so."""
+    """One row, both versions' answers, and the right answer if the data have it."""
 
     place: Mapping[str, Any]
     text: str
@@ -26,29 +26,23 @@ class Answered:
 
 
 def manifest_differences(a: Delta, b: Delta) -> dict[str, tuple[Any, Any]]:
-    """Fields of the manifests that differ, nested ones by dotted names, with both values; None where there is none."""
+    """Manifest fields that differ, by dotted name, with both values; None for an absent field."""
     both = [dict(_flat(one.manifest.model_dump(exclude=set(_LEFT_OUT)))) for one in (a, b)]
     names = dict.fromkeys([*both[0], *both[1]])
     return {name: (both[0].get(name), both[1].get(name)) for name in names if both[0].get(name) != both[1].get(name)}
 
 
 def sizes(delta: Delta, file_bytes: int) -> dict[str, int]:
-    """How large a delta is."""
+    """The size of a delta: file bytes, tensors, numbers."""
     numbers = sum(tensor.size for tensor in delta.tensors.values())
     return {"bytes": file_bytes, "tensors": len(delta.tensors), "numbers": numbers}
 
 
 def norms(a: Delta, b: Delta, symbols: Mapping[str, str]) -> list[dict[str, Any]]:
-    """How much each of two deltas changes each parameter of the base, and how far apart their changes are.
+    """The root mean square change of each base parameter by both deltas, and of the difference of their changes.
 
-    Args:
-        a: one version.
-        b: another, of the same base.
-        symbols: the papers' symbol of each parameter and module, by name.
-
-    Returns:
-        One object per layer, symbol and kind of change: the root mean squares `a` and `b` (None: it changes nothing
-        there), and `apart`, that of the difference of the two, as the page and `changes?against=` give it.
+    One object per layer, symbol (from `symbols`) and kind of change, with `a`, `b` (None: no change) and `apart`; the
+    same numbers as on the page and from `changes?against=`.
     """
     sides = [{(one.layer, one.name, one.kind): one.rms for one in changes(delta.tensors)} for delta in (a, b)]
     apart = {(one.layer, one.name, one.kind): one.rms for one in changes(difference(a.tensors, b.tensors))}
@@ -67,7 +61,7 @@ def norms(a: Delta, b: Delta, symbols: Mapping[str, str]) -> list[dict[str, Any]
 
 
 def by_symbol(found: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The same over all layers, with `layers`: how far apart the two are in each, by its number."""
+    """Aggregates `norms` over the layers; `layers` maps each layer's number to `apart`."""
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for one in found:
         groups.setdefault((one["symbol"], one["kind"]), []).append(one)
@@ -83,7 +77,7 @@ def by_symbol(found: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def answer_of(result: TaskResult, task_type: str) -> str:
-    """What a version answers, in one string that is equal where the answers are: of labels without their scores."""
+    """An answer as a string for comparison, without the scores of labels."""
     if result.abstained:
         return "abstained"
     if task_type == "regression":
@@ -97,12 +91,13 @@ def answer_of(result: TaskResult, task_type: str) -> str:
 
 
 def compared(rows: Sequence[Answered]) -> dict[str, Any]:
-    """How two versions answer the same rows.
+    """Compares the answers of two versions to the same rows.
 
     Returns:
-        `rows`; `flips`, how many they answer differently; `labels`, how often each answers what. Where every row says
-        what is right, `right` of each, and McNemar's exact test: `only_a` and `only_b` are right where the other is
-        not, and `p` is how probable a split as uneven as theirs is between two that are equally good.
+        `rows`; `flips`, the number of differing answers; `labels`, the counts of each answer. If every row has a right
+        answer, also `right` for each version and McNemar's exact test: `only_a` and `only_b` count rows that one
+        version alone answers rightly, and `p` is the probability of a split at least as uneven between equally good
+        versions.
     """
     counts = {side: Counter(getattr(one, side) for one in rows) for side in ("a", "b")}
     names = sorted({*counts["a"], *counts["b"], *(one.right for one in rows if one.right is not None)})
@@ -125,10 +120,10 @@ def compared(rows: Sequence[Answered]) -> dict[str, Any]:
 
 
 def mcnemar(only_a: int, only_b: int) -> float:
-    """The two-sided p-value of McNemar's exact test: a fair coin for each row that one alone answers rightly."""
+    """The two-sided p-value of McNemar's exact test: a fair coin for each row that only one version answers rightly."""
     from scipy.special import bdtr  # noqa: PLC0415 - slow to import
 
-    # As uneven to the one side or to the other; where both are one split, it would be counted twice.
+    # Twice the smaller tail; an even split would count its middle twice, hence the cap at 1.
     return min(1.0, 2.0 * float(bdtr(min(only_a, only_b), only_a + only_b, 0.5)))
 
 

@@ -1,4 +1,4 @@
-"""The rows that `onebert diff` asks: texts, where they stand, and what is right where the data say so."""
+"""Reads the rows for `onebert diff`: texts, places, and right answers if the data have them."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from onebert_store.tables.tables import Source, choose_split
 
 @dataclass(frozen=True)
 class LabeledRow:
-    """A row: its input, where it stands, and its label as answers say it; None where it has none."""
+    """A row: its input, its place, and its label in the form of an answer (None without one)."""
 
     input: Input
     place: dict[str, Any]
@@ -25,16 +25,10 @@ class LabeledRow:
 
 
 def labeled_rows(read: Source, split: str | None, columns: Columns, manifests: Sequence[Manifest]) -> list[LabeledRow]:
-    """The rows of one split, read as `onebert evaluate` reads them; labels only where all answers are labels of a text.
+    """The rows of one split, read as by `onebert evaluate`; labels are read if all versions answer labels.
 
-    Args:
-        read: the data.
-        split: which rows; None is test, or validation where there is no test.
-        columns: where texts and labels are; a label that is not named need not be there.
-        manifests: of the versions that are asked.
-
-    Raises:
-        InvalidData: there is no such split or column, or a row has no text, or a label that no version has.
+    `split` None is test, or validation if there is no test; a label column that is not named may be missing. Raises
+    InvalidData for a missing split, column or text, and for a label that no version has.
     """
     task_type = _label_type(manifests)
     read, columns = join_label_columns(read, columns, task_type)
@@ -52,7 +46,7 @@ def labeled_rows(read: Source, split: str | None, columns: Columns, manifests: S
 
 
 def _label_type(manifests: Sequence[Manifest]) -> TaskType | None:
-    """As which task type labels are read; None where an answer is no label of the whole text."""
+    """The task type for reading labels; None if an answer is not labels of the whole text."""
     types = {manifest.task_type for manifest in manifests}
     if not types <= {"single_label", "multi_label"}:
         return None
@@ -62,7 +56,7 @@ def _label_type(manifests: Sequence[Manifest]) -> TaskType | None:
 def _right(
     table: Table, label: str, names: LabelNames, task_type: TaskType, known: Collection[str]
 ) -> list[str | None]:
-    """Labels as answers say them: several of a row joined by `|` in their order."""
+    """Labels in the form of answers: several are sorted and joined by `|`."""
     found, bad = list[str | None](), dict[str, list[int]]()
     for row, cell in enumerate(table[label]):
         if task_type == "single_label" and is_unlabeled(cell):

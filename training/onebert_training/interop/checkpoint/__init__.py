@@ -1,1 +1,1 @@
-"""Makes a delta of a fine-tuned Hugging Face checkpoint."""
+"""Converts a fine-tuned Hugging Face checkpoint to a delta."""

@@ -1,4 +1,4 @@
-"""How far two models agree on the same texts, by the answers that a server would read from their logits."""
+"""Measures how far two models agree on the same texts, by the answers that a server would compute from their logits."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from onebert_store.file.manifest import Manifest
 
 @dataclass(frozen=True)
 class Answered:
-    """A model's logits for texts, and the tokens that it read, which need not be those of another model."""
+    """A model's logits for texts, and its own tokens; another model may tokenize differently."""
 
     tokens: Sequence[Tokens]
     logits: Sequence[Array]
@@ -22,13 +22,10 @@ class Answered:
 
 @dataclass(frozen=True)
 class Agreement:
-    """How far answers are those of a checkpoint.
+    """How closely answers match a checkpoint's; differences are of probabilities, or of a regression's numbers.
 
-    Attributes:
-        share: of the texts (of a token task: the words) with the same answer; of a regression the concordance
-            correlation (Lin 1989), which is 1 only where the numbers are the same; of several numbers the lowest.
-        largest: largest difference of two probabilities; of a regression, of two numbers.
-        mean: mean absolute difference, the same.
+    `share` counts texts (words in a token task) with the same answer; for a regression it is the lowest concordance
+    correlation (Lin 1989) of any output, which is 1 only for equal numbers.
     """
 
     share: float
@@ -36,14 +33,13 @@ class Agreement:
     mean: float
 
     def reaches(self, share: float, difference: float | None) -> bool:
-        """Whether the share is `share` or more and no difference is above `difference`, if that is given."""
         return self.share >= share and (difference is None or self.largest <= difference)
 
 
 def compare(manifest: Manifest, texts: Sequence[Text], theirs: Answered, ours: Answered) -> Agreement:
-    """How far two models agree; `theirs` are the answers of the checkpoint."""
+    """The agreement of two models; `theirs` is the checkpoint."""
     scores = zip(*(_scores(manifest, one) for one in (theirs, ours)), strict=True)
-    # Where the two read other tokens, a per-token task has other numbers, and its answers are compared all the same.
+    # If the tokens differ, a per-token task has logits of other shapes; only its answers can be compared.
     apart = [np.abs(a - b).ravel() for a, b in scores if a.shape == b.shape]
     differences = np.concatenate(apart) if apart else np.zeros(1)
     if manifest.task_type == "regression":
@@ -57,8 +53,8 @@ def compare(manifest: Manifest, texts: Sequence[Text], theirs: Answered, ours: A
 
 
 def concordance(a: Array, b: Array) -> float:
-    """Lin's concordance correlation of numbers; of equal constant ones 1."""
-    # Squares of what float32 holds are more than it holds.
+    """Lin's concordance correlation; 1 for equal constants."""
+    # Squares of float32 values overflow float32.
     a, b = a.astype(np.float64), b.astype(np.float64)
     spread = a.var() + b.var() + (a.mean() - b.mean()) ** 2
     return float(2 * ((a - a.mean()) * (b - b.mean())).mean() / spread) if spread else 1.0
@@ -78,7 +74,7 @@ def _answers(manifest: Manifest, texts: Sequence[Text], of: Answered) -> list[An
 
 
 def _same(theirs: Answer, ours: Answer) -> Array:
-    """Whether two answers are the same: of a labeling, for each word of theirs."""
+    """[1], or [words] of `theirs` for labelings: whether the answers are equal."""
     match theirs, ours:
         case Prediction(), Prediction():
             same = (

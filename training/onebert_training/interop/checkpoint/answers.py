@@ -1,4 +1,4 @@
-"""What the checkpoint itself answers, by transformers."""
+"""Computes the checkpoint's own answers with transformers."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -19,20 +19,14 @@ _BATCH_TOKENS = 4096
 
 
 class WithHead(torch.nn.Module):
-    """A plain encoder and the layers of a head behind it, called as a model of transformers for sequences is.
-
-    Args:
-        encoder: the model of transformers.
-        pooling: what the head reads: the `mean` of all tokens, else the first.
-        layers: of the head.
-    """
+    """A plain encoder with a head's layers, called like a sequence classifier of transformers."""
 
     def __init__(self, encoder: Any, pooling: str, layers: Sequence[Layer]) -> None:
         super().__init__()
         self.encoder, self.config, self.pooling, self.layers = encoder, encoder.config, pooling, layers
 
     def forward(self, **inputs: Tensor) -> SequenceClassifierOutput:
-        """The logits of texts of one length, none of them padded."""
+        """The logits of texts of equal length, without padding."""
         hidden = self.encoder(**inputs).last_hidden_state
         vectors = hidden.mean(dim=1) if self.pooling == "mean" else hidden[:, 0]
         for layer in self.layers:
@@ -43,12 +37,9 @@ class WithHead(torch.nn.Module):
 
 @torch.inference_mode()
 def answer_all(model: Any, tokens: Sequence[Tokens]) -> list[Array]:
-    """The logits of a Hugging Face model: [labels] of each text, or [tokens, labels] of a per-token task.
+    """The logits of a Hugging Face model: [labels] for each text, or [tokens, labels] in a per-token task.
 
-    Texts of one length are computed together, so that none of them is padded.
-
-    Raises:
-        NotFinite: an answer contains NaN or infinity.
+    Batches hold texts of one length, so that nothing is padded. Raises NotFinite for NaN or infinity.
     """
     found: dict[int, Array] = {}
     for length, group in groupby(

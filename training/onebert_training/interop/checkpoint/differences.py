@@ -1,4 +1,4 @@
-"""What a checkpoint changes of its base: what a delta holds exactly, matrices, and what it cannot hold."""
+"""Splits a checkpoint's changes into exact tensors, matrices to factorize, and changes that a delta cannot hold."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,14 +15,7 @@ from onebert_training.interop.heads import POOLER
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A table or map that the checkpoint has changed and a delta cannot.
-
-    Attributes:
-        name: the parameter.
-        rows: how many of its rows differ.
-        of: how many rows it has.
-        size: norm of the difference, relative to that of the base's parameter.
-    """
+    """A changed parameter that a delta cannot hold; `size` is the difference's norm relative to the base's."""
 
     name: str
     rows: int
@@ -30,14 +23,13 @@ class LeftOut:
     size: float
 
     def __str__(self) -> str:
-        """As a line says it."""
         return f"{self.name} ({self.rows:,} of {self.of:,} rows differ, by {self.size:.2%} of its norm)"
 
 
 def exact_tensors(checkpoint: FineTuned, base: Base) -> tuple[dict[str, Array], str]:
-    """The head, the differences of biases and LayerNorms, by the names of a delta file; and the pooling.
+    """The head and the differences of biases and LayerNorms, by their names in a delta file; and the pooling.
 
-    A pooler of its own becomes the head's tanh layer on the first token; what equals the base's is left out.
+    A changed pooler becomes the head's tanh layer on the first token. Unchanged parameters are left out.
     """
     theirs, head, pooling = checkpoint.params, checkpoint.head, checkpoint.head.pooling
     found = {HEAD_WEIGHT: theirs[f"{head.linear}.weight"], HEAD_BIAS: theirs[f"{head.linear}.bias"]}
@@ -57,13 +49,13 @@ def exact_tensors(checkpoint: FineTuned, base: Base) -> tuple[dict[str, Array], 
 
 
 def changed_matrices(params: Mapping[str, Tensor], base: Base) -> dict[str, Tensor]:
-    """The differences of the layers' matrices that differ from the base's, by module."""
+    """Differences of the layers' matrices by module, without unchanged ones."""
     found = {name: params[f"{name}.weight"] - base.params[f"{name}.weight"] for name in base.spec.modules}
     return {name: difference for name, difference in found.items() if difference.any()}
 
 
 def changed_tables(params: Mapping[str, Tensor], base: Base) -> list[LeftOut]:
-    """What differs of the embeddings, and of ELECTRA's projection behind them."""
+    """Changes to the embeddings, and to ELECTRA's projection behind them."""
     held = base.spec.parameters.keys() | {f"{name}.weight" for name in base.spec.modules} | {f"{POOLER}.weight"}
     found = []
     for name in base.anatomy.weights:

@@ -1,4 +1,4 @@
-"""Reads a fine-tuned Hugging Face checkpoint: its weights, its model as transformers computes it, and its labels."""
+"""Reads a fine-tuned Hugging Face checkpoint: weights, model, tokenizer and configuration."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,14 +27,9 @@ from onebert_training.interop.sentence import MODULES, read_modules
 
 @dataclass(frozen=True)
 class Head:
-    """Where a checkpoint's head is.
+    """A checkpoint's head: `linear` follows an optional tanh layer `dense`; module names have no prefix.
 
-    Attributes:
-        kind: of its class.
-        linear: module of the last map, without prefix.
-        dense: module of the tanh layer before it; None where there is none.
-        pooling: what it reads, by a delta's name.
-        layers: of modules beside a plain encoder, from the first; none of a class of transformers.
+    `layers` is for sentence-transformers heads only, in order; a class of transformers has none.
     """
 
     kind: Kind
@@ -46,15 +41,12 @@ class Head:
 
 @dataclass(frozen=True)
 class FineTuned:
-    """A checkpoint of the base's architecture.
+    """A checkpoint of the base's architecture, computed in float32.
 
     Attributes:
-        head: where its head is.
-        model: as transformers computes it, in float32.
-        params: every parameter in float32, by its Hugging Face name without prefix.
-        tokenizer: its own; the base's where it has none.
-        max_length: where its own tokenizer cuts texts, in tokens; None where it does not say.
-        config: its config.json.
+        params: every parameter by its Hugging Face name without prefix.
+        tokenizer: its own, or else the base's.
+        max_length: its tokenizer's limit in tokens; None if unknown.
         weight_bytes: size of its weight files.
     """
 
@@ -68,15 +60,11 @@ class FineTuned:
 
 
 def read_finetuned(folder: Path, base: Base) -> FineTuned:
-    """Reads a checkpoint that was fine-tuned from the base, or from a model of the same shapes.
-
-    Args:
-        folder: as `save_pretrained` or `onebert train --method full` leaves it, with safetensors weights.
-        base: what the delta will be for.
+    """Reads a checkpoint with safetensors weights, fine-tuned from the base or a model of the same shapes.
 
     Raises:
-        InvalidInput: it has another architecture, a head that a delta cannot hold, or files that cannot be read.
-        TensorMismatch: it has not all of the base's parameters, or other shapes.
+        InvalidInput: its architecture differs, a delta cannot hold its head, or a file cannot be read.
+        TensorMismatch: it lacks a base parameter, or has other shapes.
         NotFinite: a parameter contains NaN or infinity.
     """
     try:
@@ -91,7 +79,7 @@ def read_finetuned(folder: Path, base: Base) -> FineTuned:
     for name, layer in zip((head.linear, head.dense), reversed(head.layers), strict=False):
         params |= {f"{name}.weight": layer.weight, f"{name}.bias": layer.bias}
     _require_parameters(params, base, head.linear, head.dense)
-    # transformers makes the classifier by the number of labels.
+    # transformers sizes the classifier by the number of labels.
     theirs = library_config(raw, config.model_type, num_labels=len(params[f"{head.linear}.bias"]))
     model = _load(folder, theirs, "AutoModel" if head.layers else AUTO_CLASSES[head.kind])
     return FineTuned(
@@ -113,7 +101,7 @@ def _require_same(config: EncoderConfig, base: Base) -> None:
 
 
 def _head(folder: Path, model_type: str, architectures: Any, prefix: str) -> Head:
-    """The head of the class that the configuration names; of a plain encoder the modules beside it."""
+    """The head of the class that the configuration names; for a plain encoder, the sentence-transformers modules."""
     named = [str(one) for one in architectures] if isinstance(architectures, list) else []
     classes: dict[Kind, str] = {kind: CLASS_NAMES[auto][model_type] for kind, auto in AUTO_CLASSES.items()}
     kind = next((kind for kind, name in classes.items() if name in named), None)
@@ -129,7 +117,7 @@ def _head(folder: Path, model_type: str, architectures: Any, prefix: str) -> Hea
 
 
 def _require_parameters(params: Mapping[str, Tensor], base: Base, linear: str, dense: str | None) -> None:
-    """Refuses a checkpoint that lacks a parameter, which transformers would fill with random numbers."""
+    """Rejects a checkpoint that lacks a parameter; transformers would fill it with random numbers."""
     config = base.config
     shapes = {
         name: shape
@@ -159,14 +147,13 @@ def _load(folder: Path, config: Any, auto_class: str) -> Any:
                 use_safetensors=True,
                 dtype=torch.float32,
             )
-    except Exception as error:  # whatever a third party's loader meets in a damaged folder
+    except Exception as error:  # a damaged folder can raise anything in transformers' loader
         raise InvalidInput(f"transformers does not load the checkpoint: {type(error).__name__}") from None
     return model.eval()
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the library's own bar and report: parameters that a class does not read are no news to a user."""
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()

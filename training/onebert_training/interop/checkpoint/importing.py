@@ -1,4 +1,4 @@
-"""Converts a fine-tuned checkpoint to the smallest delta that agrees with it as far as is asked, or refuses it."""
+"""Converts a fine-tuned checkpoint to the smallest delta that agrees with it closely enough, or rejects it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,21 +20,15 @@ from onebert_training.interop.heads import kind_of, outputs_of
 from onebert_training.interop.made import checked_delta, manifest_of
 from onebert_training.methods.low_rank import Parts, factorize
 
-# More would make the agreement hardly surer, and every probe slower.
+# More texts would hardly make the agreement more certain, and slow down every probe.
 _MOST_TEXTS = 2000
 
 
 @dataclass(frozen=True)
 class Imported:
-    """A delta, and how far it is the checkpoint.
+    """A delta with golden logits, and its agreement with the checkpoint on a number of `texts`.
 
-    Attributes:
-        delta: with golden logits.
-        agreement: with the checkpoint.
-        texts: on how many texts that is.
-        ranks: of the matrices that the delta changes.
-        left_out: what the delta cannot hold.
-        checkpoint_bytes: size of the checkpoint's weights.
+    `ranks` are of the changed matrices; `left_out` lists changes that the delta cannot hold.
     """
 
     delta: Delta
@@ -54,23 +48,22 @@ def import_checkpoint(
     task_type: TaskType | None = None,
     max_length: int | None = None,
 ) -> Imported:
-    """Makes a delta of a checkpoint: biases and LayerNorms exact, matrices by as few parts of rank one as are needed.
+    """Converts a checkpoint: biases and LayerNorms exactly, matrices as the fewest rank-one parts that agree.
 
     Args:
         folder: the checkpoint's files.
         name: of the checkpoint, for the manifest.
-        base: a base that computes in float32.
-        asked: the texts, and how far answers shall agree.
-        labels: names of the outputs; None takes those of the checkpoint's configuration.
+        base: must compute in float32.
+        asked: texts to compare on, and the required agreement.
+        labels: None takes the checkpoint's.
         task_type: None reads it from the checkpoint.
-        max_length: longest input in tokens; None is where the checkpoint's tokenizer cuts, or the base's own.
+        max_length: in tokens; None is the limit of the checkpoint's tokenizer, or else of the base.
 
     Raises:
-        InvalidInput: the checkpoint is of another architecture or task, its head is one that a delta cannot hold, or
-            the answers do not agree as far as is asked.
+        InvalidInput: its architecture, task or head cannot be imported, or the agreement is too low.
         TensorMismatch: it lacks parameters, or they have other shapes.
         InvalidData: the texts cannot be read.
-        InvalidManifest: labels, a task type or a length that a manifest cannot hold.
+        InvalidManifest: labels, task type or length do not fit a manifest.
         NotFinite: a parameter or an answer contains NaN or infinity.
     """
     checkpoint = read_finetuned(folder, base)
@@ -106,7 +99,7 @@ def import_checkpoint(
 
 
 def _texts(asked: CheckpointOptions, task_type: TaskType) -> tuple[str, list[Text]]:
-    """The name of the data, and at most `_MOST_TEXTS` of its texts, evenly taken."""
+    """The name of the data, and at most `_MOST_TEXTS` evenly spaced texts."""
     name, texts = load_texts(str(asked.data), asked.columns, asked.encoding, task_type)
     if len(texts) < 2:
         raise InvalidData(

@@ -1,4 +1,4 @@
-"""The options of `onebert import` that are about a fine-tuned checkpoint."""
+"""The options of `onebert import` for fine-tuned checkpoints."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -14,7 +14,7 @@ CHECKPOINT = Panel("Fine-tuned checkpoint")
 
 @dataclass(frozen=True)
 class CheckpointOptions:
-    """The texts on which a delta is held against a checkpoint, and how far the two shall agree."""
+    """The texts on which a delta and its checkpoint are compared, and the required agreement."""
 
     data: Annotated[
         str | None,
@@ -43,5 +43,4 @@ class CheckpointOptions:
 
     @property
     def columns(self) -> Columns:
-        """Which columns hold the texts."""
         return Columns(self.text, self.text_pair)

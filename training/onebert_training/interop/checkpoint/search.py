@@ -1,4 +1,4 @@
-"""Finds how few low-rank parts a delta needs to agree with its checkpoint."""
+"""Searches for the fewest low-rank parts with which a delta agrees with its checkpoint."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -17,22 +17,14 @@ from onebert_training.interop.checkpoint.agreement import Agreement, Answered, c
 from onebert_training.interop.checkpoint.answers import answer_all
 from onebert_training.interop.checkpoint.finetuned import FineTuned
 
-# The number of parts is found up to a thirty-second of itself: every probe answers all texts.
+# The search stops within 1/32 of the best number of parts, since every probe answers all texts.
 _CLOSE = 32
 
 
 class Probe:
-    """Compares a delta's answers with the checkpoint's.
+    """Compares a delta's answers with the checkpoint's; `tensors` makes a delta's tensors for a number of parts.
 
-    Args:
-        checkpoint: what is to be agreed with.
-        base: of the delta.
-        manifest: of the delta.
-        texts: that both answer.
-        tensors: the delta's, by the number of its low-rank parts.
-
-    Attributes:
-        doubts: what may keep the two apart beside the delta's own tensors, as sentences.
+    `doubts` lists other reasons for disagreement (a different tokenizer), as sentences.
     """
 
     def __init__(
@@ -58,7 +50,6 @@ class Probe:
             )
 
     def __call__(self, count: int) -> Agreement:
-        """The agreement with so many low-rank parts."""
         delta = Delta(self._manifest, self._tensors(count))
         with torch.no_grad():
             row = fold(self._base, to_tensors(delta, self._base), self._manifest.pooling)
@@ -67,13 +58,7 @@ class Probe:
 
 
 def fewest(probe: Callable[[int], Agreement], most: int, enough: Callable[[Agreement], bool]) -> tuple[int, Agreement]:
-    """The smallest number of parts, nearly, that agrees as far as is asked; `most` where even that does not.
-
-    Args:
-        probe: gives the agreement of so many parts.
-        most: how many there are.
-        enough: whether an agreement is as far as is asked.
-    """
+    """The smallest sufficient number of parts, within 1 / `_CLOSE`, and its agreement; at worst `most`."""
     high, found = most, probe(most)
     if not enough(found) or not most:
         return high, found
@@ -81,7 +66,7 @@ def fewest(probe: Callable[[int], Agreement], most: int, enough: Callable[[Agree
         return 0, bare
     low = 0
     while high - low > max(1, high // _CLOSE):
-        # Between a thousand parts and ten the middle is a hundred.
+        # Geometric mean: between ten and a thousand parts, the middle is a hundred.
         middle = min(max(low + 1, round((max(low, 1) * high) ** 0.5)), high - 1)
         tried = probe(middle)
         if enough(tried):
