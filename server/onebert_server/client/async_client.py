@@ -76,7 +76,6 @@ class AsyncClient(Asking):
     _push = awaited(Client.push)
 
     async def push(self, task: str, delta: bytes | Path) -> Pushed:
-        """See `Client.push`."""
         # A file may have tens of mebibytes: the other coroutines of the event loop do not wait for a disk.
         return await self._push(task, await asyncio.to_thread(content_of, delta))
 
@@ -93,7 +92,6 @@ class AsyncClient(Asking):
     async def classify(
         self, ref: str, inputs: Input | Sequence[Input], top_k: int | None = None, **options: Unpack[OneOptions]
     ) -> Any:
-        """See `Client.classify`."""
         return await self._run(classified(self, ref, inputs, top_k, options))
 
     async def _run(self, steps: Steps[T]) -> T:

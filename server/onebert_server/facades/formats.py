@@ -50,7 +50,6 @@ class FacadeFormat:
 
     @cached_property
     def accepts(self) -> frozenset[str]:
-        """See Format."""
         return frozenset[str]().union(*(one.question.media_types for one in self.claimants))
 
     def read(self, body: bytes, scope: Scope) -> Any:
@@ -70,7 +69,6 @@ class FacadeFormat:
         return _Read(question, validated(question.body, given), scope["headers"])
 
     async def reply(self, parameters: Mapping[str, str], body: Any, context: Context, edge: Edge) -> Reply:
-        """See Format."""
         if isinstance(body, _Read):
             call = Call(body.body, parameters, body.headers, context, edge)
             return await body.question.answer(call)

@@ -44,7 +44,6 @@ class FacadeRoute(DirectRoute):
 
     @cached_property
     def format(self) -> Format:
-        """See DirectRoute."""
         endpoint = cast(_Documented, self.endpoint)
         return FacadeFormat(self.path, self.path_regex, endpoint.claimants, endpoint.own)
 

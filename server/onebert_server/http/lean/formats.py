@@ -83,15 +83,12 @@ class OwnFormat:
 
     @cached_property
     def accepts(self) -> frozenset[str]:
-        """See Format."""
         return frozenset((self.media_type,))
 
     def read(self, body: bytes, scope: Scope) -> Any:
-        """See Format."""
         return self.validate(self.parse(body))
 
     async def reply(self, parameters: Mapping[str, str], body: Any, context: Context, edge: Edge) -> Reply:
-        """See Format."""
         return Reply(await self.answer(**parameters, body=body, context=context, edge=edge))
 
 
