@@ -1,4 +1,4 @@
-"""The table of wire formats: for each route how its questions are read and what answers them, on both paths."""
+"""Wire formats: how a route's questions are read and answered, on both paths."""
 
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -15,7 +15,7 @@ NONE: Mapping[str, str] = {}
 
 
 class Reply(NamedTuple):
-    """An answer's bytes, its header fields beside those of every answer, and its media type if not the format's."""
+    """A response: its bytes, extra header fields, and the media type if it differs from the format's."""
 
     content: bytes
     headers: Mapping[str, str] = NONE
@@ -23,15 +23,15 @@ class Reply(NamedTuple):
 
 
 class Format(Protocol):
-    """One wire format: how the questions of a route are read and answered.
+    """One wire format: reads and answers the questions of a route.
 
-    FastAPI's route of the same path documents the format, and answers by the same two functions whatever the lean path
-    leaves to it: what a request may hold is said in `read` alone.
+    FastAPI's route of the same path documents the format and uses the same two functions for requests that the lean
+    path leaves to it. Only `read` validates a request.
     """
 
     @property
     def path(self) -> str:
-        """The route's template, by which metrics name it."""
+        """The route's template, which metrics use."""
 
     @property
     def pattern(self) -> re.Pattern[str]:
@@ -39,34 +39,31 @@ class Format(Protocol):
 
     @property
     def media_type(self) -> str:
-        """Of questions and answers."""
+        """The media type of questions and replies."""
 
     @property
     def accepts(self) -> frozenset[str]:
-        """The media types of questions; empty is for a request that names none."""
+        """The accepted media types of questions; an empty string accepts a request without one."""
 
     @property
     def content_type(self) -> bytes:
-        """The media type as a header field has it."""
+        """The media type as header bytes."""
 
     def read(self, body: bytes, scope: Scope) -> Any:
-        """What a request's body asks. Raises what http/problems.py makes problems of."""
+        """Decodes a request's body; raises the errors that `http.problems` handles."""
 
     async def reply(self, parameters: Mapping[str, str], body: Any, context: Context, edge: Edge) -> Reply:
-        """The answer to what `read` gave."""
+        """Answers a question that `read` has decoded."""
 
 
 @dataclass(frozen=True)
 class OwnFormat:
-    """The format of a route of this server's own interface; see Format.
+    """The format of a route of this server's own API; see Format.
 
     Attributes:
-        path: the route's template, by which metrics name it.
-        pattern: matches the paths; its named groups are the route's parameters.
-        parse: makes JSON values of a body. Raises what http/problems.py makes problems of.
-        validate: makes of these what the route takes. Raises alike.
-        answer: `answer(**parameters, body=…, context=…, edge=…)` gives the whole answer's bytes for what it gave.
-        media_type: of questions and answers.
+        parse: body to JSON values; raises the errors that `http.problems` handles.
+        validate: JSON values to the route's body model; raises likewise.
+        answer: `answer(**parameters, body=…, context=…, edge=…)` returns the response's bytes.
     """
 
     path: str
@@ -78,7 +75,6 @@ class OwnFormat:
 
     @cached_property
     def content_type(self) -> bytes:
-        """The media type as a header field has it."""
         return self.media_type.encode()
 
     @cached_property
@@ -93,14 +89,14 @@ class OwnFormat:
 
 
 class Found(NamedTuple):
-    """A format, and the parameters of the path that it was found by."""
+    """A format and the path's parameters."""
 
     format: Format
     parameters: Mapping[str, str]
 
 
 class Formats:
-    """Looks formats up by path; no two have a path in common."""
+    """Finds formats by path; no path matches two formats."""
 
     def __init__(self, formats: Iterable[Format]) -> None:
         formats = list(formats)
@@ -108,11 +104,11 @@ class Formats:
         self._patterns = [one for one in formats if "{" in one.path]
 
     def asked(self, scope: Scope) -> Found | None:
-        """The format in which a request asks; None where it is none of theirs."""
+        """The format of a POST request, if its path has one."""
         return self.find(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
 
     def find(self, path: str) -> Found | None:
-        """The format of a path; None where the path is none of theirs."""
+        """The format of a path, if it has one."""
         if found := self._whole.get(path):
             return found
         for one in self._patterns:
