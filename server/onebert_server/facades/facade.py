@@ -1,4 +1,4 @@
-"""What a façade is: the routes of one kind of client, how they are answered, and how its errors look."""
+"""The parts of a façade: its routes, how they answer, and its error form."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -21,7 +21,7 @@ from onebert_server.http.problems import ErrorForm
 from onebert_store.registry.names import LIVE, parse_ref
 
 if TYPE_CHECKING:
-    # A front end asks questions alone, and knows neither the runtime nor the registry.
+    # Front ends only handle questions; they import neither the runtime nor the registry.
     from onebert_server.runtime import Runtime
     from onebert_server.versions.version import Version
     from onebert_server.versions.view import View
@@ -39,11 +39,9 @@ class Call(Generic[Body]):
     """One request to a façade.
 
     Attributes:
-        body: what it says, without what is harmless.
-        parameters: of its path.
-        headers: its header fields, their names in lower case.
-        context: of the request.
-        edge: of this process.
+        body: the validated body, without harmless fields.
+        parameters: of the path.
+        headers: with lower-case names.
     """
 
     body: Body
@@ -53,7 +51,7 @@ class Call(Generic[Body]):
     edge: Edge
 
     def task(self, named: str | None = None, field: str = "model") -> str:
-        """The task that is meant; `named` is what a field of the body says. See `task_of`."""
+        """The task's reference; `named` is the body's value of `field`. See `task_of`."""
         return task_of(self.context.principal, self.parameters, self.headers, named, field)
 
     async def ask(
@@ -63,25 +61,24 @@ class Call(Generic[Body]):
         show: Callable[[int, Answered], T],
         blank: Callable[[], T] | None = None,
     ) -> list[T]:
-        """What is shown of each answer; see `Answerer.answer`, and `JsonParts` for what is large."""
+        """Classifies the texts and returns `show` of each answer; see `Answerer.answer`, `JsonParts` if it is large."""
         return await self.edge.answerer.answer(self.context, wanted, texts, show, blank)
 
 
 @dataclass(frozen=True)
 class Question:
-    """A route by which a client has texts classified; every process that takes HTTP answers it.
+    """A route that classifies texts; every process that serves HTTP has it.
 
     Attributes:
-        path: its template, without the prefix that names a task; a name inside of it is `{model}`.
-        body: what it takes; a field that it does not have is refused, since it might change the answer.
-        answer: answers one call. Raises typed errors, which the façade words.
-        response: what the answer is, for the OpenAPI document.
-        claims: whether a body, as JSON values, is for this route, where several have one path; the first that does is
-            taken, and where none does the server's own route of that path, else the first.
-        harmless: fields of the body that change no answer, and are passed over.
-        read: makes JSON values of a body and the header fields, where it is more than JSON, or less of it is looked at;
-            only of a path that no other question has.
-        media_types: of the bodies; empty is for a request that names none.
+        path: the template without the task prefix; a name inside of it is `{model}`.
+        body: the model of the body; it forbids unknown fields, since they might change the answer.
+        answer: answers a call; the façade words its typed errors.
+        response: the type of the response for the OpenAPI document.
+        claims: whether a body (JSON values) is for this route, if several share a path. The first one that claims it
+            answers, else the server's own route of the path, else the first one.
+        harmless: body fields that do not affect the answer and are ignored.
+        read: decodes a body that is not plain JSON, or only in part; allowed only if no other question has the path.
+        media_types: of bodies; an empty string accepts a request without one.
     """
 
     path: str
@@ -96,14 +93,12 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One request to see what there is; answered in a process with the engine.
+    """One read-only request about tasks; the engine process answers it.
 
     Attributes:
-        parameters: of its path.
-        headers: its header fields, their names in lower case.
-        context: of the request.
-        runtime: the replica.
-        view: what of its tasks the principal sees.
+        parameters: of the path.
+        headers: with lower-case names.
+        view: the tasks that the principal may see.
     """
 
     parameters: Mapping[str, str]
@@ -113,14 +108,14 @@ class Look:
     view: "View"
 
     def task(self) -> str:
-        """The task that is meant; see `task_of`."""
+        """The task's reference; see `task_of`."""
         return task_of(self.context.principal, self.parameters, self.headers)
 
     def resolved(self) -> "Version":
-        """The version that is meant now.
+        """The version that the reference resolves to now.
 
         Raises:
-            InvalidInput, TaskNotFound, VersionNotFound, AliasNotFound: there is none, or not for this principal.
+            InvalidInput, TaskNotFound, VersionNotFound, AliasNotFound: it does not exist for this principal.
         """
         target = parse_ref(self.task())
         number = target.version
@@ -129,25 +124,25 @@ class Look:
         return self.view.version(target.task, number)
 
     async def version(self) -> "Version":
-        """The version that is meant now, with its facts; raises as `resolved`."""
+        """Like `resolved`, with the version's facts loaded."""
         version = self.resolved()
         if version.known_facts is None:
             await self.read(partial(self.view.manifest, version))
         return version
 
     async def read(self, call: Callable[[], T]) -> T:
-        """What a call gives that may read the registry; the event loop does not wait for it."""
+        """Runs a call that may read the registry in a thread."""
         return await asyncio.get_running_loop().run_in_executor(self.runtime.registrars, call)
 
 
 @dataclass(frozen=True)
 class Listing:
-    """A route by which a client looks at what there is.
+    """A route that shows tasks or server state.
 
     Attributes:
-        path: its template, as of a Question.
-        answer: answers one look. Raises typed errors, which the façade words.
-        prefixed_alone: whether there is the route only with a task in front of its path.
+        path: as in Question.
+        answer: answers a look; the façade words its typed errors. Its docstring's first line is the OpenAPI summary.
+        prefixed_alone: the route exists only with the task prefix.
     """
 
     path: str
@@ -157,13 +152,11 @@ class Listing:
 
 @dataclass(frozen=True)
 class Facade:
-    """One kind of client.
+    """The routes and the error form of one kind of client.
 
     Attributes:
-        name: what the documentation calls it.
-        form: how its errors look.
-        questions: its routes that answer.
-        listings: its routes that show.
+        name: for the documentation.
+        listings: the read-only routes.
     """
 
     name: str
@@ -173,21 +166,13 @@ class Facade:
 
 
 class JsonParts(AnswerBytes):
-    """JSON values of which an answer is put together, each encoded where it is made."""
+    """Encodes the parts of a JSON answer and counts their bytes."""
 
     def encoded(self, value: Any) -> msgspec.Raw:
-        """A value that may stand in other values.
-
-        Raises:
-            TooLarge: with it the answer would be over `MAX_ANSWER_BYTES`.
-        """
+        """Encodes a value for use inside other values; raises TooLarge over `MAX_ANSWER_BYTES`."""
         return msgspec.Raw(self.add(_encode(value)))
 
 
 def json_reply(value: Any, headers: Mapping[str, str] | None = None) -> Reply:
-    """An answer as JSON.
-
-    Raises:
-        TooLarge: it would be over `MAX_ANSWER_BYTES`.
-    """
+    """Encodes a JSON reply; raises TooLarge over `MAX_ANSWER_BYTES`."""
     return Reply(AnswerBytes().add(_encode(value)), headers or {})
