@@ -87,7 +87,6 @@ class LastSeen:
         self._lock = threading.Lock()
 
     def headers(self) -> dict[str, str]:
-        """The header for the next request."""
         return {"OneBERT-Min-Seq": str(self._seq)} if self._seq else {}
 
     def note(self, answer: httpx.Response) -> None:
@@ -193,7 +192,6 @@ def _refusal(outcome: Outcome) -> OneBertError:
 
 
 def _retry_after(answer: httpx.Response) -> int | None:
-    """`Retry-After` in seconds, from its number or date."""
     said = answer.headers.get("retry-after", "").strip()
     if said.isascii() and said.isdecimal() and len(said) < 10:
         return int(said)

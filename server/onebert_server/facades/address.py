@@ -30,9 +30,6 @@ def task_of(
         headers: with lower-case names.
         named: the reference in the body, if any.
         field: the body's field, for error messages.
-
-    Raises:
-        InvalidInput: there is no reference, or it is invalid, or two of them differ.
     """
     given = {
         field: named,
@@ -59,7 +56,6 @@ def task_of(
 
 
 def _detector(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
-    """The value of the header, or None; raises InvalidInput if it comes twice."""
     given = [value for name, value in headers if name == _HEADER]
     if len(given) > 1:
         raise InvalidInput(f"a request has one {HEADER}")

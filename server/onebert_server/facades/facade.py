@@ -108,15 +108,10 @@ class Look:
     view: "View"
 
     def task(self) -> str:
-        """The task's reference; see `task_of`."""
         return task_of(self.context.principal, self.parameters, self.headers)
 
     def resolved(self) -> "Version":
-        """The version that the reference resolves to now.
-
-        Raises:
-            InvalidInput, TaskNotFound, VersionNotFound, AliasNotFound: it does not exist for this principal.
-        """
+        """The version that the reference resolves to now."""
         target = parse_ref(self.task())
         number = target.version
         if number is None:

@@ -14,10 +14,6 @@ def found(answered: Answered, kind: type[T], does: str) -> T:
 
     Args:
         does: describes the required task in the error message.
-
-    Raises:
-        AnswerNotFinite: the answer is not finite.
-        InvalidInput: the task is of another kind.
     """
     answer = answered.read().answer
     if isinstance(answer, kind):

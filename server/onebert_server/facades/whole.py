@@ -30,10 +30,6 @@ async def read_whole(
         refs: one per text.
         show: see `Call.ask`.
         blank: see `Call.ask`.
-
-    Raises:
-        InvalidInput: a text cannot be read whole.
-        OneBertError: see `Answerer.answer`.
     """
     asked = replace(asked, whole=True)
     shown: list[T] = []

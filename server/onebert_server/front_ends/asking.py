@@ -41,8 +41,7 @@ class AskingBackend(ABC):
     @abstractmethod
     async def _ask(
         self, context: Context, wanted: Wanted, inputs: Sequence[Pieces], each: bool
-    ) -> list[Result | Missed]:
-        """Asks the other process; `each` has the meaning of `wire.Compute.each`."""
+    ) -> list[Result | Missed]: ...
 
     def _refusal(self, context: Context, refused: wire.Refused) -> OneBertError:
         """Returns the error of a refusal; stores it if every question of this principal would be refused."""

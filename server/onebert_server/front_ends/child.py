@@ -86,7 +86,6 @@ class FrontEnd(uvicorn.Server):
         self._keys_came = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Connects to the engine process, waits for the valid keys, listens, and reports that it accepts requests."""
         _, channel = await asyncio.get_running_loop().create_unix_connection(
             lambda: Channel(wire.FromEngine, self._received, self._lost), self._engine_path
         )

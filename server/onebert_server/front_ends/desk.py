@@ -101,7 +101,6 @@ class _Known:
         self._total = 0
 
     def tell(self, needed: dict[str, Facts]) -> tuple[list[Facts], list[str]]:
-        """Returns the facts that the front end lacks, and the versions that it must evict."""
         learned = [facts for ref, facts in needed.items() if ref not in self._bytes]
         for facts in learned:
             self._bytes[facts.ref] = _FACTS_BYTES + facts.label_bytes + _LABEL_BYTES * len(facts.labels)

@@ -97,7 +97,6 @@ class Forwarding:
             await self._refuse(error)(scope, receive, send)
 
     def _room_of(self, path: str) -> tuple[Permits, float]:
-        """The limit that a request to a path counts against, and its patience in seconds."""
         if path in HEALTH_PATHS:
             return self._health, min(self._patience, HEALTH_PATIENCE)
         return (self._documentation if path in OPEN_PATHS else self._keyed), self._patience
@@ -153,7 +152,6 @@ class _Client:
 
     @property
     def awaited(self) -> bool:
-        """Whether the app waits for a body chunk from the client."""
         return self._pulled is not None and not self._pulled.done()
 
     def stop(self) -> None:

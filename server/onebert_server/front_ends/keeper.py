@@ -108,7 +108,6 @@ class FrontEnds:
         return not (self._keepers and (await asyncio.wait(self._keepers, timeout=timeout))[1])
 
     async def close(self) -> None:
-        """Kills the remaining front ends and removes the sockets."""
         for keeper in self._keepers:
             keeper.cancel()
         await asyncio.gather(*self._keepers, return_exceptions=True)
@@ -118,7 +117,6 @@ class FrontEnds:
             self._folder.cleanup()
 
     async def _open(self, listeners: list[int], app: ASGIApp) -> Path:
-        """Creates the directory with the sockets and the setup file that each front end reads."""
         loop = asyncio.get_running_loop()
         try:
             remove_left_over(Path(tempfile.gettempdir()))
@@ -196,7 +194,6 @@ def remove_left_over(temporary: Path) -> None:
 
 
 async def _run(setup: Path, listeners: list[int]) -> str:
-    """Runs one front end until it exits; returns the reason for the log."""
     try:
         with setup.open("rb") as stdin:
             # A new session, so that Ctrl-C at the terminal signals the engine process only.

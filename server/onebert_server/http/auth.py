@@ -123,7 +123,6 @@ class KeyMiddleware:
         self.attempts = Attempts()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Replies 401 or passes the request on."""
         if scope["type"] == "http":
             scope["state"]["principal"] = nobody(address_of(scope))
         if scope["type"] == "http" and not is_open(scope):

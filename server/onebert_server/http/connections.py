@@ -19,8 +19,7 @@ OTHER_DESCRIPTORS = 64
 class Connection(Protocol):
     """A connection that can be closed to make room."""
 
-    def abandon(self) -> None:
-        """Closes the connection while it waits for its client."""
+    def abandon(self) -> None: ...
 
 
 class Connections:

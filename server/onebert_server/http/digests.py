@@ -14,11 +14,7 @@ ALGORITHMS = {"sha-256": hashlib.sha256, "sha-512": hashlib.sha512}
 
 
 class SentDigests:
-    """The digests in a request's headers; `update` takes the body's parts.
-
-    Raises:
-        InvalidInput: a digest is not base64, or a field has two digests of one algorithm.
-    """
+    """The digests in a request's headers; `update` takes the body's parts."""
 
     def __init__(self, headers: Headers) -> None:
         self._expected = [

@@ -23,7 +23,6 @@ class InflateMiddleware:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Passes the request on, with a gzip body inflated."""
         if scope["type"] != "http" or scope["method"] != "POST" or not _is_gzip(scope):
             await self.app(scope, receive, send)
             return
@@ -50,11 +49,6 @@ class _Inflated:
         self._done = False
 
     async def __call__(self) -> Message:
-        """Returns the next piece of the body, and later messages unchanged.
-
-        Raises:
-            HTTPException: the body is not a gzip stream, or its inflated size is over the limit.
-        """
         if self._done:
             return await self._receive()
         if self._more and not self._waiting:

@@ -51,7 +51,6 @@ class RequestMiddleware:
         self.telemetry = edge.telemetry
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Passes the request on."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -98,7 +97,6 @@ class ContextMiddleware:
         self.timeout = timeout
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Refuses an invalid timeout or change number, or passes the request on."""
         if scope["type"] == "http":
             state, now = scope["state"], time.monotonic()
             try:
@@ -129,7 +127,6 @@ class BodyLimitMiddleware:
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Passes the request on with a `receive` that enforces the limits."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -173,7 +170,6 @@ class BodyLimitMiddleware:
 
 
 def _field(scope: Scope, name: bytes) -> str:
-    """The first header field with this name, or an empty string."""
     for one, value in scope["headers"]:
         if one == name:
             return str(value, "latin-1")
@@ -187,7 +183,6 @@ def _request_id(given: str) -> str:
 
 
 def _asked(headers: list[tuple[bytes, bytes]], timeout: float) -> tuple[float, int]:
-    """The request's timeout in seconds and its minimum change number; raises InvalidInput."""
     timeouts, seqs = [], []
     # A single pass over the raw fields, since every question comes through here.
     for name, value in headers:

@@ -99,11 +99,7 @@ class Tokens:
         return holder.principal
 
     def _checked(self, token: str) -> Holder | None:
-        """Verifies a token that is not cached; returns None if it is invalid.
-
-        Raises:
-            InvalidKeyIdError: the token names an unknown key.
-        """
+        """Verifies a token that is not cached; returns None if it is invalid."""
         if self._keys is None:
             raise InvalidKeyIdError("no keys were read yet")
         try:
@@ -146,12 +142,7 @@ class Tokens:
 
 
 def principal_of(claims: Mapping[str, Any]) -> Principal:
-    """Maps verified claims to a principal.
-
-    Raises:
-        InvalidInput: the claims name no tasks, or break the rules for keys.
-        ValueError: the subject is not a valid name.
-    """
+    """Maps verified claims to a principal."""
     subject = claims["sub"]
     if not 0 < len(subject) <= MAX_SUBJECT or not subject.isprintable():
         raise ValueError("the subject is no name")

@@ -51,7 +51,6 @@ class DocumentedApp(FastAPI):
         return layers
 
     def openapi(self) -> dict[str, Any]:
-        """Returns the document, which is built once."""
         if self.openapi_schema is None:
             document = super().openapi()
             for path, methods in document["paths"].items():
@@ -76,7 +75,6 @@ def _describe(path: str, method: str, operation: dict[str, Any]) -> None:
 
 
 def _exemplify(operation: dict[str, Any], schemas: Mapping[str, Any]) -> None:
-    """Adds examples to an operation's path parameters, body and successful responses."""
     for parameter in operation.get("parameters", []):
         if parameter["in"] == "path":
             parameter["example"] = _example(parameter["schema"], schemas, parameter["name"])
@@ -88,7 +86,6 @@ def _exemplify(operation: dict[str, Any], schemas: Mapping[str, Any]) -> None:
 
 
 def _example(schema: Mapping[str, Any], schemas: Mapping[str, Any], name: str = "") -> Any:
-    """A value that fits the schema of a field with this name."""
     if "$ref" in schema:
         schema = schemas[schema["$ref"].rpartition("/")[2]]
     kinds = schema.get("anyOf") or schema.get("oneOf")

@@ -30,7 +30,6 @@ class Patience:
         self._over: Exception | None = None
 
     async def __aenter__(self) -> None:
-        """Starts the timer."""
         self._loop = asyncio.get_running_loop()
         working = asyncio.current_task()
         if working is None:
@@ -41,7 +40,6 @@ class Patience:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stops the timer and the watcher; raises the reason of a cancellation."""
         self._timer.cancel()
         if self._watcher is not None:
             self._watcher.cancel()

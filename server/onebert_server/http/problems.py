@@ -87,7 +87,6 @@ class Fault:
 
     @property
     def sentence(self) -> str:
-        """The detail or reasons as one string."""
         if not self.reasons:
             return self.detail
         return "; ".join(f"{one['path'].removeprefix('body.')}: {one['reason']}" for one in self.reasons)

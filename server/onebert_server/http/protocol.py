@@ -146,7 +146,6 @@ class LimitedProtocol(HttpToolsProtocol):
     # Bytes
 
     def data_received(self, data: bytes) -> None:
-        """Parses the data and enforces the limits."""
         if self.timeout_keep_alive_task is not None:
             self.timeout_keep_alive_task.cancel()
             self.timeout_keep_alive_task = None
@@ -195,7 +194,6 @@ class LimitedProtocol(HttpToolsProtocol):
                     self._taken_on = False
 
     def _drop(self, count: int) -> None:
-        """Counts discarded bytes and closes the connection over the limit."""
         self._dropped += count
         if self._dropped > self._most_dropped:
             self.abandon()
@@ -252,12 +250,10 @@ class LimitedProtocol(HttpToolsProtocol):
             self._wait()
 
     def pause_writing(self) -> None:
-        """The client reads too slowly: starts `_push`."""
         super().pause_writing()
         self._push(None)
 
     def resume_writing(self) -> None:
-        """The write buffer has drained: stops `_push`."""
         self._stop_pushing()
         super().resume_writing()
 

@@ -80,7 +80,6 @@ class RefusalMiddleware:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Replies with the refusal in the request's state, or passes the request on."""
         if scope["type"] != "http" or REFUSAL not in scope["state"]:
             await self.app(scope, receive, send)
             return

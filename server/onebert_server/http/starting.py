@@ -29,7 +29,6 @@ class StartingApp:
         self._starting = RequestMiddleware(RefusalMiddleware(self._answer), self)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Replies or passes the request on."""
         await (self.ready or self._starting)(scope, receive, send)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:

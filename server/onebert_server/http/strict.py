@@ -76,12 +76,7 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
 
 
 async def whole_body(scope: Scope, receive: Receive, bodies: Permits) -> bytes:
-    """Reads a request's body; counts the bytes of an incomplete body in `bodies` for its principal.
-
-    Raises:
-        QueueFull: the bytes of incomplete bodies are over the limit.
-        ClientDisconnect: the client left before the end.
-    """
+    """Reads a request's body; counts the bytes of an incomplete body in `bodies` for its principal."""
     principal = scope["state"]["context"].principal.name
     parts: list[bytes] = []
     held = 0
@@ -184,11 +179,7 @@ def require_media_type(request: Request, expected: str, accepts: Container[str] 
 
 
 def validated(kind: type[Body], given: Any, *at: str | int) -> Body:
-    """Validates JSON values as a model; `at` is their location in the body.
-
-    Raises:
-        RequestValidationError: the values do not fit.
-    """
+    """Validates JSON values as a model; `at` is their location in the body."""
     try:
         return kind.model_validate(given)
     except ValidationError as error:

@@ -14,8 +14,7 @@ class Closing(Protocol):
     def close(self) -> None:
         """Closes the connection after the client has had a chance to read the response."""
 
-    def resume_reading(self) -> None:
-        """Resumes reading if the protocol has room."""
+    def resume_reading(self) -> None: ...
 
 
 class LingeringTransport(asyncio.Transport):

@@ -59,9 +59,6 @@ def oidc_tokens(oidc: tuple[str, str, str] | None) -> TokensOf | None:
 
     Args:
         oidc: issuer, audience, and the location of the issuer's keys.
-
-    Raises:
-        InvalidSettings: joserfc is not installed.
     """
     if oidc is None:
         return None

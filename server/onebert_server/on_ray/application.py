@@ -62,30 +62,20 @@ class Layout(BaseModel):
 
     @property
     def least(self) -> int:
-        """The minimum number of replicas."""
         return int(self.replicas.partition("-")[0])
 
     @property
     def most(self) -> int:
-        """The maximum number of replicas."""
         return int(self.replicas.rpartition("-")[2])
 
 
 def build(args: dict[str, Any]) -> Application:
-    """Builds the application for a Ray Serve configuration file; `args` has the fields of Layout.
-
-    Raises:
-        InvalidSettings: the layout or a setting is invalid.
-    """
+    """Builds the application for a Ray Serve configuration file; `args` has the fields of Layout."""
     return application(load_settings(), layout_of(args))
 
 
 def layout_of(args: Mapping[str, Any]) -> Layout:
-    """Validates a layout.
-
-    Raises:
-        InvalidSettings: the layout is invalid.
-    """
+    """Validates a layout."""
     try:
         return Layout(**args)
     except ValidationError as error:
@@ -95,11 +85,7 @@ def layout_of(args: Mapping[str, Any]) -> Layout:
 
 
 def application(settings: Settings, layout: Layout) -> Application:
-    """Builds the replicas and one front end per node that runs replicas.
-
-    Raises:
-        InvalidSettings: the settings only work on a single server.
-    """
+    """Builds the replicas and one front end per node that runs replicas."""
     settings = _everywhere(settings, layout)
     # OpenTelemetry's variables may hold credentials. Pass them as bound arguments like the settings, because Ray shows
     # runtime environments in its dashboard and logs.
@@ -148,7 +134,6 @@ def application(settings: Settings, layout: Layout) -> Application:
 
 
 def _everywhere(settings: Settings, layout: Layout) -> Settings:
-    """Returns the settings with paths and devices resolved for every process of the cluster."""
     if settings.registry is None or settings.registry.startswith("sqlite:"):
         raise InvalidSettings("--ray needs a registry that servers share: ONEBERT_REGISTRY=postgresql://…")
     if settings.front_ends:

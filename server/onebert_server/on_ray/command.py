@@ -70,7 +70,6 @@ def _serve(wanted: Application, stop: Event, patience: float) -> None:
 
 
 def _watch(front_ends: DeploymentHandle[Any], stop: Event) -> None:
-    """Prints each new front end's address until `stop` is set."""
     said: set[str] = set()
     while not stop.is_set():
         for where in sorted(_addresses(front_ends) - said):
@@ -88,7 +87,6 @@ def _addresses(front_ends: DeploymentHandle[Any]) -> set[str]:
 
 
 def _why(error: Exception) -> str:
-    """Our own error that stopped a deployment, else Ray's message."""
     application = serve.status().applications.get(NAME)
     ended = [deployment.message for deployment in application.deployments.values()] if application else []
     ours = _OURS.findall("\n".join([str(error), *ended]))

@@ -84,7 +84,6 @@ class FrontEnd:
         collect_seldom()
 
     async def address(self) -> str:
-        """The address of this front end."""
         return self.where
 
     async def check_health(self) -> None:
@@ -93,7 +92,6 @@ class FrontEnd:
             raise RuntimeError("the front end does not listen")
 
     async def __del__(self) -> None:
-        """Called by Ray Serve to stop the front end."""
         await self.drain()
 
     async def drain(self) -> None:

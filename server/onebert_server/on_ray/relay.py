@@ -63,7 +63,6 @@ class RelayMiddleware:
         self._held = Permits(MAX_HELD_BYTES, "as many bodies are under way as a front end holds; try again soon")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Passes a request for the app's own routes on, and relays any other."""
         if scope["type"] != "http" or any(route.matches(scope)[0] is Match.FULL for route in self._own):
             await self._app(scope, receive, send)
             return

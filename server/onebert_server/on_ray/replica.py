@@ -63,7 +63,6 @@ class Replica:
         return await messages.answer(self._app, scope, body)
 
     async def measure(self) -> measured.Part:
-        """The metrics of this replica."""
         return await measured.part(self._runtime.metrics)
 
     def check_health(self) -> None:

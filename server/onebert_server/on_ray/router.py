@@ -52,7 +52,6 @@ class ByTask(RequestRouter):  # type: ignore[misc]
         return False
 
     def initialize_state(self, **kwargs: object) -> None:
-        """Called by Ray Serve before the first request."""
         self._spread = Spread()
 
     async def choose_replicas(

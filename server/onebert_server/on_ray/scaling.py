@@ -33,7 +33,6 @@ class Work:
         self._last = clock(), busy()
 
     def a_second(self) -> float:
-        """The load since the last call."""
         (then, before), self._last = self._last, (self._clock(), self._busy())
         now, after = self._last
         return (after - before) / max(now - then, 1e-3) + self._waiting() / CLEARED_WITHIN
@@ -50,7 +49,6 @@ class ByWork:
         self._busy = busy
 
     def __call__(self, context: AutoscalingContext) -> tuple[float, dict[str, Any]]:
-        """Returns the replicas that the sum of the reported loads needs."""
         work = (context.aggregated_metrics or {}).get("work")
         if not work:
             return context.target_num_replicas, {}

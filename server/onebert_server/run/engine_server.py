@@ -23,17 +23,12 @@ class EngineServer(Server):
     _listeners: tuple[socket.socket, ...] = ()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listens until the front ends do."""
         # Duplicates, because uvicorn closes its sockets when it stops listening and front ends start later.
         self._listeners = tuple(listener.dup() for listener in sockets or [])
         await super().startup(sockets)
 
     async def ready(self, runtime: "Runtime", app: ASGIApp) -> None:
-        """Starts the front ends and leaves new connections to them; a stop signal cancels the start.
-
-        Raises:
-            OneBertError: the front ends could not start.
-        """
+        """Starts the front ends and leaves new connections to them; a stop signal cancels the start."""
         self._fronts = FrontEnds(runtime)
         starting = asyncio.create_task(self._fronts.start(self._listeners, app))
         while not (starting.done() or self.draining):
@@ -53,7 +48,6 @@ class EngineServer(Server):
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stops listening, lets the front ends finish, and closes the engine."""
         for listener in self._listeners:
             listener.close()
         if self._fronts is not None:

@@ -47,11 +47,7 @@ def serve(settings: Settings) -> None:
 
 
 def bind(host: str, port: int) -> list[socket.socket]:
-    """Binds every address of the host, all to one port.
-
-    Raises:
-        InvalidSettings: the host has no usable address, or the port is in use.
-    """
+    """Binds every address of the host, all to one port."""
     try:
         found = dict.fromkeys(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
     except (OSError, UnicodeError):

@@ -54,7 +54,6 @@ class Server(uvicorn.Server):
         self._exit_at = float("inf")
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listens and begins to open the runtime."""
         [self._where, *_] = [listener.getsockname() for listener in sockets or []]
         await super().startup(sockets)
         if self.started:
@@ -80,7 +79,6 @@ class Server(uvicorn.Server):
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Lets requests finish, then closes the runtime."""
         await super().shutdown(sockets)
         if self._opening is not None:
             await asyncio.wait([self._opening], timeout=GIVE_UP_TIMEOUT)
@@ -88,7 +86,6 @@ class Server(uvicorn.Server):
         self._opened.close()
 
     async def ready(self, runtime: "Runtime", app: ASGIApp) -> None:
-        """Called once the runtime is open: serves requests from now on."""
         self._front.ready = app
 
     async def _open(self) -> None:
@@ -109,7 +106,6 @@ class Server(uvicorn.Server):
             self.should_exit = True
 
     def _open_beside(self, opened: "asyncio.Future[tuple[Runtime, ASGIApp]]") -> None:
-        """Opens the runtime on the calling thread and passes it to the event loop."""
         try:
             # Imports torch, which takes seconds.
             with importing():

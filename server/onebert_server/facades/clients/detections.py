@@ -26,10 +26,6 @@ def detections(
         length: of the text, in code points.
         threshold: None means the task's own, else 0.5; a token task has none and returns every part.
         most: maximum number of labels of a whole text.
-
-    Raises:
-        AnswerNotFinite: the answer is not finite.
-        InvalidInput: it is a span task, or a regression without a threshold.
     """
     if isinstance(answered.read().answer, Labeling):
         return _of_parts(answered, threshold)

@@ -78,7 +78,6 @@ class Message(RequestBody):
 
     @property
     def text(self) -> str:
-        """The text of all parts."""
         return self.content if isinstance(self.content, str) else "\n".join(part.text for part in self.content)
 
 

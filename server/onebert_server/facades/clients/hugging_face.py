@@ -47,7 +47,6 @@ class Parameters(RequestBody):
 
     @property
     def given(self) -> set[str]:
-        """The names of parameters with a value."""
         return {name for name in self.model_fields_set if getattr(self, name) is not None}
 
 
@@ -158,7 +157,6 @@ def _bare(label: str) -> str:
 
 
 def _spans(several: bool, answered: Answered) -> Reply:
-    """The best span, or a list of spans if `several`."""
     answer, facts = answered.read().answer, answered.facts
     if not isinstance(answer, Extraction):
         raise InvalidInput(f"{facts.ref} is a {facts.task_type} task and takes no question with a context")

@@ -58,13 +58,7 @@ _PLACE = re.compile(rb"\\\\|(\\ufdd0)")
 
 
 def read(body: bytes, _: Any) -> Any:
-    """Decodes the relevant part of a body.
-
-    Raises:
-        HTTPException: it is not JSON.
-        InvalidInput: it is not an object.
-        TooLarge: it holds more values than any request needs.
-    """
+    """Decodes the relevant part of a body."""
     try:
         # The decoder rejects half a pair even in skipped fields; `validated` reports one in a field that we read.
         marked = _HALF.sub(lambda at: (at[0], _MARK, _MARKED)[at.lastindex or 0], body) if b"\\u" in body else body
@@ -108,11 +102,6 @@ async def check(call: Call[Check]) -> Reply:
 
 
 def _found(answered: Answered, text: str, threshold: float | None) -> list[Labeled]:
-    """The detections in a text.
-
-    Raises:
-        InvalidInput: the task is not for single texts, or has neither entities nor positive labels.
-    """
     found, answer = detections(answered, len(text), threshold, MAX_REASONS), answered.read().answer
     if not (isinstance(answer, Labeling) and answer.entities is not None):
         positives_of(answered.facts)

@@ -77,7 +77,6 @@ class Infer(RequestBody):
     parameters: Parameters = Field(default_factory=Parameters)
 
     def questions(self) -> list[Input]:
-        """The texts or pairs; raises InvalidInput if the tensors differ in size or have other names."""
         columns = [_texts_of(one, index) for index, one in enumerate(self.inputs)]
         if len(columns) == 1:
             return list(columns[0])
@@ -119,11 +118,7 @@ async def infer(call: Call[Infer]) -> Reply:
 
 
 def versioned(parameters: Mapping[str, str]) -> dict[str, str]:
-    """Folds a path's version into its model: `…/models/name/versions/3` means `name@3`.
-
-    Raises:
-        InvalidInput: the name already has a version.
-    """
+    """Folds a path's version into its model: `…/models/name/versions/3` means `name@3`."""
     given = dict(parameters)
     if version := given.pop("version", None):
         if "@" in given["model"]:
@@ -156,11 +151,7 @@ def _said_by(facts: Facts) -> str:
 
 
 def _as_wanted(made: Mapping[str, Tensor], output: Output, facts: Facts) -> Tensor:
-    """An output, or its best classes as strings `score:index:label`.
-
-    Raises:
-        InvalidInput: the output does not exist, or has no classes.
-    """
+    """An output, or its best classes as strings `score:index:label`."""
     if output.name not in made:
         raise InvalidInput(f"the outputs of {facts.ref} are {', '.join(made)}")
     tensor, best = made[output.name], output.parameters.classification

@@ -59,7 +59,6 @@ class Moderate(RequestBody):
 
     @property
     def texts(self) -> list[str]:
-        """The texts; each gets a result."""
         given = [self.input] if isinstance(self.input, str) else self.input
         return [one.text if isinstance(one, Part) else one for one in given]
 

@@ -30,12 +30,7 @@ class Tensor(NamedTuple):
 
 
 def read_body(body: bytes, headers: Sequence[tuple[bytes, bytes]]) -> Any:
-    """Decodes a request and moves binary tensors into its JSON.
-
-    Raises:
-        HTTPException: the JSON is invalid.
-        InvalidInput: the binary data does not match the tensors.
-    """
+    """Decodes a request and moves binary tensors into its JSON."""
     lengths = [value for name, value in headers if name == HEAD_LENGTH]
     if not lengths:
         return parsed(body)

@@ -20,10 +20,6 @@ def pairs(text: str, labels: Sequence[str], template: str | None) -> list[tuple[
 
     Args:
         template: contains `{}` for the label; None means `TEMPLATE`.
-
-    Raises:
-        InvalidInput: the template does not have exactly one `{}`.
-        TooLarge: a hypothesis is longer than `MAX_TEXT`.
     """
     template = TEMPLATE if template is None else template
     # With several holes, a short request could produce a long text.
@@ -56,9 +52,6 @@ def scores(answers: Sequence[Prediction], several: bool) -> list[float]:
     Args:
         answers: one per label, with logits as scores.
         several: more than one label may be true; a single label always gets an independent probability.
-
-    Raises:
-        InvalidInput: the task has no entailment labels.
     """
     names = [name.lower() for name in answers[0].names]
     entailed, contradicted = _index(names, "entail"), _index(names, "contradict", "not_entail", "not-entail")

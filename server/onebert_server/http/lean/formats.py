@@ -38,22 +38,19 @@ class Format(Protocol):
         """Matches the paths; its named groups are the route's parameters."""
 
     @property
-    def media_type(self) -> str:
-        """The media type of questions and replies."""
+    def media_type(self) -> str: ...
 
     @property
     def accepts(self) -> frozenset[str]:
         """The accepted media types of questions; an empty string accepts a request without one."""
 
     @property
-    def content_type(self) -> bytes:
-        """The media type as header bytes."""
+    def content_type(self) -> bytes: ...
 
     def read(self, body: bytes, scope: Scope) -> Any:
         """Decodes a request's body; raises the errors that `http.problems` handles."""
 
-    async def reply(self, parameters: Mapping[str, str], body: Any, context: Context, edge: Edge) -> Reply:
-        """Answers a question that `read` has decoded."""
+    async def reply(self, parameters: Mapping[str, str], body: Any, context: Context, edge: Edge) -> Reply: ...
 
 
 @dataclass(frozen=True)
@@ -104,11 +101,9 @@ class Formats:
         self._patterns = [one for one in formats if "{" in one.path]
 
     def asked(self, scope: Scope) -> Found | None:
-        """The format of a POST request, if its path has one."""
         return self.find(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
 
     def find(self, path: str) -> Found | None:
-        """The format of a path, if it has one."""
         if found := self._whole.get(path):
             return found
         for one in self._patterns:

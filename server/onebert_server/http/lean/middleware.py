@@ -34,7 +34,6 @@ class LeanMiddleware:
         self.formats = formats
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers or passes the request on."""
         found = self.formats.asked(scope)
         if found is None or not _is_plain(scope, found.format.accepts):
             await self.app(scope, receive, send)

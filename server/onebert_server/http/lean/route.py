@@ -31,12 +31,10 @@ class DirectRoute(StrictRoute):
 
     @cached_property
     def own_format(self) -> OwnFormat:
-        """The format that calls the route's function."""
         return OwnFormat(self.path, self.path_regex, parsed, partial(validated, self.body_type), self.endpoint)
 
     @property
     def body_type(self) -> type[BaseModel]:
-        """The model of the function's `body` parameter."""
         kind: type[BaseModel] = self.endpoint.__annotations__["body"]
         return kind
 

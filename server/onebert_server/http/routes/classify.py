@@ -84,7 +84,6 @@ def _asked(body: Options) -> Asked:
 
 
 def _refs(items: Sequence[Item], default: str | None) -> list[str]:
-    """The tasks of all items; raises RequestValidationError if an item has none and there is no default."""
     refs = [item.task or default for item in items]
     if None in refs:
         missing = [("body", "items", index, "task") for index, ref in enumerate(refs) if ref is None]
@@ -121,5 +120,4 @@ def _fields(reading: Reading, asked: Asked) -> dict[str, Any]:
 
 
 def _json(head: Mapping[str, Any], results: Iterable[bytes]) -> bytes:
-    """Encodes `head` with the encoded results as its list `results`."""
     return b"%b%b]}" % (_encode({**head, "results": []}).removesuffix(b"]}"), b",".join(results))

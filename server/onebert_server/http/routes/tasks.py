@@ -217,7 +217,6 @@ async def _receive(task: str, request: Request, runtime: Runtime, context: Conte
 
 
 def _page(view: View, after: str, prefix: str, limit: int) -> str:
-    """Encodes a TasksResponse."""
     entries = view.tasks(after, limit + 1, prefix)
     more = entries[limit - 1].name if len(entries) > limit else None
     found = [TaskSummary(versions=list(entry.versions), **_aliases(entry)) for entry in entries[:limit]]
@@ -225,7 +224,6 @@ def _page(view: View, after: str, prefix: str, limit: int) -> str:
 
 
 def _described(view: View, task: str, after: int, limit: int) -> str:
-    """Encodes a TaskResponse."""
     entry = view.task(task, after, limit + 1)
     numbers = list(entry.versions)
     more = numbers[limit - 1] if len(numbers) > limit else None

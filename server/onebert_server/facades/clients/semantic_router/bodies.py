@@ -112,7 +112,6 @@ class Grounds(RequestBody):
 
     @property
     def text(self) -> str:
-        """Question and context as one text."""
         return f"{self.question}\n\n{self.context}" if self.question else self.context
 
 

@@ -35,11 +35,6 @@ async def classified(call: Call[Classify], parts: JsonParts) -> dict[str, Any]:
 
     Args:
         parts: encodes the results and limits their total size, also over several replies.
-
-    Raises:
-        InvalidInput: the task does not support the request.
-        UnsupportedTask: the format has no form for the task's answers.
-        OneBertError: see `Answerer.answer`.
     """
     body, ref = call.body, call.task(call.body.model)
     if body.head not in (None, NAME):
@@ -108,11 +103,7 @@ def _spans(found: Labeling, text: Text, threshold: float | None) -> list[dict[st
 
 
 def _too_long(reading: Reading, facts: Facts, options: Options) -> str | None:
-    """The error code for an input that is too long, else None.
-
-    Raises:
-        InvalidInput: the request asks for another truncation than the task's.
-    """
+    """The error code for an input that is too long, else None."""
     most, windows = options.max_tokens, reading.windows
     if options.overflow == "reject":
         longest = facts.max_length if most is None else min(most, facts.max_length)

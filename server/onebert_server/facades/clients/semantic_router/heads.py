@@ -36,11 +36,7 @@ def kind_of(facts: Facts) -> Kind | None:
 
 
 def require_kind(facts: Facts) -> Kind:
-    """The kind of the task's head.
-
-    Raises:
-        UnsupportedTask: the router has no form for the task's answers.
-    """
+    """The kind of the task's head."""
     kind = kind_of(facts)
     if kind is None:
         raise UnsupportedTask(f"the answers of {facts.ref}, a {facts.task_type} task, are no probabilities of labels")
@@ -78,6 +74,5 @@ def _head(kind: Kind, facts: Facts) -> dict[str, Any]:
 
 
 def _thresholds(facts: Facts) -> list[float] | None:
-    """One threshold per label; None if a label has none."""
     thresholds = thresholds_of(facts)
     return None if thresholds is None or not np.isfinite(thresholds).all() else thresholds.tolist()
