@@ -34,8 +34,7 @@ class AdminCalls(Asking):
             The key with its secret, which no other call returns.
 
         Raises:
-            InvalidInput: an argument is invalid.
-            Forbidden: this client's own key may not administer all tasks; applies to all key methods.
+            Forbidden: this client's own key may not administer all tasks; applies to all methods here.
         """
         body = {
             "name": name,
@@ -55,11 +54,7 @@ class AdminCalls(Asking):
 
     @asked
     def revoke_key(self, key_id: str) -> Steps[None]:
-        """Revokes a key for good: at once on the server that replies, within five seconds on the others.
-
-        Raises:
-            KeyNotFound: no key has this id.
-        """
+        """Revokes a key for good: at once on the server that replies, within five seconds on the others."""
         # Repeatable: revoking a revoked key changes nothing.
         yield from self._ask(Request("DELETE", f"/v1/keys/{quoted(key_id)}"))
 
@@ -79,9 +74,6 @@ class AdminCalls(Asking):
             most: at most 1000.
             principal: for example `key:ci`.
             since: with a time zone.
-
-        Raises:
-            Forbidden: this client's own key may not administer all tasks.
         """
         given = {"task": task, "principal": principal, "since": since and since.isoformat()}
         filters = {name: value for name, value in given.items() if value is not None}

@@ -14,18 +14,15 @@ T = TypeVar("T")
 
 
 class Client(TaskCalls, AdminCalls, QuestionCalls):
-    """A client of one server; raises the OneBertError for the code of a refusal.
+    """A client of one server; raises the OneBertError for the code of a refusal. Threads may share a client.
 
     Repeats a request after 429 or 503 with `Retry-After`, within the timeout; never moves of aliases, deletions or new
     keys. Splits many inputs into several requests that the same versions answer. Later requests reflect the client's
-    own changes, whichever replica answers. Threads may share a client.
+    own changes, whichever replica answers.
 
     Args:
         timeout: seconds for one request with its repetitions; the server drops a request after that time. The limit
             applies to each network wait, so only a reply that trickles in can take longer.
-
-    Raises:
-        InvalidInput: the address or the key is malformed.
     """
 
     def __init__(self, url: str = URL, api_key: str | None = None, timeout: float = TIMEOUT) -> None:

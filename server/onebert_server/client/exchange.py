@@ -35,13 +35,7 @@ REFUSED_FOR_NOW = (429, 503)
 
 @dataclass(frozen=True)
 class Request:
-    """A request to a server.
-
-    Attributes:
-        path: relative to the server's address, quoted.
-        headers: in addition to those of every request.
-        repeatable: the request may be sent twice.
-    """
+    """A request to a server; `repeatable`: it may be sent twice."""
 
     method: str
     path: str
@@ -78,8 +72,7 @@ Steps: TypeAlias = Generator[Send | Pause, Outcome, T]
 class LastSeen:
     """The newest registry change that a client knows; thread-safe.
 
-    A server returns a number for each change that it makes. Later requests send the number, and any replica that
-    answers them waits until it has the change.
+    Later requests send its number, and a replica that answers them first waits until it has the change.
     """
 
     def __init__(self) -> None:
@@ -101,16 +94,11 @@ class LastSeen:
 
 
 def exchange(request: Request, timeout: float) -> Steps[httpx.Response]:
-    """Sends a request and repeats it when the server asks for that by `Retry-After`.
-
-    Also repeats at once after a broken connection, because the server may have died and another may answer.
-
-    Args:
-        timeout: seconds in total, with repetitions and pauses.
+    """Sends a request; repeats it after `Retry-After`, and at once after a broken connection: the server may have died.
 
     Raises:
         OneBertError: the refusal; `retry_after` has the seconds from `Retry-After`.
-        ServerUnreachable: there was no reply, or not from a OneBERT server.
+        ServerUnreachable: no reply within `timeout` seconds in total, or not from a OneBERT server.
     """
     deadline = time.monotonic() + timeout
     repetitions = breaks = 0
@@ -131,11 +119,7 @@ def exchange(request: Request, timeout: float) -> Steps[httpx.Response]:
 
 
 def decode(answer: httpx.Response, kind: type[T]) -> T:
-    """Decodes the body of a successful response.
-
-    Raises:
-        ServerUnreachable: it is not from a OneBERT server.
-    """
+    """Decodes the body of a successful response; raises ServerUnreachable if it is not from a OneBERT server."""
     try:
         return msgspec.json.decode(answer.content, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -30,13 +30,7 @@ class WindowOptions(TypedDict, total=False):
 
 
 class Options(TypedDict, total=False):
-    """Options of a request that override the task's settings.
-
-    Attributes:
-        activation: turns logits into scores; `none` returns the logits.
-        threshold: labels with a higher score are in `labels`.
-        energy: adds `energy` to the answers.
-    """
+    """Options of a request that override the task's settings; `energy` adds that field to the answers."""
 
     activation: Literal["softmax", "sigmoid", "none"]
     threshold: float
@@ -78,15 +72,12 @@ class QuestionCalls(Asking):
     def classify(
         self, ref: str, inputs: Input | Sequence[Input], top_k: int | None = None, **options: Unpack[OneOptions]
     ) -> Any:
-        """Classifies one or more inputs with one version of a task.
+        """Classifies one or more inputs with one version of a task; returns one result, or a list for a sequence.
 
         Args:
             ref: `name`, `name@3` or `name@alias`.
             inputs: one input or a sequence; a tuple is a pair of texts, for a span task (question, context).
             top_k: number of scores, best first (None: all); for a span task number of answers (None: one, at most 20).
-
-        Returns:
-            One result, or for a sequence a list in its order.
         """
         return self._run(classified(self, ref, inputs, top_k, options))
 
@@ -137,11 +128,7 @@ def _post(client: Asking, path: str, body: Mapping[str, Any], kind: type[T]) -> 
 
 
 def _in_parts(items: Sequence[Item], ask: Ask, most: int = MAX_ITEMS) -> Steps[list[TaskResult]]:
-    """Sends the items in parts that a server accepts; a reference resolves to the same version in all parts.
-
-    Raises:
-        OneBertError: a part was refused; the detail numbers inputs over all parts, from 0.
-    """
+    """Sends the items in parts; a reference resolves to one version for all. Errors number inputs over all parts."""
     waiting = deque(cut(items, most))
     results: list[TaskResult] = []
     found: dict[str, str] = {}

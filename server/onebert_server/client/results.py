@@ -33,8 +33,7 @@ class AnswerSpan(Struct, frozen=True):
 class WordEffect(Struct, frozen=True):
     """The effect of the word `text[start:end]` (code points) on an answer; `field` is `text` or `text_pair`.
 
-    Attributes:
-        effect: the score of the answer's label minus that score without the word.
+    The effect is the score of the answer's label minus that score without the word.
     """
 
     field: str
@@ -44,12 +43,9 @@ class WordEffect(Struct, frozen=True):
 
 
 class Explanation(Struct, frozen=True):
-    """The effect of each word, or in a long text of each group of neighboring words, on an answer.
+    """The effect of each word on the score of `label`, in text order; a long text groups neighboring words.
 
-    Attributes:
-        method: `occlusion`, which classifies again without each word.
-        label: its score is explained.
-        words: in text order.
+    The method is `occlusion`: classify again without each word.
     """
 
     method: str
@@ -65,13 +61,11 @@ class Result(Struct, frozen=True, kw_only=True, omit_defaults=True):
         score: the probability of `label`; for a regression the value.
         scores: label -> probability, best first; for a regression output -> value.
         labels: the labels over their thresholds, best first; None without thresholds.
-        words: token tasks: every word with its label.
-        entities: token tasks with BIO labels: the entities.
+        words, entities: token tasks; entities only with BIO labels.
         answers: span tasks: the answers, best first.
         abstained: the task does not know the answer; None if it has no abstention rule.
         energy: -T logsumexp(logits / T), high for inputs unlike the training data; None unless requested.
         tokens: of the input, with special tokens.
-        truncated: the input was truncated to the task's maximum length.
         windows: number of windows; None without windows.
     """
 
@@ -101,9 +95,7 @@ class ResultError(Struct, frozen=True):
 class TaskResult(Result, frozen=True, kw_only=True, omit_defaults=True):
     """One answer with the task, the version and the delta's digest.
 
-    Attributes:
-        error: why there is no answer; the answer's fields are then None, and the version's too if it was not resolved
-            in time.
+    With an `error` the answer's fields are None, and the version's too if it was not resolved in time.
     """
 
     task: str
@@ -166,11 +158,9 @@ class VersionSummary(Struct, frozen=True, kw_only=True):
 
     Attributes:
         status: `registered`, `loading`, `resident`, `evicted` or `unavailable`.
-        reason: why it is unavailable.
         retry_in: seconds until the server tries again to load an unavailable version.
         size: of the delta file, in bytes.
         method: of training; None, like the fields below, if the manifest cannot be read.
-        labels: their number.
     """
 
     version: int
@@ -210,11 +200,7 @@ class VersionFacts(VersionSummary, frozen=True, kw_only=True):
 class KeyQuotas(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The quotas of a key; None means unlimited.
 
-    Attributes:
-        tasks: number of tasks with a version uploaded by this key.
-        bytes: total size of those versions.
-        requests: classify requests per second, on each server.
-        tokens: computed tokens per second, on each server.
+    `tasks` and `bytes` count the versions that this key uploaded; `requests` and `tokens` are per second and server.
     """
 
     tasks: int | None = None
@@ -227,15 +213,9 @@ UNLIMITED = KeyQuotas()
 
 
 class KeyFacts(Struct, frozen=True, kw_only=True):
-    """A key without its secret.
+    """A key without its secret. Keys with one name are one principal; `tasks` are globs.
 
-    Attributes:
-        id: for `revoke_key`.
-        name: the principal; keys with one name share it.
-        scopes: of `classify`, `upload`, `promote` and `admin`.
-        tasks: globs.
-        default_task: for requests that name no task.
-        state: `valid`, `expired` or `revoked`.
+    The state is `valid`, `expired` or `revoked`; the scopes are `classify`, `upload`, `promote` and `admin`.
     """
 
     id: str
@@ -263,15 +243,9 @@ class KeyList(Struct, frozen=True):
 
 
 class Change(Struct, frozen=True, kw_only=True):
-    """One change in the audit trail; the action determines which fields are set.
+    """One change in the audit trail; the action (such as `upload` or `promote`) determines which fields are set.
 
-    Attributes:
-        action: such as `upload` or `promote`.
-        before: the alias's previous version.
-        key: name and id of a key that was made or revoked.
-        name: the new name of a renamed task.
-        request: id of the request.
-        rolled_back: the alias moved to an older version.
+    `before` is the alias's previous version, `name` a task's new name, `key` the name and id of a key.
     """
 
     seq: int

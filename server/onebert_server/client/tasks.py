@@ -71,10 +71,7 @@ class TaskCalls(Asking):
 
     @asked
     def push(self, task: str, delta: bytes | Path) -> Steps[Pushed]:
-        """Uploads a delta file as the next version of a task; the same content gives the same version.
-
-        Args:
-            delta: the file or its content.
+        """Uploads a delta file (or its content) as the next version of a task; the same content gives the same version.
 
         Raises:
             InvalidDelta: the server refused the file and stored nothing.
@@ -91,9 +88,7 @@ class TaskCalls(Asking):
     ) -> Steps[AliasPlace]:
         """Points an alias at a version if it still points at `expected` (None: if it does not exist).
 
-        Args:
-            expected: the alias's current version.
-            wait: `all`: return once every live server shows the move.
+        With `wait="all"` returns once every live server shows the move.
 
         Raises:
             AliasConflict: the alias points elsewhere and has not moved.
@@ -107,11 +102,7 @@ class TaskCalls(Asking):
 
     @asked
     def delete_alias(self, task: str, alias: str, expected: int) -> Steps[None]:
-        """Deletes an alias if it still points at `expected`.
-
-        Raises:
-            AliasConflict: the alias points elsewhere and remains.
-        """
+        """Deletes an alias if it still points at `expected`; else raises AliasConflict."""
         condition = {"If-Match": f'"{expected}"'}
         yield from self._ask(Request("DELETE", _alias_path(task, alias), headers=condition, repeatable=False))
 
@@ -131,20 +122,12 @@ class TaskCalls(Asking):
 
     @asked
     def delete_version(self, task: str, version: int) -> Steps[None]:
-        """Deletes a version.
-
-        Raises:
-            VersionInUse: an alias points at it.
-        """
+        """Deletes a version; raises VersionInUse if an alias points at it."""
         yield from self._ask(Request("DELETE", _version_path(task, version), repeatable=False))
 
 
 def content_of(delta: bytes | Path) -> bytes:
-    """The bytes of a delta file, from its path or as given; blocks on the disk.
-
-    Raises:
-        InvalidInput: the file cannot be read.
-    """
+    """The bytes of a delta file, from its path or as given; blocks on the disk."""
     try:
         return delta if isinstance(delta, bytes) else delta.read_bytes()
     except OSError:

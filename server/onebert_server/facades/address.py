@@ -23,13 +23,9 @@ def task_of(
     named: str | None = None,
     field: str = "model",
 ) -> str:
-    """Returns the reference in the path, the header or the body, else the key's default task.
+    """Returns the reference in the path, the header or the body (`named`, its `field`), else the key's default task.
 
-    Args:
-        parameters: of the path: `task` comes from the prefix, `model` from the façade's own path.
-        headers: with lower-case names.
-        named: the reference in the body, if any.
-        field: the body's field, for error messages.
+    Two different references are InvalidInput. Header names are in lower case.
     """
     given = {
         field: named,

@@ -36,13 +36,7 @@ _encode = msgspec.json.Encoder().encode
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[Body]):
-    """One request to a façade.
-
-    Attributes:
-        body: the validated body, without harmless fields.
-        parameters: of the path.
-        headers: with lower-case names.
-    """
+    """One request to a façade; `body` lacks harmless fields, and header names are in lower case."""
 
     body: Body
     parameters: Mapping[str, str]
@@ -51,7 +45,6 @@ class Call(Generic[Body]):
     edge: Edge
 
     def task(self, named: str | None = None, field: str = "model") -> str:
-        """The task's reference; `named` is the body's value of `field`. See `task_of`."""
         return task_of(self.context.principal, self.parameters, self.headers, named, field)
 
     async def ask(
@@ -61,7 +54,6 @@ class Call(Generic[Body]):
         show: Callable[[int, Answered], T],
         blank: Callable[[], T] | None = None,
     ) -> list[T]:
-        """Classifies the texts and returns `show` of each answer; see `Answerer.answer`, `JsonParts` if it is large."""
         return await self.edge.answerer.answer(self.context, wanted, texts, show, blank)
 
 
@@ -71,9 +63,7 @@ class Question:
 
     Attributes:
         path: the template without the task prefix; a name inside of it is `{model}`.
-        body: the model of the body; it forbids unknown fields, since they might change the answer.
-        answer: answers a call; the façade words its typed errors.
-        response: the type of the response for the OpenAPI document.
+        body: the model forbids unknown fields, since they might change the answer.
         claims: whether a body (JSON values) is for this route, if several share a path. The first one that claims it
             answers, else the server's own route of the path, else the first one.
         harmless: body fields that do not affect the answer and are ignored.
@@ -93,13 +83,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One read-only request about tasks; the engine process answers it.
-
-    Attributes:
-        parameters: of the path.
-        headers: with lower-case names.
-        view: the tasks that the principal may see.
-    """
+    """One read-only request; the engine process answers it. Header names are in lower case."""
 
     parameters: Mapping[str, str]
     headers: Sequence[tuple[bytes, bytes]]
@@ -111,7 +95,6 @@ class Look:
         return task_of(self.context.principal, self.parameters, self.headers)
 
     def resolved(self) -> "Version":
-        """The version that the reference resolves to now."""
         target = parse_ref(self.task())
         number = target.version
         if number is None:
@@ -119,7 +102,6 @@ class Look:
         return self.view.version(target.task, number)
 
     async def version(self) -> "Version":
-        """Like `resolved`, with the version's facts loaded."""
         version = self.resolved()
         if version.known_facts is None:
             await self.read(partial(self.view.manifest, version))
@@ -132,12 +114,9 @@ class Look:
 
 @dataclass(frozen=True)
 class Listing:
-    """A route that shows tasks or server state.
+    """A read-only route; `prefixed_alone`: it exists only with the task prefix.
 
-    Attributes:
-        path: as in Question.
-        answer: answers a look; the façade words its typed errors. Its docstring's first line is the OpenAPI summary.
-        prefixed_alone: the route exists only with the task prefix.
+    The first line of `answer`'s docstring is the summary in the OpenAPI document.
     """
 
     path: str
@@ -147,12 +126,7 @@ class Listing:
 
 @dataclass(frozen=True)
 class Facade:
-    """The routes and the error form of one kind of client.
-
-    Attributes:
-        name: for the documentation.
-        listings: the read-only routes.
-    """
+    """The routes and the error form of one kind of client."""
 
     name: str
     form: ErrorForm

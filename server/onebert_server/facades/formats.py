@@ -32,11 +32,9 @@ class _Read(NamedTuple):
 
 @dataclass(frozen=True)
 class FacadeFormat:
-    """The format of a path that façades answer; see Format.
+    """The format of a path that façades answer; the body selects the claimant.
 
-    Attributes:
-        claimants: the questions at this path; the body decides between several.
-        own: the server's own format of the path, for a body that no claimant claims.
+    `own` is the server's own format of the path, for a body that no claimant claims.
     """
 
     path: str

@@ -10,11 +10,7 @@ T = TypeVar("T", bound=Answer)
 
 
 def found(answered: Answered, kind: type[T], does: str) -> T:
-    """Returns the answer if it is of this kind.
-
-    Args:
-        does: describes the required task in the error message.
-    """
+    """Returns the answer if it is of this kind, else raises InvalidInput; `does` describes the required task."""
     answer = answered.read().answer
     if isinstance(answer, kind):
         return answer

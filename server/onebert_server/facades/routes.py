@@ -88,7 +88,7 @@ def answering() -> APIRouter:
 def form_of(path: str) -> ErrorForm | None:
     """The error form of a path; None if the server's own routes share the path.
 
-    If several façades share the path, this is the first one's form, which applies until the body selects a façade.
+    If several façades share the path, the first one's form applies until the body selects a façade.
     """
     return next((form for pattern, form in _forms() if pattern.match(path)), None)
 

@@ -25,11 +25,6 @@ async def read_whole(
     """Classifies each text with its reference, and reads texts over the task's length in windows.
 
     Splits a request into parts of at most `MAX_ITEMS` texts. A reference resolves to the same version in all parts.
-
-    Args:
-        refs: one per text.
-        show: see `Call.ask`.
-        blank: see `Call.ask`.
     """
     asked = replace(asked, whole=True)
     shown: list[T] = []

@@ -17,13 +17,7 @@ MAX_UNREAD_BYTES = 2**23
 class Channel(asyncio.Protocol):
     """Sends and receives frames over one connection.
 
-    Args:
-        kind: the union of `wire` messages to decode.
-        received: called with each message, in order.
-        lost: called when the peer disconnects.
-
-    Attributes:
-        full: the write buffer exceeds `MAX_UNREAD_BYTES`; `send` still accepts frames.
+    `received` gets each message in order. `full`: the write buffer exceeds `MAX_UNREAD_BYTES`; `send` still accepts.
     """
 
     def __init__(self, kind: Any, received: Callable[[Any], None], lost: Callable[[], None]) -> None:

@@ -25,13 +25,9 @@ _LABEL_BYTES, _FACTS_BYTES = 64, 512
 
 
 class FrontDesk:
-    """Answers one front end.
+    """Answers one front end and counts its requests; the counts outlive the front end.
 
-    Args:
-        backend: resolves and computes in this process.
-        metrics: counts the front end's requests; the counts outlive the front end.
-        listens: called with this desk when the front end accepts connections.
-        lost: called with this desk when the front end disconnects.
+    `listens` and `lost` get this desk when the front end accepts connections, and when it disconnects.
     """
 
     def __init__(

@@ -53,13 +53,9 @@ class Forwarding:
     """An app that answers its own questions and forwards every other request to the app behind a Unix socket.
 
     Args:
-        app: answers the front end's own questions.
-        own: the formats of these questions.
         keys: requests that these reject go to `app`, which refuses them without a connection.
-        refuse: makes the app that replies with an error.
         patience: seconds of silence after which the other process counts as hung. Keep-alives reset it, so a slow app
-            does not expire, and waiting for the client does not count. Health requests use `HEALTH_PATIENCE` at most,
-            since their callers give up soon.
+            does not expire, and waiting for the client does not count. Health requests use `HEALTH_PATIENCE` at most.
     """
 
     def __init__(
@@ -192,9 +188,7 @@ def forwarded_to(
 ) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
     """Serves forwarded requests in the engine process, one per connection.
 
-    Args:
-        app: serves the requests; it may take longer than `patience`, but must not block the event loop that long.
-        patience: the front ends' patience in seconds.
+    The app may take longer than `patience` seconds, but must not block the event loop that long.
     """
     alive_every = min(ALIVE_EVERY, patience / _ALIVE_TIMES)
 

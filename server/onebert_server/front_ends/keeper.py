@@ -45,11 +45,7 @@ BACKLOG = 2048
 
 
 class FrontEnds:
-    """The front ends of a server and the Unix sockets that they connect to.
-
-    Attributes:
-        failure: set when a front end has died repeatedly and the server must exit.
-    """
+    """The front ends of a server and their Unix sockets; `failure` is set when a front end has died repeatedly."""
 
     def __init__(self, runtime: "Runtime") -> None:
         self.failure: OneBertError | None = None
@@ -63,11 +59,7 @@ class FrontEnds:
         self._started = self._draining = self._stopping = False
 
     async def start(self, listeners: Sequence[socket.socket], app: ASGIApp) -> None:
-        """Starts the front ends and waits until all of them listen.
-
-        Args:
-            listeners: bound sockets that all front ends share.
-            app: serves the requests that front ends forward.
+        """Starts the front ends on shared, bound sockets and waits until all of them listen.
 
         Raises:
             InvalidSettings: the temporary directory is not writable or does not support sockets.
@@ -168,7 +160,6 @@ class FrontEnds:
         return desk
 
     def _listens(self, desk: FrontDesk) -> None:
-        """Counts a front end that listens; repeats `Drain` and `Stop` to one that started late."""
         self._listening.release()
         if self._draining:
             desk.channel.send(wire.Drain())

@@ -91,7 +91,6 @@ def _context(asked: wire.Compute) -> Context:
 
 
 def _wanted(asked: wire.Compute) -> tuple[Wanted, list[Pieces]]:
-    """Restores versions and inputs; equal inputs become one object again."""
     distinct = [Pieces(tuple(one.ids), tuple(one.lengths)) for one in asked.inputs]
     inputs = [distinct[index] for index in asked.order] or distinct
     return Wanted(asked.refs, asked.pair, asked.asked), inputs

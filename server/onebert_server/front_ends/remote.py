@@ -98,7 +98,6 @@ class RemoteCounts:
         self.channel.send(wire.RequestEnded(ended))
 
     def write(self, line: bytes) -> None:
-        """Sends an access log line; only the engine process writes the log."""
         self.channel.send(wire.Line(line))
 
     def _tell_later(self) -> None:

@@ -22,12 +22,8 @@ MAX_PRINCIPALS = 1024
 class Setup(msgspec.Struct, frozen=True):
     """The configuration that a front end reads from standard input.
 
-    Attributes:
-        listeners: file descriptors of the bound sockets.
-        engine_path, app_path: Unix sockets of the engine process, for `Compute` and for forwarded requests.
-        tokenizer: the output of `Tokenizer.dumps`.
-        max_length: in tokens.
-        settings: the fields of Settings, except `NOT_OF_FRONT_ENDS`.
+    `listeners` are descriptors of bound sockets. `engine_path` and `app_path` are Unix sockets for `Compute` and for
+    forwarded requests. `tokenizer` is the output of `Tokenizer.dumps`, and `max_length` is in tokens.
     """
 
     listeners: list[int]
@@ -91,15 +87,12 @@ class Compute(msgspec.Struct, tag=True, frozen=True, array_like=True):
     """From a front end: resolve, truncate, compute, and reply with `Logits` or `Refused`.
 
     Attributes:
-        number: chosen by the front end; the reply repeats it.
-        principal, request_id: from the request's context; the front end has authenticated the principal.
+        number: the reply repeats it.
         remaining, waited: seconds until the deadline and since arrival; the processes' clocks may differ.
         refs: one reference per input; None means the live version of every task that accepts such an input.
         pair: whether the input is a pair; read only if `refs` is None.
-        inputs: the distinct inputs.
         order: the input index for each reference; empty if all references share the only input.
         min_seq: the reply must reflect the registry up to this change.
-        span: the request's span if it is sampled; see `Observed.carried`.
         each: an error concerns its own reference only instead of the whole reply.
         counted: quotas have already counted the request.
     """
@@ -145,11 +138,7 @@ class Why(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True):
-    """One version's (`task@number`) result for the input at this index.
-
-    Attributes:
-        missed: the error, if any; `version` is then the reference from the question.
-    """
+    """One version's (`task@number`) result for the input at this index; with `missed`, `version` is the reference."""
 
     version: str
     input: int
@@ -158,13 +147,9 @@ class Answer(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Logits(msgspec.Struct, tag=True, frozen=True, array_like=True):
-    """To a front end: the reply to a question.
+    """To a front end: the reply to a question, with one answer per reference, in order.
 
-    Attributes:
-        answers: one per reference, in order.
-        learned: facts of versions in `answers` that the front end does not have yet.
-        forgotten: versions that the front end must evict; never one in `answers`.
-        seconds: duration of each phase by name.
+    `learned` has facts that the front end lacks, `forgotten` versions that it must evict (never one in `answers`).
     """
 
     number: int
@@ -175,11 +160,7 @@ class Logits(msgspec.Struct, tag=True, frozen=True, array_like=True):
 
 
 class Refused(msgspec.Struct, tag=True, frozen=True, array_like=True):
-    """To a front end: a typed error.
-
-    Attributes:
-        whatever: the server would currently refuse any question of this principal, however small.
-    """
+    """To a front end: a typed error; `whatever`: any question of this principal would be refused at this moment."""
 
     number: int
     why: Why

@@ -50,13 +50,10 @@ class ApiKeys:
         self._warned = False
 
     async def check(self, headers: Headers, address: str) -> Principal:
-        """Returns the principal of the key, or of the address on a server without keys.
+        """Returns the principal of the key, or of the address on a server without keys; raises Unauthorized.
 
         A server without keys listens on loopback only (Settings checks that) and requires a loopback Host header.
         Otherwise a web page could reach it through a browser by DNS rebinding.
-
-        Raises:
-            Unauthorized: the request does not have exactly one valid key.
         """
         if self._ring.is_open:
             if not _means_loopback(headers.get("host", "")):
@@ -91,8 +88,7 @@ class ApiKeys:
 class Attempts:
     """Limits requests without a valid key per address: a burst of `AT_ONCE`, then `A_SECOND` per second.
 
-    A request over the limit gets 429 and its connection is closed. A valid key always passes, because its holder may
-    share an address or proxy with an attacker, and nobody can guess a 128-bit key.
+    A valid key always passes: its holder may share an address with an attacker, and nobody can guess a 128-bit key.
     """
 
     AT_ONCE, A_SECOND = 100, 10

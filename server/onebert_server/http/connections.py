@@ -23,15 +23,10 @@ class Connection(Protocol):
 
 
 class Connections:
-    """The shared state of a process's connections.
+    """The connections of a process; `head_timeout` and `send_timeout` are in seconds.
 
-    Attributes:
-        head_timeout: seconds that a connection may wait for a request head.
-        send_timeout: seconds in which a client must read some of its response.
-        most: the maximum number of open connections.
-        log: rate-limited, since clients can cause refusals at will.
-        waiting: connections that wait for their client (for a request, for more of a body, or for the client to read
-            the last response), longest wait first.
+    `waiting`: connections that wait for their client (for a request, for more of a body, or for the client to read the
+    last response), longest wait first.
     """
 
     def __init__(self, receive_timeout: float) -> None:
@@ -42,7 +37,6 @@ class Connections:
         self.log, self._full = Seldom(logger), Seldom(logger)
 
     def make_room(self) -> bool:
-        """Closes the connection that has waited longest; returns False if none is waiting."""
         self._full.warning("%d connections are open, as many as the limit on descriptors allows", self.most)
         if self.waiting:
             next(iter(self.waiting)).abandon()

@@ -38,7 +38,6 @@ class SentDigests:
 
 
 def _parse(fields: list[str], ends: str) -> dict[str, bytes]:
-    """The digests of one header field by algorithm; `ends` are the delimiters around each value."""
     found: dict[str, bytes] = {}
     for member in ",".join(fields).split(","):
         name, _, value = member.strip().partition("=")

@@ -13,10 +13,9 @@ _DIGESTS = frozenset((b"content-digest", b"digest"))
 
 
 class InflateMiddleware:
-    """Inflates gzip bodies of POST requests before they reach the routes.
+    """Inflates gzip bodies of POST requests, up to `scope["state"]["max_body_bytes"]`, before they reach the routes.
 
-    A body that inflates beyond `scope["state"]["max_body_bytes"]` is refused at that point. A body with a digest passes
-    unchanged and its route refuses it, because the digest covers the compressed bytes.
+    A body with a digest passes unchanged and its route refuses it, because the digest covers the compressed bytes.
     """
 
     def __init__(self, app: ASGIApp) -> None:

@@ -40,13 +40,9 @@ MAX_REMEMBERED, MAX_TOKEN, MAX_SUBJECT = 4096, 8192, 200
 
 
 class Tokens:
-    """Authenticates OIDC tokens.
+    """Authenticates OIDC tokens by `iss`, `aud` and signature.
 
-    Args:
-        issuer: the required `iss`.
-        audience: must be in `aud`.
-        jwks: the issuer's keys: a file, or an https:// address (http:// on loopback).
-        clock: seconds since 1970.
+    `jwks` is a file or an https:// address (http:// on loopback); `clock` returns seconds since 1970.
     """
 
     def __init__(self, issuer: str, audience: str, jwks: str, clock: Callable[[], float] = time.time) -> None:
@@ -69,11 +65,6 @@ class Tokens:
         self._remembered: OrderedDict[bytes, Holder] = OrderedDict()
 
     async def find(self, token: str, digest: bytes) -> Principal | None:
-        """Returns the principal of a token that is valid now, else None.
-
-        Args:
-            digest: the token's SHA-256, the key of the cache of verified tokens.
-        """
         if self._clock() >= self._read_next and not self._reading.locked():
             self._refreshing = asyncio.create_task(self._read(self._read_at))
             # A slow issuer delays only requests before the first fetch, or with an unknown key.

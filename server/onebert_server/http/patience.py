@@ -15,12 +15,9 @@ LOOK_AFTER = 0.01
 
 
 class Patience:
-    """Cancels the body of `async with` at the deadline or on disconnect.
+    """Cancels the body of `async with` and raises `DeadlineExceeded` or `ClientDisconnect`.
 
-    Exit then raises `DeadlineExceeded` or `ClientDisconnect`.
-
-    Args:
-        receive: the `receive` of a request whose body has been read.
+    The request's body must have been read before, because this consumes `receive`.
     """
 
     def __init__(self, context: Context, receive: Receive) -> None:

@@ -70,13 +70,7 @@ REASONS = {
 
 @dataclass(frozen=True)
 class Fault:
-    """A refused request before it takes a client's error form.
-
-    Attributes:
-        code: from the catalogue in docs/api.md.
-        title: fixed for each code.
-        reasons: one `path` and `reason` for each rule that the body breaks.
-    """
+    """A refused request before it takes a client's error form; `reasons` have `path` and `reason` per broken rule."""
 
     status: int
     code: str

@@ -46,10 +46,7 @@ for _kind, _names in (
 
 
 class LimitedProtocol(HttpToolsProtocol):
-    """One connection.
-
-    Its timer runs while it waits for a head, and while it discards an unwanted body.
-    """
+    """One connection. Its timer runs while it waits for a head, and while it discards an unwanted body."""
 
     def __init__(
         self,
@@ -97,17 +94,13 @@ class LimitedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def shutdown(self) -> None:
-        """Skips lingering, since the server is stopping."""
         if self._closing:
             self._socket.close()
         else:
             super().shutdown()
 
     def abandon(self) -> None:
-        """Closes the connection while it waits for its client.
-
-        Sends the buffered response first, however slowly it is read. A second call (to make room) aborts.
-        """
+        """Closes a waiting connection after it has sent the buffered response; a second call (to make room) aborts."""
         self._stop_waiting()
         if self._abandoned:
             self._socket.abort()
@@ -170,10 +163,9 @@ class LimitedProtocol(HttpToolsProtocol):
             self._drop(self._body_bytes)
 
     def _parse(self, data: bytes) -> None:
-        """Feeds the parser; ignores a request to upgrade the protocol, as RFC 9110 allows.
+        """Feeds the parser; ignores upgrade requests, as RFC 9110 allows. Java's client sends one with each request.
 
-        Java's client requests an upgrade each time. The parser treats the data after such a head as the other protocol,
-        so a new parser with the same framing headers takes over.
+        The parser treats the data after such a head as the other protocol, so a new parser takes over the framing.
         """
         while True:
             try:
@@ -215,7 +207,6 @@ class LimitedProtocol(HttpToolsProtocol):
             self._stop_at(refusals.TOO_LARGE)
 
     def on_headers_complete(self) -> None:
-        """Starts the request, or stops the parser with a refusal."""
         if self._taken_on:
             return
         version = self.parser.get_http_version()
@@ -317,7 +308,6 @@ class LimitedProtocol(HttpToolsProtocol):
         await self._asked(scope, told, send)
 
     def on_response_complete(self) -> None:
-        """Waits for the next request, or up to `LINGER_TIMEOUT` for the rest of this one's body."""
         super().on_response_complete()
         if not self.closing and not self._answering():
             self._wait(LINGER_TIMEOUT if self.cycle.more_body else None)

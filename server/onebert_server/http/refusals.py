@@ -48,9 +48,7 @@ _TARGET = re.compile(rb"(?:https?://([^/?#@]+))?/[^#]*|\*", re.IGNORECASE)
 def unclear(version: str, target: bytes, headers: Sequence[tuple[bytes, bytes]]) -> Refusal | None:
     """Refuses a head in which two parsers may see different hosts or body ends (request smuggling); else None.
 
-    Args:
-        version: such as `1.1`.
-        headers: with lower-case names.
+    Header names are in lower case.
     """
     found: dict[bytes, bytes] = {}
     for name, value in headers:

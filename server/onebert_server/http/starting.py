@@ -14,11 +14,7 @@ from onebert_store.errors import OneBertError, ShuttingDown, Starting
 
 
 class StartingApp:
-    """Refuses every request except for liveness; after `ready` is set, passes all requests to that app.
-
-    Attributes:
-        ready: the replica's app, once it exists.
-    """
+    """Refuses every request except for liveness; after `ready` is set, passes all requests to that app."""
 
     def __init__(self, progress: Progress) -> None:
         self.ready: ASGIApp | None = None

@@ -188,12 +188,7 @@ def validated(kind: type[Body], given: Any, *at: str | int) -> Body:
 
 
 def parsed(body: bytes) -> Any:
-    """Parses a body as strict JSON.
-
-    Raises:
-        TooLarge: it has more than `MAX_VALUES` values.
-        HTTPException: it is not strict JSON; besides our own errors the only one that FastAPI lets through here.
-    """
+    """Parses a body as strict JSON; raises TooLarge, or HTTPException, which FastAPI lets through here."""
     # Checked before parsing, since creating a million objects takes seconds.
     if len(body) > MAX_VALUES and count_values(body) > MAX_VALUES:
         raise TooLarge(f"the body holds more than {MAX_VALUES} values; send it in parts")

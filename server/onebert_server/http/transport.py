@@ -8,11 +8,9 @@ class Closing(Protocol):
     """A protocol that closes its connection by its own rules."""
 
     @property
-    def closing(self) -> bool:
-        """Whether the connection sends no further responses."""
+    def closing(self) -> bool: ...
 
-    def close(self) -> None:
-        """Closes the connection after the client has had a chance to read the response."""
+    def close(self) -> None: ...
 
     def resume_reading(self) -> None: ...
 

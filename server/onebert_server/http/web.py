@@ -55,11 +55,7 @@ def uvicorn_config(app: ASGIApp, receive_timeout: float, shutdown_timeout: float
 
 
 def oidc_tokens(oidc: tuple[str, str, str] | None) -> TokensOf | None:
-    """Creates the OIDC authenticator; None without a configured issuer.
-
-    Args:
-        oidc: issuer, audience, and the location of the issuer's keys.
-    """
+    """Creates the OIDC authenticator from issuer, audience and the location of the keys; None without an issuer."""
     if oidc is None:
         return None
     try:

@@ -36,13 +36,10 @@ ENVIRONMENT = {
 
 
 class Layout(BaseModel):
-    """The number of replicas and their resources.
+    """The number of replicas (N, or MIN-MAX) and their resources.
 
-    Attributes:
-        replicas: N, or MIN-MAX for autoscaling by load.
-        cpus, gpus: reserved by Ray for each replica.
-        busy: the target share of time that a replica computes; above it Ray Serve adds replicas.
-        grow_after, shrink_after: seconds for which the load must persist before replicas are added or removed.
+    `busy` is the target share of time that a replica computes. The load must persist for `grow_after` or `shrink_after`
+    seconds before Ray Serve adds or removes replicas.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

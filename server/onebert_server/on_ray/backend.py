@@ -27,9 +27,7 @@ _seldom = Seldom(logging.getLogger("onebert.on_ray"))
 class RayBackend(AskingBackend):
     """A backend behind a handle of the replica deployment; see Backend.
 
-    Raises:
-        EngineFailed: also when `ATTEMPTS` replicas died in a row.
-        ShuttingDown: no replica is running or starting.
+    Also raises EngineFailed after `ATTEMPTS` dead replicas in a row, and ShuttingDown without any replica.
     """
 
     def __init__(self, replicas: DeploymentHandle[Any]) -> None:

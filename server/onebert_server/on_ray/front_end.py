@@ -50,11 +50,7 @@ _keys = msgspec.msgpack.Decoder(wire.Keys).decode
 
 
 class FrontEnd:
-    """The Ray Serve deployment class of the front ends; Ray Serve runs one per node.
-
-    Args:
-        variables: OpenTelemetry's environment variables for this process.
-    """
+    """The Ray Serve deployment class of the front ends, one per node; `variables` configure OpenTelemetry."""
 
     async def __init__(  # type: ignore[misc] # Ray awaits it
         self, settings: Settings, replicas: DeploymentHandle[Any], variables: Mapping[str, str]

@@ -14,13 +14,7 @@ from onebert_store.command.cluster import ray
 
 
 class Part(NamedTuple):
-    """The metrics of one process.
-
-    Attributes:
-        node: Ray's node id.
-        process: Ray Serve's full replica id.
-        text: Prometheus exposition.
-    """
+    """The metrics of one process: Ray's node id, Ray Serve's full replica id, and Prometheus' exposition."""
 
     node: str
     process: str

@@ -32,14 +32,8 @@ _OWN_HEADERS = frozenset({b"x-request-id", b"server-timing", b"connection"})
 class RelayMiddleware:
     """The innermost middleware of a front end: the app serves its own routes, a replica everything else.
 
-    The middleware around it checks keys, deadlines and body limits for both. The replica checks a relayed request
-    again, and its decision counts.
-
-    Args:
-        own: the app's own routes.
-        edge: this process's edge, whose draining makes `/readyz` fail.
-        max_upload_bytes: body limit of PUT requests.
-        patience: seconds that a replica may take.
+    The middleware around it checks keys, deadlines and body limits. The replica checks a relayed request again, and its
+    decision counts. `max_upload_bytes` limits PUT requests; `patience` is in seconds.
     """
 
     def __init__(
@@ -114,7 +108,6 @@ class RelayMiddleware:
 
 
 def _scope(scope: Scope) -> dict[str, object]:
-    """The scope for the replica, with this front end's request id and trace context in its headers."""
     own = {b"x-request-id": scope["state"]["request_id"]}
     if span := scope["state"]["observed"].span:
         own |= dict(zip((b"traceparent", b"tracestate"), span.carried, strict=True))

@@ -22,11 +22,7 @@ _question = msgspec.msgpack.Decoder(wire.Compute).decode
 
 
 class Replica:
-    """The Ray Serve deployment class of the replicas; questions and keys are encoded `wire` messages.
-
-    Args:
-        variables: OpenTelemetry's environment variables for this process.
-    """
+    """The Ray Serve deployment class of the replicas; questions and keys are encoded `wire` messages."""
 
     async def __init__(  # type: ignore[misc] # Ray awaits it
         self, settings: Settings, variables: Mapping[str, str]
@@ -59,14 +55,12 @@ class Replica:
         return wire.encode(await questions.answered(self._runtime.admission, _question(asked)))
 
     async def request(self, scope: Scope, body: bytes) -> messages.Answer:
-        """Runs the app on a whole request; `scope` has the part of the ASGI scope that a front end sends."""
         return await messages.answer(self._app, scope, body)
 
     async def measure(self) -> measured.Part:
         return await measured.part(self._runtime.metrics)
 
     def check_health(self) -> None:
-        """Called by Ray Serve, which replaces a replica whose check raises; see `Runtime.check_health`."""
         self._runtime.check_health()
 
     def record_autoscaling_stats(self) -> dict[str, float]:

@@ -17,11 +17,7 @@ ROOM = 1.25
 
 
 class Spread:
-    """Counts recent requests per task and sets the number of replicas for each task from its share.
-
-    Args:
-        clock: in seconds.
-    """
+    """Counts recent requests per task and sets each task's number of replicas from its share."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -42,8 +38,7 @@ class Spread:
 class ByTask(RequestRouter):  # type: ignore[misc]
     """Ray Serve's router with rendezvous hashing: each task ranks the replicas and uses the first few.
 
-    An added or removed replica moves only the tasks that it gains or had. Requests for several tasks go to any
-    replica. Ray Serve picks a less busy replica among the candidates.
+    An added or removed replica moves only the tasks that it gains or had. Requests for several tasks go to any replica.
     """
 
     @property

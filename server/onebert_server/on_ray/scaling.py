@@ -14,14 +14,9 @@ CLEARED_WITHIN = 1.0
 
 
 class Work:
-    """The load of one replica in seconds of work per second: computed work plus queued work.
+    """The load of one replica in seconds of work per second: forward passes plus queued work.
 
     The queue alone is no measure, because it stays empty until there is one replica too few.
-
-    Args:
-        busy: total seconds of forward passes.
-        waiting: estimated seconds of queued work.
-        clock: in seconds.
     """
 
     def __init__(
@@ -41,8 +36,7 @@ class Work:
 class ByWork:
     """The number of replicas by reported load; Ray Serve applies bounds and delays.
 
-    Args:
-        busy: the target share of time that a replica computes. Above it queueing delays grow.
+    Above `busy`, the target share of time that a replica computes, queueing delays grow.
     """
 
     def __init__(self, busy: float) -> None:

@@ -40,7 +40,6 @@ class EngineServer(Server):
             server.close()
 
     async def on_tick(self, counter: int) -> bool:
-        """Drains the front ends when this process drains, and exits when they have failed."""
         if self._fronts is not None:
             if self.draining:
                 self._fronts.drain()

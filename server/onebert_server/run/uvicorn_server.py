@@ -34,10 +34,7 @@ GIVE_UP_TIMEOUT = 2.0
 class Server(uvicorn.Server):
     """Opens a runtime while it listens, reports when it is ready, and exits with status 0 after a stop signal.
 
-    Attributes:
-        failure: the error that stopped the start or the server.
-        draining: a stop signal has come.
-        stuck: an abandoned start is still running.
+    `failure` is the error that stopped it; `stuck`: an abandoned start is still running.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -62,8 +59,7 @@ class Server(uvicorn.Server):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Fails readiness at once, exits after the drain delay. SIGINT skips the delay; a second one forces the exit.
 
-        Before the server is ready the delay is 0. Does not call uvicorn's handler, which would raise the signal again
-        at exit and change the exit status.
+        Does not call uvicorn's handler, which would raise the signal again at exit and change the exit status.
         """
         self.force_exit = self.draining and sig == signal.SIGINT
         self.draining = self._front.draining = True
@@ -74,7 +70,6 @@ class Server(uvicorn.Server):
         self._exit_at = min(self._exit_at, time.monotonic() + delay)
 
     async def on_tick(self, counter: int) -> bool:
-        """uvicorn calls this ten times a second to decide whether to stop."""
         self.should_exit = self.should_exit or time.monotonic() >= self._exit_at
         return await super().on_tick(counter)
 

@@ -22,8 +22,7 @@ def detections(
     """The labels over the threshold, only positive ones if the task defines them; for whole texts best first.
 
     Args:
-        answered: by a task on whole texts, whose labels cover the whole text, or by a token task.
-        length: of the text, in code points.
+        length: of the text, in code points; labels of whole texts cover all of it.
         threshold: None means the task's own, else 0.5; a token task has none and returns every part.
         most: maximum number of labels of a whole text.
     """

@@ -87,7 +87,6 @@ async def answer(call: Call[Body]) -> Reply:
 
 
 async def _by_type(call: Call[Body], task: str, inputs: Any, parameters: Parameters) -> Reply:
-    """A list of scores per text; for a token task the words or entities of a text."""
     several, parts = isinstance(inputs, list), JsonParts()
     texts = [text_of(one) for one in (inputs if several else [inputs])]
 
@@ -168,7 +167,6 @@ def _spans(several: bool, answered: Answered) -> Reply:
 
 
 def _only(parameters: Parameters, allowed: set[str], what: str) -> None:
-    """Rejects parameters that would have no effect here, since the client expects one."""
     if unfit := sorted(parameters.given - allowed):
         raise InvalidInput(f"the parameter {unfit[0]} is not for {what}")
 

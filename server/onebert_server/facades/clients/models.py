@@ -90,7 +90,6 @@ def _card(ref: str, version: "Version") -> dict[str, Any]:
 
 
 async def _live(look: Look) -> dict[str, "Version"]:
-    """Every live version by task name; raises TooLarge as soon as there are too many for a reply."""
     found: dict[str, Version] = {}
     after = ""
     while page := await look.read(partial(look.view.tasks, after, _PAGE, "")):

@@ -78,7 +78,6 @@ def _text(one: str | list[str]) -> OneText:
 
 
 def _headers(call: Call[Predict], texts: list[OneText], tokens: int, truncated: int) -> Mapping[str, str]:
-    """TEI's cost headers, times in whole milliseconds, and the number of truncated inputs."""
     characters = sum(len(one) if isinstance(one, str) else len(one[0]) + len(one[1]) for one in texts)
     seconds = call.context.observed.seconds
     total = _milliseconds(time.monotonic() - call.context.arrived)

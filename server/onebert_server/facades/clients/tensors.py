@@ -51,7 +51,6 @@ def read_body(body: bytes, headers: Sequence[tuple[bytes, bytes]]) -> Any:
 
 
 def _taken_size(tensor: Any, where: str) -> int | None:
-    """Removes and returns the tensor's size in bytes after the JSON; None for a tensor in JSON."""
     parameters = tensor.get("parameters") if isinstance(tensor, dict) else None
     size = parameters.pop("binary_data_size", None) if isinstance(parameters, dict) else None
     if size is None:

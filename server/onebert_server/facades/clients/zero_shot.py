@@ -16,11 +16,7 @@ HOLE = "{}"
 
 
 def pairs(text: str, labels: Sequence[str], template: str | None) -> list[tuple[str, str]]:
-    """Pairs the text with one hypothesis per label.
-
-    Args:
-        template: contains `{}` for the label; None means `TEMPLATE`.
-    """
+    """Pairs the text with one hypothesis per label; the template has exactly one `{}`, None means `TEMPLATE`."""
     template = TEMPLATE if template is None else template
     # With several holes, a short request could produce a long text.
     if template.count(HOLE) != 1:
@@ -32,13 +28,7 @@ def pairs(text: str, labels: Sequence[str], template: str | None) -> list[tuple[
 
 
 def whole(answered: Answered) -> Prediction:
-    """The prediction of a pair.
-
-    Raises:
-        AnswerNotFinite: the answer is not finite.
-        InvalidInput: the task does not label whole texts, or the pair is too long for one sequence (a part of a
-            hypothesis is another hypothesis).
-    """
+    """The prediction of a pair that fits one sequence, since a part of a hypothesis is another hypothesis."""
     reading = answered.read()
     if reading.truncated or (reading.windows or 1) > 1:
         facts = answered.facts
@@ -47,11 +37,9 @@ def whole(answered: Answered) -> Prediction:
 
 
 def scores(answers: Sequence[Prediction], several: bool) -> list[float]:
-    """The score of each label: a softmax over the labels, or with `several` an independent probability each.
+    """The score of each label from its logits: a softmax over the labels, or with `several` independent probabilities.
 
-    Args:
-        answers: one per label, with logits as scores.
-        several: more than one label may be true; a single label always gets an independent probability.
+    A single label always gets an independent probability.
     """
     names = [name.lower() for name in answers[0].names]
     entailed, contradicted = _index(names, "entail"), _index(names, "contradict", "not_entail", "not-entail")

@@ -23,15 +23,10 @@ class Reply(NamedTuple):
 
 
 class Format(Protocol):
-    """One wire format: reads and answers the questions of a route.
-
-    FastAPI's route of the same path documents the format and uses the same two functions for requests that the lean
-    path leaves to it. Only `read` validates a request.
-    """
+    """One wire format: FastAPI's route and the lean path read and answer questions with the same functions."""
 
     @property
-    def path(self) -> str:
-        """The route's template, which metrics use."""
+    def path(self) -> str: ...
 
     @property
     def pattern(self) -> re.Pattern[str]:
@@ -57,10 +52,8 @@ class Format(Protocol):
 class OwnFormat:
     """The format of a route of this server's own API; see Format.
 
-    Attributes:
-        parse: body to JSON values; raises the errors that `http.problems` handles.
-        validate: JSON values to the route's body model; raises likewise.
-        answer: `answer(**parameters, body=…, context=…, edge=…)` returns the response's bytes.
+    `parse` and `validate` raise the errors that `http.problems` handles. `answer` gets the path's parameters, `body`,
+    `context` and `edge` as keywords, and returns the response's bytes.
     """
 
     path: str

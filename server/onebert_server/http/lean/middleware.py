@@ -24,8 +24,8 @@ UNUSUAL = frozenset((b"content-encoding", b"transfer-encoding", b"content-digest
 class LeanMiddleware:
     """Answers plain questions in its formats and passes every other request on.
 
-    A plain question is a POST with exactly one of the format's media types, a declared length of at most
-    `MAX_BYTES_ON_LOOP`, no content encoding and no digest.
+    A plain question is a POST with one of the format's media types, a declared length of at most `MAX_BYTES_ON_LOOP`,
+    no content encoding and no digest.
     """
 
     def __init__(self, app: ASGIApp, edge: Edge, formats: Formats) -> None:

@@ -20,13 +20,12 @@ T = TypeVar("T")
 class DirectRoute(StrictRoute):
     """A strict route whose function takes the path's parameters, a body, the context and the edge, and returns JSON.
 
-    Calls the function without FastAPI's dependency solver, which takes as long as tokenizing, and cancels it at the
-    deadline or on disconnect. The function encodes the JSON itself, so that it can encode a large reply in a worker.
+    Skips FastAPI's dependency solver, which takes as long as tokenizing. Cancels the function at the deadline or on
+    disconnect. The function encodes the JSON itself, so that it can encode a large reply in a worker.
     """
 
     @cached_property
     def format(self) -> Format:
-        """The format of the route's questions; facades override it."""
         return self.own_format
 
     @cached_property

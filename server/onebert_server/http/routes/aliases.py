@@ -75,7 +75,6 @@ async def delete_alias(
 
 
 def _expected(request: Request) -> int | None:
-    """The version that the caller expects, from the conditional headers; None means a new alias."""
     if_match, if_none_match = request.headers.getlist("if-match"), request.headers.getlist("if-none-match")
     if not if_match and not if_none_match:
         raise HTTPException(428, 'send If-Match: "<current version>", or If-None-Match: * for a new alias')

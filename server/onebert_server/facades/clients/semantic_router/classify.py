@@ -31,11 +31,7 @@ async def classify(call: Call[Classify]) -> Reply:
 
 
 async def classified(call: Call[Classify], parts: JsonParts) -> dict[str, Any]:
-    """Classifies and returns the reply as JSON values.
-
-    Args:
-        parts: encodes the results and limits their total size, also over several replies.
-    """
+    """Classifies and returns the reply as JSON values; `parts` limits the total size, also over several replies."""
     body, ref = call.body, call.task(call.body.model)
     if body.head not in (None, NAME):
         raise InvalidInput(f"head: the one head of a task is {NAME}")
