@@ -37,11 +37,7 @@ BODIES = "bodies"
 
 
 class RequestMiddleware:
-    """Gives each request an id, counts it, and replies 500 after an unhandled exception.
-
-    Args:
-        form_of: returns the error form of a path.
-    """
+    """Gives each request an id, counts it, and replies 500 after an unhandled exception."""
 
     def __init__(self, app: ASGIApp, edge: Listening, form_of: FormOf = problems_alone) -> None:
         self.app = app
@@ -111,11 +107,10 @@ class ContextMiddleware:
 
 
 class BodyLimitMiddleware:
-    """Limits the size of a body, the bytes of all incomplete bodies, and the time for a body to arrive.
+    """Limits the size of a body, the bytes of all incomplete bodies, and the time from the first read to the end.
 
-    The time counts from the first read. It ends at `scope["state"]["body_deadline"]` at the latest, which is the
-    request's deadline. The size limit is `scope["state"]["max_body_bytes"]`. The upload route raises both. Errors are
-    HTTPException, because FastAPI lets no other error through while it reads a body.
+    The state's `max_body_bytes` is the size limit and `body_deadline` the latest end; the upload route raises both.
+    Errors are HTTPException, because FastAPI lets no other error through while it reads a body.
     """
 
     def __init__(self, app: ASGIApp, max_bytes: int, timeout: float) -> None:

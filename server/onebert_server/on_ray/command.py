@@ -29,16 +29,7 @@ _OURS = re.compile(r"onebert_store\.errors\.\w+: (.+)")
 
 
 def serve_on_ray(settings: Settings, address: str, layout: Layout) -> None:
-    """Serves until SIGTERM or SIGINT, and prints the front ends' addresses.
-
-    Args:
-        address: HOST:PORT of the cluster's head, or auto.
-
-    Raises:
-        ServerUnreachable: no cluster answers at the address.
-        InvalidSettings: the address is invalid, or the settings only work on a single server.
-        OneBertError: the application could not start.
-    """
+    """Serves on the cluster at `address` (HOST:PORT or auto) until SIGTERM or SIGINT; prints the front ends' URLs."""
     wanted = application(settings, layout)
     connect(address)
     try:
@@ -79,7 +70,7 @@ def _watch(front_ends: DeploymentHandle[Any], stop: Event) -> None:
 
 
 def _addresses(front_ends: DeploymentHandle[Any]) -> set[str]:
-    """The front ends' addresses; empty if one dies during the call, and the next poll retries."""
+    """Returns no addresses if a front end dies during the call; the next poll retries."""
     try:
         return {*front_ends.broadcast("address").results(timeout_s=LOOK_EVERY)}
     except _LOST:
