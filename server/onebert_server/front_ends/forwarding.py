@@ -36,8 +36,8 @@ _UNREAD_BYTES = 2**16
 
 # Concurrent forwarded requests; each takes a descriptor in both processes. More than the concurrent uploads, so that
 # the engine process decides about those. Health and documentation need no key and have separate limits of the same
-# size, so that slow uploads, health probes and slow anonymous readers cannot block one another. Within a limit, one
-# principal or address gets only its fair share.
+# size, so that slow uploads, health probes and slow anonymous readers cannot block one another. One principal or
+# address gets at most half of a limit: `Permits` leaves as much free as it gives to one.
 MAX_FORWARDED = 256
 
 _SILENT = "the process with the engine does not answer"
