@@ -1,4 +1,4 @@
-"""The client library: `Client` and `AsyncClient` for one server, and the types of what they give; knows no torch."""
+"""The client library: `Client`, `AsyncClient` and the types of their results; imports no torch."""
 
 from onebert_server.client.async_client import AsyncClient as AsyncClient
 from onebert_server.client.client import Client as Client

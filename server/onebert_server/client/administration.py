@@ -1,4 +1,4 @@
-"""What an admin can ask: keys and the audit trail."""
+"""Client methods for administrators: keys and the audit trail."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -9,7 +9,7 @@ from onebert_server.client.results import UNLIMITED, Change, ChangePage, KeyFact
 
 
 class AdminCalls(Asking):
-    """The methods of who administers all tasks."""
+    """The methods for administrators of all tasks."""
 
     @asked
     def create_key(
@@ -21,22 +21,20 @@ class AdminCalls(Asking):
         quotas: KeyQuotas = UNLIMITED,
         expires_at: datetime | None = None,
     ) -> Steps[MadeKey]:
-        """Makes a key, in force at once on the server that answers and within five seconds on the others.
+        """Makes a key. It works at once on the server that replies, and within five seconds on the others.
 
         Args:
-            name: whose it is; keys of one name are one principal.
-            scopes: what it is for, of `classify`, `upload`, `promote` and `admin`.
-            tasks: for which tasks, as globs.
-            default_task: what a request means that names no task.
-            quotas: how much it allows.
-            expires_at: until when, with its time zone; None is for ever.
+            name: the principal; keys with one name share it.
+            scopes: of `classify`, `upload`, `promote` and `admin`.
+            tasks: globs.
+            default_task: for requests that name no task.
+            expires_at: with a time zone; None means never.
 
         Returns:
-            What was made, with the key itself, which nothing else will ever give.
+            The key with its secret, which no other call returns.
 
         Raises:
-            InvalidInput: it breaks a rule.
-            Forbidden: this client's own key is not for administering all tasks; so for all methods about keys.
+            Forbidden: this client's own key may not administer all tasks; applies to all methods here.
         """
         body = {
             "name": name,
@@ -46,22 +44,18 @@ class AdminCalls(Asking):
             "quotas": as_dict(quotas),
             "expires_at": expires_at and expires_at.isoformat(),
         }
-        # Never sent again, since a key that was made but not heard of would be one that nobody holds.
+        # Not repeatable: if the reply got lost, a repetition would leave a key whose secret nobody has.
         return decode((yield from self._ask(with_json("POST", "/v1/keys", body, repeatable=False))), MadeKey)
 
     @asked
     def keys(self) -> Steps[list[KeyFacts]]:
-        """Every key that was made, the oldest first; none of them itself."""
+        """Every key ever made, oldest first, without secrets."""
         return (yield from self._get("/v1/keys", KeyList)).keys
 
     @asked
     def revoke_key(self, key_id: str) -> Steps[None]:
-        """Revokes a key for good: at once on the server that answers, within five seconds on the others.
-
-        Raises:
-            KeyNotFound: there is no key of this id.
-        """
-        # One that is revoked already stays so, and this may be sent again.
+        """Revokes a key for good: at once on the server that replies, within five seconds on the others."""
+        # Repeatable: revoking a revoked key changes nothing.
         yield from self._ask(Request("DELETE", f"/v1/keys/{quoted(key_id)}"))
 
     @asked
@@ -73,17 +67,13 @@ class AdminCalls(Asking):
         principal: str | None = None,
         since: datetime | None = None,
     ) -> Steps[list[Change]]:
-        """What was changed, the oldest change first: as many changes as are asked for, and fewer only at the end.
+        """Returns a page of the audit trail, oldest change first; a page with fewer than `most` changes is the last.
 
         Args:
-            after: the `seq` of the last change of the page before.
-            most: how many, at most 1000.
-            task: changes of this task alone.
-            principal: changes that this principal made, as `key:ci`.
-            since: changes from then on, with its time zone.
-
-        Raises:
-            Forbidden: this client's own key is not for administering all tasks.
+            after: the `seq` of the last change on the previous page.
+            most: at most 1000.
+            principal: for example `key:ci`.
+            since: with a time zone.
         """
         given = {"task": task, "principal": principal, "since": since and since.isoformat()}
         filters = {name: value for name, value in given.items() if value is not None}

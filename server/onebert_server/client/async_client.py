@@ -1,4 +1,4 @@
-"""The client of the native HTTP interface that is awaited."""
+"""The asynchronous client of the HTTP API."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
@@ -31,14 +31,14 @@ T = TypeVar("T")
 def awaited(
     method: Callable[Concatenate[Any, P], T],
 ) -> Callable[Concatenate["AsyncClient", P], Coroutine[Any, Any, T]]:
-    """A method of `Client`, for which `AsyncClient._run` gives what is to be awaited."""
+    """Types a method of `Client` for AsyncClient, whose `_run` is a coroutine."""
     return cast(Callable[Concatenate["AsyncClient", P], Coroutine[Any, Any, T]], method)
 
 
 class AsyncClient(Asking):
-    """`Client` for asyncio: the same methods, awaited; coroutines may share one.
+    """`Client` for asyncio: the same methods, awaited; coroutines may share a client.
 
-    Args and raises: as of `Client`, with `timeout` as a bound on the whole, however the answer comes.
+    Has the arguments and errors of Client, but `timeout` limits the whole call, even if the reply trickles in.
     """
 
     def __init__(self, url: str = URL, api_key: str | None = None, timeout: float = TIMEOUT) -> None:
@@ -76,12 +76,11 @@ class AsyncClient(Asking):
     _push = awaited(Client.push)
 
     async def push(self, task: str, delta: bytes | Path) -> Pushed:
-        """See `Client.push`."""
-        # A file may have tens of mebibytes: the other coroutines of the event loop do not wait for a disk.
+        # In a thread: a file may have tens of MiB, and the event loop must not wait for the disk.
         return await self._push(task, await asyncio.to_thread(content_of, delta))
 
-    # A text or a pair is a sequence of texts, too, and Python has no type for the sequences that are neither: the
-    # signatures overlap, and the first that fits counts, as it does when the method runs.
+    # A text or a pair is also a Sequence[Input] to the type checker, so the overloads overlap. The first match wins, as
+    # it does at run time.
     @overload
     async def classify(  # type: ignore[overload-overlap]
         self, ref: str, inputs: Input, top_k: int | None = None, **options: Unpack[OneOptions]
@@ -93,7 +92,6 @@ class AsyncClient(Asking):
     async def classify(
         self, ref: str, inputs: Input | Sequence[Input], top_k: int | None = None, **options: Unpack[OneOptions]
     ) -> Any:
-        """See `Client.classify`."""
         return await self._run(classified(self, ref, inputs, top_k, options))
 
     async def _run(self, steps: Steps[T]) -> T:
@@ -109,7 +107,7 @@ class AsyncClient(Asking):
             await asyncio.sleep(step.seconds)
             return None
         try:
-            # httpx bounds each wait for the network, and never the sum of them.
+            # httpx's timeout applies to each network wait, never to their sum.
             async with asyncio.timeout(step.seconds):
                 answer = await self._http.request(**arguments(step, self._seen))
         except TimeoutError:

@@ -1,4 +1,4 @@
-"""The client of the native HTTP interface that waits for its answers."""
+"""The synchronous client of the HTTP API."""
 
 import time
 from typing import Self, TypeVar, cast
@@ -14,21 +14,15 @@ T = TypeVar("T")
 
 
 class Client(TaskCalls, AdminCalls, QuestionCalls):
-    """Speaks to one server; every refusal comes back as the OneBertError of its code.
+    """A client of one server; raises the OneBertError for the code of a refusal. Threads may share a client.
 
-    A request that the server refuses for now (429, 503 with `Retry-After`) is sent again when the server says so, as
-    often as the timeout allows; moves of aliases and deletions are not. More inputs than one request takes go out in
-    several, all answered by the version that answered the first. What this client has changed is known to whichever of
-    several servers answers its later requests. Threads may share a client.
+    Repeats a request after 429 or 503 with `Retry-After`, within the timeout; never moves of aliases, deletions or new
+    keys. Splits many inputs into several requests that the same versions answer. Later requests reflect the client's
+    own changes, whichever replica answers.
 
     Args:
-        url: the server's address.
-        api_key: sent as a bearer token when given.
-        timeout: seconds for one request with its repetitions; the server is told and drops what is late. The bound is
-            on each wait for the network: only a server whose answer comes in drops makes a call take longer.
-
-    Raises:
-        InvalidInput: the address or the key cannot be one.
+        timeout: seconds for one request with its repetitions; the server drops a request after that time. The limit
+            applies to each network wait, so only a reply that trickles in can take longer.
     """
 
     def __init__(self, url: str = URL, api_key: str | None = None, timeout: float = TIMEOUT) -> None:

@@ -1,7 +1,7 @@
-"""One request to its answer: when it is sent again, and which error a refusal is.
+"""One request with its repetitions, and the error for a refusal.
 
-Nothing here does input or output. A function that needs the server is a generator: it yields what is to be done
-(`Send`, `Pause`) and is sent what came of it, so that the synchronous and the asynchronous client run the same code.
+This module does no I/O. A function that needs the server is a generator: it yields the steps (`Send`, `Pause`) and
+receives their outcomes, so that the synchronous and the asynchronous client share the code.
 """
 
 import json
@@ -28,22 +28,14 @@ URL = "http://127.0.0.1:8000"
 TIMEOUT = 60.0
 MAX_REPETITIONS = 8
 MAX_BREAKS = 2
-# Those who were refused together do not come back together.
+# Random factor on pauses, so that clients that were refused together do not return together.
 SPREAD = (1.0, 1.25)
 REFUSED_FOR_NOW = (429, 503)
 
 
 @dataclass(frozen=True)
 class Request:
-    """What to ask of a server.
-
-    Attributes:
-        method: of HTTP.
-        path: under the server's address, quoted.
-        content: the body.
-        headers: beside those of every request.
-        repeatable: whether asking twice is as good as asking once.
-    """
+    """A request to a server; `repeatable`: it may be sent twice."""
 
     method: str
     path: str
@@ -54,7 +46,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Send:
-    """A request that is to be sent now, and the seconds that are left to wait for its answer."""
+    """Send the request now and wait `seconds` for the response."""
 
     request: Request
     seconds: float
@@ -62,13 +54,13 @@ class Send:
 
 @dataclass(frozen=True)
 class Pause:
-    """Seconds that are to pass now."""
+    """Wait for `seconds`."""
 
     seconds: float
 
 
 Outcome: TypeAlias = httpx.Response | httpx.HTTPError | httpx.InvalidURL | None
-"""What came of a step: an answer, why there is none, or nothing after a pause."""
+"""The outcome of a step: a response, an error, or None after a pause."""
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -78,10 +70,9 @@ Steps: TypeAlias = Generator[Send | Pause, Outcome, T]
 
 
 class LastSeen:
-    """The last change of a server's registry that a client knows of; thread-safe.
+    """The newest registry change that a client knows; thread-safe.
 
-    A server gives the number of each change that it makes. Sent back with later requests, it has them answered by a
-    server that knows of the change, whichever server of several that is.
+    Later requests send its number, and a replica that answers them first waits until it has the change.
     """
 
     def __init__(self) -> None:
@@ -89,11 +80,10 @@ class LastSeen:
         self._lock = threading.Lock()
 
     def headers(self) -> dict[str, str]:
-        """What a request sends along."""
         return {"OneBERT-Min-Seq": str(self._seq)} if self._seq else {}
 
     def note(self, answer: httpx.Response) -> None:
-        """Keeps what an answer says; forgets it where the registry has no such change, as after it was put back."""
+        """Keeps the number in a response; forgets it if the registry lacks the change, for instance after a restore."""
         if answer.status_code == ChangeUnknown.status and ChangeUnknown.code in answer.text:
             with self._lock:
                 self._seq = 0
@@ -104,17 +94,11 @@ class LastSeen:
 
 
 def exchange(request: Request, timeout: float) -> Steps[httpx.Response]:
-    """Sends a request until it is answered: a server that says when to come back is asked again then.
-
-    One whose connection breaks before the answer is whole may have died: another one may be asked at once.
-
-    Args:
-        request: what to ask.
-        timeout: seconds for all of it, repetitions and pauses included.
+    """Sends a request; repeats it after `Retry-After`, and at once after a broken connection: the server may have died.
 
     Raises:
-        OneBertError: the refusal; `retry_after` holds the seconds that the server asked to wait, if it did.
-        ServerUnreachable: nothing answered, or it was not a OneBERT server.
+        OneBertError: the refusal; `retry_after` has the seconds from `Retry-After`.
+        ServerUnreachable: no reply within `timeout` seconds in total, or not from a OneBERT server.
     """
     deadline = time.monotonic() + timeout
     repetitions = breaks = 0
@@ -135,11 +119,7 @@ def exchange(request: Request, timeout: float) -> Steps[httpx.Response]:
 
 
 def decode(answer: httpx.Response, kind: type[T]) -> T:
-    """The body of a success.
-
-    Raises:
-        ServerUnreachable: it is not what a OneBERT server answers.
-    """
+    """Decodes the body of a successful response; raises ServerUnreachable if it is not from a OneBERT server."""
     try:
         return msgspec.json.decode(answer.content, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -152,7 +132,7 @@ class _Reason(msgspec.Struct):
 
 
 class _Problem(msgspec.Struct):
-    """What is read of `application/problem+json`; a gateway before the server may leave out all but the first two."""
+    """`application/problem+json`; a gateway's problem may lack the optional fields."""
 
     code: str
     detail: str
@@ -161,7 +141,7 @@ class _Problem(msgspec.Struct):
 
 
 def refusal_of(answer: httpx.Response) -> OneBertError:
-    """The typed error of an answer that is not a success; what is not a problem did not come from a OneBERT server."""
+    """The typed error of an unsuccessful response; ServerUnreachable if the body is not a problem."""
     try:
         problem = msgspec.json.decode(answer.content, type=_Problem)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -177,7 +157,7 @@ def refusal_of(answer: httpx.Response) -> OneBertError:
 
 
 def _broke(outcome: Outcome) -> bool:
-    """Whether there was a connection, and it was lost; nothing is known of what the server has done."""
+    """Whether an open connection was lost, so that nobody knows if the server handled the request."""
     lost = isinstance(outcome, httpx.NetworkError | httpx.RemoteProtocolError)
     return lost and not isinstance(outcome, httpx.ConnectError)
 
@@ -189,14 +169,13 @@ def _refusal(outcome: Outcome) -> OneBertError:
         return ServerUnreachable("the server did not answer in time")
     address = ""
     if isinstance(outcome, httpx.HTTPError):
-        # An error that has no request comes before there is an address.
+        # Without a request on the error, no address was resolved yet.
         with suppress(RuntimeError):
             address = f" at {outcome.request.url.scheme}://{outcome.request.url.netloc.decode()}"
     return ServerUnreachable(f"nothing answers{address}; is `onebert serve` running?")
 
 
 def _retry_after(answer: httpx.Response) -> int | None:
-    """Seconds; HTTP allows a number of them, or a date."""
     said = answer.headers.get("retry-after", "").strip()
     if said.isascii() and said.isdecimal() and len(said) < 10:
         return int(said)
@@ -207,11 +186,7 @@ def _retry_after(answer: httpx.Response) -> int | None:
 
 
 def opened(kind: type[H], url: str, api_key: str | None) -> H:
-    """A client of httpx for one server.
-
-    Raises:
-        InvalidInput: the address or the key cannot be one.
-    """
+    """Creates an httpx client; raises InvalidInput for a malformed address or key."""
     if not url.startswith(("http://", "https://")):
         raise InvalidInput("the server's URL starts with http:// or https://")
     try:
@@ -221,7 +196,7 @@ def opened(kind: type[H], url: str, api_key: str | None) -> H:
 
 
 def arguments(step: Send, seen: LastSeen) -> dict[str, Any]:
-    """What httpx is to send; the server learns how long its answer is waited for, as far as it can be told."""
+    """The arguments of httpx's `request`; the timeout header tells the server when to drop the request."""
     told = min(step.seconds, MAX_REQUEST_TIMEOUT)
     return {
         "method": step.request.method,
@@ -235,16 +210,12 @@ def arguments(step: Send, seen: LastSeen) -> dict[str, Any]:
 def with_json(
     method: str, path: str, body: Mapping[str, Any], headers: Mapping[str, str] | None = None, repeatable: bool = True
 ) -> Request:
-    """A request with a body of JSON.
-
-    Raises:
-        InvalidInput: JSON has nothing for what is in the body.
-    """
+    """Builds a request with a JSON body; raises InvalidInput for a value without a JSON form."""
     return Request(method, path, json_bytes(body), {"Content-Type": "application/json", **(headers or {})}, repeatable)
 
 
 def json_bytes(body: Mapping[str, Any]) -> bytes:
-    """A body of JSON; see `with_json`."""
+    """Encodes a JSON body; see `with_json`."""
     try:
         return json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
     except UnicodeEncodeError:
@@ -256,14 +227,14 @@ def json_bytes(body: Mapping[str, Any]) -> bytes:
 
 
 def quoted(name: str) -> str:
-    """A name or reference as one segment of a path; an empty one would be another route."""
+    """Quotes a name as one path segment; rejects an empty name, which would give another route."""
     if not name or not name.isascii():
         raise InvalidInput("a name is made of ASCII letters and digits")
     return quote(name, safe="@")
 
 
 class Asking:
-    """What both clients are: something that takes the steps of a method, and gives what comes of them, or awaits it."""
+    """Base of both clients: `_run` executes the steps of a method, or returns a coroutine for them."""
 
     _timeout: float
 
@@ -278,14 +249,14 @@ class Asking:
 
 
 def asked(steps: Callable[Concatenate[S, P], Steps[T]]) -> Callable[Concatenate[S, P], T]:
-    """A method that a generator describes: called, it takes the generator's steps."""
+    """Turns a generator of steps into a method that runs them."""
 
     @wraps(steps)
     def run(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
         result: T = self._run(steps(self, *args, **kwargs))
         return result
 
-    # What `help` shows gives the result, as the type checker is told, and not the steps to it.
+    # Show the result's type in `help`, instead of the generator's.
     said = signature(steps)
     vars(run)["__signature__"] = said.replace(return_annotation=get_args(said.return_annotation)[-1])
     return run

@@ -1,4 +1,4 @@
-"""What can be asked of texts, of any number of them: cut to what one request takes, answered by one version."""
+"""Client methods that classify any number of texts: splits them into requests that one version answers."""
 
 import re
 from collections import deque
@@ -15,14 +15,14 @@ from onebert_store.errors import InvalidInput, OneBertError, TooLarge
 T = TypeVar("T")
 
 Input: TypeAlias = str | tuple[str, str]
-"""A text, or a pair of texts; of a span task a question and its context."""
+"""A text, or a pair of texts; for a span task (question, context)."""
 
 Item: TypeAlias = tuple[str, Input]
-"""A reference to a task, and an input for it."""
+"""A task reference and an input for it."""
 
 
 class WindowOptions(TypedDict, total=False):
-    """How long texts are read; what is left out is the task's `max_length`, 0, and the task type's own."""
+    """How to read long texts; by default the task's `max_length`, overlap 0, and the task type's reduction."""
 
     tokens: int
     overlap: int
@@ -30,14 +30,7 @@ class WindowOptions(TypedDict, total=False):
 
 
 class Options(TypedDict, total=False):
-    """What is asked of answers in place of what their tasks say.
-
-    Attributes:
-        activation: makes scores of logits; `none` gives the logits.
-        threshold: the score over which a label is among `labels`.
-        window: how long texts are read.
-        energy: whether answers say theirs.
-    """
+    """Options of a request that override the task's settings; `energy` adds that field to the answers."""
 
     activation: Literal["softmax", "sigmoid", "none"]
     threshold: float
@@ -46,28 +39,28 @@ class Options(TypedDict, total=False):
 
 
 class OneOptions(Options, total=False):
-    """Of a request for one task also `explain`: each answer says which words it is owed to."""
+    """Options for one task; `explain` adds an Explanation to each answer."""
 
     explain: bool
 
 
 class ManyOptions(Options, total=False):
-    """Of a request for several tasks also `partial`: what cannot be answered, or is late, has an `error`."""
+    """Options for several tasks; with `partial` an answer that fails or is late has an `error` instead."""
 
     partial: bool
 
 
-# How a server names an input of a request.
+# The location of an input in a server's error message.
 PLACE = re.compile(r"\bbody\.(?:inputs|items)\.(\d{1,3})(?:\.\w+)?")
-# Bytes that a request's body holds beside its inputs.
+# Bytes of a request body in addition to its inputs.
 FRAME_BYTES = 256
 
 
 class QuestionCalls(Asking):
     """The methods that classify."""
 
-    # A text or a pair is a sequence of texts, too, and Python has no type for the sequences that are neither: the
-    # signatures overlap, and the first that fits counts, as it does when the method runs.
+    # A text or a pair is also a Sequence[Input] to the type checker, so the overloads overlap. The first match wins, as
+    # it does at run time.
     @overload
     def classify(  # type: ignore[overload-overlap]
         self, ref: str, inputs: Input, top_k: int | None = None, **options: Unpack[OneOptions]
@@ -79,17 +72,12 @@ class QuestionCalls(Asking):
     def classify(
         self, ref: str, inputs: Input | Sequence[Input], top_k: int | None = None, **options: Unpack[OneOptions]
     ) -> Any:
-        """Classifies one input, or any number of them, with one version of a task.
+        """Classifies one or more inputs with one version of a task; returns one result, or a list for a sequence.
 
         Args:
-            ref: `name`, `name@3` or `name@alias`, of any task type.
-            inputs: one, or a sequence of them; a tuple is a pair of texts, of a span task (question, context).
-            top_k: how many scores to give, best first (None: all); of a span task, how many answers (None: one, at
-                most 20).
-            **options: what is asked in place of what the task says; see OneOptions.
-
-        Returns:
-            The answer; of a sequence a list of answers in its order.
+            ref: `name`, `name@3` or `name@alias`.
+            inputs: one input or a sequence; a tuple is a pair of texts, for a span task (question, context).
+            top_k: number of scores, best first (None: all); for a span task number of answers (None: one, at most 20).
         """
         return self._run(classified(self, ref, inputs, top_k, options))
 
@@ -97,7 +85,7 @@ class QuestionCalls(Asking):
     def classify_items(
         self, items: Sequence[Item], top_k: int | None = None, **options: Unpack[ManyOptions]
     ) -> Steps[list[TaskResult]]:
-        """Classifies (reference, input) items of any mix of tasks; answers in their order."""
+        """Classifies (reference, input) items of any mix of tasks; returns the results in order."""
 
         def ask(part: Sequence[Item]) -> Steps[list[TaskResult]]:
             body = {"items": [{"task": ref, **_input(one)} for ref, one in part], "top_k": top_k, **options}
@@ -109,7 +97,7 @@ class QuestionCalls(Asking):
     def fanout(
         self, one: Input, tasks: Sequence[str] = ("*",), top_k: int | None = None, **options: Unpack[ManyOptions]
     ) -> Steps[list[TaskResult]]:
-        """Classifies one input with up to 1024 tasks; `*`: the live version of every task that takes such an input."""
+        """Classifies one input with up to 1024 tasks; `*` is the live version of every task that accepts the input."""
         body = {**_input(one), "tasks": list(tasks), "top_k": top_k, **options}
         return (yield from _post(self, "/v1/fanout", body, TaskResults)).results
 
@@ -120,7 +108,7 @@ Ask: TypeAlias = Callable[[Sequence[Item]], Steps[list[TaskResult]]]
 def classified(
     client: Asking, ref: str, inputs: Input | Sequence[Input], top_k: int | None, options: OneOptions
 ) -> Steps[Any]:
-    """The steps of `classify`: they give a TaskResult, or a list of them."""
+    """The steps of `classify`."""
 
     def ask(part: Sequence[Item]) -> Steps[list[TaskResult]]:
         body = {"inputs": [_input(one) for _, one in part], "top_k": top_k, **options}
@@ -140,11 +128,7 @@ def _post(client: Asking, path: str, body: Mapping[str, Any], kind: type[T]) -> 
 
 
 def _in_parts(items: Sequence[Item], ask: Ask, most: int = MAX_ITEMS) -> Steps[list[TaskResult]]:
-    """Asks for as many items at a time as a server takes; a reference means in every part what it meant in its first.
-
-    Raises:
-        OneBertError: a part was refused; the detail names inputs by their place among all, from 0.
-    """
+    """Sends the items in parts; a reference resolves to one version for all. Errors number inputs over all parts."""
     waiting = deque(cut(items, most))
     results: list[TaskResult] = []
     found: dict[str, str] = {}
@@ -153,7 +137,7 @@ def _in_parts(items: Sequence[Item], ask: Ask, most: int = MAX_ITEMS) -> Steps[l
         try:
             answers = yield from ask([(found.get(ref, ref), one) for ref, one in part])
         except TooLarge:
-            # A server may be set to smaller bodies than the default, or the answers may be what is too large.
+            # The server may have a lower body limit than the default, or the answers are too large.
             if len(part) == 1:
                 raise
             half = len(part) // 2
@@ -170,12 +154,12 @@ def _in_parts(items: Sequence[Item], ask: Ask, most: int = MAX_ITEMS) -> Steps[l
 
 
 def _renumbered(detail: str, start: int) -> str:
-    """`body.inputs.3.text: …` of a request that began with input 64 is `input 67: …`."""
+    """Replaces `body.inputs.3.text` in a part that began with input 64 by `input 67`."""
     return PLACE.sub(lambda found: f"input {start + int(found[1])}", detail)
 
 
 def cut(items: Sequence[Item], most: int = MAX_ITEMS) -> list[list[Item]]:
-    """Items in parts of at most so many items and `BODY_BYTES` bytes of JSON."""
+    """Splits items into parts of at most `most` items and `BODY_BYTES` bytes of JSON."""
     parts: list[list[Item]] = []
     room = 0
     for item in items:

@@ -1,4 +1,4 @@
-"""What the client library gives: one small type per answer of a server; fields that a newer server adds are ignored."""
+"""The types of the client's results, one per kind of reply; unknown fields of newer servers are ignored."""
 
 from datetime import datetime
 from typing import Any
@@ -7,13 +7,13 @@ from msgspec import Struct, to_builtins
 
 
 def as_dict(value: Struct) -> dict[str, Any]:
-    """The fields of any type below as JSON values; those of a result that are None are left out."""
+    """Converts any type below to JSON values; fields of a result that are None are left out."""
     fields: dict[str, Any] = to_builtins(value)
     return fields
 
 
 class LabeledSpan(Struct, frozen=True):
-    """A word or an entity of a text: `text[start:end]` in code points, its label and the label's probability."""
+    """A word or an entity: `text[start:end]` in code points, its label and the label's probability."""
 
     start: int
     end: int
@@ -22,7 +22,7 @@ class LabeledSpan(Struct, frozen=True):
 
 
 class AnswerSpan(Struct, frozen=True):
-    """An answer found in the context of a question: `context[start:end]` in code points, with its probability."""
+    """An answer in a question's context: `context[start:end]` in code points, with its probability."""
 
     start: int
     end: int
@@ -31,10 +31,9 @@ class AnswerSpan(Struct, frozen=True):
 
 
 class WordEffect(Struct, frozen=True):
-    """What an answer owes to a word: `text[start:end]` in code points, or `text_pair[start:end]`, as `field` says.
+    """The effect of the word `text[start:end]` (code points) on an answer; `field` is `text` or `text_pair`.
 
-    Attributes:
-        effect: the score of the answer's label less that score without the word.
+    The effect is the score of the answer's label minus that score without the word.
     """
 
     field: str
@@ -44,12 +43,9 @@ class WordEffect(Struct, frozen=True):
 
 
 class Explanation(Struct, frozen=True):
-    """Which words an answer is owed to; of a long text, which stretches of neighboring words.
+    """The effect of each word on the score of `label`, in text order; a long text groups neighboring words.
 
-    Attributes:
-        method: `occlusion`, which asks again without each word.
-        label: whose score is explained.
-        words: in the order of the text.
+    The method is `occlusion`: classify again without each word.
     """
 
     method: str
@@ -58,22 +54,19 @@ class Explanation(Struct, frozen=True):
 
 
 class Result(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One answer; the task type decides which fields are there, the others are None.
+    """One answer; fields that do not apply to the task type are None.
 
     Attributes:
-        label: the most likely label; of a regression the name of its first output.
-        score: the probability of `label`; of a regression the value.
-        scores: label -> probability, best first; of a regression output -> value.
-        labels: the labels over their thresholds, best first; None where labels have none.
-        words: of a token task, every word with its label.
-        entities: of a token task with BIO labels, the entities.
-        answers: of a span task, the answers, best first.
-        abstained: whether the task says that it does not know; None where it has no rule for that.
-        energy: -T logsumexp(logits / T), high where the task knows nothing like the input; None unless asked for.
-        tokens: of the input, special tokens included.
-        truncated: whether the input was cut to the task's longest.
-        windows: in how many windows it was read; None where it was not read by windows.
-        explanation: which words it is owed to, where that was asked.
+        label: the most likely label; for a regression the name of its first output.
+        score: the probability of `label`; for a regression the value.
+        scores: label -> probability, best first; for a regression output -> value.
+        labels: the labels over their thresholds, best first; None without thresholds.
+        words, entities: token tasks; entities only with BIO labels.
+        answers: span tasks: the answers, best first.
+        abstained: the task does not know the answer; None if it has no abstention rule.
+        energy: -T logsumexp(logits / T), high for inputs unlike the training data; None unless requested.
+        tokens: of the input, with special tokens.
+        windows: number of windows; None without windows.
     """
 
     label: str | None = None
@@ -92,7 +85,7 @@ class Result(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ResultError(Struct, frozen=True):
-    """Why one task of several has no answer; `code` is one of docs/api.md."""
+    """Why a task has no answer; `code` is from docs/api.md."""
 
     code: str
     title: str
@@ -100,11 +93,9 @@ class ResultError(Struct, frozen=True):
 
 
 class TaskResult(Result, frozen=True, kw_only=True, omit_defaults=True):
-    """One answer of a server, with the task, the version and the digest of the delta that gave it.
+    """One answer with the task, the version and the delta's digest.
 
-    Attributes:
-        error: why there is no answer; then the fields of an answer are all None, and those of the version, too, where
-            none was found in time.
+    With an `error` the answer's fields are None, and the version's too if it was not resolved in time.
     """
 
     task: str
@@ -114,7 +105,7 @@ class TaskResult(Result, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Results(Struct, frozen=True):
-    """The answers of one request; a request for one task names the version once."""
+    """The answers of a request for one task."""
 
     results: list[Result]
     task: str
@@ -123,13 +114,13 @@ class Results(Struct, frozen=True):
 
 
 class TaskResults(Struct, frozen=True):
-    """The answers of one request for several tasks."""
+    """The answers of a request for several tasks."""
 
     results: list[TaskResult]
 
 
 class Pushed(Struct, frozen=True, kw_only=True):
-    """The version that holds an uploaded delta; `created` is False where the task had this content already."""
+    """The version of an uploaded delta; `created` is False if the task already had this content."""
 
     task: str
     version: int
@@ -138,7 +129,7 @@ class Pushed(Struct, frozen=True, kw_only=True):
 
 
 class AliasPlace(Struct, frozen=True):
-    """Where an alias points, and the version where it pointed before, if it was ever moved."""
+    """The version of an alias, and its previous version if it was ever moved."""
 
     task: str
     alias: str
@@ -147,7 +138,7 @@ class AliasPlace(Struct, frozen=True):
 
 
 class TaskSummary(Struct, frozen=True):
-    """A task: where its aliases point, where those that were moved pointed before, and its version numbers."""
+    """A task with its version numbers, and the current and previous versions of its aliases."""
 
     name: str
     aliases: dict[str, int]
@@ -156,22 +147,20 @@ class TaskSummary(Struct, frozen=True):
 
 
 class TaskList(Struct, frozen=True):
-    """A page of a server's tasks, by name; `next` is where the next page begins."""
+    """A page of tasks by name; `next` is the `after` of the next page."""
 
     tasks: list[TaskSummary]
     next: str | None = None
 
 
 class VersionSummary(Struct, frozen=True, kw_only=True):
-    """One version of a task, and what the server has of it.
+    """One version of a task and its state on the server.
 
     Attributes:
-        status: how far it is in the server's memory; `unavailable` ones are not answered.
-        reason: why it is unavailable.
-        retry_in: seconds until an unavailable one is tried again.
-        size: bytes of its file.
-        method: how it was trained; this and what follows is None where its manifest cannot be read.
-        labels: how many it has.
+        status: `registered`, `loading`, `resident`, `evicted` or `unavailable`.
+        retry_in: seconds until the server tries again to load an unavailable version.
+        size: of the delta file, in bytes.
+        method: of training; None, like the fields below, if the manifest cannot be read.
     """
 
     version: int
@@ -196,26 +185,22 @@ class TaskFacts(Struct, frozen=True):
 
 
 class TaskPage(TaskFacts, frozen=True):
-    """A page of a task's versions; `next` is where the next page begins."""
+    """A page of a task's versions; `next` is the `after` of the next page."""
 
     next: int | None = None
 
 
 class VersionFacts(VersionSummary, frozen=True, kw_only=True):
-    """One version with the manifest of its delta file, as FORMAT.md describes it."""
+    """One version with its delta's manifest (FORMAT.md)."""
 
     task: str
     manifest: dict[str, Any]
 
 
 class KeyQuotas(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How much a key allows; None is as much as it likes.
+    """The quotas of a key; None means unlimited.
 
-    Attributes:
-        tasks: tasks that hold a version which was uploaded with it.
-        bytes: sizes of those versions together.
-        requests: requests that classify, in a second, of each server.
-        tokens: tokens that are computed, in a second, of each server.
+    `tasks` and `bytes` count the versions that this key uploaded; `requests` and `tokens` are per second and server.
     """
 
     tasks: int | None = None
@@ -228,15 +213,9 @@ UNLIMITED = KeyQuotas()
 
 
 class KeyFacts(Struct, frozen=True, kw_only=True):
-    """A key, without the key itself.
+    """A key without its secret. Keys with one name are one principal; `tasks` are globs.
 
-    Attributes:
-        id: what it is revoked by.
-        name: whose it is; keys of one name are one principal.
-        scopes: what it is for, of `classify`, `upload`, `promote` and `admin`.
-        tasks: for which tasks, as globs.
-        default_task: what a request means that names no task.
-        state: `valid`, `expired` or `revoked`.
+    The state is `valid`, `expired` or `revoked`; the scopes are `classify`, `upload`, `promote` and `admin`.
     """
 
     id: str
@@ -252,28 +231,21 @@ class KeyFacts(Struct, frozen=True, kw_only=True):
 
 
 class MadeKey(KeyFacts, frozen=True, kw_only=True):
-    """A key that was made; nothing else will ever give the key itself."""
+    """A new key with its secret, which no other call returns."""
 
     key: str
 
 
 class KeyList(Struct, frozen=True):
-    """Every key that was made, the oldest first."""
+    """Every key ever made, oldest first."""
 
     keys: list[KeyFacts]
 
 
 class Change(Struct, frozen=True, kw_only=True):
-    """One row of the audit trail; which fields there are depends on the action.
+    """One change in the audit trail; the action (such as `upload` or `promote`) determines which fields are set.
 
-    Attributes:
-        seq: its number.
-        action: what was done, as `upload` or `promote`.
-        before: the version where the alias was before.
-        key: name and id of a key that was made or revoked.
-        name: what a renamed task is called since.
-        principal, request: who made the change, and by which request.
-        rolled_back: whether an alias was moved to an older version.
+    `before` is the alias's previous version, `name` a task's new name, `key` the name and id of a key.
     """
 
     seq: int
@@ -291,14 +263,14 @@ class Change(Struct, frozen=True, kw_only=True):
 
 
 class ChangePage(Struct, frozen=True):
-    """A page of the audit trail; `next` is where the next page begins."""
+    """A page of the audit trail; `next` is the `after` of the next page."""
 
     changes: list[Change]
     next: int | None = None
 
 
 class BaseFacts(Struct, frozen=True, kw_only=True):
-    """The base of a server, what computes it, and the names and shapes that a delta for it may touch."""
+    """A server's base, its device, and the names and shapes that a delta for it may change."""
 
     name: str
     digest: str

@@ -1,4 +1,4 @@
-"""What can be asked about what is served: tasks, versions, aliases."""
+"""Client methods for tasks, versions and aliases."""
 
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -17,11 +17,11 @@ from onebert_server.client.results import (
 from onebert_store.errors import InvalidInput, OneBertError
 
 Wait: TypeAlias = Literal["all"]
-"""Which servers have to show a change before it is answered: every live one."""
+"""`all`: wait until every live server shows the change."""
 
 
 class TaskCalls(Asking):
-    """The methods about the server, its tasks, their versions and aliases."""
+    """The methods for the server, its tasks, their versions and aliases."""
 
     @asked
     def ready(self) -> Steps[bool]:
@@ -34,7 +34,7 @@ class TaskCalls(Asking):
 
     @asked
     def base(self) -> Steps[BaseFacts]:
-        """The base, and the shapes that a delta for it may touch."""
+        """The base, and the shapes that a delta for it may change."""
         return (yield from self._get("/v1/base", BaseFacts))
 
     @asked
@@ -71,16 +71,12 @@ class TaskCalls(Asking):
 
     @asked
     def push(self, task: str, delta: bytes | Path) -> Steps[Pushed]:
-        """Uploads a delta file as the next version of a task; equal content is an equal version.
-
-        Args:
-            task: its name.
-            delta: the file or its content.
+        """Uploads a delta file (or its content) as the next version of a task; the same content gives the same version.
 
         Raises:
-            InvalidDelta: the file is refused, and nothing of it is stored.
+            InvalidDelta: the server refused the file and stored nothing.
         """
-        # The same content is the same version, so it may be sent again.
+        # Repeatable, because the same content gives the same version.
         content, headers = content_of(delta), {"Content-Type": "application/octet-stream"}
         answer = yield from self._ask(Request("PUT", f"/v1/tasks/{quoted(task)}/versions", content, headers))
         pushed = decode(answer, Pushed)
@@ -90,20 +86,15 @@ class TaskCalls(Asking):
     def move_alias(
         self, task: str, alias: str, version: int, expected: int | None, wait: Wait | None = None
     ) -> Steps[AliasPlace]:
-        """Points an alias at a version, newer or older, if it still points at `expected` (None: if it does not exist).
+        """Points an alias at a version if it still points at `expected` (None: if it does not exist).
 
-        Args:
-            task: whose alias.
-            alias: what to move.
-            version: where to.
-            expected: where the alias is now.
-            wait: `all`: return when every live server shows the move, so that nobody finds the alias where it was.
+        With `wait="all"` returns once every live server shows the move.
 
         Raises:
-            AliasConflict: it points elsewhere, and stays there.
-            DeadlineExceeded: with `wait`: it is moved, and some servers do not show that in time.
+            AliasConflict: the alias points elsewhere and has not moved.
+            DeadlineExceeded: with `wait`: the alias has moved, but some servers did not show it in time.
         """
-        # Never sent again, as all that follow: a move that was done but not heard of would then be a conflict.
+        # Not repeatable, like the calls below: if the reply got lost, a repetition would report a conflict.
         condition = {"If-None-Match": "*"} if expected is None else {"If-Match": f'"{expected}"'}
         path = _alias_path(task, alias) + (f"?wait={wait}" if wait else "")
         request = with_json("PUT", path, {"version": version}, condition, repeatable=False)
@@ -111,11 +102,7 @@ class TaskCalls(Asking):
 
     @asked
     def delete_alias(self, task: str, alias: str, expected: int) -> Steps[None]:
-        """Deletes an alias if it still points at `expected`.
-
-        Raises:
-            AliasConflict: it points elsewhere, and stays.
-        """
+        """Deletes an alias if it still points at `expected`; else raises AliasConflict."""
         condition = {"If-Match": f'"{expected}"'}
         yield from self._ask(Request("DELETE", _alias_path(task, alias), headers=condition, repeatable=False))
 
@@ -126,29 +113,21 @@ class TaskCalls(Asking):
 
     @asked
     def rename_task(self, task: str, name: str) -> Steps[None]:
-        """Gives a task another name; its versions keep their numbers, and its aliases stay where they are.
+        """Renames a task; version numbers and aliases stay.
 
         Raises:
-            TaskExists: there are versions of that name, or were; a task can have its last name back.
+            TaskExists: the new name has or had versions; a task may get its last name back.
         """
         yield from self._ask(with_json("POST", f"/v1/tasks/{quoted(task)}/rename", {"name": name}, repeatable=False))
 
     @asked
     def delete_version(self, task: str, version: int) -> Steps[None]:
-        """Deletes a version.
-
-        Raises:
-            VersionInUse: an alias points at it.
-        """
+        """Deletes a version; raises VersionInUse if an alias points at it."""
         yield from self._ask(Request("DELETE", _version_path(task, version), repeatable=False))
 
 
 def content_of(delta: bytes | Path) -> bytes:
-    """The bytes of a delta file, given as they are or by its path; the one call here that waits for a disk.
-
-    Raises:
-        InvalidInput: the file cannot be read.
-    """
+    """The bytes of a delta file, from its path or as given; blocks on the disk."""
     try:
         return delta if isinstance(delta, bytes) else delta.read_bytes()
     except OSError:

@@ -1,1 +1,1 @@
-"""Other people's clients: their wire formats as thin mappings onto what this server answers; one file for each."""
+"""Façades: other products' wire formats, mapped onto this server's answers."""

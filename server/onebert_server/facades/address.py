@@ -1,4 +1,4 @@
-"""Which task a request means: the one mechanism, wherever a client can put a name."""
+"""Resolves the task of a façade's request from its path, its header or its body."""
 
 from collections.abc import Iterable, Mapping
 
@@ -8,10 +8,10 @@ from onebert_store.errors import InvalidInput
 from onebert_store.registry.names import parse_ref
 
 PREFIX = "/t/{task}"
-"""In front of any path of a façade: for clients that can name a task in their base URL alone."""
+"""Prefix of any façade path, for clients that can only configure a base URL."""
 
 HEADER = "detector-id"
-"""The header field that names it, as clients of detectors send it."""
+"""The header that names the task, as detector clients send it."""
 
 _HEADER = HEADER.encode()
 
@@ -23,17 +23,9 @@ def task_of(
     named: str | None = None,
     field: str = "model",
 ) -> str:
-    """The reference that a request means: what its path, its header and its body say, else the key's default task.
+    """Returns the reference in the path, the header or the body (`named`, its `field`), else the key's default task.
 
-    Args:
-        principal: who asks.
-        parameters: of the path; `task` is the prefix's, `model` a name inside of the façade's own path.
-        headers: of the request, their names in lower case.
-        named: what the body says; None where it says nothing.
-        field: of the body that says it.
-
-    Raises:
-        InvalidInput: none of these names a task, or two of them name different ones, or it is no reference.
+    Two different references are InvalidInput. Header names are in lower case.
     """
     given = {
         field: named,
@@ -60,11 +52,6 @@ def task_of(
 
 
 def _detector(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
-    """The one value of the header; None where there is none.
-
-    Raises:
-        InvalidInput: there are several.
-    """
     given = [value for name, value in headers if name == _HEADER]
     if len(given) > 1:
         raise InvalidInput(f"a request has one {HEADER}")

@@ -1,4 +1,4 @@
-"""What a façade is: the routes of one kind of client, how they are answered, and how its errors look."""
+"""The parts of a façade: its routes, how they answer, and its error form."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -21,7 +21,7 @@ from onebert_server.http.problems import ErrorForm
 from onebert_store.registry.names import LIVE, parse_ref
 
 if TYPE_CHECKING:
-    # A front end asks questions alone, and knows neither the runtime nor the registry.
+    # Front ends only handle questions; they import neither the runtime nor the registry.
     from onebert_server.runtime import Runtime
     from onebert_server.versions.version import Version
     from onebert_server.versions.view import View
@@ -36,15 +36,7 @@ _encode = msgspec.json.Encoder().encode
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[Body]):
-    """One request to a façade.
-
-    Attributes:
-        body: what it says, without what is harmless.
-        parameters: of its path.
-        headers: its header fields, their names in lower case.
-        context: of the request.
-        edge: of this process.
-    """
+    """One request to a façade; `body` lacks harmless fields, and header names are in lower case."""
 
     body: Body
     parameters: Mapping[str, str]
@@ -53,7 +45,6 @@ class Call(Generic[Body]):
     edge: Edge
 
     def task(self, named: str | None = None, field: str = "model") -> str:
-        """The task that is meant; `named` is what a field of the body says. See `task_of`."""
         return task_of(self.context.principal, self.parameters, self.headers, named, field)
 
     async def ask(
@@ -63,25 +54,21 @@ class Call(Generic[Body]):
         show: Callable[[int, Answered], T],
         blank: Callable[[], T] | None = None,
     ) -> list[T]:
-        """What is shown of each answer; see `Answerer.answer`, and `JsonParts` for what is large."""
         return await self.edge.answerer.answer(self.context, wanted, texts, show, blank)
 
 
 @dataclass(frozen=True)
 class Question:
-    """A route by which a client has texts classified; every process that takes HTTP answers it.
+    """A route that classifies texts; every process that serves HTTP has it.
 
     Attributes:
-        path: its template, without the prefix that names a task; a name inside of it is `{model}`.
-        body: what it takes; a field that it does not have is refused, since it might change the answer.
-        answer: answers one call. Raises typed errors, which the façade words.
-        response: what the answer is, for the OpenAPI document.
-        claims: whether a body, as JSON values, is for this route, where several have one path; the first that does is
-            taken, and where none does the server's own route of that path, else the first.
-        harmless: fields of the body that change no answer, and are passed over.
-        read: makes JSON values of a body and the header fields, where it is more than JSON, or less of it is looked at;
-            only of a path that no other question has.
-        media_types: of the bodies; empty is for a request that names none.
+        path: the template without the task prefix; a name inside of it is `{model}`.
+        body: the model forbids unknown fields, since they might change the answer.
+        claims: whether a body (JSON values) is for this route, if several share a path. The first one that claims it
+            answers, else the server's own route of the path, else the first one.
+        harmless: body fields that do not affect the answer and are ignored.
+        read: decodes a body that is not plain JSON, or only in part; allowed only if no other question has the path.
+        media_types: of bodies; an empty string accepts a request without one.
     """
 
     path: str
@@ -96,15 +83,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One request to see what there is; answered in a process with the engine.
-
-    Attributes:
-        parameters: of its path.
-        headers: its header fields, their names in lower case.
-        context: of the request.
-        runtime: the replica.
-        view: what of its tasks the principal sees.
-    """
+    """One read-only request; the engine process answers it. Header names are in lower case."""
 
     parameters: Mapping[str, str]
     headers: Sequence[tuple[bytes, bytes]]
@@ -113,15 +92,9 @@ class Look:
     view: "View"
 
     def task(self) -> str:
-        """The task that is meant; see `task_of`."""
         return task_of(self.context.principal, self.parameters, self.headers)
 
     def resolved(self) -> "Version":
-        """The version that is meant now.
-
-        Raises:
-            InvalidInput, TaskNotFound, VersionNotFound, AliasNotFound: there is none, or not for this principal.
-        """
         target = parse_ref(self.task())
         number = target.version
         if number is None:
@@ -129,25 +102,21 @@ class Look:
         return self.view.version(target.task, number)
 
     async def version(self) -> "Version":
-        """The version that is meant now, with its facts; raises as `resolved`."""
         version = self.resolved()
         if version.known_facts is None:
             await self.read(partial(self.view.manifest, version))
         return version
 
     async def read(self, call: Callable[[], T]) -> T:
-        """What a call gives that may read the registry; the event loop does not wait for it."""
+        """Runs a call that may read the registry in a thread."""
         return await asyncio.get_running_loop().run_in_executor(self.runtime.registrars, call)
 
 
 @dataclass(frozen=True)
 class Listing:
-    """A route by which a client looks at what there is.
+    """A read-only route; `prefixed_alone`: it exists only with the task prefix.
 
-    Attributes:
-        path: its template, as of a Question.
-        answer: answers one look. Raises typed errors, which the façade words.
-        prefixed_alone: whether there is the route only with a task in front of its path.
+    The first line of `answer`'s docstring is the summary in the OpenAPI document.
     """
 
     path: str
@@ -157,14 +126,7 @@ class Listing:
 
 @dataclass(frozen=True)
 class Facade:
-    """One kind of client.
-
-    Attributes:
-        name: what the documentation calls it.
-        form: how its errors look.
-        questions: its routes that answer.
-        listings: its routes that show.
-    """
+    """The routes and the error form of one kind of client."""
 
     name: str
     form: ErrorForm
@@ -173,21 +135,13 @@ class Facade:
 
 
 class JsonParts(AnswerBytes):
-    """JSON values of which an answer is put together, each encoded where it is made."""
+    """Encodes the parts of a JSON answer and counts their bytes."""
 
     def encoded(self, value: Any) -> msgspec.Raw:
-        """A value that may stand in other values.
-
-        Raises:
-            TooLarge: with it the answer would be over `MAX_ANSWER_BYTES`.
-        """
+        """Encodes a value for use inside other values; raises TooLarge over `MAX_ANSWER_BYTES`."""
         return msgspec.Raw(self.add(_encode(value)))
 
 
 def json_reply(value: Any, headers: Mapping[str, str] | None = None) -> Reply:
-    """An answer as JSON.
-
-    Raises:
-        TooLarge: it would be over `MAX_ANSWER_BYTES`.
-    """
+    """Encodes a JSON reply; raises TooLarge over `MAX_ANSWER_BYTES`."""
     return Reply(AnswerBytes().add(_encode(value)), headers or {})

@@ -1,4 +1,4 @@
-"""How a façade's questions are read and answered on both paths; one path may serve several, told apart by the body."""
+"""The wire format of a façade's path; if façades share the path, the body selects one."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -32,13 +32,9 @@ class _Read(NamedTuple):
 
 @dataclass(frozen=True)
 class FacadeFormat:
-    """The format of a path that façades answer; see Format.
+    """The format of a path that façades answer; the body selects the claimant.
 
-    Attributes:
-        path: the route's template.
-        pattern: matches the paths.
-        claimants: whose path it is; the body decides between several.
-        own: the format of this server's own route of that path, which is asked where no claimant claims the body.
+    `own` is the server's own format of the path, for a body that no claimant claims.
     """
 
     path: str
@@ -50,14 +46,13 @@ class FacadeFormat:
 
     @cached_property
     def accepts(self) -> frozenset[str]:
-        """See Format."""
         return frozenset[str]().union(*(one.question.media_types for one in self.claimants))
 
     def read(self, body: bytes, scope: Scope) -> Any:
-        """See Format; from here on errors are in the form of who the body is for."""
+        """Also chooses the error form of the façade that the body is for."""
         read = self.claimants[0].question.read
         if read is not None:
-            # An error of its bytes is in its form, too.
+            # Only this façade has the path, so decoding errors use its form.
             scope["state"][FORM] = self.claimants[0].facade.form
         given = parsed(body) if read is None else read(body, scope["headers"])
         found = next((one for one in self.claimants if one.question.claims(given)), None)
@@ -70,7 +65,6 @@ class FacadeFormat:
         return _Read(question, validated(question.body, given), scope["headers"])
 
     async def reply(self, parameters: Mapping[str, str], body: Any, context: Context, edge: Edge) -> Reply:
-        """See Format."""
         if isinstance(body, _Read):
             call = Call(body.body, parameters, body.headers, context, edge)
             return await body.question.answer(call)

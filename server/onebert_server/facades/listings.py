@@ -1,4 +1,4 @@
-"""The routes of façades that show what there is: in the process with the engine alone."""
+"""The façades' read-only routes, which only the process with the engine serves."""
 
 from collections.abc import Awaitable, Callable
 
@@ -13,7 +13,7 @@ from onebert_server.http.strict import Answer, ContextOf
 
 
 def showing() -> APIRouter:
-    """The routes."""
+    """A router with all listings."""
     router = APIRouter()
     for facade in FACADES:
         for listing in facade.listings:
@@ -39,7 +39,7 @@ def _add(router: APIRouter, path: str, facade: Facade, listing: Listing) -> None
 def _endpoint(listing: Listing) -> Callable[..., Awaitable[Response]]:
     async def show(request: Request, runtime: RuntimeOf, view: ViewOf, context: ContextOf) -> Response:
         look = Look(request.path_params, request.scope["headers"], context, runtime, view)
-        # Read, so that all that comes from the client afterwards is that it leaves.
+        # After the body, `receive` yields nothing but the disconnect that Patience waits for.
         await request.body()
         async with Patience(context, request.receive):
             content, headers, _ = await listing.answer(look)

@@ -1,4 +1,4 @@
-"""What façades take from answers: those of the kind that a route is for, ranked scores."""
+"""Reads answers for façades: checks the kind of an answer, and ranks scores."""
 
 from typing import Any, TypeVar
 
@@ -10,17 +10,7 @@ T = TypeVar("T", bound=Answer)
 
 
 def found(answered: Answered, kind: type[T], does: str) -> T:
-    """The answer, where the task is of the kind that a route is for.
-
-    Args:
-        answered: by a task.
-        kind: of answers.
-        does: what such a task does, as errors say it.
-
-    Raises:
-        AnswerNotFinite: the answer is no number.
-        InvalidInput: the task is of another kind.
-    """
+    """Returns the answer if it is of this kind, else raises InvalidInput; `does` describes the required task."""
     answer = answered.read().answer
     if isinstance(answer, kind):
         return answer
@@ -28,10 +18,10 @@ def found(answered: Answered, kind: type[T], does: str) -> T:
 
 
 def predicted(answered: Answered) -> Prediction:
-    """The answer of a task on whole texts; raises as `found`."""
+    """The answer of a task on whole texts; raises like `found`."""
     return found(answered, Prediction, "labels whole texts")
 
 
 def ranked(prediction: Prediction, top_k: int | None = None) -> list[dict[str, Any]]:
-    """Labels with their scores, best first: so many, or all; a regression keeps its own order."""
+    """The best `top_k` labels with their scores, or all; a regression keeps its own order."""
     return [{"label": label, "score": score} for label, score in prediction.top(top_k).items()]

@@ -1,4 +1,4 @@
-"""The routes of all façades beside this server's own that answer; and how errors are worded at each."""
+"""Builds the routes of all façades together with this server's own classify routes, and finds a path's error form."""
 
 import inspect
 import re
@@ -22,14 +22,14 @@ from onebert_server.http.schemas.common import REF
 from onebert_server.http.strict import ContextOf, EdgeOf
 
 PAGE = "docs/clients.md"
-# As OpenAPI shows them; what a name may be is said where it is resolved.
+# For the OpenAPI document; names are validated when they are resolved.
 _REF = Annotated[str, Path(json_schema_extra={"pattern": REF})]
 _DETECTOR = Annotated[str | None, Header(alias=HEADER, description="The task, where nothing else names it.")]
 _ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"description": "An error in the form that the client expects.", "content": {"application/json": {}}}
     for status in ("4XX", "5XX", 422)
 }
-# At a path of this server's own or of its page, whose errors are problems until a body is a façade's.
+# At a path that the server's own routes or page share: errors are problems until a body is claimed by a façade.
 _BOTH: dict[int | str, dict[str, Any]] = {
     status: {
         "description": "A problem, or an error in the form that the client expects.",
@@ -40,17 +40,16 @@ _BOTH: dict[int | str, dict[str, Any]] = {
 
 
 class FacadeRoute(DirectRoute):
-    """A direct route whose format is one of façades; its endpoint documents it and is never called."""
+    """A direct route with a FacadeFormat; its endpoint is documentation and is never called."""
 
     @cached_property
     def format(self) -> Format:
-        """See DirectRoute."""
         endpoint = cast(_Documented, self.endpoint)
         return FacadeFormat(self.path, self.path_regex, endpoint.claimants, endpoint.own)
 
 
 class _Documented:
-    """An endpoint by which FastAPI documents what is asked and answered at a path."""
+    """An endpoint whose signature makes FastAPI document a path's bodies."""
 
     def __init__(self, path: str, claimants: Sequence[Claimant], own: DirectRoute | None) -> None:
         self.claimants = claimants
@@ -62,7 +61,7 @@ class _Documented:
         self.__signature__ = inspect.Signature([_parameter(*one) for one in parameters.items()])
 
     async def __call__(self) -> None:
-        """Never called: see FacadeRoute."""
+        """Never called; see FacadeRoute."""
 
 
 def _parameter(name: str, annotation: Any) -> inspect.Parameter:
@@ -71,14 +70,14 @@ def _parameter(name: str, annotation: Any) -> inspect.Parameter:
 
 
 def answering() -> APIRouter:
-    """What answers questions, in every process that takes HTTP: this server's own routes and those of façades."""
+    """The routes that classify, for every process that serves HTTP: the server's own and the façades'."""
     router = APIRouter()
     at = _claimants()
     own = {route.path: route for route in classify.router.routes if isinstance(route, DirectRoute)}
     for route in classify.router.routes:
         if not isinstance(route, DirectRoute) or route.path not in at:
             router.routes.append(route)
-    # Templates of paths are tried in this order (`Formats`): this server's own first.
+    # `Formats` tries path templates in this order: the server's own first.
     for path, claimants in sorted(at.items(), key=lambda one: one[0] not in own):
         _add(router, path, claimants, own.get(path), shown=True)
         for prefixed in _prefixed(path):
@@ -87,20 +86,20 @@ def answering() -> APIRouter:
 
 
 def form_of(path: str) -> ErrorForm | None:
-    """How an error is worded at a path: as its façade does it, or None where it is none's alone.
+    """The error form of a path; None if the server's own routes share the path.
 
-    Where several façades share a path, it is the first one's form until the body has told whose request it is.
+    If several façades share the path, the first one's form applies until the body selects a façade.
     """
     return next((form for pattern, form in _forms() if pattern.match(path)), None)
 
 
 def errors_of(path: str) -> dict[int | str, dict[str, Any]]:
-    """The errors of a path, for the OpenAPI document."""
+    """The error responses of a path, for the OpenAPI document."""
     return _BOTH if form_of(path) is None else _ERRORS
 
 
 def paths_of(path: str, *, alone: bool = True) -> Iterator[str]:
-    """A façade's path, and the same with a task in front of it."""
+    """A façade's path, alone and with the task prefix."""
     if alone:
         yield path
     yield from _prefixed(path)
@@ -125,7 +124,7 @@ def _add(router: APIRouter, path: str, claimants: Sequence[Claimant], own: Direc
     asks = f"As clients of {' and '.join(names)} ask"
     entry: dict[str, Any] = {"summary": asks, "description": f"Also with `{PREFIX}` in front of the path; see {PAGE}."}
     if own is not None:
-        # This server's own route, whose place the façades' bodies share.
+        # The server's own route shares the path with the façades.
         answers.insert(0, own.response_model)
         entry = {"description": f"{own.description}\n\n{asks}, by a body of theirs: see {PAGE}."}
     router.add_api_route(
@@ -143,20 +142,20 @@ def _add(router: APIRouter, path: str, claimants: Sequence[Claimant], own: Direc
 
 
 def facade_paths() -> frozenset[str]:
-    """The paths of all façades, those with a task in front of them included."""
+    """The paths of all façades, with and without the task prefix."""
     return frozenset(one for facade in FACADES for path, alone in _paths(facade) for one in paths_of(path, alone=alone))
 
 
 @cache
 def _forms() -> list[tuple[re.Pattern[str], ErrorForm]]:
-    # The page has "/", too.
+    # The page is at "/".
     own = {"/"} | {route.path for route in classify.router.routes if isinstance(route, DirectRoute)}
     found: dict[str, ErrorForm] = {}
     for facade in FACADES:
         for path, alone in _paths(facade):
             for one in paths_of(path, alone=alone and path not in own):
                 found.setdefault(one, facade.form)
-    # The longer first: `/v1/models/{model}` matches what `/v1/models/{model}:predict` does.
+    # Longest first: `/v1/models/{model}` also matches `/v1/models/{model}:predict`.
     longest = sorted(found.items(), key=lambda one: len(one[0]), reverse=True)
     return [(compile_path(path)[0], form) for path, form in longest]
 

@@ -1,4 +1,4 @@
-"""The façades that there are: a new one is one file, and one entry here."""
+"""The table of façades: a new one is one file and one entry here."""
 
 from onebert_server.facades.clients import fms, hugging_face, kserve, litellm, open_inference, openai, tei, vllm
 from onebert_server.facades.clients.semantic_router import facade as semantic_router

@@ -1,4 +1,4 @@
-"""Texts that are read to their end: for clients that could not be told that one was cut."""
+"""Classifies texts without truncation, for clients whose replies cannot report it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -22,22 +22,9 @@ async def read_whole(
     asked: Asked = PLAIN,
     blank: Callable[[], T] | None = None,
 ) -> list[T]:
-    """What is shown of the answer of the i-th version to the i-th text, in windows where that is cut otherwise.
+    """Classifies each text with its reference, and reads texts over the task's length in windows.
 
-    A request of any length is asked in parts of as many texts as one of this server's own may have. A reference means
-    in all of them what it meant in the first.
-
-    Args:
-        call: whose texts they are.
-        refs: a reference for each text.
-        texts: texts or pairs.
-        show: see `Call.ask`.
-        asked: what the answers shall be like.
-        blank: see `Call.ask`.
-
-    Raises:
-        InvalidInput: one cannot be read whole.
-        OneBertError: see `Answerer.answer`.
+    Splits a request into parts of at most `MAX_ITEMS` texts. A reference resolves to the same version in all parts.
     """
     asked = replace(asked, whole=True)
     shown: list[T] = []
@@ -50,7 +37,7 @@ async def read_whole(
             return show(begin + index, answered)
 
         exact = [resolved.get(ref, ref) for ref in refs[part]]
-        # The parts are one request: a quota that lets in the first lets in all.
+        # The parts are one request, so quotas count the first part only.
         call = replace(call, context=replace(call.context, counted=begin > 0))
         shown += await call.ask(Wanted(exact, asked=asked), texts[part], of_part, blank)
     return shown

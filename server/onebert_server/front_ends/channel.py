@@ -1,4 +1,4 @@
-"""Connections between front ends and the engine's process, over Unix sockets: messages, each behind its length."""
+"""Length-prefixed messages over the Unix sockets between front ends and the engine process."""
 
 import asyncio
 from collections import deque
@@ -10,21 +10,14 @@ import msgspec
 from onebert_server.front_ends.wire import decoder, encode
 
 _LENGTH_BYTES = 4
-# Bytes that may wait for the other side to read them: some forty of the largest questions. More wait only where the
-# other side hangs.
+# A write buffer above this holds about forty of the largest questions, which only happens when the peer hangs.
 MAX_UNREAD_BYTES = 2**23
 
 
 class Channel(asyncio.Protocol):
-    """Frames both ways over one connection.
+    """Sends and receives frames over one connection.
 
-    Args:
-        kind: what comes, a union of the messages of `wire`.
-        received: called with each, in order.
-        lost: called when the other side is gone.
-
-    Attributes:
-        full: whether more than `MAX_UNREAD_BYTES` wait for the other side; `send` takes frames all the same.
+    `received` gets each message in order. `full`: the write buffer exceeds `MAX_UNREAD_BYTES`; `send` still accepts.
     """
 
     def __init__(self, kind: Any, received: Callable[[Any], None], lost: Callable[[], None]) -> None:
@@ -39,27 +32,23 @@ class Channel(asyncio.Protocol):
         self._transport: asyncio.WriteTransport | None = None
 
     def send(self, frame: msgspec.Struct) -> None:
-        """Sends a frame, from any thread; what is sent in one turn of the loop, or meanwhile, goes out together."""
+        """Queues a frame, from any thread; all frames queued before the next flush leave in one write."""
         self._outgoing.append(framed(frame))
         if not self._flushing:
             self._flushing = True
             self._loop.call_soon_threadsafe(self._flush)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See asyncio.Protocol."""
         self._transport = cast(asyncio.WriteTransport, transport)
         self._transport.set_write_buffer_limits(high=MAX_UNREAD_BYTES)
 
     def pause_writing(self) -> None:
-        """See asyncio.BaseProtocol."""
         self.full = True
 
     def resume_writing(self) -> None:
-        """See asyncio.BaseProtocol."""
         self.full = False
 
     def data_received(self, data: bytes) -> None:
-        """See asyncio.Protocol."""
         self._incoming += data
         start = 0
         while len(self._incoming) >= start + _LENGTH_BYTES:
@@ -72,12 +61,11 @@ class Channel(asyncio.Protocol):
         del self._incoming[:start]
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """See asyncio.Protocol."""
         self._transport = None
         self._lost()
 
     def _flush(self) -> None:
-        # First, so that what comes from now on is flushed again.
+        # Reset first, so that a frame appended during this flush schedules another one.
         self._flushing = False
         outgoing = []
         while self._outgoing:
@@ -87,13 +75,13 @@ class Channel(asyncio.Protocol):
 
 
 def framed(message: Any) -> bytes:
-    """A message as it goes over the wire."""
+    """Encodes a message and prepends its length."""
     body = encode(message)
     return len(body).to_bytes(_LENGTH_BYTES, "big") + body
 
 
 async def read_message(reader: asyncio.StreamReader) -> Any:
-    """One message; None where the other side has gone."""
+    """Reads one message; returns None if the peer has disconnected."""
     try:
         length = int.from_bytes(await reader.readexactly(_LENGTH_BYTES), "big")
         return msgspec.msgpack.decode(await reader.readexactly(length))

@@ -1,6 +1,6 @@
-"""A front end: a process that takes HTTP, tokenizes texts and reads answers; all else happens in the engine's process.
+"""The process of a front end: serves HTTP and tokenizes; the engine process does everything else.
 
-It knows neither torch nor the base nor the registry. `keeper.py`, in the engine's process, starts it and stops it.
+It imports neither torch nor the registry. `keeper.py` in the engine process starts and stops it.
 """
 
 import asyncio
@@ -37,8 +37,8 @@ logger = logging.getLogger("onebert.front_end")
 
 
 def main() -> None:
-    """Runs one front end until the engine's process stops it; its configuration (`wire.Setup`) is on standard input."""
-    # Signals are for the engine's process, which stops its front ends when it has been told to stop itself.
+    """Runs one front end until the engine process stops it; reads its `wire.Setup` from standard input."""
+    # The engine process handles signals and then stops its front ends.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     setup = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=wire.Setup)
@@ -66,7 +66,7 @@ def main() -> None:
 
 
 class FrontEnd(uvicorn.Server):
-    """uvicorn that is drained and stopped by messages of the engine's process, and does nothing on signals."""
+    """A uvicorn server that the engine process drains and stops by messages; it ignores signals."""
 
     def __init__(
         self,
@@ -86,7 +86,6 @@ class FrontEnd(uvicorn.Server):
         self._keys_came = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Connects to the engine's process, learns from it which keys are taken, listens, and tells it that it does."""
         _, channel = await asyncio.get_running_loop().create_unix_connection(
             lambda: Channel(wire.FromEngine, self._received, self._lost), self._engine_path
         )
@@ -97,7 +96,7 @@ class FrontEnd(uvicorn.Server):
         channel.send(wire.Accepting())
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """See `main`."""
+        """Ignores the signal; see `main`."""
 
     def _received(self, frame: Any) -> None:
         match frame:
@@ -112,7 +111,7 @@ class FrontEnd(uvicorn.Server):
                 self._backend.received(reply)
 
     def _lost(self) -> None:
-        """Ends at once when the engine's process is gone, since no request could be finished."""
+        """Exits at once when the engine process is gone, because no request could finish."""
         if not self.should_exit:
             logger.error("the process with the engine is gone")
             os._exit(1)

@@ -1,4 +1,4 @@
-"""In the engine's process: computes what one front end asks, and tells it once how a version's logits are read."""
+"""The engine process's end of one front end: computes its questions and sends it the facts of each version once."""
 
 import asyncio
 import logging
@@ -18,21 +18,16 @@ from onebert_server.versions.facts import Facts
 
 logger = logging.getLogger("onebert.front_desk")
 
-# Bytes of labels that a front end keeps, about; those least recently used are forgotten first.
+# Approximate bytes of labels that a front end caches; it evicts the least recently used versions.
 MAX_KNOWN_BYTES = 2**25
-# What Python takes for a label beside its characters, and for a version beside its labels.
+# Python's overhead in bytes per label, and per version.
 _LABEL_BYTES, _FACTS_BYTES = 64, 512
 
 
 class FrontDesk:
-    """Answers one front end.
+    """Answers one front end and counts its requests; the counts outlive the front end.
 
-    Args:
-        backend: resolves and computes, in this process.
-        metrics: where the requests of the front end are counted; what it has counted outlives it.
-        keys: those that are taken now.
-        access_log: where the lines of the front end go.
-        listens, lost: called with this desk when the front end accepts connections, and when it is gone.
+    `listens` and `lost` get this desk when the front end accepts connections, and when it disconnects.
     """
 
     def __init__(
@@ -62,7 +57,7 @@ class FrontDesk:
                 self._computing[number] = task
                 task.add_done_callback(lambda _: self._computing.pop(number))
             case wire.Cancel(number):
-                # It may have been answered already: then the reply and this message have passed each other.
+                # Unknown number: the reply and this message have crossed.
                 if computing := self._computing.get(number):
                     computing.cancel()
             case wire.RequestEnded(ended):
@@ -77,7 +72,6 @@ class FrontDesk:
                 self._listens(self)
 
     def _gone(self) -> None:
-        # There is nobody to answer.
         for computing in self._computing.values():
             computing.cancel()
         self._set_in_progress(0)
@@ -96,14 +90,13 @@ class FrontDesk:
 
 
 class _Known:
-    """The versions that a front end keeps, bounded by their bytes; it knows exactly those that it was told of here."""
+    """The versions that a front end caches, bounded in bytes; mirrors the front end's cache exactly."""
 
     def __init__(self) -> None:
         self._bytes: OrderedDict[str, int] = OrderedDict()
         self._total = 0
 
     def tell(self, needed: dict[str, Facts]) -> tuple[list[Facts], list[str]]:
-        """What a reply about these versions has to say: which are new to the front end, and which it shall forget."""
         learned = [facts for ref, facts in needed.items() if ref not in self._bytes]
         for facts in learned:
             self._bytes[facts.ref] = _FACTS_BYTES + facts.label_bytes + _LABEL_BYTES * len(facts.labels)

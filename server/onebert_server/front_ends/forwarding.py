@@ -1,7 +1,7 @@
-"""Requests that a front end does not answer itself: their ASGI messages go to the engine's process and back.
+"""Forwards requests that a front end does not answer to the engine process, as ASGI messages.
 
-Each request has a connection of its own. A part of a body is sent when the app asks for it, so that a body waits where
-it would without a front end: in the client's socket.
+Each request has its own connection. A body chunk is sent when the app asks for it, so that the rest of the body waits
+in the client's socket, as it would without a front end.
 """
 
 import asyncio
@@ -22,23 +22,22 @@ from onebert_store.errors import OneBertError, ShuttingDown, Unhealthy
 
 logger = logging.getLogger("onebert.forwarding")
 
-# Seconds within which the app has to answer a request for its health.
+# Seconds in which the app must answer a health request.
 HEALTH_PATIENCE = 2.0
 HEALTH_PATHS = PROBES
 
-# While the app works on an answer, the engine's process says every so many seconds that it is alive, and at least
-# `_ALIVE_TIMES` times within the front end's patience.
+# The engine process sends a keep-alive at this interval in seconds while the app works, and at least `_ALIVE_TIMES`
+# times within the front end's patience.
 ALIVE_EVERY = 10.0
 _ALIVE_TIMES = 4
 
-# Of a body that nobody waits for, so much is dropped at a time.
+# Bytes read at a time when an unread body is discarded.
 _UNREAD_BYTES = 2**16
 
-# Requests that may be forwarded at the same time: each has a descriptor in both processes. More than the uploads that
-# may be under way, so that the engine's process decides about these. Health and the documentation, which need no key,
-# have as much room of their own each: neither do slow uploads keep an orchestrator from asking for health, nor do
-# strangers who read the documentation slowly, and these keep nobody from uploading. Of each room one principal, or
-# address, takes no more than it leaves to others.
+# Concurrent forwarded requests; each takes a descriptor in both processes. More than the concurrent uploads, so that
+# the engine process decides about those. Health and documentation need no key and have separate limits of the same
+# size, so that slow uploads, health probes and slow anonymous readers cannot block one another. One principal or
+# address gets at most half of a limit: `Permits` leaves as much free as it gives to one.
 MAX_FORWARDED = 256
 
 _SILENT = "the process with the engine does not answer"
@@ -51,18 +50,12 @@ SCOPE = (
 
 
 class Forwarding:
-    """An app that answers some questions itself; every other request is for the app behind a Unix socket.
+    """An app that answers its own questions and forwards every other request to the app behind a Unix socket.
 
     Args:
-        app: answers its own questions.
-        own: in which formats these are asked.
-        path: of the socket.
-        keys: a request that these do not let through is for `app`, too, which refuses it: it shall cost no connection.
-        refuse: makes an app that answers with an error where nobody does behind the socket.
-        patience: seconds for which the other process may send nothing, not even that it is alive, before it counts as
-            hung. An app that takes long does not: its process goes on to say that it is alive. Time in which the client
-            is waited for does not count. Requests for health have `HEALTH_PATIENCE`, since whoever asks for it gives up
-            soon.
+        keys: requests that these reject go to `app`, which refuses them without a connection.
+        patience: seconds of silence after which the other process counts as hung. Keep-alives reset it, so a slow app
+            does not expire, and waiting for the client does not count. Health requests use `HEALTH_PATIENCE` at most.
     """
 
     def __init__(
@@ -83,8 +76,7 @@ class Forwarding:
         self._keyed, self._health, self._documentation = _room(), _room(), _room()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Has the app's own questions answered, and forwards any other request."""
-        # First, since what the app answers itself, it checks itself: the signature of a token costs a while.
+        # `app` authenticates its own questions, so skip the key check here: verifying a token's signature is slow.
         is_own = scope["type"] != "http" or REFUSAL in scope["state"] or self._own.asked(scope)
         whose = None if is_own else await self._keys.let_through(scope)
         if whose is None:
@@ -101,7 +93,6 @@ class Forwarding:
             await self._refuse(error)(scope, receive, send)
 
     def _room_of(self, path: str) -> tuple[Permits, float]:
-        """Where a request to a path counts, and the patience with it."""
         if path in HEALTH_PATHS:
             return self._health, min(self._patience, HEALTH_PATIENCE)
         return (self._documentation if path in OPEN_PATHS else self._keyed), self._patience
@@ -121,7 +112,7 @@ class Forwarding:
                 if message is None and client.left:
                     return
                 if message is None:
-                    # Once the answer has begun, the server can only cut the connection.
+                    # After the response has begun, the server can only cut the connection.
                     if begun:
                         raise ConnectionError("the engine's process gave up a request")
                     gone = reader.at_eof() or reader.exception()
@@ -144,7 +135,7 @@ def _room() -> Permits:
 
 
 class _Client:
-    """The client of a forwarded request: its body is sent on, one part each time that the app asks for one."""
+    """The client of a forwarded request; sends one body chunk each time the app asks for one."""
 
     def __init__(self, receive: Receive, writer: asyncio.StreamWriter) -> None:
         self.left = False
@@ -157,7 +148,6 @@ class _Client:
 
     @property
     def awaited(self) -> bool:
-        """Whether the app has asked for a part of the body that has not come."""
         return self._pulled is not None and not self._pulled.done()
 
     def stop(self) -> None:
@@ -171,7 +161,7 @@ class _Client:
 
 
 async def _message(reader: asyncio.StreamReader, client: _Client, patience: float) -> Any:
-    """The next message of the app or its process; None where the process is gone, or hangs."""
+    """Reads the next message of the engine process; returns None if it is gone or hangs."""
     reading = asyncio.create_task(read_message(reader))
     try:
         while not reading.done():
@@ -185,7 +175,7 @@ async def _message(reader: asyncio.StreamReader, client: _Client, patience: floa
 
 
 def refusing(error: OneBertError) -> ASGIApp:
-    """An app that answers every request with this error."""
+    """Returns an app that replies to every request with this error."""
 
     async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
         await problem_response(scope, error)(scope, receive, send)
@@ -196,11 +186,9 @@ def refusing(error: OneBertError) -> ASGIApp:
 def forwarded_to(
     app: ASGIApp, patience: float = 60.0
 ) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
-    """The other side: serves one request for each connection.
+    """Serves forwarded requests in the engine process, one per connection.
 
-    Args:
-        app: answers the requests; it may take longer than `patience`, and its event loop may not.
-        patience: of the front ends.
+    The app may take longer than `patience` seconds, but must not block the event loop that long.
     """
     alive_every = min(ALIVE_EVERY, patience / _ALIVE_TIMES)
 
@@ -209,7 +197,7 @@ def forwarded_to(
 
         async def receive() -> Message:
             nonlocal whole
-            # A read that was cancelled may have taken half a message, and what follows cannot be told apart.
+            # A cancelled read may have consumed half a message, so the stream has lost its framing.
             if not whole:
                 return {"type": "http.disconnect"}
             whole = False
@@ -220,7 +208,7 @@ def forwarded_to(
             return message or {"type": "http.disconnect"}
 
         async def send(message: Message) -> None:
-            # A front end that is gone is like a client that has left: the app learns of it from its next `receive`.
+            # A front end that is gone acts like a client that has left: the app sees it at its next `receive`.
             if not writer.is_closing():
                 writer.write(framed(message))
                 with suppress(ConnectionError):
@@ -233,7 +221,7 @@ def forwarded_to(
 
         alive = asyncio.create_task(say_alive())
         try:
-            # The app has logged its exception; all that is left to do is to cut the connection.
+            # The app has logged its exception; closing the connection is the only thing left to do.
             with suppress(Exception):
                 if scope := await read_message(reader):
                     await app(scope, receive, send)
@@ -242,7 +230,7 @@ def forwarded_to(
             try:
                 if not writer.is_closing():
                     writer.write_eof()
-                # The app may have cancelled its own reading, and left it to end.
+                # The app may have cancelled its own read without awaiting it.
                 async with reading:
                     await _drop_unread(reader, patience)
             finally:
@@ -252,10 +240,9 @@ def forwarded_to(
 
 
 async def _drop_unread(reader: asyncio.StreamReader, patience: float) -> None:
-    """Waits until the front end has closed its side.
+    """Reads and discards until the front end has closed its side.
 
-    A part of the body that the app no longer waited for may lie unread. A kernel resets a connection that is closed so,
-    and the front end would lose the answer.
+    The kernel resets a connection that is closed with unread bytes, and the front end would lose the reply.
     """
     with suppress(ConnectionError, TimeoutError):
         async with asyncio.timeout(patience):

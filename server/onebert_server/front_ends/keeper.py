@@ -1,4 +1,4 @@
-"""Front ends beside the engine's process: started, started again when one dies, stopped without losing an answer."""
+"""Starts the front ends, restarts one that dies, and stops them without losing a reply."""
 
 import asyncio
 import logging
@@ -27,32 +27,25 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("onebert.front_ends")
 
-# -P: nothing is imported from the folder that the server happens to be started in.
+# -P keeps the current directory off the import path.
 COMMAND = (sys.executable, "-P", "-m", "onebert_server.front_ends.child")
-# Settings that no front end reads: a folder, and addresses that may hold a password.
+# Front ends do not read these settings: a directory, and addresses that may contain a password.
 NOT_OF_FRONT_ENDS = {"data_dir", "registry", "blobs"}
-# Seconds within which all front ends have to listen.
+# Seconds in which all front ends must listen.
 START_TIMEOUT = 60.0
-# Seconds before a front end is started in place of one that died.
+# Seconds to wait before a dead front end is restarted.
 RESTART_DELAY = 1.0
-# Where one front end has died so often within so many seconds, another start would not help: the server ends.
+# After MAX_ENDS deaths of one front end within ENDS_WITHIN seconds the server exits, since a restart would not help.
 MAX_ENDS = 5
 ENDS_WITHIN = 60.0
-# What the name of a folder with sockets begins with, among other people's temporary files.
+# Name prefix of the socket directories in the shared temporary directory.
 PREFIX = "onebert-"
-# Connections that may wait to be accepted; each brings one request for the app.
+# Connections in the listen backlog; each connection to the app carries one request.
 BACKLOG = 2048
 
 
 class FrontEnds:
-    """The front ends of a server, as many as its settings say, and the Unix sockets that they connect to.
-
-    Args:
-        runtime: answers them.
-
-    Attributes:
-        failure: why the server has to end, when a front end has ended again and again; else None.
-    """
+    """The front ends of a server and their Unix sockets; `failure` is set when a front end has died repeatedly."""
 
     def __init__(self, runtime: "Runtime") -> None:
         self.failure: OneBertError | None = None
@@ -66,15 +59,11 @@ class FrontEnds:
         self._started = self._draining = self._stopping = False
 
     async def start(self, listeners: Sequence[socket.socket], app: ASGIApp) -> None:
-        """Starts the front ends on bound sockets and waits until all of them listen.
-
-        Args:
-            listeners: bound, and shared by all front ends.
-            app: answers the requests that front ends forward.
+        """Starts the front ends on shared, bound sockets and waits until all of them listen.
 
         Raises:
-            InvalidSettings: the temporary folder cannot be written, or takes no sockets.
-            OneBertError: a front end ended instead of listening, or they did not listen in time.
+            InvalidSettings: the temporary directory is not writable or does not support sockets.
+            OneBertError: a front end exited, or not all of them listened within `START_TIMEOUT`.
         """
         keys = self._runtime.keys
         keys.tell(lambda: self._tell(wire.keys(keys)))
@@ -96,22 +85,21 @@ class FrontEnds:
         self._started = True
 
     def drain(self) -> None:
-        """Tells the front ends to say `Connection: close` in every answer."""
+        """Makes the front ends send `Connection: close` with every reply."""
         if not self._draining:
             self._draining = True
             self._tell(wire.Drain())
 
     def stop(self) -> None:
-        """Tells the front ends to accept nothing more, to answer the requests that they have, and to end."""
+        """Makes the front ends stop accepting, finish their requests, and exit."""
         self._stopping = True
         self._tell(wire.Stop())
 
     async def ended(self, timeout: float) -> bool:
-        """Whether all front ends have ended, after `timeout` seconds at most."""
+        """Waits up to `timeout` seconds; returns whether all front ends have exited."""
         return not (self._keepers and (await asyncio.wait(self._keepers, timeout=timeout))[1])
 
     async def close(self) -> None:
-        """Ends the front ends that are left, and removes the sockets."""
         for keeper in self._keepers:
             keeper.cancel()
         await asyncio.gather(*self._keepers, return_exceptions=True)
@@ -121,14 +109,12 @@ class FrontEnds:
             self._folder.cleanup()
 
     async def _open(self, listeners: list[int], app: ASGIApp) -> Path:
-        """Makes the folder with the sockets and the configuration that each front end reads at its start."""
         loop = asyncio.get_running_loop()
         try:
             remove_left_over(Path(tempfile.gettempdir()))
-            # Only this user may look into the folder.
             self._folder = tempfile.TemporaryDirectory(prefix=PREFIX)
             engine_path, app_path = (str(Path(self._folder.name, name)) for name in ("engine", "app"))
-            # The configuration goes through a file: uvloop cannot write to the pipe of a process that ends at once.
+            # A file, because uvloop fails to write to the pipe of a process that exits at once.
             setup = Path(self._folder.name, "setup")
             tokenizer, spec = self._runtime.base.tokenizer, self._runtime.base.spec
             settings = self._settings.model_dump(exclude=NOT_OF_FRONT_ENDS)
@@ -148,7 +134,7 @@ class FrontEnds:
         return setup
 
     async def _keep(self, setup: Path, listeners: list[int]) -> None:
-        """Runs one front end, again and again until they are stopped; at the start only once."""
+        """Runs one front end and restarts it until `stop`; before `start` has finished it runs only once."""
         loop = asyncio.get_running_loop()
         ends: deque[float] = deque(maxlen=MAX_ENDS)
         while not self._stopping:
@@ -174,7 +160,6 @@ class FrontEnds:
         return desk
 
     def _listens(self, desk: FrontDesk) -> None:
-        """Counts a front end that listens; one that was started late is told what the others were told before."""
         self._listening.release()
         if self._draining:
             desk.channel.send(wire.Drain())
@@ -185,25 +170,24 @@ class FrontEnds:
         self._desks.remove(desk)
 
     def _tell(self, frame: msgspec.Struct) -> None:
-        # From any thread: a front end that connects meanwhile is told by its desk.
+        # Called from any thread. A front end that connects meanwhile receives the state from its desk.
         for desk in list(self._desks):
             desk.channel.send(frame)
 
 
 def remove_left_over(temporary: Path) -> None:
-    """Removes the folders of servers that were killed: nobody listens at their sockets."""
+    """Removes the socket directories of servers that were killed, whose sockets refuse connections."""
     for left in temporary.glob(f"{PREFIX}*/engine"):
-        # Another user's folder is not ours to look into; a server that starts binds a moment before it listens.
+        # Other users' directories raise OSError. A starting server binds before it listens, so skip new sockets.
         with suppress(OSError), socket.socket(socket.AF_UNIX) as asking:
             if time.time() - left.stat().st_mtime > START_TIMEOUT and asking.connect_ex(str(left)) == ECONNREFUSED:
                 shutil.rmtree(left.parent)
 
 
 async def _run(setup: Path, listeners: list[int]) -> str:
-    """Runs one front end to its end; what became of it."""
     try:
         with setup.open("rb") as stdin:
-            # In a session of its own: a Ctrl-C at the terminal is for the engine's process alone.
+            # A new session, so that Ctrl-C at the terminal signals the engine process only.
             process = await asyncio.create_subprocess_exec(
                 *COMMAND,
                 stdin=stdin,

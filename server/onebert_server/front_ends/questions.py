@@ -1,4 +1,4 @@
-"""Questions and answers in the form of the wire: written by who asks, answered where the engine is, read again."""
+"""Converts questions and replies to and from their wire messages."""
 
 import logging
 import time
@@ -22,7 +22,7 @@ logger = logging.getLogger("onebert.questions")
 def question(
     number: int, context: Context, wanted: Wanted, inputs: Sequence[Pieces], each: bool = False
 ) -> wire.Compute:
-    """What is asked of the engine's process; equal inputs, which are one object, are sent once."""
+    """Builds the message of a question; equal inputs (one object) are sent once."""
     now = time.monotonic()
     distinct = {id(one): one for one in inputs}
     indexes = {key: index for index, key in enumerate(distinct)}
@@ -45,10 +45,9 @@ def question(
 
 
 async def answered(backend: Backend, asked: wire.Compute) -> wire.Logits | wire.Refused:
-    """Answers a question in the engine's process; an error of any kind is a reply, too.
+    """Answers a question in the engine process and turns any exception into a `Refused` reply.
 
-    Returns:
-        Logits that teach every version among the answers, or why there are none.
+    The reply's `learned` lists every version that answered; `FrontDesk` removes the known ones.
     """
     checked = False
     try:
@@ -65,12 +64,7 @@ async def answered(backend: Backend, asked: wire.Compute) -> wire.Logits | wire.
 
 
 def results(reply: wire.Logits, known: Mapping[str, Facts]) -> list[Result | Missed]:
-    """What a reply says of the inputs.
-
-    Args:
-        reply: the logits, as bytes.
-        known: how the logits of each version among its answers are read.
-    """
+    """Decodes the answers of a reply; `known` has the facts of every version among them."""
     return [
         Missed(one.version, one.input, error_of(one.missed)) if one.missed else _result(one, known[one.version])
         for one in reply.answers
@@ -78,7 +72,7 @@ def results(reply: wire.Logits, known: Mapping[str, Facts]) -> list[Result | Mis
 
 
 def error_of(why: wire.Why) -> OneBertError:
-    """The error that a reply stands for."""
+    """Rebuilds the error that a reply carries."""
     error = OneBertError(why.detail)
     error.status, error.code, error.title, error.retry_after = why.status, why.code, why.title, why.retry_after
     return error
@@ -97,7 +91,6 @@ def _context(asked: wire.Compute) -> Context:
 
 
 def _wanted(asked: wire.Compute) -> tuple[Wanted, list[Pieces]]:
-    """The versions and the inputs; equal inputs are one object again."""
     distinct = [Pieces(tuple(one.ids), tuple(one.lengths)) for one in asked.inputs]
     inputs = [distinct[index] for index in asked.order] or distinct
     return Wanted(asked.refs, asked.pair, asked.asked), inputs

@@ -1,8 +1,7 @@
-"""The engine as a front end sees it: one message with a question, one with its answer, and nothing decided in between.
+"""The engine as a front end's backend: one message per question, one per reply.
 
-A front end never acts on what a reference meant earlier. It sends references, and inputs that are not yet cut; the
-engine's process resolves, cuts and computes, and says which versions answered. All that a front end keeps is how their
-logits are read: labels and task type by version, which never change, for as long as the engine's process says.
+The engine process resolves references, truncates and computes, and names the versions that answered. A front end caches
+only the immutable facts of versions (labels and task type), until the engine process makes it evict them.
 """
 
 import asyncio
@@ -19,24 +18,24 @@ from onebert_server.telemetry.observed import Ended, Observed
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import QueueFull
 
-# Seconds until a change of the number of requests in progress is told.
+# Seconds by which changes of the in-progress count are delayed.
 TELL_IN_PROGRESS = 0.1
 
 _Reply = asyncio.Future[list[Result | Missed] | wire.Refused]
 
 
 class RemoteBackend(AskingBackend):
-    """A backend behind a channel; `received` takes the replies."""
+    """A backend behind a channel."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.channel: Channel  # before the first request there is one
+        self.channel: Channel  # set before the first request
         self._numbers = itertools.count()
         self._waiting: dict[int, tuple[_Reply, Observed]] = {}
         self._known: dict[str, Facts] = {}
 
     def check(self, context: Context) -> None:
-        """See Backend; a process with the engine that hangs reads nothing: what waits for it is bounded here."""
+        """Also raises `QueueFull` while the channel is full: a hung engine process reads nothing."""
         if self.channel.full:
             raise QueueFull("as much waits for the process with the engine as a front end holds; try again soon")
         if not context.counted:
@@ -62,13 +61,13 @@ class RemoteBackend(AskingBackend):
         return found
 
     def received(self, reply: wire.Logits | wire.Refused) -> None:
-        """Hands a reply to who waits for it, if still somebody does."""
+        """Delivers a reply to its waiting question, if that has not been cancelled."""
         future, observed = self._waiting.get(reply.number, (None, Observed()))
         found: list[Result | Missed] | wire.Refused
         if isinstance(reply, wire.Refused):
             found = reply
         else:
-            # Also where nobody waits for this reply any more: the engine's process now takes these versions for known.
+            # Also for a cancelled question: the engine process now counts these versions as known here.
             self._known |= {facts.ref: facts for facts in reply.learned}
             found = questions.results(reply, self._known)
             for ref in reply.forgotten:
@@ -79,29 +78,26 @@ class RemoteBackend(AskingBackend):
 
 
 class RemoteCounts:
-    """Tells the engine's process, which counts: nothing is lost with a front end that dies; see RequestCounts.
+    """Sends the counts to the engine process, which keeps them when a front end dies.
 
-    An answered request is told at once; how many are in progress changes too often for that, and is told now and then.
+    A finished request is sent at once, the in-progress count at most every `TELL_IN_PROGRESS` seconds.
     """
 
     def __init__(self) -> None:
-        self.channel: Channel  # before the first request there is one
+        self.channel: Channel  # set before the first request
         self._in_progress = 0
         self._timer: asyncio.TimerHandle | None = None
 
     def request_began(self) -> None:
-        """See RequestCounts."""
         self._in_progress += 1
         self._tell_later()
 
     def request_ended(self, ended: Ended) -> None:
-        """See RequestCounts."""
         self._in_progress -= 1
         self._tell_later()
         self.channel.send(wire.RequestEnded(ended))
 
     def write(self, line: bytes) -> None:
-        """See Lines: one process writes the access log."""
         self.channel.send(wire.Line(line))
 
     def _tell_later(self) -> None:

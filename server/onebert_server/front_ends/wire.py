@@ -1,4 +1,4 @@
-"""The messages between front ends and the engine's process, as msgpack; `channel` brings them there."""
+"""The msgpack messages between front ends and the engine process; `channel` carries them."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,19 +15,15 @@ from onebert_server.telemetry.observed import Ended
 from onebert_server.versions.facts import Facts
 from onebert_store.registry.grants import Quotas, Scope
 
-# Principals that are kept in the form of the other side.
+# Cached conversions of principals.
 MAX_PRINCIPALS = 1024
 
 
 class Setup(msgspec.Struct, frozen=True):
-    """The configuration of a front end, which it reads from standard input.
+    """The configuration that a front end reads from standard input.
 
-    Attributes:
-        listeners: the descriptors of the bound sockets.
-        engine_path, app_path: the Unix sockets of the engine's process, for `Compute` and for forwarded requests.
-        tokenizer: of `Tokenizer.dumps`.
-        max_length: tokens of the longest sequence that the base takes.
-        settings: of Settings, without the folders and addresses that a front end does not use.
+    `listeners` are descriptors of bound sockets. `engine_path` and `app_path` are Unix sockets for `Compute` and for
+    forwarded requests. `tokenizer` is the output of `Tokenizer.dumps`, and `max_length` is in tokens.
     """
 
     listeners: list[int]
@@ -39,30 +35,30 @@ class Setup(msgspec.Struct, frozen=True):
 
 
 class Connected(msgspec.Struct, tag=True, frozen=True, array_like=True):
-    """From a front end: it listens once it was told which keys are taken."""
+    """From a front end: connected; it listens after it has received `Keys`."""
 
 
 class Accepting(msgspec.Struct, tag=True, frozen=True, array_like=True):
-    """From a front end: it accepts connections now."""
+    """From a front end: accepts connections now."""
 
 
 class Drain(msgspec.Struct, tag=True, frozen=True, array_like=True):
-    """To a front end: say in every answer that the connection ends."""
+    """To a front end: send `Connection: close` with every reply."""
 
 
 class Stop(msgspec.Struct, tag=True, frozen=True, array_like=True):
-    """To a front end: accept nothing more, answer the requests that are there, and end."""
+    """To a front end: stop accepting, finish the open requests, and exit."""
 
 
 class SplitInput(msgspec.Struct, frozen=True, array_like=True):
-    """One input: the ids of its halves, without special tokens and not yet cut, and how long the halves are in all."""
+    """One input: the token ids of its halves, without special tokens, and the untruncated length of each half."""
 
     ids: list[list[int]]
     lengths: list[int]
 
 
 class Asking(msgspec.Struct, frozen=True, array_like=True):
-    """Who asks; see Principal, of which the engine's process needs no more."""
+    """The fields of Principal that the engine process needs."""
 
     name: str
     scopes: frozenset[Scope]
@@ -72,7 +68,7 @@ class Asking(msgspec.Struct, frozen=True, array_like=True):
 
 
 class KeyHolder(msgspec.Struct, frozen=True, array_like=True):
-    """Whose a key of the registry is; see Holder."""
+    """A registry key's owner; see Holder."""
 
     digest: bytes
     asking: Asking
@@ -81,28 +77,24 @@ class KeyHolder(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Keys(msgspec.Struct, tag=True, frozen=True, array_like=True):
-    """To a front end: the keys of the registry that are taken from now on, and no others."""
+    """To a front end: the complete set of valid registry keys."""
 
     holders: list[KeyHolder]
     is_open: bool
 
 
 class Compute(msgspec.Struct, tag=True, frozen=True, array_like=True):
-    """From a front end: resolve, cut and compute, and answer with `Logits` or `Refused`.
+    """From a front end: resolve, truncate, compute, and reply with `Logits` or `Refused`.
 
     Attributes:
-        number: the front end's own number of this question, which the reply repeats.
-        principal, request_id: of the request's context; the front end has seen what the principal proved itself by.
-        remaining, waited: seconds until its deadline, and since it came: the two processes may have different clocks.
-        refs: a reference for each input; None is the live version of every task that takes such an input.
-        pair: whether the input is a pair; read where there are no references.
-        asked: what each answer shall be like.
-        inputs: the distinct inputs.
-        order: for each reference, which input; empty where the only input is for all.
-        min_seq: the registry's change that the answer has to know of.
-        span: of the request, where that is sampled; see `Observed.carried`.
-        each: whether what is wrong with one question is said of that one alone.
-        counted: whether quotas have counted the request already.
+        number: the reply repeats it.
+        remaining, waited: seconds until the deadline and since arrival; the processes' clocks may differ.
+        refs: one reference per input; None means the live version of every task that accepts such an input.
+        pair: whether the input is a pair; read only if `refs` is None.
+        order: the input index for each reference; empty if all references share the only input.
+        min_seq: the reply must reflect the registry up to this change.
+        each: an error concerns its own reference only instead of the whole reply.
+        counted: quotas have already counted the request.
     """
 
     number: int
@@ -122,13 +114,13 @@ class Compute(msgspec.Struct, tag=True, frozen=True, array_like=True):
 
 
 class Cancel(msgspec.Struct, tag=True, frozen=True, array_like=True):
-    """From a front end: nobody waits for the reply with this number any more."""
+    """From a front end: the question with this number has been cancelled."""
 
     number: int
 
 
 class SequenceLogits(msgspec.Struct, frozen=True, array_like=True):
-    """One sequence that was run: the pieces of each half that it kept, its role, and its float32 logits."""
+    """One computed sequence: the kept pieces of each half, its role, and its float32 logits."""
 
     kept: tuple[tuple[int, int], ...]
     role: str
@@ -136,7 +128,7 @@ class SequenceLogits(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Why(msgspec.Struct, frozen=True, array_like=True):
-    """A typed error, of a whole question or of one version's answer."""
+    """A typed error of a whole question or of one reference."""
 
     status: int
     code: str
@@ -146,11 +138,7 @@ class Why(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True):
-    """What one version (`task@number`) made of the input with this index in the question's order.
-
-    Attributes:
-        missed: why there is nothing; then `version` is the reference as it was asked.
-    """
+    """One version's (`task@number`) result for the input at this index; with `missed`, `version` is the reference."""
 
     version: str
     input: int
@@ -159,14 +147,9 @@ class Answer(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Logits(msgspec.Struct, tag=True, frozen=True, array_like=True):
-    """To a front end: what was computed, and which versions it learns and forgets with it.
+    """To a front end: the reply to a question, with one answer per reference, in order.
 
-    Attributes:
-        number: of the question.
-        answers: one for each reference, in order.
-        learned: versions among the answers that the front end does not know.
-        forgotten: versions that the front end need not keep; none of the answers.
-        seconds: that each phase of the question took, by its name.
+    `learned` has facts that the front end lacks, `forgotten` versions that it must evict (never one in `answers`).
     """
 
     number: int
@@ -177,12 +160,7 @@ class Logits(msgspec.Struct, tag=True, frozen=True, array_like=True):
 
 
 class Refused(msgspec.Struct, tag=True, frozen=True, array_like=True):
-    """To a front end: a typed error.
-
-    Attributes:
-        number: of the question.
-        whatever: whether any question of its principal would be refused at this moment, however small.
-    """
+    """To a front end: a typed error; `whatever`: any question of this principal would be refused at this moment."""
 
     number: int
     why: Why
@@ -190,13 +168,13 @@ class Refused(msgspec.Struct, tag=True, frozen=True, array_like=True):
 
 
 class InProgress(msgspec.Struct, tag=True, frozen=True, array_like=True):
-    """From a front end: how many requests it is answering."""
+    """From a front end: the number of open requests."""
 
     count: int
 
 
 class RequestEnded(msgspec.Struct, tag=True, frozen=True, array_like=True):
-    """From a front end: one request that it has answered, to be counted."""
+    """From a front end: a finished request to count."""
 
     ended: Ended
 
@@ -212,7 +190,7 @@ FromFrontEnd = Connected | Accepting | Compute | Cancel | InProgress | RequestEn
 
 
 def _as_json(value: Any) -> Any:
-    """The form on the wire of what msgspec does not know: models of a manifest."""
+    """Encodes the types that msgspec does not know: pydantic models of a manifest."""
     if isinstance(value, BaseModel):
         return value.model_dump(exclude_none=True)
     raise TypeError(type(value))
@@ -228,26 +206,26 @@ encode = msgspec.msgpack.Encoder(enc_hook=_as_json).encode
 
 
 def decoder(kind: Any) -> Callable[[bytes | bytearray], Any]:
-    """What reads messages of a kind, or of a union of kinds."""
+    """Returns a function that decodes a message type or a union of them."""
     return msgspec.msgpack.Decoder(kind, dec_hook=_from_json).decode
 
 
 @lru_cache(MAX_PRINCIPALS)
 def asking(principal: Principal) -> Asking:
-    """A principal as it goes over the wire."""
+    """Converts a principal to its wire form."""
     quotas = principal.quotas
     return Asking(principal.name, principal.scopes, principal.tasks, quotas.requests, quotas.tokens)
 
 
 @lru_cache(MAX_PRINCIPALS)
 def principal(asking: Asking) -> Principal:
-    """Who asks, from the wire; the same object for the same content, since its globs are compiled once."""
+    """Converts back to a Principal; cached, because a Principal compiles its globs once."""
     quotas = Quotas(requests=asking.requests, tokens=asking.tokens)
     return Principal(asking.name, asking.scopes, asking.tasks, quotas=quotas)
 
 
 def keys(ring: KeyRing) -> Keys:
-    """The keys of the registry that a ring has now."""
+    """The registry keys that a ring has now."""
     holders = [
         KeyHolder(digest, asking(holder.principal), holder.principal.default_task, holder.expires)
         for digest, holder in ring.registered.items()
@@ -256,7 +234,7 @@ def keys(ring: KeyRing) -> Keys:
 
 
 def exchange(ring: KeyRing, frame: Keys) -> None:
-    """Has a ring take the keys that a frame has."""
+    """Replaces a ring's registry keys with the keys of a frame."""
     holders = {
         one.digest: Holder(replace(principal(one.asking), default_task=one.default_task), one.expires)
         for one in frame.holders

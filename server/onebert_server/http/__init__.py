@@ -1,1 +1,1 @@
-"""The HTTP edge: routes, bodies, problems, keys, limits."""
+"""The HTTP layer: routes, bodies, problems, keys, limits."""

@@ -1,4 +1,4 @@
-"""Who asks: every path needs a key but an exact list; checked before a byte of the body is read."""
+"""Authenticates each request by its key before its body is read; only a fixed list of paths needs no key."""
 
 import hashlib
 import logging
@@ -20,7 +20,7 @@ from onebert_store.errors import OneBertError, TooManyAttempts, Unauthorized
 
 logger = logging.getLogger("onebert.auth")
 
-# Paths without a key: the page and the documentation, which say nothing about the tasks of this server, and health.
+# Open paths: the page and the documentation, which reveal nothing about this server's tasks, and health.
 DOCS_PATHS = frozenset(
     {"/docs", "/docs/start.js", "/docs/swagger-ui.css", "/docs/swagger-ui-bundle.js", "/openapi.json"}
 )
@@ -31,23 +31,18 @@ OPEN_PATHS = DOCS_PATHS | files.PATHS.keys() | PROBES
 
 
 UNAUTHORIZED = "unauthorized"
-"""The key under which a request's state has the error of a key that `ApiKeys.let_through` has checked."""
+"""Request state key: the error of a key that `ApiKeys.let_through` has already checked."""
 
 
 class TokensOf(Protocol):
-    """Knows bearer tokens that are no keys."""
+    """Authenticates bearer tokens that are not keys."""
 
     async def find(self, token: str, digest: bytes) -> Principal | None:
-        """Whose a token is; None where it is nobody's, or no longer.
-
-        Args:
-            token: as it was sent.
-            digest: its SHA-256.
-        """
+        """Returns the principal of a valid token, else None; `digest` is the token's SHA-256."""
 
 
 class ApiKeys:
-    """Tells from a request's head who asks."""
+    """Authenticates a request by its headers."""
 
     def __init__(self, ring: KeyRing, tokens: TokensOf | None = None) -> None:
         self._ring = ring
@@ -55,20 +50,10 @@ class ApiKeys:
         self._warned = False
 
     async def check(self, headers: Headers, address: str) -> Principal:
-        """Lets a request through or not.
+        """Returns the principal of the key, or of the address on a server without keys; raises Unauthorized.
 
-        Without keys the server listens on loopback only (Settings sees to that); the Host must then be a loopback name,
-        or a web page could reach the server through a browser by rebinding its own name.
-
-        Args:
-            headers: of the request.
-            address: of the client.
-
-        Returns:
-            Who asks, by key or, without keys, by address.
-
-        Raises:
-            Unauthorized: no key, several, or a wrong one.
+        A server without keys listens on loopback only (Settings checks that) and requires a loopback Host header.
+        Otherwise a web page could reach it through a browser by DNS rebinding.
         """
         if self._ring.is_open:
             if not _means_loopback(headers.get("host", "")):
@@ -79,7 +64,7 @@ class ApiKeys:
             return root(address)
         given = headers.getlist("authorization")
         scheme, _, key = given[0].partition(" ") if len(given) == 1 else ("", "", "")
-        # HTTP's whitespace alone: `strip()` would take off 0x85 and 0xA0, too, which may be the last byte of a key.
+        # Only HTTP whitespace: `strip()` would also remove 0x85 and 0xA0, which can be the last byte of a key.
         key = key.strip(" \t")
         digest = hashlib.sha256(key.encode("latin-1")).digest()
         principal = self._ring.find(digest)
@@ -90,7 +75,7 @@ class ApiKeys:
         return principal
 
     async def let_through(self, scope: Scope) -> Principal | None:
-        """Who asks, where KeyMiddleware passes the request on: it has a key, or needs none; else None."""
+        """Returns the principal if KeyMiddleware would pass the request on, else None."""
         if is_open(scope):
             return nobody(address_of(scope))
         try:
@@ -101,25 +86,20 @@ class ApiKeys:
 
 
 class Attempts:
-    """Counts requests without a valid key by address: `AT_ONCE` of them, and `A_SECOND` more in a second.
+    """Limits requests without a valid key per address: a burst of `AT_ONCE`, then `A_SECOND` per second.
 
-    What comes beyond is refused otherwise and its connection closed. A valid key is never refused: whoever shares an
-    address, or a proxy, with somebody who guesses must not be locked out, and no guess finds a key of 128 bits.
+    A valid key always passes: its holder may share an address with an attacker, and nobody can guess a 128-bit key.
     """
 
     AT_ONCE, A_SECOND = 100, 10
     ADDRESSES = 4096
 
     def __init__(self) -> None:
-        # Address -> attempts that count, and when that was; the address that came last is the last.
+        # Address -> (counted attempts, time of the last one), least recently used first.
         self._counted: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def count(self, address: str, now: float) -> None:
-        """Counts one.
-
-        Raises:
-            TooManyAttempts: with the seconds after which the next one is counted again.
-        """
+        """Counts one attempt; raises TooManyAttempts if the address is over the limit."""
         before, since = self._counted.pop(address, (0.0, now))
         attempts = max(before - (now - since) * self.A_SECOND, 0.0)
         many = attempts + 1 > self.AT_ONCE
@@ -131,7 +111,7 @@ class Attempts:
 
 
 class KeyMiddleware:
-    """Refuses every request without a key, routed or not, except the open paths; says who asks."""
+    """Refuses every request without a valid key, except on open paths; sets the request's principal."""
 
     def __init__(self, app: ASGIApp, keys: ApiKeys) -> None:
         self.app = app
@@ -139,7 +119,6 @@ class KeyMiddleware:
         self.attempts = Attempts()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers 401, or passes the request on."""
         if scope["type"] == "http":
             scope["state"]["principal"] = nobody(address_of(scope))
         if scope["type"] == "http" and not is_open(scope):
@@ -163,18 +142,18 @@ class KeyMiddleware:
 
 
 def is_open(scope: Scope) -> bool:
-    """Whether a request needs no key; one that asks a question does, wherever it is sent."""
+    """Whether a request needs no key; a POST always needs one."""
     return scope["path"] in OPEN_PATHS and scope["method"] != "POST"
 
 
 def address_of(scope: Scope) -> str:
-    """The client's address; empty where it has none, as behind a Unix socket."""
+    """The client's IP address; empty for a client without one, such as a Unix socket."""
     address, _ = scope.get("client") or ("", 0)
     return str(address)
 
 
 @lru_cache(64)
 def _means_loopback(host: str) -> bool:
-    """Whether a Host header, with its port or without, names this machine alone."""
+    """Whether a Host header, with or without a port, names loopback."""
     name, colon, port = host.rpartition(":")
     return is_loopback(name if colon and port.isdigit() else host)

@@ -1,4 +1,4 @@
-"""What the connections of one process share: how many there may be, how long they may wait, and who makes room."""
+"""Shared state of a process's connections: limits on their number and idle time, and eviction of idle ones."""
 
 import logging
 import resource
@@ -8,31 +8,25 @@ from onebert_server.logs import Seldom
 
 logger = logging.getLogger("onebert.http")
 
-# Seconds for the head of a request, from the moment at which the connection begins to wait for one.
+# Seconds for a complete request head, counted from when the connection begins to wait for it.
 HEAD_TIMEOUT = 10.0
-# Seconds in which a client has to take some of its answer.
+# Seconds in which a client must read some of its response.
 SEND_TIMEOUT = 30.0
-# Descriptors that are not connections: the database, files, the sockets between a server's processes.
+# Descriptors reserved for the database, files and sockets between a server's processes.
 OTHER_DESCRIPTORS = 64
 
 
 class Connection(Protocol):
-    """A connection, as the others see it."""
+    """A connection that can be closed to make room."""
 
-    def abandon(self) -> None:
-        """Closes the connection, which waits for its client."""
+    def abandon(self) -> None: ...
 
 
 class Connections:
-    """What the connections of one process share.
+    """The connections of a process; `head_timeout` and `send_timeout` are in seconds.
 
-    Attributes:
-        head_timeout: seconds that a connection may wait for the head of a request.
-        send_timeout: seconds in which a client has to take some of its answer.
-        most: connections that may be open.
-        log: for refusals, which clients can cause at will.
-        waiting: those that wait for their client: for a request, for the next part of a body, or for an answer to be
-            taken that is the last one. The one that waits longest is first.
+    `waiting`: connections that wait for their client (for a request, for more of a body, or for the client to read the
+    last response), longest wait first.
     """
 
     def __init__(self, receive_timeout: float) -> None:
@@ -43,7 +37,6 @@ class Connections:
         self.log, self._full = Seldom(logger), Seldom(logger)
 
     def make_room(self) -> bool:
-        """Closes the connection that waits longest; whether there was one."""
         self._full.warning("%d connections are open, as many as the limit on descriptors allows", self.most)
         if self.waiting:
             next(iter(self.waiting)).abandon()
@@ -52,6 +45,6 @@ class Connections:
 
 
 def most_connections() -> int:
-    """Half of the descriptors that the process may have: a request may need one beside its connection's."""
+    """Half of the process's descriptors, since a request may need one in addition to its connection's."""
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 2**16 if descriptors == resource.RLIM_INFINITY else max(16, (descriptors - OTHER_DESCRIPTORS) // 2)

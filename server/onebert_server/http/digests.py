@@ -1,4 +1,4 @@
-"""Digests that a client sends with a body (RFC 9530's Content-Digest, RFC 3230's Digest), and whether they hold."""
+"""Verifies the digests that a client sends with a body (Content-Digest of RFC 9530, Digest of RFC 3230)."""
 
 import base64
 import binascii
@@ -9,16 +9,12 @@ from starlette.datastructures import Headers
 
 from onebert_store.errors import DigestMismatch, InvalidInput
 
-# Algorithms as the header fields name them; digests by others are left unread, as RFC 9530 says.
+# Supported algorithms by their names in the header fields; RFC 9530 says to ignore the others.
 ALGORITHMS = {"sha-256": hashlib.sha256, "sha-512": hashlib.sha512}
 
 
 class SentDigests:
-    """What a body shall be by its header fields; to be fed with the body's parts.
-
-    Raises:
-        InvalidInput: a digest is not base64, or a field has two by one algorithm.
-    """
+    """The digests in a request's headers; `update` takes the body's parts."""
 
     def __init__(self, headers: Headers) -> None:
         self._expected = [
@@ -26,27 +22,22 @@ class SentDigests:
             for field, ends in (("content-digest", ":"), ("digest", ""))
             for expected in _parse(headers.getlist(field), ends).items()
         ]
-        # One for an algorithm, however often a header names it: hashing is what a digest costs.
+        # One hasher per algorithm, even if both headers name it, since hashing is the expensive part.
         self._hashers = {algorithm: ALGORITHMS[algorithm]() for algorithm, _ in self._expected}
 
     def update(self, part: bytes) -> None:
-        """Takes the next part of the body; for a thread where the part is large."""
+        """Hashes the next part of the body; call it in a thread if the part is large."""
         for hasher in self._hashers.values():
             hasher.update(part)
 
     def check(self) -> None:
-        """Compares, at the end of the body.
-
-        Raises:
-            DigestMismatch: the body is not what its digest says.
-        """
+        """Compares the digests after the last part; raises DigestMismatch if one differs."""
         found = {algorithm: hasher.digest() for algorithm, hasher in self._hashers.items()}
         if not all(hmac.compare_digest(found[algorithm], digest) for algorithm, digest in self._expected):
             raise DigestMismatch("the body is not the one whose digest was sent; it was changed on its way, or cut")
 
 
 def _parse(fields: list[str], ends: str) -> dict[str, bytes]:
-    """The digest by each algorithm of a field, whose values stand between `ends`."""
     found: dict[str, bytes] = {}
     for member in ",".join(fields).split(","):
         name, _, value = member.strip().partition("=")

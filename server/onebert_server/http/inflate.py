@@ -1,4 +1,4 @@
-"""Bodies that come compressed: inflated piece by piece, and counted as what they become."""
+"""Inflates gzip bodies piece by piece and limits their inflated size."""
 
 import asyncio
 import zlib
@@ -6,24 +6,22 @@ import zlib
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-# Bytes that are inflated in one turn of the event loop: a fraction of a millisecond.
+# Bytes to inflate per turn of the event loop, which takes a fraction of a millisecond.
 PIECE_BYTES = 2**16
 GZIP_WINDOW = 16 + zlib.MAX_WBITS
 _DIGESTS = frozenset((b"content-digest", b"digest"))
 
 
 class InflateMiddleware:
-    """Inflates the bodies of questions that come as gzip; their routes see them as if they had come plain.
+    """Inflates gzip bodies of POST requests, up to `scope["state"]["max_body_bytes"]`, before they reach the routes.
 
-    A body that becomes larger than `scope["state"]["max_body_bytes"]` is refused when it does. One with a digest is
-    left as it is, and its route refuses it: the digest is of the bytes that were sent, which nobody sees here.
+    A body with a digest passes unchanged and its route refuses it, because the digest covers the compressed bytes.
     """
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Passes the request on, inflated where it is compressed."""
         if scope["type"] != "http" or scope["method"] != "POST" or not _is_gzip(scope):
             await self.app(scope, receive, send)
             return
@@ -38,7 +36,7 @@ def _is_gzip(scope: Scope) -> bool:
 
 
 class _Inflated:
-    """A `receive` that gives what the body of another one becomes."""
+    """A `receive` that inflates the body of another `receive`."""
 
     def __init__(self, receive: Receive, most: int) -> None:
         self._receive = receive
@@ -50,11 +48,6 @@ class _Inflated:
         self._done = False
 
     async def __call__(self) -> Message:
-        """The next piece of the body, and after it whatever comes.
-
-        Raises:
-            HTTPException: the body is no gzip stream, or too large a one.
-        """
         if self._done:
             return await self._receive()
         if self._more and not self._waiting:
@@ -63,12 +56,12 @@ class _Inflated:
                 return message
             self._waiting, self._more = message.get("body", b""), message.get("more_body", False)
         piece = self._inflate()
-        # Less than was asked for means that nothing is left inside of the stream.
+        # A short piece means that the decompressor's buffer is empty.
         self._done = not self._more and not self._waiting and len(piece) < PIECE_BYTES
         if self._done and not self._stream.eof:
             raise _broken()
         if len(piece) == PIECE_BYTES:
-            # A few received bytes may become many pieces, none of which is waited for.
+            # A few bytes may inflate to many pieces, and no await between these would yield to the event loop.
             await asyncio.sleep(0)
         return {"type": "http.request", "body": piece, "more_body": not self._done}
 

@@ -1,4 +1,4 @@
-"""Around every request: its id, its metrics, a last resort for exceptions, its context, and limits on the body."""
+"""Middleware around every request: its id, metrics, 500 responses, its context, and limits on the body."""
 
 import asyncio
 import logging
@@ -27,23 +27,17 @@ REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 TIMEOUT_HEADER = "X-Request-Timeout"
 SEQ_HEADER, MIN_SEQ_HEADER = "OneBERT-Seq", "OneBERT-Min-Seq"
 _TIMEOUT, _MIN_SEQ = (name.lower().encode() for name in (TIMEOUT_HEADER, MIN_SEQ_HEADER))
-# As languages write floating-point numbers: with up to 17 significant digits, and small ones with an exponent.
+# Floating-point numbers as languages print them: up to 17 significant digits, and exponents for small numbers.
 SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,32})?([eE][+-]?[0-9]{1,3})?")
 METHODS = frozenset({"GET", "PUT", "POST", "DELETE", "HEAD", "OPTIONS", "PATCH"})
 
 
 BODIES = "bodies"
-"""The key under which a request's state has the Permits of bytes of bodies that have not come whole."""
+"""Request state key: the Permits for the bytes of incomplete bodies."""
 
 
 class RequestMiddleware:
-    """Gives each request an id, counts it, and answers 500 where an exception kept the app from answering.
-
-    Args:
-        app: answers.
-        edge: of the process.
-        form_of: tells from a path how errors are worded.
-    """
+    """Gives each request an id, counts it, and replies 500 after an unhandled exception."""
 
     def __init__(self, app: ASGIApp, edge: Listening, form_of: FormOf = problems_alone) -> None:
         self.app = app
@@ -53,7 +47,6 @@ class RequestMiddleware:
         self.telemetry = edge.telemetry
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Passes the request on, and sees to it that it is answered."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -78,11 +71,11 @@ class RequestMiddleware:
         try:
             await self.app(scope, receive, tagged)
         except ClientDisconnect:
-            status = 499  # for the metrics alone: the client has left; nginx counts it by this number, too
+            status = 499  # for the metrics only: the client has left; nginx uses this number, too
         except Exception as error:
             log_failure(logger, f"request {request_id}", error)
             if status:
-                raise  # the answer has begun; the server can only cut the connection
+                raise  # the response has begun, so the server can only cut the connection
             await internal_error(scope)(scope, receive, tagged)
         finally:
             seconds = time.perf_counter() - started
@@ -93,14 +86,13 @@ class RequestMiddleware:
 
 
 class ContextMiddleware:
-    """Gives each request its context; its time counts from here, so that a slow body uses it up, too."""
+    """Gives each request its context. The deadline counts from here, so a slow body uses up the time, too."""
 
     def __init__(self, app: ASGIApp, timeout: float) -> None:
         self.app = app
         self.timeout = timeout
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Refuses a timeout that is no number of seconds, or a change that is no number, or passes the request on."""
         if scope["type"] == "http":
             state, now = scope["state"], time.monotonic()
             try:
@@ -115,13 +107,10 @@ class ContextMiddleware:
 
 
 class BodyLimitMiddleware:
-    """Caps the bytes of a body, of all bodies that have not come whole, and the time that one may take to come.
+    """Limits the size of a body, the bytes of all incomplete bodies, and the time from the first read to the end.
 
-    That time is counted from when the body is first read.
-
-    The cap is `scope["state"]["max_body_bytes"]`; the time ends at `scope["state"]["body_deadline"]`, too, which is the
-    request's own: an answer to a body that comes later is of no use. The upload route raises both for itself.
-    HTTPException is the one error that FastAPI lets through while it reads a body.
+    The state's `max_body_bytes` is the size limit and `body_deadline` the latest end; the upload route raises both.
+    Errors are HTTPException, because FastAPI lets no other error through while it reads a body.
     """
 
     def __init__(self, app: ASGIApp, max_bytes: int, timeout: float) -> None:
@@ -133,7 +122,6 @@ class BodyLimitMiddleware:
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Passes the request on with a `receive` that counts."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -151,7 +139,7 @@ class BodyLimitMiddleware:
                 return await receive()
             refuse_over(max(declared, counted))
             if state.get(WHOLE):
-                message = await receive()  # which need not wait
+                message = await receive()  # returns at once
             else:
                 if deadline is None:
                     seconds = min(self.timeout, state["body_deadline"] - time.monotonic())
@@ -177,7 +165,6 @@ class BodyLimitMiddleware:
 
 
 def _field(scope: Scope, name: bytes) -> str:
-    """The first header field of this name; empty where there is none."""
     for one, value in scope["headers"]:
         if one == name:
             return str(value, "latin-1")
@@ -185,19 +172,14 @@ def _field(scope: Scope, name: bytes) -> str:
 
 
 def _request_id(given: str) -> str:
-    """The caller's id where it is harmless to log and to send back, else a new one."""
-    # No secret: the system's randomness would cost a call, during which other threads take Python's lock.
+    """The caller's id if it is safe to log and to return, else a new one."""
+    # Not a secret, so no `secrets`: its system call would release Python's lock to other threads.
     return given if REQUEST_ID.fullmatch(given) else f"{random.getrandbits(128):032x}"
 
 
 def _asked(headers: list[tuple[bytes, bytes]], timeout: float) -> tuple[float, int]:
-    """Seconds that the caller gives its request, and the change that the answer has to know of.
-
-    Raises:
-        InvalidInput: one of the two headers cannot be read.
-    """
     timeouts, seqs = [], []
-    # One walk over the raw fields: every question comes by here.
+    # A single pass over the raw fields, since every question comes through here.
     for name, value in headers:
         if name == _TIMEOUT:
             timeouts.append(value.decode("latin-1"))
@@ -207,11 +189,6 @@ def _asked(headers: list[tuple[bytes, bytes]], timeout: float) -> tuple[float, i
 
 
 def _timeout(given: list[str], default: float) -> float:
-    """Seconds that the caller gives its request.
-
-    Raises:
-        InvalidInput: the header is no number of seconds, or too large a one.
-    """
     if not given:
         return default
     seconds = float(given[0]) if len(given) == 1 and SECONDS.fullmatch(given[0]) else 0.0
@@ -239,5 +216,5 @@ def _method(scope: Scope) -> str:
 
 
 def _route(scope: Scope) -> str:
-    """The route's template, so that names of tasks never become label values."""
+    """The route's template, so that task names never become label values."""
     return getattr(scope.get("route"), "path", "unmatched")

@@ -1,4 +1,4 @@
-"""OIDC bearer tokens: signed by the configured issuer, checked by keys from the configuration, mapped to principals."""
+"""Verifies OIDC bearer tokens of the configured issuer and maps their claims to principals."""
 
 import asyncio
 import json
@@ -24,28 +24,25 @@ from onebert_store.registry.grants import UNLIMITED, Grant, Quotas, Scope, check
 
 logger = logging.getLogger("onebert.oidc")
 
-# What a token may be signed with: pinned here, so that no token chooses a weaker way. No shared secrets among them.
+# Accepted signature algorithms, so that no token can choose a weaker one or a shared secret.
 ALGORITHMS = ("RS256", "PS256", "ES256", "Ed25519")
-# Claims that say what the bearer may do; an identity provider maps its groups and roles to these.
+# Claims with the bearer's permissions; identity providers map groups and roles to them.
 SCOPES_CLAIM, TASKS_CLAIM, DEFAULT_TASK_CLAIM = "onebert_scopes", "onebert_tasks", "onebert_default_task"
 QUOTAS_CLAIM = "onebert_quotas"
-# Seconds by which the issuer's clock may be off.
+# Seconds of tolerated clock skew.
 LEEWAY = 30
-# Seconds after which the issuer's keys are read again, and at least between two readings that unknown keys cause.
+# Seconds between two fetches of the issuer's keys, and the minimum between two fetches caused by unknown keys.
 KEYS_EVERY, KEYS_AT_MOST_EVERY = 300.0, 10.0
-# Seconds that a reading may take in all, however the issuer answers: a token by an unknown key waits for it.
+# Seconds for a whole fetch: a token with an unknown key waits for it. And the maximum size of the key set.
 FETCH_TIMEOUT, MAX_JWKS_BYTES = 5.0, 2**20
-# Tokens that were checked and are remembered; and characters of a token, and of a bearer's name.
+# Cached tokens; maximum characters of a token, and of a subject.
 MAX_REMEMBERED, MAX_TOKEN, MAX_SUBJECT = 4096, 8192, 200
 
 
 class Tokens:
-    """Whose an OIDC token is.
+    """Authenticates OIDC tokens by `iss`, `aud` and signature.
 
-    Args:
-        issuer, audience: what `iss` must be, and what `aud` must hold.
-        jwks: where the issuer's keys are: a file, or an address that begins with https:// (or http:// on loopback).
-        clock: seconds since 1970.
+    `jwks` is a file or an https:// address (http:// on loopback); `clock` returns seconds since 1970.
     """
 
     def __init__(self, issuer: str, audience: str, jwks: str, clock: Callable[[], float] = time.time) -> None:
@@ -64,31 +61,25 @@ class Tokens:
             sub={"essential": True},
             exp={"essential": True},
         )
-        # SHA-256 of a token that was checked -> whose it is. The keys it was checked by are those of now.
+        # SHA-256 of a verified token -> its holder. Cleared when the keys change.
         self._remembered: OrderedDict[bytes, Holder] = OrderedDict()
 
     async def find(self, token: str, digest: bytes) -> Principal | None:
-        """Whose a token is; None where it is no token, or none that is valid now.
-
-        Args:
-            token: as it was sent.
-            digest: its SHA-256: a token that was checked before costs one look-up.
-        """
         if self._clock() >= self._read_next and not self._reading.locked():
             self._refreshing = asyncio.create_task(self._read(self._read_at))
-            # An issuer that is slow holds up nobody whose key is known.
+            # A slow issuer delays only requests before the first fetch, or with an unknown key.
             if self._keys is None:
                 await self._refreshing
         if holder := self._remembered.get(digest):
             return holder.principal if holder.expires is not None and self._clock() < holder.expires else None
-        # Three parts: what is none of ours in form is not given to the library at all.
+            # Reject malformed tokens before the library sees them.
         if token.count(".") != 2 or len(token) > MAX_TOKEN or not token.isascii():
             return None
         read_at, holder = self._read_at, None
         try:
             holder = self._checked(token)
         except InvalidKeyIdError:
-            # The issuer may have a new key. Whoever makes keys up does not make us ask more often than this.
+            # The issuer may have a new key. Forged key ids cause no more than one fetch per KEYS_AT_MOST_EVERY.
             if self._clock() >= read_at + KEYS_AT_MOST_EVERY or self._reading.locked():
                 await self._read(read_at)
             with suppress(InvalidKeyIdError):
@@ -99,11 +90,7 @@ class Tokens:
         return holder.principal
 
     def _checked(self, token: str) -> Holder | None:
-        """Whose a token is that nobody remembers; None where it is not valid.
-
-        Raises:
-            InvalidKeyIdError: the token names a key that is not among those read last.
-        """
+        """Verifies a token that is not cached; returns None if it is invalid."""
         if self._keys is None:
             raise InvalidKeyIdError("no keys were read yet")
         try:
@@ -112,8 +99,8 @@ class Tokens:
             return Holder(principal_of(decoded.claims), float(decoded.claims["exp"]) + LEEWAY)
         except InvalidKeyIdError:
             raise
-        # Strangers write these bytes before anybody has seen a key of theirs, and the library takes the types of some
-        # fields for granted. Whatever reading a token comes to, it is none.
+        # Unauthenticated clients control these bytes, and the library assumes the types of some fields. Any error
+        # means an invalid token.
         except Exception:
             return None
 
@@ -123,14 +110,14 @@ class Tokens:
             self._remembered.popitem(last=False)
 
     async def _read(self, before: float) -> None:
-        """Reads the issuer's keys, unless somebody else did since `before`; what was read last stays where it fails."""
+        """Fetches the issuer's keys, unless a fetch has finished since `before`; keeps the old keys on failure."""
         async with self._reading:
             if self._read_at != before:
                 return
             every = KEYS_EVERY
             try:
                 keys = KeySet.import_key_set(json.loads(await _fetch(self._jwks)))
-            # Whatever is wrong with a file or an address that somebody else keeps.
+            # Catch everything: the file or address is outside our control.
             except Exception as error:
                 logger.error(
                     "the keys of the OIDC issuer cannot be read (%s): those read last stay", type(error).__name__
@@ -138,7 +125,7 @@ class Tokens:
                 every = KEYS_AT_MOST_EVERY
             else:
                 if self._keys is None or keys != self._keys:
-                    # A token that was signed by a key which the issuer has withdrawn is valid no longer.
+                    # Tokens signed by a withdrawn key are no longer valid.
                     self._remembered.clear()
                 self._keys = keys
             self._read_at = self._clock()
@@ -146,12 +133,7 @@ class Tokens:
 
 
 def principal_of(claims: Mapping[str, Any]) -> Principal:
-    """The principal of a token's claims, which were checked.
-
-    Raises:
-        InvalidInput: the claims name no tasks, or break the rules of keys.
-        ValueError: the subject is no name.
-    """
+    """Maps verified claims to a principal."""
     subject = claims["sub"]
     if not 0 < len(subject) <= MAX_SUBJECT or not subject.isprintable():
         raise ValueError("the subject is no name")
@@ -167,7 +149,7 @@ def principal_of(claims: Mapping[str, Any]) -> Principal:
 
 
 def _texts(value: Any) -> list[str]:
-    """A claim that is a list of texts, or a text of words."""
+    """Reads a claim that is a list of strings, or one string of words."""
     texts = value.split() if isinstance(value, str) else value
     if not (isinstance(texts, list) and all(isinstance(one, str) for one in texts)):
         raise InvalidInput("a claim is no list of texts")
@@ -175,7 +157,7 @@ def _texts(value: Any) -> list[str]:
 
 
 def _quotas(value: Any) -> Quotas:
-    """A claim that is an object with a number for each quota there is; a misspelled one must not mean unlimited."""
+    """Reads a claim with a number per quota; rejects unknown names, so that a typo cannot mean unlimited."""
     if not (isinstance(value, dict) and value.keys() <= vars(UNLIMITED).keys()):
         raise InvalidInput("a claim is no object of quotas")
     if not all(type(most) in (int, float) for most in value.values()):
@@ -184,7 +166,7 @@ def _quotas(value: Any) -> Quotas:
 
 
 async def _fetch(jwks: str) -> bytes:
-    """The issuer's keys as they are in a file, or at an address; from no other address that this one leads to."""
+    """Reads the issuer's keys from a file or an address, without following redirects."""
     if "://" not in jwks:
         return await asyncio.to_thread(Path(jwks).read_bytes)
     trusted = await asyncio.to_thread(ssl.create_default_context)

@@ -1,4 +1,4 @@
-"""The OpenAPI document: FastAPI's, with media types of problems, paths without a key, and examples of its schemas."""
+"""Builds the OpenAPI document: FastAPI's, plus problem media types, open paths, and examples."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,10 +11,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from onebert_server.http.auth import is_open
 
 PROBLEM = "#/components/schemas/Problem"
-# The tags of this server's own operations: each has examples.
+# Tags of this server's own operations, which get examples.
 OWN = frozenset({"classify", "tasks", "administration", "system"})
-# The values of examples, by the names of their fields. Fields that may be left out are in an example where they are
-# here; the values of others are made by their type.
+# Example values by field name. An optional field is in an example only if it is listed here; fields without a value
+# here get one by their type.
 EXAMPLES: Mapping[str, Any] = msgspec.json.decode("""{
     "task": "tone", "inputs": "where is my order?", "text": "where is my order?", "name": "voice", "alias": "live",
     "key": "3f2a9c04b1d7", "id": "3f2a9c04b1d7", "aliases": {"live": 1}, "version": 1, "action": "upload",
@@ -27,21 +27,19 @@ _OF_TYPE: Mapping[str, Any] = {"integer": 1, "number": 0.5, "boolean": False, "s
 
 
 class DocumentedApp(FastAPI):
-    """FastAPI whose document says what this server answers, and whose outermost layers are those that were added.
+    """FastAPI with an amended OpenAPI document and only our own outermost middleware.
 
-    FastAPI and Starlette have layers around these, for exceptions, bodies and telemetry, of which this server has its
-    own; every question would pay for them.
+    FastAPI's and Starlette's outer layers would repeat ours at a cost for every question.
     """
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers."""
         if self.middleware_stack is None:
             self.middleware_stack = self.build_middleware_stack()
         scope["app"] = self
         await self.middleware_stack(scope, receive, send)
 
     def build_middleware_stack(self) -> ASGIApp:
-        """The layers that were added, around FastAPI's own that are inside of them."""
+        """Strips the layers that Starlette puts around our outermost middleware."""
         stack: Any = super().build_middleware_stack()
         outermost: Any = self.user_middleware[0].cls
         while type(stack) is not outermost:
@@ -52,7 +50,6 @@ class DocumentedApp(FastAPI):
         return layers
 
     def openapi(self) -> dict[str, Any]:
-        """The document; made once."""
         if self.openapi_schema is None:
             document = super().openapi()
             for path, methods in document["paths"].items():
@@ -65,7 +62,7 @@ class DocumentedApp(FastAPI):
 
 def _describe(path: str, method: str, operation: dict[str, Any]) -> None:
     for parameter in operation.get("parameters", []):
-        # A parameter that may be left out; FastAPI says so a second time, as if `null` could be sent.
+        # FastAPI documents an optional parameter as nullable, although no parameter accepts `null`.
         kinds = parameter["schema"].pop("anyOf", [])
         parameter["schema"] |= next((kind for kind in kinds if kind != {"type": "null"}), {})
     if is_open({"path": path, "method": method.upper()}):
@@ -77,7 +74,6 @@ def _describe(path: str, method: str, operation: dict[str, Any]) -> None:
 
 
 def _exemplify(operation: dict[str, Any], schemas: Mapping[str, Any]) -> None:
-    """Gives an operation's parameters in its path, its body and its answers examples."""
     for parameter in operation.get("parameters", []):
         if parameter["in"] == "path":
             parameter["example"] = _example(parameter["schema"], schemas, parameter["name"])
@@ -89,7 +85,6 @@ def _exemplify(operation: dict[str, Any], schemas: Mapping[str, Any]) -> None:
 
 
 def _example(schema: Mapping[str, Any], schemas: Mapping[str, Any], name: str = "") -> Any:
-    """A value that fits a schema, of a field of this name."""
     if "$ref" in schema:
         schema = schemas[schema["$ref"].rpartition("/")[2]]
     kinds = schema.get("anyOf") or schema.get("oneOf")

@@ -1,4 +1,4 @@
-"""How long an answer is worked on: until its deadline, and while the client is there."""
+"""Cancels the work on a response at its deadline, or when the client disconnects."""
 
 import asyncio
 import time
@@ -10,19 +10,14 @@ from starlette.types import Receive
 from onebert_server.access.context import Context
 from onebert_store.errors import DeadlineExceeded
 
-# Seconds after which it is looked whether the client is still there. Most answers come sooner, and need not pay for it.
+# Seconds until the first check for a disconnect. Most responses are faster and skip the check.
 LOOK_AFTER = 0.01
 
 
 class Patience:
-    """Cancels what is awaited inside `async with` when nobody waits for it any more.
+    """Cancels the body of `async with` and raises `DeadlineExceeded` or `ClientDisconnect`.
 
-    Leaving raises `DeadlineExceeded` where the request's time was over, and `ClientDisconnect` where the client has
-    left.
-
-    Args:
-        context: of the request.
-        receive: of the request, whose body has been read.
+    The request's body must have been read before, because this consumes `receive`.
     """
 
     def __init__(self, context: Context, receive: Receive) -> None:
@@ -32,7 +27,6 @@ class Patience:
         self._over: Exception | None = None
 
     async def __aenter__(self) -> None:
-        """Begins to watch."""
         self._loop = asyncio.get_running_loop()
         working = asyncio.current_task()
         if working is None:
@@ -43,11 +37,10 @@ class Patience:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Ends the watch."""
         self._timer.cancel()
         if self._watcher is not None:
             self._watcher.cancel()
-        # Somebody else may have cancelled the task as well: then that is what it ends by.
+        # If somebody else cancelled the task as well, let that CancelledError pass.
         if self._over is not None and not self._working.uncancel() and kind is asyncio.CancelledError:
             raise self._over from None
 
@@ -55,12 +48,12 @@ class Patience:
         return self._deadline - time.monotonic()
 
     def _look(self) -> None:
-        """The answer takes its time: watches the client from now on, and the clock."""
+        """Gives up at the deadline; otherwise starts to watch the client."""
         if (left := self._left()) <= 0:
             late = DeadlineExceeded("the answer did not come in time; ask with a longer X-Request-Timeout")
             self._give_up(late)
             return
-        # Timers fire up to a millisecond early.
+        # At least 1 ms, because timers can fire up to a millisecond early.
         self._timer = self._loop.call_later(max(left, 0.001), self._look)
         if self._watcher is None:
             self._watcher = self._loop.create_task(self._watch())
@@ -77,5 +70,5 @@ class Patience:
 
 
 def in_its_time(context: Context, body: object) -> Context:
-    """The context of a request whose body may say for itself how long it is of use, as `timeout_ms`."""
+    """Shortens the context's deadline to the body's `timeout_ms`, if it has one."""
     return context.within(getattr(body, "timeout_ms", None))

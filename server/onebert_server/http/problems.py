@@ -1,4 +1,4 @@
-"""Errors on the wire: every answer that is not a success is one `application/problem+json` (RFC 9457) from here."""
+"""Maps every error to an `application/problem+json` response (RFC 9457), or to the client's own error form."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from onebert_server.http.schemas.questions import PAIR, TAGS
 from onebert_store.errors import OneBertError, Unauthorized
 from onebert_store.file.strict_json import shown
 
-# Errors of HTTP itself, which no inner code raises: status -> (code, title).
+# HTTP errors that inner code does not raise: status -> (code, title).
 HTTP_ERRORS = {
     400: ("bad-request", "Malformed request"),
     404: ("not-found", "No such route"),
@@ -30,13 +30,13 @@ HTTP_ERRORS = {
 }
 DETAILS = {404: "there is no such route; /docs lists those that there are"}
 MAX_REASONS = 10
-# Characters of a field's name that an answer repeats.
+# Maximum characters of a field name that a response repeats.
 MAX_NAME = 64
 
 _WHOLE = "must be a whole number"
 _OBJECT = "must be an object"
 _INPUT = "must be a text, or an object with one"
-# What pydantic calls a broken rule -> how we say the rule.
+# pydantic's error type -> our wording of the rule.
 REASONS = {
     "extra_forbidden": "unknown field",
     "missing": "is required",
@@ -55,7 +55,7 @@ REASONS = {
     "model_attributes_type": _OBJECT,
     "dict_type": _OBJECT,
     "none_required": "must be null",
-    # Only unions of inputs have tags that a body can miss.
+    # Only unions of inputs are tagged.
     "union_tag_invalid": _INPUT,
     "int_type": _WHOLE,
     "int_from_float": _WHOLE,
@@ -70,16 +70,7 @@ REASONS = {
 
 @dataclass(frozen=True)
 class Fault:
-    """Why a request is refused, before it is put into words.
-
-    Attributes:
-        status: of HTTP.
-        code: of the catalogue in docs/api.md.
-        title: of all faults with this code.
-        detail: of this one.
-        reasons: which rules the body breaks: path and reason of each.
-        request_id: of the request.
-    """
+    """A refused request before it takes a client's error form; `reasons` have `path` and `reason` per broken rule."""
 
     status: int
     code: str
@@ -90,31 +81,30 @@ class Fault:
 
     @property
     def sentence(self) -> str:
-        """All of it as one text."""
         if not self.reasons:
             return self.detail
         return "; ".join(f"{one['path'].removeprefix('body.')}: {one['reason']}" for one in self.reasons)
 
 
 ErrorForm = Callable[[Fault], tuple[int, Any]]
-"""How one kind of client expects an error: its status, and its body as JSON values."""
+"""Converts a fault to a kind of client's error form: status and JSON body."""
 
 FORM = "form"
-"""The key under which a request's state has the ErrorForm of its client, where its body has told who that is."""
+"""Request state key: the ErrorForm of the client, if the body identifies it."""
 
 FormOf = Callable[[str], ErrorForm | None]
-"""Tells the ErrorForm of a path; None where errors are problems."""
+"""Returns the ErrorForm of a path; None for problems."""
 
 FORM_OF = "form_of"
-"""The key under which a request's state has its FormOf."""
+"""Request state key: the request's FormOf."""
 
 
 def problems_alone(path: str) -> None:
-    """The FormOf of a process that knows no other form."""
+    """The FormOf of a process without other forms."""
 
 
 def problem_response(scope: Scope, error: OneBertError) -> JSONResponse:
-    """The answer to a typed error; Retry-After and WWW-Authenticate come with those that have them."""
+    """The response for a typed error, with Retry-After and WWW-Authenticate if they apply."""
     headers = {}
     if error.retry_after is not None:
         headers["Retry-After"] = str(error.retry_after)
@@ -124,12 +114,12 @@ def problem_response(scope: Scope, error: OneBertError) -> JSONResponse:
 
 
 def internal_error(scope: Scope) -> JSONResponse:
-    """The answer to an exception nobody foresaw: it says nothing but the request's id."""
+    """The response for an unhandled exception; reveals only the request id."""
     return problem_response(scope, OneBertError("the server failed to answer; its log has the request's id"))
 
 
 def install_handlers(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
-    """Makes typed errors, HTTP errors and validation errors of the app into problems; `routes` are the app's."""
+    """Registers handlers that turn typed, HTTP and validation errors into problems; `routes` are the app's."""
 
     async def refuse_method(request: Request, error: Exception) -> JSONResponse:
         allowed = {
@@ -138,7 +128,7 @@ def install_handlers(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
             if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE
             for method in route.methods or ()
         }
-        # Starlette names the methods of the first route with this path alone.
+        # Starlette would list only the methods of the first route with this path.
         headers = {"Allow": ", ".join(sorted(allowed))}
         detail = f"the route does not take {shown(request.method, MAX_NAME)}"
         return http_problem(request.scope, HTTPException(405, detail, headers))
@@ -152,7 +142,7 @@ def install_handlers(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
 
 
 def problem_of(scope: Scope, error: Exception) -> JSONResponse | None:
-    """The answer to an error that a route or its body's decoder raised; None where nobody foresaw it."""
+    """The response for an error of a route or a decoder; None for an unexpected exception."""
     match error:
         case OneBertError():
             return problem_response(scope, error)
@@ -164,12 +154,12 @@ def problem_of(scope: Scope, error: Exception) -> JSONResponse | None:
 
 
 def http_problem(scope: Scope, error: HTTPException) -> JSONResponse:
-    """The answer to an error of HTTP itself."""
+    """The response for an HTTP error."""
     return _problem(scope, _fault(scope, error), error.headers)
 
 
 def fault_of(error: OneBertError | HTTPException | RequestValidationError, request_id: str) -> Fault:
-    """What an error says, before it is put into words."""
+    """Converts an error to a Fault."""
     if isinstance(error, OneBertError):
         return Fault(error.status, error.code, error.title, error.detail, (), request_id)
     if isinstance(error, HTTPException):
@@ -184,9 +174,9 @@ def _fault(scope: Scope, error: OneBertError | HTTPException | RequestValidation
 
 
 def _reason(item: Mapping[str, Any]) -> dict[str, str]:
-    """Path and rule of one violation; the path names an unknown field, and no value is repeated.
+    """Path and rule of one violation; the path names an unknown field, and values are never repeated.
 
-    Parts in brackets are the tags of unions (schemas.py), not places in the body.
+    Skips the tags of unions (schemas.py), which are no places in the body.
     """
     path = [shown(str(part), MAX_NAME) for part in item["loc"] if part not in TAGS]
     context = item.get("ctx", {})
@@ -202,7 +192,7 @@ def _reason(item: Mapping[str, Any]) -> dict[str, str]:
 def _problem(scope: Scope, fault: Fault, headers: Mapping[str, str] | None = None) -> JSONResponse:
     state = scope["state"]
     state["problem"] = fault.code  # for the metrics
-    # Looked up by the path only now: what is answered well need not know how it would have been refused.
+    # Looked up here, because only a refused request needs it.
     form: ErrorForm | None = state[FORM] if FORM in state else state[FORM_OF](scope["path"])
     if form is not None:
         status, body = form(fault)

@@ -1,7 +1,7 @@
-"""HTTP/1.1 on a socket: uvicorn's protocol with bounds on heads, connections and time, and errors a client can read.
+"""uvicorn's HTTP/1.1 protocol with limits on heads, connections and time, and error responses for unreadable requests.
 
-A request that cannot be parsed is answered by the app like any other: a stand-in takes its place in the connection's
-order, with the refusal in its state, so that it has an id, is counted, and comes as a problem.
+A stand-in replaces a request that cannot be parsed. It carries the refusal in its state and goes through the app in
+the connection's order, so that it gets an id, is counted, and returns a problem.
 """
 
 import asyncio
@@ -19,21 +19,21 @@ from onebert_server.http import refusals
 from onebert_server.http.connections import Connections
 from onebert_server.http.transport import LingeringTransport
 
-# Bytes of an answer that its client has to take in `Connections.send_timeout`.
+# Bytes of a response that a client must read within `Connections.send_timeout`.
 MIN_SENT_BYTES = 2**15
-# How much of a refused body is still read, and for how long, so that its sender gets to the answer.
+# Limits in bytes and seconds on reading the rest of a refused body, so that its sender reads the response.
 LINGER_BYTES = 2**27
 LINGER_TIMEOUT = 10.0
-# The same of what is no request: more than two sockets' buffers hold, so that its sender gets to the answer, too.
+# The byte limit after an unparseable request. More than two socket buffers, so that its sender reads the response.
 NOISE_BYTES = 2**24
-# A chunk of a chunked body may have so many bytes of framing for each byte of its content.
+# Maximum bytes of chunk framing per byte of content.
 CHUNK_OVERHEAD = 8
 
-# What the parser is given in place of a request that it cannot read.
+# The parser gets this in place of an unreadable request.
 STAND_IN = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 
 
-# The attributes of uvicorn's classes that this protocol reads or sets: without one of them its bounds would be gone.
+# The attributes of uvicorn's classes that this protocol uses; fail at import if uvicorn has renamed one.
 for _kind, _names in (
     (HttpToolsProtocol, ("app", "cycle", "flow", "headers", "parser", "pipeline", "scope", "timeout_keep_alive_task")),
     (
@@ -46,10 +46,7 @@ for _kind, _names in (
 
 
 class LimitedProtocol(HttpToolsProtocol):
-    """One connection.
-
-    Its timer runs while the connection waits for a head, and again while it drops a body that nobody wants.
-    """
+    """One connection. Its timer runs while it waits for a head, and while it discards an unwanted body."""
 
     def __init__(
         self,
@@ -66,19 +63,19 @@ class LimitedProtocol(HttpToolsProtocol):
         self._timer: asyncio.TimerHandle | None = None
         self._pushing: asyncio.TimerHandle | None = None
         self._in_head = False  # a head has begun and is not complete
-        self._taken_on = False  # the parser is given a head anew that was read before
-        self._began = False  # a message began in the data that is being parsed
+        self._taken_on = False  # a new parser gets a head that has been read already
+        self._began = False  # a message began in the current data
         self._overhead = self._body_bytes = self._head_bytes = 0
-        self._running: RequestResponseCycle | None = None  # the request that is being answered
+        self._running: RequestResponseCycle | None = None  # the request that the app is serving
         self._refusal: refusals.Refusal | None = None  # why a callback stopped the parser
-        self._deaf = False  # nothing more is parsed
+        self._deaf = False  # the rest is discarded unparsed
         self._closing = self._abandoned = False
         self._dropped, self._most_dropped = 0, LINGER_BYTES
 
     # The connection
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begins to wait for a head; where one connection too many is open, the one that waits longest is closed."""
+        """Starts to wait for a head; over the connection limit, closes the longest-waiting one or refuses this one."""
         self._socket = cast(asyncio.Transport, transport)
         super().connection_made(LingeringTransport(self._socket, self))
         if len(self.connections) > self._shared.most and not self._shared.make_room():
@@ -87,28 +84,23 @@ class LimitedProtocol(HttpToolsProtocol):
         self._wait()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forgets the connection."""
         self._closing = True
         self._stop_waiting()
         self._stop_pushing()
         if self._running is not None and not self._running.response_complete:
-            # uvicorn signals it to the newest request only, which waits behind this one.
+            # uvicorn signals the disconnect to the newest pipelined request only; wake the one that is running.
             self._running.disconnected = True
             self._running.message_event.set()
         super().connection_lost(exc)
 
     def shutdown(self) -> None:
-        """Does not linger while the server ends."""
         if self._closing:
             self._socket.close()
         else:
             super().shutdown()
 
     def abandon(self) -> None:
-        """Closes the connection, which waits for its client.
-
-        What has been answered is still sent, however slowly it is read, until the connection has to make room.
-        """
+        """Closes a waiting connection after it has sent the buffered response; a second call (to make room) aborts."""
         self._stop_waiting()
         if self._abandoned:
             self._socket.abort()
@@ -118,10 +110,10 @@ class LimitedProtocol(HttpToolsProtocol):
         self._socket.close()
 
     def close(self) -> None:
-        """Closes the connection when its client has had the chance to read the answer.
+        """Closes the connection after the client has had a chance to read the response.
 
-        The kernel resets a connection that is closed with unread bytes, and the client then loses the answer. So the
-        rest of a body is read and dropped, within bounds.
+        The kernel resets a connection that is closed with unread bytes, and the client would lose the response. So this
+        discards the rest of the body, within bounds.
         """
         if self._closing:
             return
@@ -135,11 +127,10 @@ class LimitedProtocol(HttpToolsProtocol):
 
     @property
     def closing(self) -> bool:
-        """Whether nothing more will be answered."""
         return self._closing or self._socket.is_closing()
 
     def resume_reading(self) -> None:
-        """Reads on, unless a request that has not begun already holds as much of its body as one may."""
+        """Resumes reading, unless the newest pipelined request already buffers its share of a body."""
         if self.pipeline and len(self.cycle.body) > HIGH_WATER_LIMIT:
             self.flow.read_paused = True
         else:
@@ -148,7 +139,6 @@ class LimitedProtocol(HttpToolsProtocol):
     # Bytes
 
     def data_received(self, data: bytes) -> None:
-        """Parses what came, within the bounds."""
         if self.timeout_keep_alive_task is not None:
             self.timeout_keep_alive_task.cancel()
             self.timeout_keep_alive_task = None
@@ -163,8 +153,8 @@ class LimitedProtocol(HttpToolsProtocol):
         except httptools.HttpParserError:
             self._refuse(self._refusal or refusals.MALFORMED)
             return
-        # The fields of a head are measured as they come. This is for what never completes: one field without an end, an
-        # extension of a chunk, trailers.
+        # `on_header` measures complete fields. This bounds data that never completes: an endless field, a chunk
+        # extension, trailers.
         if not self._began:
             self._overhead = max(0, self._overhead + len(data) - (CHUNK_OVERHEAD + 1) * self._body_bytes)
         if self._overhead > refusals.MAX_HEAD_BYTES:
@@ -173,10 +163,9 @@ class LimitedProtocol(HttpToolsProtocol):
             self._drop(self._body_bytes)
 
     def _parse(self, data: bytes) -> None:
-        """Feeds the parser; whoever asks for another protocol is answered in this one, which RFC 9110 allows.
+        """Feeds the parser; ignores upgrade requests, as RFC 9110 allows. Java's client sends one with each request.
 
-        Java's client asks with each request. The parser takes what follows such a head for the other protocol, so
-        another parser takes it on behind the same framing.
+        The parser treats the data after such a head as the other protocol, so a new parser takes over the framing.
         """
         while True:
             try:
@@ -184,7 +173,7 @@ class LimitedProtocol(HttpToolsProtocol):
                 return
             except httptools.HttpParserUpgrade as upgrade:
                 if self.parser.get_method() == b"CONNECT":
-                    # Nothing that follows can be understood.
+                    # A tunnel follows, which this server cannot parse.
                     self._deaf = True
                     self.cycle.keep_alive = False
                     return
@@ -197,13 +186,11 @@ class LimitedProtocol(HttpToolsProtocol):
                     self._taken_on = False
 
     def _drop(self, count: int) -> None:
-        """Counts bytes that nobody reads any more."""
         self._dropped += count
         if self._dropped > self._most_dropped:
             self.abandon()
 
     def on_message_begin(self) -> None:
-        """See the parser."""
         if self._taken_on:
             return
         self._in_head = self._began = True
@@ -211,7 +198,7 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """See the parser, which calls it for trailers too; nobody reads those. Raises what stops the parser."""
+        """Ignores trailers; stops the parser over the limits."""
         if not self._in_head:
             return
         super().on_header(name, value)
@@ -220,7 +207,6 @@ class LimitedProtocol(HttpToolsProtocol):
             self._stop_at(refusals.TOO_LARGE)
 
     def on_headers_complete(self) -> None:
-        """See the parser; the request is answered from here on, or raises what stops the parser."""
         if self._taken_on:
             return
         version = self.parser.get_http_version()
@@ -230,7 +216,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._stop_at(unclear)
         if len(self.pipeline) >= refusals.MAX_PIPELINED and not self._deaf:
             self._stop_at(refusals.TOO_DEEP)
-        # A client of HTTP/1.0 would take `100 Continue` for its answer.
+        # An HTTP/1.0 client would take `100 Continue` for its response.
         self.expect_100_continue = self.expect_100_continue and version == "1.1"
         self._in_head = False
         self._stop_waiting()
@@ -238,35 +224,32 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def _stop_at(self, refusal: refusals.Refusal) -> None:
         self._refusal = refusal
-        # httptools turns it into an error of its own.
+        # httptools turns any exception of a callback into its own error.
         raise ValueError
 
     def on_body(self, body: bytes) -> None:
-        """See the parser."""
         self._body_bytes += len(body)
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """See the parser; where the answer came before the body, the wait for the next request begins here."""
+        """Waits for the next request if the response came before the end of the body."""
         if self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT":
-            return  # not for `_parse`
+            return  # `_parse` feeds the rest to a new parser
         super().on_message_complete()
         if self.cycle.response_complete:
             self.cycle.more_body = False
             self._wait()
 
     def pause_writing(self) -> None:
-        """The client takes its answers more slowly than they are made; `_push` watches it from now on."""
         super().pause_writing()
         self._push(None)
 
     def resume_writing(self) -> None:
-        """The client has taken most of what waited."""
         self._stop_pushing()
         super().resume_writing()
 
     def _push(self, before: int | None) -> None:
-        """Looks every `send_timeout` seconds, and cuts the connection where the client has taken too little since."""
+        """Aborts the connection if the client has read too little in the last `send_timeout` seconds."""
         waiting = self._socket.get_write_buffer_size()
         if before is not None and before - waiting < MIN_SENT_BYTES:
             self._socket.abort()
@@ -281,13 +264,13 @@ class LimitedProtocol(HttpToolsProtocol):
     # Requests
 
     def _refuse(self, refusal: refusals.Refusal) -> None:
-        """Answers in place of what cannot be read, behind all that waits; nothing that follows it is read."""
+        """Queues an error response behind the pending ones and discards all further data."""
         self._stop_waiting()
         self._deaf = True
         self._shared.log.warning("a request was refused with %d: %s", *refusal)
         cycle = self.cycle
         if cycle is not None and cycle.more_body and not self._in_head:
-            # The head was in order, its body is not: whoever reads it hears of it.
+            # The head was valid and the body is not: deliver the refusal through the request's `receive`.
             cycle.keep_alive = False
             cycle.scope["state"][refusals.REFUSAL] = refusal
             cycle.message_event.set()
@@ -300,12 +283,12 @@ class LimitedProtocol(HttpToolsProtocol):
             self.cycle.scope["state"][refusals.REFUSAL] = refusal
 
     async def _run(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Runs the app; a message of its body says why there is no more of it, where that is so.
+        """Runs the app with a `receive` that reports a refusal of the body.
 
-        While the app awaits a part of the body, the connection counts as one that waits for its client.
+        While the app awaits a part of the body, the connection counts as waiting for its client.
         """
         self._running = cycle = cast(RequestResponseCycle, receive.__self__)  # type: ignore[attr-defined]
-        # The client may have left since uvicorn made this task.
+        # The client may have disconnected since uvicorn created this task.
         cycle.disconnected = cycle.disconnected or self.parser is None
         state = scope["state"]
 
@@ -316,7 +299,7 @@ class LimitedProtocol(HttpToolsProtocol):
             try:
                 message = await receive()
             finally:
-                # With a timer, or when it is closing, the connection waits for something else by now.
+                # A running timer or a closing connection has its own entry in `waiting`.
                 if waits and self._timer is None and not self.closing:
                     self._shared.waiting.pop(self, None)
             return {**message, refusals.REFUSAL: state[refusals.REFUSAL]} if refusals.REFUSAL in state else message
@@ -325,7 +308,6 @@ class LimitedProtocol(HttpToolsProtocol):
         await self._asked(scope, told, send)
 
     def on_response_complete(self) -> None:
-        """Waits for the next request, and for the rest of this one's body no longer than for a head."""
         super().on_response_complete()
         if not self.closing and not self._answering():
             self._wait(LINGER_TIMEOUT if self.cycle.more_body else None)
@@ -336,7 +318,7 @@ class LimitedProtocol(HttpToolsProtocol):
     # Waiting
 
     def _wait(self, seconds: float | None = None) -> None:
-        """Begins to wait for a head, or where seconds are given for what will not be read."""
+        """Waits for a head; with `seconds` set, for data that will be discarded."""
         self._stop_waiting()
         self._shared.waiting[self] = None
         late = self._head_is_late if seconds is None else self.abandon

@@ -1,7 +1,7 @@
-"""What is answered in place of a request that the protocol cannot read, and how the app hears of it.
+"""Refusals of requests that the protocol cannot read, and how they reach the app.
 
-A stand-in takes the place of such a request; nothing of it reaches the routes. Where only the body cannot be read, the
-app has the request already, and is told in place of the body's next part.
+A stand-in replaces such a request, so the routes see nothing of it. If only the body is unreadable, the app already has
+the request and receives the refusal in place of the body's next part.
 """
 
 import re
@@ -12,20 +12,20 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from onebert_server.http.problems import http_problem
 
-# Bytes of a request's target and header lines together, and the number of these lines.
+# Maximum bytes of a request's target and headers together, and maximum number of header lines.
 MAX_HEAD_BYTES = 2**15
 MAX_HEADER_LINES = 100
-# Requests of one connection that may wait behind the one that is being answered.
+# Maximum requests that wait on a connection behind the running one.
 MAX_PIPELINED = 16
 
 Refusal = tuple[int, str]
-"""Status and detail of the problem that answers a request which cannot be read."""
+"""Status and detail of a problem for an unreadable request."""
 
 REFUSAL = "refusal"
-"""The key under which a stand-in's state, and a message in place of a body's next part, hold a Refusal."""
+"""Key of a Refusal, in a stand-in's state and in a message in place of the body's next part."""
 
 WHOLE = "whole"
-"""The key under which a request's state says that its body had come whole before the app was asked."""
+"""Request state key: whether the body was complete before the app was called."""
 
 MALFORMED = (400, "this is not HTTP/1.1")
 TOO_LARGE = (431, f"a request has at most {MAX_HEAD_BYTES} bytes of header fields, in {MAX_HEADER_LINES} lines")
@@ -33,10 +33,10 @@ TOO_SLOW = (408, "the header fields did not come in time")
 TOO_MANY = (503, "as many connections are open as the server takes")
 TOO_DEEP = (503, f"at most {MAX_PIPELINED} requests of a connection wait behind the one that is being answered")
 
-# Fields that say where a body ends.
+# The fields that delimit a body.
 FRAMING = (b"content-length", b"transfer-encoding")
-# Fields that come once, in these forms alone, with the rule. A proxy that reads another form, such as `018`, in its own
-# way would take a part of the body for the next request, or the other way round.
+# These fields must come once and in this form; each has its rule for the error. A proxy that reads another form (`018`)
+# differently would see a part of the body as the next request, or vice versa.
 _FORMS = {
     b"host": (re.compile(rb"[\w.~%!$&'()*+;=:\[\]-]*", re.ASCII), "Host must come once, with a name or an address"),
     b"content-length": (re.compile(rb"0|[1-9][0-9]{0,17}"), "Content-Length must come once, with a plain number"),
@@ -46,12 +46,9 @@ _TARGET = re.compile(rb"(?:https?://([^/?#@]+))?/[^#]*|\*", re.IGNORECASE)
 
 
 def unclear(version: str, target: bytes, headers: Sequence[tuple[bytes, bytes]]) -> Refusal | None:
-    """The refusal of a head in which two readers may find different hosts or ends of the body; None for a clear one.
+    """Refuses a head in which two parsers may see different hosts or body ends (request smuggling); else None.
 
-    Args:
-        version: of HTTP, such as `1.1`.
-        target: of the request.
-        headers: its fields, their names in lower case.
+    Header names are in lower case.
     """
     found: dict[bytes, bytes] = {}
     for name, value in headers:
@@ -61,7 +58,7 @@ def unclear(version: str, target: bytes, headers: Sequence[tuple[bytes, bytes]])
                 return 400, rule
             found[name] = value
     aimed, host = _TARGET.fullmatch(target), found.get(b"host")
-    # The parser refuses a head with both fields of FRAMING.
+    # The parser itself refuses a head with both FRAMING fields.
     for kept, rule in (
         (version in ("1.1", "1.0"), "a request must be HTTP/1.1 or 1.0"),
         (aimed, "the target must be a path, or an http address with one"),
@@ -75,13 +72,12 @@ def unclear(version: str, target: bytes, headers: Sequence[tuple[bytes, bytes]])
 
 
 class RefusalMiddleware:
-    """Answers the protocol's stand-ins, and passes everything else on."""
+    """Replies to the protocol's stand-ins and passes other requests on."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers with the problem in the request's state, or passes the request on."""
         if scope["type"] != "http" or REFUSAL not in scope["state"]:
             await self.app(scope, receive, send)
             return

@@ -1,4 +1,4 @@
-"""What a server answers while it starts: that it is alive, how far its start is, and when to ask again."""
+"""The app that serves while a server starts: liveness, and 503 with the progress of the start."""
 
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -14,14 +14,7 @@ from onebert_store.errors import OneBertError, ShuttingDown, Starting
 
 
 class StartingApp:
-    """Refuses every request but the one for liveness; once `ready` is set, that app answers instead.
-
-    Attributes:
-        ready: the app of the replica, as soon as there is one.
-        metrics: what is counted meanwhile.
-        telemetry: tells nothing.
-        draining: whether the server was told to stop.
-    """
+    """Refuses every request except for liveness; after `ready` is set, passes all requests to that app."""
 
     def __init__(self, progress: Progress) -> None:
         self.ready: ASGIApp | None = None
@@ -32,7 +25,6 @@ class StartingApp:
         self._starting = RequestMiddleware(RefusalMiddleware(self._answer), self)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers, or passes the request on."""
         await (self.ready or self._starting)(scope, receive, send)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -41,7 +33,7 @@ class StartingApp:
             answer = JSONResponse(Health(status="alive").model_dump(exclude_none=True))
         else:
             answer = problem_response(scope, self._refusal())
-        # Where there are front ends, they answer once the server is ready: a client must not keep this connection.
+        # Front ends, if any, serve once the server is ready, so a client must not keep this connection.
         answer.headers["Connection"] = "close"
         await answer(scope, receive, send)
 

@@ -1,4 +1,4 @@
-"""What all routes share: what they work on, strict JSON bodies, answers in pieces, and how they are documented."""
+"""Shared by all routes: dependencies, strict JSON bodies, chunked responses, and the documentation of problems."""
 
 import asyncio
 from collections.abc import Callable, Container, Coroutine, Mapping
@@ -26,16 +26,16 @@ from onebert_store.file import strict_json
 T = TypeVar("T")
 Body = TypeVar("Body", bound=BaseModel)
 
-# Values that a body may hold, lists and objects included: the largest request names 1024 tasks.
+# Maximum values in a body, including lists and objects: the largest request names 1024 tasks.
 MAX_VALUES = 2048
-# Bytes of a body that the event loop reads itself, and of an answer that it writes: below a millisecond.
+# Maximum bytes of a body that the event loop parses itself, and of a response that it encodes: under a millisecond.
 MAX_BYTES_ON_LOOP = 2**15
-# Bytes of a large answer that are sent at once: as many as a socket buffers before it makes the next wait.
+# Bytes per send of a large response: a socket buffers about this many before `send` waits.
 PIECE_BYTES = 2**16
 
 
 async def _edge(request: Request) -> Edge:
-    # Async only because FastAPI sends plain functions through its thread pool.
+    # Async, because FastAPI runs plain functions in its thread pool.
     edge: Edge = request.app.state.edge
     return edge
 
@@ -56,12 +56,12 @@ async def _context(
         ),
     ] = None,
 ) -> Context:
-    # The headers are here for the documentation only: ContextMiddleware has read them before any route is looked up.
+    # The header parameters are only documentation: ContextMiddleware has parsed them before routing.
     context: Context = request.state.context
     return context
 
 
-# As Prometheus' federation takes them.
+# The parameter of Prometheus' federation.
 MetricNames = Annotated[
     list[Annotated[str, Field(max_length=128)]],
     Query(alias="name[]", max_length=64, description="names of the samples that are wanted; all of them without"),
@@ -76,12 +76,7 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
 
 
 async def whole_body(scope: Scope, receive: Receive, bodies: Permits) -> bytes:
-    """A request's body; until it has come whole, its bytes are counted in `bodies` for its principal.
-
-    Raises:
-        QueueFull: too many bytes of such bodies are held.
-        ClientDisconnect: the client left before the end.
-    """
+    """Reads a request's body; counts the bytes of an incomplete body in `bodies` for its principal."""
     principal = scope["state"]["context"].principal.name
     parts: list[bytes] = []
     held = 0
@@ -99,26 +94,20 @@ async def whole_body(scope: Scope, receive: Receive, bodies: Permits) -> bytes:
 
 
 class StrictRequest(Request):
-    """A request whose JSON has one value per key, finite numbers and bounded depth."""
+    """A request whose JSON must have unique keys, finite numbers and bounded depth."""
 
     async def body(self) -> bytes:
-        """The body; see `whole_body`."""
         if not hasattr(self, "_body"):
             self._body = await whole_body(self.scope, self.receive, self.scope["state"][BODIES])
         return self._body
 
     async def json(self) -> Any:
-        """Decodes the body.
-
-        Raises:
-            TooLarge, HTTPException: see `parsed`.
-        """
         if not hasattr(self, "_json"):
             self._json = await self.read(parsed)
         return self._json
 
     async def read(self, decode: Callable[[bytes], T]) -> T:
-        """What `decode` makes of the body; a large one is hashed and decoded beside the event loop, not on it."""
+        """Decodes the body and checks its digests, in a thread if it is large."""
         body = await self.body()
         digests = SentDigests(self.headers)
 
@@ -131,9 +120,9 @@ class StrictRequest(Request):
 
 
 class Answer(Response):
-    """Bytes that are sent in pieces, each when the client has taken most of those before; many are counted meanwhile.
+    """A response that is sent in pieces as the client reads; counts the bytes of a large one until they are sent.
 
-    Sending raises QueueFull, before anything is sent, where too many bytes wait for their clients already.
+    Raises QueueFull before the first byte if too many bytes already wait for clients.
     """
 
     def __init__(
@@ -144,7 +133,6 @@ class Answer(Response):
         self._untaken, self._principal = edge.untaken, request.state.context.principal.name
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Sends it."""
         size = len(self.body)
         if size <= PIECE_BYTES:
             await super().__call__(scope, receive, send)
@@ -160,10 +148,9 @@ class Answer(Response):
 
 
 class StrictRoute(APIRoute):
-    """A route that takes JSON only, and only strict JSON."""
+    """A route that accepts only strict JSON."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """FastAPI's handler around a StrictRequest."""
         handle = super().get_route_handler()
 
         async def strict(request: Request) -> Response:
@@ -171,7 +158,7 @@ class StrictRoute(APIRoute):
                 require_media_type(request, "application/json")
             given = StrictRequest(request.scope, request.receive)
             if self.body_field is not None:
-                # Read here: FastAPI makes 400 of the errors that it meets while it reads.
+                # Read the body before FastAPI does, because it turns errors during its own read into 400.
                 await given.body()
             return await handle(given)
 
@@ -179,11 +166,11 @@ class StrictRoute(APIRoute):
 
 
 def require_media_type(request: Request, expected: str, accepts: Container[str] = ()) -> None:
-    """Refuses a body of another type, unless that is accepted too, or one that is encoded: 415."""
+    """Refuses a body of another type (unless `accepts` has it), or with a Content-Encoding: 415."""
     given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if given != expected and given not in accepts:
         raise HTTPException(415, f"the body's Content-Type must be {expected}")
-    # What may come as gzip has been inflated by now: nothing else is taken as if it were not encoded.
+    # InflateMiddleware has removed gzip by now, so the body must be unencoded.
     if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
         if request.method != "POST":
             raise HTTPException(415, "the body must be sent without Content-Encoding", {"Accept-Encoding": "identity"})
@@ -192,11 +179,7 @@ def require_media_type(request: Request, expected: str, accepts: Container[str] 
 
 
 def validated(kind: type[Body], given: Any, *at: str | int) -> Body:
-    """JSON values as what a route takes; `at` is where in the body they stand.
-
-    Raises:
-        RequestValidationError: they are not.
-    """
+    """Validates JSON values as a model; `at` is their location in the body."""
     try:
         return kind.model_validate(given)
     except ValidationError as error:
@@ -205,13 +188,8 @@ def validated(kind: type[Body], given: Any, *at: str | int) -> Body:
 
 
 def parsed(body: bytes) -> Any:
-    """A body as JSON values.
-
-    Raises:
-        TooLarge: it holds more values than any request needs.
-        HTTPException: it is not strict JSON; the one error besides our own that FastAPI lets through here.
-    """
-    # Before it is parsed: objects for a million values take seconds to make, to refuse and to forget.
+    """Parses a body as strict JSON; raises TooLarge, or HTTPException, which FastAPI lets through here."""
+    # Checked before parsing, since creating a million objects takes seconds.
     if len(body) > MAX_VALUES and count_values(body) > MAX_VALUES:
         raise TooLarge(f"the body holds more than {MAX_VALUES} values; send it in parts")
     try:
@@ -222,14 +200,14 @@ def parsed(body: bytes) -> Any:
 
 
 def count_values(body: bytes) -> int:
-    """As many values as a JSON text holds, or more: its commas, brackets and braces.
+    """An upper bound of the number of values in a JSON text, from its commas, brackets and braces.
 
-    Those inside of strings are left out where it matters, in time that grows with the bytes alone.
+    Over `MAX_VALUES` the count excludes those inside strings, in linear time.
     """
     at_most = sum(body.count(mark) for mark in (b",", b"[", b"{"))
     if at_most <= MAX_VALUES:
         return at_most
-    # Without escaped backslashes and then without escaped quotes, every quote opens a string or closes one.
+    # With escaped backslashes and then escaped quotes removed, every quote opens or closes a string.
     characters = np.frombuffer(body.replace(rb"\\", b"").replace(rb"\"", b""), np.uint8)
     inside = np.logical_xor.accumulate(characters == ord('"'))
     marks = (characters == ord(",")) | (characters == ord("[")) | (characters == ord("{"))

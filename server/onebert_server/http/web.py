@@ -1,4 +1,4 @@
-"""HTTP as every process of a server speaks it: how uvicorn and the log are set, and the app around its routes."""
+"""Sets up uvicorn and builds the app with its middleware, the same for every process of a server."""
 
 import asyncio
 from collections.abc import Sequence
@@ -33,13 +33,13 @@ from onebert_server.http.refusals import RefusalMiddleware
 from onebert_server.settings import Settings
 from onebert_store.errors import InvalidSettings
 
-# Seconds for which a browser need not ask again whether it may, and the fields of an answer that a page may read.
+# Seconds for which a browser caches a CORS preflight, and the response headers that a page may read.
 CORS_SECONDS = 600
 EXPOSED = ("ETag", "Location", "Retry-After", "Server-Timing", "WWW-Authenticate", "X-Request-Id", SEQ_HEADER)
 
 
 def uvicorn_config(app: ASGIApp, receive_timeout: float, shutdown_timeout: float) -> uvicorn.Config:
-    """What uvicorn shall do; seconds are for a request to come, and for those in flight at the end."""
+    """The uvicorn configuration; timeouts in seconds: for a request to arrive, and for open requests at shutdown."""
     connections = Connections(receive_timeout)
     return uvicorn.Config(
         app,
@@ -55,25 +55,18 @@ def uvicorn_config(app: ASGIApp, receive_timeout: float, shutdown_timeout: float
 
 
 def oidc_tokens(oidc: tuple[str, str, str] | None) -> TokensOf | None:
-    """What checks bearer tokens of an issuer; None where none is configured.
-
-    Args:
-        oidc: issuer, audience, and where the issuer's keys are.
-
-    Raises:
-        InvalidSettings: what checks them is not installed.
-    """
+    """Creates the OIDC authenticator from issuer, audience and the location of the keys; None without an issuer."""
     if oidc is None:
         return None
     try:
-        from onebert_server.http.oidc import Tokens  # noqa: PLC0415 - nobody else needs joserfc
+        from onebert_server.http.oidc import Tokens  # noqa: PLC0415 - only this module needs joserfc
     except ImportError:
         raise InvalidSettings("ONEBERT_OIDC_ISSUER needs joserfc: pip install 'onebert[oidc]'") from None
     return Tokens(*oidc)
 
 
 def formats_of(routers: Sequence[APIRouter]) -> Formats:
-    """The wire formats of their questions."""
+    """The wire formats of the routers' direct routes."""
     return Formats(route.format for router in routers for route in router.routes if isinstance(route, DirectRoute))
 
 
@@ -86,22 +79,22 @@ def web_app(
     tokens: TokensOf | None = None,
     form_of: FormOf = problems_alone,
 ) -> FastAPI:
-    """An app with these routes, which find the edge as `app.state.edge`; `form_of` tells how errors are worded."""
+    """Builds an app with these routes; they find the edge as `app.state.edge`."""
     app = DocumentedApp(
         title="OneBERT",
         description="One frozen encoder, hundreds of classifiers: answers for any mix of tasks in one batch.",
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        # For the documentation only: KeyMiddleware has checked the key before any route is looked up.
+        # Documentation only: KeyMiddleware has checked the key before routing.
         dependencies=[Depends(HTTPBearer(auto_error=False))] if not keys.is_open else [],
     )
     app.state.edge = edge
     for router in routers:
         app.include_router(router)
     install_handlers(app, [route for router in routers for route in router.routes])
-    # Added last is outermost: id and metrics, then other origins, then what cannot be read, then the key, the context,
-    # the body's limits, the lean path. InflateMiddleware is innermost: the lean path leaves what is compressed to it.
+    # The last one added is outermost: id and metrics, CORS, refusals, key, context, body limits, lean path.
+    # InflateMiddleware is innermost: the lean path leaves compressed bodies to it.
     app.add_middleware(InflateMiddleware)
     app.add_middleware(LeanMiddleware, edge=edge, formats=formats_of(routers))
     app.add_middleware(BodyLimitMiddleware, max_bytes=settings.max_body_bytes, timeout=settings.receive_timeout)
@@ -109,7 +102,7 @@ def web_app(
     app.add_middleware(KeyMiddleware, keys=ApiKeys(keys, tokens))
     app.add_middleware(RefusalMiddleware)
     if settings.cors_origins:
-        # Outside of the keys: a browser asks first, and without one. Cookies are never taken, so none are allowed.
+        # Outside the key check, because a preflight has no key. Credentials (cookies) stay disallowed.
         app.add_middleware(
             CORSMiddleware,
             allow_origins=settings.cors_origins,

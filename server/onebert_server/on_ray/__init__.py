@@ -1,1 +1,1 @@
-"""A server on a Ray cluster: replicas with the engine, and front ends, are deployments of Ray Serve."""
+"""Runs a server on a Ray cluster: engine replicas and front ends are Ray Serve deployments."""

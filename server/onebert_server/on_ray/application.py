@@ -1,4 +1,4 @@
-"""The application of Ray Serve: which deployments there are, and what Ray is told about each."""
+"""Builds the Ray Serve application: its deployments and their options."""
 
 import os
 from collections.abc import Mapping
@@ -17,18 +17,17 @@ from onebert_store.errors import InvalidSettings
 
 NAME = "onebert"
 REPLICAS, FRONT_ENDS = "Replica", "FrontEnd"
-# More front ends than any cluster has nodes.
+# Above the number of nodes of any cluster.
 MAX_NODES = 10_000
-# Questions under way with one replica: it bounds by itself, in seconds, what it lets in.
+# Concurrent calls to one replica. High, because a replica limits admission itself, in seconds of work.
 MAX_ONGOING = 4096
-# Seconds between two reports of a replica to the controller of Ray Serve.
+# Seconds between a replica's reports to the Ray Serve controller.
 REPORT_EVERY = 1
-# Seconds over which its reports are averaged; Ray Serve takes no less.
+# Seconds over which reports are averaged; 11 is Ray Serve's minimum.
 LOOKED_BACK = 11
-# So often a deployment is tried that fails when it starts, such as one with a base that is not there.
+# Attempts to start a deployment that fails, for instance because its base does not exist.
 STARTS = 3
-# What Ray Serve reads from the environment of each process: no second thread and event loop for calls, nor for choosing
-# who is called.
+# Ray Serve reads these in each process: calls and routing run on the main event loop, without a second thread.
 ENVIRONMENT = {
     "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0",
     "RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP": "0",
@@ -37,13 +36,10 @@ ENVIRONMENT = {
 
 
 class Layout(BaseModel):
-    """How many replicas there are, and of what.
+    """The number of replicas (N, or MIN-MAX) and their resources.
 
-    Attributes:
-        replicas: N, or MIN-MAX by the work that is asked of them.
-        cpus, gpus: what Ray reserves for each.
-        busy: the share of its time that a replica is meant to compute; with more to do there are more replicas.
-        grow_after, shrink_after: seconds for which more, or fewer, are needed before there are more, or fewer.
+    `busy` is the target share of time that a replica computes. The load must persist for `grow_after` or `shrink_after`
+    seconds before Ray Serve adds or removes replicas.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -63,33 +59,20 @@ class Layout(BaseModel):
 
     @property
     def least(self) -> int:
-        """Replicas that there are always."""
         return int(self.replicas.partition("-")[0])
 
     @property
     def most(self) -> int:
-        """Replicas that there may be."""
         return int(self.replicas.rpartition("-")[2])
 
 
 def build(args: dict[str, Any]) -> Application:
-    """What a configuration file of Ray Serve names as `import_path`; settings are in the environment.
-
-    Args:
-        args: a Layout.
-
-    Raises:
-        InvalidSettings: the layout or a setting is wrong.
-    """
+    """Builds the application for a Ray Serve configuration file; `args` has the fields of Layout."""
     return application(load_settings(), layout_of(args))
 
 
 def layout_of(args: Mapping[str, Any]) -> Layout:
-    """A layout of what somebody wrote.
-
-    Raises:
-        InvalidSettings: it is none.
-    """
+    """Validates a layout."""
     try:
         return Layout(**args)
     except ValidationError as error:
@@ -99,14 +82,10 @@ def layout_of(args: Mapping[str, Any]) -> Layout:
 
 
 def application(settings: Settings, layout: Layout) -> Application:
-    """Replicas, and a front end on each node that runs some.
-
-    Raises:
-        InvalidSettings: the settings are for one server alone.
-    """
+    """Builds the replicas and one front end per node that runs replicas."""
     settings = _everywhere(settings, layout)
-    # What OpenTelemetry reads from the environment, as this process has it. It may hold credentials, so it goes the way
-    # of the settings: Ray shows the environments that it is told of in its dashboard and logs, and not what is bound.
+    # OpenTelemetry's variables may hold credentials. Pass them as bound arguments like the settings, because Ray shows
+    # runtime environments in its dashboard and logs.
     variables = {name: value for name, value in os.environ.items() if name.startswith("OTEL_")}
     replicas = serve.deployment(
         name=REPLICAS,
@@ -131,7 +110,7 @@ def application(settings: Settings, layout: Layout) -> Application:
     )(Replica).bind(settings, variables)
     front_ends = serve.deployment(
         name=FRONT_ENDS,
-        # Of each node it takes what hardly any replica needs: tokenizing is done beside what is computed.
+        # A small share of a CPU, so that the front end fits on a node whose CPUs the replicas reserve.
         ray_actor_options={"num_cpus": 0.01, "runtime_env": {"env_vars": ENVIRONMENT}},
         max_replicas_per_node=1,
         autoscaling_config=AutoscalingConfig(
@@ -141,7 +120,7 @@ def application(settings: Settings, layout: Layout) -> Application:
             downscale_delay_s=10,
             policy=AutoscalingPolicy(policy_function="onebert_server.on_ray.scaling:one_a_node"),
         ),
-        # On a node that ends Ray Serve stops first what may take longest: a front end drains while replicas answer.
+        # A leaving node stops the longest timeout first, so front ends drain while replicas answer.
         graceful_shutdown_timeout_s=settings.drain_delay + settings.shutdown_timeout + 15,
         graceful_shutdown_wait_loop_s=0.1,
         health_check_period_s=5,
@@ -152,11 +131,6 @@ def application(settings: Settings, layout: Layout) -> Application:
 
 
 def _everywhere(settings: Settings, layout: Layout) -> Settings:
-    """The settings as they mean the same in every process of the cluster.
-
-    Raises:
-        InvalidSettings: they are for one server alone.
-    """
     if settings.registry is None or settings.registry.startswith("sqlite:"):
         raise InvalidSettings("--ray needs a registry that servers share: ONEBERT_REGISTRY=postgresql://…")
     if settings.front_ends:

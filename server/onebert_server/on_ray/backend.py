@@ -1,4 +1,4 @@
-"""The replicas as a front end on a cluster sees them: a question is one call, which another replica takes over."""
+"""The replicas as a front end's backend: one call per question, repeated on another replica if one dies."""
 
 import asyncio
 import logging
@@ -17,7 +17,7 @@ from onebert_server.front_ends.asking import AskingBackend
 from onebert_server.logs import Seldom
 from onebert_store.errors import EngineFailed, ShuttingDown
 
-# So many replicas may die one after the other under one question.
+# Replicas that may die in a row while they compute one question.
 ATTEMPTS = 4
 
 _reply = wire.decoder(wire.Logits | wire.Refused)
@@ -25,22 +25,20 @@ _seldom = Seldom(logging.getLogger("onebert.on_ray"))
 
 
 class RayBackend(AskingBackend):
-    """A backend behind a handle of the replicas' deployment; see Backend.
+    """A backend behind a handle of the replica deployment; see Backend.
 
-    Raises:
-        EngineFailed: besides what Backend says, replicas died under the question again and again.
-        ShuttingDown: there is no replica, and none is coming.
+    Also raises EngineFailed after `ATTEMPTS` dead replicas in a row, and ShuttingDown without any replica.
     """
 
     def __init__(self, replicas: DeploymentHandle[Any]) -> None:
         super().__init__()
-        # By gRPC: through Ray's object store each call takes twice the processor time, on both sides.
+        # By gRPC: a call through Ray's object store takes twice the CPU time on both sides.
         self._compute = replicas.options(method_name="compute", _by_reference=False)
 
     async def _ask(
         self, context: Context, wanted: Wanted, inputs: Sequence[Pieces], each: bool
     ) -> list[Result | Missed]:
-        """Logits depend on the question alone, so a replica that dies under it may be followed by another."""
+        """Retries when a replica dies; safe because the logits depend on the question alone."""
         for _ in range(ATTEMPTS):
             try:
                 question = wire.encode(questions.question(0, context, wanted, inputs, each))
@@ -69,6 +67,6 @@ class RayBackend(AskingBackend):
 
 
 def _task(wanted: Wanted) -> str:
-    """The task by which a replica is chosen; nothing where a question is of several."""
+    """The task for the router; empty if the question names several tasks or none."""
     tasks = {ref.partition("@")[0] for ref in wanted.refs or ()}
     return tasks.pop() if len(tasks) == 1 else ""

@@ -1,4 +1,4 @@
-"""The command `serve --ray`: a cluster serves for as long as the command runs."""
+"""The command `serve --ray`: a cluster serves while the command runs."""
 
 import logging
 import re
@@ -20,40 +20,29 @@ from onebert_server.settings import Settings
 from onebert_store.command.cluster import RayError, connect, ray
 from onebert_store.errors import OneBertError
 
-# Seconds between two looks at which front ends there are.
+# Seconds between two polls for front ends.
 LOOK_EVERY = 5.0
-# How Ray says that whoever is asked does not answer, or is no more.
+# Ray raises these when the called actor does not answer or has died.
 _LOST = (RayError, RayServeException, RuntimeError, TimeoutError)
-# How Ray says what a deployment ended with: the last line of a traceback of ours.
+# Matches our own error in the last line of a traceback that Ray reports.
 _OURS = re.compile(r"onebert_store\.errors\.\w+: (.+)")
 
 
 def serve_on_ray(settings: Settings, address: str, layout: Layout) -> None:
-    """Serves until SIGTERM or SIGINT, and says where.
-
-    Args:
-        settings: of every replica and front end.
-        address: HOST:PORT of the cluster's head, or auto.
-        layout: how many replicas there are, and of what.
-
-    Raises:
-        ServerUnreachable: no cluster answers there.
-        InvalidSettings: not an address, or settings that are for one server alone.
-        OneBertError: the cluster cannot serve this.
-    """
+    """Serves on the cluster at `address` (HOST:PORT or auto) until SIGTERM or SIGINT; prints the front ends' URLs."""
     wanted = application(settings, layout)
     connect(address)
     try:
         with _told_to_stop() as stop:
             _serve(wanted, stop, settings.drain_delay + settings.shutdown_timeout + 15)
     except _Stopped:
-        pass  # while it started
+        pass  # a signal came during the start
     finally:
         ray.shutdown()
 
 
 def _serve(wanted: Application, stop: Event, patience: float) -> None:
-    # What it logs repeats what is said here.
+    # Ray Serve's log would repeat the command's own output.
     logging.getLogger("ray.serve").setLevel(logging.CRITICAL)
     serve.start(proxy_location="Disabled")
     try:
@@ -62,7 +51,7 @@ def _serve(wanted: Application, stop: Event, patience: float) -> None:
         try:
             _watch(front_ends, stop)
         finally:
-            # Replicas go with the application, so front ends drain before it does.
+            # Drain the front ends before `serve.delete` stops the replicas.
             with suppress(*_LOST):
                 front_ends.broadcast("drain").results(timeout_s=patience, return_exceptions=True)
     except (RayError, RuntimeError) as error:
@@ -72,7 +61,6 @@ def _serve(wanted: Application, stop: Event, patience: float) -> None:
 
 
 def _watch(front_ends: DeploymentHandle[Any], stop: Event) -> None:
-    """Says where front ends listen, as they come, until it is told to stop."""
     said: set[str] = set()
     while not stop.is_set():
         for where in sorted(_addresses(front_ends) - said):
@@ -82,7 +70,7 @@ def _watch(front_ends: DeploymentHandle[Any], stop: Event) -> None:
 
 
 def _addresses(front_ends: DeploymentHandle[Any]) -> set[str]:
-    """Where front ends listen; none where one of them is just being lost, and the next look finds them."""
+    """Returns no addresses if a front end dies during the call; the next poll retries."""
     try:
         return {*front_ends.broadcast("address").results(timeout_s=LOOK_EVERY)}
     except _LOST:
@@ -90,7 +78,6 @@ def _addresses(front_ends: DeploymentHandle[Any]) -> set[str]:
 
 
 def _why(error: Exception) -> str:
-    """Why the cluster cannot serve: an error of ours that a deployment ended with, else what Ray says."""
     application = serve.status().applications.get(NAME)
     ended = [deployment.message for deployment in application.deployments.values()] if application else []
     ours = _OURS.findall("\n".join([str(error), *ended]))
@@ -99,7 +86,7 @@ def _why(error: Exception) -> str:
 
 @contextmanager
 def _told_to_stop() -> Iterator[Event]:
-    """Set by a signal; one that comes while the cluster still starts raises _Stopped, since that waits for Ray."""
+    """Yields an event that a signal sets; the handler also raises _Stopped to interrupt waits for Ray."""
     stop = Event()
 
     def handle(number: int, frame: FrameType | None) -> None:
@@ -115,4 +102,4 @@ def _told_to_stop() -> Iterator[Event]:
 
 
 class _Stopped(Exception):
-    """The command was told to stop."""
+    """A signal stopped the command."""

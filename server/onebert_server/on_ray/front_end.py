@@ -1,4 +1,4 @@
-"""A front end on a cluster: takes HTTP on its node, tokenizes texts and reads answers; replicas do everything else."""
+"""A front end on a cluster: serves HTTP on its node and tokenizes; replicas do everything else."""
 
 import asyncio
 import hashlib
@@ -40,30 +40,24 @@ from onebert_server.telemetry.telemetry import open_telemetry
 
 logger = logging.getLogger("onebert.front_end")
 
-# Seconds between two looks at a replica's keys: with a replica's own looks at the registry, a key that was revoked is
-# refused everywhere within five seconds.
+# Seconds between two polls for keys. Together with the replica's own poll of the registry, a revoked key is refused
+# everywhere within five seconds.
 KEYS_EVERY = 1.0
-# Seconds within which replicas say what they have counted; one that is lost is left out, all where one hangs.
+# Timeout in seconds for the replicas' metrics. A dead replica is left out; if one hangs, all replicas are left out.
 MEASURED_WITHIN = 2.0
 
 _keys = msgspec.msgpack.Decoder(wire.Keys).decode
 
 
 class FrontEnd:
-    """What Ray Serve starts on each node, watches and stops.
-
-    Args:
-        settings: of the server.
-        replicas: a handle of the replicas' deployment.
-        variables: of OpenTelemetry, for the environment of this process.
-    """
+    """The Ray Serve deployment class of the front ends, one per node; `variables` configure OpenTelemetry."""
 
     async def __init__(  # type: ignore[misc] # Ray awaits it
         self, settings: Settings, replicas: DeploymentHandle[Any], variables: Mapping[str, str]
     ) -> None:
         os.environ.update(variables)
         log_to_stderr(settings.log_level)
-        # Where Ray Serve ends a front end that no replica has answered yet, there is nothing to drain.
+        # Set first: Ray Serve may delete a front end that still waits for its first replica.
         self._serving: asyncio.Task[None] | None = None
         self._settings = settings
         self._replicas = replicas
@@ -86,24 +80,18 @@ class FrontEnd:
         collect_seldom()
 
     async def address(self) -> str:
-        """Where this front end listens."""
         return self.where
 
     async def check_health(self) -> None:
-        """Asked by Ray Serve, which starts another front end in place of one that raises.
-
-        Raises:
-            RuntimeError: it no longer listens.
-        """
+        """Called by Ray Serve, which replaces a front end whose check raises."""
         if self._serving is None or (self._serving.done() and not self._edge.draining):
             raise RuntimeError("the front end does not listen")
 
     async def __del__(self) -> None:
-        """Called by Ray Serve when the front end shall end."""
         await self.drain()
 
     async def drain(self) -> None:
-        """Takes requests for the drain delay, lets them finish, and takes no more; nothing where that has been done."""
+        """Serves for the drain delay, then finishes the open requests and stops; later calls return at once."""
         if self._serving is None or self._edge.draining:
             return
         self._edge.draining = True
@@ -136,17 +124,17 @@ class FrontEnd:
         return router
 
     async def _measure(self, names: Sequence[str]) -> bytes:
-        """The metrics of this node, so that what all nodes say counts nothing twice."""
+        """The metrics of this node's processes only, so that a scrape of all nodes counts nothing twice."""
         here = await measured.part(self._metrics)
         try:
             asked = self._replicas.broadcast("measure")
             parts = await asked.results_async(timeout_s=MEASURED_WITHIN, return_exceptions=True)
         except (TimeoutError, RayError, RayServeException) as error:
-            # What this process counts is wanted most when no replica answers, or one of them hangs.
+            # Still report this process's metrics, which matter most when replicas fail.
             logger.warning("replicas do not say what they count: %s", type(error).__name__)
             parts = []
         own = [part for part in parts if isinstance(part, measured.Part) and part.node == here.node]
-        # They are read and written sample by sample, as many as all tasks of all processes have.
+        # Slow: parses and formats every sample of all processes.
         return await asyncio.to_thread(measured.together, [here, *own], names)
 
     async def _look(self) -> None:
@@ -161,13 +149,13 @@ class FrontEnd:
             try:
                 async with asyncio.timeout(self._settings.engine_timeout):
                     await self._look()
-            # Whatever it is: without these looks a revoked key would stay valid for ever.
+            # Catch everything: if this loop ended, a revoked key would stay valid forever.
             except Exception as error:
                 logger.error("no replica tells which keys are taken: %s", type(error).__name__)
 
 
 class _Server(uvicorn.Server):
-    """uvicorn on an event loop that is Ray's: signals are for Ray."""
+    """uvicorn on Ray's event loop; Ray keeps the signal handlers."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)

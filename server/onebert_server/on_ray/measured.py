@@ -1,4 +1,4 @@
-"""The metrics of one node of a cluster: those of its front end and of its replicas, in one text."""
+"""Merges the metrics of one node's processes (front end and replicas) into one exposition."""
 
 import asyncio
 from collections.abc import Container, Iterable
@@ -14,13 +14,7 @@ from onebert_store.command.cluster import ray
 
 
 class Part(NamedTuple):
-    """What one process counts.
-
-    Attributes:
-        node: the id of the node that it is on.
-        process: the name of its replica of a deployment.
-        text: its metrics as Prometheus reads them.
-    """
+    """The metrics of one process: Ray's node id, Ray Serve's full replica id, and Prometheus' exposition."""
 
     node: str
     process: str
@@ -46,7 +40,7 @@ class _Families(Collector):
 
 
 async def part(metrics: Metrics) -> Part:
-    """What this process counts, which is a replica of a deployment; its text is made in a thread."""
+    """Collects the metrics of this process, which must be a Ray Serve replica."""
     from ray import serve  # noqa: PLC0415 - takes a second, and `together` needs no cluster
 
     name = serve.get_replica_context().replica_id.to_full_id_str()
@@ -55,7 +49,7 @@ async def part(metrics: Metrics) -> Part:
 
 
 def together(parts: Iterable[Part], names: Container[str] = ()) -> bytes:
-    """One text; each sample says by the label `process` whose it is. With names, of samples that have one of these."""
+    """Merges the parts and labels each sample with its `process`; `names` selects samples, empty means all."""
     families = _Families(names)
     for one in parts:
         families.add(one)

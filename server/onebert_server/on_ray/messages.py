@@ -1,4 +1,4 @@
-"""What front ends and replicas on a cluster say to each other beside questions: keys and whole requests."""
+"""Messages between front ends and replicas on a cluster, besides questions: keys and whole requests."""
 
 import asyncio
 import hashlib
@@ -11,7 +11,7 @@ from onebert_server.front_ends import wire
 
 
 class Answer(NamedTuple):
-    """The answer of a replica's app, whole."""
+    """A whole HTTP response of a replica's app."""
 
     status: int
     headers: list[tuple[bytes, bytes]]
@@ -19,7 +19,7 @@ class Answer(NamedTuple):
 
 
 class Keys:
-    """The keys of a replica's ring as `wire.Keys`, encoded anew only where they have changed."""
+    """A replica's keys as encoded `wire.Keys`; encodes again only after a change."""
 
     def __init__(self, ring: KeyRing) -> None:
         self._ring = ring
@@ -27,9 +27,9 @@ class Keys:
         self._encoded = self._digest = b""
 
     def unless(self, digest: bytes) -> bytes:
-        """The encoded keys; nothing where their SHA-256 is this one."""
+        """Returns the encoded keys, or empty bytes if their SHA-256 equals `digest`."""
         now = self._ring.registered, self._ring.is_open
-        # A ring exchanges its table and never changes it.
+        # Comparing by identity is enough, since a ring replaces its table and never mutates it.
         if self._of is None or self._of[0] is not now[0] or self._of[1] != now[1]:
             self._of, self._encoded = now, wire.encode(wire.keys(self._ring))
             self._digest = hashlib.sha256(self._encoded).digest()
@@ -37,7 +37,7 @@ class Keys:
 
 
 async def answer(app: ASGIApp, scope: Scope, body: bytes) -> Answer:
-    """Has an app answer a request, to its end: a client that leaves meanwhile is known to the front end alone."""
+    """Runs the app on one request to the end; only the front end knows whether the client has left."""
     parts: list[bytes] = []
     status, headers, given = 0, [], False
 

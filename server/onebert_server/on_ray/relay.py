@@ -1,4 +1,4 @@
-"""Requests that a front end on a cluster does not answer itself go to a replica, each whole and in one call."""
+"""Relays requests that a front end on a cluster does not answer to a replica, one call per request."""
 
 import asyncio
 import math
@@ -19,29 +19,21 @@ from onebert_server.on_ray import messages
 from onebert_server.permits import Permits
 from onebert_store.errors import ShuttingDown
 
-# Requests that one front end may have under way with replicas, and bytes of their bodies that it holds.
+# Requests that one front end may relay concurrently, and bytes of bodies that it may hold.
 MAX_RELAYED = 256
 MAX_HELD_BYTES = 2**29
-# What is asked of another replica when one dies under it. Of anything else nobody knows what was done by then.
+# Methods that are retried when a replica dies. Other methods may already have taken effect.
 REPEATABLE = frozenset({"GET", "HEAD"})
 ATTEMPTS = 4
-# What the middleware around this gives each answer itself.
+# The front end's own middleware adds these headers to every response.
 _OWN_HEADERS = frozenset({b"x-request-id", b"server-timing", b"connection"})
 
 
 class RelayMiddleware:
-    """Innermost in a front end's app: its own routes are the app's, everything else a replica answers.
+    """The innermost middleware of a front end: the app serves its own routes, a replica everything else.
 
-    Ids, keys, deadlines and the limits of bodies hold for both, since they are checked around this; and for what is
-    relayed once more by the replica, whose word counts.
-
-    Args:
-        app: answers its own routes.
-        own: which these are.
-        edge: of this process, which is not ready when it drains, whatever the replicas are.
-        replicas: who is asked for everything else.
-        max_upload_bytes: of a body that may be an upload.
-        patience: seconds that a replica may take.
+    The middleware around it checks keys, deadlines and body limits. The replica checks a relayed request again, and its
+    decision counts. `max_upload_bytes` limits PUT requests; `patience` is in seconds.
     """
 
     def __init__(
@@ -60,12 +52,11 @@ class RelayMiddleware:
         self._max_upload_bytes = max_upload_bytes
         self._patience = patience
         full = "as many requests wait for replicas as a front end relays; try again soon"
-        # Whoever asks for health finds room whatever else is under way.
+        # A separate limit, so that health probes pass while other requests use up theirs.
         self._relayed, self._health = Permits(MAX_RELAYED, full), Permits(MAX_RELAYED, full)
         self._held = Permits(MAX_HELD_BYTES, "as many bodies are under way as a front end holds; try again soon")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers a request of the app's own routes, and relays any other."""
         if scope["type"] != "http" or any(route.matches(scope)[0] is Match.FULL for route in self._own):
             await self._app(scope, receive, send)
             return
@@ -117,7 +108,6 @@ class RelayMiddleware:
 
 
 def _scope(scope: Scope) -> dict[str, object]:
-    """What of a scope goes to a replica; its app gives the request the same id, and says the same of it in its log."""
     own = {b"x-request-id": scope["state"]["request_id"]}
     if span := scope["state"]["observed"].span:
         own |= dict(zip((b"traceparent", b"tracestate"), span.carried, strict=True))

@@ -1,4 +1,4 @@
-"""A replica on a cluster: a runtime that Ray Serve starts, watches and stops, and that the front ends ask."""
+"""A replica on a cluster: a runtime that Ray Serve manages and that front ends call."""
 
 import asyncio
 import os
@@ -22,12 +22,7 @@ _question = msgspec.msgpack.Decoder(wire.Compute).decode
 
 
 class Replica:
-    """Its methods are what Ray Serve and front ends call; questions and keys are bytes in the form of `wire`.
-
-    Args:
-        settings: of the runtime.
-        variables: of OpenTelemetry, for the environment of this process.
-    """
+    """The Ray Serve deployment class of the replicas; questions and keys are encoded `wire` messages."""
 
     async def __init__(  # type: ignore[misc] # Ray awaits it
         self, settings: Settings, variables: Mapping[str, str]
@@ -36,7 +31,7 @@ class Replica:
         log_to_stderr(settings.log_level)
         keep_freed_memory()
         self._opened = ExitStack()
-        # Each request comes through a front end, whose access log has it.
+        # The front ends write the access log.
         settings = settings.model_copy(update={"access_log": "off"})
         progress = Progress()
         with shown(progress):
@@ -47,38 +42,31 @@ class Replica:
         self._work = Work(lambda: runtime.metrics.busy_seconds, lambda: runtime.engine.waiting_seconds)
 
     async def setup(self) -> tuple[str, int]:
-        """The base's tokenizer, of `Tokenizer.dumps`, and the tokens of the longest sequence that it takes."""
+        """The base's tokenizer as `Tokenizer.dumps`, and its maximum length in tokens."""
         base = self._runtime.base
         return base.tokenizer.dumps(), base.spec.max_length
 
     async def keys(self, digest: bytes) -> bytes:
-        """The keys that are taken now, a `wire.Keys`; nothing where the SHA-256 of that is this one."""
+        """The valid keys as encoded `wire.Keys`, or empty bytes if their SHA-256 equals `digest`."""
         return self._keys.unless(digest)
 
     async def compute(self, asked: bytes) -> bytes:
-        """Answers a `wire.Compute` with `wire.Logits`, which say how they are read, or `wire.Refused`."""
+        """Computes an encoded `wire.Compute`; a `wire.Logits` reply has the facts of all its versions."""
         return wire.encode(await questions.answered(self._runtime.admission, _question(asked)))
 
     async def request(self, scope: Scope, body: bytes) -> messages.Answer:
-        """Has the app answer a whole request; `scope` is what of its ASGI scope a front end sends."""
         return await messages.answer(self._app, scope, body)
 
     async def measure(self) -> measured.Part:
-        """The metrics of this replica."""
         return await measured.part(self._runtime.metrics)
 
     def check_health(self) -> None:
-        """Asked by Ray Serve, which starts another replica in place of one that raises.
-
-        Raises:
-            Unhealthy: see `Runtime.check_health`.
-        """
         self._runtime.check_health()
 
     def record_autoscaling_stats(self) -> dict[str, float]:
-        """Asked by Ray Serve for `scaling.ByWork`."""
+        """Called by Ray Serve; `scaling.ByWork` reads the result."""
         return {"work": self._work.a_second()}
 
     async def __del__(self) -> None:
-        """Called by Ray Serve when everything that was asked is answered."""
+        """Called by Ray Serve after the last request has finished."""
         await asyncio.to_thread(self._opened.close)

@@ -1,4 +1,4 @@
-"""Which replica is asked: a task is kept on few of them, and on more of them the more is asked of it."""
+"""Chooses the replica for a request: each task stays on few replicas, and on more when its load grows."""
 
 import hashlib
 import math
@@ -8,21 +8,16 @@ from collections.abc import Callable
 
 from ray.serve.request_router import PendingRequest, RequestRouter, RunningReplica
 
-# Seconds in which what was asked counts half as much.
+# Seconds after which a request counts half.
 HALF_LIFE = 10.0
-# Tasks whose share is known; of the others hardly anything was asked.
+# Tasks with a counted load; the least recently used task is forgotten first.
 MAX_TASKS = 4096
-# Room that a task is given beside its share: with exactly its share of the replicas each of these would have to be met
-# by equal numbers of requests.
+# Factor on a task's share of the replicas. With exactly its share, each of them would need the same number of requests.
 ROOM = 1.25
 
 
 class Spread:
-    """On how many replicas a task is kept: its share of all that was asked lately, in replicas, and some room.
-
-    Args:
-        clock: seconds.
-    """
+    """Counts recent requests per task and sets each task's number of replicas from its share."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -30,7 +25,7 @@ class Spread:
         self._all = 0.0, clock()
 
     def ask(self, task: str, replicas: int) -> int:
-        """Counts one request; gives the number of replicas of so many that shall answer it, one at least."""
+        """Counts one request and returns how many of the `replicas` may answer it, at least one."""
         now = self._clock()
         self._all = _aged(self._all, now) + 1, now
         asked = _aged(self._asked.pop(task, (0.0, now)), now) + 1
@@ -41,26 +36,23 @@ class Spread:
 
 
 class ByTask(RequestRouter):  # type: ignore[misc]
-    """Ray Serve's router with rendezvous hashing: each task has its own order of replicas, and keeps to the first few.
+    """Ray Serve's router with rendezvous hashing: each task ranks the replicas and uses the first few.
 
-    A replica that comes or goes moves the tasks that it takes or had, and no others.
-    Requests that are of no one task go to any replica. Among those that may answer, Ray Serve takes one on which less
-    is under way.
+    An added or removed replica moves only the tasks that it gains or had. Requests for several tasks go to any replica.
     """
 
     @property
     def supports_rejection_protocol(self) -> bool:
-        """No: replicas bound by themselves what they let in, and asking each first would be a message more."""
+        """False: replicas limit admission themselves, and asking first would cost a message per request."""
         return False
 
     def initialize_state(self, **kwargs: object) -> None:
-        """Called by Ray Serve before the first request."""
         self._spread = Spread()
 
     async def choose_replicas(
         self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
     ) -> list[list[RunningReplica]]:
-        """Ranks of replicas: the task's own, then all others, for when its own take nothing more."""
+        """Returns ranks of replicas: the task's own first, then all others for when the first accept no more."""
         task = pending_request.metadata.multiplexed_model_id if pending_request is not None else ""
         if not task:
             return [candidate_replicas]
@@ -72,7 +64,7 @@ class ByTask(RequestRouter):  # type: ignore[misc]
 
 
 def weight(task: str, replica: str) -> bytes:
-    """Of several replicas a task prefers the one with the highest weight; the same in every process."""
+    """The rank of a replica for a task (the highest comes first), equal in every process."""
     return hashlib.blake2b(f"{task} {replica}".encode(), digest_size=8).digest()
 
 

@@ -1,4 +1,4 @@
-"""How many replicas and front ends there are: replicas by the work that is asked of them, front ends one a node."""
+"""Autoscaling: replicas by load, front ends one per node."""
 
 import math
 import time
@@ -9,19 +9,14 @@ from ray.serve.config import AutoscalingContext
 
 from onebert_store.command.cluster import ray
 
-# What of the work that waits a replica is meant to get done within a second, besides what comes meanwhile.
+# Seconds in which a replica should clear its queue, besides the requests that arrive meanwhile.
 CLEARED_WITHIN = 1.0
 
 
 class Work:
-    """Seconds of work that are asked of one replica a second: what it computed, and what waits.
+    """The load of one replica in seconds of work per second: forward passes plus queued work.
 
-    What waits alone would not say how many replicas are needed: nothing waits until one too few is there.
-
-    Args:
-        busy: seconds of forward passes so far.
-        waiting: estimated seconds of work that waits.
-        clock: seconds.
+    The queue alone is no measure, because it stays empty until there is one replica too few.
     """
 
     def __init__(
@@ -33,25 +28,21 @@ class Work:
         self._last = clock(), busy()
 
     def a_second(self) -> float:
-        """The work since this was last asked."""
         (then, before), self._last = self._last, (self._clock(), self._busy())
         now, after = self._last
         return (after - before) / max(now - then, 1e-3) + self._waiting() / CLEARED_WITHIN
 
 
 class ByWork:
-    """How many replicas there shall be; Ray Serve keeps bounds and delays, and says what each replica reported.
+    """The number of replicas by reported load; Ray Serve applies bounds and delays.
 
-    Args:
-        busy: the share of its time that a replica is meant to compute. Above it requests wait more and more for each
-            other.
+    Above `busy`, the target share of time that a replica computes, queueing delays grow.
     """
 
     def __init__(self, busy: float) -> None:
         self._busy = busy
 
     def __call__(self, context: AutoscalingContext) -> tuple[float, dict[str, Any]]:
-        """As many as do the work that is asked of all, which those that have reported know."""
         work = (context.aggregated_metrics or {}).get("work")
         if not work:
             return context.target_num_replicas, {}
@@ -59,6 +50,6 @@ class ByWork:
 
 
 def one_a_node(context: AutoscalingContext) -> tuple[float, dict[str, Any]]:
-    """As many front ends as there are nodes that run replicas; no node takes two."""
+    """One front end per live node with at least one CPU."""
     nodes = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) >= 1]
     return max(1, len(nodes)), {}

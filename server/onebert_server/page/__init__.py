@@ -1,1 +1,1 @@
-"""The page at `/`: its files, as a browser runs them; no build makes them."""
+"""The page at `/`: static files without a build step."""

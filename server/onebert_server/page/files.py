@@ -1,4 +1,4 @@
-"""The files of the page at `/`: where each is, what it is, and the policy that a browser keeps with all of them."""
+"""The files of the page at `/`, their media types, and their security headers."""
 
 import hashlib
 from functools import cache
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 FOLDER = Path(__file__).parent / "static"
 START = FOLDER / "index.html"
-# By the file's ending; what the system believes about endings does not matter.
+# Independent of the system's table of MIME types.
 TYPES = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -15,14 +15,14 @@ TYPES = {
     ".svg": "image/svg+xml",
 }
 
-# Path of a URL -> file. Only these are served, whatever a path says.
+# URL path -> file. A path outside this table is never served.
 PATHS = {"/": START} | {
     f"/page/{path.relative_to(FOLDER).as_posix()}": path
     for path in FOLDER.rglob("*")
     if path.suffix in TYPES and path != START
 }
 
-# Nothing is loaded from elsewhere, sent elsewhere, written into the page as markup, or shown inside of another page.
+# Forbids foreign resources and requests, injected markup, and framing.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none';"
     " form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
@@ -32,13 +32,13 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
-    # Kept, and asked for again each time: after an upgrade nobody has one half of the old page and one of the new.
+    # Revalidated on each load, so that an upgrade never mixes files of two versions.
     "Cache-Control": "no-cache",
 }
 
 
 class File(NamedTuple):
-    """One file of the page: its bytes, its media type, and its ETag with the quotes."""
+    """One file of the page; `etag` includes the quotes."""
 
     content: bytes
     media_type: str
@@ -47,7 +47,7 @@ class File(NamedTuple):
 
 @cache
 def read(path: str) -> File:
-    """A file by the path of its URL, one of `PATHS`."""
+    """Reads the file at a URL path of `PATHS`."""
     file = PATHS[path]
     content = file.read_bytes()
     return File(content, TYPES[file.suffix], f'"{hashlib.sha256(content).hexdigest()[:32]}"')

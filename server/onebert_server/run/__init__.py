@@ -1,1 +1,1 @@
-"""How a server process starts, listens and stops."""
+"""Starts, runs and stops a server process."""

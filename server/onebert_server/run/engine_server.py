@@ -1,4 +1,4 @@
-"""Runs the engine's process among front ends: it listens until they do, then it has no listener of its own."""
+"""Runs the engine process of a server with front ends: it listens only until the front ends do."""
 
 import asyncio
 import socket
@@ -12,28 +12,23 @@ from onebert_server.run.uvicorn_server import Server
 if TYPE_CHECKING:
     from onebert_server.runtime import Runtime
 
-# Seconds that a front end has to end, besides those that its requests have.
+# Seconds that a front end gets to exit, in addition to the shutdown timeout for its requests.
 STOP_MARGIN = 5.0
 
 
 class EngineServer(Server):
-    """The engine's process among front ends; they start when the runtime is open, on the sockets that were bound."""
+    """The engine process; starts the front ends on the bound sockets once the runtime is open."""
 
     _fronts: FrontEnds | None = None
     _listeners: tuple[socket.socket, ...] = ()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listens until the front ends do."""
-        # uvicorn closes its sockets when it stops listening; front ends that are started later need open ones.
+        # Duplicates, because uvicorn closes its sockets when it stops listening and front ends start later.
         self._listeners = tuple(listener.dup() for listener in sockets or [])
         await super().startup(sockets)
 
     async def ready(self, runtime: "Runtime", app: ASGIApp) -> None:
-        """Starts the front ends, and leaves new connections to them; a signal meanwhile ends it.
-
-        Raises:
-            OneBertError: they cannot be started.
-        """
+        """Starts the front ends and leaves new connections to them; a stop signal cancels the start."""
         self._fronts = FrontEnds(runtime)
         starting = asyncio.create_task(self._fronts.start(self._listeners, app))
         while not (starting.done() or self.draining):
@@ -45,7 +40,6 @@ class EngineServer(Server):
             server.close()
 
     async def on_tick(self, counter: int) -> bool:
-        """Tells the front ends what a signal has told this process."""
         if self._fronts is not None:
             if self.draining:
                 self._fronts.drain()
@@ -53,7 +47,6 @@ class EngineServer(Server):
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stops listening, lets the front ends finish, then ends the engine."""
         for listener in self._listeners:
             listener.close()
         if self._fronts is not None:

@@ -1,4 +1,4 @@
-"""Runs a server process: binds first, listens while it loads, and stops without losing an answer."""
+"""Runs a server process: binds, listens while it loads, and shuts down gracefully."""
 
 import errno
 import logging
@@ -18,23 +18,19 @@ from onebert_store.errors import InvalidSettings
 
 logger = logging.getLogger("onebert.serve")
 
-# A name may stand for an address of a kind that this machine does not have, such as ::1 without IPv6.
+# A name can resolve to an address family that this machine lacks, such as ::1 without IPv6.
 _NOT_HERE = {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}
 
 
 def serve(settings: Settings) -> None:
-    """Serves until SIGTERM or SIGINT.
-
-    Raises:
-        OneBertError: the server cannot start.
-    """
+    """Serves until SIGTERM or SIGINT; raises OneBertError if the server cannot start."""
     log_to_stderr(settings.log_level)
     sockets = bind(settings.host, settings.port)
     logger.info("loading %s", settings.base or "the default base")
     keep_freed_memory()
     server = (EngineServer if settings.front_ends else Server)(settings)
-    # uvicorn restores the handlers that it found, and Python at its end the system's, unless signals are ignored. A
-    # signal that comes that late must not change how the process ends.
+    # Set before uvicorn and ignored after it: uvicorn restores the previous handlers, and Python restores the system's
+    # at exit unless signals are ignored. A late signal must not change the exit status.
     _on_stop(server.handle_exit)
     try:
         server.run(sockets=sockets)
@@ -43,7 +39,7 @@ def serve(settings: Settings) -> None:
     if server.failure is None:
         logger.info("stopped")
     if server.stuck:
-        # A thread is still busy with the start that was given up; an ordinary exit would tear down libraries under it.
+        # A thread is still loading; a normal exit would unload libraries under it.
         sys.stdout.flush()
         os._exit(0)
     if server.failure is not None:
@@ -51,18 +47,14 @@ def serve(settings: Settings) -> None:
 
 
 def bind(host: str, port: int) -> list[socket.socket]:
-    """Takes every address that the host's name stands for, all at one port.
-
-    Raises:
-        InvalidSettings: an address is taken, or there is none.
-    """
+    """Binds every address of the host, all to one port."""
     try:
         found = dict.fromkeys(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
     except (OSError, UnicodeError):
         raise InvalidSettings(f"ONEBERT_HOST: there is no address for {host}") from None
     sockets: list[socket.socket] = []
     for family, kind, protocol, _, address in found:
-        # Port 0 is a free one, which the first socket finds.
+        # With port 0 the first socket picks a free port and the others reuse it.
         port = sockets[0].getsockname()[1] if sockets else port
         try:
             bound = socket.socket(family, kind, protocol)

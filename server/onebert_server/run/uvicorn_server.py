@@ -1,4 +1,4 @@
-"""uvicorn as a server process runs it: it listens while the replica is loaded, and leaves without losing an answer."""
+"""A uvicorn server that listens while the runtime loads, and drains before it stops."""
 
 import asyncio
 import logging
@@ -27,17 +27,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("onebert.serve")
 
-# Seconds that a start which is given up has to end by itself; a download, say, cannot be interrupted.
+# Seconds to wait for an abandoned start; a download, for example, cannot be interrupted.
 GIVE_UP_TIMEOUT = 2.0
 
 
 class Server(uvicorn.Server):
-    """uvicorn that opens a runtime while it listens, says when it is ready and when it leaves, and ends with code 0.
+    """Opens a runtime while it listens, reports when it is ready, and exits with status 0 after a stop signal.
 
-    Attributes:
-        failure: why the server could not start or go on.
-        draining: whether the server was told to stop.
-        stuck: whether a start that was given up has not ended.
+    `failure` is the error that stopped it; `stuck`: an abandoned start is still running.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -54,17 +51,15 @@ class Server(uvicorn.Server):
         self._exit_at = float("inf")
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listens, and begins to open the runtime; one line is printed once it answers."""
         [self._where, *_] = [listener.getsockname() for listener in sockets or []]
         await super().startup(sockets)
         if self.started:
             self._opening = asyncio.create_task(self._open())
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Leaves readiness at once and the socket after the drain delay; SIGINT does not wait, a second one forces.
+        """Fails readiness at once, exits after the drain delay. SIGINT skips the delay; a second one forces the exit.
 
-        A server that is not ready yet has nothing to drain. uvicorn's own handler would raise the signal again at the
-        end and exit with its number.
+        Does not call uvicorn's handler, which would raise the signal again at exit and change the exit status.
         """
         self.force_exit = self.draining and sig == signal.SIGINT
         self.draining = self._front.draining = True
@@ -75,12 +70,10 @@ class Server(uvicorn.Server):
         self._exit_at = min(self._exit_at, time.monotonic() + delay)
 
     async def on_tick(self, counter: int) -> bool:
-        """uvicorn asks ten times a second whether to stop."""
         self.should_exit = self.should_exit or time.monotonic() >= self._exit_at
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Lets requests finish, then closes the runtime."""
         await super().shutdown(sockets)
         if self._opening is not None:
             await asyncio.wait([self._opening], timeout=GIVE_UP_TIMEOUT)
@@ -88,12 +81,11 @@ class Server(uvicorn.Server):
         self._opened.close()
 
     async def ready(self, runtime: "Runtime", app: ASGIApp) -> None:
-        """The runtime is open: answers requests from now on."""
         self._front.ready = app
 
     async def _open(self) -> None:
         opened: asyncio.Future[tuple[Runtime, ASGIApp]] = asyncio.get_running_loop().create_future()
-        # A daemon: what it does cannot be interrupted, and must not hold the process when it is told to stop.
+        # A daemon thread, because loading cannot be interrupted and must not delay the exit.
         threading.Thread(target=self._open_beside, args=[opened], name="onebert-opening", daemon=True).start()
         try:
             self._runtime, app = await opened
@@ -104,12 +96,11 @@ class Server(uvicorn.Server):
                 logger.info(line)
             typer.echo(greeting(self._runtime, *self._where[:2]))
         except BaseException as error:
-            # A start that was given up has not failed.
+            # After a stop signal an abandoned start is no failure.
             self.failure = None if self.draining else error
             self.should_exit = True
 
     def _open_beside(self, opened: "asyncio.Future[tuple[Runtime, ASGIApp]]") -> None:
-        """Opens the runtime on the calling thread, and tells the event loop."""
         try:
             # Imports torch, which takes seconds.
             with importing():
@@ -126,13 +117,13 @@ class Server(uvicorn.Server):
 
 
 def _tell(opened: "asyncio.Future[tuple[Runtime, ASGIApp]]", what: Callable[[], None]) -> None:
-    # The event loop may have ended meanwhile: then nobody waits for the runtime.
+    # RuntimeError: the event loop has closed, so nothing awaits the runtime.
     with suppress(RuntimeError):
         opened.get_loop().call_soon_threadsafe(what)
 
 
 def facts(runtime: "Runtime") -> Iterator[str]:
-    """What a server has loaded and what it does, a line each."""
+    """Log lines about the loaded base, tasks and configuration."""
     from onebert_encoder.maths.choose import answering_kernels  # noqa: PLC0415
 
     base, settings, counts = runtime.base, runtime.settings, runtime.directory.counts()
@@ -152,7 +143,7 @@ def facts(runtime: "Runtime") -> Iterator[str]:
 
 
 def greeting(runtime: "Runtime", host: str, port: int) -> str:
-    """The one line that a server prints."""
+    """The line that a server prints when it is ready."""
     from onebert_encoder.maths.choose import answering_kernels  # noqa: PLC0415
 
     where = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

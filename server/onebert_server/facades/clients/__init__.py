@@ -1,1 +1,1 @@
-"""What each kind of client sends and reads: one file for each, and what several of them share."""
+"""One file per kind of client, and files that several of them share."""

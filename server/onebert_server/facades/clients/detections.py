@@ -1,4 +1,4 @@
-"""What a detector finds in a text: labels over a threshold, of the whole text or of its parts."""
+"""Detections in a text: labels over a threshold, of the whole text or of its parts."""
 
 from collections.abc import Sequence
 
@@ -13,23 +13,18 @@ from onebert_server.versions.facts import Facts
 from onebert_store.errors import InvalidInput
 
 FOUND = Asked(wording=FINDINGS)
-"""For answers of which nothing but what is found is said."""
+"""For replies that contain only the detections."""
 
 
 def detections(
     answered: Answered, length: int, threshold: float | None = None, most: int | None = None
 ) -> list[Labeled]:
-    """What is over the threshold: positive labels alone, where the task says which are; of whole texts best first.
+    """The labels over the threshold, only positive ones if the task defines them; for whole texts best first.
 
     Args:
-        answered: by a task on whole texts, whose labels hold for all of the text, or by a token task.
-        length: of the text, in code points.
-        threshold: None is the task's own, else one half; a token task has none of its own, and finds every part.
-        most: labels of a whole text; None is all.
-
-    Raises:
-        AnswerNotFinite: the answer is no number.
-        InvalidInput: the task finds spans for questions; or a regression is asked for no threshold, and has none.
+        length: of the text, in code points; labels of whole texts cover all of it.
+        threshold: None means the task's own, else 0.5; a token task has none and returns every part.
+        most: maximum number of labels of a whole text.
     """
     if isinstance(answered.read().answer, Labeling):
         return _of_parts(answered, threshold)
@@ -40,7 +35,7 @@ def detections(
 
 
 def parts_of(labeling: Labeling) -> Sequence[Labeled]:
-    """The entities of a text, or where its labels mark none its words, without those that are labeled `O`."""
+    """The entities of a text; for labels without entities its words, except those labeled `O`."""
     if labeling.entities is not None:
         return labeling.entities
     return [word for word in labeling.words if word.label != "O"]
@@ -50,7 +45,7 @@ def _of_parts(answered: Answered, threshold: float | None) -> list[Labeled]:
     labeling, decision = found(answered, Labeling, "labels texts"), answered.facts.decision
     parts = parts_of(labeling)
     if decision is not None and decision.positives is not None:
-        # Entities have the kinds of their words' labels.
+        # Entities have label names without their BIO prefix.
         bare = labeling.entities is not None
         positive = {label[2:] if bare else label for label in decision.positives}
         parts = [one for one in parts if one.label in positive]
@@ -58,7 +53,7 @@ def _of_parts(answered: Answered, threshold: float | None) -> list[Labeled]:
 
 
 def _over(prediction: Prediction, facts: Facts, threshold: float | None) -> list[int]:
-    """The indexes of labels that count; in time that grows with the labels, however many are positive."""
+    """The indexes of labels over their thresholds, in time linear in the number of labels."""
     names, positives = prediction.names, facts.decision.positives if facts.decision is not None else None
     if threshold is None and prediction.selected is not None:
         selected = set(prediction.selected)

@@ -1,4 +1,4 @@
-"""FMS detectors: `/api/v1/text/…`, as the FMS guardrails orchestrator, LiteLLM and NeMo Guardrails ask detectors."""
+"""FMS detectors: `/api/v1/text/…`, for the FMS guardrails orchestrator, LiteLLM and NeMo Guardrails."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
@@ -20,12 +20,12 @@ from onebert_server.limits import MAX_FANOUT, MAX_ITEMS, MAX_TEXT
 from onebert_store.errors import InvalidInput
 from onebert_store.tables.text.unicode import is_blank
 
-# The orchestrator sends the sentences of a text at once.
+# The orchestrator sends all sentences of a text in one request.
 MAX_CONTENTS = MAX_FANOUT
-# Bytes of JSON that a detection has at least, beside its text: digest, keys, offsets.
+# Minimum JSON bytes of a detection without its text: digest, keys, offsets.
 _DETECTION = 200
 
-# It may be blank: then nothing is found in it.
+# A blank text is allowed and has no detections.
 AnyText = Annotated[str, Field(max_length=MAX_TEXT)]
 
 
@@ -78,7 +78,6 @@ class Message(RequestBody):
 
     @property
     def text(self) -> str:
-        """All of it."""
         return self.content if isinstance(self.content, str) else "\n".join(part.text for part in self.content)
 
 
@@ -91,13 +90,13 @@ class Chat(RequestBody):
 
 
 async def contents(call: Call[Contents]) -> Reply:
-    """A list of detections for each text; offsets are of code points, the end excluded."""
+    """Returns a list of detections per text; offsets in code points, the end excluded."""
     texts, threshold, parts = call.body.contents, call.body.detector_params.threshold, JsonParts()
 
     def show(index: int, answered: Answered) -> Any:
         text = texts[index]
         found = detections(answered, len(text), threshold)
-        # A threshold below all scores finds every label, and each repeats its part of the text.
+        # With a threshold below all scores every label is found, and each repeats its part of the text.
         repeated = sum(one.end - one.start for one in found) * len(msgspec.json.encode(text))
         parts.require(repeated // len(text) + len(found) * _DETECTION)
         return parts.encoded([_in_text(text, one, answered) for one in found])
@@ -106,13 +105,13 @@ async def contents(call: Call[Contents]) -> Reply:
 
 
 async def generation(call: Call[Generation]) -> Reply:
-    """What is detected in a prompt and its answer."""
+    """Returns the detections in a prompt and its answer."""
     body = call.body
     return await _of_whole(call, (body.prompt, body.generated_text), body.detector_params.threshold)
 
 
 async def chat(call: Call[Chat]) -> Reply:
-    """What is detected in the end of a chat: its last two messages that are no instructions, or its only one."""
+    """Returns the detections in the last two messages that are not instructions, or in the only one."""
     heard = [one.text for one in call.body.messages if one.role not in ("developer", "system")]
     spoken = [text for text in heard if not is_blank(text)]
     if not spoken:
@@ -148,7 +147,7 @@ def _detected(one: Labeled, answered: Answered) -> dict[str, Any]:
 
 
 def worded(fault: Fault) -> tuple[int, Any]:
-    """An error as detectors say it."""
+    """The error form of detectors."""
     return fault.status, {"code": fault.status, "message": fault.sentence}
 
 

@@ -1,7 +1,7 @@
 """Hugging Face: `InferenceClient` and `@huggingface/inference`; one URL serves every task by its type.
 
-What a request asks for shows in its inputs: a question with its context, texts with candidate labels, or texts alone.
-What it is answered with depends on the type of the task. No answer of these can say that a text was cut, and none is.
+The inputs determine the kind of question: a question with its context, texts with candidate labels, or texts alone. The
+task's type determines the form of the answer. The form cannot report truncation, so texts are never truncated.
 """
 
 from typing import Annotated, Any, Literal
@@ -24,7 +24,7 @@ from onebert_server.http.schemas.questions import Inputs, Text, TopK, text_of
 from onebert_server.limits import MAX_ITEMS
 from onebert_store.errors import InvalidInput
 
-# What each kind of question may ask by parameters.
+# The parameters that each kind of question accepts.
 _OF_TEXTS = {"function_to_apply", "top_k"}
 _OF_WORDS = {"aggregation_strategy", "ignore_labels"}
 _OF_SPANS = {"top_k", "handle_impossible_answer", "align_to_words"}
@@ -36,7 +36,7 @@ class Parameters(RequestBody):
 
     function_to_apply: Literal["sigmoid", "softmax", "none"] | None = None
     top_k: TopK = None
-    # The first token of a word decides, as it is trained, so that these three find the same entities.
+    # The first token of a word decides its label, as in training, so these three find the same entities.
     aggregation_strategy: Literal["none", "simple", "first"] | None = None
     ignore_labels: Annotated[list[str], Field(max_length=MAX_ITEMS)] | None = None
     handle_impossible_answer: Literal[False] | None = None
@@ -47,7 +47,6 @@ class Parameters(RequestBody):
 
     @property
     def given(self) -> set[str]:
-        """Names of those that say something."""
         return {name for name in self.model_fields_set if getattr(self, name) is not None}
 
 
@@ -88,7 +87,6 @@ async def answer(call: Call[Body]) -> Reply:
 
 
 async def _by_type(call: Call[Body], task: str, inputs: Any, parameters: Parameters) -> Reply:
-    """Scores of each text, always in a list of their own; of a token task the words or entities of a text."""
     several, parts = isinstance(inputs, list), JsonParts()
     texts = [text_of(one) for one in (inputs if several else [inputs])]
 
@@ -98,14 +96,14 @@ async def _by_type(call: Call[Body], task: str, inputs: Any, parameters: Paramet
     asked = Asked(parameters.top_k, parameters.function_to_apply, wording=OBJECTS)
     shown = await read_whole(call, [task] * len(texts), texts, show, asked)
     [(task_type, first), *_] = shown
-    # Scores are in a list of their own for one text, too; words are not.
+    # Scores of a single text stay in an outer list; words do not.
     return json_reply(first if task_type == "token" and not several else [found for _, found in shown])
 
 
 async def _by_candidates(call: Call[Body], task: str, text: str, parameters: Parameters) -> Reply:
     labels = parameters.candidate_labels or []
     pairs = zero_shot.pairs(text, labels, parameters.hypothesis_template)
-    # The logits themselves: what they mean together is for zero_shot to say.
+    # zero_shot combines the raw logits.
     wanted = Wanted([task] * len(pairs), asked=Asked(activation="none"))
     found = await call.ask(wanted, pairs, lambda _, one: zero_shot.whole(one))
     scores = zero_shot.scores(found, several=bool(parameters.multi_label))
@@ -137,7 +135,7 @@ def _entities(text: str, labeling: Labeling, parameters: Parameters) -> list[dic
 
 
 def _grouped(words: list[Labeled]) -> list[Labeled]:
-    """Words side by side that have one label, as Hugging Face's pipeline joins them; B- begins another."""
+    """Joins adjacent words with one label like Hugging Face's pipeline; `B-` starts a new group."""
     groups: list[list[Labeled]] = []
     before = None
     for word in words:
@@ -158,33 +156,27 @@ def _bare(label: str) -> str:
 
 
 def _spans(several: bool, answered: Answered) -> Reply:
-    """The best span, or a list of spans where several are asked for."""
     answer, facts = answered.read().answer, answered.facts
     if not isinstance(answer, Extraction):
         raise InvalidInput(f"{facts.ref} is a {facts.task_type} task and takes no question with a context")
     spans = [{"score": one.score, "start": one.start, "end": one.end, "answer": one.text} for one in answer.answers]
     if several:
         return json_reply(spans)
-    # A context without words has no spans; clients read an object all the same.
+    # A context without words has no spans, but clients expect an object.
     return json_reply(spans[0] if spans else {"score": 0.0, "start": 0, "end": 0, "answer": ""})
 
 
 def _only(parameters: Parameters, allowed: set[str], what: str) -> None:
-    """Refuses parameters that would change nothing here, since who sends them thinks otherwise.
-
-    Raises:
-        InvalidInput: there is such a parameter.
-    """
     if unfit := sorted(parameters.given - allowed):
         raise InvalidInput(f"the parameter {unfit[0]} is not for {what}")
 
 
 def worded(fault: Fault) -> tuple[int, Any]:
-    """An error as Hugging Face's servers say it."""
+    """The error form of Hugging Face's servers."""
     return fault.status, {"error": fault.sentence}
 
 
-# `options` is what older JavaScript clients send to Hugging Face's own servers: whether to wait, and to use a cache.
+# Older JavaScript clients send `options` for Hugging Face's own servers: whether to wait, and to use a cache.
 FACADE = Facade(
     "Hugging Face",
     worded,

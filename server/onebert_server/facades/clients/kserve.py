@@ -1,4 +1,4 @@
-"""KServe's first protocol: `/v1/models/{task}:predict`, as its clients and NeMo Guardrails' engine `kserve` ask."""
+"""KServe's V1 protocol: `/v1/models/{task}:predict`, for its clients and NeMo Guardrails' engine `kserve`."""
 
 from typing import Annotated, Any
 
@@ -22,7 +22,7 @@ class Predict(RequestBody):
 
 
 async def predict(call: Call[Predict]) -> Reply:
-    """One prediction for each instance, by the type of the task."""
+    """Returns one prediction per instance, by the type of the task."""
     texts, parts = [text_of(one) for one in call.body.instances], JsonParts()
 
     def show(_: int, answered: Answered) -> Any:
@@ -32,7 +32,7 @@ async def predict(call: Call[Predict]) -> Reply:
 
 
 def prediction(answered: Answered) -> Any:
-    """What an answer says as JSON values: label -> score, or the stretches of a text with theirs."""
+    """An answer as JSON values: label -> score, or the spans of a text with their scores."""
     found = answered.read().answer
     if isinstance(found, Prediction):
         return found.top()
@@ -47,7 +47,7 @@ async def live(look: Look) -> Reply:
 
 
 def worded(fault: Fault) -> tuple[int, Any]:
-    """An error as KServe and Triton say it: both refuse a body that breaks a rule by 400."""
+    """The error form of KServe and Triton, which use 400 for an invalid body."""
     return 400 if fault.status == 422 else fault.status, {"error": fault.sentence}
 
 

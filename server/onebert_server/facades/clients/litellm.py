@@ -1,4 +1,4 @@
-"""LiteLLM's generic guardrail: what a gateway is about to send on is let through, blocked, or masked in parts."""
+"""LiteLLM's generic guardrail: passes, blocks or masks the texts that a gateway is about to send."""
 
 import re
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from onebert_server.limits import MAX_FANOUT, MAX_TEXT
 from onebert_store.errors import InvalidInput
 
 _TASKS = "additional_provider_specific_params.tasks"
-# Reasons that are given for a block, the surest of each text.
+# Maximum reasons for a block, the best of each text.
 MAX_REASONS = 32
 
 
@@ -41,15 +41,15 @@ class Check(RequestBody):
 
 
 class _Sent(msgspec.Struct):
-    """The same as it comes: all else, tools and messages of any size, is skipped without making objects of it."""
+    """The undecoded body; the decoder skips all other fields, such as tools and messages, without creating objects."""
 
     texts: msgspec.Raw = msgspec.Raw(b"null")
     additional_provider_specific_params: msgspec.Raw = msgspec.Raw(b"null")
 
 
 _decode = msgspec.json.Decoder(_Sent).decode
-# Half a surrogate pair, as it may stand in a JSON text, is decoded as the escape of another character; that one's own
-# escapes are decoded as the character itself.
+# The decoder rejects half a surrogate pair, so each becomes the escape of another character (U+FDD0). That character's
+# own escapes become the character itself.
 _MARK, _MARKED = rb"\ufdd0", "\ufdd0".encode()
 _HALF = re.compile(
     rb"\\\\|\\u(?i:d[89ab][0-9a-f]{2})\\u(?i:d[c-f][0-9a-f]{2})|(\\u(?i:d[89a-f][0-9a-f]{2}))|(\\u(?i:fdd0))"
@@ -58,15 +58,9 @@ _PLACE = re.compile(rb"\\\\|(\\ufdd0)")
 
 
 def read(body: bytes, _: Any) -> Any:
-    """The part of a body that is looked at.
-
-    Raises:
-        HTTPException: it is not JSON.
-        InvalidInput: it is no object.
-        TooLarge: it holds more values than any request needs.
-    """
+    """Decodes the relevant part of a body."""
     try:
-        # The decoder takes no half, not even where it skips it; `validated` names the field of one that is looked at.
+        # The decoder rejects half a pair even in skipped fields; `validated` reports one in a field that we read.
         marked = _HALF.sub(lambda at: (at[0], _MARK, _MARKED)[at.lastindex or 0], body) if b"\\u" in body else body
         sent = _decode(marked)
     except msgspec.ValidationError:
@@ -78,7 +72,7 @@ def read(body: bytes, _: Any) -> Any:
 
 
 async def check(call: Call[Check]) -> Reply:
-    """Blocks what a task on whole texts finds, and masks what a token task finds."""
+    """Blocks detections of tasks on whole texts, and masks detections of token tasks."""
     texts = call.body.texts or []
     parameters = call.body.additional_provider_specific_params or Parameters()
     refs = [call.task(ref, _TASKS) for ref in parameters.tasks] if parameters.tasks else [call.task()]
@@ -95,7 +89,7 @@ async def check(call: Call[Check]) -> Reply:
         elif len(reasons) < MAX_REASONS:
             reasons.update({f"{facts.ref}: {one.label} {one.score:.2f}": None for one in found})
 
-    # A message may be blank: nothing is found in it.
+    # A message may be blank and then has no detections.
     judged = [ref for ref in refs for _ in texts]
     await read_whole(call, judged, texts * len(refs), show, FOUND, blank=lambda: None)
     if reasons:
@@ -108,11 +102,6 @@ async def check(call: Call[Check]) -> Reply:
 
 
 def _found(answered: Answered, text: str, threshold: float | None) -> list[Labeled]:
-    """What a task found in a text.
-
-    Raises:
-        InvalidInput: it is not for one text; or its labels are no entities, and it does not say which are positive.
-    """
     found, answer = detections(answered, len(text), threshold, MAX_REASONS), answered.read().answer
     if not (isinstance(answer, Labeling) and answer.entities is not None):
         positives_of(answered.facts)
@@ -120,7 +109,7 @@ def _found(answered: Answered, text: str, threshold: float | None) -> list[Label
 
 
 def _masked(text: str, found: Sequence[Labeled]) -> str:
-    """The text with a stretch's label in angle brackets in place of it; of stretches that overlap the first's."""
+    """Replaces each span by its label in angle brackets; of overlapping spans the first one's label counts."""
     parts, done = [], 0
     for one in sorted(found, key=lambda one: (one.start, -one.end)):
         if one.start >= done:
@@ -130,7 +119,7 @@ def _masked(text: str, found: Sequence[Labeled]) -> str:
 
 
 def worded(fault: Fault) -> tuple[int, Any]:
-    """An error: LiteLLM reads its status alone, and by that blocks, or lets through if it is told to."""
+    """The error form; LiteLLM only reads the status, and blocks or passes by its configuration."""
     return fault.status, {"error": fault.sentence}
 
 

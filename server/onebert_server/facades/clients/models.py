@@ -1,4 +1,4 @@
-"""Tasks as clients list models: `/v1/models`, of which several kinds of clients read each their own part."""
+"""Lists tasks as models (`/v1/models`); each kind of client reads its own fields of the list."""
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -12,38 +12,33 @@ from onebert_store.errors import TooLarge, VersionUnavailable
 from onebert_store.registry.names import LIVE
 
 if TYPE_CHECKING:
-    # A front end never looks at what there is.
+    # Front ends never serve listings.
     from onebert_server.versions.version import Version
 
-# Tasks that are copied at once, and manifests that are read for one list; and how many of these at once.
+# Tasks per page of the registry; the most manifests to read for one list; and how many of them to read at once.
 _PAGE, _TOGETHER = 1000, 64
-# Bytes of JSON that a task has at least.
+# Minimum JSON bytes of a task.
 _CARD_BYTES = 64
-# The path's parameter in front of a façade's path.
+# The path parameter of the task prefix.
 PREFIXED = "task"
 
 
 async def models(look: Look) -> Reply:
-    """Every task that has a live version, as several kinds of clients list models; where the path names one, it.
-
-    Raises:
-        TooLarge: there are more tasks than an answer has room for.
-    """
+    """Every task that has a live version, as several kinds of clients list models; where the path names one, it."""
     try:
         versions = {look.task(): look.resolved()} if PREFIXED in look.parameters else await _live(look)
-        # Clients read this list in one piece. It is refused as too large before any manifest is read.
+        # Check the size before any manifest is read, since clients cannot page this list.
         plain = await look.read(lambda: _listed(look, versions, _card))
     except TooLarge:
         raise TooLarge(
             "there are more tasks than one answer has room for; GET /v1/tasks gives them page by page"
         ) from None
     unknown = [version for version in versions.values() if version.known_facts is None]
-    # The manifests or the labels of thousands of tasks may be too much; then the list says of each what all clients
-    # read, since none of them can do without the list.
+    # With thousands of unknown tasks, or labels over the size limit, return only the fields that all clients read.
     if len(unknown) > _PAGE:
         return plain
     for start in range(0, len(unknown), _TOGETHER):
-        # A part at a time, between which changes have their turns, and the request may be given up.
+        # In batches, so that changes can interleave and the request can be cancelled.
         await look.read(partial(look.runtime.catalog.learn_all, unknown[start : start + _TOGETHER]))
     with suppress(TooLarge):
         return await look.read(lambda: _listed(look, versions, _described_card))
@@ -51,11 +46,7 @@ async def models(look: Look) -> Reply:
 
 
 async def model(look: Look) -> Reply:
-    """One task or version: what OpenAI's clients retrieve, and whether it is ready, as KServe's ask.
-
-    Raises:
-        VersionUnavailable: it cannot be loaded.
-    """
+    """One task or version: what OpenAI's clients retrieve, and whether it is ready, as KServe's ask."""
     ref, found = look.task(), look.resolved()
     if found.state.value == "unavailable":
         raise VersionUnavailable(f"{ref} is registered, and could not be loaded: {found.reason}")
@@ -72,7 +63,7 @@ def _listed(
 
 
 def _described_card(ref: str, version: "Version") -> dict[str, Any]:
-    """What all clients read, and what the router's contract says besides; what cannot be loaded is not ready."""
+    """All fields, with the Semantic Router's; a version that cannot be loaded is not ready."""
     ready = version.state.value != "unavailable" and version.known_facts is not None
     return {
         **_card(ref, version),
@@ -99,11 +90,6 @@ def _card(ref: str, version: "Version") -> dict[str, Any]:
 
 
 async def _live(look: Look) -> dict[str, "Version"]:
-    """Every live version by the name of its task.
-
-    Raises:
-        TooLarge: there are more than an answer has room for; no more were looked at.
-    """
     found: dict[str, Version] = {}
     after = ""
     while page := await look.read(partial(look.view.tasks, after, _PAGE, "")):

@@ -1,4 +1,4 @@
-"""The Open Inference Protocol (V2) over HTTP, as the clients of Triton and KServe ask; tensors.py has its tensors."""
+"""The Open Inference Protocol (V2) over HTTP, for clients of Triton and KServe; tensors.py encodes its tensors."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -24,9 +24,9 @@ from onebert_server.limits import MAX_ITEMS
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import InvalidInput, ShuttingDown
 
-# As the clients send them: Triton's names none.
+# Triton's clients send no Content-Type.
 MEDIA_TYPES = frozenset({"application/json", "application/octet-stream", ""})
-# KServe's repeats the path's.
+# KServe's clients repeat the path's model name.
 HARMLESS = frozenset({"model_name"})
 EXTENSIONS = ("binary_tensor_data", "classification")
 
@@ -59,7 +59,7 @@ class Parameters(RequestBody):
     """Of the whole request."""
 
     binary_data_output: bool = False
-    # What waits is answered in turns of the principals, whatever one of them says of its own.
+    # The queue always takes turns between principals.
     priority: Annotated[int, Field(ge=0, description="changes nothing")] = 0
     timeout: Annotated[int, Field(ge=0, description="microseconds, from arrival, in which to answer (0: any)")] = 0
 
@@ -77,11 +77,6 @@ class Infer(RequestBody):
     parameters: Parameters = Field(default_factory=Parameters)
 
     def questions(self) -> list[Input]:
-        """The texts, or pairs.
-
-        Raises:
-            InvalidInput: the tensors do not fit each other, or hold anything but texts.
-        """
         columns = [_texts_of(one, index) for index, one in enumerate(self.inputs)]
         if len(columns) == 1:
             return list(columns[0])
@@ -98,9 +93,9 @@ def _texts_of(tensor: InputTensor, index: int) -> list[str]:
 
 
 async def infer(call: Call[Infer]) -> Reply:
-    """The outputs that are wanted, or all, of one task for each text."""
+    """Returns the requested outputs, or all, of one task for each text."""
     questions = call.body.questions()
-    # A timeout of 0 is none.
+    # A timeout of 0 means no timeout.
     context = call.context.within(call.body.parameters.timeout / 1000 or None)
     call = replace(call, parameters=versioned(call.parameters), context=context)
     ref = call.task()
@@ -116,18 +111,14 @@ async def infer(call: Call[Infer]) -> Reply:
         head = {"model_name": facts.task, "model_version": str(facts.version)}
         return [reply(head if call.body.id is None else {**head, "id": call.body.id}, tensors, binary)]
 
-    # All answers are one tensor, which is one piece of work. Stretches of texts are JSON of any size.
+    # One reply for all answers, so one unit of work. Spans are JSON of unbounded size: count them as large.
     numbers = TINY_NUMBERS + 1 if facts.per_token else len(found) * len(facts.labels)
     [made_of_all] = await call.edge.answerer.here_or_beside(context.principal.name, [numbers], made)
     return made_of_all
 
 
 def versioned(parameters: Mapping[str, str]) -> dict[str, str]:
-    """A path's parameters, in which `…/models/name/versions/3` means `name@3`.
-
-    Raises:
-        InvalidInput: the name has a version already.
-    """
+    """Folds a path's version into its model: `…/models/name/versions/3` means `name@3`."""
     given = dict(parameters)
     if version := given.pop("version", None):
         if "@" in given["model"]:
@@ -142,7 +133,7 @@ def _tensors(answered: Sequence[Answered]) -> list[Tensor]:
     truncated = Tensor("truncated", "BOOL", count, [one.truncated for one in readings])
     predictions = [one.answer for one in readings if isinstance(one.answer, Prediction)]
     if not predictions:
-        # The stretches of a text are no tensor: each text has as many as it has.
+        # Spans are ragged, so each text's spans are one JSON string.
         said = [json.dumps(prediction(one), ensure_ascii=False) for one in answered]
         return [Tensor(_said_by(answered[0].facts), "BYTES", count, said), truncated]
     scores = np.stack([one.scores for one in predictions]).astype(np.float32)
@@ -160,11 +151,7 @@ def _said_by(facts: Facts) -> str:
 
 
 def _as_wanted(made: Mapping[str, Tensor], output: Output, facts: Facts) -> Tensor:
-    """An output, or its best classes as texts `score:index:label`.
-
-    Raises:
-        InvalidInput: there is no such output, or it has no classes.
-    """
+    """An output, or its best classes as strings `score:index:label`."""
     if output.name not in made:
         raise InvalidInput(f"the outputs of {facts.ref} are {', '.join(made)}")
     tensor, best = made[output.name], output.parameters.classification
@@ -194,11 +181,7 @@ async def live(look: Look) -> Reply:
 
 
 async def ready(look: Look) -> Reply:
-    """The server answers.
-
-    Raises:
-        ShuttingDown, Unhealthy: it does not.
-    """
+    """The server answers."""
     look.runtime.check_health()
     if look.runtime.draining:
         raise ShuttingDown("the server is stopping")
@@ -232,11 +215,7 @@ async def model(look: Look) -> Reply:
 
 
 async def model_ready(look: Look) -> Reply:
-    """Whether a task answers.
-
-    Raises:
-        VersionUnavailable: it cannot be loaded.
-    """
+    """Whether a task answers."""
     return await models.model(replace(look, parameters=versioned(look.parameters)))
 
 

@@ -1,4 +1,4 @@
-"""OpenAI: `/v1/moderations` and `/v1/models`, as its SDKs ask."""
+"""OpenAI: `/v1/moderations` and `/v1/models`, for its SDKs."""
 
 from http import HTTPStatus
 from typing import Annotated, Any, Literal
@@ -17,7 +17,7 @@ from onebert_server.http.problems import Fault
 from onebert_server.http.schemas.common import Ref, RequestBody
 from onebert_server.http.schemas.questions import Text, Texts
 
-# What the SDKs' types name; other categories are additional to them.
+# The categories in the SDKs' types, which must be present; a task may add others.
 CATEGORIES = (
     "harassment",
     "harassment/threatening",
@@ -59,13 +59,12 @@ class Moderate(RequestBody):
 
     @property
     def texts(self) -> list[str]:
-        """The texts, each of which has a result."""
         given = [self.input] if isinstance(self.input, str) else self.input
         return [one.text if isinstance(one, Part) else one for one in given]
 
 
 async def moderate(call: Call[Moderate]) -> Reply:
-    """The positive labels of a task as categories, flagged where they are over their thresholds."""
+    """Returns the positive labels as categories, flagged over their thresholds."""
     texts, parts = call.body.texts, JsonParts()
     asked = Asked(wording=Wording(names=3, beside=48))
 
@@ -93,7 +92,7 @@ def _moderated(answered: Answered) -> dict[str, Any]:
 
 
 def worded(fault: Fault) -> tuple[int, Any]:
-    """An error as OpenAI and vLLM say it: both refuse a body that breaks a rule by 400."""
+    """The error form of OpenAI and vLLM, which use 400 for an invalid body."""
     status = 400 if fault.status == HTTPStatus.UNPROCESSABLE_ENTITY else fault.status
     kind = KINDS.get(status, "server_error" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error")
     return status, {"error": {"message": fault.sentence, "type": kind, "param": None, "code": fault.code}}

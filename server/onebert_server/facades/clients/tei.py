@@ -1,4 +1,4 @@
-"""Text Embeddings Inference: `/predict` for classifiers, and what its clients look at."""
+"""Text Embeddings Inference: `/predict` for classifiers, `/info` and `/metrics`."""
 
 import time
 from collections.abc import Mapping
@@ -46,12 +46,12 @@ class Predict(RequestBody):
     ]
     raw_scores: bool = False
     truncate: bool | None = None
-    # Texts are cut at their ends, as the tasks were trained.
+    # Texts are truncated at their ends, as in training.
     truncation_direction: Literal["Right", "right"] = "Right"
 
 
 async def predict(call: Call[Predict]) -> Reply:
-    """Classifies; scores are those of the task's own activation, whatever number of labels it has."""
+    """Classifies with the task's own activation, whatever its number of labels."""
     inputs = call.body.inputs
     batch = isinstance(inputs, list) and not all(isinstance(one, str) for one in inputs)
     if inputs == []:
@@ -78,7 +78,6 @@ def _text(one: str | list[str]) -> OneText:
 
 
 def _headers(call: Call[Predict], texts: list[OneText], tokens: int, truncated: int) -> Mapping[str, str]:
-    """What it cost, in whole milliseconds, and how many inputs were cut; no device, which a front end does not know."""
     characters = sum(len(one) if isinstance(one, str) else len(one[0]) + len(one[1]) for one in texts)
     seconds = call.context.observed.seconds
     total = _milliseconds(time.monotonic() - call.context.arrived)
@@ -90,7 +89,7 @@ def _headers(call: Call[Predict], texts: list[OneText], tokens: int, truncated: 
         "x-tokenization-time": _milliseconds(seconds.get(TOKENIZE, 0.0)),
         "x-queue-time": _milliseconds(seconds.get(QUEUE, 0.0)),
         "x-inference-time": _milliseconds(seconds.get(FORWARD, 0.0)),
-        # TEI itself cuts without a word; that is said here by a field which its clients pass over.
+        # TEI truncates silently; this extra header is ignored by its clients.
         **({TRUNCATED: str(truncated)} if truncated else {}),
     }
 
@@ -137,7 +136,7 @@ async def metrics(look: Look) -> Reply:
     return Reply(text, {"Content-Type": media_type})
 
 
-# Code of a problem -> status and type, where TEI has its own word; without a row the status stays.
+# Problem code -> TEI's status and error type; other codes keep their status.
 _TYPES: Mapping[str, tuple[int, str]] = {
     **dict.fromkeys(("queue-full", "over-share", "over-quota", "too-many-attempts"), (429, "Overloaded")),
     **dict.fromkeys(("starting", "shutting-down", "unhealthy", "too-many-connections"), (503, "Unhealthy")),
@@ -146,7 +145,7 @@ _TYPES: Mapping[str, tuple[int, str]] = {
 
 
 def worded(fault: Fault) -> tuple[int, Any]:
-    """An error as TEI says it: its types are spelled as its servers spell them, not as its documentation does."""
+    """The error form of TEI, with types spelled like its servers and not like its documentation."""
     status, kind = _TYPES.get(fault.code, (fault.status, "Validation" if fault.status < 500 else "Backend"))
     if fault.detail == EMPTY:
         status, kind = 400, "Empty"
@@ -157,6 +156,6 @@ FACADE = Facade(
     "TEI",
     worded,
     [Question("/predict", Predict, predict)],
-    # Its `/health` is that of every client: see semantic_router/health.py.
+    # `/health` is in semantic_router/health.py, for all clients.
     [Listing("/info", info), Listing("/metrics", metrics, prefixed_alone=True)],
 )

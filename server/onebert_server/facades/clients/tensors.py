@@ -1,4 +1,4 @@
-"""Tensors of the Open Inference Protocol: in JSON, or as bytes behind it (the extension `binary_tensor_data`)."""
+"""Tensors of the Open Inference Protocol: in JSON, or as binary data after it (extension `binary_tensor_data`)."""
 
 import math
 import struct
@@ -14,14 +14,14 @@ from onebert_server.limits import MAX_ITEMS
 from onebert_store.errors import InvalidInput
 
 HEAD_LENGTH = b"inference-header-content-length"
-"""The header field with the bytes of JSON in front of the tensors."""
+"""The header with the length in bytes of the JSON before the tensors."""
 
 _LENGTH = struct.Struct("<I")
 _NUMPY = {"FP32": np.dtype("<f4"), "BOOL": np.dtype("?")}
 
 
 class Tensor(NamedTuple):
-    """One output: `data` are texts for BYTES, else numbers, in the order of `shape`."""
+    """An output tensor; `data` is flat: strings for BYTES, else numbers."""
 
     name: str
     datatype: str
@@ -30,12 +30,7 @@ class Tensor(NamedTuple):
 
 
 def read_body(body: bytes, headers: Sequence[tuple[bytes, bytes]]) -> Any:
-    """A request as if all its tensors had come in JSON.
-
-    Raises:
-        HTTPException: its JSON is none.
-        InvalidInput: the bytes behind it are not those of its tensors.
-    """
+    """Decodes a request and moves binary tensors into its JSON."""
     lengths = [value for name, value in headers if name == HEAD_LENGTH]
     if not lengths:
         return parsed(body)
@@ -56,7 +51,6 @@ def read_body(body: bytes, headers: Sequence[tuple[bytes, bytes]]) -> Any:
 
 
 def _taken_size(tensor: Any, where: str) -> int | None:
-    """The tensor's size in bytes behind the JSON; takes the parameter away, since it is done with."""
     parameters = tensor.get("parameters") if isinstance(tensor, dict) else None
     size = parameters.pop("binary_data_size", None) if isinstance(parameters, dict) else None
     if size is None:
@@ -86,11 +80,7 @@ def _texts(content: bytes, where: str) -> Iterator[str]:
 
 
 def flat(data: Any, shape: Sequence[int]) -> list[Any]:
-    """The values of a tensor that may be written in nested lists.
-
-    Raises:
-        InvalidInput: they are not as many as the shape says.
-    """
+    """Flattens a tensor's nested lists; raises InvalidInput if the size differs from the shape's."""
     while isinstance(data, list) and data and isinstance(data[0], list):
         if not all(isinstance(one, list) for one in data):
             raise InvalidInput("the data of a tensor is neither flat nor nested")
@@ -102,7 +92,7 @@ def flat(data: Any, shape: Sequence[int]) -> list[Any]:
 
 
 def reply(head: Mapping[str, Any], tensors: Sequence[Tensor], binary: Sequence[bool]) -> Reply:
-    """An answer with its tensors: those that are wanted so as bytes behind the JSON."""
+    """Encodes a reply; tensors with `binary` set follow the JSON as bytes."""
     outputs, tail = [], []
     for tensor, as_bytes in zip(tensors, binary, strict=True):
         said: dict[str, Any] = {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.shape)}

@@ -1,4 +1,4 @@
-"""vLLM: `/classify`, as its clients and NeMo Guardrails' engine `vllm` ask."""
+"""vLLM: `/classify`, for its clients and NeMo Guardrails' engine `vllm`."""
 
 from time import time
 from typing import Annotated, Any, Literal
@@ -37,7 +37,7 @@ class Classify(RequestBody):
 
 
 async def classify(call: Call[Classify]) -> Reply:
-    """The scores of texts in the order of the labels."""
+    """Returns the scores of each text in the order of the labels."""
     body = call.body
     texts = [body.input] if isinstance(body.input, str) else body.input
     refs = [call.task(body.model)] * len(texts)

@@ -1,4 +1,4 @@
-"""Labels that no task was trained for: a task on pairs that knows entailment says whether the text entails each."""
+"""Zero-shot labels: a task on pairs with an entailment label scores whether the text entails each candidate label."""
 
 from collections.abc import Sequence
 
@@ -16,35 +16,19 @@ HOLE = "{}"
 
 
 def pairs(text: str, labels: Sequence[str], template: str | None) -> list[tuple[str, str]]:
-    """The text with a hypothesis for each label.
-
-    Args:
-        text: the premise.
-        labels: of which each takes the template's `{}`.
-        template: None is `TEMPLATE`.
-
-    Raises:
-        InvalidInput: the template has not exactly one place for a label.
-        TooLarge: a hypothesis is longer than a text may be.
-    """
+    """Pairs the text with one hypothesis per label; the template has exactly one `{}`, None means `TEMPLATE`."""
     template = TEMPLATE if template is None else template
-    # A label for every hole would make a long text of a short request.
+    # With several holes, a short request could produce a long text.
     if template.count(HOLE) != 1:
         raise InvalidInput("the hypothesis_template has exactly one {} for the label")
     if len(template) + max(map(len, labels)) > MAX_TEXT:
         raise TooLarge(f"a hypothesis has at most {MAX_TEXT} characters")
-    # Replaced and not formatted: a template is a client's, and format would read attributes.
+    # `replace`, because `format` would let the client's template read attributes.
     return [(text, template.replace(HOLE, label)) for label in labels]
 
 
 def whole(answered: Answered) -> Prediction:
-    """What is said of a pair.
-
-    Raises:
-        AnswerNotFinite: the answer is no number.
-        InvalidInput: the task does not label whole texts; or the pair is too long to be read at once, since parts of a
-            hypothesis are other hypotheses.
-    """
+    """The prediction of a pair that fits one sequence, since a part of a hypothesis is another hypothesis."""
     reading = answered.read()
     if reading.truncated or (reading.windows or 1) > 1:
         facts = answered.facts
@@ -53,14 +37,9 @@ def whole(answered: Answered) -> Prediction:
 
 
 def scores(answers: Sequence[Prediction], several: bool) -> list[float]:
-    """The score of each label: together they are 1, or each is a probability of its own.
+    """The score of each label from its logits: a softmax over the labels, or with `several` independent probabilities.
 
-    Args:
-        answers: of each label, with logits as scores.
-        several: whether several labels may be true; one label alone always has a probability of its own.
-
-    Raises:
-        InvalidInput: the task does not know entailment.
+    A single label always gets an independent probability.
     """
     names = [name.lower() for name in answers[0].names]
     entailed, contradicted = _index(names, "entail"), _index(names, "contradict", "not_entail", "not-entail")

@@ -1,1 +1,1 @@
-"""The lean path: questions in the wire formats that it knows are answered in front of FastAPI, all else behind it."""
+"""The lean path: answers plain questions in front of FastAPI and leaves every other request to it."""

@@ -1,4 +1,4 @@
-"""The table of wire formats: for each route how its questions are read and what answers them, on both paths."""
+"""Wire formats: how a route's questions are read and answered, on both paths."""
 
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -15,7 +15,7 @@ NONE: Mapping[str, str] = {}
 
 
 class Reply(NamedTuple):
-    """An answer's bytes, its header fields beside those of every answer, and its media type if not the format's."""
+    """A response: its bytes, extra header fields, and the media type if it differs from the format's."""
 
     content: bytes
     headers: Mapping[str, str] = NONE
@@ -23,50 +23,37 @@ class Reply(NamedTuple):
 
 
 class Format(Protocol):
-    """One wire format: how the questions of a route are read and answered.
-
-    FastAPI's route of the same path documents the format, and answers by the same two functions whatever the lean path
-    leaves to it: what a request may hold is said in `read` alone.
-    """
+    """One wire format: FastAPI's route and the lean path read and answer questions with the same functions."""
 
     @property
-    def path(self) -> str:
-        """The route's template, by which metrics name it."""
+    def path(self) -> str: ...
 
     @property
     def pattern(self) -> re.Pattern[str]:
         """Matches the paths; its named groups are the route's parameters."""
 
     @property
-    def media_type(self) -> str:
-        """Of questions and answers."""
+    def media_type(self) -> str: ...
 
     @property
     def accepts(self) -> frozenset[str]:
-        """The media types of questions; empty is for a request that names none."""
+        """The accepted media types of questions; an empty string accepts a request without one."""
 
     @property
-    def content_type(self) -> bytes:
-        """The media type as a header field has it."""
+    def content_type(self) -> bytes: ...
 
     def read(self, body: bytes, scope: Scope) -> Any:
-        """What a request's body asks. Raises what http/problems.py makes problems of."""
+        """Decodes a request's body; raises the errors that `http.problems` handles."""
 
-    async def reply(self, parameters: Mapping[str, str], body: Any, context: Context, edge: Edge) -> Reply:
-        """The answer to what `read` gave."""
+    async def reply(self, parameters: Mapping[str, str], body: Any, context: Context, edge: Edge) -> Reply: ...
 
 
 @dataclass(frozen=True)
 class OwnFormat:
-    """The format of a route of this server's own interface; see Format.
+    """The format of a route of this server's own API; see Format.
 
-    Attributes:
-        path: the route's template, by which metrics name it.
-        pattern: matches the paths; its named groups are the route's parameters.
-        parse: makes JSON values of a body. Raises what http/problems.py makes problems of.
-        validate: makes of these what the route takes. Raises alike.
-        answer: `answer(**parameters, body=…, context=…, edge=…)` gives the whole answer's bytes for what it gave.
-        media_type: of questions and answers.
+    `parse` and `validate` raise the errors that `http.problems` handles. `answer` gets the path's parameters, `body`,
+    `context` and `edge` as keywords, and returns the response's bytes.
     """
 
     path: str
@@ -78,32 +65,28 @@ class OwnFormat:
 
     @cached_property
     def content_type(self) -> bytes:
-        """The media type as a header field has it."""
         return self.media_type.encode()
 
     @cached_property
     def accepts(self) -> frozenset[str]:
-        """See Format."""
         return frozenset((self.media_type,))
 
     def read(self, body: bytes, scope: Scope) -> Any:
-        """See Format."""
         return self.validate(self.parse(body))
 
     async def reply(self, parameters: Mapping[str, str], body: Any, context: Context, edge: Edge) -> Reply:
-        """See Format."""
         return Reply(await self.answer(**parameters, body=body, context=context, edge=edge))
 
 
 class Found(NamedTuple):
-    """A format, and the parameters of the path that it was found by."""
+    """A format and the path's parameters."""
 
     format: Format
     parameters: Mapping[str, str]
 
 
 class Formats:
-    """Looks formats up by path; no two have a path in common."""
+    """Finds formats by path; no path matches two formats."""
 
     def __init__(self, formats: Iterable[Format]) -> None:
         formats = list(formats)
@@ -111,11 +94,9 @@ class Formats:
         self._patterns = [one for one in formats if "{" in one.path]
 
     def asked(self, scope: Scope) -> Found | None:
-        """The format in which a request asks; None where it is none of theirs."""
         return self.find(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
 
     def find(self, path: str) -> Found | None:
-        """The format of a path; None where the path is none of theirs."""
         if found := self._whole.get(path):
             return found
         for one in self._patterns:

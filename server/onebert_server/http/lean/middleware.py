@@ -1,8 +1,7 @@
-"""In front of FastAPI: plain questions go from their bytes to the bytes of their answers here, without its layers.
+"""Answers plain questions in front of FastAPI, without its layers.
 
-It stands inside of what gives a request its id, its principal, its deadline and the limits of its body, so that all of
-these hold on both paths by being the same code. Which path a request takes is decided by its head alone, before its
-body is read: nothing is ever begun here and done again behind.
+The middleware around it sets the request's id, principal, deadline and body limits, so that both paths share that code.
+The request's head alone decides the path, before the body is read, so no request starts on one path and moves.
 """
 
 from functools import partial
@@ -18,15 +17,15 @@ from onebert_server.http.patience import Patience, in_its_time
 from onebert_server.http.problems import problem_of
 from onebert_server.http.strict import MAX_BYTES_ON_LOOP, PIECE_BYTES, Answer, whole_body
 
-# Fields that say how a body is encoded, or what it must hash to.
+# A request with one of these fields is not plain.
 UNUSUAL = frozenset((b"content-encoding", b"transfer-encoding", b"content-digest", b"digest"))
 
 
 class LeanMiddleware:
-    """Answers plain questions of its formats, and passes everything else on.
+    """Answers plain questions in its formats and passes every other request on.
 
-    Plain is a POST whose one Content-Type is one of the format's to the letter, and whose body has a declared length
-    that the event loop may read by itself, is not encoded, and has no digest.
+    A plain question is a POST with one of the format's media types, a declared length of at most `MAX_BYTES_ON_LOOP`,
+    no content encoding and no digest.
     """
 
     def __init__(self, app: ASGIApp, edge: Edge, formats: Formats) -> None:
@@ -35,7 +34,6 @@ class LeanMiddleware:
         self.formats = formats
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers, or passes the request on."""
         found = self.formats.asked(scope)
         if found is None or not _is_plain(scope, found.format.accepts):
             await self.app(scope, receive, send)
@@ -44,7 +42,7 @@ class LeanMiddleware:
         try:
             await self._answer(found, scope, receive, send)
         except Exception as error:
-            # The same functions word an error on both paths; what nobody foresaw goes further up.
+            # Both paths map errors with the same function; unexpected exceptions propagate.
             problem = problem_of(scope, error)
             if problem is None:
                 raise
@@ -52,7 +50,7 @@ class LeanMiddleware:
 
     async def _answer(self, found: Found, scope: Scope, receive: Receive, send: Send) -> None:
         form, context = found.format, scope["state"]["context"]
-        # First, since under overload a refusal should cost as little as it can.
+        # First, so that a refusal under overload is cheap.
         self.edge.answerer.check(context)
         content = await whole_body(scope, receive, scope["state"][BODIES])
         body = timed(partial(form.read, scope=scope), context, content)

@@ -1,4 +1,4 @@
-"""The route whose questions the lean path may answer: by the same format, behind FastAPI's layers."""
+"""A FastAPI route whose plain questions the lean path answers, in the same format."""
 
 import time
 from collections.abc import Callable, Coroutine
@@ -18,35 +18,30 @@ T = TypeVar("T")
 
 
 class DirectRoute(StrictRoute):
-    """A strict route for functions of the path's parameters, a body, the context and the edge, which return JSON.
+    """A strict route whose function takes the path's parameters, a body, the context and the edge, and returns JSON.
 
-    They are called without FastAPI's solver, which takes as long as tokenizing, and given up when their time is over or
-    the client has left. Bodies are validated, documented and refused as FastAPI does it. The function makes the JSON
-    itself, since it knows where: a large one in a worker.
+    Skips FastAPI's dependency solver, which takes as long as tokenizing. Cancels the function at the deadline or on
+    disconnect. The function encodes the JSON itself, so that it can encode a large reply in a worker.
     """
 
     @cached_property
     def format(self) -> Format:
-        """What this route is asked and answered in, for whoever takes plain questions in front of FastAPI."""
         return self.own_format
 
     @cached_property
     def own_format(self) -> OwnFormat:
-        """The format by the route's function."""
         return OwnFormat(self.path, self.path_regex, parsed, partial(validated, self.body_type), self.endpoint)
 
     @property
     def body_type(self) -> type[BaseModel]:
-        """What the function takes as body."""
         kind: type[BaseModel] = self.endpoint.__annotations__["body"]
         return kind
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """The whole handler."""
 
         async def direct(request: Request) -> Response:
             context, edge, form = request.state.context, request.app.state.edge, self.format
-            # First, since under overload a refusal should cost as little as it can.
+            # First, so that a refusal under overload is cheap.
             edge.answerer.check(context)
             require_media_type(request, form.media_type, form.accepts)
             read = partial(timed, partial(form.read, scope=request.scope), context)
@@ -60,7 +55,7 @@ class DirectRoute(StrictRoute):
 
 
 def timed(decode: Callable[[bytes], T], context: Context, body: bytes) -> T:
-    """What `decode` makes of a body, with the time it takes noted."""
+    """Decodes a body and records the duration as a phase."""
     began = time.monotonic()
     decoded = decode(body)
     context.observed.phase(PARSE, began, time.monotonic())

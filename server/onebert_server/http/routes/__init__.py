@@ -1,1 +1,1 @@
-"""One file for each group of routes."""
+"""The routes, one file per group."""

@@ -1,4 +1,4 @@
-"""Routes for who administers the whole server: keys, and the audit trail."""
+"""Routes for administrators: keys and the audit trail."""
 
 from datetime import UTC, datetime
 from functools import partial
@@ -23,7 +23,7 @@ from onebert_store.registry.grants import Grant, Quotas, Scope
 
 router = APIRouter(route_class=StrictRoute, responses=PROBLEMS, tags=["administration"])
 
-# Changes of one page of the audit trail.
+# Changes on one page of the audit trail.
 MAX_CHANGES = 1000
 
 

@@ -1,4 +1,4 @@
-"""Routes of aliases, which move by compare-and-set: an `If-Match` says where the caller saw the alias."""
+"""Alias routes. An alias moves by compare-and-set: `If-Match` has the version that the caller expects."""
 
 import re
 from typing import Annotated, Literal
@@ -75,7 +75,6 @@ async def delete_alias(
 
 
 def _expected(request: Request) -> int | None:
-    """The version that the caller saw, from the conditional headers; None is for an alias that is new."""
     if_match, if_none_match = request.headers.getlist("if-match"), request.headers.getlist("if-none-match")
     if not if_match and not if_none_match:
         raise HTTPException(428, 'send If-Match: "<current version>", or If-None-Match: * for a new alias')

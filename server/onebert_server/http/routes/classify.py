@@ -1,4 +1,4 @@
-"""Routes that answer: one task, a mix of tasks, one text for many tasks."""
+"""Routes that classify: one task, a mix of tasks, one text for many tasks."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
@@ -33,7 +33,7 @@ from onebert_server.versions.facts import Facts
 from onebert_store.errors import InvalidInput, OneBertError
 
 _encode = msgspec.json.Encoder().encode
-# The schemas' fields in their order; as structs, since they are written several times as fast as models.
+# The schemas' fields in their order, as structs, which encode several times as fast as models.
 _RESULT, _TASK_RESULT = (
     msgspec.defstruct(
         schema.__name__, [(name, Any, None) for name in schema.model_fields], omit_defaults=True, kw_only=True, gc=False
@@ -53,7 +53,7 @@ async def classify(task: TaskRef, body: ClassifyRequest, context: ContextOf, edg
     wanted, texts = Wanted([task] * len(inputs), asked=_asked(body)), [text_of(one) for one in inputs]
     answer = edge.answerer.answer_explained if body.explain else edge.answerer.answer
     shown = await answer(context, wanted, texts, partial(_result, wanted.asked, AnswerBytes()))
-    # The answers are all by one version.
+    # All answers are by one version.
     return _json(_version(shown[0][0]), [result for _, result in shown])
 
 
@@ -79,17 +79,11 @@ async def fanout(body: FanoutRequest, context: ContextOf, edge: EdgeOf) -> bytes
 
 
 def _asked(body: Options) -> Asked:
-    """What a request asks of its answers."""
     window = None if body.window is None else AskedWindow(**vars(body.window))
     return Asked(body.top_k, body.activation, body.threshold, window, energy=body.energy)
 
 
 def _refs(items: Sequence[Item], default: str | None) -> list[str]:
-    """The tasks of all items.
-
-    Raises:
-        RequestValidationError: an item has none, and there is no default.
-    """
     refs = [item.task or default for item in items]
     if None in refs:
         missing = [("body", "items", index, "task") for index, ref in enumerate(refs) if ref is None]
@@ -121,11 +115,9 @@ def _version(facts: Facts) -> dict[str, Any]:
 
 
 def _fields(reading: Reading, asked: Asked) -> dict[str, Any]:
-    """The fields of a Result."""
     fields = fields_of(reading.answer, asked.top_k)
     return {**fields, "tokens": reading.tokens, "truncated": reading.truncated, "windows": reading.windows}
 
 
 def _json(head: Mapping[str, Any], results: Iterable[bytes]) -> bytes:
-    """The object `head` with a list of results."""
     return b"%b%b]}" % (_encode({**head, "results": []}).removesuffix(b"]}"), b",".join(results))

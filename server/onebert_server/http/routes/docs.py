@@ -1,4 +1,4 @@
-"""The page that documents the interface: Swagger UI, served from here to the last byte, so that it needs no network."""
+"""The API documentation page: Swagger UI, served without network access."""
 
 from importlib.metadata import distribution
 from pathlib import Path
@@ -8,17 +8,17 @@ from starlette.responses import FileResponse, HTMLResponse, Response
 
 router = APIRouter(include_in_schema=False)
 
-# Swagger UI's files come with this package, whose code is neither used nor imported.
+# Swagger UI's files come with this package; its code is never imported.
 ASSETS = Path(str(distribution("fastapi-offline").locate_file("fastapi_offline/static")))
 
-# Nothing is loaded from elsewhere, sent elsewhere, or shown inside of another page.
+# Forbids foreign resources, foreign requests and framing.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; connect-src 'self';"
     " base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 HEADERS = {"Content-Security-Policy": POLICY, "X-Content-Type-Options": "nosniff"}
 
-# Addresses are relative, for proxies that serve this under a path of their own.
+# Relative addresses work behind a proxy with a path prefix.
 PAGE = """<!doctype html>
 <html lang="en">
 <head>
@@ -36,7 +36,7 @@ PAGE = """<!doctype html>
 </body>
 </html>
 """
-# Without a validator: the one that Swagger UI asks by default is on the internet.
+# Without validatorUrl, Swagger UI would call a validator on the internet.
 START = """SwaggerUIBundle({url: "openapi.json", dom_id: "#page", deepLinking: true, validatorUrl: null});
 """
 

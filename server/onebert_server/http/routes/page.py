@@ -1,4 +1,4 @@
-"""Serves the page at `/`: its files, which a browser that has them is not sent again."""
+"""Serves the files of the page at `/`, with 304 for cached ones."""
 
 from fastapi import APIRouter, Request
 from starlette.exceptions import HTTPException

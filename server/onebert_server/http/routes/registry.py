@@ -1,4 +1,4 @@
-"""What routes of the registry have in common: a router, the name of a task, header fields of the OpenAPI document."""
+"""Shared by the registry's routes: their router, the task name, and headers for the OpenAPI document."""
 
 from typing import Annotated, Any
 
@@ -8,12 +8,12 @@ from onebert_server.http.routes.runtime_of import RuntimeOf
 from onebert_server.http.schemas.common import NAME
 from onebert_server.http.strict import PROBLEMS, ContextOf, StrictRoute
 
-# The rule is for readers of the OpenAPI document; the store checks names.
+# The pattern is documentation; the store validates names.
 Name = Annotated[str, Path(json_schema_extra={"pattern": NAME})]
 
 
 def registry_router() -> APIRouter:
-    """A router whose routes wait until this replica shows the change that the caller wants to be seen."""
+    """A router whose routes wait until this replica has seen the change in the request's `OneBERT-Min-Seq`."""
     return APIRouter(route_class=StrictRoute, responses=PROBLEMS, tags=["tasks"], dependencies=[Depends(_seen)])
 
 
@@ -22,6 +22,6 @@ async def _seen(runtime: RuntimeOf, context: ContextOf) -> None:
 
 
 def header(name: str, pattern: str, description: str) -> dict[str, Any]:
-    """A header field for the OpenAPI document; the routes read the request's own."""
+    """A header for the OpenAPI document; the routes read it from the request themselves."""
     schema = {"type": "string", "pattern": pattern}
     return {"name": name, "in": "header", "required": False, "schema": schema, "description": description}

@@ -1,4 +1,4 @@
-"""The replica, and what who asks sees of it, as parameters of routes; its threads. A front end does not import this."""
+"""Route parameters for the runtime and the principal's view, and a thread helper. Front ends never import this."""
 
 import asyncio
 from collections.abc import Callable
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 async def _runtime(request: Request) -> Runtime:
-    # Async only because FastAPI sends plain functions through its thread pool.
+    # Async, because FastAPI runs plain functions in its thread pool.
     runtime: Runtime = request.app.state.edge
     return runtime
 
@@ -29,5 +29,5 @@ ViewOf = Annotated[View, Depends(_view)]
 
 
 async def in_thread(runtime: Runtime, call: Callable[..., T], *arguments: object, pool: Executor | None = None) -> T:
-    """Calls beside the event loop, in the threads that the registry is read and written by, or in other ones."""
+    """Runs a call in a thread of `pool`, by default one of the registry's threads."""
     return await asyncio.get_running_loop().run_in_executor(pool or runtime.registrars, partial(call, *arguments))

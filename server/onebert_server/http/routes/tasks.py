@@ -38,7 +38,7 @@ from onebert_store.registry.names import check_name
 router = registry_router()
 
 VersionNumber = Annotated[int, Path(ge=1, lt=2**31)]
-# Tasks of one page of the list.
+# Tasks on one page of the list.
 MAX_PAGE = 1000
 OCTETS = "application/octet-stream"
 
@@ -81,7 +81,7 @@ async def tasks(
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE, description="tasks of a page")] = MAX_PAGE,
 ) -> Response:
     """Lists the tasks by name, a page at a time; `next` is the `after` of the next page."""
-    # Beside the event loop: a thousand tasks take milliseconds to copy and to write.
+    # In a thread: a thousand tasks take milliseconds to copy and encode.
     return Answer(request, await in_thread(runtime, _page, view, after, prefix, limit), "application/json")
 
 
@@ -96,7 +96,7 @@ async def task(
 ) -> Response:
     """Describes a task: where its aliases point, and its versions, a page at a time."""
     check_name(task)
-    # Beside the event loop: a task may have had ten thousand versions.
+    # In a thread: a task may have ten thousand versions.
     return Answer(request, await in_thread(runtime, _described, view, task, after, limit), "application/json")
 
 
@@ -147,7 +147,7 @@ async def changes(
     check_name(task)
     asked = [view.version(task, version)] + ([] if against is None else [view.version(task, against)])
     digests = tuple(one.entry.digest for one in asked)
-    # Read, so that all that comes from the client afterwards is that it leaves.
+    # After the body, `receive` yields nothing but the disconnect that Patience waits for.
     await request.body()
     async with Patience(context, request.receive):
         found = await runtime.measured.of(
@@ -189,7 +189,7 @@ async def delete_version(
 
 
 async def _receive(task: str, request: Request, runtime: Runtime, context: Context) -> Taken:
-    """Streams the body to disk, then hands it in its turn to the uploader's thread, which owns it from there on."""
+    """Streams the body to disk, then passes it on to the uploader's thread, which owns it from then on."""
     request.state.max_body_bytes, request.state.body_deadline = runtime.settings.max_upload_bytes, math.inf
     digests = SentDigests(request.headers)
     runtime.catalog.require_upload(task, context)
@@ -217,7 +217,6 @@ async def _receive(task: str, request: Request, runtime: Runtime, context: Conte
 
 
 def _page(view: View, after: str, prefix: str, limit: int) -> str:
-    """A TasksResponse as JSON."""
     entries = view.tasks(after, limit + 1, prefix)
     more = entries[limit - 1].name if len(entries) > limit else None
     found = [TaskSummary(versions=list(entry.versions), **_aliases(entry)) for entry in entries[:limit]]
@@ -225,7 +224,6 @@ def _page(view: View, after: str, prefix: str, limit: int) -> str:
 
 
 def _described(view: View, task: str, after: int, limit: int) -> str:
-    """A TaskResponse as JSON."""
     entry = view.task(task, after, limit + 1)
     numbers = list(entry.versions)
     more = numbers[limit - 1] if len(numbers) > limit else None

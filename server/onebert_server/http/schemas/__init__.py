@@ -1,1 +1,1 @@
-"""The bodies of requests and answers; every list and text has its bound here."""
+"""Request and response bodies, with a bound for every list and string."""

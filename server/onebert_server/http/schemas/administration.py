@@ -10,7 +10,7 @@ from onebert_store.registry.grants import MAX_GLOBS
 
 
 def _written_out(value: Any) -> Any:
-    # Pydantic would take a number for seconds since 1970, which no document says.
+    # Pydantic would accept a number as seconds since 1970, which is undocumented.
     if not isinstance(value, str) or "T" not in value:
         raise ValueError("must be a time as 2026-01-31T12:00:00Z")
     return value

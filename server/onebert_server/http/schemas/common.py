@@ -1,4 +1,4 @@
-"""What several bodies have in common: how names look, and what every request's body is."""
+"""Shared by request bodies: the patterns of names, and the strict base model."""
 
 from typing import Annotated
 
@@ -7,11 +7,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from onebert_server.limits import MAX_REF
 
 NAME = "^[a-z0-9][a-z0-9._-]{0,62}$"
-# Not all digits: those are version numbers.
+# All digits would be a version number.
 ALIAS = f"^(?![0-9]+$){NAME[1:]}"
 GLOB = "^[a-z0-9*][a-z0-9._*-]{0,62}$"
 REF = f"{NAME[:-1]}(@{NAME[1:-1]})?$"
-"""What names and references look like, for readers of the OpenAPI document; the store has the rule that counts."""
+"""The patterns are documentation for the OpenAPI document; the store validates names."""
 
 Ref = Annotated[
     str,

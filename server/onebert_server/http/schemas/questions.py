@@ -1,4 +1,4 @@
-"""Questions and their answers: texts for one task, for many, or for every task."""
+"""Questions and answers: texts for one task, for many, or for every task."""
 
 from typing import Annotated, Any, Literal
 
@@ -39,25 +39,25 @@ class TextPair(RequestBody):
 
 
 def text_of(one: str | TextPair) -> Input:
-    """One input as it is answered."""
+    """Converts a request's input to the answerer's Input."""
     if isinstance(one, str):
         return one
     return one.text if one.text_pair is None else (one.text, one.text_pair)
 
 
-# What the unions below call their branches; they stand in the paths of violations, where problems.py leaves them out.
+# Tags of the unions' branches. They appear in the paths of violations, where problems.py removes them.
 TEXT, PAIR, LIST = "[text]", "[pair]", "[list]"
-# façades have unions of their own
+# The others are tags of façades' unions.
 TAGS = frozenset({TEXT, PAIR, LIST, "[batch]", "[question]", "[inputs]", "[parts]"})
 
 
 def _tag(value: Any) -> str:
-    """Chooses the branch of a union, so that errors are about what was sent."""
+    """Chooses the branch of a union, so that errors concern the kind of value that was sent."""
     return LIST if isinstance(value, list) else TEXT if isinstance(value, str) else PAIR
 
 
 def text_or_list(value: Any) -> str:
-    """Chooses the branch of a union that has no pairs."""
+    """Chooses the branch of a union without pairs."""
     return LIST if isinstance(value, list) else TEXT
 
 

@@ -1,4 +1,4 @@
-"""The server itself: its base, its health, and why it refuses a request."""
+"""The server itself: base, health, and problems."""
 
 from typing import Annotated, Literal
 

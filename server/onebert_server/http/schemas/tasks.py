@@ -1,4 +1,4 @@
-"""Tasks, their versions and where their aliases point."""
+"""Tasks, versions and aliases."""
 
 from datetime import datetime
 from typing import Annotated, Literal

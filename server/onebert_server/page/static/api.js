@@ -1,18 +1,18 @@
-// The server's interface: one request at a time, its refusals, and the key, which is here and nowhere else.
+// The server's HTTP API: requests, refusals, and the key, which only this module holds.
 
 import { cell } from "./lib.js";
 
-/** Who asks: `{state: "asking" | "in" | "out", who, said}`; `said` is why a key was refused. */
+/** The session: `{state: "asking" | "in" | "out", who, said}`; `said` is why a key was refused. */
 export const session = cell({ state: "asking" });
-/** The request that the person who looks at this made last, for calls.js. */
+/** The user's last request, for calls.js. */
 export const lastCall = cell(null);
 
-// In memory alone: not in storage, not in a cookie, not in an address. Who leaves the page takes it along.
+// The key stays in memory: never in storage, cookies or the address. It is lost when the page is left.
 let key = "";
-// Aborted with its session, and with it all requests of that session: none of their answers is shown to who comes next, or signs them out.
+// Aborts all requests of the session at its end, so that no reply reaches the next user or signs that one out.
 let life = new AbortController();
 
-/** What a server says when it refuses: a problem of RFC 9457. */
+/** A server's refusal: a problem of RFC 9457. */
 export class Refusal extends Error {
   constructor(problem) {
     super(problem.detail || problem.title || "the request failed");
@@ -21,10 +21,10 @@ export class Refusal extends Error {
   }
 }
 
-/** The address of a path, beside this page wherever a proxy has it. */
+/** The address of a path relative to this page, so that a proxy may add a prefix. */
 export const address = (path) => new URL(path.replace(/^\//, ""), document.baseURI.replace(/[?#].*$/, "")).href;
 
-/** A path with each part of it quoted: path`/v1/tasks/${name}`. */
+/** Quotes each part of a path: path`/v1/tasks/${name}`. */
 export const path = (parts, ...names) =>
   parts.map((part, at) => part + (at < names.length ? encodeURIComponent(names[at]).replaceAll("%40", "@") : "")).join("");
 
@@ -33,8 +33,8 @@ export const signedIn = () => key !== "";
 const authorization = () => (key ? { Authorization: `Bearer ${key}` } : {});
 
 /**
- * Sends a request. Answers `{value, headers, ms}`, with the milliseconds until the answer was here.
- * Throws a Refusal; one that says that the key is not taken ends the session.
+ * Sends a request. Returns `{value, headers, ms}`, with the milliseconds until the response.
+ * Throws a Refusal; a refused key ends the session.
  */
 export async function ask(method, where, { body, headers = {}, signal, text = false } = {}) {
   const sent = { ...authorization(), ...headers };
@@ -54,7 +54,7 @@ export async function ask(method, where, { body, headers = {}, signal, text = fa
   return { value: read(answer.status, content, text), headers: answer.headers, ms };
 }
 
-/** Sends a file and says how far it is. Answers `{value, status}` or throws a Refusal. */
+/** Sends a file and reports progress. Returns `{value, status}` or throws a Refusal. */
 export function upload(where, file, progress) {
   return new Promise((done, fail) => {
     const request = new XMLHttpRequest();
@@ -75,7 +75,7 @@ export function upload(where, file, progress) {
   });
 }
 
-/** Takes a key, or with "" none, and asks the server whose it is; without one given, once more for the one that it has. */
+/** Takes a key ("" for no key) and asks the server for its principal; without an argument asks again for the current key. */
 export async function signIn(given = key) {
   begin(given);
   try {
@@ -84,13 +84,13 @@ export async function signIn(given = key) {
   } catch (error) {
     if (error.name === "AbortError") return;
     const out = error.problem?.status === 401;
-    // A server that does not answer has not refused the key.
+    // An unreachable server has not refused the key.
     if (out) key = "";
     session.set({ state: out ? "out" : "down", said: given || !out ? error.message : "" });
   }
 }
 
-/** Ends the session; `said` is why, where nobody asked for it. */
+/** Ends the session; `said` is the reason, if the user did not ask for it. */
 export function signOut(said = "") {
   begin("");
   lastCall.set(null);
@@ -103,7 +103,7 @@ function begin(given) {
   key = given;
 }
 
-/** Whether who asks may do something with a task, as far as its key's scopes and globs say. */
+/** Whether the key's scopes and globs allow an action on a task. */
 export function may(scope, task) {
   const { who } = session.get();
   if (!who || !(who.scopes.includes(scope) || who.scopes.includes("admin"))) return false;
@@ -111,7 +111,7 @@ export function may(scope, task) {
   return task === undefined || who.tasks.some(fits);
 }
 
-/** What a body says. Throws a Refusal where it is one, or comes from something else than this server. */
+/** Parses a body. Throws a Refusal for a problem, or for a body that is not this server's. */
 function read(status, content, text = false) {
   if (status >= 400) throw refused(status, content);
   if (text || !content) return content;
@@ -127,7 +127,7 @@ function refused(status, content) {
   try {
     problem = { ...problem, ...JSON.parse(content) };
   } catch {
-    // What is no problem comes from a proxy; its status says what there is to say.
+    // A body that is not a problem comes from a proxy; report its status.
   }
   if (status === 401 && session.get().state === "in") signOut("The key is no longer taken.");
   return new Refusal(problem);

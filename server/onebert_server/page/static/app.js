@@ -1,4 +1,4 @@
-// The page: who is signed in, which view is shown, and what is around it.
+// The page: the session, the current view, and the frame around it.
 
 import { may, session, signIn, signOut, signedIn } from "./api.js";
 import { Calls } from "./calls.js";
@@ -12,7 +12,7 @@ import { Tasks } from "./views/tasks.js";
 import { Try } from "./views/try.js";
 import { Upload } from "./views/upload.js";
 
-// The first part of the address -> name, view, and whether it is offered to who asks.
+// The first part of the address -> name, view, and whether the principal may see it.
 const VIEWS = {
   tasks: { name: "Tasks", view: ({ parts, query }) => (parts[1] ? html`<${Task} name=${parts[1]} query=${query} key=${parts[1]} />` : html`<${Tasks} />`) },
   try: { name: "Try", view: ({ query }) => html`<${Try} query=${query} />` },
@@ -31,7 +31,7 @@ function Page() {
   const at = Object.hasOwn(VIEWS, route.parts[0] ?? "") ? route.parts[0] : "tasks";
   useEffect(() => {
     document.title = state === "in" ? titles({ ...route, at }) : "OneBERT";
-    // Who listens to the page, or goes through it by keys, begins with what is new.
+    // Screen readers and keyboard users start at the new content.
     if (before !== shown && !before.startsWith("asking")) main.current.querySelector("h1")?.focus();
     setBefore(shown);
   }, [shown]);

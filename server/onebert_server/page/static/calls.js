@@ -1,17 +1,17 @@
-// What was just done, as a call that others can make: with curl, and in Python.
+// Shows the last request as a call for curl and for Python.
 
 import { address, lastCall, signedIn } from "./api.js";
 import { html, useRef } from "./lib.js";
 import { Copy } from "./parts.js";
 
-/** Notes a call: `{method, path, headers, body, file, python}`; `python` is what follows `client.`. */
+/** Stores a call: `{method, path, headers, body, file, python}`; `python` is the text after `client.`. */
 export const note = (call) => lastCall.set(call);
 
 const quoted = (text) => `'${text.replaceAll("'", `'\\''`)}'`;
-/** A text as Python writes it: what JSON escapes, Python reads alike. */
+/** A string as a Python literal; Python reads JSON's escapes alike. */
 export const py = (value) =>
   value === null || value === undefined ? "None" : Array.isArray(value) ? `[${value.map(py).join(", ")}]` : JSON.stringify(value);
-/** An input of the Python client: a text, or a tuple of two. */
+/** An input for the Python client: a string, or a tuple of two. */
 export const pyInput = (text, pair) => (pair ? `(${py(text)}, ${py(pair)})` : py(text));
 
 export function curl({ method, path, headers = {}, body, file }) {
@@ -35,7 +35,7 @@ export function python({ python: call, imports = [] }) {
   ].join("\n");
 }
 
-/** The last call, to be copied. */
+/** The last call, with a button that copies it. */
 export function Calls() {
   const call = lastCall.use();
   if (!call) return null;

@@ -1,8 +1,8 @@
-// What the server says of tasks and versions, read page by page.
+// Reads tasks and versions from the server, page by page.
 
 import { ask, path } from "./api.js";
 
-/** Every task that who asks may see, by name. */
+/** Every task that the principal may see, by name. */
 export async function allTasks(signal) {
   const found = [];
   for (let after = ""; after !== null; ) {
@@ -13,7 +13,7 @@ export async function allTasks(signal) {
   return found;
 }
 
-/** A task with its versions, the newest first. */
+/** A task with its versions, newest first. */
 export async function oneTask(name, signal) {
   let task = null;
   for (let after = 0; after !== null; ) {
@@ -27,7 +27,7 @@ export async function oneTask(name, signal) {
 
 const manifests = new Map();
 
-/** A version's manifest; asked for once, since content never changes. */
+/** A version's manifest; cached, since a version never changes. */
 export async function manifestOf(name, version, digest) {
   const known = `${name} ${digest}`;
   if (!manifests.has(known)) {
@@ -38,7 +38,7 @@ export async function manifestOf(name, version, digest) {
   return manifests.get(known);
 }
 
-/** The measure that a training went by, where it was measured: `{name, value, split}`; null where nobody said. */
+/** The training's metric on the test or validation split: `{name, value, split}`; null if the manifest has none. */
 export function measured(manifest) {
   const training = manifest?.training ?? {};
   for (const split of ["test", "validation"]) {
@@ -51,8 +51,8 @@ export function measured(manifest) {
 }
 
 /**
- * Nested values as `[name, text]`: `data` and in it `rows` is `data rows`; what is null is left out. Numbers that decide
- * are wanted exact: a threshold of 0.999998 lets answers through, one of 1 none.
+ * Flattens nested values to `[name, text]`: `rows` in `data` becomes `data rows`; nulls are left out. Numbers that
+ * decide stay exact: a threshold of 0.999998 lets answers through, a rounded one of 1 none.
  */
 export function flat(value, exact = false, before = "") {
   return Object.entries(value ?? {}).flatMap(([key, item]) => {

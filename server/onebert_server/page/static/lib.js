@@ -1,4 +1,4 @@
-// What every module of the page draws with: Preact, its templates, and values that several parts share.
+// Preact, its templates, and shared values, for every module of the page.
 
 import { h, render, Fragment } from "./vendor/preact.js";
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "./vendor/preact-hooks.js";
@@ -7,7 +7,7 @@ import htm from "./vendor/htm.js";
 export { Fragment, render, useEffect, useLayoutEffect, useMemo, useRef, useState };
 export const html = htm.bind(h);
 
-/** A value that parts of the page share: `get`, `set`, and `use` in what is drawn anew when it changes. */
+/** A shared value: `get`, `set`, and `use` in components that redraw when it changes. */
 export function cell(value) {
   const watching = new Set();
   return {
@@ -18,7 +18,7 @@ export function cell(value) {
     },
     use() {
       const [, again] = useState(null);
-      // Before anything else runs, so that nothing is set between what was drawn and the watch.
+      // A layout effect, so that no `set` falls between the drawing and the subscription.
       useLayoutEffect(() => {
         watching.add(again);
         return () => watching.delete(again);
@@ -29,8 +29,8 @@ export function cell(value) {
 }
 
 /**
- * Runs `load(signal)` when one of `inputs` changes. Answers `again()`, which loads anew, and `value`, `error` or neither yet: what was
- * loaded for other inputs is gone at once.
+ * Runs `load(signal)` when one of `inputs` changes. Returns `again()`, which reloads, and `value`, `error` or neither; a change of inputs
+ * clears the old value at once.
  */
 export function useLoaded(load, inputs) {
   const [found, setFound] = useState({ of: inputs });

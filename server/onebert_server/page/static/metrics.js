@@ -1,9 +1,9 @@
-// Prometheus' text as numbers, and what happened between two looks at it.
+// Parses Prometheus' text format and computes the changes between two scrapes.
 
 const SAMPLE = /^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)/;
 const LABEL = /(\w+)="((?:[^"\\]|\\.)*)"/g;
 
-/** `[{name, labels, value}]` of a text. */
+/** Parses a text to `[{name, labels, value}]`. */
 export function samples(text) {
   return text.split("\n").flatMap((line) => {
     const found = SAMPLE.exec(line);
@@ -13,11 +13,11 @@ export function samples(text) {
   });
 }
 
-/** The sum of a metric's samples that `fits` takes. */
+/** The sum of a metric's samples that `fits` accepts. */
 export const sum = (found, name, fits = () => true) =>
   found.reduce((total, one) => (one.name === name && fits(one.labels) ? total + one.value : total), 0);
 
-/** How many observations of a histogram were at most so large, by upper bound, summed over all else. */
+/** A histogram's cumulative counts by upper bound, summed over all other labels. */
 export function buckets(found, name, fits = () => true) {
   const counts = new Map();
   for (const one of found) {
@@ -28,7 +28,7 @@ export function buckets(found, name, fits = () => true) {
   return [...counts].sort(([one], [other]) => one - other);
 }
 
-/** As Prometheus' `histogram_quantile`, of what came between two looks; null where nothing did. */
+/** Prometheus' `histogram_quantile` of the observations between two scrapes; null without any. */
 export function quantile(q, before, after) {
   const known = new Map(before);
   const came = after.map(([bound, count]) => [bound, count - (known.get(bound) ?? 0)]);

@@ -1,9 +1,9 @@
-// Small parts that every view uses: what was said last, refusals, questions before something is done, long lists.
+// Small parts that all views use: announcements, refusals, confirmations, long lists.
 
 import { cell, html, useEffect, useLayoutEffect, useRef, useState } from "./lib.js";
 
 const said = cell("");
-/** Says something to who listens to the page instead of looking at it. */
+/** Announces a text to screen readers. */
 export const say = (text) => said.set(text);
 export const Said = () => html`<p class="unseen" role="status" id="said">${said.use()}</p>`;
 
@@ -17,7 +17,7 @@ export const bytes = (size) =>
   size < 1000 ? `${size} B` : size < 1e6 ? `${decimal(size / 1e3)} kB` : size < 1e9 ? `${decimal(size / 1e6)} MB` : `${decimal(size / 1e9)} GB`;
 export const many = (count, one, more = `${one}s`) => `${number(count)} ${count === 1 ? one : more}`;
 
-/** A refusal in the server's own words, and a way to ask `again` where asking once more is all there is to do. */
+/** A refusal in the server's words, with a retry button if `again` can help. */
 export const Refused = ({ error, again }) => html`
   <div class="refused" role="alert">
     <strong>${error.problem?.title ?? "Something went wrong"}</strong>
@@ -34,13 +34,13 @@ export const Aliases = ({ aliases, at }) =>
     .filter(([, version]) => at === undefined || version === at)
     .map(([name, version]) => html`<span class=${name === "live" ? "tag live" : "tag"}>${name}${at === undefined && html` <b>${version}</b>`}</span>`);
 
-/** A button that copies a text; where the browser does not let it, the text is selected in `place`, which shows it. */
+/** A button that copies a text; without clipboard access it selects the text in `place`. */
 export function Copy({ text, what, place }) {
   const [done, setDone] = useState("Copy");
   useEffect(() => setDone("Copy"), [text]);
   const copy = async () => {
     try {
-      // There is no clipboard at all but for pages from this machine, or by TLS.
+      // Browsers offer the clipboard only to pages from this machine or over TLS.
       await navigator.clipboard.writeText(text);
       setDone("Copied");
       say(`Copied ${what}`);
@@ -53,7 +53,7 @@ export function Copy({ text, what, place }) {
   return html`<button type="button" class="slight" onClick=${copy} aria-label=${`${done} ${what}`}>${done}</button>`;
 }
 
-/** Asks before something is done. `act` does it; what refuses it is shown here, and nothing is closed. */
+/** Asks for confirmation before `act`; a refusal appears here and keeps the dialog open. */
 export function Confirm({ title, children, verb, act, close }) {
   const dialog = useRef();
   const [state, setState] = useState({});
@@ -66,7 +66,7 @@ export function Confirm({ title, children, verb, act, close }) {
     setState({ busy: true });
     try {
       await act();
-      // As whoever cancels: the browser gives the focus back to where it was.
+      // Like a cancel: the browser returns the focus.
       dialog.current?.close();
     } catch (error) {
       setState({ error });
@@ -89,9 +89,9 @@ export function Confirm({ title, children, verb, act, close }) {
 const BEYOND = 6;
 
 /**
- * A list of any length, of which only what is seen is drawn. Arrows, Page Up and Down, Home and End move in it, and the
+ * A list of any length that draws only its visible rows. Arrows, Page Up and Down, Home and End move inside it, and the
  * tab key enters and leaves it.
- * `draw(row, {tabindex, ref})` gives what is in one item; it puts both on its link or button.
+ * `draw(row, {tabindex, ref})` returns an item's content and puts both on its link or button.
  */
 export function LongList({ rows, height, label, draw, id }) {
   const box = useRef();
@@ -129,7 +129,7 @@ export function LongList({ rows, height, label, draw, id }) {
   const first = Math.max(0, Math.floor(top / height) - BEYOND);
   const last = Math.min(rows.length, Math.ceil((top + room) / height) + BEYOND);
   const seen = Array.from({ length: Math.max(0, last - first) }, (_, at) => first + at);
-  // Where the tab key leads must be there, wherever the wheel has gone.
+  // Always draw the row with the tab stop, wherever the wheel has scrolled.
   if (active < rows.length && (active < first || active >= last)) seen.push(active);
   return html`
     <div class="long" ref=${box} id=${id} onScroll=${(event) => setTop(event.currentTarget.scrollTop)} onKeyDown=${move}>

@@ -1,4 +1,4 @@
-// Where in the page we are: what the address says behind its `#`, which no server is ever sent.
+// The page's route: the address after `#`, which browsers never send to a server.
 
 import { cell } from "./lib.js";
 
@@ -27,7 +27,7 @@ export const link = (parts, query) => hash(parts, query);
 export const go = (parts, query) => {
   location.hash = hash(parts, query);
 };
-/** Says in the address what is shown, without a step for the browser's way back. */
+/** Updates the address without a step in the browser's history. */
 export function stay(parts, query) {
   history.replaceState(null, "", hash(parts, query));
   here.set(read());

@@ -1,1 +1,1 @@
-"""The vLLM Semantic Router: the contract of its model runtime, and `/classify` as it asks services over HTTP."""
+"""The vLLM Semantic Router: its model runtime's contract, and its `/classify` service call over HTTP."""

@@ -1,4 +1,4 @@
-"""What the router asks: texts for one model, and bundles of such requests; what it does not say is refused."""
+"""Request bodies of the router: texts for one model, and bundles; unknown fields are rejected."""
 
 from typing import Annotated, Any, Literal
 
@@ -66,7 +66,7 @@ class BundleTask(RequestBody):
     """One request of a bundle, by what it would be sent to; only `classify` is served."""
 
     id: Annotated[str, Field(min_length=1, max_length=256)]
-    # Read only when it is its turn, since each has a status of its own.
+    # Validated later, since each task in a bundle gets its own status.
     classify: dict[str, Any] | None = None
     decisions: dict[str, Any] | None = None
     embeddings: dict[str, Any] | None = None
@@ -112,7 +112,6 @@ class Grounds(RequestBody):
 
     @property
     def text(self) -> str:
-        """All of it."""
         return f"{self.question}\n\n{self.context}" if self.question else self.context
 
 

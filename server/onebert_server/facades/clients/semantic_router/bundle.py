@@ -1,4 +1,4 @@
-"""`POST /v1/bundle`: several requests in one, each with the status that it would have had alone."""
+"""`POST /v1/bundle`: several requests in one, each with its own status."""
 
 import asyncio
 from dataclasses import replace
@@ -20,7 +20,7 @@ from onebert_store.errors import OneBertError, TooLarge, UnsupportedTask
 
 
 async def bundle(call: Call[Bundle]) -> Reply:
-    """One result for each task, in their order."""
+    """Returns one result per task, in order."""
     tasks = call.body.tasks
     if len(tasks) > MAX_TASKS:
         raise TooLarge(f"a bundle has at most {MAX_TASKS} tasks")
@@ -30,7 +30,7 @@ async def bundle(call: Call[Bundle]) -> Reply:
     parts = JsonParts()
 
     try:
-        # What is too much together ends the rest.
+        # A reply that is too large in total cancels the remaining tasks.
         async with asyncio.TaskGroup() as group:
             results = [group.create_task(_result(call, task, parts)) for task in tasks]
     except ExceptionGroup as group:
@@ -49,7 +49,7 @@ async def _result(call: Call[Any], task: BundleTask, parts: JsonParts) -> dict[s
             raise UnsupportedTask("of the surfaces that a bundle may ask there is only classify")
         answer = await classified(replace(call, body=validated(Classify, task.classify)), parts)
     except AnswerTooLarge:
-        # All results together are too much, whichever of them came last.
+        # The total size is over the limit, so this is no error of the single task.
         raise
     except (OneBertError, RequestValidationError) as error:
         status, words = worded(fault_of(error, call.context.request_id))

@@ -1,4 +1,4 @@
-"""`POST /v1/classify` by its `input`: one result for each, in the kind of the task's head."""
+"""`POST /v1/classify` with an `input`: one result per text, in the form of the task's head."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -26,22 +26,12 @@ T = TypeVar("T")
 
 
 async def classify(call: Call[Classify]) -> Reply:
-    """The answer to one request."""
+    """Answers one request."""
     return json_reply(await classified(call, JsonParts()))
 
 
 async def classified(call: Call[Classify], parts: JsonParts) -> dict[str, Any]:
-    """The answer as JSON values.
-
-    Args:
-        call: what is asked.
-        parts: encodes the results, and bounds them together with those of other answers.
-
-    Raises:
-        InvalidInput: what is asked is nothing that the task has.
-        UnsupportedTask: the task's answers have no form here.
-        OneBertError: see `Answerer.answer`.
-    """
+    """Classifies and returns the reply as JSON values; `parts` limits the total size, also over several replies."""
     body, ref = call.body, call.task(call.body.model)
     if body.head not in (None, NAME):
         raise InvalidInput(f"head: the one head of a task is {NAME}")
@@ -109,11 +99,7 @@ def _spans(found: Labeling, text: Text, threshold: float | None) -> list[dict[st
 
 
 def _too_long(reading: Reading, facts: Facts, options: Options) -> str | None:
-    """Why an input is too long to be answered; None where it is not.
-
-    Raises:
-        InvalidInput: it would be cut otherwise than the task does it.
-    """
+    """The error code for an input that is too long, else None."""
     most, windows = options.max_tokens, reading.windows
     if options.overflow == "reject":
         longest = facts.max_length if most is None else min(most, facts.max_length)
@@ -122,7 +108,7 @@ def _too_long(reading: Reading, facts: Facts, options: Options) -> str | None:
         raise InvalidInput(f"options.overflow: {facts.ref} reads long texts in windows, and cuts none")
     if most is None or reading.tokens <= most:
         return None
-    # A text that is short enough for one sequence is read in no windows, whatever is said of long ones.
+    # A text that fits one sequence uses no windows, whatever the task does with long texts.
     if options.overflow == "window" or windows is not None:
         return "scan_budget_exceeded"
     raise InvalidInput(f"options.max_tokens: {facts.ref} cuts texts to {facts.max_length} tokens alone")
@@ -130,7 +116,7 @@ def _too_long(reading: Reading, facts: Facts, options: Options) -> str | None:
 
 def _usage(reading: Reading) -> dict[str, Any]:
     if reading.truncated:
-        # What was left out was not counted.
+        # The truncated rest is not counted, so this is a lower bound.
         more = {"tokens": reading.tokens + 1, "tokens_lower_bound": True}
     else:
         more = {"tokens": reading.tokens}

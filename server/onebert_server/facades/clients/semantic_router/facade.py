@@ -1,4 +1,4 @@
-"""The façades of the router: its routes, and their health in words of its own."""
+"""The router's façades: its routes, and health with its own error form."""
 
 from typing import Any
 

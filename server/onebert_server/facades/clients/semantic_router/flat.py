@@ -1,4 +1,4 @@
-"""`POST /classify` by its `inputs`: one text as the router asks a service over HTTP, which can name no model."""
+"""`POST /classify` with `inputs`: one text, as the router calls a service over HTTP; it cannot name a model."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ from onebert_store.errors import TooLarge, UnsupportedTask
 
 
 async def flat(call: Call[Flat]) -> Reply:
-    """All labels of a text with their probabilities, or the labeled spans of a text or of a grounded answer."""
+    """Returns all labels with probabilities, or the labeled spans of a text or of a grounded answer."""
     task, text, grounds = call.task(), call.body.inputs, call.body.parameters
     if grounds is None:
         asked = Asked(wording=OBJECTS)
@@ -42,7 +42,7 @@ def _of_text(answered: Answered, text: str) -> Any:
     if require_kind(facts) != "sequence":
         raise UnsupportedTask(f"the labels of {facts.ref} do not exclude each other; this form is for those that do")
     window = facts.decision.window if facts.decision is not None else None
-    # What is the highest of several windows would not sum to one, which the router refuses.
+    # The router rejects probabilities that do not sum to one, and maxima over windows do not.
     if (reading.windows or 1) > 1 and (window is None or window.reduction != "mean"):
         raise TooLarge(f"{facts.ref} takes {facts.max_length} tokens, and this form cannot say that a text was cut")
     return ranked(predicted(answered))

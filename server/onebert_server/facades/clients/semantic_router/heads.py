@@ -1,4 +1,4 @@
-"""What a task is to the router: a model with one head, whose kind says how its answers look."""
+"""A task as the router's model: one head, whose kind determines the form of its answers."""
 
 from typing import Any, Literal
 
@@ -12,21 +12,21 @@ from onebert_store.file.decision import Reduction
 
 API_VERSION = "2.3.0"
 FAMILY = "task_heads"
-"""What the router calls models with a head on an encoder."""
+"""The router's family of models with a head on an encoder."""
 
 NAME = "classifier"
-"""Of the one head that every task has."""
+"""The name of every task's only head."""
 
 MAX_TASKS = 64
-"""Of one bundle."""
+"""Maximum tasks in one bundle."""
 
 Kind = Literal["sequence", "scores", "token"]
-# A mean has no word there.
+# The router has no name for `mean`.
 _REDUCTIONS: dict[Reduction, str] = {"max": "max", "union": "span_union"}
 
 
 def kind_of(facts: Facts) -> Kind | None:
-    """The kind of the task's head: probabilities, independent scores, or spans; None where it has none of these."""
+    """The kind of the task's head: probabilities, independent scores or spans; None for other tasks."""
     if facts.task_type == "token":
         return "token"
     if facts.task_type in ("single_label", "multi_label"):
@@ -36,11 +36,7 @@ def kind_of(facts: Facts) -> Kind | None:
 
 
 def require_kind(facts: Facts) -> Kind:
-    """The kind of the task's head.
-
-    Raises:
-        UnsupportedTask: the router has no form for its answers.
-    """
+    """The kind of the task's head."""
     kind = kind_of(facts)
     if kind is None:
         raise UnsupportedTask(f"the answers of {facts.ref}, a {facts.task_type} task, are no probabilities of labels")
@@ -48,7 +44,7 @@ def require_kind(facts: Facts) -> Kind:
 
 
 def described(facts: Facts) -> dict[str, Any]:
-    """What the contract says of a model beside what OpenAI's clients read."""
+    """The contract's fields of a model, beyond the fields for OpenAI's clients."""
     kind = kind_of(facts)
     return {
         "family": FAMILY,
@@ -78,6 +74,5 @@ def _head(kind: Kind, facts: Facts) -> dict[str, Any]:
 
 
 def _thresholds(facts: Facts) -> list[float] | None:
-    """Of each label; None where one of them has none."""
     thresholds = thresholds_of(facts)
     return None if thresholds is None or not np.isfinite(thresholds).all() else thresholds.tolist()

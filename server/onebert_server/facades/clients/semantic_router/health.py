@@ -1,4 +1,4 @@
-"""`GET /health` and `/health/live`: whether this server, or one task, is ready to answer."""
+"""`GET /health` and `/health/live`: whether this server, or one task, is ready."""
 
 from onebert_server.facades.clients.semantic_router.heads import API_VERSION
 from onebert_server.facades.facade import Look, json_reply
@@ -7,17 +7,12 @@ from onebert_store.errors import ShuttingDown, VersionUnavailable
 
 
 async def health(look: Look) -> Reply:
-    """Ready; where the path names a task, that task, too.
-
-    Raises:
-        Unhealthy, ShuttingDown: the server does not answer.
-        TaskNotFound, VersionNotFound, AliasNotFound, VersionUnavailable: the task does not.
-    """
+    """Ready; where the path names a task, that task, too."""
     look.runtime.check_health()
     if look.runtime.draining or not look.runtime.engine.alive:
         raise ShuttingDown("the server is stopping")
     model = None
-    # By the path alone: without a task in it the path is open to who has no key.
+    # From the path only: without a task prefix the path needs no key.
     if "task" in look.parameters:
         version, model = await look.version(), look.task()
         if version.state.value == "unavailable":

@@ -1,4 +1,4 @@
-"""Errors as the router's model runtime says them."""
+"""The error form of the router's model runtime."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from onebert_server.facades.clients.semantic_router.heads import API_VERSION
 from onebert_server.http.problems import Fault
 
-# Code of a problem -> status and code; without a row the status stays, and tells the code.
+# Problem code -> status and router code; for other codes the status determines the code.
 _WORDS: Mapping[str, tuple[int, str]] = {
     "invalid-input": (400, "invalid_request"),
     "too-large": (413, "request_too_large"),
@@ -21,7 +21,7 @@ _WORDS: Mapping[str, tuple[int, str]] = {
 
 
 def worded(fault: Fault) -> tuple[int, Any]:
-    """An error of the contract."""
+    """The error form of the contract."""
     status, code = _WORDS.get(
         fault.code, (fault.status, "internal_error" if fault.status >= 500 else "invalid_request")
     )
@@ -29,7 +29,7 @@ def worded(fault: Fault) -> tuple[int, Any]:
 
 
 def health_worded(fault: Fault) -> tuple[int, Any]:
-    """Why something is not ready, as an answer to who asks for its health."""
+    """The error form of health requests, with the reason."""
     status, body = worded(fault)
     state = "loading" if fault.code == "starting" else "failed"
     return status, {"api_version": API_VERSION, "status": state, "reason": fault.sentence, **body}

@@ -1,11 +1,11 @@
-// One answer, whatever the type of its task is.
+// Shows one answer of any task type.
 
 import { html, useState } from "../lib.js";
 import { decimal, number, probability } from "../parts.js";
 
 const AT_FIRST = 8;
 
-/** How long it took: until the answer was here, and in the server where that says so. */
+/** The time until the response, and the server's share if it reports one. */
 export function Took({ ms, headers }) {
   const phases = (headers?.get("Server-Timing") ?? "").split(",").flatMap((one) => {
     const [name, ...rest] = one.trim().split(";");
@@ -26,20 +26,20 @@ export function Answer({ result, given, beside }) {
 }
 
 /**
- * Whether an answer's scores are probabilities, which no answer says of itself. Those of a regression are values: a choice has two labels
- * or more, or a threshold.
+ * Whether an answer's scores are probabilities; the answer itself does not tell. A regression's scores are values: a classification has two
+ * labels or more, or a threshold.
  */
 export function probable({ scores, labels }) {
   const values = Object.values(scores);
   return (labels !== undefined || values.length > 1) && values.every((score) => score >= 0 && score <= 1);
 }
 
-/** Probabilities as bars. Numbers that are none, of a regression, have no bars. */
+/** Probabilities as bars; a regression's values have no bars. */
 function Scores({ result, beside }) {
   const [all, setAll] = useState(false);
   const rows = Object.entries(result.scores);
   const bars = probable(result);
-  // The best first, as the server has them; reading JSON puts names that are numbers before all others.
+  // Sorted again, because parsing JSON moves names that are numbers to the front.
   if (bars) rows.sort(([, one], [, other]) => other - one);
   const chosen = new Set(result.labels ?? [result.label]);
   return html`
@@ -58,7 +58,7 @@ function Scores({ result, beside }) {
 
 export const signed = (value) => (Math.abs(value) < 0.0005 ? "±0" : `${value > 0 ? "+" : "−"}${probability(Math.abs(value))}`);
 
-/** A text with what was found in it; places count code points. */
+/** A text with its labeled spans; offsets count code points. */
 function Marked({ text, spans }) {
   const points = Array.from(text);
   const parts = [];

@@ -1,15 +1,15 @@
-// What deltas change, as heat maps by layer and symbol: of one version, or of two and their difference.
+// Heat maps of a delta's changes by layer and symbol: for one version, or for two and their difference.
 
 import { ask, path } from "../api.js";
 import { html, useLoaded, useMemo } from "../lib.js";
 import { decimal, Refused, Waiting } from "../parts.js";
 
-// The order in which a layer computes; what is not here comes last.
+// The order of computation in a layer; other symbols come last.
 const ORDER = ["b_q", "b_k", "b_v", "W_q", "W_k", "W_v", "b_m1", "W_m1", "b_LN1", "g_LN1", "b_m2", "W_m2", "b_m3", "W_m3", "b_LN2", "g_LN2"];
 const rank = (symbol) => (ORDER.includes(symbol) ? ORDER.indexOf(symbol) : ORDER.length);
 
-// Kind of a change -> its name, and what its numbers are. Lengths of different kinds are no parts of one length, so each kind has maps and a
-// scale of its own.
+// Kind of a change -> its name, and the meaning of its numbers. Lengths of different kinds are not comparable, so each kind has its own
+// maps and scale.
 const KINDS = {
   added: ["Biases and gains", "of what is added to each"],
   "low-rank": ["Low-rank changes of weights", "of the product BA that is added to each weight"],
@@ -23,7 +23,7 @@ const KINDS = {
 const changesOf = async (name, version, signal, query = "") =>
   (await ask("GET", `${path`/v1/tasks/${name}/versions/${version}/changes`}${query}`, { signal })).value.changes;
 
-/** What `versions` of a task change: one of them, or two beside each other. */
+/** The changes of one of a task's `versions`, or of two side by side. */
 export function Changes({ task, versions: [one, other] }) {
   const { value, error, again } = useLoaded((signal) => Promise.all([
     changesOf(task.name, one, signal),
@@ -52,7 +52,7 @@ function Kind({ kind, lists, titles }) {
       <${HeatMap} title=${titles[at]} label=${`${name}, ${titles[at]}`} map=${map} columns=${columns} layers=${layers} most=${most} />`)}</div>`;
 }
 
-/** Lengths by place. Where a layer has several parts of one symbol, these are parts of one vector, whose squares add up. */
+/** Lengths by place. Several parts of one symbol in a layer are parts of one vector, so their squares add up. */
 function grid(changes) {
   const squares = new Map();
   for (const { symbol, layer, norm } of changes) {

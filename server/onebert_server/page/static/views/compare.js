@@ -1,4 +1,4 @@
-// Two versions beside each other: what their manifests say otherwise.
+// Two versions side by side: the differences of their manifests.
 
 import { Changes } from "./changes.js";
 import { flat, manifestOf } from "../data.js";

@@ -1,4 +1,4 @@
-// One text as every task sees it.
+// One text with every task.
 
 import { html, useMemo, useState } from "../lib.js";
 import { decimal, LongList, many } from "../parts.js";
@@ -7,11 +7,11 @@ import { probable } from "./answers.js";
 
 const ROW = 56;
 
-// In which order answers come: probabilities first, the highest before all; then who does not say anything of the text, what has numbers of
-// another kind, which are no more or less than a probability, and what failed.
+// The order of answers: probabilities, highest first; then answers without a statement; then numbers of another kind, which do not compare
+// with probabilities; then failures.
 const [SURE, SILENT, OTHER, FAILED] = [0, 1, 2, 3];
 
-/** What an answer says in a row, its place among the others, and its number where it has one. */
+/** An answer's row text, its sort rank, and its number if any. */
 function brief({ error, abstained, label, labels, scores, words, entities, answers }) {
   if (error) return { said: error.title, place: FAILED };
   if (abstained) return { said: "abstained", place: SILENT };

@@ -1,4 +1,4 @@
-// What the server does now: requests, latency, batches and what waits, from /metrics, every two seconds.
+// The server's load: requests, latency, batches and queues, from /metrics, every two seconds.
 
 import { ask } from "../api.js";
 import { note } from "../calls.js";
@@ -14,8 +14,8 @@ const NAMES = [
 ];
 const PATH = `/metrics?${new URLSearchParams(NAMES.map((name) => ["name[]", name]))}`;
 
-// Seconds from one time under a plot to the next: those times are said to the second, so that parts of one would read the same.
-// There is none over a day, so that one point alone, around which uPlot draws years, has no time under it.
+// Steps of a plot's time axis in seconds. Labels have whole seconds, so smaller steps would repeat them. Without steps over a day a single
+// point, around which uPlot draws years, has no labels.
 const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400];
 
 const PLOTS = [
@@ -25,10 +25,10 @@ const PLOTS = [
   { title: "Queue", unit: "sequences that wait", lines: ["queue"] },
 ];
 
-// What this page itself asks for says nothing of the load.
+// Excludes this page's own requests.
 const answers = ({ route = "" }) => !["/metrics", "unmatched", "/page/{path:path}", "/"].includes(route) && !route.endsWith("z");
 
-/** One point of every line, from two looks that are `seconds` apart. */
+/** One point per line, from two scrapes that are `seconds` apart. */
 function point(before, after, seconds) {
   const change = (name, fits) => sum(after, name, fits) - sum(before, name, fits);
   const at = (q) => {

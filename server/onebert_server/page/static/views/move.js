@@ -1,11 +1,11 @@
-// Pointing an alias at a version, after a question: promotion, and the way back.
+// Moves an alias to a version after a confirmation: promotion and rollback.
 
 import { ask, path } from "../api.js";
 import { note, py } from "../calls.js";
 import { html, useState } from "../lib.js";
 import { Confirm, say } from "../parts.js";
 
-/** Asks, and moves `alias` from where this page saw it last; the server refuses where it has moved since. */
+/** Confirms and moves `alias` from its last seen version; the server refuses if it has moved since. */
 export function Move({ task, alias: given = "live", version, back, close, done }) {
   const [alias, setAlias] = useState(given);
   const at = task.aliases[alias];

@@ -1,4 +1,4 @@
-// One task: where its aliases point, its versions, and what differs between two of them.
+// One task: its aliases, its versions, and the difference of two of them.
 
 import { may, path } from "../api.js";
 import { note, py } from "../calls.js";
@@ -27,7 +27,7 @@ export function Task({ name, query }) {
     ${move && html`<${Move} task=${task} ...${move} close=${() => setMove(null)} done=${again} />`}`;
 }
 
-/** Where the aliases point, and the way back. */
+/** The aliases' versions, with rollback. */
 function Where({ task, move }) {
   const aliases = Object.entries(task.aliases);
   const promote = may("promote", task.name);

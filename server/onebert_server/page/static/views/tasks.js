@@ -1,4 +1,4 @@
-// Every task of the server, searched as one types.
+// Every task of the server, with a search field.
 
 import { note } from "../calls.js";
 import { allTasks } from "../data.js";

@@ -1,4 +1,4 @@
-// Trying a text: with one task, with two versions beside each other, or with every task.
+// Tries a text: with one task, with two versions side by side, or with every task.
 
 import { ask, may, path } from "../api.js";
 import { note, py, pyInput } from "../calls.js";
@@ -65,7 +65,7 @@ export function Try({ query }) {
     ${state.found && html`<${Found} found=${state.found} />`}`;
 }
 
-/** A reference to a task: `name`, `name@3` or `name@alias`; some names that fit are offered. */
+/** An input for a task reference: `name`, `name@3` or `name@alias`; suggests some matching names. */
 function Reference({ id, label, value, required, tasks, choose }) {
   const [name] = value.split("@");
   const of = tasks?.find((task) => task.name === name);
@@ -80,7 +80,7 @@ function Reference({ id, label, value, required, tasks, choose }) {
     </div>`;
 }
 
-/** Asks the server, and notes the call. */
+/** Sends the question and stores the call. */
 async function answered({ task, beside, text, pair, all }) {
   const input = pair ? { text, text_pair: pair } : { text };
   const given = { text, pair };

@@ -1,4 +1,4 @@
-// Uploading a delta file: dropped or chosen, with how far it is, and what the server says of it.
+// Uploads a delta file, dropped or chosen, with progress and the server's reply.
 
 import { may, path, upload } from "../api.js";
 import { note, py } from "../calls.js";
@@ -6,7 +6,7 @@ import { html, useEffect, useRef, useState } from "../lib.js";
 import { bytes, Refused, say } from "../parts.js";
 import { link } from "../route.js";
 
-/** A name that the server takes, of a file's. */
+/** A valid task name made from a file's name. */
 const named = (file) => file.name.replace(/\.[^.]*$/, "").toLowerCase().replace(/[^a-z0-9._-]+/g, "-").replace(/^[^a-z0-9]+/, "").slice(0, 63);
 
 export function Upload({ query }) {
@@ -16,7 +16,7 @@ export function Upload({ query }) {
   const [state, setState] = useState({});
   const field = useRef();
   const busy = state.sent !== undefined;
-  // A file that is dropped beside the place for it would be opened instead of this page, and the key be gone.
+  // The browser would open a file that is dropped outside of the drop zone, and the page with its key would be gone.
   useEffect(() => {
     const stay = (event) => event.preventDefault();
     for (const name of ["dragover", "drop"]) addEventListener(name, stay);

@@ -1,4 +1,4 @@
-// The versions of a task, each with what its manifest says of how good it is and what it has learned from.
+// The versions of a task, each with the scores and data in its manifest.
 
 import { may } from "../api.js";
 import { manifestOf, measured } from "../data.js";
@@ -26,7 +26,7 @@ export function Versions({ task, move }) {
 function Version({ task, version, move }) {
   const [manifest, setManifest] = useState(null);
   useEffect(() => {
-    // One whose manifest cannot be read says why by its status.
+    // Without a readable manifest the version's status has the reason.
     manifestOf(task.name, version.version, version.digest).then(setManifest, () => setManifest(null));
   }, [version.digest]);
   const found = measured(manifest);

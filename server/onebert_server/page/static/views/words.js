@@ -1,4 +1,4 @@
-// Which words of a text mattered, as the server explains it: each is left out once, and the version is asked again.
+// Shows which words of a text mattered: the server leaves out each one once and runs the version again.
 
 import { ask, path } from "../api.js";
 import { note, py, pyInput } from "../calls.js";
@@ -17,7 +17,7 @@ export function Words({ result, given }) {
     setState({ busy: true });
     try {
       const found = await explained(result, given);
-      // What comes in the button's place takes its focus over.
+      // The new content takes over the button's focus.
       setState({ found, focused: document.activeElement === button.current });
     } catch (error) {
       setState({ error });
@@ -29,7 +29,7 @@ export function Words({ result, given }) {
     ${state.found && html`<${Found} name=${`${result.task} ${result.version}`} label=${result.label} sides=${state.found} focused=${state.focused} />`}`;
 }
 
-/** The texts in parts, those that were left out with `effect`: how much less the label's score is without them. */
+/** The texts in parts; parts that were left out have `effect`: how much lower the label's score is without them. */
 async function explained(result, { text, pair }) {
   const ref = `${result.task}@${result.version}`;
   const where = path`/v1/tasks/${ref}/classify`;
@@ -42,7 +42,7 @@ async function explained(result, { text, pair }) {
     .map(([field, side]) => parts(side, words.filter((one) => one.field === field)));
 }
 
-/** A text cut at the places of some words, which count code points. */
+/** A text cut at some words' offsets, which count code points. */
 function parts(text, words) {
   const points = Array.from(text);
   const found = [];
