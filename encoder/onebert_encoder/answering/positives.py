@@ -1,4 +1,4 @@
-"""The labels that count as positive, and which of them apply to an answer."""
+"""The labels that count as positive, and the ones that apply to an answer."""
 
 from onebert_encoder.answering.results import Prediction
 from onebert_encoder.answering.scores import DEFAULT_THRESHOLD, Outputs, own_activation
@@ -6,10 +6,10 @@ from onebert_store.errors import InvalidInput
 
 
 def positives_of(outputs: Outputs) -> list[str]:
-    """The labels that count as positive; nobody guesses them.
+    """The positive labels that the manifest names.
 
     Raises:
-        InvalidInput: the task's manifest names none.
+        InvalidInput: the manifest names no positive labels.
     """
     positives = outputs.decision.positives if outputs.decision is not None else None
     if positives is None:
@@ -18,10 +18,10 @@ def positives_of(outputs: Outputs) -> list[str]:
 
 
 def flagged(prediction: Prediction, outputs: Outputs) -> list[str]:
-    """The positive labels that are over their thresholds; where there are no thresholds, over one half.
+    """The positive labels over their thresholds; the default threshold applies if the task has none.
 
     Raises:
-        InvalidInput: the task names no positive labels, or there is no threshold for its values.
+        InvalidInput: the task names no positive labels, or is a regression without thresholds.
     """
     positives = positives_of(outputs)
     if prediction.selected is not None:
