@@ -1,4 +1,4 @@
-"""The signature of kernels, which compute what lies between the matrix products of a layer."""
+"""The protocol of kernels: the operations between a layer's matrix products."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,8 +17,8 @@ class Gain:
 
     Attributes:
         shared: [h], the base's.
-        table: [gains, h]: the base's, and the gains of the rows that have their own.
-        of_token: [tokens], index into `table` for each token; None where all take the base's.
+        table: [gains, h]: the base's, then those of rows with their own.
+        of_token: [tokens], index into `table`; None if all tokens take the base's.
     """
 
     shared: Tensor
@@ -31,8 +31,8 @@ class Kernels(Protocol):
 
     Attributes:
         name: the implementation's name in logs and metrics.
-        description: the name, and what was chosen for this machine.
-        batch_invariant: whether a sequence gives the same bits alone and in every batch.
+        description: the name, and the choices made for this machine.
+        batch_invariant: a sequence gives the same bits alone and in every batch.
     """
 
     name: str
@@ -44,16 +44,11 @@ class Kernels(Protocol):
     def batch_invariant(self) -> bool: ...
 
     def attend(self, qkv: Tensor, b_q: Tensor, stage: Stage, num_heads: int) -> Tensor:
-        """Attention within each sequence.
+        """Attention within each sequence; returns [tokens, h], undefined for the filling.
 
         Args:
-            qkv: [tokens, 3h], the filling included.
+            qkv: [tokens, 3h], including the filling.
             b_q: [rows, h], added to the queries of each token's row.
-            stage: says which tokens are one sequence, and its row.
-            num_heads: number of heads, of h / num_heads numbers each.
-
-        Returns:
-            [tokens, h]; what it has for the filling is never used.
         """
         ...
 
@@ -74,7 +69,7 @@ class Kernels(Protocol):
         ...
 
     def join(self, branches: Sequence[Branches], stage: Stage) -> Mapping[LayerSite, Any]:
-        """What `add_branches` takes at each site: the branches of a stage's rows, prepared once for all layers."""
+        """Prepares the branches of a stage's rows for `add_branches`, by site, once for all layers."""
         ...
 
     def add_branches(self, y: Tensor, x: Tensor, joined: Any) -> Tensor:
