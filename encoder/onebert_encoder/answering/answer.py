@@ -17,12 +17,7 @@ from onebert_store.file.manifest import SIAMESE, Pooling, TaskType
 
 @dataclass(frozen=True)
 class RawAnswer:
-    """The logits of one input, and everything needed to read an answer from them.
-
-    Attributes:
-        logits: [labels], or [tokens, labels] for a per-token task; float64.
-        alignment: only per-token tasks have one.
-    """
+    """The logits of one input (float64), and everything needed to read an answer from them."""
 
     logits: Array
     outputs: Outputs
@@ -43,14 +38,9 @@ def answer(
     """Turns logits into an answer, by task type.
 
     Args:
-        logits: [labels] float32, or [tokens, labels] for a per-token task.
+        logits: [labels] float32, or [tokens, labels] for a per-token task, which also needs `text` and `alignment`.
         outputs: the task type, the labels and the decision, such as a manifest.
-        text: the input text or pair; only per-token tasks read it and `alignment`.
-        asked: options that `TaskKind.refusal` accepts. Only span tasks read `top_k` here: the number of spans (None: 1;
-            at most `MAX_ANSWERS`).
-
-    Raises:
-        ValueError: a per-token task without an alignment.
+        asked: options that `TaskKind.refusal` accepts. Only span tasks read `top_k`: the number of spans (None: 1).
     """
     raw = RawAnswer(logits.astype(np.float64), outputs, text, alignment, asked)
     return TASK_TYPES[outputs.task_type].answer(raw)
@@ -94,11 +84,7 @@ def _span(raw: RawAnswer) -> Extraction:
 
 
 def extract(answers: list[FoundSpan], outputs: Outputs, asked: Asked) -> Extraction:
-    """Builds a span answer; it abstains if the best score is below the task's `abstain.below`.
-
-    Args:
-        answers: best first; at least the requested number, if the context has that many.
-    """
+    """Builds a span answer from `answers`, best first; abstains if the best is below the task's threshold."""
     below = outputs.decision.abstain.below if outputs.decision is not None and outputs.decision.abstain else None
     abstained = None if below is None else not answers or answers[0].score < below
     return Extraction(answers[: _wanted(asked)], abstained)
@@ -110,11 +96,7 @@ def _wanted(asked: Asked) -> int:
 
 @dataclass(frozen=True)
 class TaskKind:
-    """The inputs and options that a task type accepts, and the function that answers.
-
-    Attributes:
-        question: names the accepted input in error messages.
-    """
+    """The inputs and options that a task type accepts; `question` names the input in error messages."""
 
     name: TaskType
     answer: Callable[[RawAnswer], Answer]
@@ -123,7 +105,6 @@ class TaskKind:
     question: str = "a text or a pair of texts"
 
     def takes(self, pair: bool) -> bool:
-        """Whether the task type takes a pair of texts (`pair`) or one text (not `pair`)."""
         return self.takes_pair if pair else self.takes_text
 
     def refusal(self, asked: Asked) -> str | None:

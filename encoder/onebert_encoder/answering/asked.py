@@ -8,13 +8,7 @@ from onebert_store.file.decision import Activation, Reduction
 
 @dataclass(frozen=True)
 class AskedWindow:
-    """Windows that the request sets, for any task; see `Window` of a manifest.
-
-    Attributes:
-        tokens: tokens per window; None is the task's `max_length`.
-        overlap: tokens that a window shares with the one before it.
-        reduction: None is the task type's default.
-    """
+    """Windows that the request sets, as in a manifest; None is the task's `max_length` or default reduction."""
 
     tokens: int | None = None
     overlap: int = 0

@@ -6,11 +6,7 @@ from onebert_store.errors import InvalidInput
 
 
 def positives_of(outputs: Outputs) -> list[str]:
-    """The positive labels that the manifest names.
-
-    Raises:
-        InvalidInput: the manifest names no positive labels.
-    """
+    """The positive labels that the manifest names; raises InvalidInput without any."""
     positives = outputs.decision.positives if outputs.decision is not None else None
     if positives is None:
         raise InvalidInput("the task does not say which of its labels are positive")
@@ -20,8 +16,7 @@ def positives_of(outputs: Outputs) -> list[str]:
 def flagged(prediction: Prediction, outputs: Outputs) -> list[str]:
     """The positive labels over their thresholds; the default threshold applies if the task has none.
 
-    Raises:
-        InvalidInput: the task names no positive labels, or is a regression without thresholds.
+    Raises InvalidInput if the task names no positive labels, or is a regression without thresholds.
     """
     positives = positives_of(outputs)
     if prediction.selected is not None:

@@ -17,9 +17,7 @@ class Prediction:
     """The answer of a task on whole texts.
 
     Attributes:
-        names: the labels, or the outputs of a regression, in the task's order.
         scores: [labels] float64: probabilities, or a regression's values.
-        best: index of the highest score; 0 for a regression.
         selected: labels over their thresholds, best first; None if the task has no thresholds.
         abstained: None if the task has no abstain rule.
         ranks: False for a regression, whose outputs keep their order.
@@ -44,7 +42,7 @@ class Prediction:
         return float(self.scores[self.best])
 
     def top(self, count: int | None = None) -> dict[str, float]:
-        """The first `count` names with their scores, best first; a regression returns all, in the task's order."""
+        """The `count` best names with their scores; a regression returns all, in the task's order."""
         values = self.scores.tolist()
         if not self.ranks:
             return dict(zip(self.names, values, strict=True))
@@ -67,12 +65,7 @@ class Labeled:
 
 @dataclass(frozen=True)
 class Labeling:
-    """The answer of a token task.
-
-    Attributes:
-        words: every word of the text, labeled by its first token.
-        entities: for BIO labels, words joined to entities, each scored by the mean over its words; else None.
-    """
+    """The words of a text, labeled by their first tokens; with BIO labels also entities, each with a mean score."""
 
     words: list[Labeled]
     entities: list[Labeled] | None
@@ -90,12 +83,7 @@ class FoundSpan:
 
 @dataclass(frozen=True)
 class Extraction:
-    """The answer of a span task.
-
-    Attributes:
-        answers: best first; empty if the context has no words.
-        abstained: None if the task has no abstain rule.
-    """
+    """Spans of the context, best first; empty if it has no words. `abstained` is None without an abstain rule."""
 
     answers: list[FoundSpan]
     abstained: bool | None = None
@@ -105,11 +93,7 @@ Answer = Prediction | Labeling | Extraction
 
 
 def fields_of(found: Answer, top_k: int | None) -> dict[str, Any]:
-    """The answer as the fields of a reply; scores are sorted only here.
-
-    Args:
-        top_k: number of scores, best first; None is all.
-    """
+    """The answer as the fields of a reply, with its `top_k` best scores (None: all), which are sorted only here."""
     if not isinstance(found, Prediction):
         return vars(found)
     return {

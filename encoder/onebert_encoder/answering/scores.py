@@ -51,12 +51,9 @@ Reduce = Callable[[Array], Array]
 
 
 def score(logits: Array, outputs: Outputs, asked: Asked = PLAIN, reduce: Reduce | None = None) -> Scored:
-    """Computes the scores of a task on whole texts.
+    """Computes the scores of a task on whole texts from logits [..., labels], float64.
 
-    Args:
-        logits: [..., labels] float64; with `reduce` [..., windows, labels].
-        asked: overrides the task's activation and thresholds.
-        reduce: reduces the windows of each text.
+    `reduce` reduces windows, the dimension before the last; `asked` overrides the task's activation and thresholds.
     """
     own = own_activation(outputs)
     plain = asked.activation is None and asked.threshold is None and not (asked.energy or asked.only_scores)

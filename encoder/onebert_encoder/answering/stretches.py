@@ -54,9 +54,7 @@ def join_entities(words: Sequence[Labeled]) -> list[Labeled]:
 def find_spans(logits: Array, alignment: Alignment, context: str, wanted: int) -> list[FoundSpan]:
     """The best spans of a context, best first, at most `wanted`.
 
-    Args:
-        logits: [tokens, 2] float64: start and end.
-        alignment: its second half is the context.
+    `logits` are [tokens, 2] float64, start and end; the second half of `alignment` is the context.
     """
     inside = np.array([i for i, half in enumerate(alignment.sequences) if half == 1], dtype=np.int64)
     if not len(inside):

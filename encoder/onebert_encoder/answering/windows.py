@@ -19,12 +19,9 @@ _OVERLAP, _MAX_SHARE = 16, 4
 
 
 class WindowLogits(NamedTuple):
-    """The logits of one window.
+    """The float32 logits of one window: [labels], or [tokens, labels] with an alignment to the whole text.
 
-    Attributes:
-        logits: [labels], or [tokens, labels] for a per-token task; float32.
-        start: index of the window's first piece in the text (of a pair, in its second text).
-        alignment: offsets in the whole text; None unless the task is per token.
+    `start` is the index of the window's first piece in the text (of a pair, in its second text).
     """
 
     logits: Array
@@ -39,13 +36,9 @@ REDUCE: Mapping[Reduction, Reduce] = {
 
 
 def window_of(outputs: Outputs, max_length: int, asked: Asked = PLAIN) -> Window | None:
-    """The windows that a task reads long texts in; None if it truncates them.
+    """The windows that a task reads long texts in; None if it truncates them. `asked` overrides the task's own.
 
-    Args:
-        asked: overrides the task's window.
-
-    Raises:
-        InvalidInput: the requested window is longer than `max_length`.
+    Raises InvalidInput if the requested window is longer than `max_length`.
     """
     if asked.window is None:
         return outputs.decision.window if outputs.decision is not None else None
@@ -110,7 +103,6 @@ def _joined(windows: Sequence[WindowLogits], outputs: Outputs, text: Text) -> tu
 
 
 def _rows(window: WindowLogits) -> list[int]:
-    """Indices of the window's tokens that are pieces of the text."""
     if window.alignment is None:
         raise ValueError("a per-token task is answered with the alignment of its tokens")
     return [i for i, half in enumerate(window.alignment.sequences) if half == 0]

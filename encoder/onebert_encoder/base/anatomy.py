@@ -19,13 +19,7 @@ NORMS = ("LN1", "LN2")
 
 @dataclass(frozen=True)
 class SequenceHead:
-    """The head of an architecture's `…ForSequenceClassification` class: two linear maps on the first token.
-
-    Attributes:
-        dense: module of the first map.
-        activation: between the two maps.
-        linear: module of the second map.
-    """
+    """The head of a `…ForSequenceClassification` class: two linear maps on the first token, `dense` and `linear`."""
 
     dense: str
     activation: str
@@ -40,12 +34,10 @@ class Family:
         prefix: precedes every encoder parameter in checkpoints with a head.
         layer: path of a layer, with `{}` for its index.
         parts: part of a layer -> its module path inside the layer.
-        outside: part outside the layers -> its module path: the tables `word`, `position` and optionally `type`; `LN0`;
-            and optionally `e` and `p`.
+        outside: part outside the layers -> its module path; `type`, `e` and `p` are optional.
         positions_after_padding: positions start after the padding id (RoBERTa), not at 0.
         drops_attention_output: training applies dropout to the attention sublayer's output (all but DistilBERT).
         config: our name -> the architecture's name of a configuration value.
-        sequence_head: None if OneBERT does not know the head of this architecture.
     """
 
     prefix: str
@@ -152,11 +144,7 @@ FAMILIES: Mapping[str, Family] = {
 
 
 def family_of(model_type: str) -> Family:
-    """The entry of `FAMILIES` for a Hugging Face `model_type`.
-
-    Raises:
-        UnsupportedBase: no entry; the message names the supported types.
-    """
+    """The entry of `FAMILIES` for a Hugging Face `model_type`; raises UnsupportedBase without one."""
     try:
         return FAMILIES[model_type]
     except KeyError:
@@ -223,7 +211,6 @@ class Anatomy:
 
     @cached_property
     def parameters(self) -> tuple[Parameter, ...]:
-        """Every bias and LayerNorm gain, from the embeddings upward."""
         return tuple(self._parameters())
 
     def _parameters(self) -> Iterator[Parameter]:
@@ -244,7 +231,6 @@ class Anatomy:
 
     @property
     def weights(self) -> tuple[str, ...]:
-        """Names of every parameter that the encoder reads, in a fixed order."""
         return tuple(self.shapes(0, 0, 0))
 
     def shapes(self, vocab_size: int, max_positions: int, type_vocab_size: int) -> dict[str, tuple[int, ...]]:

@@ -58,8 +58,6 @@ class EmbeddingWeights:
         word: [V, e]; float32 when trained, so that no step casts the whole table.
         position: [types * positions, e], position plus segment embedding.
         no_bias: [1, e] zeros, the embedding LayerNorm's bias: `fold` has moved the real one into the first layer.
-        g_LN0: [e], the gain of the embedding LayerNorm.
-        W_e: ELECTRA's projection from e to h; else None.
     """
 
     word: Tensor
@@ -73,9 +71,7 @@ class Base:
     """One encoder in memory, shared by every task.
 
     Attributes:
-        spec: the parameters that a delta may change.
         params: float32 parameters by Hugging Face name without prefix; `fold` reads them.
-        layers: weights of each layer in the compute dtype, packed for the device.
         precision: dtype of the matrix products.
         dtype: dtype of everything else: `precision`, or bfloat16 with int8 products.
         batch_invariant: a text gets the same bits alone and in every batch; for answering, not for training.
@@ -118,11 +114,9 @@ class Base:
         return self._like(params={**self.params, **changed}, precision=self.dtype)
 
     def in_dtype(self, dtype: torch.dtype) -> "Base":
-        """The same encoder computing in another dtype that `load_base` accepts."""
         return self._like(params=self.params, precision=dtype)
 
     def with_batch_invariance(self) -> "Base":
-        """The same encoder, giving a text the same bits alone and in every batch."""
         return self._like(params=self.params, precision=self.precision, batch_invariant=True)
 
     def _like(self, params: dict[str, Tensor], precision: torch.dtype, batch_invariant: bool | None = None) -> "Base":
@@ -131,7 +125,6 @@ class Base:
 
     @property
     def dtype_name(self) -> str:
-        """`float32`, `bfloat16` or `int8`."""
         return str(self.precision).removeprefix("torch.")
 
     def param(self, symbol: str, layer: int | None = None) -> Tensor:
@@ -180,10 +173,8 @@ def load_base(
     """Loads a base from a local folder, the Hugging Face cache or the Hub; None is the default base.
 
     Args:
-        name: folder or Hub id.
         dtype: float32, bfloat16 or int8; `fold` always works in float32. int8 runs bfloat16 around 8-bit matrix
             products, on a CPU and for answering only.
-        device: `cpu`, `cuda` or `cuda:N`.
         batch_invariant: give a text the same bits alone and in every batch.
 
     Raises:
@@ -206,14 +197,9 @@ def has_tokenizer(folder: Path) -> bool:
 
 
 def read_tokenizer(folder: Path, config: EncoderConfig) -> tuple[Tokenizer, int | None]:
-    """The tokenizer of a model's folder, and its length limit in tokens, or None.
+    """The tokenizer of a model's folder, which needs no config.json, and its length limit in tokens, or None.
 
-    Args:
-        folder: a base, or a model made from one; config.json is optional here.
-        config: the base's configuration.
-
-    Raises:
-        UnsupportedBase: no tokenizer, an unreadable one, or one that does not fit the configuration.
+    Raises UnsupportedBase if there is no tokenizer, or it is unreadable or does not fit the base's `config`.
     """
     # Without these files transformers creates a tokenizer without words.
     if not has_tokenizer(folder):

@@ -57,11 +57,7 @@ class EncoderConfig:
 
 
 def read_config(folder: Path) -> tuple[EncoderConfig, Family]:
-    """Reads the configuration of a base in a folder.
-
-    Raises:
-        UnsupportedBase: config.json cannot be read, or names an architecture that is not supported.
-    """
+    """Reads a base's configuration; raises UnsupportedBase if it is unreadable or its architecture is not supported."""
     raw, family = read_raw(folder)
     model_type = str(raw["model_type"])
     try:
@@ -79,11 +75,7 @@ def read_config(folder: Path) -> tuple[EncoderConfig, Family]:
 
 
 def read_raw(folder: Path) -> tuple[dict[str, Any], Family]:
-    """A base's config.json, unchanged, after a check that its architecture is supported.
-
-    Raises:
-        UnsupportedBase: it cannot be read, or names another architecture.
-    """
+    """A base's config.json, unchanged; raises UnsupportedBase if it is unreadable or of another architecture."""
     try:
         raw = read_json(folder / "config.json")
     except MalformedFile as error:
@@ -102,11 +94,7 @@ def read_raw(folder: Path) -> tuple[dict[str, Any], Family]:
 def library_config(raw: Mapping[str, Any], model_type: str, **more: Any) -> Any:
     """transformers' configuration of a model, from the keys of its config.json that we use, and `more`.
 
-    No other content of the file, of whatever kind and size, reaches transformers.
-
-    Raises:
-        UnsupportedBase: the architecture is not supported.
-        Exception: transformers raises its own errors for values of the wrong kind.
+    No other content of the file reaches transformers, which may still raise any error for values of the wrong kind.
     """
     from transformers import AutoConfig  # noqa: PLC0415 - imports torch
 

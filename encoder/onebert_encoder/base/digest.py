@@ -29,14 +29,7 @@ _REPLACED = frozenset({"truncation", "padding"})
 def base_digest(config: EncoderConfig, tokenizer: str, params: Mapping[str, Tensor]) -> str:
     """SHA-256 over the configuration, the tokenizer and every weight: name, shape and float32 values.
 
-    The precision in which the weights were stored does not matter.
-
-    Args:
-        tokenizer: as `tokenizers.Tokenizer.to_str` gives it.
-        params: float32 parameters by name.
-
-    Returns:
-        `sha256:` and 64 hexadecimal digits.
+    The precision of the stored weights does not matter. `tokenizer` is the result of `tokenizers.Tokenizer.to_str`.
     """
     form = [config_form(config), tokenizer_form(tokenizer)]
     hasher = hashlib.sha256(json.dumps(form, sort_keys=True, ensure_ascii=False).encode())
@@ -72,12 +65,7 @@ def tokenizer_form(tokenizer: str) -> dict[str, Any]:
 
 
 def differing_parts(one: str, other: str) -> str:
-    """The parts of tokenizer.json in which two tokenizers may split a text differently; empty if none.
-
-    Args:
-        one: as `tokenizers.Tokenizer.to_str` gives it.
-        other: the same.
-    """
+    """The parts of tokenizer.json in which two tokenizers (`Tokenizer.to_str`) may split a text differently."""
     forms = tokenizer_form(one), tokenizer_form(other)
     parts = ("model", "normalizer", "pre_tokenizer", "added_tokens", "post_processor")
     return ", ".join(part for part in parts if forms[0].get(part) != forms[1].get(part))

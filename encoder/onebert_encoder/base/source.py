@@ -34,16 +34,11 @@ MOST_BYTES = 64 << 20
 
 
 def find_base(name: str) -> Path:
-    """The folder with a base's configuration, tokenizer and weights.
-
-    Args:
-        name: a local folder or a Hub id.
+    """The folder with a base's configuration, tokenizer and weights; `name` is a local folder or a Hub id.
 
     Raises:
-        BaseNotFound: no such folder, and neither the cache nor the Hub has the id; for the default base, its package is
-            not installed either.
-        UnsupportedBase: the folder contains a pipe, a socket or a device; or the default base's package has unexpected
-            weights.
+        BaseNotFound: no such folder, and neither the cache, the Hub nor (for the default base) the package has it.
+        UnsupportedBase: the folder contains a pipe, a socket or a device; or the package has unexpected weights.
     """
     folder = Path(name).expanduser()
     if folder.is_dir():
@@ -90,8 +85,7 @@ def _require_plain(folder: Path) -> None:
 def read_json(path: Path, kind: type = dict) -> Any:
     """The JSON value of a file in a model's folder: an object, or another `kind`.
 
-    Raises:
-        MalformedFile: not a regular file, over `MOST_BYTES`, not JSON by the strict reader's rules, or of another kind.
+    Raises MalformedFile if it is no regular file, over `MOST_BYTES`, not strict JSON, or of another kind.
     """
     try:
         found = path.stat()
@@ -108,11 +102,7 @@ def read_json(path: Path, kind: type = dict) -> Any:
 
 
 def read_weights(folder: Path, prefix: str) -> dict[str, "torch.Tensor"]:
-    """Every tensor of a checkpoint in float32, by its name without the model prefix.
-
-    Raises:
-        UnsupportedBase: no safetensors weights, or unreadable ones.
-    """
+    """Every float32 tensor of a checkpoint by its name without prefix; UnsupportedBase without readable safetensors."""
     files = _weight_files(folder)
     if not files:
         raise UnsupportedBase("it has no model.safetensors; other weight formats are not read")

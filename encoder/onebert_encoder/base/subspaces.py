@@ -12,12 +12,9 @@ from onebert_encoder.layout.directions import Directions
 class Subspaces:
     """For each weight W = U Σ Vᵀ the first columns of U Σ and rows of Vᵀ, computed on first use.
 
-    The directions follow from the weight alone, so delta files do not store them: singular values fall, and the sign of
-    each pair makes the largest number of U's column positive. In float64 two machines differ by far less than float32
-    resolves, unless two singular values are nearly equal; then the file's golden logits show the difference.
-
-    Args:
-        params: the base's float32 parameters, by name.
+    The directions follow from the float32 weight alone, so delta files do not store them: singular values fall, and the
+    sign of each pair makes the largest number of U's column positive. In float64 two machines differ by far less than
+    float32 resolves, unless two singular values are nearly equal; then the file's golden logits show the difference.
     """
 
     def __init__(self, params: Mapping[str, Tensor]) -> None:
@@ -44,7 +41,6 @@ class Subspaces:
 @torch.inference_mode(False)
 @torch.no_grad()
 def _decompose(weight: Tensor, rank: int) -> Directions:
-    """The first `rank` directions, or all if there are fewer."""
     U, sizes, Vt = torch.linalg.svd(weight.cpu().double(), full_matrices=False)
     U, sizes, Vt = U[:, :rank], sizes[:rank], Vt[:rank]
     signs = U.gather(0, U.abs().argmax(dim=0, keepdim=True)).sign()[0]

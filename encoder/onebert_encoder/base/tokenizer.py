@@ -11,14 +11,9 @@ from onebert_store.errors import UnsupportedBase
 
 
 def load_tokenizer(name: str | None = None) -> tuple[Tokenizer, int]:
-    """The tokenizer of a base, and the longest sequence that the base takes, in tokens.
+    """The tokenizer of a base (None: the default base), and the longest sequence that it takes, in tokens.
 
-    Args:
-        name: folder or Hub id; None is the default base.
-
-    Raises:
-        BaseNotFound: no such folder, and the Hub and its cache do not have the id.
-        UnsupportedBase: another architecture, or no tokenizer.
+    Raises BaseNotFound if it cannot be found, UnsupportedBase for another architecture or without a tokenizer.
     """
     name = name or DEFAULT_BASE
     folder = find_base(name)

@@ -18,12 +18,10 @@ from onebert_encoder.compute.trained import TrainedLinear, load_trained
 def make_linear(
     make_weight: Callable[[], Tensor], batch_invariant: bool = False
 ) -> "PackedLinear | TrainedLinear | PlainLinear":
-    """`y = x Wᵀ` by the fastest product on this machine.
+    """`y = x Wᵀ` by the fastest product on this machine; `batch_invariant` gives a token the same bits in every batch.
 
-    Args:
-        make_weight: returns W [out, in] in the compute dtype, on the compute device. A packed weight that is not
-            trained keeps no other copy, so the first backward pass calls this again.
-        batch_invariant: a token gets the same bits in every batch; without gradients.
+    `make_weight` returns W [out, in] in the compute dtype, on the compute device. A packed weight that is not trained
+    keeps no other copy, so the first backward pass calls `make_weight` again.
     """
     weight = make_weight()
     if weight.requires_grad and torch.is_grad_enabled():
@@ -43,7 +41,6 @@ class PackedLinear:
         self._packed_transpose: Packed | None = None
 
     def __call__(self, x: Tensor) -> Tensor:
-        """[tokens, in] -> [tokens, out]."""
         return _packed_product(x, self) if torch.is_grad_enabled() and x.requires_grad else self.forward(x)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -58,8 +55,6 @@ class PackedLinear:
 
 
 class _PackedProduct(torch.autograd.Function):
-    """Gives the packed product a gradient."""
-
     @staticmethod
     def forward(ctx: Any, x: Tensor, linear: PackedLinear) -> Tensor:
         ctx.linear = linear

@@ -25,7 +25,6 @@ class PlainLinear:
         self._padded = batch_invariant and _varies(*weight.shape, weight.dtype, weight.device)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """[tokens, in] -> [tokens, out]."""
         if torch.is_grad_enabled() or self._piece is None or (len(x) <= self._piece and not self._padded):
             return F.linear(x, self.weight)
         return self._in_pieces(x, self._piece)

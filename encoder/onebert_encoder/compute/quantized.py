@@ -11,18 +11,14 @@ from onebert_store.errors import InvalidSettings
 
 
 class Int8Linear:
-    """`y = x Wᵀ` without gradients, for W [out, in] float32; a token's bits do not depend on the other tokens.
-
-    Raises:
-        InvalidSettings: this machine cannot compute int8 products.
-    """
+    """`y = x Wᵀ` without gradients, for W [out, in] float32; raises InvalidSettings without int8 products."""
 
     def __init__(self, weight: Tensor) -> None:
         self._products = _products(weight.device.type)
         self.packed: Packed = self._products.pack(weight)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """[tokens, in] -> [tokens, out], both bfloat16 and contiguous; RuntimeError if `x` requires a gradient."""
+        """[tokens, in] -> [tokens, out], both bfloat16 and contiguous."""
         if torch.is_grad_enabled() and x.requires_grad:
             raise RuntimeError("int8 products have no gradient")
         return self._products.multiply(x, self.packed)

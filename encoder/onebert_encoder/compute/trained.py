@@ -29,7 +29,6 @@ class TrainedLinear:
         self._tiles, self._weight = tiles, weight
 
     def __call__(self, x: Tensor) -> Tensor:
-        """[tokens, in] -> [tokens, out]."""
         return _product(x.contiguous(), self._weight, self._tiles)
 
 
@@ -48,7 +47,6 @@ class TrainedTiles:
         return self._products.multiply(x, Packed(numbers, None, None, (out, into)))
 
     def transpose(self, x: Tensor) -> Tensor:
-        """The contiguous transpose of a contiguous matrix."""
         out = x.new_empty(x.shape[1], x.shape[0])
         self._transpose(x.data_ptr(), *x.shape, out.data_ptr(), torch.get_num_threads())
         return out

@@ -27,13 +27,7 @@ def gradient_times_input(
     The differentiated number is a label's evidence, from the logits divided by the task's temperature: with softmax the
     log odds of the label against all others, else its logit. Unlike a probability it does not saturate.
 
-    Args:
-        base: in a dtype with gradients (not int8).
-        row: of a task on whole texts.
-        labels: index of the explained label of each input.
-
-    Returns:
-        For each input [tokens] float64, special tokens included.
+    `base` needs a dtype with gradients (not int8). Returns [tokens] float64 per input, special tokens included.
     """
     batch, embedded = pack(base, tokens, [0] * len(tokens)), _Embedded(base.embeddings.W_e)
     own = copy(base)

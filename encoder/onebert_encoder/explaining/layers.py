@@ -26,12 +26,9 @@ _HEAD = HEAD_WEIGHT.partition(".")[0] + "."
 
 @dataclass(frozen=True)
 class Removed:
-    """A delta without some of its tensors.
+    """The remaining tensors of a delta, and a name for the removed ones.
 
-    Attributes:
-        kind: `whole`: the delta; `base`: its head alone; `layer` and `symbol`: without all tensors of one.
-        name: the layer's number, `embeddings` or `pooler`; the symbol; "" for `whole` and `base`.
-        tensors: the remaining tensors.
+    `whole` is the delta, `base` its head alone; `layer` and `symbol` lack all tensors of one, which `name` names.
     """
 
     kind: Kind
@@ -85,8 +82,8 @@ class RemovedRows:
     def logits(self, tokens: Sequence[Tokens]) -> list[list[Tensor]]:
         """Logits of every input by every row, in one batch that computes shared layers once.
 
-        Returns:
-            For each row, in the order of `removed`, the logits of each input: [labels], or [tokens, labels].
+        The outer list has the order of `removed`, the inner one that of the inputs; each is [labels] or [tokens,
+        labels].
         """
         of_rows = range(len(self._diverges_at))
         inputs = [one for _ in of_rows for one in tokens]

@@ -27,12 +27,7 @@ _TEXTS = 32
 class TextExplainer:
     """Explains answers about whole texts, truncated to the delta's `max_length` even if its task reads windows.
 
-    Args:
-        base: in a dtype with gradients.
-        row: of a task on whole texts, without gradients.
-
-    Raises:
-        InvalidInput: the task is per token.
+    `base` needs a dtype with gradients. Raises InvalidInput if the task is per token.
     """
 
     def __init__(self, base: Base, row: Row, manifest: Manifest) -> None:

@@ -30,13 +30,7 @@ class Stretch(NamedTuple):
 
 @dataclass(frozen=True)
 class WordEffect:
-    """The effect of a stretch of the input on an answer.
-
-    Attributes:
-        start: first code point.
-        end: code point after the last.
-        effect: positive if the stretch raises the explained number.
-    """
+    """The effect of the slice `start:end` (code points) of a text; positive if it raises the explained number."""
 
     field: Field
     start: int
@@ -46,14 +40,11 @@ class WordEffect:
 
 @dataclass(frozen=True)
 class Explanation:
-    """The effects of an input's words on its answer.
+    """The effects of an input's words on the score of its answer's `label`.
 
-    Attributes:
-        method: `occlusion`: an effect is the score with a stretch minus the score without it, in the units of the
-            answer's scores. `gradient_times_input`: an effect is in logits, to first order, relative to the mean of the
-            text's embeddings.
-        label: the answer's label, whose score is explained.
-        words: in text order; long texts join neighboring words. Empty if nothing can be left out.
+    With `occlusion` an effect is the score with a stretch minus the score without it; with `gradient_times_input` it is
+    in logits, to first order, relative to the mean of the text's embeddings. Long texts join neighboring words; `words`
+    is empty if nothing can be left out.
     """
 
     method: Method

@@ -23,8 +23,7 @@ _ENTRIES_AT_ONCE = 4096
 class LowRank:
     """x (B A)ᵀ for A [r, in] and B [out, r] (LoRA, Hu et al. 2022, equation 3; B contains the scale α / r).
 
-    Attributes:
-        reach: [r, 2] int64 on the CPU: the range of outputs where each column of B is nonzero; None if unknown.
+    `reach` [r, 2] int64 on the CPU is the range of outputs where each column of B is nonzero; None if unknown.
     """
 
     A: Tensor
@@ -32,7 +31,6 @@ class LowRank:
     reach: Tensor | None = None
 
     def __call__(self, x: Tensor) -> Tensor:
-        """[tokens, in] -> [tokens, out]."""
         return x @ self.A.T @ self.B.T
 
     def to(self, dtype: torch.dtype) -> "LowRank":
@@ -51,12 +49,7 @@ class LowRank:
 
 @dataclass(frozen=True)
 class Core:
-    """x (U Σ R Vᵀ)ᵀ with U Σ and Vᵀ shared by all rows (LoRA-XS, Bałazy et al. 2024).
-
-    Attributes:
-        R: [r, r], the row's own.
-        shared: Vᵀ and U Σ, of rank r or more.
-    """
+    """x (U Σ R Vᵀ)ᵀ for the row's own R [r, r] (LoRA-XS, Bałazy et al. 2024); all rows share U Σ and Vᵀ."""
 
     R: Tensor
     shared: Directions
@@ -82,23 +75,17 @@ class Core:
 
 @dataclass(frozen=True)
 class Sparse:
-    """x Sᵀ for a weight difference S [out, in] with few nonzero entries.
-
-    Attributes:
-        indices: [2, n] int64, row and column of each entry, ascending.
-        values: [n], the entries.
-    """
+    """x Sᵀ for S [out, in] with n nonzero entries `values` at `indices` [2, n] int64 (rows, columns; ascending)."""
 
     indices: Tensor
     values: Tensor
     shape: tuple[int, int]
 
     def __call__(self, x: Tensor) -> Tensor:
-        """[tokens, in] -> [tokens, out]; sums are float32."""
+        """Sums in float32."""
         return _sparse_product(x.float(), self.values.float(), self.indices, self.shape).to(x.dtype)
 
     def dense(self) -> Tensor:
-        """S itself, [out, in]."""
         rows, columns = self.indices
         matrix = self.values.new_zeros(self.shape)
         matrix[rows, columns] = self.values
@@ -156,14 +143,9 @@ def _scatter(x: Tensor, source: Tensor, values: Tensor, target: Tensor, width: i
 
 @dataclass(frozen=True)
 class Bottleneck:
-    """U gelu(D x + c), an adapter's addition to its input (Houlsby et al. 2019, Figure 2), without its last bias.
+    """U gelu(D x + c), an adapter (Houlsby et al. 2019, Figure 2) with D [r, h] and U [h, r], without its last bias.
 
-    `fold` has moved the last bias into the row's shift.
-
-    Attributes:
-        D: [r, h].
-        c: [r], including D times the bias that `fold` has removed from the input.
-        U: [h, r].
+    `fold` has moved the last bias into the row's shift, and added D times the bias missing from the input to c [r].
     """
 
     D: Tensor
@@ -187,7 +169,6 @@ class Bottleneck:
 
 
 def _by_columns(matrix: Tensor) -> Tensor:
-    """The same matrix in column-major order."""
     return matrix.T.contiguous().T
 
 

@@ -11,12 +11,8 @@ from torch import Tensor
 class Directions:
     """The leading directions of a weight W ≈ up · down, largest first; rank r uses the first r.
 
-    Variants for a dtype or a wider product are cached, so rows that share directions share one object.
-
-    Attributes:
-        down: [rank, in].
-        up: [out, rank], column-major.
-        reach: [rank, 2] int64 on the CPU: the range of outputs where each column of `up` is nonzero; None if unknown.
+    `down` is [rank, in], `up` [out, rank] column-major; `reach` as in `LowRank`. Variants for a dtype or a wider
+    product are cached, so rows that share directions share one object.
     """
 
     down: Tensor

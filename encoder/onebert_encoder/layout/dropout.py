@@ -13,15 +13,10 @@ from onebert_encoder.layout.stage import Bucket, Stage
 
 @dataclass(frozen=True)
 class Dropout:
-    """Dropout probabilities and generators.
+    """Dropout probabilities, and one generator per row on the base's device.
 
-    A row draws its masks in the order of its own sequences, so a run drops the same numbers alone and next to other
-    runs (docs/decisions/0003-dropout.md).
-
-    Attributes:
-        hidden: for the embeddings and the sublayers' outputs without their biases.
-        attention: for the attention probabilities.
-        generators: one per row, on the base's device.
+    `hidden` is for embeddings and sublayers' outputs without their biases. A row draws its masks in the order of its
+    own sequences, so a run drops the same numbers alone and next to other runs (docs/decisions/0003-dropout.md).
     """
 
     hidden: float
@@ -29,11 +24,9 @@ class Dropout:
     generators: Sequence[torch.Generator] = ()
 
     def on_tokens(self, x: Tensor, stage: Stage) -> Tensor:
-        """Drops activations [tokens, h]."""
         return x * _mask(self.of_tokens(stage, x.shape[1]), self.hidden, x.dtype) if self.hidden else x
 
     def on_attention(self, probabilities: Tensor, bucket: Bucket) -> Tensor:
-        """Drops attention probabilities [sequences, heads, length, length]."""
         if not self.attention:
             return probabilities
         mask = torch.ones_like(probabilities)
@@ -55,11 +48,9 @@ class Dropout:
         return out
 
     def of_attention(self, bucket: Bucket, num_heads: int) -> Iterator[tuple[int, Tensor]]:
-        """Random int16 numbers for the attention probabilities, compared as in `keep_of`.
+        """Random int16 [sequences, heads, longest, longest] for each row, after the index of its first sequence.
 
-        Yields:
-            For each row its first sequence in the bucket, and [sequences, heads, longest, longest], up to the row's
-                longest sequence: later probabilities are zero.
+        `longest` is the row's longest sequence in the bucket: later probabilities are zero.
         """
         for row, own in groupby(range(bucket.count), key=lambda i: int(bucket.rows[i])):
             sequences = list(own)

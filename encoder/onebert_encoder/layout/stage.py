@@ -17,7 +17,6 @@ class Bucket:
     """Sequences of similar length: tokens `start:stop` of the stage.
 
     Attributes:
-        count: number of sequences.
         length: tokens of the longest sequence, to which attention pads.
         slots: [tokens], index of each token in the padded [count * length]; None if all have equal length.
         mask: [count, 1, 1, length], 0 for tokens and -inf for padding; None if all have equal length.
@@ -48,7 +47,6 @@ class Stage:
         edges: [sequences + 1] int32, start of each sequence; the last entry is the start of the filling.
         rows: [sequences], row of each sequence.
         lengths: [sequences], tokens of each sequence.
-        dtype: dtype of the buckets' masks.
     """
 
     layers: range

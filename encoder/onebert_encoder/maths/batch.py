@@ -37,7 +37,6 @@ class Batch:
     Attributes:
         word: [tokens], token ids of the first stage.
         position: [tokens], index into the base's table of position plus segment embeddings.
-        rows: row of each sequence.
         first: [sequences], index of each sequence's first token in the last stage.
         lengths: [sequences], tokens of each sequence.
         inputs: index of each input's first sequence.
@@ -94,7 +93,6 @@ def pack(
 
     Args:
         tokens: the inputs; an object that occurs several times is one text shared by several tasks.
-        rows: index into `Rows` of each input.
         diverges_at: for each input the lowest layer at which its row differs from row `BASE_ROW`; None shares nothing.
         layers: the layers to run; None is all. A batch that starts above layer 0 takes activations.
     """
@@ -185,12 +183,10 @@ class _Layout:
         self.position[: self.num_tokens] = np.arange(self.num_tokens) - np.repeat(self.starts, self.lengths)
 
     def starts_in(self, before: "_Layout") -> list[int]:
-        """Start of each sequence in the stage before."""
         parent = dict(zip(self.keys, before.keys, strict=True))
         return [before.start_of[parent[key]] for key in self.order]
 
     def tokens_from(self, parents: Sequence[int]) -> Array:
-        """[tokens], index of each token in the stage before, given each sequence's start there."""
         source: Array = self._filled(np.repeat(np.array(parents, dtype=np.int64), self.lengths)) + self.position
         return source
 

@@ -28,10 +28,8 @@ from onebert_encoder.maths.rows import Rows
 class Gathered:
     """Gains, scales and branches of one stage's rows, gathered once for all its layers.
 
-    Attributes:
-        gains: [tokens], index into the table of gains; None if every row keeps the base's gains.
-        scales: by place, [tokens], index into the place's table; only places where a row has scales.
-        branches: by layer and site, the argument of the kernels' `add_branches`.
+    `gains` and `scales` are indices [tokens] into their tables, left out if every row keeps the base's; `branches` are
+    the arguments of the kernels' `add_branches`.
     """
 
     gains: Tensor | None
@@ -73,7 +71,6 @@ class Pass:
         return self.add_norm(y, x, b_m3, self.gain(W.g_LN2, layer, 1))
 
     def embed(self, batch: Batch) -> Tensor:
-        """Word, position and segment embeddings, normalized: [tokens, h]."""
         weights = self.base.embeddings
         # The gradient of the word table is sparse, since a batch reads few of its rows. Not on a GPU: summing it would
         # wait for the device.
@@ -86,7 +83,6 @@ class Pass:
         return x if weights.W_e is None else weights.W_e(x)
 
     def project(self, linear: Linear, x: Tensor, layer: int, site: str) -> Tensor:
-        """x Wᵀ plus the branches of each token's row."""
         return self._add_branches(linear(x), x, layer, site)
 
     def activate(self, linear: Linear, x: Tensor, b: Tensor, layer: int) -> Tensor:
@@ -108,7 +104,6 @@ class Pass:
         return self.kernels.add_norm(y, x, b, self.stage, gain, self.base.config.eps)
 
     def scale_keys_and_values(self, qkv: Tensor, layer: int) -> Tensor:
-        """Scales keys and values in `qkv` [tokens, 3h]."""
         if not {"k", "v"} & self.gathered.scales.keys():
             return qkv
         q, k, v = qkv.split(self.base.config.hidden_size, dim=1)
@@ -132,14 +127,9 @@ def encode(
 ) -> Tensor:
     """Runs every sequence of a batch through the base with its own row.
 
-    Args:
-        rows: the rows that `batch` refers to.
-        activations: [tokens, h] of the inputs, end to end in the caller's order, for a batch that starts above layer 0;
-            else None.
-
-    Returns:
-        [tokens, h] of the last stage, float32 from the one-call pass, else in the compute dtype; without the bias of
-            the last LayerNorm, which `fold` has moved into the head.
+    `activations` [tokens, h], end to end in the caller's order, enter a batch that starts above layer 0. Returns the
+    last stage's [tokens, h], float32 from the one-call pass, else in the compute dtype; without the bias of the last
+    LayerNorm, which `fold` has moved into the head.
     """
     forward = choose_forward(base, dropout)
     if forward is not None:

@@ -41,9 +41,7 @@ def to_tensors(task: delta.Delta, base: Base) -> dict[str, Tensor]:
 def fold(base: Base, tensors: Mapping[str, Tensor], pooling: str = "mean") -> Row:
     """Folds one task; differentiable in every tensor, exact up to float32 rounding.
 
-    Args:
-        tensors: named as in the delta file; without `head.weight` the row has no head.
-        pooling: the pooling in the delta's manifest.
+    `tensors` are named as in the delta file; without `head.weight` the row has no head.
     """
     return _Folding(base, tensors).row(pooling)
 
@@ -149,7 +147,6 @@ class _Folding:
         return places
 
     def joining(self, site: str, layer: int) -> tuple[Branch, ...]:
-        """The branches that add to one product."""
         parts = SITES[site]
         joined = (self.join_low_rank(layer, parts), *self.join_cores(layer, parts), self.join_sparse(layer, parts))
         return tuple(branch for branch in joined if branch is not None)
@@ -175,7 +172,6 @@ class _Folding:
         return [Core(one.R, one.shared.among(i, len(parts))) for i, one in found if one is not None]
 
     def join_sparse(self, layer: int, parts: Sequence[str]) -> Sparse | None:
-        """The sparse differences of several maps as one, stacked by rows."""
         found = [(i, one) for i, part in enumerate(parts) if (one := self.sparse(part, layer)) is not None]
         if not found:
             return None

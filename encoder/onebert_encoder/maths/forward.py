@@ -41,12 +41,7 @@ _NO_CLASSIFIERS: Array = np.empty((0, _OF_CLASSIFIER), dtype=np.int64)
 
 
 class Forward:
-    """One base's forward pass, on a CPU, with GELU.
-
-    Args:
-        base: all its products are packed.
-        products: in the base's precision.
-    """
+    """One base's forward pass, on a CPU, with GELU; needs a base whose products are all packed."""
 
     def __init__(self, base: Base, products: NativeProducts) -> None:
         self._run = products.forward
@@ -85,7 +80,6 @@ class Forward:
         return x, dict(zip(inputs, found, strict=True))
 
     def encode(self, rows: Rows, batch: Batch, activations: Tensor | None = None) -> Tensor:
-        """[tokens, h] float32 of the last stage; see `encode` in encode.py."""
         return self._run_stages(rows, batch, activations, _NO_CLASSIFIERS)
 
     def _run_stages(

@@ -21,13 +21,7 @@ _LABELS = 4
 
 @dataclass(frozen=True)
 class GpuReading:
-    """Indices and addresses of one batch, on the device.
-
-    Attributes:
-        spans: [sequences, 2], first pooled token and number of pooled tokens.
-        readers: [sequences, fields], see `Reader`.
-        counts: labels of each sequence's head.
-    """
+    """Pooled spans [sequences, 2] (first token, count), readers [sequences, fields] (see `Reader`) and label counts."""
 
     spans: Tensor
     readers: Tensor
@@ -60,7 +54,6 @@ class GpuHeads:
         return pooled
 
     def classify(self, reading: GpuReading, pooled: Tensor) -> list[Tensor]:
-        """Logits [labels] of each sequence by its own head, whose matrices are contiguous."""
         counts, width = reading.counts, pooled.shape[1]
         logits = pooled.new_empty(sum(counts))
         with torch.cuda.device_of(pooled):

@@ -47,11 +47,7 @@ _MOST_KINDS = 1024
 class _Kind:
     """The properties that batches must share to use one recording.
 
-    Attributes:
-        size: tokens, including the filling.
-        longest: upper bound of a sequence's tokens.
-        scaled: places where a row has scales.
-        branches: see `GpuBranches.key`.
+    `size` includes the filling, `longest` bounds a sequence's tokens; `branches` is `GpuBranches.key`.
     """
 
     size: int
@@ -113,11 +109,9 @@ class Graphs:
 
     @property
     def sizes(self) -> set[int]:
-        """Token counts that have a recording."""
         return {kind.size for kind in self._graphs}
 
     def encode(self, rows: Rows, batch: Batch) -> Tensor:
-        """The same as the function `encode`, without dropout."""
         kernels = answering_kernels(self._base)
         passes = passes_of(self._base, rows, batch, kernels)
         if kernels.name != "gpu" or not _fits(batch, passes):
@@ -241,6 +235,5 @@ class _Graph:
         self._replay = recorder.record(lambda: run_passes([recorded], static))
 
     def replay(self, batch: Batch, gathered: Gathered) -> Tensor:
-        """The encoder's output [tokens, h] for a batch of the recorded kind."""
         self._inputs.load(batch, gathered)
         return self._replay()

@@ -36,23 +36,19 @@ class HeadKernels(Protocol):
         ...
 
     def classify(self, reading: Any, pooled: Tensor) -> list[Tensor]:
-        """Logits [labels] of each sequence by its own head, whose matrices are contiguous; `pooled` [sequences, h]."""
+        """Logits [labels] of each sequence of `pooled` [sequences, h] by its own head; all matrices are contiguous."""
         ...
 
 
 def classify(
     heads: Sequence[Head], batch: Batch, x: Tensor, fast: HeadKernels | None = None, inputs: Sequence[int] | None = None
 ) -> list[Tensor]:
-    """Float32 logits of the inputs of a batch, or of some of them.
+    """Float32 logits of the inputs of a batch: [labels], or [length, labels] if the head reads every token.
 
     Args:
         heads: the head of each sequence, in the caller's order.
         x: [tokens, h] from `encode`.
-        fast: None uses PyTorch.
         inputs: first sequence of each wanted input; None is all inputs.
-
-    Returns:
-        One tensor per input: [labels], or [length, labels] if the head reads every token.
     """
     inputs = batch.inputs if inputs is None else inputs
     per_token = [i for i in inputs if heads[i].pooling == "none"]
@@ -119,18 +115,11 @@ def _classify_pairs(heads: Sequence[Head], batch: Batch, x: Tensor, chosen: Sequ
 
 
 def compare(u: Tensor, v: Tensor) -> Tensor:
-    """A siamese head's features of two texts.
+    """A siamese head's features [pairs, 4h + 1] of the mean vectors u and v [pairs, h] of two texts, float32.
 
     Sentence-BERT's u, v and |u - v| (Reimers and Gurevych 2019, section 3), the products u * v and their sum, the
     cosine, all of vectors of length 1. Their scales make a penalized head use the cosine first and the texts' own
     vectors last.
-
-    Args:
-        u: [pairs, h] float32, the mean over the tokens of each first text.
-        v: [pairs, h] float32, of each second text.
-
-    Returns:
-        [pairs, 4h + 1] float32.
     """
     u, v = F.normalize(u, dim=1), F.normalize(v, dim=1)
     product = u * v
@@ -159,7 +148,6 @@ def _token_indices(first: Array, lengths: Array) -> Array:
 
 
 def _index(positions: Array | Sequence[int], x: Tensor) -> Tensor:
-    """Positions as an int64 index on the device of `x`."""
     return upload({0: np.asarray(positions, dtype=np.int64)}, x.device)[0]
 
 

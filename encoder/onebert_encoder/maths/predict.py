@@ -37,16 +37,11 @@ def compute_logits(
     graphs: Graphs | None = None,
     between: Callable[[], None] | None = None,
 ) -> list[Tensor]:
-    """Gathers, encodes and classifies; the arguments are those that `encode` takes, and two more.
+    """Gathers, encodes and classifies: [labels] float32 per input, or [length, labels] for a per-token task.
 
     With `graphs` the encoder runs on recordings, without dropout or activations. `between` splits the one-call pass
-    into one call per layer and is called between them; it may run another pass.
-
-    Returns:
-        One float32 tensor per input, in the caller's order: [labels], or [length, labels] for a per-token task.
-
-    Raises:
-        ValueError: a sequence's row has no head, like the bare base's.
+    into one call per layer and is called between them; it may run another pass. Raises ValueError for a row without a
+    head.
     """
     heads = [_head(rows, row) for row in batch.rows]
     forward = None if graphs or activations is not None else choose_forward(base, dropout)
@@ -90,12 +85,9 @@ def compute_golden(base: Base, row: Row, max_length: int) -> Golden:
 
 
 def golden_tolerance(precision: torch.dtype, logits: Sequence[Sequence[float]], bias: Sequence[float]) -> float:
-    """The largest allowed difference between recorded float32 logits and those of a base of this precision.
+    """The largest allowed difference between recorded float32 logits and a base's logits in this precision.
 
-    Args:
-        logits: as recorded: [labels] or [tokens * labels] for each sequence.
-        bias: [labels], the head's bias. It is exact and may be large in a regression, so the scale of the tolerance
-            excludes it.
+    The scale of the tolerance excludes the head's bias, which is exact and may be large in a regression.
     """
     by_label = np.concatenate([np.reshape(row, (-1, len(bias))) for row in logits])
     decided = np.abs(by_label - np.asarray(bias)).max(initial=0.0)

@@ -26,7 +26,6 @@ class Head:
             `siamese` the means of both texts of a pair.
         dense: (W [h, h], b [h]) of each tanh layer; the first may be the base's pooler.
         weight: [labels, h], float32; [labels, 4h + 1] for siamese.
-        bias: [labels], float32.
         shift: [h], float32, the bias of the last LayerNorm for siamese; None for others, whose first bias includes it.
     """
 
@@ -90,12 +89,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Scales:
-    """The scales of several rows at one place.
-
-    Attributes:
-        table: [entries, layers, h or f], compute dtype; entry 0 is all ones.
-        of_row: index into `table` for each row.
-    """
+    """One place's scales: `table` [entries, layers, h or f], entry 0 all ones, and each row's index into it."""
 
     table: Tensor
     of_row: Sequence[int]
@@ -103,7 +97,7 @@ class Scales:
 
 @dataclass(frozen=True)
 class Rows:
-    """Stacked rows on the compute device; `encode` gathers from them. Tensors are in the compute dtype.
+    """Stacked rows on the compute device, in the compute dtype; `encode` gathers from them.
 
     Attributes:
         shift: [rows, layers, 3h + f].
@@ -111,7 +105,6 @@ class Rows:
         gain: [gains, layers, 2, h]; entry 0 is the base's.
         gain_of_row: index into `g_LN0` and `gain` for each row.
         scales: every place of `PLACES`, in their order.
-        branches: the branches of each row, mostly empty.
     """
 
     shift: Tensor
@@ -141,7 +134,6 @@ def stack_rows(base: Base, rows: Sequence[Row]) -> Rows:
 
 
 def _stacked(own: Sequence[Tensor | None], default: Tensor) -> tuple[Tensor, list[int]]:
-    """The default followed by the tensors that rows have, and each row's index among them."""
     found = [one for one in own if one is not None]
     indices: list[int] = []
     for one in own:

@@ -37,11 +37,8 @@ class Tokenizer:
     """The base's tokenizer; thread-safe.
 
     `split` splits a text once; `fit` and `cut` truncate it for each task. They need neither the text nor the library's
-    own truncation, a setting that all threads would share.
-
-    Args:
-        has_types: the base has segment embeddings.
-        apart: each text of a pair is its own sequence.
+    own truncation, a setting that all threads would share. `has_types`: the base has segment embeddings; `apart`: each
+    text of a pair is its own sequence.
     """
 
     def __init__(self, backend: tokenizers.Tokenizer, has_types: bool, apart: bool = False) -> None:
@@ -81,18 +78,11 @@ class Tokenizer:
         return cls(tokenizers.Tokenizer.from_str(stored["tokenizer"]), stored["has_types"])
 
     def encode(self, texts: Sequence[Text], max_length: int, align: bool = False) -> list[Tokens]:
-        """Tokenizes texts or pairs, truncated to `max_length` tokens, special tokens included; `align` adds offsets.
-
-        Raises:
-            InvalidInput: even the special tokens do not fit.
-        """
+        """Tokenizes texts or pairs, truncated to `max_length` tokens; raises InvalidInput if that is too short."""
         return [self.cut(pieces, self.fit(pieces, max_length), align) for pieces in self.split(texts, max_length)]
 
     def split(self, texts: Sequence[Text], most: int, placed: bool = True) -> list[Pieces]:
-        """Splits texts or pairs into pieces; keeps the first `most` of each half.
-
-        `placed` keeps the offsets that `cut` needs to align tokens; without them splitting is faster.
-        """
+        """Splits texts or pairs; keeps the first `most` pieces of each half, and their offsets if `placed` (slower)."""
         halves = [half for text in texts for half in _halves(text)]
         if not placed:
             bare = iter(self._backend.encode_batch_fast(halves, add_special_tokens=False))
@@ -108,10 +98,8 @@ class Tokenizer:
     def fit(self, pieces: Pieces, max_length: int) -> Cut:
         """The beginning of an input that fits into `max_length` tokens; a pair is truncated at its longer half first.
 
-        If each text of a pair is its own sequence, each may have `max_length` tokens.
-
-        Raises:
-            InvalidInput: even the special tokens do not fit, or a single text where the task needs a pair.
+        If each text of a pair is its own sequence, each may have `max_length` tokens. Raises InvalidInput if even the
+        special tokens do not fit, or for a single text where the task needs a pair.
         """
         room = self._room(len(pieces.lengths), max_length)
         if room < 0:
@@ -121,18 +109,13 @@ class Tokenizer:
         return tuple((0, kept) for kept in longest_first(pieces.lengths, room))
 
     def room_behind(self, before: Sequence[int], max_length: int) -> int:
-        """The number of pieces of an input's last text that fit after the whole text before it; negative if none fit.
-
-        Args:
-            before: number of pieces of the text before it; empty without one.
-        """
+        """The number of the last text's pieces that fit behind the texts of lengths `before`; negative if none fit."""
         room = self._room(len(before) + 1, max_length)
         if self._apart:
             return room if max(before) <= room else -1
         return room - sum(before)
 
     def _room(self, halves: int, max_length: int) -> int:
-        """Pieces that fit into a sequence besides its special tokens."""
         if self._apart and halves == 1:
             raise InvalidInput("this task compares two texts: it takes a pair, not a single text")
         return max_length - self._templates[0 if self._apart else halves - 1].size
@@ -140,9 +123,8 @@ class Tokenizer:
     def cut(self, pieces: Pieces, kept: Cut, align: bool = False) -> Tokens:
         """The tokens of the kept pieces, with special tokens.
 
-        Args:
-            pieces: from `split`; without `align` another process may have sent them, without the text.
-            kept: from `fit`, or any other range of each half's pieces.
+        `kept` may be any range of each half's pieces. Without `align`, pieces may lack their text (from another
+        process).
         """
         template = self._templates[len(pieces.ids) - 1]
         input_ids = [*template.ids[0]]
@@ -235,8 +217,7 @@ def _twice(single: _Template) -> _Template:
 def _alignment(sources: Sequence[Source], kept: Cut, specials: Sequence[int]) -> Alignment:
     """The offsets of the kept tokens, without the whitespace that some tokenizers include in a token.
 
-    Args:
-        specials: number of special tokens before, between and after the halves.
+    `specials` counts the special tokens before, between and after the halves.
     """
     found = Alignment([], [], [])
 

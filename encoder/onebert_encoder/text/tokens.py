@@ -30,10 +30,8 @@ class Alignment:
 class Tokens:
     """One tokenized input; compared by identity, so that one text sent to many tasks can share work.
 
-    Attributes:
-        type_ids: segment of each token, 0 or 1.
-        truncated: the text was longer than `max_length`.
-        second: start of a pair's second text if each text is its own sequence; else 0.
+    `type_ids` are segments, 0 or 1; `second` is the start of a pair's second text if each text is its own sequence,
+    else 0.
     """
 
     input_ids: list[int]

@@ -11,11 +11,8 @@ MAX_WINDOWS = 256
 def window_cuts(tokenizer: Tokenizer, pieces: Pieces, tokens: int, overlap: int) -> list[Cut]:
     """The pieces of each window, at least one; each window of a pair has the whole first text.
 
-    Windows start where Hugging Face tokenizers start theirs (`stride` is `overlap`); all but the last are full.
-
-    Args:
-        tokens: tokens per window, special tokens and the first text of a pair included.
-        overlap: tokens that a window shares with the one before it.
+    Windows start where Hugging Face tokenizers start theirs (`stride` is `overlap`); all but the last have `tokens`
+    tokens, special tokens and the first text of a pair included.
 
     Raises:
         InvalidInput: special tokens, first text and overlap leave no room, or the task takes only pairs.

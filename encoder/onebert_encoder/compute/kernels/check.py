@@ -23,7 +23,7 @@ TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.1}
 def matches_plain(
     kernels: Kernels, device: torch.device, dtype: torch.dtype, hidden_size: int = 48, num_heads: int = 2
 ) -> bool:
-    """Compares the outputs of every kernel with those of `PlainKernels`, for two small sequences."""
+    """Compares the outputs of every kernel with `PlainKernels`, for two small sequences."""
     got, want = (
         _sample(each, device, dtype, hidden_size, num_heads).float() for each in (kernels, PlainKernels(F.gelu))
     )
@@ -31,7 +31,7 @@ def matches_plain(
 
 
 def learns_as_plain(make: Callable[[Dropout], Kernels], dtype: torch.dtype) -> bool:
-    """Compares outputs and gradients with those of `PlainKernels` in float32, for two small sequences with dropout."""
+    """Compares outputs and gradients with `PlainKernels` in float32, for two small sequences with dropout."""
     got, want = (
         _learned(made(Dropout(0.2, 0.2, [torch.Generator().manual_seed(row) for row in range(2)])), dtype, computed)
         for made, computed in ((make, dtype), (partial(PlainKernels, F.gelu), torch.float32))

@@ -26,12 +26,7 @@ _TIMEOUT_SECONDS = 300
 
 
 class Level(NamedTuple):
-    """A set of instructions.
-
-    Attributes:
-        name: oneDNN's name.
-        needs: flags in Linux's /proc/cpuinfo that show that programs may use these instructions.
-    """
+    """A set of instructions, by oneDNN's name; `needs` are the flags in Linux's /proc/cpuinfo that it requires."""
 
     name: str
     flags: tuple[str, ...]
@@ -83,15 +78,9 @@ def version_of(compiler: str) -> str:
 
 
 def compile_library(compiler: str, library: Path, machine: Sequence[str], linking: Sequence[str] = ()) -> Path:
-    """Writes the shared library, and its objects beside it, and returns its path.
+    """Compiles the library at `library`, beside its objects; `machine` are flags that select the instructions.
 
-    Args:
-        machine: flags that select the instructions.
-        linking: more flags for the linker.
-
-    Raises:
-        OSError: the compiler cannot be run.
-        subprocess.SubprocessError: the compiler fails or takes too long.
+    Raises OSError or subprocess.SubprocessError if the compiler cannot be run, fails or takes too long.
     """
     objects = [str(library.with_name(f"{library.stem}-{source.stem}.o")) for source in _SOURCES]
     for source, compiled in zip(_SOURCES, objects, strict=True):

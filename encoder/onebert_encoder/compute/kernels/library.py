@@ -31,11 +31,9 @@ class RefusedInstructionsError(OSError):
 
 
 class Library(ctypes.CDLL):
-    """A compiled library, ready to be called; `level` names its `Level`, None if built for this machine.
+    """A compiled library; `level` names its `Level`, None if built for this machine.
 
-    Raises:
-        RefusedInstructionsError: the operating system refuses its instructions.
-        OSError: it cannot be loaded.
+    Raises RefusedInstructionsError if the operating system refuses its instructions, OSError if it cannot be loaded.
     """
 
     def __init__(self, path: Path, level: str | None) -> None:
@@ -59,11 +57,9 @@ def find_library() -> Library | None:
 
 
 def functions_of(library: ctypes.CDLL, signatures: Signatures, form: str = "{}") -> dict[str, Callable[..., int]]:
-    """Compiled functions by name; each raises the errors of `check_status`.
+    """Compiled functions by the names in `signatures`; each raises the errors of `check_status`.
 
-    Args:
-        signatures: the C types of the arguments, by name.
-        form: pattern of a function's name in the library, such as `product_{}`.
+    `form` is the pattern of a function's name in the library, such as `product_{}`.
     """
     found = {name: getattr(library, form.format(name)) for name in signatures}
     for name, function in found.items():
@@ -72,12 +68,7 @@ def functions_of(library: ctypes.CDLL, signatures: Signatures, form: str = "{}")
 
 
 def check_status(status: int, *_: object) -> None:
-    """Raises an error for a nonzero status of a compiled function, which then computed nothing.
-
-    Raises:
-        MemoryError: no working memory.
-        IndexError: a token is outside the embedding tables.
-    """
+    """Raises MemoryError or, for a token outside the embedding tables, IndexError; nothing was computed then."""
     if status == _OUTSIDE:
         raise IndexError("a token is not in the base's vocabulary, or behind its last position")
     if status:
@@ -85,7 +76,6 @@ def check_status(status: int, *_: object) -> None:
 
 
 def _of_wheel() -> Library | None:
-    """The library of the best level that runs here; None without such libraries, as in a checkout."""
     for level in compiler.supported(platform.machine(), _cpu_flags().split()):
         path = compiler.FOLDER / compiler.file_name(level)
         if path.exists():
@@ -97,7 +87,6 @@ def _of_wheel() -> Library | None:
 
 
 def _built_here() -> Library:
-    """The library for this processor; without its matrix registers if the operating system refuses them."""
     found = compiler.find_compiler()
     try:
         return _built_with(found, compiler.NATIVE)
@@ -134,7 +123,6 @@ def _cpu_flags() -> str:
 
 
 def _keep(built: Path, cache_folder: Path) -> Path:
-    """Moves the library into the cache and returns its new path; on a full disk, the path where it was built."""
     try:
         with tempfile.TemporaryDirectory(dir=cache_folder) as folder:
             copied = Path(shutil.copy(built, folder))
@@ -156,6 +144,5 @@ def _cache_folder() -> Path | None:
 
 
 def _own_alone(path: Path) -> bool:
-    """Whether this user owns the path and nobody else can write to it."""
     about = path.stat()
     return about.st_uid == os.geteuid() and not about.st_mode & 0o022

@@ -65,11 +65,8 @@ Functions = Mapping[str, Callable[..., int]]
 class NativeKernels(PlainKernels):
     """The plain kernels' operations with one pass over memory each way; sums are float32 in any dtype.
 
-    Every kernel raises MemoryError, and computes nothing, if it cannot allocate its working memory.
-
-    Args:
-        functions: compiled for the dtype of all activations and rows.
-        level: level of the wheel's library; None if built for this machine.
+    Each raises MemoryError, and computes nothing, if its working memory cannot be allocated. `level` is that of the
+    wheel's library; None if it was built for this machine.
     """
 
     name = "native"

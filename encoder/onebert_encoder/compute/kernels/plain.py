@@ -116,7 +116,6 @@ def _add_apart(y: Tensor, x: Tensor, joined: Sequence[Joined]) -> Tensor:
 
 
 def _apart(branches: Sequence[Branch]) -> list[Branch]:
-    """The branches that share nothing with other rows."""
     return [branch for branch in branches if not isinstance(branch, Core)]
 
 

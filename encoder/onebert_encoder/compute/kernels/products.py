@@ -52,10 +52,7 @@ class Packed:
 
 
 class NativeProducts:
-    """Products in one precision; a token's bits do not depend on the other tokens.
-
-    int8 takes tokens in bfloat16 and rounds each to 8 bits over its own range.
-    """
+    """Products in one precision; a token's bits do not depend on other tokens. int8 rounds bfloat16 tokens."""
 
     def __init__(self, library: ctypes.CDLL, precision: torch.dtype) -> None:
         self._precision = precision
@@ -63,7 +60,6 @@ class NativeProducts:
         self._pack, self._product, self.forward = functions.values()
 
     def pack(self, weight: Tensor) -> Packed:
-        """Packs W [out, in] of any floating-point dtype."""
         if self._precision == torch.int8:
             return self._pack_integers(weight)
         return self._packed(weight.to(self._precision), None, None)
@@ -109,7 +105,6 @@ def load_products(device: str, precision: torch.dtype) -> NativeProducts | None:
 
 @torch.no_grad()
 def _matches_plain(products: NativeProducts, precision: torch.dtype) -> bool:
-    """Checks small products, and that a token alone has the same bits."""
     generator = torch.Generator().manual_seed(0)
     x, weight = (torch.randn(rows, 256, generator=generator) for rows in (45, 72))
     # Constant rows make the largest integer sums, which overflow without the right instructions.

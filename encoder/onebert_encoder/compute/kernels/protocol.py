@@ -29,10 +29,8 @@ class Gain:
 class Kernels(Protocol):
     """The operations of a layer between its matrix products; each may overwrite its first argument.
 
-    Attributes:
-        name: the implementation's name in logs and metrics.
-        description: the name, and the choices made for this machine.
-        batch_invariant: a sequence gives the same bits alone and in every batch.
+    `description` adds the choices made for this machine to `name`; `batch_invariant` kernels give a sequence the same
+    bits alone and in every batch.
     """
 
     name: str
@@ -44,12 +42,7 @@ class Kernels(Protocol):
     def batch_invariant(self) -> bool: ...
 
     def attend(self, qkv: Tensor, b_q: Tensor, stage: Stage, num_heads: int) -> Tensor:
-        """Attention within each sequence; returns [tokens, h], undefined for the filling.
-
-        Args:
-            qkv: [tokens, 3h], including the filling.
-            b_q: [rows, h], added to the queries of each token's row.
-        """
+        """Attention in each sequence of `qkv` [tokens, 3h] plus `b_q` [rows, h]: [tokens, h], undefined for filling."""
         ...
 
     def add_norm(self, y: Tensor, x: Tensor, b: Tensor, stage: Stage, gain: Gain, eps: float) -> Tensor:

@@ -1,7 +1,4 @@
-"""Ways to compute attention within packed sequences on a GPU; the fastest is measured at start.
-
-Each is called like `Kernels.attend`.
-"""
+"""Ways to compute attention within packed sequences on a GPU; the fastest is measured at start."""
 
 import math
 from collections.abc import Callable
@@ -51,11 +48,7 @@ class TritonAttention:
 
 
 class VarlenAttention:
-    """PyTorch's FlashAttention for sequences of different lengths, for 16-bit dtypes.
-
-    Raises:
-        ImportError: this PyTorch does not have it.
-    """
+    """PyTorch's FlashAttention for sequences of different lengths, in 16 bits; raises ImportError without it."""
 
     name = "varlen"
 

@@ -54,11 +54,9 @@ class Choice:
 
 
 def choose(ways: Mapping[str, Callable[[], Way]], tolerance: float, milliseconds: Callable[[Way], float]) -> Choice:
-    """The fastest of the ways that agree with the first; the first if no other is clearly faster.
+    """The fastest of the ways that agree with the first within `tolerance`; the first if no other is clearly faster.
 
-    Args:
-        ways: by name, functions that prepare a way; the first must work.
-        tolerance: largest difference from the first, relative and absolute.
+    `ways` are functions that prepare a way, by name; the first must work.
     """
     tried: dict[str, float | str] = {}
     wanted: Tensor | None = None

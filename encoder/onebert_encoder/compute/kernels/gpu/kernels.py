@@ -35,9 +35,7 @@ _EXPANDED = 128
 class GpuKernels:
     """Kernels of one launch and one pass over memory each; sums are float32 in any dtype; attention has no padding.
 
-    Attributes:
-        programs: the Triton programs.
-        fused_from: from this many tokens on a product and its activation are one program; None is never.
+    From `fused_from` tokens on a product and its activation are one program; None is never.
     """
 
     name = "gpu"
@@ -51,7 +49,6 @@ class GpuKernels:
 
     @property
     def batch_invariant(self) -> bool:
-        """Whether all chosen programs have blocks of one size."""
         return isinstance(self.attention, TritonAttention) and self.fused_from is None
 
     @property
@@ -91,7 +88,6 @@ class GpuKernels:
         return self.project_activate_at_once(linear.weight, x, b, stage)
 
     def project_activate_at_once(self, weight: Tensor, x: Tensor, b: Tensor, stage: Stage) -> Tensor:
-        """gelu(x Wᵀ + b) for W [out, in], rounded once."""
         out, into = weight.shape
         z = x.new_empty(len(x), out)
         grid = -(-len(x) // _PROJECTED["T_BLOCK"]) * -(-out // _PROJECTED["C_BLOCK"])
@@ -102,10 +98,7 @@ class GpuKernels:
         return z
 
     def join(self, branches: Sequence[Branches], stage: Stage) -> "GpuBranches":
-        """Tiles for all branches but sparse ones, uploaded in one copy; spans for sparse ones.
-
-        If a matrix does not start at a multiple of 16 bytes, all branches stay spans.
-        """
+        """Tiles for all branches but sparse ones; spans if a matrix does not start at a multiple of 16 bytes."""
         turns, tiles = tiles_of(branches, stage.spans)
         if not are_aligned(tiles):
             return GpuBranches({}, None, join(branches.__getitem__, stage.spans))
@@ -115,7 +108,6 @@ class GpuKernels:
         return GpuBranches(blocks, on_device, join(lambda row: branches[row].sparse, stage.spans))
 
     def add_branches(self, y: Tensor, x: Tensor, joined: "GpuJoined") -> Tensor:
-        """Adds one branch of every row in two launches; sparse ones span by span."""
         for tiles, low_blocks in joined.turns:
             self._add_tiles(y, x, tiles, low_blocks)
         return _add_spans(y, x, joined.spans)
@@ -133,24 +125,17 @@ class GpuKernels:
 
 @dataclass(frozen=True)
 class GpuJoined:
-    """The branches of a stage's rows at one site.
-
-    Attributes:
-        turns: (tiles on the device, their largest rank in blocks of `RANK_BLOCK`), computed one after the other.
-        spans: spans with the branches that PyTorch computes.
-    """
+    """One site's branches: turns of (tiles, largest rank in blocks of `RANK_BLOCK`), then spans for PyTorch."""
 
     turns: Sequence[tuple[Tensor, int]]
     spans: Sequence[Joined]
 
 
 class GpuBranches(dict[LayerSite, GpuJoined]):
-    """The branches of a stage's rows at all sites.
+    """The branches of a stage's rows at all sites; `tiles` is [turns, tiles, fields] on the device.
 
-    Attributes:
-        blocks: by turn, the largest rank in blocks of `RANK_BLOCK`.
-        tiles: [turns, tiles, fields] on the device; None without turns.
-        has_spans: PyTorch computes some of them.
+    `blocks` is the largest rank of each turn in blocks of `RANK_BLOCK`; with `has_spans` PyTorch computes some
+    branches.
     """
 
     def __init__(
@@ -176,7 +161,6 @@ class GpuBranches(dict[LayerSite, GpuJoined]):
         return GpuBranches(dict(self.key), self.tiles.new_zeros(turns, most_tiles, fields), {})
 
     def load(self, other: "GpuBranches") -> None:
-        """Copies another batch's tiles into this room, on the device."""
         if self.tiles is not None and other.tiles is not None:
             count = other.tiles.shape[1]
             self.tiles[:, :count].copy_(other.tiles)
