@@ -141,7 +141,6 @@ def log_softmax(logits: Array) -> Array:
 
 
 def _logsumexp(logits: Array) -> Array:
-    """Over the last dimension, which is kept: [..., 1]."""
     highest = logits.max(axis=-1, keepdims=True)
     logarithms: Array = highest + np.log(np.exp(logits - highest).sum(axis=-1, keepdims=True))
     return logarithms

@@ -185,7 +185,6 @@ class Anatomy:
 
     @property
     def has_projection(self) -> bool:
-        """Whether a linear map stands between the embeddings and the first layer (small ELECTRA)."""
         return "e" in self.family.outside and self.embedding_size != self.hidden_size
 
     def path(self, part: str, layer: int | None = None) -> str:
@@ -234,7 +233,6 @@ class Anatomy:
         return tuple(self.shapes(0, 0, 0))
 
     def shapes(self, vocab_size: int, max_positions: int, type_vocab_size: int) -> dict[str, tuple[int, ...]]:
-        """Shape of every parameter that the encoder reads, by name, in a fixed order."""
         e, h = self.embedding_size, self.hidden_size
         tables = {"word": (vocab_size, e), "position": (max_positions, e), "type": (type_vocab_size, e)}
         projection = {self.name("W_e"): (h, e)} if self.has_projection else {}

@@ -106,7 +106,7 @@ class Base:
         self.layers = [self._layer(layer) for layer in range(config.num_layers)]
 
     def with_params(self, changed: Mapping[str, Tensor]) -> "Base":
-        """The same encoder with some parameters replaced; gradients flow to those that require one.
+        """The same encoder with some parameters replaced; gradients flow to the ones that require them.
 
         A delta that is trained on the changed encoder fits no other base, although `spec` stays the same. int8 products
         have no gradient and become bfloat16.
@@ -128,7 +128,6 @@ class Base:
         return str(self.precision).removeprefix("torch.")
 
     def param(self, symbol: str, layer: int | None = None) -> Tensor:
-        """A float32 parameter by the papers' symbol."""
         return self.params[self.anatomy.name(symbol, layer)]
 
     def _table(self, part: str) -> Tensor:
@@ -264,7 +263,6 @@ def _load(folder: Path, name: str, dtype: torch.dtype, device: str, batch_invari
 
 
 def _checked_params(found: Mapping[str, Tensor], anatomy: Anatomy, config: EncoderConfig) -> dict[str, Tensor]:
-    """The tensors that the encoder reads; raises UnsupportedBase for a missing one or a wrong shape."""
     missing = [name for name in anatomy.weights if name not in found]
     if missing:
         raise UnsupportedBase(f"{len(missing)} parameters are missing, {missing[0]} among them")

@@ -113,7 +113,6 @@ def read_weights(folder: Path, prefix: str) -> dict[str, "torch.Tensor"]:
 
 
 def _weight_files(folder: Path) -> list[Path]:
-    """The one weight file, or the shards that the index names; empty if one is missing."""
     whole, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
     if whole.is_file():
         return [whole]

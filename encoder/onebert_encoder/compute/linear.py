@@ -44,7 +44,6 @@ class PackedLinear:
         return _packed_product(x, self) if torch.is_grad_enabled() and x.requires_grad else self.forward(x)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[tokens, in] -> [tokens, out], not differentiable."""
         return self._products.multiply(x.contiguous(), self.packed)
 
     def backward(self, grad: Tensor) -> Tensor:

@@ -100,10 +100,7 @@ def mkl_is_held_back() -> bool:
 
 
 def leaves_out(cpuinfo: str) -> bool:
-    """Whether MKL ignores the processor's AVX-512, by /proc/cpuinfo: it does on other vendors' processors.
-
-    MKL uses AVX2 on every processor.
-    """
+    """Whether MKL ignores AVX-512 here (/proc/cpuinfo): it does on all but Intel's processors, and uses AVX2 on all."""
     return "avx512f" in cpuinfo.split() and "GenuineIntel" not in cpuinfo
 
 

@@ -54,7 +54,6 @@ def removals(tensors: Mapping[str, Tensor], spec: BaseSpec) -> list[Removed]:
 
 
 def _symbol(name: str, spec: BaseSpec) -> str:
-    """The symbol of a tensor; adapters and scales have the symbol of their map."""
     path = name.partition(".")[2]
     if not name.startswith(DELTA):
         # An adapter's tensors are the weights and biases of two maps.
@@ -80,11 +79,7 @@ class RemovedRows:
         self._diverges_at = [diverges_at(row, bare, base) for row in own]
 
     def logits(self, tokens: Sequence[Tokens]) -> list[list[Tensor]]:
-        """Logits of every input by every row, in one batch that computes shared layers once.
-
-        The outer list has the order of `removed`, the inner one that of the inputs; each is [labels] or [tokens,
-        labels].
-        """
+        """Logits by row (in the order of `removed`) and input, [labels] or [tokens, labels]; shared layers run once."""
         of_rows = range(len(self._diverges_at))
         inputs = [one for _ in of_rows for one in tokens]
         rows = [1 + row for row in of_rows for _ in tokens]

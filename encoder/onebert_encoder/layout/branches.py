@@ -133,7 +133,6 @@ _sparse_product: Callable[[Tensor, Tensor, Tensor, tuple[int, int]], Tensor] = _
 
 
 def _scatter(x: Tensor, source: Tensor, values: Tensor, target: Tensor, width: int) -> Tensor:
-    """[tokens, width] zeros; adds the columns `source` of x, times `values`, to the columns `target`."""
     out = x.new_zeros(len(x), width)
     entries = zip(*(one.split(_ENTRIES_AT_ONCE) for one in (source, values, target)), strict=True)
     for of_x, value, of_out in entries:

@@ -26,7 +26,7 @@ class Directions:
         return self._once(dtype, lambda: Directions(self.down.to(dtype), self.up.T.to(dtype).T, self.reach))
 
     def among(self, index: int, count: int) -> "Directions":
-        """The directions widened for a product of `count` equal maps side by side, of which this is number `index`."""
+        """The directions widened for a product of `count` equal maps side by side; this map is number `index`."""
         return self if count == 1 else self._once((index, count), lambda: self._widened(index, count))
 
     def _widened(self, index: int, count: int) -> "Directions":

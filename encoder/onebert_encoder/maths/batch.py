@@ -144,7 +144,6 @@ def _shared_until(tokens: Sequence[Tokens], diverges_at: Sequence[int] | None) -
 
 
 def _starts_given(tokens: Sequence[Tokens], layout: "_Layout") -> list[int]:
-    """Start of each of the layout's sequences in the inputs, end to end in the caller's order."""
     starts = np.cumsum([0, *map(len, tokens)]).tolist()
     given = dict(zip(reversed(layout.keys), reversed(starts[:-1]), strict=True))
     return [given[key] for key in layout.order]
@@ -166,8 +165,6 @@ def _embedding_indices(base: Base, texts: Mapping[int, Tokens], layout: "_Layout
 
 
 class _Layout:
-    """The sequences of one stage, end to end; `keys` in the caller's order, `texts` by their `id`."""
-
     def __init__(self, keys: Sequence[Key], texts: Mapping[int, Tokens]) -> None:
         self.keys = keys
         # Sequences of one length class and row keep the caller's order, so that equal calls are packed equally.

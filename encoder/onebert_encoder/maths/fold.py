@@ -64,7 +64,6 @@ class _Folding:
         self.tensors = tensors
 
     def param(self, symbol: str, layer: int | None = None) -> Tensor:
-        """The task's bias or gain by symbol: the base's plus the difference."""
         name = self.base.anatomy.name(symbol, layer)
         value = self.base.params[name]
         difference = self.tensors.get(delta.DELTA + name)
@@ -93,7 +92,6 @@ class _Folding:
         return self.tensors.get(prefix + self.base.anatomy.path(symbol.removeprefix("W_"), layer))
 
     def scaled(self, part: str, layer: int, bias: Tensor) -> Tensor:
-        """Scales the constant part of a map's output."""
         scale = self.scale_of(part, layer)
         return bias if scale is None else scale * bias
 
@@ -190,7 +188,6 @@ class _Folding:
         return Bottleneck(D, c + D @ bias, self.tensors[f"{delta.ADAPTER_UP}{path}.weight"])
 
     def after(self, part: str, layer: int, bias: Tensor) -> Tensor:
-        """A sublayer's bias plus the last bias of the adapter after it."""
         u = self.tensors.get(f"{delta.ADAPTER_UP}{self.base.anatomy.path(part, layer)}.bias")
         return bias if u is None else bias + u
 

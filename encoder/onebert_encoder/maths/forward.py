@@ -99,7 +99,6 @@ class Forward:
         return x
 
     def _projected(self, rows: Rows, batch: Batch, project: Linear) -> Tensor:
-        """[tokens, h] float32: ELECTRA's normalized embeddings after their projection."""
         weights, gains = self._embeddings, batch.stages[0].of_token(rows.gain_of_row)
         x = F.embedding(batch.word, weights.word).float() + F.embedding(batch.position, weights.position)
         of_token = None if gains is None else torch.from_numpy(gains)

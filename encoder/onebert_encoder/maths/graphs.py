@@ -161,7 +161,6 @@ class Graphs:
 
 
 def _fits(batch: Batch, passes: Sequence[Pass]) -> bool:
-    """Whether a batch is small, has one stage, and PyTorch computes none of its rows' branches."""
     size = len(batch.word)
     return (
         size <= _MOST_TOKENS

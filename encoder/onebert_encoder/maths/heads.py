@@ -106,7 +106,6 @@ def _by_labels(heads: Sequence[Head], read: Tensor, apart: bool) -> list[Tensor]
 
 
 def _classify_pairs(heads: Sequence[Head], batch: Batch, x: Tensor, chosen: Sequence[int]) -> list[Tensor]:
-    """Logits [labels] of each chosen pair: the chosen sequence and the next one."""
     own, both = [heads[i] for i in chosen], [*chosen, *(i + 1 for i in chosen)]
     means = pool(batch.first[both], batch.lengths[both], x, [True] * len(both))
     shift = torch.stack([head.shift for head in own if head.shift is not None])
@@ -141,7 +140,6 @@ def pool(first: Array, lengths: Array, x: Tensor, mean: Sequence[bool]) -> Tenso
 
 
 def _token_indices(first: Array, lengths: Array) -> Array:
-    """[sum of lengths], the index of every token of some sequences, sequence by sequence."""
     before = np.cumsum(lengths) - lengths
     indices: Array = np.arange(lengths.sum()) + np.repeat(first - before, lengths)
     return indices
@@ -164,7 +162,6 @@ def _tanh_layer(heads: Sequence[Head], pooled: Tensor, depth: int, apart: bool) 
 
 
 def _linear(heads: Sequence[Head], pooled: Tensor) -> Tensor:
-    """Classifiers with the same number of labels: [sequences, h] -> [sequences, labels]."""
     tasks = _groups(map(id, heads))
     if len(tasks) == 1:
         return F.linear(pooled, heads[0].weight, heads[0].bias)

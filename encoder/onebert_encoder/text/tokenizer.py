@@ -192,7 +192,6 @@ def _placed(encoding: tokenizers.Encoding, most: int) -> Placed:
 
 
 def _template(probe: tokenizers.Encoding) -> _Template:
-    """Reads the positions of the special tokens from the encoded probe, one text or a pair."""
     ids: list[list[int]] = [[]]
     types: list[list[int]] = [[]]
     half_types: list[int] = []
@@ -208,7 +207,6 @@ def _template(probe: tokenizers.Encoding) -> _Template:
 
 
 def _twice(single: _Template) -> _Template:
-    """The template of a pair whose texts are two sequences."""
     (before, after), (type_before, type_after) = single.ids, single.types
     types = [type_before, type_after + type_before, type_after]
     return _Template([before, after + before, after], types, 2 * single.half_types, 2 * single.size)

@@ -43,7 +43,6 @@ def learns_as_plain(make: Callable[[Dropout], Kernels], dtype: torch.dtype) -> b
 @torch.inference_mode(False)  # the first user of the kernels may compute without gradients
 @torch.enable_grad()
 def _learned(kernels: Kernels, dtype: torch.dtype, computed: torch.dtype) -> list[Tensor]:
-    """Outputs and gradients of a layer's kernels in sequence, on inputs drawn in `dtype`."""
     lengths, rows, h, heads = np.array([5, 40]), np.array([1, 0]), 48, 2
     tokens = int(lengths.sum())
     of_token, edges = (

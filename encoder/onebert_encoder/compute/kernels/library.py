@@ -116,7 +116,6 @@ def _built_with(found: str, flags: tuple[str, ...]) -> Library:
 
 
 def _cpu_flags() -> str:
-    """The processor's instruction flags that programs may use, from /proc/cpuinfo."""
     cpu = Path("/proc/cpuinfo")
     lines = cpu.read_text(encoding="utf-8").splitlines() if cpu.exists() else []
     return next((line.partition(":")[2] for line in lines if line.startswith(("flags", "Features"))), "")

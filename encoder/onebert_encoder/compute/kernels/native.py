@@ -65,8 +65,8 @@ Functions = Mapping[str, Callable[..., int]]
 class NativeKernels(PlainKernels):
     """The plain kernels' operations with one pass over memory each way; sums are float32 in any dtype.
 
-    Each raises MemoryError, and computes nothing, if its working memory cannot be allocated. `level` is that of the
-    wheel's library; None if it was built for this machine.
+    Each raises MemoryError, and computes nothing, if its working memory cannot be allocated. `level` names the wheel's
+    library; None if it was built for this machine.
     """
 
     name = "native"
@@ -223,7 +223,6 @@ def _gain(gain: Tensor, of_token: Tensor | None) -> tuple[int, int, int | None]:
 
 
 def _sums(like: Tensor, needed: bool) -> Tensor | None:
-    """Zeros to which C++ adds a gradient in float32, or None."""
     return torch.zeros(like.shape, dtype=torch.float32) if needed else None
 
 

@@ -20,10 +20,7 @@ _PLAIN_ATTENTION_LENGTH = 256
 
 
 class PlainKernels:
-    """The reference kernels.
-
-    They add in place even under autograd: no operation saves for its gradient an output that is added to.
-    """
+    """The reference kernels; they add in place even under autograd, since no gradient needs the old values."""
 
     name = description = "plain"
     batch_invariant = False

@@ -74,7 +74,6 @@ class NativeProducts:
         return y
 
     def _pack_integers(self, weight: Tensor) -> Packed:
-        """Rounds each output's weights to 8 bits over its own symmetric range."""
         weight = weight.detach().float()
         scale = weight.abs().amax(dim=1).clamp_min(torch.finfo(torch.float32).tiny) / _LARGEST
         integers = (weight / scale[:, None]).round()

@@ -13,11 +13,11 @@ from onebert_encoder.layout.stage import Stage
 
 @dataclass(frozen=True)
 class Gain:
-    """The gain of one LayerNorm.
+    """The gain of one LayerNorm: of the base, and of rows with their own.
 
     Attributes:
         shared: [h], the base's.
-        table: [gains, h]: the base's, then those of rows with their own.
+        table: [gains, h]: the base's first.
         of_token: [tokens], index into `table`; None if all tokens take the base's.
     """
 

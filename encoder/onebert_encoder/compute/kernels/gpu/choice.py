@@ -179,7 +179,6 @@ def _drawn(shape: Shape, rows: int, width: int) -> Tensor:
 
 
 def _stage(shape: Shape, count: int, length: int) -> Stage:
-    """Sequences of one length, each with its row."""
     rows, lengths = np.arange(count), np.full(count, length)
     arrays: dict[str, Array] = {
         "row_of_token": np.repeat(rows, length),

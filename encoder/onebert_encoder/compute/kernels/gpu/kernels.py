@@ -57,7 +57,6 @@ class GpuKernels:
         return f"{self.name} ({self.attention.name} attention{fused})"
 
     def attend(self, qkv: Tensor, b_q: Tensor, stage: Stage, num_heads: int) -> Tensor:
-        """Takes two more passes over the queries if the chosen attention does not add their bias."""
         return self.attention(qkv, b_q, stage, num_heads)
 
     def add_norm(self, y: Tensor, x: Tensor, b: Tensor, stage: Stage, gain: Gain, eps: float) -> Tensor:
@@ -79,7 +78,6 @@ class GpuKernels:
         return z
 
     def drop(self, x: Tensor, stage: Stage) -> Tensor:
-        """Returns `x`: answers have no dropout."""
         return x
 
     def project_activate(self, linear: Linear, x: Tensor, b: Tensor, stage: Stage) -> Tensor:
