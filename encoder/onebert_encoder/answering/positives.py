@@ -14,10 +14,7 @@ def positives_of(outputs: Outputs) -> list[str]:
 
 
 def flagged(prediction: Prediction, outputs: Outputs) -> list[str]:
-    """The positive labels over their thresholds; the default threshold applies if the task has none.
-
-    Raises InvalidInput if the task names no positive labels, or is a regression without thresholds.
-    """
+    """The positive labels over their thresholds; raises InvalidInput for a task without positives or thresholds."""
     positives = positives_of(outputs)
     if prediction.selected is not None:
         selected = set(prediction.selected)

@@ -52,10 +52,7 @@ def join_entities(words: Sequence[Labeled]) -> list[Labeled]:
 
 
 def find_spans(logits: Array, alignment: Alignment, context: str, wanted: int) -> list[FoundSpan]:
-    """The best spans of a context, best first, at most `wanted`.
-
-    `logits` are [tokens, 2] float64, start and end; the second half of `alignment` is the context.
-    """
+    """At most `wanted` spans of the context (the second half), best first; `logits` [tokens, 2]: start, end."""
     inside = np.array([i for i, half in enumerate(alignment.sequences) if half == 1], dtype=np.int64)
     if not len(inside):
         return []

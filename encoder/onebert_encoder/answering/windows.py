@@ -36,10 +36,7 @@ REDUCE: Mapping[Reduction, Reduce] = {
 
 
 def window_of(outputs: Outputs, max_length: int, asked: Asked = PLAIN) -> Window | None:
-    """The windows that a task reads long texts in; None if it truncates them. `asked` overrides the task's own.
-
-    Raises InvalidInput if the requested window is longer than `max_length`.
-    """
+    """The windows that a task reads long texts in, or None; InvalidInput if the request's are over `max_length`."""
     if asked.window is None:
         return outputs.decision.window if outputs.decision is not None else None
     tokens = asked.window.tokens or max_length

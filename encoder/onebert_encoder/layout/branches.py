@@ -197,10 +197,7 @@ class Branches(dict[LayerSite, tuple[Branch, ...]]):
 
     @cached_property
     def dense(self) -> tuple[tuple[tuple[LayerSite, int], ...], Array]:
-        """The n branches that are not sparse: (site, number of earlier ones there), and [n, 5] of `native`.
-
-        `reach` is left out: no GPU kernel reads it.
-        """
+        """The n branches that are not sparse: (site, number of earlier ones there), and [n, 5] of `native`."""
         found = [
             ((site, turn), branch.native[:5])
             for site, branches in self.items()

@@ -37,7 +37,6 @@ class GpuHeads:
         self._programs = head_programs
 
     def prepare(self, heads: Sequence[Head], first: Array, lengths: Array, device: torch.device) -> GpuReading:
-        """Uploads the pooled spans and the addresses of the heads' matrices in one copy."""
         counts = [len(head.bias) for head in heads]
         addresses = [(head.weight.data_ptr(), head.bias.data_ptr()) for head in heads]
         readers = np.column_stack([addresses, counts, np.cumsum([0, *counts[:-1]])]).astype(np.int64)

@@ -45,10 +45,7 @@ _MOST_KINDS = 1024
 
 @dataclass(frozen=True)
 class _Kind:
-    """The properties that batches must share to use one recording.
-
-    `size` includes the filling, `longest` bounds a sequence's tokens; `branches` is `GpuBranches.key`.
-    """
+    """The shared properties of batches with one recording; `size` includes the filling, `longest` bounds a sequence."""
 
     size: int
     longest: int
@@ -184,8 +181,6 @@ def _kind_of(batch: Batch, gathered: Gathered, max_length: int) -> _Kind:
 
 @dataclass(frozen=True)
 class _StaticInputs:
-    """The inputs of a recording: a batch of one kind with the largest number of sequences."""
-
     batch: Batch
     gathered: Gathered
 

@@ -152,10 +152,7 @@ class Tokenizer:
 
 
 class CutOnce:
-    """Caches `cut`: packing shares layers between sequences whose tokens are one object.
-
-    Pieces are identified by `id`, so they must outlive this object.
-    """
+    """Caches `cut` by the `id` of pieces, which must outlive it: packing shares layers if the tokens are one object."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
@@ -213,10 +210,7 @@ def _twice(single: _Template) -> _Template:
 
 
 def _alignment(sources: Sequence[Source], kept: Cut, specials: Sequence[int]) -> Alignment:
-    """The offsets of the kept tokens, without the whitespace that some tokenizers include in a token.
-
-    `specials` counts the special tokens before, between and after the halves.
-    """
+    """Offsets of the kept tokens, without whitespace; `specials` counts special tokens around the halves."""
     found = Alignment([], [], [])
 
     def skip(count: int) -> None:

@@ -45,10 +45,7 @@ class Library(ctypes.CDLL):
 
 @cache
 def find_library() -> Library | None:
-    """The best library for this machine; None, with a warning in the log, if it cannot be built.
-
-    The result is cached: a failing build, which may take minutes, is not repeated for the next dtype.
-    """
+    """The best library for this machine, or None with a warning; cached, since a failing build may take minutes."""
     try:
         return _of_wheel() or _built_here()
     except (OSError, subprocess.SubprocessError) as error:
@@ -57,10 +54,7 @@ def find_library() -> Library | None:
 
 
 def functions_of(library: ctypes.CDLL, signatures: Signatures, form: str = "{}") -> dict[str, Callable[..., int]]:
-    """Compiled functions by the names in `signatures`; each raises the errors of `check_status`.
-
-    `form` is the pattern of a function's name in the library, such as `product_{}`.
-    """
+    """Compiled functions, named by `form`, such as `product_{}`; each raises the errors of `check_status`."""
     found = {name: getattr(library, form.format(name)) for name in signatures}
     for name, function in found.items():
         function.argtypes, function.restype, function.errcheck = signatures[name], ctypes.c_int, check_status

@@ -54,10 +54,7 @@ class Choice:
 
 
 def choose(ways: Mapping[str, Callable[[], Way]], tolerance: float, milliseconds: Callable[[Way], float]) -> Choice:
-    """The fastest of the ways that agree with the first within `tolerance`; the first if no other is clearly faster.
-
-    `ways` are functions that prepare a way, by name; the first must work.
-    """
+    """The fastest of `ways` that agrees with the first, which must work; the first if no other is clearly faster."""
     tried: dict[str, float | str] = {}
     wanted: Tensor | None = None
     for name, made in ways.items():
@@ -105,10 +102,7 @@ class Shape:
 
 @cache
 def load_gpu(shape: Shape, batch_invariant: bool) -> GpuKernels | None:
-    """The compiled kernels for bases of one shape; None, with a warning in the log, if they do not work.
-
-    The fastest ways are chosen, unless texts must have the same bits in every batch.
-    """
+    """The kernels for one shape, in the fastest ways unless `batch_invariant`; None, with a warning, if they fail."""
     try:
         kernels = GpuKernels()
         right = _is_right(kernels, shape)

@@ -1,7 +1,4 @@
-"""Pooling and classifiers as Triton programs; importing this file needs Triton.
-
-All sums are float32. Blocks are the same in every batch, so a text's sums have one order.
-"""
+"""Pooling and classifiers as Triton programs (import needs Triton); float32 sums have one order in every batch."""
 
 # mypy: disable-error-code="untyped-decorator"
 
