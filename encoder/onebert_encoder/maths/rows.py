@@ -37,7 +37,7 @@ class Head:
 
     @cached_property
     def native(self) -> tuple[int, ...] | None:
-        """Numbers for the compiled code; None if the tensors' layout differs, or PyTorch's products are faster.
+        """Numbers for the compiled code; None if the tensors' layout differs, or PyTorch computes it.
 
         The addresses of `weight` and `bias`, the number of labels, the pooling, and address and length of a list of the
         tanh layers' addresses.
