@@ -1,6 +1,6 @@
-"""OneBERT from Python: train a delta, classify with it here or over HTTP (docs/python.md).
+"""OneBERT from Python: trains a delta, and classifies with it in this process or over HTTP (docs/python.md).
 
-Names are imported when they are first used: `import onebert` alone loads neither torch nor an HTTP library.
+Names are imported on first use: `import onebert` alone loads neither torch nor an HTTP library.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""`onebert.load`: a delta file as a classifier in this process, without a server."""
+"""Loads a delta file as a classifier in this process, without a server (`onebert.load`)."""
 
 import sys
 from collections.abc import Sequence
@@ -33,11 +33,11 @@ class Classifier:
     """One delta on its base; `load` makes it.
 
     Attributes:
-        base: the base; given to `load` again, it is shared by another delta.
+        base: pass it to `load` again to share it with another delta.
         labels: names of the outputs.
         task_type: `single_label`, `multi_label`, `regression`, `token` or `span`.
         digest: the delta's digest, as a server reports it.
-        manifest: everything that the file says about itself.
+        manifest: the file's full description of itself.
     """
 
     def __init__(self, delta: Delta, base: Base) -> None:
@@ -52,45 +52,45 @@ class Classifier:
         with torch.no_grad():
             self._row = fold(base, to_tensors(delta, base), delta.manifest.pooling)
 
-    # A text or a pair is a sequence of texts, too, and Python has no type for the sequences that are neither: the
-    # signatures overlap, and the first that fits counts, as it does when the method runs.
+    # A text or a pair is also a sequence of texts, and Python has no type that excludes them: the signatures overlap,
+    # and the first match counts, as at run time.
     @overload
     def classify(self, inputs: Input, top_k: int | None = None) -> Result: ...  # type: ignore[overload-overlap]
     @overload
     def classify(self, inputs: Sequence[Input], top_k: int | None = None) -> list[Result]: ...
     def classify(self, inputs: Input | Sequence[Input], top_k: int | None = None) -> Any:
-        """Classifies one input, or any number of them, as a server would.
+        """Classifies one input, or a sequence of inputs, with the same results as a server.
 
         Args:
             inputs: one input, or a sequence of inputs; a tuple is a pair of texts: (question, context) for a span task.
-            top_k: how many scores to give, best first (None: all); for a span task, how many answers (None: one, at
-                most 20).
+            top_k: number of scores, best first (None: all); for a span task, number of answers (None: one, at most 20).
 
         Returns:
-            The answer; for a sequence, a list of answers in the order of the inputs.
+            One result; for a sequence, a list of results in the order of the inputs.
 
         Raises:
-            InvalidInput: an input is not one that the task takes.
-            AnswerNotFinite: an answer has a score that is not a finite number.
+            InvalidInput: the task does not take such an input, or `top_k` is below 1.
+            AnswerNotFinite: a score is NaN or infinite.
         """
         if isinstance(inputs, str | tuple):
             return self._answers([inputs], top_k)[0]
         return self._answers(list(inputs), top_k)
 
     def explain(self, one: Input, method: Method = "occlusion") -> Explanation:
-        """Says which words the answer to one input is owed to.
+        """Shows the effect of each word on the answer to one input.
 
-        A long text is cut to `max_length` tokens, also where `classify` reads it in windows: its answer may be another.
+        A long text is truncated to `max_length` tokens even if `classify` reads it in windows; its answer may then
+        differ.
 
         Args:
             one: a text, or a tuple of two.
-            method: `occlusion` asks again without each word, as a server does; `gradient_times_input` says in logits,
-                to first order, what each word adds.
+            method: `occlusion` asks again without each word, as a server does; `gradient_times_input` gives each word's
+                contribution in logits, to first order.
 
         Raises:
-            InvalidInput: the task does not take such an input, or does not answer about whole texts; there is no such
+            InvalidInput: the task does not take such an input, or does not answer about whole texts; or an unknown
                 method.
-            AnswerNotFinite: the answer, or what it owes to a word, is not a finite number.
+            AnswerNotFinite: a score or an effect is NaN or infinite.
         """
         self._check(one, 0)
         if method not in METHODS:
@@ -124,7 +124,7 @@ class Classifier:
         return results
 
     def _cut(self, texts: list[Input]) -> tuple[list[Pieces], list[Sequence[Cut]]]:
-        """What is read of each text: its beginning, or where the task says so all of it, in windows."""
+        """The pieces of each text, and the parts to read: its beginning, or all of it in windows."""
         most, tokenizer, window = self.manifest.max_length, self._tokenizer, self._window
         if window is None:
             pieces = tokenizer.split(texts, most)
@@ -135,7 +135,6 @@ class Classifier:
     def _facts(
         self, text: Input, pieces: Pieces, cuts: Sequence[Cut], tokens: Sequence[Tokens], rows: list[Any], asked: Asked
     ) -> dict[str, Any]:
-        """The fields of a result."""
         window, manifest = self._window, self.manifest
         if window is None:
             found = answer(rows[0], manifest, text, tokens[0].alignment, asked)
@@ -163,15 +162,15 @@ def load(
     """Loads a delta file on its base.
 
     Args:
-        file: a file that `onebert train` or `onebert.train` wrote.
-        base: Hub id or folder, None for the default base; or the `base` of another classifier, which is then shared,
-            and `dtype` and `device` do not count.
+        file: written by `onebert train` or `onebert.train`.
+        base: Hub id or folder, None for the default base; or the `base` of another classifier, to share it: then
+            `dtype` and `device` are ignored.
         dtype: `float32` or `bfloat16`.
-        device: `cpu`, `cuda` or `cuda:N`; None is a GPU where there is one.
+        device: `cpu`, `cuda` or `cuda:N`; None is a GPU if there is one.
 
     Raises:
         InvalidDelta: the file is no delta, or is for another base.
-        BaseNotFound, UnsupportedBase, InvalidSettings: the base or the device cannot be had.
+        BaseNotFound, UnsupportedBase, InvalidSettings: the base or the device is not available.
     """
     delta = delta_file.load(Path(file))
     return Classifier(delta, base if isinstance(base, Base) else load_on(base, dtype, device))

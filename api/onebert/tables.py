@@ -1,4 +1,4 @@
-"""Turns data in memory into the form that files are read into, a `Source` of tables."""
+"""Converts data in memory to a `Source` of tables, the form that files are read into."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -14,14 +14,13 @@ NAME = "data"
 
 
 def source_of(data: Any) -> str | Source:
-    """Turns what `onebert.train` takes as data into what `load_dataset` takes.
+    """Converts the `data` argument of `onebert.train` to an argument of `load_dataset`.
 
-    Args:
-        data: a path or `hf:…`, one table, or a mapping of split names to tables. A table is a DataFrame, a mapping of
-            column names to cells, rows that are mappings, or rows that are (text, label) or (text, text_pair, label).
+    A table is a DataFrame, a mapping of column names to cells, rows that are mappings, or rows that are (text, label)
+    or (text, text_pair, label). `data` is a path or `hf:…`, one table, or a mapping of split names to tables.
 
     Raises:
-        InvalidData: the data is none of these, or names a split that does not exist.
+        InvalidData: the data has another form, or names a split that does not exist.
     """
     if isinstance(data, str | Path):
         return str(data)
@@ -33,11 +32,7 @@ def source_of(data: Any) -> str | Source:
 
 
 def table_of(data: Any, origin: str) -> Table:
-    """One table; see `source_of`.
-
-    Raises:
-        InvalidData: the data is no table, or its columns are not of one length.
-    """
+    """One table; raises InvalidData if the data has no table's form, or columns of different lengths."""
     columns = _columns(data)
     if len({len(cells) for cells in columns.values()}) > 1:
         raise InvalidData(f"{origin}: the columns have different numbers of rows")
@@ -47,7 +42,6 @@ def table_of(data: Any, origin: str) -> Table:
 
 
 def _is_table(data: Any) -> bool:
-    """Whether a value is a table rather than one column of it."""
     try:
         _columns(data)
     except InvalidData:
@@ -56,9 +50,8 @@ def _is_table(data: Any) -> bool:
 
 
 def _columns(data: Any) -> dict[str, list[Any]]:
-    """Cells by column name."""
-    # Tables of pyarrow have `to_pydict`, data sets of Hugging Face `to_dict`, and both give plain lists. DataFrames of
-    # pandas and polars have a `to_dict`, too, which gives other things, and no `column_names`.
+    # pyarrow's tables have `to_pydict`, Hugging Face's data sets `to_dict`; both return plain lists. DataFrames of
+    # pandas and polars have another `to_dict`, and no `column_names`.
     for convert in ("to_pydict", "to_dict"):
         if hasattr(data, "column_names") and hasattr(data, convert):
             return {str(name): _cells(cells) for name, cells in getattr(data, convert)().items()}
@@ -83,19 +76,19 @@ def _columns(data: Any) -> dict[str, list[Any]]:
 
 
 def _cells(column: Any) -> list[Any]:
-    """A column as a list of Python's own values; pandas' marks for missing cells become None."""
+    """A column as a list of plain Python values; pandas' markers of missing cells become None."""
     if isinstance(column, str | bytes) or not hasattr(column, "__iter__"):
         raise InvalidData("a column is a list of cells")
     return [_cell(cell) for cell in column]
 
 
 def _cell(cell: Any) -> Any:
-    # Arrays and numbers of numpy have the one method, lists in a column of polars the other.
+    # numpy's arrays and numbers have `tolist`, lists in a polars column `to_list`.
     for convert in ("tolist", "to_list"):
         if hasattr(cell, convert):
             cell = getattr(cell, convert)()
             break
-    # A number of numpy may be what pandas marks a missing cell with, too.
+    # A numpy number may also be pandas' marker of a missing cell.
     return None if _is_missing(cell) else cell
 
 

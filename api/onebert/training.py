@@ -1,4 +1,4 @@
-"""`onebert.train`: from data to a delta file, as the command `onebert train` does it."""
+"""Trains a delta from data in Python, like the command `onebert train` (`onebert.train`)."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
@@ -32,11 +32,11 @@ class Trained:
 
     Attributes:
         file: the delta file; for a method that changes the base's weights, the folder of a checkpoint.
-        metric: name of the metric that decided which evaluation was kept.
-        validation: every metric on the validation split, or of folds where few rows were all trained on.
-        test: every metric on the test split; None where there is none.
-        notes: doubts about the data and the settings, a sentence each.
-        warnings: doubts about the result, a sentence each.
+        metric: name of the metric that selected the kept evaluation.
+        validation: every metric on the validation split, or over folds if few rows were all trained on.
+        test: every metric on the test split; None without one.
+        notes: doubts about the data and the settings, one sentence each.
+        warnings: doubts about the result, one sentence each.
         record: everything else that `onebert train --json` prints.
     """
 
@@ -60,23 +60,23 @@ def train(
     on_progress: Callable[[Progress], None] | None = None,
     **options: Any,
 ) -> Trained:
-    """Trains a delta and writes its file; an interrupted training continues when the same call is made again.
+    """Trains a delta and writes its file; the same call continues an interrupted training.
 
     Args:
-        data: what `--data` takes, or a table: a DataFrame, a mapping of columns, a list of mappings or of (text, label)
+        data: a value of `--data`, or a table: a DataFrame, a mapping of columns, a list of mappings or of (text, label)
             pairs; or a mapping of `train`, `validation` and `test` to such tables.
         task: name of the task.
         out: the file to write; None is `TASK.safetensors`.
         base: Hub id or folder, or a base in memory, such as `Classifier.base`, which computes in its own dtype and on
             its own device; None is the default base.
         dtype: `float32` or `bfloat16`, for the forward pass; the delta file has the same types with both.
-        device: `cpu`, `cuda` or `cuda:N`; None is a GPU where there is one.
-        on_progress: called after every step, also of the comparison by which `method="auto"` chooses.
+        device: `cpu`, `cuda` or `cuda:N`; None is a GPU if there is one.
+        on_progress: called after every step, also during the comparison for `method="auto"`.
         options: every other option of the command by its name in a recipe: `method`, `epochs`, `learning_rate`, …
 
     Raises:
         TypeError: an option does not exist.
-        InvalidSettings: an option breaks a rule.
+        InvalidSettings: an option has an invalid value.
         OneBertError: the data, the base or the method is refused, or the training failed.
     """
     settings, reading = _made(options)
@@ -98,7 +98,7 @@ def train(
 
 
 def _made(options: Mapping[str, Any]) -> tuple[Settings, DataOptions]:
-    """The options as the command's dataclasses, checked against the same bounds as on the command line."""
+    """Validates options against the command line's bounds."""
     for name in sorted(options.keys() - _FIELDS):
         said = is_meant(_OPTIONS[name]) if name in _OPTIONS else meant(name, _FIELDS)
         raise TypeError(f"train() has no option {name}{said}")

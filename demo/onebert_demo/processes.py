@@ -1,4 +1,4 @@
-"""`onebert train` as a child process, and the end of the demo by signals."""
+"""Runs `onebert train` as a child process, and ends the demo on signals."""
 
 import json
 import signal
@@ -15,17 +15,9 @@ Json = dict[str, Any]
 
 
 def train(arguments: list[str], report: Callable[[str], None]) -> Json:
-    """Runs `onebert train` to its end.
+    """Runs `onebert train`, and returns the record of `--json`; `report` gets every line of progress.
 
-    Args:
-        arguments: arguments of `onebert train`.
-        report: called with every line of progress.
-
-    Returns:
-        The record that the command prints with --json.
-
-    Raises:
-        OneBertError: the command failed.
+    Raises OneBertError if the command fails.
     """
     line = ""
     with running("train", *arguments, "--json", stderr=subprocess.PIPE) as process:
@@ -41,7 +33,7 @@ def train(arguments: list[str], report: Callable[[str], None]) -> Json:
 
 @contextmanager
 def ending_on_signals() -> Iterator[None]:
-    """Inside, SIGTERM and SIGHUP end the demo as Ctrl-C does, so that its server and trainings end, too."""
+    """In the block, SIGTERM and SIGHUP end the demo like Ctrl-C, so that its server and trainings end as well."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""What the demo prints: chapters, the commands it runs, and tables."""
+"""Prints the demo's chapters, commands and tables."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,7 +21,7 @@ _numbers = count(1)
 
 @dataclass(frozen=True)
 class Upload:
-    """When the upload of a task began, and when the task first answered, in seconds of the monotonic clock."""
+    """The start of a task's upload, and the task's first answer, in seconds of the monotonic clock."""
 
     task: str
     began: float
@@ -41,7 +41,7 @@ def command(line: str) -> None:
 
 @contextmanager
 def progress(title: str) -> Iterator[Callable[[str], None]]:
-    """Shows a spinner with the last line of a running command; gives the function that sets the line."""
+    """Shows a spinner with the last line of a running command; yields the function that sets the line."""
     with err.status(Text(title)) as status:
         yield lambda line: status.update(Text(f"{title}: {line}"))
 
@@ -60,7 +60,7 @@ def trained(methods: dict[str, str], records: dict[str, Json]) -> None:
 
 
 def uploads(first: str, uploads: Sequence[Upload], during: Sequence[Sequence[Answer]]) -> None:
-    """Prints how long uploads took, and how the answers of an older task were meanwhile."""
+    """Prints the durations of uploads, and an older task's answers meanwhile."""
     say(f"A second client asks {first} all the time. From upload to first answer, and what that client saw meanwhile:")
     times = [[answer.seconds for answer in answers] for answers in during]
     rows = [
@@ -138,7 +138,6 @@ def try_this(url: str, work: Path) -> None:
 
 
 def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Prints a table whose columns after the first are aligned to the right, as for numbers."""
     show(columns, rows, numbers=columns[1:])
 
 

@@ -1,4 +1,4 @@
-"""The demo from its first step to its last; every step checks what it shows."""
+"""The demo's steps; every step checks the results that it shows."""
 
 import random
 import tempfile
@@ -27,14 +27,7 @@ CLIENTS, REQUESTS, REQUEST_INPUTS = 4, 200, 16
 
 
 def tell(keep: bool) -> None:
-    """Runs the whole demo.
-
-    Args:
-        keep: leave the server up until Ctrl-C.
-
-    Raises:
-        OneBertError: a step or a check failed.
-    """
+    """Runs the whole demo, and leaves the server up until Ctrl-C if `keep`; raises OneBertError if a step fails."""
     started = time.monotonic()
     with ending_on_signals(), tempfile.TemporaryDirectory(prefix="onebert-demo-") as folder:
         work = Path(folder)
@@ -97,7 +90,7 @@ def classify_a_mix(client: Client) -> None:
 
 
 def compare_with_the_trainer(client: Client, trained: dict[str, Json]) -> None:
-    """Classifies the test splits over HTTP and checks that the accuracies are the trainer's."""
+    """Classifies the test splits over HTTP and checks that the accuracies equal the trainer's."""
     show.chapter("Answer the test splits over HTTP, and compare with the trainer")
     served = {task.name: _accuracy(client, task) for task in TASKS}
     show.accuracies(trained, served)
@@ -156,11 +149,7 @@ def keep_up(server: ChildServer, work: Path) -> None:
 
 
 def expect(holds: bool, otherwise: str) -> None:
-    """Ends the demo with the sentence `otherwise` if a check fails.
-
-    Raises:
-        OneBertError: `holds` is False.
-    """
+    """Raises OneBertError with the sentence `otherwise` if a check fails."""
     if not holds:
         raise OneBertError(otherwise)
 

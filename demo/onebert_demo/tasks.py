@@ -1,4 +1,4 @@
-"""The three tasks of the demo: their data, and how each is trained."""
+"""The demo's three tasks: their data and training methods."""
 
 import csv
 import json
@@ -28,18 +28,16 @@ class Task:
 
     @property
     def folder(self) -> Path:
-        """Where train.csv, validation.csv, test.csv and labels.json are."""
         return DATA / self.name
 
     @cached_property
     def test(self) -> list[Example]:
-        """The test split."""
         labels = json.loads((self.folder / "labels.json").read_text(encoding="utf-8"))["labels"]
         with (self.folder / "test.csv").open(encoding="utf-8", newline="") as file:
             return [Example(_text(row), labels[int(row["label"])]) for row in csv.DictReader(file)]
 
 
-# Heads are found in a second; one method takes steps, which shows how a delta of the encoder is trained.
+# Heads train in a second; one method takes steps, to show the training of a delta in the encoder.
 ROUTING = Task("support-routing", "head")
 TONE = Task("review-tone", "layernorm")
 SAME = Task("same-question", "head")

@@ -1,4 +1,4 @@
-"""Requests in the background: a steady stream while something else happens, and a measured load."""
+"""Requests in the background: a steady stream, and a measured load."""
 
 import threading
 import time
@@ -18,7 +18,7 @@ Item = tuple[str, Input]
 
 @dataclass(frozen=True)
 class Answer:
-    """The results of one request, and when it was sent and answered, in seconds of the monotonic clock."""
+    """The results of one request, and the times of request and reply in seconds of the monotonic clock."""
 
     asked: float
     given: float
@@ -26,17 +26,13 @@ class Answer:
 
     @property
     def seconds(self) -> float:
-        """How long the request took."""
         return self.given - self.asked
 
 
 class Stream:
-    """Sends one text after the other to one task, from a thread of its own, as long as the `with` block lasts.
+    """Sends text after text to one task, from its own thread, while the `with` block runs.
 
-    The block begins once the first answer has come.
-
-    Raises:
-        OneBertError: at the end of the block, if a request failed.
+    The block starts after the first answer. It raises OneBertError at its end if a request failed.
     """
 
     def __init__(self, url: str, task: str, texts: Sequence[Input]) -> None:
@@ -62,7 +58,7 @@ class Stream:
             self._flowing.set()
 
     def between(self, start: float, end: float) -> list[Answer]:
-        """The answers whose requests were under way at some time from start to end."""
+        """The answers whose requests were running at some time between start and end."""
         return [answer for answer in self._answers if answer.asked < end and answer.given > start]
 
     def __enter__(self) -> Self:
@@ -81,12 +77,7 @@ class Stream:
 
 @dataclass
 class Load:
-    """The measurements of a load.
-
-    Attributes:
-        seconds: wall-clock time of all requests together.
-        latencies: seconds of each request.
-    """
+    """The measurements of a load: wall-clock seconds of all requests together, and seconds of each."""
 
     texts: int = 0
     tokens: int = 0
@@ -94,15 +85,13 @@ class Load:
     latencies: list[float] = field(default_factory=list)
 
     def latency(self, percent: int) -> float:
-        """A percentile of the latencies, in seconds."""
         return quantiles(self.latencies, n=100, method="inclusive")[percent - 1]
 
 
 def measure(url: str, requests: Sequence[Sequence[Item]], clients: int) -> Load:
-    """Sends every request once, from several clients at a time, each waiting for its answer.
+    """Sends every request once, from several clients in parallel; each waits for its answer.
 
-    Raises:
-        OneBertError: a request failed.
+    Raises OneBertError if a request fails.
     """
     load = Load()
     connections = [Client(url) for _ in range(clients)]

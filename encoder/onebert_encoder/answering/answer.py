@@ -1,4 +1,4 @@
-"""From logits to answers: what each task type reads out of them, and what it may be asked."""
+"""Turns logits into answers, one way per task type, and checks which options a task type supports."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -17,15 +17,7 @@ from onebert_store.file.manifest import SIAMESE, Pooling, TaskType
 
 @dataclass(frozen=True)
 class RawAnswer:
-    """Logits, and what it takes to read an answer from them.
-
-    Attributes:
-        logits: [labels], or [tokens, labels] for a per-token task; float64.
-        outputs: the task type, the labels and the decision.
-        text: the input text or pair.
-        alignment: where the text's tokens lie; None unless the task is per token.
-        asked: what the request wants of the answer.
-    """
+    """The logits of one input (float64), and everything needed to read an answer from them."""
 
     logits: Array
     outputs: Outputs
@@ -35,11 +27,6 @@ class RawAnswer:
 
     @property
     def aligned(self) -> Alignment:
-        """The alignment, which a per-token task must have.
-
-        Raises:
-            ValueError: there is none.
-        """
         if self.alignment is None:
             raise ValueError("a per-token task is answered with the alignment of its tokens")
         return self.alignment
@@ -51,27 +38,16 @@ def answer(
     """Turns logits into an answer, by task type.
 
     Args:
-        logits: [labels] float32, or [tokens, labels] for a per-token task.
-        outputs: the task type, the names of the outputs and the decision, such as a manifest.
-        text: the input text or pair; only per-token tasks read it and `alignment`.
-        alignment: where each token lies in the text.
-        asked: what is wanted, which the task type must have (`TaskKind.refusal`). Of `top_k` only a span task reads
-            anything here: how many spans are given (None: 1; at most `MAX_ANSWERS`).
-
-    Raises:
-        ValueError: a per-token task without an alignment.
+        logits: [labels] float32, or [tokens, labels] for a per-token task, which also needs `text` and `alignment`.
+        outputs: the task type, the labels and the decision, such as a manifest.
+        asked: options that `TaskKind.refusal` accepts. Only span tasks read `top_k`: the number of spans (None: 1).
     """
     raw = RawAnswer(logits.astype(np.float64), outputs, text, alignment, asked)
     return TASK_TYPES[outputs.task_type].answer(raw)
 
 
 def predict(found: Scored, outputs: Outputs) -> Prediction:
-    """The answer for one text of what its logits say.
-
-    Args:
-        found: [labels] each.
-        outputs: of the task.
-    """
+    """Builds the prediction for one text from its scores, each [labels]."""
     ranks = outputs.task_type != "regression"
     selected = None
     if found.selected is not None:
@@ -108,13 +84,7 @@ def _span(raw: RawAnswer) -> Extraction:
 
 
 def extract(answers: list[FoundSpan], outputs: Outputs, asked: Asked) -> Extraction:
-    """The answer of a span task of what was found, best first; it abstains where the best is below what its rule says.
-
-    Args:
-        answers: at least as many as are wanted, if there are so many.
-        outputs: of the task.
-        asked: how many are wanted.
-    """
+    """Builds a span answer from `answers`, best first; abstains if the best is below the task's threshold."""
     below = outputs.decision.abstain.below if outputs.decision is not None and outputs.decision.abstain else None
     abstained = None if below is None else not answers or answers[0].score < below
     return Extraction(answers[: _wanted(asked)], abstained)
@@ -126,15 +96,7 @@ def _wanted(asked: Asked) -> int:
 
 @dataclass(frozen=True)
 class TaskKind:
-    """What a task type may be asked and how it answers.
-
-    Attributes:
-        name: the task type.
-        answer: makes the answer.
-        takes_text: whether one text is an input.
-        takes_pair: whether a pair of texts is an input.
-        question: what the input must be, as error messages say it.
-    """
+    """The inputs and options that a task type accepts; `question` names the input in error messages."""
 
     name: TaskType
     answer: Callable[[RawAnswer], Answer]
@@ -143,11 +105,10 @@ class TaskKind:
     question: str = "a text or a pair of texts"
 
     def takes(self, pair: bool) -> bool:
-        """Whether the task type takes a pair of texts, or, where `pair` is False, one text."""
         return self.takes_pair if pair else self.takes_text
 
     def refusal(self, asked: Asked) -> str | None:
-        """Why what is asked is nothing that this task type has, as the rest of `a … task has …`; None if it has it."""
+        """The option that this task type lacks, as the end of the sentence `a … task has …`; None if it lacks none."""
         if asked.activation is not None and asked.activation not in ACTIVATIONS[self.name]:
             return f"no activation {asked.activation}"
         if asked.threshold is not None and self.name not in THRESHOLDS:
@@ -172,7 +133,7 @@ TASK_TYPES: Mapping[TaskType, TaskKind] = {
 
 
 class Reader(Protocol):
-    """What decides which inputs a task takes; a manifest has it."""
+    """The fields that decide which inputs a task takes; a manifest has them."""
 
     @property
     def task_type(self) -> TaskType: ...
@@ -182,6 +143,6 @@ class Reader(Protocol):
 
 
 def kind_of(task: Reader) -> TaskKind:
-    """What a task may be asked: as its task type, but only pairs where it compares two texts."""
+    """The kind of a task's type; a siamese task takes pairs only."""
     kind = TASK_TYPES[task.task_type]
     return replace(kind, takes_text=False, question="a pair of texts") if task.pooling == SIAMESE else kind

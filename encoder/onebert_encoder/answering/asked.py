@@ -1,4 +1,4 @@
-"""What a request may ask of an answer: what it says is in place of what the task's manifest says."""
+"""Options of a request that override the task's manifest."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -8,13 +8,7 @@ from onebert_store.file.decision import Activation, Reduction
 
 @dataclass(frozen=True)
 class AskedWindow:
-    """Windows for any task; see Window of a manifest.
-
-    Attributes:
-        tokens: of a window; None is as many as the task takes.
-        overlap: tokens that a window shares with the one before it.
-        reduction: None is the task type's own.
-    """
+    """Windows that the request sets, as in a manifest; None is the task's `max_length` or default reduction."""
 
     tokens: int | None = None
     overlap: int = 0
@@ -22,11 +16,11 @@ class AskedWindow:
 
 
 class Wording(NamedTuple):
-    """How much a client's words say of a label whose score is shown; it bounds an answer before it is computed.
+    """Bounds the reply's bytes per shown score, by the client API's format, before the answer is computed.
 
     Attributes:
-        names: how often the label is named.
-        beside: bytes of JSON beside the name: of a number with its separators, unless a client's words say more.
+        names: how many times the reply repeats the label.
+        beside: bytes of JSON per score besides the label: by default a number with its separators.
     """
 
     names: int = 1
@@ -34,28 +28,27 @@ class Wording(NamedTuple):
 
 
 OWN = Wording()
-"""A list of labels with their scores."""
+"""The reply is a list of labels with scores."""
 OBJECTS = Wording(1, 48)
-"""Each label an object of its own, with its score."""
+"""The reply has one JSON object per label, with its score."""
 NUMBERS = Wording(0)
-"""Scores alone, in the order of the labels."""
+"""The reply has the scores alone, in the order of the labels."""
 FINDINGS = Wording(0, 0)
-"""Only what is over a threshold is said, which nobody knows before it is computed."""
+"""The reply lists only labels over a threshold; their number is unknown before the computation."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What is asked of the answers of one request; None is what the task says.
+    """Options for the answers of one request; None means the task's own value.
 
     Attributes:
-        top_k: how many scores, best first, or spans the caller reads; None is all scores, or one span.
-        activation: makes scores of logits; `none` gives the logits themselves, without the task's temperature.
-        threshold: score over which a label is selected, in the units of the scores that are given.
-        window: how long texts are read.
-        whole: whether a text that would be cut is read in windows, where neither `window` nor the task says in which.
-        energy: whether the answer says its energy.
-        only_scores: whether nobody reads more of the answer than its scores: no label is held against its threshold.
-        wording: how much is said of each score.
+        top_k: number of scores, or of spans, best first; None is all scores, or one span.
+        activation: turns logits into scores; `none` returns the logits, without the task's temperature.
+        threshold: a label with a higher score is selected; in the units of the returned scores.
+        whole: read a text that would be truncated in windows, even if neither `window` nor the task defines them.
+        energy: return the energy as well.
+        only_scores: the caller reads the scores only, so thresholds are not evaluated.
+        wording: bounds the reply's size.
     """
 
     top_k: int | None = None
@@ -69,4 +62,4 @@ class Asked:
 
 
 PLAIN = Asked()
-"""Nothing is asked: each task answers as it is."""
+"""No option set: each task answers by its manifest."""

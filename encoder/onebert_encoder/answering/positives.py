@@ -1,4 +1,4 @@
-"""The labels that count as positive, and which of them apply to an answer."""
+"""The labels that count as positive, and the ones that apply to an answer."""
 
 from onebert_encoder.answering.results import Prediction
 from onebert_encoder.answering.scores import DEFAULT_THRESHOLD, Outputs, own_activation
@@ -6,11 +6,7 @@ from onebert_store.errors import InvalidInput
 
 
 def positives_of(outputs: Outputs) -> list[str]:
-    """The labels that count as positive; nobody guesses them.
-
-    Raises:
-        InvalidInput: the task's manifest names none.
-    """
+    """The positive labels that the manifest names; raises InvalidInput without any."""
     positives = outputs.decision.positives if outputs.decision is not None else None
     if positives is None:
         raise InvalidInput("the task does not say which of its labels are positive")
@@ -18,11 +14,7 @@ def positives_of(outputs: Outputs) -> list[str]:
 
 
 def flagged(prediction: Prediction, outputs: Outputs) -> list[str]:
-    """The positive labels that are over their thresholds; where there are no thresholds, over one half.
-
-    Raises:
-        InvalidInput: the task names no positive labels, or there is no threshold for its values.
-    """
+    """The positive labels over their thresholds; raises InvalidInput for a task without positives or thresholds."""
     positives = positives_of(outputs)
     if prediction.selected is not None:
         selected = set(prediction.selected)

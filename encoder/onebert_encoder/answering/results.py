@@ -1,4 +1,4 @@
-"""Answers: numbers in the order of the labels, words, entities, spans."""
+"""The types of answers: scores of labels, labeled words and entities, spans."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ import numpy as np
 
 from onebert_encoder.answering.scores import Array
 
-# So many labels, which most tasks have at most, are put in order by Python before NumPy would have begun.
+# Python sorts up to this many labels faster than NumPy starts; most tasks have fewer.
 FEW = 32
 
 
@@ -17,13 +17,11 @@ class Prediction:
     """The answer of a task on whole texts.
 
     Attributes:
-        names: the labels, or the outputs of a regression, in the task's order.
-        scores: [labels] float64, of each its probability, or its value.
-        best: which of them is the highest; of a regression 0.
-        selected: the labels over their thresholds, best first; None where there are no thresholds.
-        abstained: whether the task says that it does not know; None where it has no rule for that.
-        ranks: whether the names are to be ranked; those of a regression keep their order.
-        energy: high where the task knows nothing like the text; None where nobody asks for it.
+        scores: [labels] float64: probabilities, or a regression's values.
+        selected: labels over their thresholds, best first; None if the task has no thresholds.
+        abstained: None if the task has no abstain rule.
+        ranks: False for a regression, whose outputs keep their order.
+        energy: high for texts unlike the training data; None unless requested.
     """
 
     names: Sequence[str]
@@ -36,16 +34,15 @@ class Prediction:
 
     @property
     def label(self) -> str:
-        """The label with the highest score; of a regression the name of its first output."""
+        """The label with the highest score; a regression's first output."""
         return self.names[self.best]
 
     @property
     def score(self) -> float:
-        """The score of `label`."""
         return float(self.scores[self.best])
 
     def top(self, count: int | None = None) -> dict[str, float]:
-        """Names with their scores, best first: so many, or all; a regression gives all in its own order."""
+        """The `count` best names with their scores; a regression returns all, in the task's order."""
         values = self.scores.tolist()
         if not self.ranks:
             return dict(zip(self.names, values, strict=True))
@@ -58,7 +55,7 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Labeled:
-    """A stretch of the text, `text[start:end]` in code points, with its label and that label's score."""
+    """The slice `text[start:end]` (code points) with its label and the label's score."""
 
     start: int
     end: int
@@ -68,12 +65,7 @@ class Labeled:
 
 @dataclass(frozen=True)
 class Labeling:
-    """The answer of a token task.
-
-    Attributes:
-        words: every word of the text; the first token of a word decides.
-        entities: where the labels are BIO, the words joined to entities, each with the mean of its words' scores.
-    """
+    """The words of a text, labeled by their first tokens; with BIO labels also entities, each with a mean score."""
 
     words: list[Labeled]
     entities: list[Labeled] | None
@@ -81,7 +73,7 @@ class Labeling:
 
 @dataclass(frozen=True)
 class FoundSpan:
-    """An answer found in the context, `context[start:end]` in code points, with its probability."""
+    """The slice `context[start:end]` (code points) that answers, with its probability."""
 
     start: int
     end: int
@@ -91,12 +83,7 @@ class FoundSpan:
 
 @dataclass(frozen=True)
 class Extraction:
-    """The answer of a span task: the best spans of the context, best first; none where it has no words.
-
-    Attributes:
-        answers: the spans.
-        abstained: whether the task says that it does not know; None where it has no rule for that.
-    """
+    """Spans of the context, best first; empty if it has no words. `abstained` is None without an abstain rule."""
 
     answers: list[FoundSpan]
     abstained: bool | None = None
@@ -106,12 +93,7 @@ Answer = Prediction | Labeling | Extraction
 
 
 def fields_of(found: Answer, top_k: int | None) -> dict[str, Any]:
-    """What an answer says by the names that its readers know; numbers are ranked here, and nowhere before.
-
-    Args:
-        found: the answer.
-        top_k: how many scores are given, best first; None is all.
-    """
+    """The answer as the fields of a reply, with its `top_k` best scores (None: all), which are sorted only here."""
     if not isinstance(found, Prediction):
         return vars(found)
     return {

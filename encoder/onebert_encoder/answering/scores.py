@@ -1,4 +1,4 @@
-"""Scores of labels, what is over a threshold, and whether a task abstains: for one text or many at once."""
+"""Computes scores, thresholds and abstention from logits, for one text or for a batch."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -11,14 +11,14 @@ from onebert_store.file.manifest import TaskType
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Logits = np.ndarray[Any, np.dtype[np.float32]]
-"""Of one sequence: [labels], or [tokens, labels] for a per-token task."""
+"""Logits of one sequence: [labels], or [tokens, labels] for a per-token task."""
 
 DEFAULT_THRESHOLD: Mapping[Activation, float] = {"softmax": 0.5, "sigmoid": 0.5, "none": 0.0}
-"""Of a multi-label task whose manifest has none for a label."""
+"""Threshold of a multi-label task's label if the manifest sets no other."""
 
 
 class Outputs(Protocol):
-    """What answers depend on besides logits; a manifest has it."""
+    """The manifest fields that answers depend on."""
 
     @property
     def task_type(self) -> TaskType: ...
@@ -31,13 +31,13 @@ class Outputs(Protocol):
 
 
 class Scored(NamedTuple):
-    """What logits say of whole texts.
+    """Scores of whole texts.
 
     Attributes:
         scores: [..., labels] float64.
-        selected: [..., labels], whether a label is over its threshold; None where there are no thresholds.
-        abstained: [...], whether the task says that it does not know; None where it has no rule for that.
-        energy: [...], -T logsumexp(logits / T), high where no logit is; None where nobody asks for it.
+        selected: [..., labels], the label is over its threshold; None if the task has no thresholds.
+        abstained: [...]; None if the task has no abstain rule.
+        energy: [...], -T logsumexp(logits / T), high if every logit is low; None unless requested.
     """
 
     scores: Array
@@ -47,17 +47,13 @@ class Scored(NamedTuple):
 
 
 Reduce = Callable[[Array], Array]
-"""Makes one text's numbers of those of its windows, which are the dimension before the last."""
+"""Reduces the windows of a text, the second-to-last dimension, to one."""
 
 
 def score(logits: Array, outputs: Outputs, asked: Asked = PLAIN, reduce: Reduce | None = None) -> Scored:
-    """Reads the logits of a task on whole texts.
+    """Computes the scores of a task on whole texts from logits [..., labels], float64.
 
-    Args:
-        logits: [..., labels] float64; with `reduce` [..., windows, labels].
-        outputs: the task type, the labels and the decision.
-        asked: what the request wants; in place of what the task says.
-        reduce: how the windows of a text become one.
+    `reduce` reduces windows, the dimension before the last; `asked` overrides the task's activation and thresholds.
     """
     own = own_activation(outputs)
     plain = asked.activation is None and asked.threshold is None and not (asked.energy or asked.only_scores)
@@ -81,14 +77,14 @@ def score(logits: Array, outputs: Outputs, asked: Asked = PLAIN, reduce: Reduce 
 
 
 def own_activation(outputs: Outputs) -> Activation:
-    """By what a task on whole texts or tokens makes scores of logits, unless it is asked for something else."""
+    """The activation of a task on whole texts or tokens, unless the request sets another."""
     if outputs.decision is not None and outputs.decision.activation is not None:
         return outputs.decision.activation
     return next(iter(ACTIVATIONS[outputs.task_type]), "none")
 
 
 def thresholds_of(outputs: Outputs) -> Array | None:
-    """[labels], of each the score over which it is selected, infinite where it never is; None where there are none."""
+    """[labels], each label's threshold, infinite if never selected; None if the task has no thresholds."""
     own = outputs.decision.thresholds if outputs.decision is not None else None
     multi_label = outputs.task_type == "multi_label"
     if own is None and not multi_label:
@@ -98,7 +94,7 @@ def thresholds_of(outputs: Outputs) -> Array | None:
 
 
 def temperature_of(decision: Decision | None) -> float:
-    """What a task's logits are divided by."""
+    """The task's temperature; 1 if it has none."""
     return (decision.temperature if decision is not None else None) or 1.0
 
 
@@ -119,20 +115,20 @@ def _abstained(logits: Array, decided: Array, decision: Decision | None, reduce:
 def energy_of(logits: Array, decision: Decision | None, reduce: Reduce = lambda numbers: numbers) -> Array:
     """[...], the energy -T logsumexp(logits / T) of each text (Liu et al. 2020); T is the task's temperature."""
     temperature = temperature_of(decision)
-    # Reduced as scores are, the higher the surer: energy is the opposite.
+    # Windows are reduced on the negative energy: like a score, it is high when the model is sure.
     sure = temperature * _logsumexp(logits / temperature)
     return np.asarray(-reduce(sure)[..., 0])
 
 
 def softmax(logits: Array) -> Array:
-    """Over the last dimension."""
+    """Softmax over the last dimension."""
     exponentials = np.exp(logits - logits.max(axis=-1, keepdims=True))
     probabilities: Array = exponentials / exponentials.sum(axis=-1, keepdims=True)
     return probabilities
 
 
 def sigmoid(logits: Array) -> Array:
-    """Of each number."""
+    """Elementwise sigmoid."""
     probabilities: Array = 0.5 * (1.0 + np.tanh(0.5 * logits))
     return probabilities
 
@@ -145,7 +141,6 @@ def log_softmax(logits: Array) -> Array:
 
 
 def _logsumexp(logits: Array) -> Array:
-    """[..., 1], over the last dimension."""
     highest = logits.max(axis=-1, keepdims=True)
     logarithms: Array = highest + np.log(np.exp(logits - highest).sum(axis=-1, keepdims=True))
     return logarithms

@@ -1,4 +1,4 @@
-"""Words, entities and spans: where in a text the tokens of an answer lie."""
+"""Finds the words, entities and spans of an answer in the text."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -10,9 +10,9 @@ from onebert_encoder.answering.scores import Array, log_softmax
 from onebert_encoder.text.tokens import Alignment
 
 MAX_ANSWER_TOKENS = 30
-"""Longest answer of a span task, as is usual with SQuAD."""
+"""Longest answer of a span task, the usual limit for SQuAD."""
 MAX_ANSWERS = 20
-"""Most answers of a span task: a context has thousands of spans, and one request may ask a thousand tasks."""
+"""Most answers of a span task: a context has thousands of spans, and a request may address a thousand tasks."""
 
 
 def is_bio(labels: Sequence[str]) -> bool:
@@ -22,19 +22,19 @@ def is_bio(labels: Sequence[str]) -> bool:
 
 
 def word_tokens(alignment: Alignment) -> list[list[int]]:
-    """The tokens of every word; special tokens and whitespace are no words."""
+    """Token indices of every word; special tokens and whitespace belong to no word."""
     seen = [i for i, (start, end) in enumerate(alignment.offsets) if start < end]
     return [list(tokens) for _, tokens in groupby(seen, key=lambda i: (alignment.sequences[i], alignment.words[i]))]
 
 
 def find_words(alignment: Alignment) -> tuple[list[int], list[tuple[int, int]]]:
-    """The first token and the span of every word."""
+    """Index of the first token, and the span, of every word."""
     words, offsets = word_tokens(alignment), alignment.offsets
     return [tokens[0] for tokens in words], [(offsets[tokens[0]][0], offsets[tokens[-1]][1]) for tokens in words]
 
 
 def join_entities(words: Sequence[Labeled]) -> list[Labeled]:
-    """Joins words as seqeval's default mode does: an I-x that does not follow a B-x or I-x begins an entity."""
+    """Joins words like seqeval's default mode: an I-x that does not continue an entity of type x begins a new one."""
     found: list[list[Labeled]] = []
     before = "O"
     for word in words:
@@ -52,14 +52,7 @@ def join_entities(words: Sequence[Labeled]) -> list[Labeled]:
 
 
 def find_spans(logits: Array, alignment: Alignment, context: str, wanted: int) -> list[FoundSpan]:
-    """The best spans of a context, best first.
-
-    Args:
-        logits: [tokens, 2] float64, of start and end.
-        alignment: of the tokens; those of the context are its second half.
-        context: the text of that half.
-        wanted: how many spans, at most.
-    """
+    """At most `wanted` spans of the context (the second half), best first; `logits` [tokens, 2]: start, end."""
     inside = np.array([i for i, half in enumerate(alignment.sequences) if half == 1], dtype=np.int64)
     if not len(inside):
         return []
@@ -74,8 +67,8 @@ def find_spans(logits: Array, alignment: Alignment, context: str, wanted: int) -
         if len(answers) == wanted or np.isneginf(scores[first, more]):
             break
         (a, a_end), (b_start, b) = alignment.offsets[inside[first]], alignment.offsets[inside[first + more]]
-        # Tokens that are bytes of one character give the same span: the first, which is the best, is kept. A token of
-        # whitespace, whose offsets are empty, neither begins nor ends an answer.
+        # Tokens that are bytes of one character give the same span: keep the first, which scores best. Whitespace
+        # tokens have empty offsets; they neither begin nor end an answer.
         if a < a_end and b_start < b and (a, b) not in answers:
             answers[a, b] = FoundSpan(a, b, context[a:b], float(np.exp(scores[first, more])))
     return list(answers.values())

@@ -1,4 +1,4 @@
-"""One answer from those of a text's windows."""
+"""Merges the answers of a text's windows into one."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -13,18 +13,15 @@ from onebert_encoder.text.tokens import Alignment, Text
 from onebert_store.errors import InvalidInput
 from onebert_store.file.decision import REDUCTIONS, Reduction, Window
 
-# Tokens that a window shares with the next where nobody says so: what a sentence at their border needs of what stands
-# before it; of short windows no more than a quarter, so that they go on.
+# Default overlap in tokens: the context that a sentence at a window's edge needs. At most a quarter of a window, so
+# that short windows still advance.
 _OVERLAP, _MAX_SHARE = 16, 4
 
 
 class WindowLogits(NamedTuple):
-    """What was computed for one window.
+    """The float32 logits of one window: [labels], or [tokens, labels] with an alignment to the whole text.
 
-    Attributes:
-        logits: [labels], or [tokens, labels] for a per-token task; float32.
-        start: the first piece of the text, of a pair of its second, that the window has.
-        alignment: where its tokens lie in the whole text; None unless the task is per token.
+    `start` is the index of the window's first piece in the text (of a pair, in its second text).
     """
 
     logits: Array
@@ -39,16 +36,7 @@ REDUCE: Mapping[Reduction, Reduce] = {
 
 
 def window_of(outputs: Outputs, max_length: int, asked: Asked = PLAIN) -> Window | None:
-    """How a task reads long texts; None where it cuts them.
-
-    Args:
-        outputs: of the task.
-        max_length: of the task.
-        asked: what the request wants; it goes before what the task says.
-
-    Raises:
-        InvalidInput: the windows that are asked for are longer than the task takes.
-    """
+    """The windows that a task reads long texts in, or None; InvalidInput if the request's are over `max_length`."""
     if asked.window is None:
         return outputs.decision.window if outputs.decision is not None else None
     tokens = asked.window.tokens or max_length
@@ -59,7 +47,7 @@ def window_of(outputs: Outputs, max_length: int, asked: Asked = PLAIN) -> Window
 
 
 def whole_window(outputs: Outputs, max_length: int) -> Window:
-    """How a text is read to its end by a task that says nothing of long ones."""
+    """Default windows, for a task whose manifest defines none."""
     overlap, reduction = min(_OVERLAP, max_length // _MAX_SHARE), REDUCTIONS[outputs.task_type][0]
     return Window.model_construct(tokens=max_length, overlap=overlap, reduction=reduction)
 
@@ -67,18 +55,11 @@ def whole_window(outputs: Outputs, max_length: int) -> Window:
 def answer_windows(
     windows: Sequence[WindowLogits], outputs: Outputs, text: Text, reduction: Reduction, asked: Asked = PLAIN
 ) -> Answer:
-    """One answer about the whole text.
+    """Merges the windows, given in text order, into one answer about the whole text.
 
-    Scores of whole texts are the highest or the mean of those of the windows, label by label. A token of several
-    windows is answered by the one that shows most of what is around it, so that a word is answered once. Spans are the
-    best of all windows, each by its probability in its own.
-
-    Args:
-        windows: in the order of the text.
-        outputs: of the task.
-        text: the whole text or pair.
-        reduction: one of the task type's.
-        asked: what the request wants.
+    Tasks on whole texts take the maximum or mean of each label's scores. A token that lies in several windows takes the
+    logits of the window with the most context around it, so each word is answered once. Span tasks take the best spans
+    of all windows, each with its probability in its own window.
     """
     if outputs.task_type == "span":
         return _best_spans(windows, outputs, text, asked)
@@ -100,7 +81,7 @@ def _best_spans(windows: Sequence[WindowLogits], outputs: Outputs, text: Text, a
 
 
 def _joined(windows: Sequence[WindowLogits], outputs: Outputs, text: Text) -> tuple[Array, Outputs, Text, Alignment]:
-    """The pieces of the whole text as if they were one sequence, each with the logits of its best window."""
+    """The whole text's pieces as one sequence, each with the logits of its best window."""
     rows = [_rows(window) for window in windows]
     count = max(window.start + len(inside) for window, inside in zip(windows, rows, strict=True))
     logits = np.zeros((count, len(outputs.labels)), np.float32)
@@ -119,14 +100,13 @@ def _joined(windows: Sequence[WindowLogits], outputs: Outputs, text: Text) -> tu
 
 
 def _rows(window: WindowLogits) -> list[int]:
-    """The tokens of a window that are pieces of the text."""
     if window.alignment is None:
         raise ValueError("a per-token task is answered with the alignment of its tokens")
     return [i for i, half in enumerate(window.alignment.sequences) if half == 0]
 
 
 def _shown(start: int, end: int, count: int) -> Array:
-    """Of each piece of a window, how many it sees on the side where it sees fewer; an end of the text hides nothing."""
+    """For each piece of a window, its context on the shorter side, in pieces; infinite at an end of the text."""
     pieces = np.arange(start, end, dtype=np.float64)
     before = pieces - start if start else np.full(end - start, np.inf)
     after = end - 1 - pieces if end < count else np.full(end - start, np.inf)

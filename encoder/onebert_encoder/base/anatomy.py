@@ -1,8 +1,8 @@
-"""Which Hugging Face parameter is which symbol of the papers, for every family that OneBERT serves.
+"""Maps Hugging Face parameter names to the symbols of the papers, for every supported family.
 
 The symbols are BitFit's (Ben Zaken et al. 2022, equations 1 to 5): in each layer the attention maps `q k v`, its output
-`m1`, the LayerNorm after it `LN1`, the two maps of the MLP `m2 m3`, and the LayerNorm after them `LN2`. What the papers
-leave unnamed is `LN0` (the LayerNorm of the embeddings), `e` (ELECTRA's projection behind it) and `p` (the pooler).
+`m1`, the LayerNorm after it `LN1`, the two maps of the MLP `m2 m3`, and the LayerNorm after them `LN2`. The papers do
+not name `LN0` (the LayerNorm of the embeddings), `e` (ELECTRA's projection behind it) and `p` (the pooler).
 A linear map X has `W_X` and `b_X`, a LayerNorm has `g_X` and `b_X`.
 """
 
@@ -19,13 +19,7 @@ NORMS = ("LN1", "LN2")
 
 @dataclass(frozen=True)
 class SequenceHead:
-    """The head of an architecture's `…ForSequenceClassification` class: two linear maps on the first token.
-
-    Attributes:
-        dense: module of the first map.
-        activation: between the two maps.
-        linear: module of the second map.
-    """
+    """The head of a `…ForSequenceClassification` class: two linear maps on the first token, `dense` and `linear`."""
 
     dense: str
     activation: str
@@ -34,18 +28,16 @@ class SequenceHead:
 
 @dataclass(frozen=True)
 class Family:
-    """Names of modules and configuration values in one architecture; a new one is one more entry of `FAMILIES`.
+    """Names of modules and configuration values in one architecture; a new one needs one entry in `FAMILIES`.
 
     Attributes:
-        prefix: what checkpoints with a head put before every encoder parameter.
+        prefix: precedes every encoder parameter in checkpoints with a head.
         layer: path of a layer, with `{}` for its index.
         parts: part of a layer -> its module path inside the layer.
-        outside: part outside the layers -> its module path: the tables `word`, `position` and, where there is one,
-            `type`; `LN0`; and where they exist `e` and `p`.
-        positions_after_padding: positions start behind the padding id (RoBERTa) rather than at 0.
-        drops_attention_output: training drops out the attention sublayer's output (all but DistilBERT).
-        config: our name -> the architecture's own name of a configuration value.
-        sequence_head: the head of its class for sequence classification; None where OneBERT does not know it.
+        outside: part outside the layers -> its module path; `type`, `e` and `p` are optional.
+        positions_after_padding: positions start after the padding id (RoBERTa), not at 0.
+        drops_attention_output: training applies dropout to the attention sublayer's output (all but DistilBERT).
+        config: our name -> the architecture's name of a configuration value.
     """
 
     prefix: str
@@ -152,11 +144,7 @@ FAMILIES: Mapping[str, Family] = {
 
 
 def family_of(model_type: str) -> Family:
-    """The table's entry for a Hugging Face `model_type`.
-
-    Raises:
-        UnsupportedBase: no entry; the message names the supported types.
-    """
+    """The entry of `FAMILIES` for a Hugging Face `model_type`; raises UnsupportedBase without one."""
     try:
         return FAMILIES[model_type]
     except KeyError:
@@ -197,7 +185,6 @@ class Anatomy:
 
     @property
     def has_projection(self) -> bool:
-        """Whether a linear map stands between the embeddings and the first layer (small ELECTRA)."""
         return "e" in self.family.outside and self.embedding_size != self.hidden_size
 
     def path(self, part: str, layer: int | None = None) -> str:
@@ -213,7 +200,6 @@ class Anatomy:
 
     @cached_property
     def modules(self) -> tuple[Module, ...]:
-        """The linear maps of all layers."""
         h, f = self.hidden_size, self.intermediate_size
         shapes = {"m2": (f, h), "m3": (h, f)}
         return tuple(
@@ -224,7 +210,6 @@ class Anatomy:
 
     @cached_property
     def parameters(self) -> tuple[Parameter, ...]:
-        """Every bias and LayerNorm gain, from the embeddings upward."""
         return tuple(self._parameters())
 
     def _parameters(self) -> Iterator[Parameter]:
@@ -245,11 +230,9 @@ class Anatomy:
 
     @property
     def weights(self) -> tuple[str, ...]:
-        """Names of every parameter that the encoder reads, in a fixed order."""
         return tuple(self.shapes(0, 0, 0))
 
     def shapes(self, vocab_size: int, max_positions: int, type_vocab_size: int) -> dict[str, tuple[int, ...]]:
-        """The shape of every parameter that the encoder reads, by name, in a fixed order."""
         e, h = self.embedding_size, self.hidden_size
         tables = {"word": (vocab_size, e), "position": (max_positions, e), "type": (type_vocab_size, e)}
         projection = {self.name("W_e"): (h, e)} if self.has_projection else {}

@@ -1,4 +1,4 @@
-"""The frozen base: weights ready for the compute device, tokenizer and digest."""
+"""The frozen base: weights on the compute device, tokenizer and digest."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,20 +27,20 @@ from onebert_store.spec import BaseSpec
 __all__ = ["DEFAULT_BASE", "Base", "load_base"]
 
 
-# A folder with a tokenizer has at least one of the first files, which hold its vocabulary.
+# Vocabulary files; a folder with a tokenizer has at least one of them.
 VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model")
 TOKENIZER_FILES = (
     *VOCABULARIES,
     *("merges.txt", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
 )
 
-# A tokenizer that knows no limit says a number like 1e30.
+# A tokenizer without a limit has a number like 1e30.
 _NO_LIMIT = 1 << 20
 
 
 @dataclass(frozen=True)
 class LayerWeights:
-    """The weights of one layer, which every task shares; gains are [h] in the compute dtype."""
+    """The weights of one layer, shared by every task; gains are [h] in the compute dtype."""
 
     W_qkv: Linear
     W_m1: Linear
@@ -52,14 +52,12 @@ class LayerWeights:
 
 @dataclass(frozen=True)
 class EmbeddingWeights:
-    """The weights below the first layer; V is the size of the vocabulary, e the width of embeddings.
+    """The weights below the first layer; V is the size of the vocabulary, e the width of the embeddings.
 
     Attributes:
-        word: [V, e]; in float32 where it is trained, so that no step casts the whole table.
+        word: [V, e]; float32 when trained, so that no step casts the whole table.
         position: [types * positions, e], position plus segment embedding.
-        no_bias: [1, e] of zeros, which the embedding LayerNorm adds: `fold` has moved its bias into the first layer.
-        g_LN0: [e], the gain of the embedding LayerNorm.
-        W_e: ELECTRA's projection from e to h; None elsewhere.
+        no_bias: [1, e] zeros, the embedding LayerNorm's bias: `fold` has moved the real one into the first layer.
     """
 
     word: Tensor
@@ -73,13 +71,11 @@ class Base:
     """One encoder in memory, shared by every task.
 
     Attributes:
-        spec: what a delta may touch.
         params: float32 parameters by Hugging Face name without prefix; `fold` reads them.
-        layers: weights of each layer in the compute dtype, packed for the device.
         precision: dtype of the matrix products.
-        dtype: dtype of everything else: `precision`, or bfloat16 around products in int8.
-        batch_invariant: whether a text gets the same bits alone and in every batch; for answering, not for training.
-        subspaces: the singular directions of the weights that were loaded, whatever parameters were replaced since.
+        dtype: dtype of everything else: `precision`, or bfloat16 with int8 products.
+        batch_invariant: a text gets the same bits alone and in every batch; for answering, not for training.
+        subspaces: singular directions of the loaded weights; `with_params` does not change them.
     """
 
     def __init__(
@@ -110,19 +106,17 @@ class Base:
         self.layers = [self._layer(layer) for layer in range(config.num_layers)]
 
     def with_params(self, changed: Mapping[str, Tensor]) -> "Base":
-        """The same encoder with some parameters replaced; the gradient flows to those that require one.
+        """The same encoder with some parameters replaced; gradients flow to the ones that require them.
 
-        A delta that is trained on the changed encoder fits no other base, although `spec` is still the old one.
-        Products in int8, which have no gradient, become bfloat16.
+        A delta that is trained on the changed encoder fits no other base, although `spec` stays the same. int8 products
+        have no gradient and become bfloat16.
         """
         return self._like(params={**self.params, **changed}, precision=self.dtype)
 
     def in_dtype(self, dtype: torch.dtype) -> "Base":
-        """The same encoder computing in another dtype, one of those that `load_base` takes."""
         return self._like(params=self.params, precision=dtype)
 
     def with_batch_invariance(self) -> "Base":
-        """The same encoder, giving a text the same bits alone and in every batch."""
         return self._like(params=self.params, precision=self.precision, batch_invariant=True)
 
     def _like(self, params: dict[str, Tensor], precision: torch.dtype, batch_invariant: bool | None = None) -> "Base":
@@ -131,11 +125,9 @@ class Base:
 
     @property
     def dtype_name(self) -> str:
-        """`float32`, `bfloat16` or `int8`."""
         return str(self.precision).removeprefix("torch.")
 
     def param(self, symbol: str, layer: int | None = None) -> Tensor:
-        """A float32 parameter by the papers' symbol."""
         return self.params[self.anatomy.name(symbol, layer)]
 
     def _table(self, part: str) -> Tensor:
@@ -177,19 +169,17 @@ class Base:
 def load_base(
     name: str | None = None, *, dtype: torch.dtype = torch.float32, device: str = "cpu", batch_invariant: bool = False
 ) -> Base:
-    """Loads a base from a local folder, the Hugging Face cache or Hub; None is the default base.
+    """Loads a base from a local folder, the Hugging Face cache or the Hub; None is the default base.
 
     Args:
-        name: folder or Hub id.
-        dtype: compute dtype, float32 or bfloat16; `fold` always works in float32. int8 is bfloat16 with matrix products
-            of 8-bit integers, on a CPU, for answering only.
-        device: `cpu`, `cuda` or `cuda:N`.
+        dtype: float32, bfloat16 or int8; `fold` always works in float32. int8 runs bfloat16 around 8-bit matrix
+            products, on a CPU and for answering only.
         batch_invariant: give a text the same bits alone and in every batch.
 
     Raises:
-        BaseNotFound: nothing of that name can be had.
-        UnsupportedBase: another architecture, no safetensors weights, or weights that are not all there.
-        InvalidSettings: int8 where this machine cannot compute it, or not fast.
+        BaseNotFound: no such folder, and the Hub and its cache do not have the id.
+        UnsupportedBase: another architecture, no safetensors weights, or incomplete weights.
+        InvalidSettings: int8 without the fast CPU kernels.
     """
     name = name or DEFAULT_BASE
     folder = find_base(name)
@@ -201,21 +191,16 @@ def load_base(
 
 
 def has_tokenizer(folder: Path) -> bool:
-    """Whether a model's folder has a tokenizer of its own."""
+    """Whether a model's folder has its own tokenizer."""
     return any((folder / name).is_file() for name in VOCABULARIES)
 
 
 def read_tokenizer(folder: Path, config: EncoderConfig) -> tuple[Tokenizer, int | None]:
-    """The tokenizer of a model's folder, and where it cuts texts, in tokens; None where it does not say.
+    """The tokenizer of a model's folder, which needs no config.json, and its length limit in tokens, or None.
 
-    Args:
-        folder: a base, or what was made from one: its config.json is not needed.
-        config: of the base.
-
-    Raises:
-        UnsupportedBase: there is none, or none that can be read and fits the configuration.
+    Raises UnsupportedBase if there is no tokenizer, or it is unreadable or does not fit the base's `config`.
     """
-    # Without these files transformers makes up a tokenizer that knows no words.
+    # Without these files transformers creates a tokenizer without words.
     if not has_tokenizer(folder):
         raise UnsupportedBase(f"it has no tokenizer, none of {', '.join(VOCABULARIES)}")
     for path in (folder / name for name in TOKENIZER_FILES):
@@ -227,11 +212,11 @@ def read_tokenizer(folder: Path, config: EncoderConfig) -> tuple[Tokenizer, int 
         raw = {}
     try:
         theirs = library_config(raw, config.model_type)
-        # Without `config` transformers would build the one of the whole file.
+        # Without `config` transformers would build a configuration from the whole file.
         tokenizer = AutoTokenizer.from_pretrained(
             str(folder), config=theirs, local_files_only=True, trust_remote_code=False
         )
-    except Exception as error:  # whatever a third party's parser meets in a damaged file
+    except Exception as error:  # a damaged file may raise anything in a third party's parser
         raise UnsupportedBase(f"its tokenizer cannot be read: {type(error).__name__}") from None
     backend, longest = getattr(tokenizer, "backend_tokenizer", None), tokenizer.model_max_length
     if not isinstance(backend, tokenizers.Tokenizer):
@@ -239,7 +224,7 @@ def read_tokenizer(folder: Path, config: EncoderConfig) -> tuple[Tokenizer, int 
     largest = max(backend.get_vocab(with_added_tokens=True).values(), default=-1)
     if not 0 <= largest < config.vocab_size:
         raise UnsupportedBase(f"its tokenizer gives ids up to {largest}, its word table has {config.vocab_size} rows")
-    # A tokenizer's configuration may hold anything.
+    # A tokenizer's configuration may contain any value.
     says = isinstance(longest, int | float) and 3 <= longest < _NO_LIMIT
     return Tokenizer(backend, has_types=config.type_vocab_size > 1), int(longest) if says else None
 
@@ -278,11 +263,6 @@ def _load(folder: Path, name: str, dtype: torch.dtype, device: str, batch_invari
 
 
 def _checked_params(found: Mapping[str, Tensor], anatomy: Anatomy, config: EncoderConfig) -> dict[str, Tensor]:
-    """The tensors that the encoder reads.
-
-    Raises:
-        UnsupportedBase: one is missing or has another shape than the configuration says.
-    """
     missing = [name for name in anatomy.weights if name not in found]
     if missing:
         raise UnsupportedBase(f"{len(missing)} parameters are missing, {missing[0]} among them")

@@ -1,4 +1,4 @@
-"""What a base's config.json says, in the same words for every family. No torch until `read_config` is called."""
+"""Reads a base's config.json into one form for every family; imports torch only in `read_config`."""
 
 import json
 from collections.abc import Mapping
@@ -11,11 +11,11 @@ from onebert_encoder.base.source import read_json
 from onebert_store.errors import MalformedFile, UnsupportedBase
 from onebert_store.file.strict_json import shown
 
-# Names of activations that Hugging Face configurations use.
+# Hugging Face's names of activations.
 TANH = ("gelu_new", "gelu_pytorch_tanh")
 ACTIVATIONS = ("gelu", *TANH, "relu", "silu")
 
-# What is used of a config.json beside the sizes that the families name.
+# Keys of config.json that are read besides each family's sizes.
 _USED = (
     "vocab_size",
     "max_position_embeddings",
@@ -25,14 +25,14 @@ _USED = (
     "tokenizer_class",
 )
 
-# What a size may be at most. Of layers fewer: the parameters of all of them are named before they are looked for in the
-# weights, and names of a thousand million layers take all memory.
+# Upper bounds of sizes. Layers have a lower one: the names of all their parameters are listed before the weights are
+# read, and the names of a billion layers would fill the memory.
 _MOST, _MOST_LAYERS = 2**31 - 1, 1000
 
 
 @dataclass(frozen=True)
 class EncoderConfig:
-    """The configuration that changes what the encoder computes, in the same words for every family."""
+    """The configuration values that change the encoder's results, with the same names for every family."""
 
     model_type: str
     hidden_size: int
@@ -52,21 +52,17 @@ class EncoderConfig:
 
     @property
     def max_length(self) -> int:
-        """Longest sequence that has a position embedding for each token."""
+        """Longest sequence, in tokens: each token needs a position embedding."""
         return self.max_positions - self.first_position
 
 
 def read_config(folder: Path) -> tuple[EncoderConfig, Family]:
-    """The configuration of a base in a folder.
-
-    Raises:
-        UnsupportedBase: config.json cannot be read, or names an architecture that is not supported.
-    """
+    """Reads a base's configuration; raises UnsupportedBase if it is unreadable or its architecture is not supported."""
     raw, family = read_raw(folder)
     model_type = str(raw["model_type"])
     try:
         config = _our_config(library_config(raw, model_type), model_type, family)
-    except Exception as error:  # whatever a third party raises; its own wrapping says less than what is inside
+    except Exception as error:  # transformers may raise anything; the cause says more than its wrapper
         why = shown(str(error.__cause__ or error), 200)
         raise UnsupportedBase(f"its config.json cannot be read; transformers says: {why}") from None
     if config.activation not in ACTIVATIONS:
@@ -79,11 +75,7 @@ def read_config(folder: Path) -> tuple[EncoderConfig, Family]:
 
 
 def read_raw(folder: Path) -> tuple[dict[str, Any], Family]:
-    """A base's config.json as it stands there, once it names an architecture that is supported.
-
-    Raises:
-        UnsupportedBase: it cannot be read, or names another architecture.
-    """
+    """A base's config.json, unchanged; raises UnsupportedBase if it is unreadable or of another architecture."""
     try:
         raw = read_json(folder / "config.json")
     except MalformedFile as error:
@@ -100,13 +92,9 @@ def read_raw(folder: Path) -> tuple[dict[str, Any], Family]:
 
 
 def library_config(raw: Mapping[str, Any], model_type: str, **more: Any) -> Any:
-    """transformers' configuration of a model, from what is used of its config.json, and `more`.
+    """transformers' configuration of a model, from the keys of its config.json that we use, and `more`.
 
-    Whatever else the file holds, of any kind and size, never reaches transformers.
-
-    Raises:
-        UnsupportedBase: the architecture is not supported.
-        Exception: whatever transformers raises of values of the wrong kind.
+    No other content of the file reaches transformers, which may still raise any error for values of the wrong kind.
     """
     from transformers import AutoConfig  # noqa: PLC0415 - imports torch
 
@@ -115,7 +103,7 @@ def library_config(raw: Mapping[str, Any], model_type: str, **more: Any) -> Any:
 
 
 def _check_sizes(raw: Mapping[str, Any], family: Family) -> None:
-    """Refuses sizes that are no sizes; transformers has a default for one that is not there."""
+    """Rejects sizes that are not whole numbers within bounds; transformers has defaults for missing ones."""
     ours = ("hidden_size", "embedding_size", "num_layers", "num_heads", "intermediate_size")
     for name in (*(family.config[size] for size in ours), "vocab_size", "max_position_embeddings"):
         found, most = raw.get(name, 1), _MOST_LAYERS if name == family.config["num_layers"] else _MOST
@@ -128,7 +116,7 @@ def _our_config(theirs: Any, model_type: str, family: Family) -> EncoderConfig:
     padding_id = int(getattr(theirs, "pad_token_id", 0) or 0)
     return EncoderConfig(
         model_type=model_type,
-        # DistilBERT fixes its epsilon in code, at BERT's value.
+        # DistilBERT's code fixes epsilon, at BERT's value.
         eps=float(getattr(theirs, "layer_norm_eps", 1e-12)),
         vocab_size=theirs.vocab_size,
         max_positions=theirs.max_position_embeddings,

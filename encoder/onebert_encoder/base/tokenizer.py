@@ -1,4 +1,4 @@
-"""The tokenizer of a base without its weights, for measuring texts. No torch where the base has a tokenizer.json."""
+"""Loads a base's tokenizer without its weights, to measure texts; needs no torch if there is a tokenizer.json."""
 
 from pathlib import Path
 
@@ -11,14 +11,9 @@ from onebert_store.errors import UnsupportedBase
 
 
 def load_tokenizer(name: str | None = None) -> tuple[Tokenizer, int]:
-    """The tokenizer of a base, and the most tokens that the base takes.
+    """The tokenizer of a base (None: the default base), and the longest sequence that it takes, in tokens.
 
-    Args:
-        name: folder or Hub id; None is the default base.
-
-    Raises:
-        BaseNotFound: nothing of that name can be had.
-        UnsupportedBase: another architecture, or no tokenizer.
+    Raises BaseNotFound if it cannot be found, UnsupportedBase for another architecture or without a tokenizer.
     """
     name = name or DEFAULT_BASE
     folder = find_base(name)
@@ -29,7 +24,7 @@ def load_tokenizer(name: str | None = None) -> tuple[Tokenizer, int]:
 
 
 def _read_plainly(folder: Path) -> tuple[Tokenizer, int] | None:
-    """The two as the base's files have them, without transformers, which imports torch; None where these lack one."""
+    """Reads both from the files, without transformers (which imports torch); None if the files are incomplete."""
     raw, family = read_raw(folder)
     try:
         if (folder / "tokenizer.json").stat().st_size > MOST_BYTES:
@@ -37,7 +32,7 @@ def _read_plainly(folder: Path) -> tuple[Tokenizer, int] | None:
         backend = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
         most = raw["max_position_embeddings"] - (raw["pad_token_id"] + 1 if family.positions_after_padding else 0)
         fits = most > 0 and max(backend.get_vocab().values()) < raw["vocab_size"]
-    except Exception:  # tokenizers raises it bare; the base's own reader says what is wrong
+    except Exception:  # tokenizers raises a bare Exception; the base's own reader gives the reason
         return None
     return (Tokenizer(backend, has_types=raw.get("type_vocab_size", 0) > 1), most) if fits else None
 

@@ -1,7 +1,7 @@
-"""The matrix product with a weight of the base: with a packed weight on a CPU, PyTorch's elsewhere.
+"""Chooses the matrix product with a weight of the base: packed on a CPU, PyTorch's elsewhere.
 
-PyTorch's float32 product reaches less than half of a CPU's speed on AMD processors, and on every processor for the few
-tokens of one text (docs/decisions/0002-prepacked.md).
+PyTorch's float32 product reaches less than half of an AMD CPU's speed, and of any CPU's for the few tokens of one text
+(docs/decisions/0002-prepacked.md).
 """
 
 from collections.abc import Callable
@@ -18,12 +18,10 @@ from onebert_encoder.compute.trained import TrainedLinear, load_trained
 def make_linear(
     make_weight: Callable[[], Tensor], batch_invariant: bool = False
 ) -> "PackedLinear | TrainedLinear | PlainLinear":
-    """`y = x Wᵀ` by the fastest product here.
+    """`y = x Wᵀ` by the fastest product on this machine; `batch_invariant` gives a token the same bits in every batch.
 
-    Args:
-        make_weight: gives W [out, in] in the compute dtype, on the compute device. Of a weight that is not trained no
-            other copy is kept beside the packed one, so the first backward pass calls `make_weight` again.
-        batch_invariant: whether a token shall have the same bits whatever the other tokens are; without gradients.
+    `make_weight` returns W [out, in] in the compute dtype, on the compute device. A packed weight that is not trained
+    keeps no other copy, so the first backward pass calls `make_weight` again.
     """
     weight = make_weight()
     if weight.requires_grad and torch.is_grad_enabled():
@@ -34,11 +32,7 @@ def make_linear(
 
 
 class PackedLinear:
-    """By the CPU's own products; a token has the same bits whatever the other tokens are.
-
-    Attributes:
-        packed: the weight.
-    """
+    """The product with a packed weight on the CPU; a token's bits do not depend on the other tokens."""
 
     def __init__(self, products: NativeProducts, weight: Tensor, make_weight: Callable[[], Tensor]) -> None:
         self._products = products
@@ -47,23 +41,19 @@ class PackedLinear:
         self._packed_transpose: Packed | None = None
 
     def __call__(self, x: Tensor) -> Tensor:
-        """[tokens, in] -> [tokens, out]."""
         return _packed_product(x, self) if torch.is_grad_enabled() and x.requires_grad else self.forward(x)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[tokens, in] -> [tokens, out], not differentiable."""
         return self._products.multiply(x.contiguous(), self.packed)
 
     def backward(self, grad: Tensor) -> Tensor:
-        """The gradient: [tokens, out] -> [tokens, in]; packs Wᵀ on first use, so that serving never holds it."""
+        """The gradient: [tokens, out] -> [tokens, in]; packs Wᵀ on first use, so a server never holds it."""
         if self._packed_transpose is None:
             self._packed_transpose = self._products.pack(self._make_weight().t())
         return self._products.multiply(grad.contiguous(), self._packed_transpose)
 
 
 class _PackedProduct(torch.autograd.Function):
-    """Gives the packed product, which PyTorch cannot differentiate, its gradient."""
-
     @staticmethod
     def forward(ctx: Any, x: Tensor, linear: PackedLinear) -> Tensor:
         ctx.linear = linear

@@ -1,4 +1,4 @@
-"""The matrix product with a weight of the base by PyTorch, and how every such product is called."""
+"""The matrix product with a weight of the base by PyTorch, and the signature of all such products."""
 
 from collections.abc import Callable
 from functools import cache
@@ -12,16 +12,12 @@ from onebert_encoder.layout.shapes import round_up
 Linear = Callable[[Tensor], Tensor]
 """The product with a weight: [tokens, in] -> [tokens, out]."""
 
-# Tokens of the largest product where a text must have the same bits in every batch.
+# Most tokens per product if a text must have the same bits in every batch.
 _PIECE = 1024
 
 
 class PlainLinear:
-    """By PyTorch's product.
-
-    Attributes:
-        weight: [out, in].
-    """
+    """PyTorch's product with a weight [out, in]."""
 
     def __init__(self, weight: Tensor, batch_invariant: bool) -> None:
         self.weight = weight
@@ -29,13 +25,12 @@ class PlainLinear:
         self._padded = batch_invariant and _varies(*weight.shape, weight.dtype, weight.device)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """[tokens, in] -> [tokens, out]."""
         if torch.is_grad_enabled() or self._piece is None or (len(x) <= self._piece and not self._padded):
             return F.linear(x, self.weight)
         return self._in_pieces(x, self._piece)
 
     def _in_pieces(self, x: Tensor, piece: int) -> Tensor:
-        """The product in pieces of at most `piece` tokens; of exactly that many where results vary with the number."""
+        """Multiplies at most `piece` tokens at a time; exactly that many if results vary with the number."""
         padded = F.pad(x, (0, 0, 0, -len(x) % piece)) if self._padded else x
         return torch.cat([F.linear(part, self.weight) for part in padded.split(piece)])[: len(x)]
 

@@ -1,6 +1,6 @@
-"""The frozen matrix product in 8-bit integers, for answering: faster than bfloat16, and coarser.
+"""The frozen matrix product in 8-bit integers, for answering: faster and less precise than bfloat16.
 
-A token is quantized over its own range when it comes, a row of the weight once (docs/decisions/0014-int8.md).
+Each token is quantized at run time over its own range, each row of the weight once (docs/decisions/0014-int8.md).
 """
 
 import torch
@@ -11,28 +11,14 @@ from onebert_store.errors import InvalidSettings
 
 
 class Int8Linear:
-    """`y = x Wᵀ` without gradients; a token's bits do not depend on other tokens, since integer sums do not round.
-
-    Args:
-        weight: [out, in], float32.
-
-    Raises:
-        InvalidSettings: this machine cannot compute int8 products.
-
-    Attributes:
-        packed: the weight in 8 bits.
-    """
+    """`y = x Wᵀ` without gradients, for W [out, in] float32; raises InvalidSettings without int8 products."""
 
     def __init__(self, weight: Tensor) -> None:
         self._products = _products(weight.device.type)
         self.packed: Packed = self._products.pack(weight)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """[tokens, in] -> [tokens, out], both bfloat16 and contiguous.
-
-        Raises:
-            RuntimeError: `x` requires a gradient.
-        """
+        """[tokens, in] -> [tokens, out], both bfloat16 and contiguous."""
         if torch.is_grad_enabled() and x.requires_grad:
             raise RuntimeError("int8 products have no gradient")
         return self._products.multiply(x, self.packed)

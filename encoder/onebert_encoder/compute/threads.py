@@ -1,4 +1,4 @@
-"""How many threads one thread of this process computes with."""
+"""Sets the number of threads that one thread of this process computes with."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,11 +7,10 @@ import torch
 
 
 def compute_with(threads: int) -> None:
-    """Sets how many threads the calling thread computes with, whatever other threads set for themselves, now or later.
+    """Sets the calling thread's number of compute threads; other threads' settings do not change it later.
 
-    `torch.set_num_threads` alone counts for the thread that calls it only until that thread first computes or asks for
-    the number: then PyTorch gives it the number that any thread set last. Asking comes first here, so that nothing is
-    left to come.
+    `torch.set_num_threads` alone lasts only until the calling thread first computes or reads the number: then PyTorch
+    replaces it by the number that any thread set last. Reading the number first prevents that.
     """
     torch.get_num_threads()
     torch.set_num_threads(threads)
@@ -19,10 +18,10 @@ def compute_with(threads: int) -> None:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Lets the calling thread compute alone in the block.
+    """The calling thread computes alone in the block.
 
-    For decompositions of small matrices: LAPACK divides each of many short steps among its threads, which wait for each
-    other after every one. On two busy cores the eigenvectors of 384 x 384 numbers took 4 seconds so, and 8 ms alone.
+    LAPACK splits each of many short steps of a small decomposition among its threads, and synchronizes them after each.
+    On two busy cores the eigenvectors of a 384 x 384 matrix took 4 seconds that way, and 8 ms with one thread.
     """
     threads = torch.get_num_threads()
     compute_with(1)

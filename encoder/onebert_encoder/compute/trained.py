@@ -1,4 +1,4 @@
-"""Products with a weight that changes at every step, forward and backward, on our own tiles where they are faster."""
+"""Products with a weight that changes at every step, forward and backward, on our own tiles if they are faster."""
 
 import ctypes
 import logging
@@ -23,37 +23,30 @@ _SIGNATURES = {
 
 
 class TrainedLinear:
-    """The product with a float32 weight that is trained; packs what it multiplies by in every pass.
-
-    Args:
-        tiles: the compiled functions.
-        weight: W [out, in], contiguous.
-    """
+    """The product with a trained float32 weight [out, in], contiguous; packs its factors in every pass."""
 
     def __init__(self, tiles: "TrainedTiles", weight: Tensor) -> None:
         self._tiles, self._weight = tiles, weight
 
     def __call__(self, x: Tensor) -> Tensor:
-        """[tokens, in] -> [tokens, out]."""
         return _product(x.contiguous(), self._weight, self._tiles)
 
 
 class TrainedTiles:
-    """Products of two float32 matrices, neither of which stays as it is."""
+    """Products of two float32 matrices that both change between calls."""
 
     def __init__(self, library: ctypes.CDLL, products: NativeProducts) -> None:
         self._products = products
         self._pack, self._transpose = functions_of(library, _SIGNATURES).values()
 
     def multiply(self, x: Tensor, weight: Tensor) -> Tensor:
-        """x Wᵀ: [rows, in] -> [rows, out] for W [out, in], which may be a transposed matrix; x is contiguous."""
+        """x Wᵀ: [rows, in] -> [rows, out]; W [out, in] may be a transposed view, x is contiguous."""
         out, into = weight.shape
         numbers = torch.empty(-(-out // PANEL) * PANEL * into + FETCHED_AHEAD // weight.itemsize)
         self._pack(weight.data_ptr(), out, into, *weight.stride(), numbers.data_ptr(), torch.get_num_threads())
         return self._products.multiply(x, Packed(numbers, None, None, (out, into)))
 
     def transpose(self, x: Tensor) -> Tensor:
-        """The transpose of a contiguous matrix, contiguous."""
         out = x.new_empty(x.shape[1], x.shape[0])
         self._transpose(x.data_ptr(), *x.shape, out.data_ptr(), torch.get_num_threads())
         return out
@@ -83,9 +76,9 @@ _product: Callable[[Tensor, Tensor, TrainedTiles], Tensor] = _Product.apply
 
 @cache
 def load_trained(device: str, dtype: torch.dtype) -> TrainedTiles | None:
-    """The tiles; None where PyTorch's products are as fast, where the tiles cannot be built, or where they are wrong.
+    """The tiles; None if PyTorch is as fast, or if the tiles cannot be built or give wrong numbers.
 
-    Decided by the processor and not by a clock, so that an equal run gives equal bytes.
+    The processor decides, not a measurement, so that repeated runs give the same bytes.
     """
     if dtype != torch.float32 or not mkl_is_held_back():
         return None
@@ -101,21 +94,17 @@ def load_trained(device: str, dtype: torch.dtype) -> TrainedTiles | None:
 
 @cache
 def mkl_is_held_back() -> bool:
-    """Whether PyTorch multiplies by Intel's MKL on a processor whose widest instructions MKL leaves out."""
+    """Whether PyTorch multiplies with Intel's MKL on a processor whose AVX-512 MKL does not use."""
     cpu = Path("/proc/cpuinfo")
     return torch.backends.mkl.is_available() and cpu.exists() and leaves_out(cpu.read_text(encoding="utf-8"))
 
 
 def leaves_out(cpuinfo: str) -> bool:
-    """Whether MKL leaves out instructions of a processor, from what Linux says of it: AVX-512 of other vendors.
-
-    AVX2 is taken on every processor, and has all there is to have where there is no AVX-512.
-    """
+    """Whether MKL ignores AVX-512 here (/proc/cpuinfo): it does on all but Intel's processors, and uses AVX2 on all."""
     return "avx512f" in cpuinfo.split() and "GenuineIntel" not in cpuinfo
 
 
 def _matches_plain(tiles: TrainedTiles) -> bool:
-    """Whether a small product and its gradients are right."""
     generator = torch.Generator().manual_seed(0)
     x, weight, grad = (torch.randn(*shape, generator=generator) for shape in ((45, 50), (72, 50), (45, 72)))
     found = (tiles.multiply(x, weight), tiles.multiply(grad, weight.t()), tiles.multiply(tiles.transpose(grad), x.t()))

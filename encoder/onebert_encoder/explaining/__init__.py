@@ -1,1 +1,1 @@
-"""Which words and which parts of a delta an answer is owed to."""
+"""Explains an answer by words and by parts of the delta."""

@@ -1,4 +1,4 @@
-"""Gradient × input: to first order, what each token adds to the answer that a row gives, through base and delta."""
+"""Gradient × input: the contribution of each token to an answer, to first order, through base and delta."""
 
 from collections.abc import Sequence
 from copy import copy
@@ -19,24 +19,15 @@ from onebert_encoder.text.tokens import Tokens
 def gradient_times_input(
     base: Base, row: Row, tokens: Sequence[Tokens], labels: Sequence[int], outputs: Outputs
 ) -> list[Array]:
-    """The gradient of each answer at its tokens' normalized embeddings, times what these are more than their mean.
+    """The gradient of each answer at its tokens' normalized embeddings, times their difference from their mean.
 
-    Behind the LayerNorm of the embeddings, not before it: to first order it takes every change of a vector's length
-    away, so that before it a gradient times the vector itself says next to nothing.
+    The gradient is taken after the LayerNorm of the embeddings: before it, gradient times vector is almost zero, since
+    the LayerNorm removes every change of a vector's length to first order.
 
-    What is differentiated is the evidence of a label, of logits by the task's temperature: where scores are a softmax
-    the logarithm of the label's odds against all others, else its logit. Unlike a probability it does not flatten where
-    the answer is sure.
+    The differentiated number is a label's evidence, from the logits divided by the task's temperature: with softmax the
+    log odds of the label against all others, else its logit. Unlike a probability it does not saturate.
 
-    Args:
-        base: computes in a dtype that has gradients, which int8 has not.
-        row: of a task on whole texts.
-        tokens: the inputs, computed as one batch.
-        labels: of each input the index of the label that is explained.
-        outputs: what the scores of the task depend on besides logits.
-
-    Returns:
-        For each input [tokens] float64, special tokens included.
+    `base` needs a dtype with gradients (not int8). Returns [tokens] float64 per input, special tokens included.
     """
     batch, embedded = pack(base, tokens, [0] * len(tokens)), _Embedded(base.embeddings.W_e)
     own = copy(base)
@@ -50,17 +41,12 @@ def gradient_times_input(
 
 
 class _Embedded:
-    """Stands for what follows the embeddings, and keeps what these give, to be differentiated at.
-
-    Args:
-        W_e: ELECTRA's projection; None elsewhere.
-    """
+    """Replaces the projection behind the embeddings, and keeps its input `x` to differentiate at."""
 
     def __init__(self, W_e: Linear | None) -> None:
         self._W_e = W_e
 
     def __call__(self, x: Tensor) -> Tensor:
-        """The first layer's input."""
         self.x = x.detach().requires_grad_()
         return self.x if self._W_e is None else self._W_e(self.x)
 

@@ -1,4 +1,4 @@
-"""Which layers and symbols of a delta matter: rows of it with one of them removed, beside the whole, in one batch."""
+"""Shows which layers and symbols of a delta matter: runs it whole and with each of them removed, in one batch."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,19 +19,16 @@ from onebert_store.spec import BaseSpec
 
 Kind = Literal["whole", "base", "layer", "symbol"]
 
-# What is no number of a layer: what lies below all of them, and above.
+# Names for tensors below the first layer and above the last.
 EMBEDDINGS, POOLER = "embeddings", "pooler"
 _HEAD = HEAD_WEIGHT.partition(".")[0] + "."
 
 
 @dataclass(frozen=True)
 class Removed:
-    """A delta without some of its tensors.
+    """The remaining tensors of a delta, and a name for the removed ones.
 
-    Attributes:
-        kind: `whole` is the delta itself, `base` its head alone; `layer` and `symbol` are without all tensors of one.
-        name: the layer's number, or `embeddings` or `pooler`; the symbol; "" of `whole` and `base`.
-        tensors: those that are left.
+    `whole` is the delta, `base` its head alone; `layer` and `symbol` lack all tensors of one, which `name` names.
     """
 
     kind: Kind
@@ -40,12 +37,7 @@ class Removed:
 
 
 def removals(tensors: Mapping[str, Tensor], spec: BaseSpec) -> list[Removed]:
-    """A delta whole, its head alone, and the delta without each layer and each symbol that it changes.
-
-    Args:
-        tensors: by the names of the delta's file.
-        spec: of its base.
-    """
+    """A delta whole, its head alone, and the delta without each layer and each symbol that it changes."""
     layer_of = {name: _layer(name, spec) for name in tensors if not name.startswith(_HEAD)}
     symbol_of = {name: _symbol(name, spec) for name in layer_of}
     order = [EMBEDDINGS, *map(str, range(spec.num_layers)), POOLER]
@@ -62,10 +54,9 @@ def removals(tensors: Mapping[str, Tensor], spec: BaseSpec) -> list[Removed]:
 
 
 def _symbol(name: str, spec: BaseSpec) -> str:
-    """The symbol of a tensor: of an adapter that of the map it stands behind, of scales that of the map they scale."""
     path = name.partition(".")[2]
     if not name.startswith(DELTA):
-        # An adapter's tensors are those of two maps, which have weights and biases.
+        # An adapter's tensors are the weights and biases of two maps.
         path = path.removesuffix(".weight").removesuffix(".bias")
     return spec.symbols[path]
 
@@ -77,13 +68,7 @@ def _layer(name: str, spec: BaseSpec) -> str:
 
 
 class RemovedRows:
-    """The rows of a delta with parts removed, folded once.
-
-    Args:
-        base: the frozen encoder.
-        removed: what is left of the delta each time.
-        pooling: the delta's.
-    """
+    """The rows of a delta with parts removed, folded once."""
 
     def __init__(self, base: Base, removed: Sequence[Removed], pooling: str) -> None:
         self._base = base
@@ -94,11 +79,7 @@ class RemovedRows:
         self._diverges_at = [diverges_at(row, bare, base) for row in own]
 
     def logits(self, tokens: Sequence[Tokens]) -> list[list[Tensor]]:
-        """Logits of every input by every row, all in one batch; what rows have in common is computed once.
-
-        Returns:
-            For each row, in the order of `removed`, the logits of each input: [labels], or [tokens, labels].
-        """
+        """Logits by row (in the order of `removed`) and input, [labels] or [tokens, labels]; shared layers run once."""
         of_rows = range(len(self._diverges_at))
         inputs = [one for _ in of_rows for one in tokens]
         rows = [1 + row for row in of_rows for _ in tokens]

@@ -1,4 +1,4 @@
-"""Explains the answers that one row gives to texts, here, without a server."""
+"""Explains one row's answers to texts in this process, without a server."""
 
 from collections.abc import Sequence
 
@@ -20,20 +20,14 @@ from onebert_store.errors import AnswerNotFinite, InvalidInput
 from onebert_store.file.delta import Delta
 from onebert_store.file.manifest import Manifest
 
-# Texts that are computed as one batch.
+# Texts per batch.
 _TEXTS = 32
 
 
 class TextExplainer:
-    """Explains answers about whole texts, each cut to the delta's `max_length`, also where its task reads windows.
+    """Explains answers about whole texts, truncated to the delta's `max_length` even if its task reads windows.
 
-    Args:
-        base: the frozen encoder, in a dtype that has gradients.
-        row: of a task on whole texts, without gradients.
-        manifest: of its delta.
-
-    Raises:
-        InvalidInput: the task is per token.
+    `base` needs a dtype with gradients. Raises InvalidInput if the task is per token.
     """
 
     def __init__(self, base: Base, row: Row, manifest: Manifest) -> None:
@@ -45,21 +39,12 @@ class TextExplainer:
 
     @classmethod
     def of(cls, base: Base, delta: Delta) -> "TextExplainer":
-        """An explainer of a delta that fits the base.
-
-        Raises:
-            InvalidInput: the task is per token.
-        """
         with torch.no_grad():
             row = fold(base, to_tensors(delta, base), delta.manifest.pooling)
         return cls(base, row, delta.manifest)
 
     def answers(self, texts: Sequence[Text]) -> list[Prediction]:
-        """The answers to texts.
-
-        Raises:
-            AnswerNotFinite: one is NaN or infinite.
-        """
+        """Answers texts; raises AnswerNotFinite if a logit is NaN or infinite."""
         tokens = self._tokenizer.encode(texts, self._outputs.max_length)
         found: list[Prediction] = []
         for start in range(0, len(tokens), _TEXTS):
@@ -73,25 +58,25 @@ class TextExplainer:
         return found
 
     def read(self, text: Text) -> tuple[int, int]:
-        """How many tokens of a text are read, and how many it has; both with special tokens."""
+        """The number of tokens read of a text, and its full length in tokens, both with special tokens."""
         tokenizer, most = self._tokenizer, self._outputs.max_length
         [pieces] = tokenizer.split([text], most)
         whole = tuple((0, length) for length in pieces.lengths)
         return tokenizer.measure(pieces, tokenizer.fit(pieces, most))[0], tokenizer.measure(pieces, whole)[0]
 
     def words(self, text: Text) -> list[Stretch]:
-        """The words of a text that are read and can be left out."""
+        """The words within the first `max_length` tokens that can be left out."""
         [tokens] = self._tokenizer.encode([text], self._outputs.max_length, align=True)
         return [] if tokens.alignment is None else words.removable(words.words_of(tokens.alignment))
 
     def by_occlusion(self, text: Text) -> Explanation:
-        """What the answer owes to each word: how much less its score is without."""
+        """Scores each word by the drop of the answer's score without it."""
         stretches = self.words(text)
         whole, *left = self.answers([text, *(words.without(text, one) for one in stretches)])
         return words.explain_by_occlusion(whole, stretches, [float(one.scores[whole.best]) for one in left])
 
     def by_gradient(self, text: Text) -> Explanation:
-        """What the answer owes to each word, to first order: gradient × input, summed over the word's tokens."""
+        """Scores each word to first order: gradient × input, summed over its tokens."""
         stretches, [whole] = self.words(text), self.answers([text])
         tokens = self._tokenizer.encode([text], self._outputs.max_length)
         [by_token] = gradient_times_input(self._base, self._row, tokens, [whole.best], self._outputs)

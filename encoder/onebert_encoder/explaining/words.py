@@ -1,4 +1,4 @@
-"""Words of an input, the input without some of them, and what that says of an answer; knows no torch."""
+"""Words of an input, the input without some of them, and their effects on an answer; imports no torch."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ METHODS: tuple[Method, ...] = get_args(Method)
 
 
 class Stretch(NamedTuple):
-    """`text[start:end]` of one half of an input, in code points: a word, or neighbors; and its tokens."""
+    """The slice `text[start:end]` of one half, in code points (a word, or neighboring words), and its token indices."""
 
     half: int
     start: int
@@ -30,14 +30,7 @@ class Stretch(NamedTuple):
 
 @dataclass(frozen=True)
 class WordEffect:
-    """What an answer owes to a stretch of the input.
-
-    Attributes:
-        field: which text of the input it is in.
-        start: its first code point.
-        end: the code point behind it.
-        effect: on the number that is explained: above 0 the stretch raises it, below 0 it lowers it.
-    """
+    """The effect of the slice `start:end` (code points) of a text; positive if it raises the explained number."""
 
     field: Field
     start: int
@@ -47,15 +40,11 @@ class WordEffect:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Which words an answer is owed to.
+    """The effects of an input's words on the score of its answer's `label`.
 
-    Attributes:
-        method: `occlusion`: an effect is the score with a stretch less the score without it, in the units of the
-            answer's scores. `gradient_times_input`: an effect is in logits, to first order, against the mean of the
-            text's embeddings.
-        label: whose score is explained, the answer's.
-        words: in the order of the text; stretches of neighbors where there are many words. Empty where an input has
-            nothing that could be left out.
+    With `occlusion` an effect is the score with a stretch minus the score without it; with `gradient_times_input` it is
+    in logits, to first order, relative to the mean of the text's embeddings. Long texts join neighboring words; `words`
+    is empty if nothing can be left out.
     """
 
     method: Method
@@ -64,7 +53,7 @@ class Explanation:
 
 
 def words_of(alignment: Alignment) -> list[Stretch]:
-    """Every word that the tokenizer sees, punctuation marks too."""
+    """Every word of the tokenizer, including punctuation marks."""
     offsets = alignment.offsets
     return [
         Stretch(alignment.sequences[tokens[0]] or 0, offsets[tokens[0]][0], offsets[tokens[-1]][1], tuple(tokens))
@@ -73,7 +62,7 @@ def words_of(alignment: Alignment) -> list[Stretch]:
 
 
 def joined(words: Sequence[Stretch], most: int) -> list[Stretch]:
-    """At most so many stretches, but at least one of each half: words, or as many neighbors together as it takes."""
+    """Joins neighboring words until there are at most `most` stretches (at least one per half)."""
     halves = [[word for word in words if word.half == half] for half in (0, 1)]
     together = 1
     while sum(-(-len(half) // together) for half in halves) > max(most, len(halves)):
@@ -86,7 +75,7 @@ def joined(words: Sequence[Stretch], most: int) -> list[Stretch]:
 
 
 def without(text: Text, stretch: Stretch) -> Text:
-    """An input without a stretch, and without the whitespace that would then be doubled, or stand at an end."""
+    """The input without a stretch; whitespace left doubled or at an end is removed."""
     halves = [text] if isinstance(text, str) else list(text)
     whole = halves[stretch.half]
     before, behind = whole[: stretch.start], whole[stretch.end :]
@@ -99,29 +88,19 @@ def without(text: Text, stretch: Stretch) -> Text:
 
 
 def removable(stretches: Sequence[Stretch]) -> list[Stretch]:
-    """The stretches of an input whose half has another one: a half without its only one may have no token."""
+    """The stretches whose half has another one: a half without its only stretch may have no token."""
     count = Counter(one.half for one in stretches)
     return [one for one in stretches if count[one.half] > 1]
 
 
 def explain_by_occlusion(whole: Prediction, stretches: Sequence[Stretch], left: Sequence[float]) -> Explanation:
-    """How much less the score of the answer's label is without each stretch.
-
-    Args:
-        whole: the answer to the whole input.
-        stretches: those that were left out.
-        left: the score of the answer's label without each of them.
-    """
+    """Effects from `left`, the scores of the answer's label without each stretch."""
     effects = [whole.score - score for score in left]
     return explanation("occlusion", whole.label, stretches, effects)
 
 
 def explanation(method: Method, label: str, stretches: Sequence[Stretch], effects: Sequence[float]) -> Explanation:
-    """Stretches with their effects.
-
-    Raises:
-        AnswerNotFinite: an effect is NaN or infinite.
-    """
+    """Builds an explanation; raises AnswerNotFinite if an effect is NaN or infinite."""
     if not all(map(isfinite, effects)):
         raise AnswerNotFinite("what the answer owes to a word is not a finite number")
     both = zip(stretches, effects, strict=True)

@@ -1,1 +1,1 @@
-"""What a batch and a row look like to the kernels; knows no base."""
+"""The form of a batch and a row that the kernels read; imports no base."""

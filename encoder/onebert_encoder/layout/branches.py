@@ -14,8 +14,8 @@ from torch.nn import functional as F
 from onebert_encoder.layout.directions import Directions
 from onebert_encoder.layout.upload import Array
 
-# Entries of a sparse difference that are computed at a time: each takes a number for every token, so this many take
-# as much memory as the widest activations.
+# Entries of a sparse difference per step: each takes one number per token, so a step takes as much memory as the widest
+# activations.
 _ENTRIES_AT_ONCE = 4096
 
 
@@ -23,8 +23,7 @@ _ENTRIES_AT_ONCE = 4096
 class LowRank:
     """x (B A)ᵀ for A [r, in] and B [out, r] (LoRA, Hu et al. 2022, equation 3; B contains the scale α / r).
 
-    Attributes:
-        reach: [r, 2] int64 on the CPU: from which to which output each column of B is not zero; None where anywhere.
+    `reach` [r, 2] int64 on the CPU is the range of outputs where each column of B is nonzero; None if unknown.
     """
 
     A: Tensor
@@ -32,100 +31,82 @@ class LowRank:
     reach: Tensor | None = None
 
     def __call__(self, x: Tensor) -> Tensor:
-        """[tokens, in] -> [tokens, out]."""
         return x @ self.A.T @ self.B.T
 
     def to(self, dtype: torch.dtype) -> "LowRank":
-        """The same in the compute dtype, laid out for the kernels."""
+        """Casts to the compute dtype and lays the matrices out for the kernels."""
         return LowRank(self.A.to(dtype).contiguous(), _by_columns(self.B.to(dtype)), self.reach)
 
     @cached_property
     def native(self) -> tuple[int, ...]:
-        """What compiled kernels read: the rank and the addresses of A, B, no bias, no core and the reach."""
+        """Numbers for the compiled kernels: the rank and the addresses of A, B, no bias, no core and the reach."""
         return len(self.A), self.A.data_ptr(), self.B.data_ptr(), 0, 0, _address(self.reach)
 
     @property
     def nbytes(self) -> int:
-        """Bytes on the device."""
         return self.A.nbytes + self.B.nbytes
 
 
 @dataclass(frozen=True)
 class Core:
-    """x (U Σ R Vᵀ)ᵀ, where U Σ and Vᵀ are shared by all rows (LoRA-XS, Bałazy et al. 2024).
-
-    Attributes:
-        R: [r, r], the row's own.
-        shared: Vᵀ and U Σ, of rank r or more.
-    """
+    """x (U Σ R Vᵀ)ᵀ for the row's own R [r, r] (LoRA-XS, Bałazy et al. 2024); all rows share U Σ and Vᵀ."""
 
     R: Tensor
     shared: Directions
 
     def __call__(self, x: Tensor) -> Tensor:
-        """[tokens, in] -> [tokens, out]."""
         rank = len(self.R)
         return x @ self.shared.down[:rank].T @ self.R.T @ self.shared.up[:, :rank].T
 
     def to(self, dtype: torch.dtype) -> "Core":
-        """The same in the compute dtype, laid out for the kernels."""
         return Core(_by_columns(self.R.to(dtype)), self.shared.to(dtype))
 
     @cached_property
     def native(self) -> tuple[int, ...]:
-        """What compiled kernels read: as of a `LowRank`, with the address of R, column by column."""
+        """The fields of `LowRank.native`, with the address of R (column-major) as the core."""
         down, up = self.shared.down.data_ptr(), self.shared.up.data_ptr()
         return len(self.R), down, up, 0, self.R.data_ptr(), _address(self.shared.reach)
 
     @property
     def nbytes(self) -> int:
-        """Bytes on the device that are the row's own."""
+        """Bytes of the row's own tensors on the device."""
         return self.R.nbytes
 
 
 @dataclass(frozen=True)
 class Sparse:
-    """x Sᵀ for a weight difference S that is zero nearly everywhere.
-
-    Attributes:
-        indices: [2, n] int64, row and column of each entry, in ascending order.
-        values: [n], the entries.
-        shape: (out, in) of S.
-    """
+    """x Sᵀ for S [out, in] with n nonzero entries `values` at `indices` [2, n] int64 (rows, columns; ascending)."""
 
     indices: Tensor
     values: Tensor
     shape: tuple[int, int]
 
     def __call__(self, x: Tensor) -> Tensor:
-        """[tokens, in] -> [tokens, out]; summed in float32."""
+        """Sums in float32."""
         return _sparse_product(x.float(), self.values.float(), self.indices, self.shape).to(x.dtype)
 
     def dense(self) -> Tensor:
-        """S itself, [out, in]."""
         rows, columns = self.indices
         matrix = self.values.new_zeros(self.shape)
         matrix[rows, columns] = self.values
         return matrix
 
     def to(self, dtype: torch.dtype) -> "Sparse":
-        """The same with its values in the compute dtype."""
         return Sparse(self.indices, self.values.to(dtype), self.shape)
 
     @cached_property
     def native(self) -> tuple[int, ...]:
-        """What branches.h reads: the number of entries and the addresses of rows, columns and values."""
+        """The numbers that branches.h reads: the number of entries and the addresses of rows, columns and values."""
         rows, columns = self.indices
         return len(self.values), rows.data_ptr(), columns.data_ptr(), self.values.data_ptr()
 
     @property
     def nbytes(self) -> int:
-        """Bytes on the device."""
         return self.indices.nbytes + self.values.nbytes
 
 
 class _SparseProduct(torch.autograd.Function):
-    """x Sᵀ with gradients; PyTorch's own would keep a number for every token and entry until the backward pass."""
+    """x Sᵀ with gradients; PyTorch's own would keep one number per token and entry until the backward pass."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, values: Tensor, indices: Tensor, shape: tuple[int, int]) -> Tensor:
@@ -152,7 +133,6 @@ _sparse_product: Callable[[Tensor, Tensor, Tensor, tuple[int, int]], Tensor] = _
 
 
 def _scatter(x: Tensor, source: Tensor, values: Tensor, target: Tensor, width: int) -> Tensor:
-    """[tokens, width] of zeros, to whose columns `target` the columns `source` of x, times `values`, are added."""
     out = x.new_zeros(len(x), width)
     entries = zip(*(one.split(_ENTRIES_AT_ONCE) for one in (source, values, target)), strict=True)
     for of_x, value, of_out in entries:
@@ -162,14 +142,9 @@ def _scatter(x: Tensor, source: Tensor, values: Tensor, target: Tensor, width: i
 
 @dataclass(frozen=True)
 class Bottleneck:
-    """U gelu(D x + c), what an adapter adds to its input (Houlsby et al. 2019, Figure 2).
+    """U gelu(D x + c), an adapter (Houlsby et al. 2019, Figure 2) with D [r, h] and U [h, r], without its last bias.
 
-    The adapter's last bias is not here: `fold` has moved it into the row's shift.
-
-    Attributes:
-        D: [r, h].
-        c: [r], with D times the bias that `fold` has taken out of the input.
-        U: [h, r].
+    `fold` has moved the last bias into the row's shift, and added D times the bias missing from the input to c [r].
     """
 
     D: Tensor
@@ -177,26 +152,22 @@ class Bottleneck:
     U: Tensor
 
     def __call__(self, x: Tensor) -> Tensor:
-        """[tokens, h] -> [tokens, h]."""
         return F.linear(F.gelu(F.linear(x, self.D, self.c)), self.U)
 
     def to(self, dtype: torch.dtype) -> "Bottleneck":
-        """The same in the compute dtype, laid out for the kernels."""
         return Bottleneck(self.D.to(dtype).contiguous(), self.c.to(dtype), _by_columns(self.U.to(dtype)))
 
     @cached_property
     def native(self) -> tuple[int, ...]:
-        """What compiled kernels read: as of a `LowRank`, with the address of c and neither core nor reach."""
+        """The fields of `LowRank.native`, with the address of c and neither core nor reach."""
         return len(self.D), self.D.data_ptr(), self.U.data_ptr(), self.c.data_ptr(), 0, 0
 
     @property
     def nbytes(self) -> int:
-        """Bytes on the device."""
         return self.D.nbytes + self.c.nbytes + self.U.nbytes
 
 
 def _by_columns(matrix: Tensor) -> Tensor:
-    """The same matrix, one column after the other in memory."""
     return matrix.T.contiguous().T
 
 
@@ -210,25 +181,23 @@ Joined = tuple[int, int, Sequence[Branch]]
 """Tokens `start:stop` of a batch and the branches of their row."""
 
 SITES = ("qkv", "m1", "after_m1", "m2", "m3", "after_m3")
-"""Where branches are added in a layer, in the order of forward.h."""
+"""The sites of a layer's branches, in the order of forward.h."""
 
 LayerSite = tuple[int, str]
-"""Layer and site. At `qkv m1 m2 m3` a branch reads what the product reads; at `after_m1 after_m3` it reads what the
-product gives, dropout included."""
+"""Layer and site. At `qkv m1 m2 m3` a branch reads the product's input; at `after_m1 after_m3` it reads the product's
+output, after dropout.
+"""
 
 BranchesOf = Mapping[LayerSite, tuple[Branch, ...]]
 """All branches of one row."""
 
 
 class Branches(dict[LayerSite, tuple[Branch, ...]]):
-    """All branches of one row in the compute dtype; never changed, since what kernels read of them is cached."""
+    """All branches of one row in the compute dtype; immutable, since the kernels' view of them is cached."""
 
     @cached_property
     def dense(self) -> tuple[tuple[tuple[LayerSite, int], ...], Array]:
-        """Of the n branches that are not sparse: (site, how many come before it there), and [n, 5] of `native`.
-
-        Which outputs a column reaches is left out: no kernel of a GPU reads it.
-        """
+        """The n branches that are not sparse: (site, number of earlier ones there), and [n, 5] of `native`."""
         found = [
             ((site, turn), branch.native[:5])
             for site, branches in self.items()
@@ -239,9 +208,9 @@ class Branches(dict[LayerSite, tuple[Branch, ...]]):
 
     @cached_property
     def native(self) -> tuple[Array, Array]:
-        """Of the branches that are not sparse, [n, 7], and of the sparse ones, [n, 5]: the site's number, `native`.
+        """[n, 7] for branches that are not sparse and [n, 5] for sparse ones: the site's number, then `native`.
 
-        Sites have the numbers layer * len(SITES) + place in SITES.
+        A site's number is layer * len(SITES) + its index in SITES.
         """
         found: tuple[list[tuple[int, ...]], list[tuple[int, ...]]] = [], []
         for (layer, site), branches in self.items():
@@ -253,13 +222,12 @@ class Branches(dict[LayerSite, tuple[Branch, ...]]):
 
     @cached_property
     def sparse(self) -> Mapping[LayerSite, tuple[Branch, ...]]:
-        """The sparse branches, by layer and site."""
         found = {site: tuple(one for one in own if isinstance(one, Sparse)) for site, own in self.items()}
         return {site: own for site, own in found.items() if own}
 
 
 def join(of_row: Callable[[int], BranchesOf], spans: Sequence[tuple[int, int, int]]) -> dict[LayerSite, list[Joined]]:
-    """By layer and site, the spans whose row has branches there; `spans` are (row, start, stop)."""
+    """For each layer and site, the spans (row, start, stop) whose row has branches there."""
     joined: defaultdict[LayerSite, list[Joined]] = defaultdict(list)
     for row, start, stop in spans:
         for site, found in of_row(row).items():
@@ -268,7 +236,7 @@ def join(of_row: Callable[[int], BranchesOf], spans: Sequence[tuple[int, int, in
 
 
 def merged(joined: Sequence[Joined]) -> list[Joined]:
-    """The same with neighboring spans of one row as one, so that a run alone has the round number of tokens of a batch.
+    """Merges neighboring spans of one row, so that a run alone also has a round number of tokens.
 
     oneDNN compiles a product anew for every number of tokens, which takes longer than a product of few columns.
     """

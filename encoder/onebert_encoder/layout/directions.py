@@ -1,4 +1,4 @@
-"""Directions of one map that the branches of many rows share, each row with numbers of its own between them."""
+"""Directions of one map that the branches of many rows share; each row has its own numbers between them."""
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
@@ -9,15 +9,10 @@ from torch import Tensor
 
 @dataclass(frozen=True, eq=False)
 class Directions:
-    """The leading directions of a weight W ≈ up · down, the most important first: rank r takes the first r of them.
+    """The leading directions of a weight W ≈ up · down, largest first; rank r uses the first r.
 
-    What is made of them for a product or a dtype is made once, so that rows which share directions share one object.
-
-    Attributes:
-        down: [rank, in].
-        up: [out, rank], one column after the other in memory.
-        reach: [rank, 2] int64 on the CPU: from which to which output each column of `up` is not zero; None where
-            anywhere.
+    `down` is [rank, in], `up` [out, rank] column-major; `reach` as in `LowRank`. Variants for a dtype or a wider
+    product are cached, so rows that share directions share one object.
     """
 
     down: Tensor
@@ -26,13 +21,12 @@ class Directions:
     _made: dict[Hashable, "Directions"] = field(default_factory=dict, repr=False)
 
     def to(self, dtype: torch.dtype) -> "Directions":
-        """The same in the compute dtype."""
         if dtype == self.down.dtype:
             return self
         return self._once(dtype, lambda: Directions(self.down.to(dtype), self.up.T.to(dtype).T, self.reach))
 
     def among(self, index: int, count: int) -> "Directions":
-        """For a product of `count` maps of this size side by side, of which this one is number `index`."""
+        """The directions widened for a product of `count` equal maps side by side; this map is number `index`."""
         return self if count == 1 else self._once((index, count), lambda: self._widened(index, count))
 
     def _widened(self, index: int, count: int) -> "Directions":
@@ -44,8 +38,8 @@ class Directions:
 
     def _once(self, key: Hashable, make: Callable[[], "Directions"]) -> "Directions":
         if key not in self._made:
-            # Also a training may use what an answer was the first to ask for.
+            # Training may use tensors that answering created first, so they must not be inference tensors.
             with torch.inference_mode(False), torch.no_grad():
-                # Of threads that come here together all get what the first has kept.
+                # If several threads get here at once, all use the object that the first one stored.
                 return self._made.setdefault(key, make())
         return self._made[key]

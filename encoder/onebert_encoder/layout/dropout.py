@@ -1,4 +1,4 @@
-"""Dropout for training: every row of a batch draws from its own generator, so that neighbors change nothing."""
+"""Dropout for training: every row of a batch draws from its own generator, independently of the other rows."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -13,15 +13,10 @@ from onebert_encoder.layout.stage import Bucket, Stage
 
 @dataclass(frozen=True)
 class Dropout:
-    """Probabilities, and where each row's randomness comes from.
+    """Dropout probabilities, and one generator per row on the base's device.
 
-    A row draws its masks in the order of its own sequences, which is the same alone and in any mixture: a run that
-    trains beside others drops out the same numbers as alone. docs/decisions/0003-dropout.md says what is dropped out.
-
-    Attributes:
-        hidden: on the embeddings and on the sublayers' outputs without their biases.
-        attention: on the attention probabilities.
-        generators: the generator of each row, on the base's device.
+    `hidden` is for embeddings and sublayers' outputs without their biases. A row draws its masks in the order of its
+    own sequences, so a run drops the same numbers alone and next to other runs (docs/decisions/0003-dropout.md).
     """
 
     hidden: float
@@ -29,11 +24,9 @@ class Dropout:
     generators: Sequence[torch.Generator] = ()
 
     def on_tokens(self, x: Tensor, stage: Stage) -> Tensor:
-        """Drops out of activations [tokens, h]."""
         return x * _mask(self.of_tokens(stage, x.shape[1]), self.hidden, x.dtype) if self.hidden else x
 
     def on_attention(self, probabilities: Tensor, bucket: Bucket) -> Tensor:
-        """Drops out of attention probabilities [sequences, heads, length, length]."""
         if not self.attention:
             return probabilities
         mask = torch.ones_like(probabilities)
@@ -43,7 +36,7 @@ class Dropout:
         return probabilities * mask
 
     def of_tokens(self, stage: Stage, width: int) -> Tensor:
-        """What decides about each activation, int16 [tokens, width]; see `keep_of`."""
+        """Random int16 [tokens, width], which `keep_of` compares with its threshold."""
         filled = len(stage.row_of_token) - stage.filling
         out = torch.zeros(len(stage.row_of_token), width, dtype=torch.int16, device=stage.row_of_token.device)
         by_row = sorted(span for span in stage.spans if span[1] < filled)
@@ -55,11 +48,9 @@ class Dropout:
         return out
 
     def of_attention(self, bucket: Bucket, num_heads: int) -> Iterator[tuple[int, Tensor]]:
-        """What decides about each attention probability; see `keep_of`.
+        """Random int16 [sequences, heads, longest, longest] for each row, after the index of its first sequence.
 
-        Yields:
-            For each row the first of its sequences in the bucket, and int16 [sequences, heads, longest, longest], drawn
-            up to the row's longest sequence: probabilities behind it are zero.
+        `longest` is the row's longest sequence in the bucket: later probabilities are zero.
         """
         for row, own in groupby(range(bucket.count), key=lambda i: int(bucket.rows[i])):
             sequences = list(own)
@@ -68,9 +59,8 @@ class Dropout:
             yield low, self._draw(row, (high - low, num_heads, longest, longest), self.generators[row].device)
 
     def _draw(self, row: int, shape: tuple[int, ...], device: torch.device) -> Tensor:
-        """Random int16 numbers."""
-        # One random number of 64 bits is used as four of 16: several times as fast as `bernoulli_`, which took an
-        # eighth of a training step.
+        # Each 64-bit random number gives four of 16 bits: several times faster than `bernoulli_`, which took an eighth
+        # of a training step.
         count = math.prod(shape)
         words = torch.empty(-(-count // 4), dtype=torch.int64, device=device)
         words.random_(-(2**63), None, generator=self.generators[row])
@@ -78,14 +68,13 @@ class Dropout:
 
 
 def keep_of(drop: float) -> tuple[int, float]:
-    """Below which random int16 number is kept what is dropped with a probability, and by what it is multiplied then."""
-    # The probability is rounded to a multiple of 2^-16; the scale fits the rounded one.
+    """The threshold below which a random int16 is kept, and the scale of kept numbers."""
+    # The probability is rounded to a multiple of 2^-16; the scale matches the rounded one.
     keep = round((1 - drop) * 2**16)
     return keep - 2**15, 2**16 / keep
 
 
 def _mask(drawn: Tensor, drop: float, dtype: torch.dtype) -> Tensor:
-    """What `drawn` multiplies numbers by."""
     below, scale = keep_of(drop)
     return (drawn < below).to(dtype).mul_(scale)
 

@@ -1,11 +1,11 @@
-"""The few shapes that matrix products are computed in (docs/decisions/0007-round-shapes.md)."""
+"""Rounds matrix products to a few shapes (docs/decisions/0007-round-shapes.md)."""
 
 
 def round_up(tokens: int) -> int:
-    """The next round number: a multiple of 8 up to 64, of 32 up to 512, of 128 beyond."""
+    """The next round number of tokens: a multiple of 8 up to 64, of 32 up to 512, of 128 beyond."""
     return -(-tokens // step_at(tokens)) * step_at(tokens)
 
 
 def step_at(tokens: int) -> int:
-    """The distance of round numbers; less than this is filled up, to `tokens` if they are round."""
+    """The distance between round numbers at `tokens`; the filling is always shorter."""
     return 8 if tokens <= 64 else 32 if tokens <= 512 else 128

@@ -1,4 +1,4 @@
-"""One packing of tokens, as kernels read it: which tokens are a sequence, and which row each takes."""
+"""One packing of tokens, as kernels read it: sequences, and the row of each token."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,13 +14,12 @@ from onebert_encoder.layout.upload import Array, upload
 
 @dataclass(frozen=True)
 class Bucket:
-    """Sequences of similar length, which are tokens `start:stop` of the stage.
+    """Sequences of similar length: tokens `start:stop` of the stage.
 
     Attributes:
-        count: number of sequences.
-        length: tokens of the longest, to which attention pads.
-        slots: [tokens], index of each token in the padded [count * length]; None when all are equally long.
-        mask: [count, 1, 1, length], 0 where there is a token and -inf where not; None when all are equally long.
+        length: tokens of the longest sequence, to which attention pads.
+        slots: [tokens], index of each token in the padded [count * length]; None if all have equal length.
+        mask: [count, 1, 1, length], 0 for tokens and -inf for padding; None if all have equal length.
         rows: [count], row of each sequence; sequences of one row are neighbors.
         lengths: [count], tokens of each sequence.
     """
@@ -40,16 +39,14 @@ class Stage:
     """One packing of tokens for a range of layers.
 
     Attributes:
-        layers: which layers run on it.
-        source: [tokens], index of each token in the stage before. In the first stage it is None, or, for a batch that
-            enters above the embeddings, the index into its activations, laid end to end in the caller's order.
-        filling: tokens at the end that belong to no sequence.
-        row_of_token: [tokens], index into `Rows`; the filling takes row 0, whatever that is.
-        spans: (row, start, stop) of neighboring tokens that take one row; the filling last.
-        edges: [sequences + 1] int32, where each sequence starts; the last entry is where the filling starts.
+        source: [tokens], index of each token in the previous stage. None in the first stage, unless the batch starts
+            above the embeddings: then the index into its activations, end to end in the caller's order.
+        filling: number of tokens at the end that belong to no sequence.
+        row_of_token: [tokens], index into `Rows`; 0 for the filling.
+        spans: (row, start, stop) of neighboring tokens with the same row; the filling last.
+        edges: [sequences + 1] int32, start of each sequence; the last entry is the start of the filling.
         rows: [sequences], row of each sequence.
         lengths: [sequences], tokens of each sequence.
-        dtype: of the computation, for the masks of the buckets.
     """
 
     layers: range
@@ -63,13 +60,13 @@ class Stage:
     dtype: torch.dtype
 
     def of_token(self, index_of_row: Sequence[int]) -> Array | None:
-        """[tokens], an index that each row has, for each token; None where all are 0."""
+        """[tokens], expands an index per row to an index per token; None if all are 0."""
         indices = [index_of_row[row] for row, _, _ in self.spans]
         return np.repeat(indices, [stop - start for _, start, stop in self.spans]) if any(indices) else None
 
     @cached_property
     def buckets(self) -> list[Bucket]:
-        """The sequences by length class; made when first read, since only the plain kernels pad."""
+        """The sequences by length class; built on first use, since only the plain kernels pad."""
         classes = [length_class(length) for length in self.lengths.tolist()]
         edges = [0, *(i for i, (a, b) in enumerate(pairwise(classes), 1) if a != b), len(classes)]
         return [self._bucket(low, high) for low, high in pairwise(edges)]
@@ -89,5 +86,5 @@ class Stage:
 
 
 def length_class(length: int) -> int:
-    """A number that grows with the length class: up to 16 tokens, 32, 64, 128, ..."""
+    """The number of a length class: up to 16 tokens, 32, 64, 128, ..."""
     return max(length - 1, 15).bit_length()

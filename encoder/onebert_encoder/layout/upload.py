@@ -1,4 +1,4 @@
-"""Copies numpy's index arrays to the encoder's device: to a GPU in one transfer that nothing waits for."""
+"""Copies numpy index arrays to the encoder's device; to a GPU in one asynchronous transfer."""
 
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -10,7 +10,7 @@ from torch import Tensor
 Array = np.ndarray[Any, np.dtype[Any]]
 Key = TypeVar("Key")
 
-# Arrays in the shared buffer begin at multiples of this many bytes, the most that a GPU loads at once.
+# Alignment of the arrays in the shared buffer, in bytes: a GPU's widest load.
 _ALIGNMENT = 16
 _DTYPES = {np.dtype(name): getattr(torch, name) for name in ("bool", "int32", "int64", "float32")}
 
@@ -25,8 +25,8 @@ def upload(arrays: Mapping[Key, Array], device: torch.device) -> dict[Key, Tenso
 def upload_at_once(arrays: Mapping[Key, Array], device: torch.device) -> dict[Key, Tensor]:
     """The arrays as tensors on a device, copied through one buffer.
 
-    For a GPU the buffer is pinned memory: from other memory the driver copies while the caller waits. PyTorch keeps
-    pinned memory and hands it out again once the copy is done.
+    For a GPU the buffer is pinned: from pageable memory the driver would copy synchronously. PyTorch reuses pinned
+    memory once the copy is done.
     """
     if not arrays:
         return {}

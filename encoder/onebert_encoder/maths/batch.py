@@ -1,12 +1,11 @@
 """Packing: sequences laid end to end, so that no linear layer ever sees a padding token.
 
-Sequences are ordered by length bucket (powers of two), then by row: attention pads only inside a bucket, and the tokens
-of one row lie together, as branches need them. When several sequences are the same text for different tasks (fan-out),
-the layers that their rows do not change are computed once: the batch gets more than one stage, and a later stage takes
-each of its tokens from the stage before.
+Sequences are ordered by length bucket (powers of two), then by row: attention pads only inside a bucket, and one row's
+tokens are contiguous, as branches need them. If one text is sent to several tasks (fan-out), the layers that their rows
+do not change are computed once: the batch has several stages, and each stage takes its tokens from the one before.
 
-Every stage is filled up to a round number of tokens with tokens of no sequence: matrix kernels are prepared for each
-shape, and this keeps the shapes few (docs/decisions/0007-round-shapes.md).
+Filling tokens round every stage up: matrix kernels are prepared per shape, and few shapes remain
+(docs/decisions/0007-round-shapes.md).
 """
 
 from collections import Counter
@@ -32,20 +31,16 @@ BASE_ROW = 0
 class Batch:
     """Packed tokens of many sequences, each with its row.
 
-    An input is one sequence, or two where the texts of a pair are encoded each on its own: neighbors in the caller's
-    order.
+    An input is one sequence, or two neighboring ones if each text of a pair is its own sequence. All attributes but
+    `word`, `position` and `stages` are in the caller's order.
 
     Attributes:
         word: [tokens], token ids of the first stage.
         position: [tokens], index into the base's table of position plus segment embeddings.
-        stages: one, or several where sequences share a text.
-        rows: row of each sequence, in the caller's order.
-        first: [sequences], index of each sequence's first token in the last stage, in the caller's order.
-        lengths: [sequences], tokens of each sequence, in the caller's order. Like `first` it is a numpy array: heads
-            work out from both what a GPU has to read.
-        inputs: of each input, which sequence is its first.
-        apart: whether heads and branches are computed for each sequence alone, so that a text has the same bits in
-            every batch.
+        first: [sequences], index of each sequence's first token in the last stage.
+        lengths: [sequences], tokens of each sequence.
+        inputs: index of each input's first sequence.
+        apart: compute heads and branches per sequence, so that a text has the same bits in every batch.
     """
 
     word: Tensor
@@ -59,12 +54,12 @@ class Batch:
 
     @property
     def sequence(self) -> Array:
-        """[sequences], which sequence of the last stage answers each input, in the caller's order."""
+        """[sequences], index in the last stage of each sequence."""
         places: Array = np.searchsorted(self.stages[-1].edges.numpy(), self.first, side="right") - 1
         return places
 
     def of_inputs(self, x: Tensor) -> list[Tensor]:
-        """The tokens of each input [its tokens, h], of both texts where they are two sequences."""
+        """The tokens of each input, [its tokens, h]; a pair of two sequences is joined."""
         spans = list(zip(self.first.tolist(), self.lengths.tolist(), strict=True))
         sequences = [x[start : start + length] for start, length in spans]
         ends = [*self.inputs[1:], len(sequences)]
@@ -75,7 +70,7 @@ class Batch:
 
     @property
     def computed_tokens(self) -> float:
-        """Tokens computed, those of a stage by its share of the layers; fewer than `lengths` where texts are shared."""
+        """Computed tokens, each stage weighted by its share of the layers; sharing texts lowers it."""
         layers = sum(len(stage.layers) for stage in self.stages)
         return sum(len(stage.layers) * int(stage.lengths.sum()) for stage in self.stages) / layers
 
@@ -97,12 +92,9 @@ def pack(
     """Packs sequences for one `encode`.
 
     Args:
-        base: gives positions, dtype and device.
-        tokens: the inputs; the same object several times is one text that several tasks share.
-        rows: index into `Rows` of each input.
-        diverges_at: for each input the lowest layer at which its row differs from row `BASE_ROW`; None
-            shares nothing.
-        layers: the layers to run; None is all. A batch that begins above layer 0 starts from activations.
+        tokens: the inputs; an object that occurs several times is one text shared by several tasks.
+        diverges_at: for each input the lowest layer at which its row differs from row `BASE_ROW`; None shares nothing.
+        layers: the layers to run; None is all. A batch that starts above layer 0 takes activations.
     """
     layers = range(base.config.num_layers) if layers is None else layers
     counts = [len(one.sequences) for one in tokens]
@@ -144,7 +136,7 @@ def pack(
 
 
 def _shared_until(tokens: Sequence[Tokens], diverges_at: Sequence[int] | None) -> list[int]:
-    """The layer up to which each sequence runs as the bare base: 0 for a text that is in the batch only once."""
+    """For each sequence, the number of layers it runs as the bare base: 0 if its text occurs only once."""
     if diverges_at is None:
         return [0] * len(tokens)
     uses = Counter(map(id, tokens))
@@ -152,14 +144,12 @@ def _shared_until(tokens: Sequence[Tokens], diverges_at: Sequence[int] | None) -
 
 
 def _starts_given(tokens: Sequence[Tokens], layout: "_Layout") -> list[int]:
-    """Where each sequence of the layout starts in the inputs, laid end to end in the caller's order."""
     starts = np.cumsum([0, *map(len, tokens)]).tolist()
     given = dict(zip(reversed(layout.keys), reversed(starts[:-1]), strict=True))
     return [given[key] for key in layout.order]
 
 
 def _embedding_indices(base: Base, texts: Mapping[int, Tokens], layout: "_Layout") -> tuple[Array, Array]:
-    """Indices into the word table and into the table of position plus segment embeddings."""
     laid = [texts[text] for text, _ in layout.order]
     word, segment = np.zeros((2, layout.num_tokens + layout.filling), dtype=np.int64)
     typed = word[: layout.num_tokens]
@@ -175,16 +165,9 @@ def _embedding_indices(base: Base, texts: Mapping[int, Tokens], layout: "_Layout
 
 
 class _Layout:
-    """The sequences of one stage, laid end to end.
-
-    Args:
-        keys: the sequence that each input is in this stage, in the caller's order.
-        texts: the inputs by their `id`.
-    """
-
     def __init__(self, keys: Sequence[Key], texts: Mapping[int, Tokens]) -> None:
         self.keys = keys
-        # Sequences of one length class and row keep the order of the call, so that equal calls are packed equally.
+        # Sequences of one length class and row keep the caller's order, so that equal calls are packed equally.
         self.order = sorted(dict.fromkeys(keys), key=lambda key: (length_class(len(texts[key[0]])), key[1]))
         self.rows = np.array([row for _, row in self.order], dtype=np.int64)
         self.lengths = np.array([len(texts[text]) for text, _ in self.order], dtype=np.int64)
@@ -197,17 +180,15 @@ class _Layout:
         self.position[: self.num_tokens] = np.arange(self.num_tokens) - np.repeat(self.starts, self.lengths)
 
     def starts_in(self, before: "_Layout") -> list[int]:
-        """Where each sequence starts in the stage before."""
         parent = dict(zip(self.keys, before.keys, strict=True))
         return [before.start_of[parent[key]] for key in self.order]
 
     def tokens_from(self, parents: Sequence[int]) -> Array:
-        """[tokens], index of each token in the stage before, where its sequence starts at one of `parents`."""
         source: Array = self._filled(np.repeat(np.array(parents, dtype=np.int64), self.lengths)) + self.position
         return source
 
     def indices(self, parents: Sequence[int] | None) -> dict[str, Array]:
-        """The stage's index arrays; `parents` says where each sequence starts in the stage before, if there is one."""
+        """The stage's index arrays; `parents`: each sequence's start in the stage before, if there is one."""
         return {
             "row_of_token": self._filled(np.repeat(self.rows, self.lengths)),
             "edges": np.concatenate([[0], self.stops]).astype(np.int32),
@@ -228,12 +209,11 @@ class _Layout:
         )
 
     def spans(self, apart: bool) -> list[tuple[int, int, int]]:
-        """(row, start, stop) of neighboring sequences with one row, or of each sequence where they stay apart."""
+        """(row, start, stop) of neighboring sequences with one row, or of each one if `apart`; the filling last."""
         rows, starts, stops = self.rows.tolist(), self.starts.tolist(), self.stops.tolist()
         edges = [0, *(i for i, (a, b) in enumerate(pairwise(rows), 1) if apart or a != b), len(rows)]
         spans = [(rows[low], starts[low], stops[high - 1]) for low, high in pairwise(edges)]
         return [*spans, (0, self.num_tokens, self.num_tokens + self.filling)] if self.filling else spans
 
     def _filled(self, of_tokens: Array) -> Array:
-        """`of_tokens` with zeros for the filling behind."""
         return np.concatenate([of_tokens, np.zeros(self.filling, dtype=np.int64)])

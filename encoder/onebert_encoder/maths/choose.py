@@ -1,4 +1,4 @@
-"""The one file that decides which kernels compute a batch."""
+"""Decides which kernels compute a batch; no other file does."""
 
 from operator import is_
 from weakref import WeakKeyDictionary
@@ -16,7 +16,7 @@ from onebert_encoder.maths.forward import Forward, packed_weights
 from onebert_encoder.maths.gpu_heads import load_heads
 from onebert_encoder.maths.heads import HeadKernels
 
-# Of a layer: W_qkv, W_m1, W_m2 and W_m3.
+# The products of a layer: W_qkv, W_m1, W_m2 and W_m3.
 _PRODUCTS = 4
 
 _Weights = tuple[EmbeddingWeights | LayerWeights, ...]
@@ -24,14 +24,14 @@ _FORWARDS: "WeakKeyDictionary[Base, tuple[_Weights, Forward | None]]" = WeakKeyD
 
 
 def choose_forward(base: Base, dropout: Dropout) -> Forward | None:
-    """The forward pass in one call; None where it goes operation by operation, as with gradients or dropout."""
+    """The forward pass in one call; None with gradients or dropout, or if the base does not support it."""
     return None if torch.is_grad_enabled() or dropout.attention or dropout.hidden else _one_call(base)
 
 
 def _one_call(base: Base) -> Forward | None:
     of, forward = _FORWARDS.get(base, ((), None))
     weights: _Weights = (base.embeddings, *base.layers)
-    # A base whose embeddings or layers were exchanged is another one.
+    # A cached pass is valid only for the same embeddings and layers.
     if len(of) != len(weights) or not all(map(is_, of, weights)):
         forward = _forward(base)
         _FORWARDS[base] = weights, forward
@@ -39,7 +39,7 @@ def _one_call(base: Base) -> Forward | None:
 
 
 def choose_kernels(base: Base, dropout: Dropout) -> Kernels:
-    """The fastest kernels that can compute the pass; only the plain ones take every activation."""
+    """The fastest kernels for the pass; the plain ones support every activation."""
     if torch.is_grad_enabled() or dropout.attention or dropout.hidden:
         return _on_cpu(base, dropout)
     return answering_kernels(base)
@@ -55,12 +55,12 @@ def answering_kernels(base: Base) -> Kernels:
 
 
 def rounds_alike(base: Base) -> bool:
-    """Whether a text has the same bits in every batch of answers, where the base is made so."""
+    """Whether answers have the same bits in every batch, provided that the base is batch-invariant."""
     return _one_call(base) is not None or answering_kernels(base).batch_invariant
 
 
 def choose_heads(base: Base) -> HeadKernels | None:
-    """Kernels that pool and classify faster than PyTorch; None where there are none, or gradients are needed."""
+    """Faster kernels than PyTorch's for pooling and classifying; None on a CPU or with gradients."""
     if torch.is_grad_enabled() or base.device.type != "cuda":
         return None
     return load_heads(base.device)
@@ -77,10 +77,10 @@ def _forward(base: Base) -> Forward | None:
     packed = [weight.numbers.dtype for layer in base.layers for weight in packed_weights(layer)]
     if products is None or packed != [base.precision] * (_PRODUCTS * len(base.layers)):
         return None
-    # A word table that was made to be trained is in float32, whatever the rest is in.
+    # A trainable base keeps its word table in float32, whatever its dtype.
     if base.embeddings.word.dtype != base.dtype:
         return None
-    # A pass in one call reads of a token whole groups of inputs, as one instruction multiplies them.
+    # The pass in one call reads whole groups of inputs, as one instruction multiplies them.
     group = GROUP_BYTES // base.precision.itemsize
     whole = base.config.hidden_size % group == 0 and base.config.intermediate_size % group == 0
     if not whole or base.config.activation != "gelu":

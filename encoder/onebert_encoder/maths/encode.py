@@ -1,7 +1,7 @@
-"""The encoder's forward pass, for training and for serving: shared weights, a gathered row per sequence.
+"""The encoder's forward pass, for training and serving: shared weights, one gathered row per sequence.
 
-`x` is [tokens, h] and never contains the bias of the LayerNorm that made it: that bias is folded into the vectors that
-are added next (see fold.py). What lies between the matrix products is computed by one of the `kernels`.
+`x` is [tokens, h] and lacks the bias of its last LayerNorm: that bias is folded into the vectors that are added next
+(see fold.py). `kernels` compute everything between the matrix products.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,12 +26,10 @@ from onebert_encoder.maths.rows import Rows
 
 @dataclass(frozen=True)
 class Gathered:
-    """What the rows of one stage change beside biases, gathered once for all its layers.
+    """Gains, scales and branches of one stage's rows, gathered once for all its layers.
 
-    Attributes:
-        gains: [tokens], index into the table of gains; None where every row keeps the base's gains.
-        scales: by place, [tokens], index into the place's table; without the places where no row has scales.
-        branches: by layer and site, what the kernels' `add_branches` takes.
+    `gains` and `scales` are indices [tokens] into their tables, left out if every row keeps the base's; `branches` are
+    the arguments of the kernels' `add_branches`.
     """
 
     gains: Tensor | None
@@ -40,7 +38,6 @@ class Gathered:
 
     @classmethod
     def of(cls, rows: Rows, stage: Stage, kernels: Kernels) -> "Gathered":
-        """Gathers for the rows that the stage's tokens take."""
         tables = {"gains": rows.gain_of_row, **{place: scales.of_row for place, scales in rows.scales.items()}}
         needed = {name: stage.of_token(table) for name, table in tables.items()}
         found = upload({name: index for name, index in needed.items() if index is not None}, stage.row_of_token.device)
@@ -49,15 +46,7 @@ class Gathered:
 
 @dataclass(frozen=True)
 class Pass:
-    """One stage of a forward pass: what its layers share, and the mathematics of a layer.
-
-    Attributes:
-        base: the frozen encoder.
-        rows: the rows that `stage` refers to.
-        stage: the tokens, and the row of each.
-        gathered: what these rows change beside biases.
-        kernels: compute what lies between the matrix products.
-    """
+    """One stage of a forward pass: the data that its layers share, and the mathematics of a layer."""
 
     base: Base
     rows: Rows
@@ -66,7 +55,7 @@ class Pass:
     kernels: Kernels
 
     def layer(self, layer: int, x: Tensor) -> Tensor:
-        """[tokens, h] to [tokens, h]: BitFit's equations 1 to 5, the folded vectors in place of the eight biases."""
+        """[tokens, h] to [tokens, h]: BitFit's equations 1 to 5, with folded vectors instead of the eight biases."""
         W, h, f = self.base.layers[layer], self.base.config.hidden_size, self.base.config.intermediate_size
         b_q, b_m1, b_m3, b_m2 = torch.split(self.rows.shift[:, layer], [h, h, h, f], dim=1)
 
@@ -82,10 +71,9 @@ class Pass:
         return self.add_norm(y, x, b_m3, self.gain(W.g_LN2, layer, 1))
 
     def embed(self, batch: Batch) -> Tensor:
-        """Word, position and segment embeddings, normalized: [tokens, h]."""
         weights = self.base.embeddings
-        # The gradient of the word table is sparse: a batch reads few of its rows. Not on a GPU: its sum would wait for
-        # the device.
+        # The gradient of the word table is sparse, since a batch reads few of its rows. Not on a GPU: summing it would
+        # wait for the device.
         sparse = weights.word.requires_grad and weights.word.device.type == "cpu"
         word = F.embedding(batch.word, weights.word, sparse=sparse).to(self.base.dtype)
         position = F.embedding(batch.position, weights.position)
@@ -95,11 +83,10 @@ class Pass:
         return x if weights.W_e is None else weights.W_e(x)
 
     def project(self, linear: Linear, x: Tensor, layer: int, site: str) -> Tensor:
-        """x Wᵀ, and what the branches of each token's row add to it."""
         return self._add_branches(linear(x), x, layer, site)
 
     def activate(self, linear: Linear, x: Tensor, b: Tensor, layer: int) -> Tensor:
-        """The activation of `project`, scaled, + b; at once by the kernels where no row changes the map."""
+        """The activation of `project`, scaled, + b; one kernel if no row changes the map."""
         if (layer, "m2") in self.gathered.branches or "m2" in self.gathered.scales:
             z = self.scale(self.project(linear, x, layer, "m2"), layer, "m2")
             return self.kernels.add_activate(z, b, self.stage)
@@ -110,7 +97,6 @@ class Pass:
         return self._add_branches(y, y, layer, site)
 
     def gain(self, shared: Tensor, layer: int, norm: int) -> Gain:
-        """A LayerNorm's gain: the base's, and the gains of the rows that have their own."""
         return Gain(shared, self.rows.gain[:, layer, norm], self.gathered.gains)
 
     def add_norm(self, y: Tensor, x: Tensor, b: Tensor, gain: Gain) -> Tensor:
@@ -118,19 +104,17 @@ class Pass:
         return self.kernels.add_norm(y, x, b, self.stage, gain, self.base.config.eps)
 
     def scale_keys_and_values(self, qkv: Tensor, layer: int) -> Tensor:
-        """[tokens, 3h] with the scales of keys and values."""
         if not {"k", "v"} & self.gathered.scales.keys():
             return qkv
         q, k, v = qkv.split(self.base.config.hidden_size, dim=1)
         return torch.cat([q, self.scale(k, layer, "k"), self.scale(v, layer, "v")], dim=1)
 
     def scale(self, y: Tensor, layer: int, place: str) -> Tensor:
-        """`y` [tokens, h or f] times the scales that the tokens' rows have at one of `PLACES`."""
+        """`y` [tokens, h or f] times the scales of the tokens' rows at one of `PLACES`."""
         index = self.gathered.scales.get(place)
         return y if index is None else y * self.rows.scales[place].table[:, layer].index_select(0, index)
 
     def drop_attention_output(self, y: Tensor) -> Tensor:
-        """Dropout on the attention sublayer's output, for families that have it."""
         return self.kernels.drop(y, self.stage) if self.base.anatomy.family.drops_attention_output else y
 
     def _add_branches(self, y: Tensor, x: Tensor, layer: int, site: str) -> Tensor:
@@ -143,17 +127,9 @@ def encode(
 ) -> Tensor:
     """Runs every sequence of a batch through the base with its own row.
 
-    Args:
-        base: the frozen encoder.
-        rows: the rows that `batch` refers to.
-        batch: the packed sequences.
-        dropout: used in training.
-        activations: [tokens, h] of the inputs, laid end to end in the caller's order, for a batch that begins above
-            layer 0; else None.
-
-    Returns:
-        [tokens, h], in float32 where one call computes all layers, else in the compute dtype: the last stage's tokens,
-        without the bias of the last LayerNorm, which `fold` has moved into the head.
+    `activations` [tokens, h], end to end in the caller's order, enter a batch that starts above layer 0. Returns the
+    last stage's [tokens, h], float32 from the one-call pass, else in the compute dtype; without the bias of the last
+    LayerNorm, which `fold` has moved into the head.
     """
     forward = choose_forward(base, dropout)
     if forward is not None:
@@ -162,12 +138,12 @@ def encode(
 
 
 def passes_of(base: Base, rows: Rows, batch: Batch, kernels: Kernels) -> Sequence[Pass]:
-    """One pass for each stage of a batch."""
+    """One pass per stage of a batch."""
     return [Pass(base, rows, stage, Gathered.of(rows, stage, kernels), kernels) for stage in batch.stages]
 
 
 def run_passes(passes: Sequence[Pass], batch: Batch, activations: Tensor | None = None) -> Tensor:
-    """What `encode` returns, computed with existing passes."""
+    """Computes `encode` with existing passes."""
     x = passes[0].embed(batch) if activations is None else activations
     for one in passes:
         if one.stage.source is not None:

@@ -41,16 +41,13 @@ def to_tensors(task: delta.Delta, base: Base) -> dict[str, Tensor]:
 def fold(base: Base, tensors: Mapping[str, Tensor], pooling: str = "mean") -> Row:
     """Folds one task; differentiable in every tensor, exact up to float32 rounding.
 
-    Args:
-        base: the frozen encoder.
-        tensors: named as in the delta file; without `head.weight` the row has no head.
-        pooling: that of the delta's manifest.
+    `tensors` are named as in the delta file; without `head.weight` the row has no head.
     """
     return _Folding(base, tensors).row(pooling)
 
 
 def expand_cores(base: Base, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors with `lora_A.*` and `lora_B.*` in the place of `lora_xs.*`, which PEFT lacks; differentiable."""
+    """Replaces `lora_xs.*`, which PEFT lacks, by `lora_A.*` and `lora_B.*`; differentiable."""
     expanded = {name: tensor for name, tensor in tensors.items() if not name.startswith(delta.LORA_XS)}
     for name in tensors.keys() - expanded.keys():
         module, R = name.removeprefix(delta.LORA_XS), tensors[name]
@@ -62,14 +59,11 @@ def expand_cores(base: Base, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]
 
 
 class _Folding:
-    """Computes one task's row; reads the task's parameters by symbol."""
-
     def __init__(self, base: Base, tensors: Mapping[str, Tensor]) -> None:
         self.base = base
         self.tensors = tensors
 
     def param(self, symbol: str, layer: int | None = None) -> Tensor:
-        """The task's value of a bias or gain: the base's plus the difference."""
         name = self.base.anatomy.name(symbol, layer)
         value = self.base.params[name]
         difference = self.tensors.get(delta.DELTA + name)
@@ -98,7 +92,6 @@ class _Folding:
         return self.tensors.get(prefix + self.base.anatomy.path(symbol.removeprefix("W_"), layer))
 
     def scaled(self, part: str, layer: int, bias: Tensor) -> Tensor:
-        """What is constant in the output of a map, times the scale of its output."""
         scale = self.scale_of(part, layer)
         return bias if scale is None else scale * bias
 
@@ -142,7 +135,7 @@ class _Folding:
         return self.param("g_LN0"), torch.stack(gain)
 
     def scales(self) -> dict[str, Tensor]:
-        """By place, the scales of all layers; those of a layer that has none are ones."""
+        """By place, the scales of all layers; ones for layers without scales."""
         places = {}
         for place, (_, symbol, side) in delta.PLACES.items():
             found = [self.scale_of(place, layer) for layer in range(self.base.config.num_layers)]
@@ -152,17 +145,16 @@ class _Folding:
         return places
 
     def joining(self, site: str, layer: int) -> tuple[Branch, ...]:
-        """The branches that add to one product."""
         parts = SITES[site]
         joined = (self.join_low_rank(layer, parts), *self.join_cores(layer, parts), self.join_sparse(layer, parts))
         return tuple(branch for branch in joined if branch is not None)
 
     def join_low_rank(self, layer: int, parts: Sequence[str]) -> LowRank | None:
-        """The low-rank differences of several maps as one: the As stacked, the Bs as a block-diagonal matrix."""
+        """Joins the low-rank differences of several maps: the As stacked, the Bs as a block-diagonal matrix."""
         found = [self.low_rank(part, layer) for part in parts]
         if not any(found):
             return None
-        # A map without a difference becomes a block of no columns, so that the rows of the other blocks stay right.
+        # A map without a difference gets a block of no columns, which keeps the other blocks' rows in place.
         empty = torch.zeros(self.base.config.hidden_size, 0, device=self.base.device)
         A = torch.cat([pair.A for pair in found if pair is not None])
         blocks = [empty if pair is None else pair.B for pair in found]
@@ -173,12 +165,11 @@ class _Folding:
         return LowRank(A, torch.block_diag(*blocks), torch.tensor(reach) if len(blocks) > 1 else None)
 
     def join_cores(self, layer: int, parts: Sequence[str]) -> list[Core]:
-        """The cores of several maps, each apart: rows that have other maps share the directions of one map as well."""
+        """The cores of several maps, not joined: rows with other maps can still share the directions of one map."""
         found = ((i, self.core(part, layer)) for i, part in enumerate(parts))
         return [Core(one.R, one.shared.among(i, len(parts))) for i, one in found if one is not None]
 
     def join_sparse(self, layer: int, parts: Sequence[str]) -> Sparse | None:
-        """The sparse differences of several maps as one, stacked by rows."""
         found = [(i, one) for i, part in enumerate(parts) if (one := self.sparse(part, layer)) is not None]
         if not found:
             return None
@@ -188,7 +179,7 @@ class _Folding:
         return Sparse(indices, torch.cat([one.values for _, one in found]), (len(parts) * out, into))
 
     def adapter(self, part: str, layer: int, bias: Tensor) -> Bottleneck | None:
-        """The adapter behind a map; `bias` is what `fold` has taken out of the adapter's input."""
+        """The adapter after a map; `bias` is the part of its input that `fold` has removed."""
         path = self.base.anatomy.path(part, layer)
         D = self.tensors.get(f"{delta.ADAPTER_DOWN}{path}.weight")
         if D is None:
@@ -197,7 +188,6 @@ class _Folding:
         return Bottleneck(D, c + D @ bias, self.tensors[f"{delta.ADAPTER_UP}{path}.weight"])
 
     def after(self, part: str, layer: int, bias: Tensor) -> Tensor:
-        """A sublayer's bias plus the last bias of the adapter behind it."""
         u = self.tensors.get(f"{delta.ADAPTER_UP}{self.base.anatomy.path(part, layer)}.bias")
         return bias if u is None else bias + u
 
@@ -206,7 +196,7 @@ class _Folding:
         if delta.HEAD_WEIGHT not in self.tensors:
             return None
         if pooling == SIAMESE:
-            # Lengths of vectors and differences without a sign are not linear: no bias can be moved through them.
+            # Normalization and absolute differences are not linear, so no bias can be moved through them.
             return Head(pooling, (), self.tensors[delta.HEAD_WEIGHT], self.tensors[delta.HEAD_BIAS], prev)
         maps = []
         if pooling == "pooler":

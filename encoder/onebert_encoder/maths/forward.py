@@ -1,8 +1,8 @@
-"""The forward pass in one native call for each stage of a batch, from token ids to logits.
+"""The forward pass in one native call per stage of a batch, from token ids to logits.
 
-Small batches cost more between operations than in them: here threads meet a few times a layer, none waits for one that
-the operating system has not scheduled, and Python is left once. `encode` does the same operation by operation, and is
-what this one is tested against.
+Small batches spend more time between operations than in them. In one call the threads synchronize a few times per
+layer, no thread waits for one that the operating system has not scheduled, and Python is left once. `encode` computes
+the same operation by operation; tests compare the two.
 """
 
 import ctypes
@@ -28,30 +28,25 @@ from onebert_encoder.layout.upload import Array
 from onebert_encoder.maths.batch import Batch
 from onebert_encoder.maths.rows import POOLED, Head, Rows
 
-# About so many tokens one thread takes through all layers alone: of fewer the weights, which come from far memory once
-# for each group, cost more, and the numbers of more do not stay in the cache. All threads get equally many groups;
-# batches that give each thread less than a third of one are done by all threads together.
+# Tokens that one thread takes through all layers alone, as one group. With smaller groups the weights, loaded from far
+# memory once per group, cost more; larger ones do not fit the cache. All threads get equally many groups; if a thread
+# would get less than a third of one, all threads share the batch instead.
 _GROUP = 384
 
-# Numbers of 64 bits in the structures of forward.h: a site, a classifier.
+# Size of a site and of a classifier in forward.h, in 64-bit numbers.
 _OF_SITE, _OF_CLASSIFIER = 4, 8
-# What is called between layers.
+# A function to call between layers.
 Between = Callable[[], None] | None
 _NO_CLASSIFIERS: Array = np.empty((0, _OF_CLASSIFIER), dtype=np.int64)
 
 
 class Forward:
-    """One base's forward pass.
-
-    Args:
-        base: the frozen encoder, whose products are all packed; on a CPU, with GELU.
-        products: those of the base's precision.
-    """
+    """One base's forward pass, on a CPU, with GELU; needs a base whose products are all packed."""
 
     def __init__(self, base: Base, products: NativeProducts) -> None:
         self._run = products.forward
         self._width, self._depth = base.config.hidden_size, base.config.num_layers
-        # C++ reads these structures, and through them tensors by address, which are kept whatever becomes of the base.
+        # C++ reads tensors by address through these structures; keep both alive independently of the base.
         self._kept = base.layers
         self._embeddings = base.embeddings
         self._layers = (Layer * self._depth)(*(_layer(layer) for layer in base.layers))
@@ -66,7 +61,7 @@ class Forward:
     def classify(
         self, rows: Rows, batch: Batch, heads: Sequence[Head], between: Between = None
     ) -> tuple[Tensor, dict[int, Tensor]]:
-        """What `encode` gives, and by input the logits of each head that lies as C++ reads it; see `compute_logits`."""
+        """Encodes, and returns the logits by input for every head with a native form; see `compute_logits`."""
         native = {i: head.native for i, head in enumerate(heads) if head.native is not None}
         inputs = list(native)
         classifiers = np.empty((len(inputs), _OF_CLASSIFIER), dtype=np.int64)
@@ -85,7 +80,6 @@ class Forward:
         return x, dict(zip(inputs, found, strict=True))
 
     def encode(self, rows: Rows, batch: Batch, activations: Tensor | None = None) -> Tensor:
-        """[tokens, h] float32 of the last stage; see `encode` of encode.py."""
         return self._run_stages(rows, batch, activations, _NO_CLASSIFIERS)
 
     def _run_stages(
@@ -97,7 +91,7 @@ class Forward:
         x = torch.empty(len(batch.word), self._width) if x is None else x
         for stage in batch.stages:
             if stage.source is not None:
-                # numpy gathers by one thread: PyTorch's own team would spin on the cores that C++ takes next.
+                # numpy gathers with one thread: PyTorch's team would spin on the cores that C++ needs next.
                 x = torch.from_numpy(np.take(x.float().numpy(), stage.source.numpy(), axis=0))
             last = stage is batch.stages[-1]
             self._run_stage(rows, stage, x, enters, classifiers if last else _NO_CLASSIFIERS, between)
@@ -105,7 +99,6 @@ class Forward:
         return x
 
     def _projected(self, rows: Rows, batch: Batch, project: Linear) -> Tensor:
-        """[tokens, h] float32, the normalized embeddings of ELECTRA through their projection; by token, as all else."""
         weights, gains = self._embeddings, batch.stages[0].of_token(rows.gain_of_row)
         x = F.embedding(batch.word, weights.word).float() + F.embedding(batch.position, weights.position)
         of_token = None if gains is None else torch.from_numpy(gains)
@@ -133,7 +126,7 @@ class Forward:
             *(None if sites is None else sites.ctypes.data, classifiers.ctypes.data),
             *(len(classifiers), threads, group),
         )
-        # What lies between layers is x alone, in float32: a pass that is left there and taken up has the same bits.
+        # Only `x`, in float32, is passed between layers, so a pass that is split between layers has the same bits.
         if between is not None:
             for layer in stage.layers[:-1]:
                 job.first_layer, job.last_layer, job.classifier_count = layer, layer + 1, 0
@@ -145,7 +138,7 @@ class Forward:
 
 
 def packed_weights(layer: LayerWeights) -> list[Packed]:
-    """The packed weights of a layer, in the order of forward.h; fewer than four where one is not packed."""
+    """The packed weights of a layer, in the order of forward.h; fewer than four if one is not packed."""
     linears = (layer.W_qkv, layer.W_m1, layer.W_m2, layer.W_m3)
     return [one.packed for one in linears if isinstance(one, PackedLinear | Int8Linear)]
 
@@ -155,9 +148,9 @@ def _layer(layer: LayerWeights) -> Layer:
 
 
 def _sites(rows: Rows, stage: Stage, layers: int) -> tuple[Array | None, list[object]]:
-    """[layers * sites, 4] of addresses and counts of branches, and all that these lead to, which must outlive the call.
+    """[layers * sites, 4] addresses and counts of branches, and the objects that must outlive the call.
 
-    The branches are among it: a bank may forget a row while C++ still reads the row's branches.
+    These include the branches: a bank may forget a row while C++ still reads the row's branches.
     """
     spans = [(rows.branches[row], start, stop) for row, start, stop in stage.spans if rows.branches[row]]
     if not spans:
@@ -168,7 +161,7 @@ def _sites(rows: Rows, stage: Stage, layers: int) -> tuple[Array | None, list[ob
     for place, found in enumerate(zip(*(branches.native for branches, _, _ in spans), strict=True)):
         of_span = np.repeat(edges, [len(one) for one in found], axis=0)
         numbers = np.concatenate(found)
-        # In one site, and in one span of it, branches keep their order.
+        # Within a site and a span branches keep their order.
         order = np.argsort(numbers[:, 0], kind="stable")
         at = numbers[order, 0]
         branches = np.concatenate([of_span, numbers[:, 1:]], axis=1)[order]

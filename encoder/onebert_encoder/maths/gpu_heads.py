@@ -1,4 +1,4 @@
-"""Pooling and classifiers of a mixed batch on a GPU: one launch each, whatever the tasks and their labels."""
+"""Pooling and classifiers of a mixed batch on a GPU, in one launch each for any mix of tasks and labels."""
 
 import logging
 from collections.abc import Sequence
@@ -21,13 +21,7 @@ _LABELS = 4
 
 @dataclass(frozen=True)
 class GpuReading:
-    """What the programs read of a batch, on the device.
-
-    Attributes:
-        spans: [sequences, 2], the first of the pooled tokens and how many they are.
-        readers: [sequences, fields], see `Reader`.
-        counts: labels of each sequence's head.
-    """
+    """Pooled spans [sequences, 2] (first token, count), readers [sequences, fields] (see `Reader`) and label counts."""
 
     spans: Tensor
     readers: Tensor
@@ -43,7 +37,6 @@ class GpuHeads:
         self._programs = head_programs
 
     def prepare(self, heads: Sequence[Head], first: Array, lengths: Array, device: torch.device) -> GpuReading:
-        """Uploads in one copy which tokens are pooled, and where the heads' matrices lie."""
         counts = [len(head.bias) for head in heads]
         addresses = [(head.weight.data_ptr(), head.bias.data_ptr()) for head in heads]
         readers = np.column_stack([addresses, counts, np.cumsum([0, *counts[:-1]])]).astype(np.int64)
@@ -52,7 +45,7 @@ class GpuHeads:
         return GpuReading(found["spans"], found["readers"], counts)
 
     def pool(self, reading: GpuReading, x: Tensor) -> Tensor:
-        """[sequences, h] float32: the mean over a sequence's tokens where its head wants it, else its first token."""
+        """[sequences, h] float32: each head's choice of the mean over the tokens or the first token."""
         sequences, width = len(reading.counts), x.shape[1]
         pooled = x.new_empty(sequences, width, dtype=torch.float32)
         with torch.cuda.device_of(x):
@@ -60,7 +53,6 @@ class GpuHeads:
         return pooled
 
     def classify(self, reading: GpuReading, pooled: Tensor) -> list[Tensor]:
-        """Logits [labels] of each sequence by its own head, whose matrices are contiguous."""
         counts, width = reading.counts, pooled.shape[1]
         logits = pooled.new_empty(sum(counts))
         with torch.cuda.device_of(pooled):
@@ -72,13 +64,13 @@ class GpuHeads:
 
 @cache
 def load_heads(device: torch.device) -> GpuHeads | None:
-    """The programs, compiled; None where they do not work."""
+    """The compiled programs; None if they do not run or give wrong numbers."""
     try:
         heads = GpuHeads()
         right = _matches_plain(heads, device)
     except ImportError:  # no Triton; load_gpu has logged it
         return None
-    except Exception as error:  # whatever Triton's compilers and drivers raise
+    except Exception as error:  # Triton's compilers and drivers may raise anything
         logger.warning("the GPU's programs for heads do not run (%s), so plain PyTorch is used", type(error).__name__)
         return None
     if not right:
@@ -89,7 +81,6 @@ def load_heads(device: torch.device) -> GpuHeads | None:
 
 @torch.no_grad()
 def _matches_plain(heads: GpuHeads, device: torch.device) -> bool:
-    """Compares with PyTorch, on two sequences of two tasks."""
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(60, 200, generator=generator).to(device)
     own = [

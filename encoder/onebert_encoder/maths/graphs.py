@@ -1,7 +1,7 @@
-"""CUDA graphs of small batches: the encoder's launches are recorded once for each size and replayed together.
+"""CUDA graphs of small batches: the encoder's launches are recorded once per size and replayed together.
 
-Launching kernels takes the host longer than a small batch takes the GPU. A recording reads and writes at fixed
-addresses, so every batch is first copied to the recording's inputs (docs/decisions/0013-gpu-kernels.md).
+For a small batch the host needs longer to launch the kernels than the GPU to run them. A recording uses fixed
+addresses, so each batch is first copied to the recording's inputs (docs/decisions/0013-gpu-kernels.md).
 """
 
 import logging
@@ -26,34 +26,26 @@ from onebert_encoder.maths.rows import Rows
 
 logger = logging.getLogger("onebert.graphs")
 
-# Larger batches keep a GPU busy without recordings. Every size up to this one may have a recording.
+# Larger batches keep a GPU busy without recordings.
 _MOST_TOKENS = 2048
 
-# A recording has room for one sequence for every 8 of its tokens; a batch of more sequences is not replayed.
+# A recording has room for one sequence per 8 tokens; a batch with more sequences is not replayed.
 _TOKENS_PER_SEQUENCE = 8
 
 # The third batch of a kind is recorded, not the first: while a server loads its tasks its tables still move, which
-# makes recordings useless.
+# invalidates recordings.
 _RECORDED_AT = 3
 
-# Of more recordings the one that was not replayed for longest is dropped: each keeps its output and its inputs on the
-# device.
+# Beyond this the least recently replayed recording is dropped: each keeps its inputs and output on the device.
 _MOST_RECORDINGS = 128
 
-# Kinds that are counted at once; then counting begins anew, so that ever new mixtures take no memory.
+# Most kinds to count at once; then counting restarts, so that ever new mixtures do not use up memory.
 _MOST_KINDS = 1024
 
 
 @dataclass(frozen=True)
 class _Kind:
-    """What batches have in common that one recording can compute.
-
-    Attributes:
-        size: tokens, the filling included.
-        longest: bound of a sequence's tokens.
-        scaled: the places where a row has scales.
-        branches: see `GpuBranches.key`.
-    """
+    """The shared properties of batches with one recording; `size` includes the filling, `longest` bounds a sequence."""
 
     size: int
     longest: int
@@ -65,29 +57,29 @@ class Recorder(Protocol):
     """Records launches on the device and repeats them."""
 
     def record(self, run: Callable[[], Tensor]) -> Callable[[], Tensor]:
-        """Runs `run` and records its launches; the result repeats them at the same addresses and returns the output."""
+        """Runs and records `run`; the result replays it at the same addresses and returns the output."""
         ...
 
 
 class CudaRecorder:
-    """Records CUDA graphs, which share one pool of memory; so no two may be replayed at once."""
+    """Records CUDA graphs that share one memory pool; so no two may be replayed at once."""
 
     def __init__(self, device: torch.device) -> None:
         self._device, self._stream = device, torch.cuda.Stream(device)
         self._pool = torch.cuda.graph_pool_handle()
 
     def record(self, run: Callable[[], Tensor]) -> Callable[[], Tensor]:
-        """Runs twice: programs are compiled and libraries allocate in the first run, and the second is recorded.
+        """Runs twice: the first run compiles programs and lets libraries allocate, the second is recorded.
 
-        The context manager `torch.cuda.graph` would do the same, but before that it empties PyTorch's pools of memory
-        and waits for the device, which here answers requests.
+        Unlike this, the context manager `torch.cuda.graph` first empties PyTorch's memory pools and waits for the
+        device, which is serving requests here.
         """
         current = torch.cuda.current_stream(self._device)
         self._stream.wait_stream(current)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.device(self._device), torch.cuda.stream(self._stream):
             run()
-            # `thread_local`: other threads, which load tasks, may go on using the GPU while this one records.
+            # `thread_local`: other threads, which load tasks, may use the GPU during the recording.
             graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
             try:
                 out = run()
@@ -103,27 +95,20 @@ class CudaRecorder:
 
 
 class Graphs:
-    """The encoder with recordings, for one thread; the tensor that it returns is overwritten by the next call.
-
-    Args:
-        base: the frozen encoder.
-        recorder: records on the base's device.
-    """
+    """The encoder with recordings, for one thread; each call overwrites the tensor that the last one returned."""
 
     def __init__(self, base: Base, recorder: Recorder) -> None:
         self._base, self._recorder = base, recorder
         self._tables: Sequence[Tensor] = ()
-        # In the order in which they were last replayed.
+        # Least recently replayed first.
         self._graphs: OrderedDict[_Kind, _Graph] = OrderedDict()
         self._seen: Counter[_Kind] = Counter()
 
     @property
     def sizes(self) -> set[int]:
-        """The numbers of tokens for which there is a recording."""
         return {kind.size for kind in self._graphs}
 
     def encode(self, rows: Rows, batch: Batch) -> Tensor:
-        """The same as the function `encode`, without dropout."""
         kernels = answering_kernels(self._base)
         passes = passes_of(self._base, rows, batch, kernels)
         if kernels.name != "gpu" or not _fits(batch, passes):
@@ -145,7 +130,7 @@ class Graphs:
     def _forget_other_tables(self, rows: Rows) -> None:
         """Drops all recordings when the tables of rows have moved, since recordings read fixed addresses.
 
-        The tables are kept referenced, so that their memory is not given to something else meanwhile.
+        Keeps a reference to the tables, so that their memory is not reused meanwhile.
         """
         tables = (rows.shift, rows.gain, rows.g_LN0, *(scales.table for scales in rows.scales.values()))
         if [table.data_ptr() for table in tables] != [table.data_ptr() for table in self._tables]:
@@ -154,11 +139,11 @@ class Graphs:
             self._tables = tables
 
     def _record(self, kind: _Kind, eager: Pass, batch: Batch, x: Tensor) -> None:
-        """Records this batch's kind where a recording gives the bits of `x`, computed without it."""
+        """Records this batch's kind, if replaying gives the bits of `x`, computed without a recording."""
         try:
             graph = _Graph(eager, kind, self._recorder)
             got = graph.replay(batch, eager.gathered)
-        except Exception as error:  # whatever drivers raise
+        except Exception as error:  # drivers may raise anything
             logger.warning("batches of %d tokens are not recorded: %s", len(x), type(error).__name__)
             return
         tokens = len(x) - batch.stages[0].filling
@@ -168,12 +153,11 @@ class Graphs:
         self._graphs[kind] = graph
         if len(self._graphs) > _MOST_RECORDINGS:
             dropped, _ = self._graphs.popitem(last=False)
-            # When batches of that kind come again they are counted anew.
+            # Batches of that kind are counted anew.
             del self._seen[dropped]
 
 
 def _fits(batch: Batch, passes: Sequence[Pass]) -> bool:
-    """Whether a batch is small, of one stage, and PyTorch computes none of its rows' branches."""
     size = len(batch.word)
     return (
         size <= _MOST_TOKENS
@@ -185,12 +169,11 @@ def _fits(batch: Batch, passes: Sequence[Pass]) -> bool:
 
 
 def _branches_of(gathered: Gathered) -> GpuBranches:
-    """What the kernels for GPUs have joined."""
     return cast(GpuBranches, gathered.branches)
 
 
 def _kind_of(batch: Batch, gathered: Gathered, max_length: int) -> _Kind:
-    # Programs are launched for the longest sequence there may be. Classes keep them, and the recordings, few.
+    # Programs are launched for the longest possible sequence. Classes keep programs and recordings few.
     size, longest = len(batch.word), int(batch.lengths.max())
     bound = next((bound for bound in (64, 128, 256, 512) if longest <= bound), max_length)
     return _Kind(size, min(bound, size, max_length), tuple(gathered.scales), _branches_of(gathered).key)
@@ -198,14 +181,12 @@ def _kind_of(batch: Batch, gathered: Gathered, max_length: int) -> _Kind:
 
 @dataclass(frozen=True)
 class _StaticInputs:
-    """The inputs that a recording reads: a batch of one kind with as many sequences as there is room for."""
-
     batch: Batch
     gathered: Gathered
 
     @classmethod
     def of(cls, base: Base, kind: _Kind, branches: GpuBranches) -> "_StaticInputs":
-        """Inputs of zeros, in sequences as long as they may be: other numbers than those of any batch."""
+        """Zeros, in the longest possible sequences; no batch has these values."""
         size = kind.size
         zeros = torch.zeros(4 + len(kind.scaled), size, dtype=torch.int64, device=base.device)
         word, position, row_of_token, gains, *scales = zeros
@@ -213,7 +194,7 @@ class _StaticInputs:
         edges = torch.arange(sequences + 1, dtype=torch.int32, device=base.device).mul_(kind.longest).clamp_(max=size)
         lengths = np.full(sequences, kind.longest)
         filling, layers = step_at(size), range(base.config.num_layers)
-        # A span for each sequence and the filling, each with one tile that is not full.
+        # One span per sequence and one for the filling, each with one partial tile.
         room = branches.static(sequences + 1 + size // TILE_TOKENS)
         gathered = Gathered(gains, dict(zip(kind.scaled, scales, strict=True)), room)
         rows = np.zeros(sequences, dtype=np.int64)
@@ -221,7 +202,7 @@ class _StaticInputs:
         return cls(Batch(word, position, [stage], [], rows, lengths, [], base.batch_invariant), gathered)
 
     def load(self, batch: Batch, gathered: Gathered) -> None:
-        """Copies a batch into these inputs, on the device: indices of tokens in one launch."""
+        """Copies a batch into these inputs on the device; all indices of tokens in one launch."""
         (stage,), (here,) = batch.stages, self.batch.stages
         copied = [
             (self.batch.word, batch.word),
@@ -235,14 +216,12 @@ class _StaticInputs:
         if self.gathered.gains is not None and gathered.gains is None:
             self.gathered.gains.zero_()
         here.edges[: len(stage.edges)].copy_(stage.edges)
-        # The recording's sequences beyond those of this batch are empty: they begin and end where the filling begins.
+        # The recording's surplus sequences are empty: they start and end where the filling starts.
         here.edges[len(stage.edges) :].copy_(stage.edges[-1:].expand(len(here.edges) - len(stage.edges)))
         _branches_of(self.gathered).load(_branches_of(gathered))
 
 
 class _Graph:
-    """The recording of one kind."""
-
     def __init__(self, eager: Pass, kind: _Kind, recorder: Recorder) -> None:
         self._inputs = _StaticInputs.of(eager.base, kind, _branches_of(eager.gathered))
         static = self._inputs.batch
@@ -250,6 +229,5 @@ class _Graph:
         self._replay = recorder.record(lambda: run_passes([recorded], static))
 
     def replay(self, batch: Batch, gathered: Gathered) -> Tensor:
-        """The encoder's output [tokens, h] for a batch of the recorded kind."""
         self._inputs.load(batch, gathered)
         return self._replay()

@@ -1,4 +1,4 @@
-"""Pooling and classifiers: every sequence's own head, whatever it reads and how many labels it has, in one batch."""
+"""Pooling and classifiers: each sequence's own head, of any pooling and number of labels, in one batch."""
 
 import math
 from collections import defaultdict
@@ -15,12 +15,12 @@ from onebert_encoder.maths.batch import Batch
 from onebert_encoder.maths.rows import Head
 from onebert_store.file.manifest import SIAMESE
 
-# While the copies have at most this many numbers in all, the classifier's weight is copied for every sequence, so that
-# one batched product computes all; beyond (many labels, many sequences) each task has its own product.
+# While the copies have at most this many numbers, the classifier's weight is copied per sequence for one batched
+# product; beyond (many labels, many sequences) each task has its own product.
 _STACKED_NUMBERS = 2**22
 
-# What the texts of a pair are worth to a penalized head beside what they have in common: which of two sentences comes
-# first says little of most tasks, and has half of the numbers.
+# Weight of the two texts' own vectors in `compare`: the order of two sentences tells little in most tasks, but these
+# vectors are half of the numbers.
 ALONE = 0.3
 
 
@@ -28,32 +28,27 @@ class HeadKernels(Protocol):
     """Pooling and classifiers faster than PyTorch's operations, without gradients, for any mix of tasks."""
 
     def prepare(self, heads: Sequence[Head], first: Array, lengths: Array, device: torch.device) -> Any:
-        """What the methods below read of a batch, uploaded at once; `first` and `lengths` as for `pool` below."""
+        """Uploads the data for the methods below; `first` and `lengths` as in `Batch`."""
         ...
 
     def pool(self, reading: Any, x: Tensor) -> Tensor:
-        """The same as the function `pool`, for the heads that were prepared."""
+        """The same as the function `pool`, for the prepared heads."""
         ...
 
     def classify(self, reading: Any, pooled: Tensor) -> list[Tensor]:
-        """Logits [labels] of each sequence by its own head, whose matrices are contiguous; `pooled` [sequences, h]."""
+        """Logits [labels] of each sequence of `pooled` [sequences, h] by its own head; all matrices are contiguous."""
         ...
 
 
 def classify(
     heads: Sequence[Head], batch: Batch, x: Tensor, fast: HeadKernels | None = None, inputs: Sequence[int] | None = None
 ) -> list[Tensor]:
-    """Logits of the inputs of a batch, or of some of them, float32.
+    """Float32 logits of the inputs of a batch: [labels], or [length, labels] if the head reads every token.
 
     Args:
-        heads: the head of each sequence of the batch, in the caller's order.
-        batch: the batch that `x` was encoded from.
+        heads: the head of each sequence, in the caller's order.
         x: [tokens, h] from `encode`.
-        fast: pools and classifies; None leaves it to PyTorch.
-        inputs: of each input that is wanted, which sequence is its first; None is all inputs.
-
-    Returns:
-        One tensor per input, in their order: [labels], or [length, labels] where the head reads every token.
+        inputs: first sequence of each wanted input; None is all inputs.
     """
     inputs = batch.inputs if inputs is None else inputs
     per_token = [i for i in inputs if heads[i].pooling == "none"]
@@ -71,7 +66,7 @@ def classify(
 
 
 def _classify_tokens(heads: Sequence[Head], batch: Batch, x: Tensor, chosen: Sequence[int]) -> Iterator[Tensor]:
-    """Logits [length, labels] of each chosen sequence: one gather for all, one product for each task."""
+    """Logits [length, labels] of each chosen sequence: one gather for all, one product per task."""
     tasks = [[chosen[i] for i in members] for members in _groups((id(heads[i]) for i in chosen), batch.apart)]
     order = [i for members in tasks for i in members]
     lengths = batch.lengths[order]
@@ -91,7 +86,6 @@ def _classify_tokens(heads: Sequence[Head], batch: Batch, x: Tensor, chosen: Seq
 def _classify_sequences(
     heads: Sequence[Head], first: Array, lengths: Array, x: Tensor, apart: bool, fast: HeadKernels | None
 ) -> list[Tensor]:
-    """Logits [labels] of each sequence, from its pooled vector."""
     reading = None if fast is None else fast.prepare(heads, first, lengths, x.device)
     mean = [head.pooling == "mean" for head in heads]
     pooled = pool(first, lengths, x, mean) if fast is None else fast.pool(reading, x)
@@ -103,7 +97,7 @@ def _classify_sequences(
 
 
 def _by_labels(heads: Sequence[Head], read: Tensor, apart: bool) -> list[Tensor]:
-    """Logits [labels] from what each classifier reads, `read` [inputs, width]: one product for equally many labels."""
+    """Logits [labels] of the classifiers' inputs `read` [inputs, width]: one product per number of labels."""
     logits: list[Tensor] = [read] * len(heads)
     for members in _groups((len(head.bias) for head in heads), apart):
         for i, row in zip(members, _linear([heads[i] for i in members], read[_index(members, read)]), strict=True):
@@ -112,7 +106,6 @@ def _by_labels(heads: Sequence[Head], read: Tensor, apart: bool) -> list[Tensor]
 
 
 def _classify_pairs(heads: Sequence[Head], batch: Batch, x: Tensor, chosen: Sequence[int]) -> list[Tensor]:
-    """Logits [labels] of each chosen pair, whose texts are the chosen sequence and the next one."""
     own, both = [heads[i] for i in chosen], [*chosen, *(i + 1 for i in chosen)]
     means = pool(batch.first[both], batch.lengths[both], x, [True] * len(both))
     shift = torch.stack([head.shift for head in own if head.shift is not None])
@@ -121,18 +114,11 @@ def _classify_pairs(heads: Sequence[Head], batch: Batch, x: Tensor, chosen: Sequ
 
 
 def compare(u: Tensor, v: Tensor) -> Tensor:
-    """What a head reads of two texts that were encoded each on its own.
+    """A siamese head's features [pairs, 4h + 1] of the mean vectors u and v [pairs, h] of two texts, float32.
 
-    To u, v and |u - v| of Sentence-BERT (Reimers and Gurevych 2019, section 3) come the products u * v and their sum,
-    the cosine, all of vectors of length 1. Their units are such that a penalized head takes the cosine first and the
-    texts themselves last.
-
-    Args:
-        u: [pairs, h] float32, the mean over the tokens of each first text.
-        v: [pairs, h] float32, of each second text.
-
-    Returns:
-        [pairs, 4h + 1] float32.
+    Sentence-BERT's u, v and |u - v| (Reimers and Gurevych 2019, section 3), the products u * v and their sum, the
+    cosine, all of vectors of length 1. Their scales make a penalized head use the cosine first and the texts' own
+    vectors last.
     """
     u, v = F.normalize(u, dim=1), F.normalize(v, dim=1)
     product = u * v
@@ -141,7 +127,7 @@ def compare(u: Tensor, v: Tensor) -> Tensor:
 
 
 def pool(first: Array, lengths: Array, x: Tensor, mean: Sequence[bool]) -> Tensor:
-    """[sequences, h] float32: the mean over a sequence's tokens where asked, else its first token."""
+    """[sequences, h] float32: the mean over a sequence's tokens if `mean`, else its first token."""
     if not any(mean):
         return x[_index(first, x)].float()
     starts = np.cumsum(lengths) - lengths
@@ -154,14 +140,12 @@ def pool(first: Array, lengths: Array, x: Tensor, mean: Sequence[bool]) -> Tenso
 
 
 def _token_indices(first: Array, lengths: Array) -> Array:
-    """[sum of lengths], the index of every token of some sequences, sequence by sequence."""
     before = np.cumsum(lengths) - lengths
     indices: Array = np.arange(lengths.sum()) + np.repeat(first - before, lengths)
     return indices
 
 
 def _index(positions: Array | Sequence[int], x: Tensor) -> Tensor:
-    """Positions as an int64 index on the device of `x`."""
     return upload({0: np.asarray(positions, dtype=np.int64)}, x.device)[0]
 
 
@@ -178,7 +162,6 @@ def _tanh_layer(heads: Sequence[Head], pooled: Tensor, depth: int, apart: bool) 
 
 
 def _linear(heads: Sequence[Head], pooled: Tensor) -> Tensor:
-    """Classifiers of equally many labels: [sequences, h] -> [sequences, labels]."""
     tasks = _groups(map(id, heads))
     if len(tasks) == 1:
         return F.linear(pooled, heads[0].weight, heads[0].bias)

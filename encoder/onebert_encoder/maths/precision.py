@@ -1,4 +1,4 @@
-"""Which precision a machine computes fast in, and whether its results in that precision are right."""
+"""Finds the precision that a machine computes fast in, and checks its results."""
 
 import logging
 
@@ -14,12 +14,12 @@ from onebert_encoder.maths.rows import stack_rows
 logger = logging.getLogger("onebert.precision")
 
 # Largest error of the last layer's vectors, relative to their length. Rounding to bfloat16 gives 0.026 after MiniLM's
-# six layers, int8 0.19, and both grow like the root of the number of layers; a broken kernel gives about 1.
+# six layers, int8 0.19; both grow with the root of the number of layers. A broken kernel gives about 1.
 _MOST_ERROR = {torch.bfloat16: 0.1, torch.int8: 0.5}
 
 
 def fast_dtype(device: str) -> torch.dtype:
-    """bfloat16 where the hardware multiplies it, float32 elsewhere."""
+    """bfloat16 if the hardware multiplies it, else float32."""
     if device != "cpu":
         with torch.cuda.device(device):
             return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float32
@@ -30,7 +30,7 @@ def fast_dtype(device: str) -> torch.dtype:
 
 
 def trusted(base: Base) -> Base:
-    """The base, or the same base in float32 where this machine's results differ from float32's by too much."""
+    """The base; in float32 if this machine's results in its precision are too far from float32's."""
     if base.precision == torch.float32:
         return base
     exact = base.in_dtype(torch.float32)
@@ -42,10 +42,7 @@ def trusted(base: Base) -> Base:
 
 
 def relative_error(base: Base, exact: Base) -> float:
-    """The largest difference of a token's last vector between two bases, relative to its length in `exact`.
-
-    Measured on the golden token sequences.
-    """
+    """The largest error of a token's last vector, relative to its length in `exact`, over the golden sequences."""
     got, want = _vectors(base), _vectors(exact)
     return float(((got - want).norm(dim=1) / want.norm(dim=1)).max())
 

@@ -1,4 +1,4 @@
-"""From rows and tokens to logits; golden logits, which show that a file is folded and computed as its trainer did."""
+"""Computes logits from rows and tokens; golden logits check that this machine folds and computes like the trainer."""
 
 from collections.abc import Callable, Sequence
 
@@ -17,14 +17,14 @@ from onebert_encoder.maths.rows import Head, Row, Rows, stack_rows
 from onebert_encoder.text.tokens import Tokens
 from onebert_store.file.manifest import SIAMESE, Golden
 
-# Tokens of the golden sequences. A per-token task, which has logits for every token, has no third sequence: its logits
-# would make the file's header large.
+# Tokens of the golden sequences. A per-token task has no third one: its logits, one set per token, would enlarge the
+# file's header.
 _GOLDEN_LENGTHS = (4, 17, 48)
 _GOLDEN_SEED = 20240601
 
-# Largest deviation, relative to the largest logit without its bias (at least 1). float32: the trainer and this machine
-# may sum in another order, on other kernels. bfloat16: 8 bits of mantissa, rounded again at each sum of a layer. int8:
-# 8 bits for the whole range of a token. docs/decisions/0004-golden.md has measured deviations.
+# Largest deviation, relative to the largest logit without its bias (at least 1). float32: the trainer may sum in
+# another order, on other kernels. bfloat16: 8 bits of mantissa, rounded at each sum of a layer. int8: 8 bits for a
+# token's whole range. docs/decisions/0004-golden.md has measured deviations.
 _GOLDEN_TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.15, torch.int8: 0.6}
 
 
@@ -37,16 +37,11 @@ def compute_logits(
     graphs: Graphs | None = None,
     between: Callable[[], None] | None = None,
 ) -> list[Tensor]:
-    """Logits of every input: gather, encode, classify.
+    """Gathers, encodes and classifies: [labels] float32 per input, or [length, labels] for a per-token task.
 
-    The arguments are those of `encode`. With `graphs` the encoder runs on recordings, without dropout or activations.
-    A pass in one call is one for each layer with `between`, which is called between layers and may run another pass.
-
-    Returns:
-        One float32 tensor per input, in the caller's order: [labels], or [length, labels] for a per-token task.
-
-    Raises:
-        ValueError: a sequence's row has no head, like the bare base's.
+    With `graphs` the encoder runs on recordings, without dropout or activations. `between` splits the one-call pass
+    into one call per layer and is called between them; it may run another pass. Raises ValueError for a row without a
+    head.
     """
     heads = [_head(rows, row) for row in batch.rows]
     forward = None if graphs or activations is not None else choose_forward(base, dropout)
@@ -68,13 +63,7 @@ def _head(rows: Rows, row: int) -> Head:
 
 
 def golden_tokens(base: Base, max_length: int, pooling: str) -> list[Tokens]:
-    """Random token sequences from a fixed seed: nobody's text, and the same for all deltas of a base.
-
-    Args:
-        base: gives the vocabulary.
-        max_length: in tokens; longer sequences are cut to it.
-        pooling: of the task; with `none` it has logits for every token.
-    """
+    """Random token sequences from a fixed seed, the same for all deltas of a base, cut to `max_length` tokens."""
     generator = np.random.default_rng(_GOLDEN_SEED)
     lengths = [min(length, max_length) for length in _GOLDEN_LENGTHS]
     drawn = [generator.integers(0, base.config.vocab_size, length).tolist() for length in lengths]
@@ -82,12 +71,12 @@ def golden_tokens(base: Base, max_length: int, pooling: str) -> list[Tokens]:
 
 
 def tokens_of_ids(ids: Sequence[int], pooling: str = "mean") -> Tokens:
-    """Token ids as one segment; for a task that compares two texts, as two of half the length, the first no shorter."""
+    """Token ids as one segment; for siamese pooling as two texts of half the length, the first no shorter."""
     return Tokens(list(ids), [0] * len(ids), second=-(-len(ids) // 2) if pooling == SIAMESE else 0)
 
 
 def compute_golden(base: Base, row: Row, max_length: int) -> Golden:
-    """The golden sequences with this base's logits for them; the base should compute in float32."""
+    """The golden sequences with this base's logits; the base should compute in float32."""
     rows = stack_rows(base, [row])
     tokens = golden_tokens(base, max_length, _head(rows, 0).pooling)
     with torch.inference_mode():
@@ -96,13 +85,9 @@ def compute_golden(base: Base, row: Row, max_length: int) -> Golden:
 
 
 def golden_tolerance(precision: torch.dtype, logits: Sequence[Sequence[float]], bias: Sequence[float]) -> float:
-    """The largest difference from recorded float32 logits that a base of this precision may show.
+    """The largest allowed difference between recorded float32 logits and a base's logits in this precision.
 
-    Args:
-        precision: the base's.
-        logits: as recorded: [labels] for each sequence, or its tokens' logits, [tokens * labels].
-        bias: [labels], the head's bias. Rounding does not touch it, and a regression's may be large; so it is left out
-            of the scale that the tolerance is relative to.
+    The scale of the tolerance excludes the head's bias, which is exact and may be large in a regression.
     """
     by_label = np.concatenate([np.reshape(row, (-1, len(bias))) for row in logits])
     decided = np.abs(by_label - np.asarray(bias)).max(initial=0.0)

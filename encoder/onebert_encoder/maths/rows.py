@@ -1,4 +1,4 @@
-"""Rows: folded tasks, single ones as `fold` makes them, and stacked ones from which `encode` gathers."""
+"""Rows: folded tasks, one by one from `fold`, or stacked for `encode` to gather from."""
 
 from array import array
 from collections.abc import Mapping, Sequence
@@ -13,22 +13,20 @@ from onebert_encoder.base.base import Base
 from onebert_encoder.layout.branches import Branches, BranchesOf
 from onebert_store.file.delta import PLACES
 
-# What a head reads of its sequence, as forward.h numbers it.
+# The poolings, as forward.h numbers them.
 POOLED = {"cls": 0, "pooler": 0, "mean": 1, "none": 2}
 
 
 @dataclass(frozen=True)
 class Head:
-    """What reads the encoder's last layer: zero or more tanh layers on the pooled vector, then the classifier.
+    """The classifier of the encoder's last layer: zero or more tanh layers on the pooled vector, then a linear map.
 
     Attributes:
         pooling: `mean` reads the mean over tokens, `none` every token by itself, `cls` and `pooler` the first token,
             `siamese` the means of both texts of a pair.
-        dense: (W [h, h], b [h]) of each tanh layer; the base's pooler is the first where the task uses it.
-        weight: [labels, h], float32; of two texts [labels, 4h + 1].
-        bias: [labels], float32.
-        shift: [h], float32, what the means of both texts lack, the bias of the last LayerNorm; else None, since any
-            other head has it in its first bias.
+        dense: (W [h, h], b [h]) of each tanh layer; the first may be the base's pooler.
+        weight: [labels, h], float32; [labels, 4h + 1] for siamese.
+        shift: [h], float32, the bias of the last LayerNorm for siamese; None for others, whose first bias includes it.
     """
 
     pooling: str
@@ -39,30 +37,30 @@ class Head:
 
     @cached_property
     def native(self) -> tuple[int, ...] | None:
-        """What compiled code reads of a head; None where its tensors lie otherwise, or PyTorch's products are used.
+        """Numbers for the compiled code; None if the tensors' layout differs, or PyTorch computes it.
 
-        The addresses of `weight` and `bias`, the number of labels, what is read, and the address and length of a list
-        of the tanh layers' addresses.
+        The addresses of `weight` and `bias`, the number of labels, the pooling, and address and length of a list of the
+        tanh layers' addresses.
         """
         tensors = (self.weight, self.bias, *chain.from_iterable(self.dense))
         if not all(one.is_contiguous() and one.dtype == torch.float32 for one in tensors):
             return None
-        # A tanh layer on every token is a product of matrices, which the call would do vector by vector.
+        # A tanh layer on every token is a matrix product, which the call would compute vector by vector.
         if self.pooling not in POOLED or (self.pooling == "none" and self.dense):
             return None
         addresses = array("q", [one.data_ptr() for layer in self.dense for one in layer])
-        # Of threads that come here together the first decides: the list that C++ reads must be the one that is kept.
+        # If several threads get here at once, the first one's list is kept, and C++ must read that one.
         dense = self.__dict__.setdefault("_dense_addresses", addresses).buffer_info()[0]
         labels, pooled = self.bias.shape[0], POOLED[self.pooling]
         return self.weight.data_ptr(), self.bias.data_ptr(), labels, pooled, dense, len(self.dense)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the classifier, and of what stands before it but for tanh layers, which may be the base's."""
+        """Bytes of the head's own tensors; tanh matrices may be the base's and do not count."""
         return sum(one.nbytes for one in (self.weight, self.bias, self.shift) if one is not None)
 
     def copied(self) -> "Head":
-        """A copy in memory of its own, except for the matrices of the tanh layers, which may be the base's."""
+        """A copy in memory of its own, except the tanh matrices, which may be the base's."""
         dense = tuple((W, b.clone()) for W, b in self.dense)
         shift = None if self.shift is None else self.shift.clone()
         return replace(self, dense=dense, weight=self.weight.clone(), bias=self.bias.clone(), shift=shift)
@@ -76,10 +74,9 @@ class Row:
         shift: [layers, 3h + f], the vectors b_q' b_m1' b_m3' (h each) and b_m2' (f) of each layer.
         g_LN0: [e], the embedding LayerNorm's gain; None for the base's.
         gain: [layers, 2, h], g_LN1 and g_LN2; None for the base's.
-        scales: [layers, h or f] for each of `PLACES` where the task scales something: the outputs of the maps of these
-            names, and `inner`, the input of W_m3.
-        branches: what the task adds to the shared products.
-        head: the classifier, or None for the bare base.
+        scales: [layers, h or f] by place of `PLACES`: scales of the outputs of these maps; `inner` scales the input of
+            W_m3.
+        head: None for the bare base.
     """
 
     shift: Tensor
@@ -92,12 +89,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Scales:
-    """The scales of several rows at one place.
-
-    Attributes:
-        table: [entries, layers, h or f], compute dtype; entry 0 is all ones.
-        of_row: index into `table` for each row.
-    """
+    """One place's scales: `table` [entries, layers, h or f], entry 0 all ones, and each row's index into it."""
 
     table: Tensor
     of_row: Sequence[int]
@@ -105,16 +97,14 @@ class Scales:
 
 @dataclass(frozen=True)
 class Rows:
-    """Several rows on the compute device, indexed by the first dimension; what `encode` gathers from.
+    """Stacked rows on the compute device, in the compute dtype; `encode` gathers from them.
 
     Attributes:
-        shift: [rows, layers, 3h + f], compute dtype.
-        g_LN0: [gains, e], compute dtype; entry 0 is the base's.
-        gain: [gains, layers, 2, h], compute dtype; entry 0 is the base's.
-        gain_of_row: index into `g_LN0` and `gain` for each row; 0 is the base's.
-        scales: by place, for every place of `PLACES` and in their order.
-        branches: for each row its branches in the compute dtype, mostly none.
-        heads: the classifier of each row.
+        shift: [rows, layers, 3h + f].
+        g_LN0: [gains, e]; entry 0 is the base's.
+        gain: [gains, layers, 2, h]; entry 0 is the base's.
+        gain_of_row: index into `g_LN0` and `gain` for each row.
+        scales: every place of `PLACES`, in their order.
     """
 
     shift: Tensor
@@ -127,7 +117,7 @@ class Rows:
 
 
 def stack_rows(base: Base, rows: Sequence[Row]) -> Rows:
-    """Rows for one `encode`, in the compute dtype; differentiable in every row."""
+    """Stacks rows for one `encode`, in the compute dtype; differentiable in every row."""
     defaults = Defaults.of(base)
     g_LN0, gain_of_row = _stacked([row.g_LN0 for row in rows], defaults.g_LN0)
     gain, _ = _stacked([row.gain for row in rows], defaults.gain)
@@ -144,7 +134,6 @@ def stack_rows(base: Base, rows: Sequence[Row]) -> Rows:
 
 
 def _stacked(own: Sequence[Tensor | None], default: Tensor) -> tuple[Tensor, list[int]]:
-    """The default followed by the tensors of the rows that have one, and the index of each row's tensor among them."""
     found = [one for one in own if one is not None]
     indices: list[int] = []
     for one in own:
@@ -153,9 +142,9 @@ def _stacked(own: Sequence[Tensor | None], default: Tensor) -> tuple[Tensor, lis
 
 
 def diverges_at(row: Row, bare: Row, base: Base) -> int:
-    """The lowest layer that a row computes differently from the bare base; the number of layers if there is none.
+    """The lowest layer that a row computes differently from the bare base; the number of layers if none differs.
 
-    Every row is folded by the same sequence of operations, so layers that the task does not change are equal in bits.
+    Every row is folded by the same sequence of operations, so layers that the task does not change have equal bits.
     """
     defaults = Defaults.of(base)
     if row.g_LN0 is not None and (row.g_LN0 != defaults.g_LN0).any():
@@ -171,7 +160,7 @@ def diverges_at(row: Row, bare: Row, base: Base) -> int:
 
 @dataclass(frozen=True)
 class Defaults:
-    """The gains and scales of a row that has none of its own, in the layout of `Row`, float32."""
+    """Gains and scales of a row without its own, in the layout of `Row`, float32."""
 
     g_LN0: Tensor
     gain: Tensor
@@ -179,7 +168,6 @@ class Defaults:
 
     @classmethod
     def of(cls, base: Base) -> "Defaults":
-        """The defaults on a base."""
         config = base.config
         layers = range(config.num_layers)
         gain = [torch.stack([base.param("g_LN1", layer), base.param("g_LN2", layer)]) for layer in layers]

@@ -1,4 +1,4 @@
-"""Text to token ids by the base's tokenizer; a text is split once and cut to any task's length afterwards."""
+"""Tokenizes texts with the base's tokenizer; a text is split once, then truncated to each task's length."""
 
 import json
 from collections.abc import Sequence
@@ -12,12 +12,12 @@ from onebert_encoder.text.tokens import Alignment, Cut, Pieces, Placed, Source, 
 from onebert_store.errors import InvalidInput
 from onebert_store.file.manifest import SIAMESE
 
-# Any text that every tokenizer splits into tokens: encoded once, it shows where the special tokens stand around it.
+# Every tokenizer splits this text into tokens; its encoding shows the positions of the special tokens.
 _PROBE = "a 1."
 
 
 class _Beginning(NamedTuple):
-    """Spans and words of the beginning of a long half, whose whole encoding would take too much memory."""
+    """Offsets and words of the beginning of a long half; keeping its whole encoding would take too much memory."""
 
     offsets: list[Span]
     word_ids: list[int | None]
@@ -25,7 +25,7 @@ class _Beginning(NamedTuple):
 
 @dataclass(frozen=True)
 class _Template:
-    """The special tokens before, between and after the halves, with their segments, and the segments of the halves."""
+    """The special tokens before, between and after the halves, their segments, and the segments of the halves."""
 
     ids: list[list[int]]
     types: list[list[int]]
@@ -34,15 +34,11 @@ class _Template:
 
 
 class Tokenizer:
-    """The base's tokenizer; may be used by several threads at once.
+    """The base's tokenizer; thread-safe.
 
-    A text is split once (`split`) and then cut to the length of each task (`fit`, `cut`). Cutting needs neither the
-    text nor the library's own truncation, a setting that all threads would share.
-
-    Args:
-        backend: the library's tokenizer.
-        has_types: whether the base tells segments apart.
-        apart: whether each text of a pair is a sequence of its own.
+    `split` splits a text once; `fit` and `cut` truncate it for each task. They need neither the text nor the library's
+    own truncation, a setting that all threads would share. `has_types`: the base has segment embeddings; `apart`: each
+    text of a pair is its own sequence.
     """
 
     def __init__(self, backend: tokenizers.Tokenizer, has_types: bool, apart: bool = False) -> None:
@@ -55,7 +51,7 @@ class Tokenizer:
         self._templates = [single, pair]
 
     def reading(self, pooling: str) -> "Tokenizer":
-        """The tokenizer of tasks with a pooling: pieces from `split` of one are good for any."""
+        """The tokenizer for a pooling; `split` gives the same pieces for all poolings."""
         return self._siamese if pooling == SIAMESE else self
 
     @cached_property
@@ -64,12 +60,11 @@ class Tokenizer:
 
     @property
     def written(self) -> str:
-        """The library's tokenizer as its own JSON."""
         return self._backend.to_str()
 
     @cached_property
     def unknown(self) -> int | None:
-        """The token id of whatever the vocabulary lacks; None where it lacks nothing, as with bytes."""
+        """The id of unknown tokens; None if the vocabulary covers everything, as with bytes."""
         token = getattr(self._backend.model, "unk_token", None)
         return None if token is None else self._backend.token_to_id(token)
 
@@ -79,49 +74,32 @@ class Tokenizer:
 
     @classmethod
     def loads(cls, text: str) -> "Tokenizer":
-        """The tokenizer that `dumps` wrote."""
         stored = json.loads(text)
         return cls(tokenizers.Tokenizer.from_str(stored["tokenizer"]), stored["has_types"])
 
     def encode(self, texts: Sequence[Text], max_length: int, align: bool = False) -> list[Tokens]:
-        """Tokenizes texts or pairs, cut to `max_length` tokens (a pair loses from its longer half first).
-
-        Args:
-            texts: texts or pairs.
-            max_length: in tokens, special tokens included.
-            align: whether to say where each token lies in its text.
-
-        Raises:
-            InvalidInput: not even the special tokens fit.
-        """
+        """Tokenizes texts or pairs, truncated to `max_length` tokens; raises InvalidInput if that is too short."""
         return [self.cut(pieces, self.fit(pieces, max_length), align) for pieces in self.split(texts, max_length)]
 
     def split(self, texts: Sequence[Text], most: int, placed: bool = True) -> list[Pieces]:
-        """Splits texts or pairs into pieces, ready to be cut to any length up to `most` tokens.
-
-        Args:
-            texts: texts or pairs.
-            most: pieces of each half that are kept.
-            placed: whether their places in the text are kept, too, for `cut` to align them; without it is quicker.
-        """
+        """Splits texts or pairs; keeps the first `most` pieces of each half, and their offsets if `placed` (slower)."""
         halves = [half for text in texts for half in _halves(text)]
         if not placed:
             bare = iter(self._backend.encode_batch_fast(halves, add_special_tokens=False))
             return [_bare_pieces([next(bare).ids for _ in _halves(text)], most) for text in texts]
         if len(halves) == 1:
-            # As a batch it would be handed to other threads, and Python's lock with it, which costs more than the text.
+            # `encode_batch` would hand a single text to other threads and release Python's lock, which takes longer
+            # than the text.
             [half] = halves
             return [_pieces(halves, [self._backend.encode(half, add_special_tokens=False)], most)]
         encodings = iter(self._backend.encode_batch(halves, add_special_tokens=False))
         return [_pieces(_halves(text), [next(encodings) for _ in _halves(text)], most) for text in texts]
 
     def fit(self, pieces: Pieces, max_length: int) -> Cut:
-        """The beginning of an input that fits into `max_length` tokens; a pair loses from its longer half first.
+        """The beginning of an input that fits into `max_length` tokens; a pair is truncated at its longer half first.
 
-        Where each text of a pair is a sequence of its own, each may have `max_length` tokens.
-
-        Raises:
-            InvalidInput: not even the special tokens fit, or a single text is where a pair should be.
+        If each text of a pair is its own sequence, each may have `max_length` tokens. Raises InvalidInput if even the
+        special tokens do not fit, or for a single text where the task needs a pair.
         """
         room = self._room(len(pieces.lengths), max_length)
         if room < 0:
@@ -131,33 +109,22 @@ class Tokenizer:
         return tuple((0, kept) for kept in longest_first(pieces.lengths, room))
 
     def room_behind(self, before: Sequence[int], max_length: int) -> int:
-        """Pieces of the last text of an input that fit, where the text before it is kept whole; negative if none do.
-
-        Args:
-            before: pieces of the text before it; nothing where there is none.
-            max_length: of a sequence, special tokens included.
-
-        Raises:
-            InvalidInput: a single text is where a pair should be.
-        """
+        """The number of the last text's pieces that fit behind the texts of lengths `before`; negative if none fit."""
         room = self._room(len(before) + 1, max_length)
         if self._apart:
             return room if max(before) <= room else -1
         return room - sum(before)
 
     def _room(self, halves: int, max_length: int) -> int:
-        """Pieces that fit into a sequence beside its special tokens."""
         if self._apart and halves == 1:
             raise InvalidInput("this task compares two texts: it takes a pair, not a single text")
         return max_length - self._templates[0 if self._apart else halves - 1].size
 
     def cut(self, pieces: Pieces, kept: Cut, align: bool = False) -> Tokens:
-        """The tokens of the pieces that are kept, with special tokens.
+        """The tokens of the kept pieces, with special tokens.
 
-        Args:
-            pieces: from `split`; without `align` they may come from another process, which does not send the text.
-            kept: from `fit`, or any other range of each half's pieces.
-            align: whether to say where each token lies in its text.
+        `kept` may be any range of each half's pieces. Without `align`, pieces may lack their text (from another
+        process).
         """
         template = self._templates[len(pieces.ids) - 1]
         input_ids = [*template.ids[0]]
@@ -170,7 +137,7 @@ class Tokenizer:
         return Tokens(input_ids, type_ids, self.measure(pieces, kept)[1], alignment, second)
 
     def measure(self, pieces: Pieces, kept: Cut) -> tuple[int, bool]:
-        """How many tokens `cut` would give, and whether it would leave pieces out."""
+        """The number of tokens that `cut` would return, and whether it would truncate."""
         count = 0
         for start, stop in kept:
             count += stop - start
@@ -185,17 +152,13 @@ class Tokenizer:
 
 
 class CutOnce:
-    """Cuts every input once to every length: packing shares layers of sequences whose tokens are one object.
-
-    The pieces are known by their identity, so they must be kept as long as this object is used.
-    """
+    """Caches `cut` by the `id` of pieces, which must outlive it: packing shares layers if the tokens are one object."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._made: dict[tuple[int, Cut, Tokenizer], Tokens] = {}
 
     def of(self, pieces: Pieces, kept: Cut, pooling: str) -> Tokens:
-        """The tokens of the pieces that are kept, for tasks with a pooling."""
         tokenizer = self._tokenizer.reading(pooling)
         key = id(pieces), kept, tokenizer
         if key not in self._made:
@@ -226,7 +189,6 @@ def _placed(encoding: tokenizers.Encoding, most: int) -> Placed:
 
 
 def _template(probe: tokenizers.Encoding) -> _Template:
-    """Reads from the encoded probe, one text or a pair, where the special tokens stand."""
     ids: list[list[int]] = [[]]
     types: list[list[int]] = [[]]
     half_types: list[int] = []
@@ -242,20 +204,13 @@ def _template(probe: tokenizers.Encoding) -> _Template:
 
 
 def _twice(single: _Template) -> _Template:
-    """The special tokens of a pair of which each text is a sequence of its own."""
     (before, after), (type_before, type_after) = single.ids, single.types
     types = [type_before, type_after + type_before, type_after]
     return _Template([before, after + before, after], types, 2 * single.half_types, 2 * single.size)
 
 
 def _alignment(sources: Sequence[Source], kept: Cut, specials: Sequence[int]) -> Alignment:
-    """Where the kept tokens lie in the text; whitespace, which some tokenizers include in a token, is taken off.
-
-    Args:
-        sources: the text of each half.
-        kept: the range of pieces of each half.
-        specials: how many special tokens stand before, between and after the halves.
-    """
+    """Offsets of the kept tokens, without whitespace; `specials` counts special tokens around the halves."""
     found = Alignment([], [], [])
 
     def skip(count: int) -> None:
@@ -279,10 +234,10 @@ def _alignment(sources: Sequence[Source], kept: Cut, specials: Sequence[int]) ->
 
 
 def longest_first(lengths: Sequence[int], room: int) -> list[int]:
-    """How many tokens to keep of one or two sequences so that they fit into `room`: the longer one is cut first.
+    """The number of tokens to keep of one or two sequences so that they fit into `room`: the longer one is cut first.
 
-    The last token of an odd room goes to the half that was longer (to the second when they were equal), as the
-    `longest_first` strategy of Hugging Face tokenizers does.
+    The last token of an odd room goes to the longer half (to the second if equal), as in the `longest_first` strategy
+    of Hugging Face tokenizers.
     """
     if len(lengths) == 1 or sum(lengths) <= room:
         return [min(length, room) for length in lengths]

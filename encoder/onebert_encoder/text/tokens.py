@@ -1,4 +1,4 @@
-"""What a tokenized input is: pieces of its texts, and the tokens of the sequences that they are cut to."""
+"""The forms of a tokenized input: pieces of its texts, and the tokens of the sequences that they are cut to."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -7,18 +7,18 @@ from typing import Protocol
 Text = str | tuple[str, str]
 Span = tuple[int, int]
 Cut = tuple[Span, ...]
-"""The range of pieces that is kept of each half: from the first number up to the second."""
+"""The half-open range of pieces to keep of each half."""
 
 
 @dataclass(frozen=True, eq=False)
 class Alignment:
-    """Where each token lies in the text.
+    """Positions of the tokens in the text.
 
     Attributes:
-        offsets: (a, b) such that the token is `text[a:b]` of its half, in code points, without whitespace around it.
-            Empty for special tokens, and for a token of whitespace alone, where both are the end of the token before.
-        words: number of the token's word within the half; None for special tokens.
-        sequences: which half, 0 or 1; None for special tokens. `type_ids` cannot say: in RoBERTa they are all 0.
+        offsets: (a, b): the token is `text[a:b]` of its half, in code points, stripped. Empty for special tokens; empty
+            at the previous token's end for whitespace.
+        words: index of the token's word in its half; None for special tokens.
+        sequences: half, 0 or 1; None for special tokens. (`type_ids` do not tell: in RoBERTa they are all 0.)
     """
 
     offsets: list[Span]
@@ -30,12 +30,8 @@ class Alignment:
 class Tokens:
     """One tokenized input; compared by identity, so that one text sent to many tasks can share work.
 
-    Attributes:
-        input_ids: ids with the special tokens.
-        type_ids: segment of each token, 0 or 1.
-        truncated: whether the text was longer than `max_length`.
-        alignment: where the tokens lie in the text, if that was asked for.
-        second: where the second text of a pair begins whose texts are encoded each on its own; 0 for one sequence.
+    `type_ids` are segments, 0 or 1; `second` is the start of a pair's second text if each text is its own sequence,
+    else 0.
     """
 
     input_ids: list[int]
@@ -49,7 +45,7 @@ class Tokens:
 
     @cached_property
     def sequences(self) -> tuple["Tokens", ...]:
-        """What the encoder reads: this input, or each text of a pair whose texts are encoded each on its own."""
+        """The sequences to encode: this input, or each text of a pair whose texts are two sequences."""
         if not self.second:
             return (self,)
         parts = (slice(self.second), slice(self.second, None))
@@ -57,7 +53,7 @@ class Tokens:
 
 
 class Placed(Protocol):
-    """Spans of a half's pieces in code points, and the numbers of their words; a `tokenizers.Encoding` is one."""
+    """Offsets of a half's pieces in code points, and the indices of their words; a `tokenizers.Encoding` has both."""
 
     @property
     def offsets(self) -> list[Span]: ...
@@ -68,7 +64,7 @@ class Placed(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """The text of a half and where its pieces lie in it; needed only for tasks that answer with offsets."""
+    """The text of a half and the positions of its pieces; needed only by per-token tasks."""
 
     half: str
     placed: Placed
@@ -76,12 +72,12 @@ class Source:
 
 @dataclass(frozen=True, eq=False)
 class Pieces:
-    """One text or pair as the tokenizer splits it: without special tokens, and not yet cut to a task's length.
+    """One text or pair as split by the tokenizer: without special tokens, not yet truncated to a task's length.
 
     Attributes:
-        ids: token ids of each half; of a very long half only the beginning.
-        lengths: number of pieces of each half, those that `ids` leaves out included.
-        sources: the text of each half; empty in a process that was sent the ids alone.
+        ids: token ids of each half; only the beginning of a very long half.
+        lengths: number of pieces of each half before any truncation.
+        sources: empty in a process that received the ids alone.
     """
 
     ids: tuple[list[int], ...]

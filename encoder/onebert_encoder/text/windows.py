@@ -1,27 +1,22 @@
-"""Windows: a text that is too long for one sequence, as sequences that overlap."""
+"""Divides a text that is too long for one sequence into windows: sequences that overlap."""
 
 from onebert_encoder.text.tokenizer import Tokenizer
 from onebert_encoder.text.tokens import Cut, Pieces
 from onebert_store.errors import InvalidInput, TooLarge
 
 MAX_WINDOWS = 256
-"""Of one text."""
+"""Most windows of one text."""
 
 
 def window_cuts(tokenizer: Tokenizer, pieces: Pieces, tokens: int, overlap: int) -> list[Cut]:
-    """The pieces of each window, at least one; of a pair the first text is in each whole, and the second is divided.
+    """The pieces of each window, at least one; each window of a pair has the whole first text.
 
-    They begin where those of Hugging Face tokenizers do (`stride` is `overlap`): each but the last is full.
-
-    Args:
-        tokenizer: of the task.
-        pieces: an input.
-        tokens: of a window, special tokens and the first text of a pair included.
-        overlap: tokens that a window shares with the one before it.
+    Windows start where Hugging Face tokenizers start theirs (`stride` is `overlap`); all but the last have `tokens`
+    tokens, special tokens and the first text of a pair included.
 
     Raises:
-        InvalidInput: beside special tokens and the first text there is no room to go on, or the task takes pairs alone.
-        TooLarge: there would be more than `MAX_WINDOWS`.
+        InvalidInput: special tokens, first text and overlap leave no room, or the task takes only pairs.
+        TooLarge: more than `MAX_WINDOWS`.
     """
     *whole, length = pieces.lengths
     room = tokenizer.room_behind(whole, tokens)

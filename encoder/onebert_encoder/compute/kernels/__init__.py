@@ -1,1 +1,1 @@
-"""What lies between the matrix products: one signature, and one class for each way to compute it."""
+"""The operations between the matrix products: one protocol, and one class per implementation."""

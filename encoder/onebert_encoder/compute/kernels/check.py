@@ -1,4 +1,4 @@
-"""Whether fast kernels give the numbers of the plain ones: checked once, before they are used."""
+"""Checks that fast kernels give the plain kernels' numbers, once before they are used."""
 
 from collections.abc import Callable
 from functools import partial
@@ -15,15 +15,15 @@ from onebert_encoder.layout.directions import Directions
 from onebert_encoder.layout.dropout import Dropout
 from onebert_encoder.layout.stage import Stage
 
-# Both the absolute and the relative tolerance. bfloat16 keeps 8 bits, and the plain kernels round to them several times
-# where a fast kernel rounds once.
+# Both the absolute and the relative tolerance. bfloat16 keeps 8 bits, and the plain kernels round several times where a
+# fast kernel rounds once.
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.1}
 
 
 def matches_plain(
     kernels: Kernels, device: torch.device, dtype: torch.dtype, hidden_size: int = 48, num_heads: int = 2
 ) -> bool:
-    """Compares the outputs of every kernel, for two small sequences, with those of `PlainKernels`."""
+    """Compares the outputs of every kernel with `PlainKernels`, for two small sequences."""
     got, want = (
         _sample(each, device, dtype, hidden_size, num_heads).float() for each in (kernels, PlainKernels(F.gelu))
     )
@@ -31,7 +31,7 @@ def matches_plain(
 
 
 def learns_as_plain(make: Callable[[Dropout], Kernels], dtype: torch.dtype) -> bool:
-    """Compares outputs and gradients with those of `PlainKernels` in float32, for two small sequences with dropout."""
+    """Compares outputs and gradients with `PlainKernels` in float32, for two small sequences with dropout."""
     got, want = (
         _learned(made(Dropout(0.2, 0.2, [torch.Generator().manual_seed(row) for row in range(2)])), dtype, computed)
         for made, computed in ((make, dtype), (partial(PlainKernels, F.gelu), torch.float32))
@@ -40,10 +40,9 @@ def learns_as_plain(make: Callable[[Dropout], Kernels], dtype: torch.dtype) -> b
     return all(torch.allclose(one, other, rtol=tolerance, atol=tolerance) for one, other in zip(got, want, strict=True))
 
 
-@torch.inference_mode(False)  # whoever needs the kernels first may be computing without gradients
+@torch.inference_mode(False)  # the first user of the kernels may compute without gradients
 @torch.enable_grad()
 def _learned(kernels: Kernels, dtype: torch.dtype, computed: torch.dtype) -> list[Tensor]:
-    """What the kernels of a layer give one after the other, with the gradients; drawn in `dtype`."""
     lengths, rows, h, heads = np.array([5, 40]), np.array([1, 0]), 48, 2
     tokens = int(lengths.sum())
     of_token, edges = (

@@ -1,7 +1,7 @@
-"""How the C++ in `cpu/` is compiled: sources, flags, and the levels of instructions that a wheel has a library for.
+"""Compiles the C++ in `cpu/`: sources, flags, and the instruction sets that a wheel has a library for.
 
-It needs a C++20 compiler (GCC 11 or later) and nothing of PyTorch's. This file imports nothing of the project or of its
-dependencies, since the build of a wheel runs it by itself (hatch_build.py).
+Needs a C++20 compiler (GCC 11 or later), no PyTorch. This file imports neither the project nor its dependencies, since
+the build of a wheel runs it alone (hatch_build.py).
 """
 
 import hashlib
@@ -14,25 +14,19 @@ from typing import NamedTuple
 FOLDER = Path(__file__).with_name("cpu")
 _SOURCES = tuple(sorted(FOLDER.glob("*.cpp")))
 _HEADERS = tuple(sorted(FOLDER.glob("*.h")))
-# GCC's names. Code of GCC calls the OpenMP library that PyTorch brings; code of Clang would need another one.
+# GCC's names. GCC's code calls the OpenMP library that PyTorch ships; Clang's code would need another one.
 _COMPILERS = ("g++", "c++")
-# Arithmetic stays IEEE's. Only errno and floating-point traps are given up, which would forbid vector code.
+# Arithmetic stays IEEE. Only errno and floating-point traps are given up: they would prevent vector code.
 FLAGS = ("-std=c++20", "-O3", "-fno-math-errno", "-fno-trapping-math", "-fopenmp", "-fPIC")
 NATIVE = ("-march=native",)
 WITHOUT_TILES = ("-mno-amx-tile", "-mno-amx-bf16", "-mno-amx-int8")
-# A wheel comes to machines with other versions of the compiler's libraries, or without: they are linked into it.
+# Other machines have other versions of the compiler's libraries, or none, so a wheel's library links them statically.
 PORTABLE = ("-static-libstdc++", "-static-libgcc", "-Wl,--exclude-libs,ALL", "-Wl,--gc-sections", "-s")
 _TIMEOUT_SECONDS = 300
 
 
 class Level(NamedTuple):
-    """A set of instructions.
-
-    Attributes:
-        name: as oneDNN calls it.
-        flags: the compiler's.
-        needs: what Linux lists in /proc/cpuinfo where the processor has these instructions and programs may use them.
-    """
+    """A set of instructions, by oneDNN's name; `needs` are the flags in Linux's /proc/cpuinfo that it requires."""
 
     name: str
     flags: tuple[str, ...]
@@ -60,22 +54,18 @@ def supported(machine: str, cpu_flags: Collection[str]) -> list[Level]:
 
 
 def file_name(level: Level) -> str:
-    """A level's library beside the sources, named for their content: it is never taken for that of other sources."""
+    """Name of a level's library beside the sources; it contains their digest, so another version's is never used."""
     return f"{level.name}_{digest(*level.flags, *PORTABLE)}.so"
 
 
 def digest(*others: str) -> str:
-    """Of the sources, the flags, and whatever else a library depends on; 16 hexadecimal digits."""
+    """Digest of the sources, the flags and `others`; 16 hexadecimal digits."""
     parts = [*(source.read_text(encoding="utf-8") for source in (*_SOURCES, *_HEADERS)), *FLAGS, *others]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
 def find_compiler() -> str:
-    """The path of the compiler.
-
-    Raises:
-        FileNotFoundError: none is installed.
-    """
+    """The path of the compiler; raises FileNotFoundError without one."""
     compiler = next(filter(None, map(shutil.which, _COMPILERS)), None)
     if compiler is None:
         raise FileNotFoundError(f"neither {' nor '.join(_COMPILERS)} is installed")
@@ -83,39 +73,26 @@ def find_compiler() -> str:
 
 
 def version_of(compiler: str) -> str:
-    """What the compiler says of itself.
-
-    Raises:
-        OSError: it cannot be run.
-        subprocess.SubprocessError: it fails.
-    """
+    """The output of `--version`; raises OSError or subprocess.SubprocessError if the compiler fails."""
     return _run(compiler, "--version")
 
 
 def compile_library(compiler: str, library: Path, machine: Sequence[str], linking: Sequence[str] = ()) -> Path:
-    """Writes the shared library at a path, beside its objects, and returns the path.
+    """Compiles the library at `library`, beside its objects; `machine` are flags that select the instructions.
 
-    Args:
-        compiler: its path.
-        library: where to write.
-        machine: flags that say which instructions may be used.
-        linking: more flags for the linker.
-
-    Raises:
-        OSError: the compiler cannot be run.
-        subprocess.SubprocessError: the compiler fails or takes too long.
+    Raises OSError or subprocess.SubprocessError if the compiler cannot be run, fails or takes too long.
     """
     objects = [str(library.with_name(f"{library.stem}-{source.stem}.o")) for source in _SOURCES]
     for source, compiled in zip(_SOURCES, objects, strict=True):
         _run(compiler, *FLAGS, *machine, "-c", str(source), "-o", compiled)
-    # Linked without -fopenmp: OpenMP's symbols are then found in the library that PyTorch has loaded, and both use its
+    # Linked without -fopenmp, so OpenMP's symbols resolve to the library that PyTorch has loaded, and both use its
     # threads.
     _run(compiler, "-shared", *objects, "-o", str(library), *linking)
     return library
 
 
 def reason(error: Exception) -> str:
-    """Why a library could not be built or loaded, in one line."""
+    """One line for the log on a failed build or load."""
     if isinstance(error, subprocess.CalledProcessError):
         return next(iter((error.stderr or "").strip().splitlines()), str(error))
     return str(error)

@@ -1,4 +1,4 @@
-"""The structures that forward.cpp reads, field by field as forward.h has them."""
+"""The ctypes structures that forward.cpp reads, with the fields of forward.h."""
 
 import ctypes
 
@@ -30,7 +30,7 @@ class Model(ctypes.Structure):
 
 
 class Scale(ctypes.Structure):
-    """What a layer's numbers at one place are multiplied by."""
+    """The scales of one place in every layer."""
 
     _fields_ = [("table", _POINTER), ("of_token", _POINTER)]
 

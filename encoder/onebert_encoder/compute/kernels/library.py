@@ -1,6 +1,6 @@
-"""The compiled CPU code: one of the wheel's libraries, or one built for this machine on first use and kept.
+"""Finds the compiled CPU code: a library from the wheel, or one built for this machine on first use and cached.
 
-Where there is neither, PyTorch's own operations compute instead (docs/decisions/0012-native-kernels.md,
+Without either, PyTorch's own operations compute (docs/decisions/0012-native-kernels.md,
 docs/decisions/0026-kernels-in-the-wheel.md).
 """
 
@@ -22,24 +22,18 @@ logger = logging.getLogger("onebert.kernels")
 
 Signatures = Mapping[str, Sequence[Any]]
 
-# The status where a token is not in the tables of the embeddings (forward.cpp).
+# Status for a token outside the embedding tables (forward.cpp).
 _OUTSIDE = 2
 
 
 class RefusedInstructionsError(OSError):
-    """The operating system keeps instructions of this processor, those on matrix registers, from programs."""
+    """The operating system does not let programs use this processor's matrix registers."""
 
 
 class Library(ctypes.CDLL):
-    """A compiled library, ready to be called.
+    """A compiled library; `level` names its `Level`, None if built for this machine.
 
-    Args:
-        path: of the file.
-        level: the name of the `Level` that it is compiled for; None where that is exactly this machine's processor.
-
-    Raises:
-        RefusedInstructionsError: the operating system keeps its instructions from programs.
-        OSError: it cannot be loaded.
+    Raises RefusedInstructionsError if the operating system refuses its instructions, OSError if it cannot be loaded.
     """
 
     def __init__(self, path: Path, level: str | None) -> None:
@@ -51,10 +45,7 @@ class Library(ctypes.CDLL):
 
 @cache
 def find_library() -> Library | None:
-    """The best library for this machine; None, with a warning in the log, where there is none.
-
-    Either is found once: a build that fails, perhaps after minutes, is not tried again for the next dtype.
-    """
+    """The best library for this machine, or None with a warning; cached, since a failing build may take minutes."""
     try:
         return _of_wheel() or _built_here()
     except (OSError, subprocess.SubprocessError) as error:
@@ -63,13 +54,7 @@ def find_library() -> Library | None:
 
 
 def functions_of(library: ctypes.CDLL, signatures: Signatures, form: str = "{}") -> dict[str, Callable[..., int]]:
-    """Compiled functions by the names of their signatures; each raises what `check_status` does.
-
-    Args:
-        library: the compiled code.
-        signatures: the C types of the arguments, by name.
-        form: the name of a function in the library, such as `product_{}` where its signature's is to be put in.
-    """
+    """Compiled functions, named by `form`, such as `product_{}`; each raises the errors of `check_status`."""
     found = {name: getattr(library, form.format(name)) for name in signatures}
     for name, function in found.items():
         function.argtypes, function.restype, function.errcheck = signatures[name], ctypes.c_int, check_status
@@ -77,12 +62,7 @@ def functions_of(library: ctypes.CDLL, signatures: Signatures, form: str = "{}")
 
 
 def check_status(status: int, *_: object) -> None:
-    """Turns the status that a compiled function returns, 0 for success, into an error.
-
-    Raises:
-        MemoryError: the function's working memory could not be had, and nothing was computed.
-        IndexError: a token is not in the tables of the embeddings, and nothing was computed.
-    """
+    """Raises MemoryError or, for a token outside the embedding tables, IndexError; nothing was computed then."""
     if status == _OUTSIDE:
         raise IndexError("a token is not in the base's vocabulary, or behind its last position")
     if status:
@@ -90,7 +70,6 @@ def check_status(status: int, *_: object) -> None:
 
 
 def _of_wheel() -> Library | None:
-    """The library of the best level that runs here; None where there are no such libraries, as in a checkout."""
     for level in compiler.supported(platform.machine(), _cpu_flags().split()):
         path = compiler.FOLDER / compiler.file_name(level)
         if path.exists():
@@ -102,12 +81,6 @@ def _of_wheel() -> Library | None:
 
 
 def _built_here() -> Library:
-    """The library for this processor; without its matrix registers, where the operating system refuses them.
-
-    Raises:
-        OSError: no compiler is installed, or the library cannot be loaded.
-        subprocess.SubprocessError: the compiler fails or takes too long.
-    """
     found = compiler.find_compiler()
     try:
         return _built_with(found, compiler.NATIVE)
@@ -119,11 +92,7 @@ def _built_here() -> Library:
 def _built_with(found: str, flags: tuple[str, ...]) -> Library:
     """The library for exactly this source, compiler, processor and flags: from the cache, or compiled.
 
-    A kept library whose instructions are refused stays in the cache: the next start learns it without compiling.
-
-    Raises:
-        OSError: the compiler cannot be run, or the library cannot be loaded.
-        subprocess.SubprocessError: the compiler fails or takes too long.
+    A library whose instructions are refused stays in the cache, so the next start need not compile to learn it.
     """
     about = (*flags, compiler.version_of(found), platform.machine(), _cpu_flags() or platform.processor())
     cache_folder, name = _cache_folder(), f"kernels-{compiler.digest(*about)}.so"
@@ -141,14 +110,12 @@ def _built_with(found: str, flags: tuple[str, ...]) -> Library:
 
 
 def _cpu_flags() -> str:
-    """What Linux lists of the processor's instructions: those that it has, and that programs may use."""
     cpu = Path("/proc/cpuinfo")
     lines = cpu.read_text(encoding="utf-8").splitlines() if cpu.exists() else []
     return next((line.partition(":")[2] for line in lines if line.startswith(("flags", "Features"))), "")
 
 
 def _keep(built: Path, cache_folder: Path) -> Path:
-    """Moves the library into the cache and returns its new path; on a full disk, the path where it was built."""
     try:
         with tempfile.TemporaryDirectory(dir=cache_folder) as folder:
             copied = Path(shutil.copy(built, folder))
@@ -160,7 +127,7 @@ def _keep(built: Path, cache_folder: Path) -> Path:
 
 
 def _cache_folder() -> Path | None:
-    """A folder that only this user can write to, since its files are executed; None where there is none."""
+    """A folder that only this user can write to, since its files are executed; None if that fails."""
     try:
         folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "onebert"
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -170,6 +137,5 @@ def _cache_folder() -> Path | None:
 
 
 def _own_alone(path: Path) -> bool:
-    """Whether the path belongs to this user and nobody else can write to it."""
     about = path.stat()
     return about.st_uid == os.geteuid() and not about.st_mode & 0o022

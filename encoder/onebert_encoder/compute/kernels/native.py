@@ -1,7 +1,7 @@
-"""What lies between the matrix products on a CPU, forward and backward, in C++ (cpu/training.cpp).
+"""The operations between the matrix products on a CPU, forward and backward, in C++ (cpu/training.cpp).
 
-They compute where gradients or dropout are needed, and answers that are not one call (maths/forward.py). Where there is
-no compiler, and for other activations than GELU, the plain kernels compute; both drop out the same.
+Used with gradients or dropout, and for answers outside the one-call pass (maths/forward.py). Without a compiler, or for
+activations other than GELU, the plain kernels compute; both drop the same numbers.
 """
 
 import ctypes
@@ -63,15 +63,10 @@ Functions = Mapping[str, Callable[..., int]]
 
 
 class NativeKernels(PlainKernels):
-    """The plain kernels' numbers with one pass over memory each way; sums are float32 in any dtype.
+    """The plain kernels' operations with one pass over memory each way; sums are float32 in any dtype.
 
-    Args:
-        functions: the compiled functions for the dtype of all activations and rows.
-        level: of the wheel's library that they are from; None where that was built for this machine.
-        dropout: drops out of the attention probabilities and of activations.
-
-    Raises:
-        MemoryError: by every kernel, where its working memory cannot be had; nothing is computed then.
+    Each raises MemoryError, and computes nothing, if its working memory cannot be allocated. `level` names the wheel's
+    library; None if it was built for this machine.
     """
 
     name = "native"
@@ -82,7 +77,7 @@ class NativeKernels(PlainKernels):
         self._functions = functions
 
     def attend(self, qkv: Tensor, b_q: Tensor, stage: Stage, num_heads: int) -> Tensor:
-        """Without padding; the backward pass computes the probabilities anew."""
+        """Does not pad; the backward pass recomputes the probabilities."""
         return _attend(qkv.contiguous(), b_q, self._functions, stage, num_heads, self._dropout)
 
     def add_norm(self, y: Tensor, x: Tensor, b: Tensor, stage: Stage, gain: Gain, eps: float) -> Tensor:
@@ -91,11 +86,9 @@ class NativeKernels(PlainKernels):
         return _add_norm(y.contiguous(), x.contiguous(), b, table, self._functions, stage, gain.of_token, eps)
 
     def add_activate(self, z: Tensor, b: Tensor, stage: Stage) -> Tensor:
-        """GELU."""
         return _add_activate(z.contiguous(), b, self._functions, stage)
 
     def drop(self, x: Tensor, stage: Stage) -> Tensor:
-        """Written into `x`."""
         if not self._dropout.hidden:
             return x
         return _drop(x.contiguous(), self._functions, self._dropout.of_tokens(stage, x.shape[1]), self._dropout.hidden)
@@ -211,7 +204,7 @@ def _attention(ctx: Any, qkv: Tensor, b_q: Tensor) -> _Attention:
 
 
 def _drawn(stage: Stage, num_heads: int, dropout: Dropout) -> tuple[list[Tensor], Array]:
-    """Random numbers, and for each sequence of the stage the address of its own and the length they are drawn for."""
+    """Random numbers, and for each sequence of the stage their address and the length they are drawn for."""
     kept, places = [], []
     for bucket in stage.buckets:
         for _, drawn in dropout.of_attention(bucket, num_heads):
@@ -230,7 +223,6 @@ def _gain(gain: Tensor, of_token: Tensor | None) -> tuple[int, int, int | None]:
 
 
 def _sums(like: Tensor, needed: bool) -> Tensor | None:
-    """Zeros to which C++ adds a gradient in float32, if that is needed."""
     return torch.zeros(like.shape, dtype=torch.float32) if needed else None
 
 
@@ -250,7 +242,7 @@ _attend: Callable[..., Tensor] = _Attend.apply
 
 @cache
 def load_native(device: str, dtype: torch.dtype) -> Callable[[Dropout], NativeKernels] | None:
-    """Makes kernels for a dtype; None, with a warning in the log, where they cannot be built or are wrong."""
+    """Makes kernels for a dtype; None, with a warning in the log, if they cannot be built or are wrong."""
     if device != "cpu" or dtype not in _SUFFIX or (library := find_library()) is None:
         return None
     functions = functions_of(library, _SIGNATURES, f"training_{{}}_{_SUFFIX[dtype]}")

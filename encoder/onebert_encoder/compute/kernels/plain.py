@@ -1,4 +1,4 @@
-"""The kernels in PyTorch's own operations: on every device, differentiable, with dropout; the reference in tests."""
+"""The kernels in PyTorch's operations: on every device, differentiable, with dropout; the reference in tests."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,14 +20,7 @@ _PLAIN_ATTENTION_LENGTH = 256
 
 
 class PlainKernels:
-    """The reference kernels.
-
-    They add in place even under autograd: no operation keeps for its gradient an output that is added to.
-
-    Args:
-        activation: the base's activation function.
-        dropout: drops out of the attention probabilities and of activations.
-    """
+    """The reference kernels; they add in place even under autograd, since no gradient needs the old values."""
 
     name = description = "plain"
     batch_invariant = False
@@ -44,30 +37,25 @@ class PlainKernels:
         return torch.cat([*parts, qkv.new_zeros(stage.filling, h)])
 
     def add_norm(self, y: Tensor, x: Tensor, b: Tensor, stage: Stage, gain: Gain, eps: float) -> Tensor:
-        """Takes three passes over memory, four where a row has a gain of its own."""
         y += x
         y += b.index_select(0, stage.row_of_token)
         return normalize(y, gain, eps)
 
     def add_activate(self, z: Tensor, b: Tensor, stage: Stage) -> Tensor:
-        """Takes two passes over memory."""
         z += b.index_select(0, stage.row_of_token)
         return self._activation(z)
 
     def drop(self, x: Tensor, stage: Stage) -> Tensor:
-        """Multiplies by a mask."""
         return self._dropout.on_tokens(x, stage)
 
     def project_activate(self, linear: Linear, x: Tensor, b: Tensor, stage: Stage) -> Tensor:
-        """One after the other."""
         return self.add_activate(linear(x), b, stage)
 
     def join(self, branches: Sequence[Branches], stage: Stage) -> Mapping[LayerSite, Sequence[Joined]]:
-        """The spans of each site with their branches."""
         return join(branches.__getitem__, stage.spans)
 
     def add_branches(self, y: Tensor, x: Tensor, joined: Sequence[Joined]) -> Tensor:
-        """Takes one span after the other, cores together; writes into `y` where there are no gradients."""
+        """Adds span by span, cores together; in place in `y` without gradients."""
         return _add_apart(y, x, joined) if torch.is_grad_enabled() else add_in_place(y, x, joined)
 
     def _attend_bucket(self, qkv: Tensor, bucket: Bucket, num_heads: int) -> Tensor:
@@ -76,7 +64,7 @@ class PlainKernels:
         if bucket.slots is not None:
             qkv = qkv.new_zeros(slots, 3 * h).index_copy(0, bucket.slots, qkv)
         q, k, v = qkv.view(bucket.count, bucket.length, 3, num_heads, d).permute(2, 0, 3, 1, 4)
-        # Fused attention's own dropout draws for the whole batch, not from the generator of each row.
+        # Fused attention's own dropout draws for the whole batch, not from each row's generator.
         if not self._dropout.attention and (qkv.device.type != "cpu" or bucket.length > _PLAIN_ATTENTION_LENGTH):
             context = F.scaled_dot_product_attention(q, k, v, attn_mask=bucket.mask)
         else:
@@ -107,9 +95,9 @@ def add_in_place(y: Tensor, x: Tensor, joined: Sequence[Joined]) -> Tensor:
 
 
 def _add_apart(y: Tensor, x: Tensor, joined: Sequence[Joined]) -> Tensor:
-    """Adds the branches to the spans of `y` split apart, then joins them, for gradients.
+    """Splits `y` into spans, adds the branches and joins the spans, for gradients.
 
-    The gradient of an addition to a slice is as large as all of `y`, for every slice.
+    Adding to a slice would make a gradient as large as `y` for every slice.
     """
     joined = merged(joined)
     edges = [0, *(edge for start, stop, _ in joined for edge in (start, stop)), len(y)]
@@ -125,12 +113,11 @@ def _add_apart(y: Tensor, x: Tensor, joined: Sequence[Joined]) -> Tensor:
 
 
 def _apart(branches: Sequence[Branch]) -> list[Branch]:
-    """Those that share nothing with other rows."""
     return [branch for branch in branches if not isinstance(branch, Core)]
 
 
 def _added_by_cores(x: Sequence[Tensor], joined: Sequence[Joined]) -> Iterator[tuple[int, Tensor]]:
-    """By span, what its cores add to its tokens `x`; two products for all the spans that share directions."""
+    """By span, the output of its cores for its tokens `x`; two products for all spans that share directions."""
     sharing: defaultdict[Directions, list[tuple[int, Tensor]]] = defaultdict(list)
     for i, (_, _, branches) in enumerate(joined):
         for branch in branches:
@@ -140,7 +127,7 @@ def _added_by_cores(x: Sequence[Tensor], joined: Sequence[Joined]) -> Iterator[t
         rank = max(len(R) for _, R in members)
         lengths = [len(x[i]) for i, _ in members]
         low = (torch.cat([x[i] for i, _ in members]) @ shared.down[:rank].T).split(lengths)
-        # A row of a smaller rank has nothing along the directions behind its own.
+        # A row of a smaller rank has zeros along the remaining directions.
         own = [F.pad(part[:, : len(R)] @ R.T, (0, rank - len(R))) for part, (_, R) in zip(low, members, strict=True)]
         added = torch.cat(own) @ shared.up[:, :rank].T
         yield from zip((i for i, _ in members), added.split(lengths), strict=True)

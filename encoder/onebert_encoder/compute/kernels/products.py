@@ -1,4 +1,4 @@
-"""Matrix products with frozen weights on a CPU, by instructions of this processor; used only where they are right."""
+"""Matrix products with frozen weights in this CPU's instructions; used only after a check of their results."""
 
 import ctypes
 import logging
@@ -14,9 +14,9 @@ from onebert_encoder.compute.kernels.library import find_library, functions_of
 
 logger = logging.getLogger("onebert.kernels")
 
-# Outputs of one panel, and the bytes of the inputs that one instruction multiplies (tiles.h).
+# Outputs per panel, and bytes of the inputs that one instruction multiplies (tiles.h).
 PANEL, GROUP_BYTES = 32, 4
-# Behind the end of a packed weight so many bytes are fetched in advance, but not used.
+# Bytes that are prefetched beyond the end of a packed weight, but not used.
 FETCHED_AHEAD = 16384
 
 _NAMES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.int8: "int8"}
@@ -31,13 +31,13 @@ _LARGEST = 127
 
 @dataclass(frozen=True)
 class Packed:
-    """A weight W [out, in] as the products read it.
+    """A weight W [out, in] in the layout of the products.
 
     Attributes:
         numbers: W by panels of 32 outputs.
-        scale: [panels * 32] float32, where W is of 8-bit integers: the scale of each output.
-        sums: [panels * 32] float32, where W is of 8-bit integers: the sum of each output's weights.
-        shape: (out, in), in rounded up to a multiple of what one instruction multiplies; what is added is zero.
+        scale: [panels * 32] float32, each output's scale; None unless int8.
+        sums: [panels * 32] float32, the sum of each output's weights; None unless int8.
+        shape: (out, in), with `in` padded by zeros to a multiple of one instruction's inputs.
     """
 
     numbers: Tensor
@@ -47,17 +47,12 @@ class Packed:
 
     @property
     def struct(self) -> Weight:
-        """Its addresses, which hold as long as this object."""
+        """Its addresses, valid while this object lives."""
         return Weight(*(None if one is None else one.data_ptr() for one in (self.numbers, self.scale, self.sums)))
 
 
 class NativeProducts:
-    """Products in one precision. A token has the same bits whatever the other tokens are.
-
-    Args:
-        library: the compiled code.
-        precision: float32, bfloat16, or int8: tokens in bfloat16, each rounded to 8 bits over its own range.
-    """
+    """Products in one precision; a token's bits do not depend on other tokens. int8 rounds bfloat16 tokens."""
 
     def __init__(self, library: ctypes.CDLL, precision: torch.dtype) -> None:
         self._precision = precision
@@ -65,13 +60,12 @@ class NativeProducts:
         self._pack, self._product, self.forward = functions.values()
 
     def pack(self, weight: Tensor) -> Packed:
-        """Packs W [out, in], of any floating-point dtype, in this precision."""
         if self._precision == torch.int8:
             return self._pack_integers(weight)
         return self._packed(weight.to(self._precision), None, None)
 
     def multiply(self, x: Tensor, packed: Packed) -> Tensor:
-        """x Wᵀ: [tokens, in] -> [tokens, out], both contiguous and in the precision, of int8 in bfloat16."""
+        """x Wᵀ: [tokens, in] -> [tokens, out], contiguous and in the precision (bfloat16 for int8)."""
         out, into = packed.shape
         if x.shape[1] < into:
             x = F.pad(x, (0, into - x.shape[1]))
@@ -80,7 +74,6 @@ class NativeProducts:
         return y
 
     def _pack_integers(self, weight: Tensor) -> Packed:
-        """Each output's weights in 8 bits, over a symmetric range of their own."""
         weight = weight.detach().float()
         scale = weight.abs().amax(dim=1).clamp_min(torch.finfo(torch.float32).tiny) / _LARGEST
         integers = (weight / scale[:, None]).round()
@@ -99,7 +92,7 @@ class NativeProducts:
 
 @cache
 def load_products(device: str, precision: torch.dtype) -> NativeProducts | None:
-    """The products in a precision; None, with a warning in the log, where they cannot be built or are wrong."""
+    """The products in a precision; None, with a warning in the log, if they cannot be built or are wrong."""
     if device != "cpu" or precision not in _NAMES or (library := find_library()) is None:
         return None
     products = NativeProducts(library, precision)
@@ -111,16 +104,15 @@ def load_products(device: str, precision: torch.dtype) -> NativeProducts | None:
 
 @torch.no_grad()
 def _matches_plain(products: NativeProducts, precision: torch.dtype) -> bool:
-    """Whether small products are right, and a token's numbers the same bits when the token is alone."""
     generator = torch.Generator().manual_seed(0)
     x, weight = (torch.randn(rows, 256, generator=generator) for rows in (45, 72))
-    # Constant rows make the largest integer sums, which overflow on processors without instructions for them.
+    # Constant rows make the largest integer sums, which overflow without the right instructions.
     x[-1] = weight[-1] = 1
     x = x.to(torch.bfloat16 if precision == torch.int8 else precision)
     packed = products.pack(weight)
     got = products.multiply(x, packed)
     alone = torch.cat([products.multiply(row, packed) for row in x.split(1)])
-    # Sums of 256 products of order 1. In 8 bits each factor is off by up to 0.014 of its own, which makes 0.2 usual; a
-    # wrong layout makes 16.
+    # Sums of 256 products of order 1. In 8 bits each factor is off by up to 0.014 of its own, which usually makes 0.2;
+    # a wrong layout makes 16.
     rtol, atol = {torch.float32: (0, 1e-3), torch.bfloat16: (0.02, 0.5), torch.int8: (0.02, 1.5)}[precision]
     return torch.allclose(got.float(), x.float() @ weight.T, rtol=rtol, atol=atol) and torch.equal(got, alone)

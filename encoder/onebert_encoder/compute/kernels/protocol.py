@@ -1,4 +1,4 @@
-"""The signature of kernels, which compute what lies between the matrix products of a layer."""
+"""The protocol of kernels: the operations between a layer's matrix products."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ from onebert_encoder.layout.stage import Stage
 
 @dataclass(frozen=True)
 class Gain:
-    """The gain of one LayerNorm.
+    """The gain of one LayerNorm: of the base, and of rows with their own.
 
     Attributes:
         shared: [h], the base's.
-        table: [gains, h]: the base's, and the gains of the rows that have their own.
-        of_token: [tokens], index into `table` for each token; None where all take the base's.
+        table: [gains, h]: the base's first.
+        of_token: [tokens], index into `table`; None if all tokens take the base's.
     """
 
     shared: Tensor
@@ -29,10 +29,8 @@ class Gain:
 class Kernels(Protocol):
     """The operations of a layer between its matrix products; each may overwrite its first argument.
 
-    Attributes:
-        name: the implementation's name in logs and metrics.
-        description: the name, and what was chosen for this machine.
-        batch_invariant: whether a sequence gives the same bits alone and in every batch.
+    `description` adds the choices made for this machine to `name`; `batch_invariant` kernels give a sequence the same
+    bits alone and in every batch.
     """
 
     name: str
@@ -44,17 +42,7 @@ class Kernels(Protocol):
     def batch_invariant(self) -> bool: ...
 
     def attend(self, qkv: Tensor, b_q: Tensor, stage: Stage, num_heads: int) -> Tensor:
-        """Attention within each sequence.
-
-        Args:
-            qkv: [tokens, 3h], the filling included.
-            b_q: [rows, h], added to the queries of each token's row.
-            stage: says which tokens are one sequence, and its row.
-            num_heads: number of heads, of h / num_heads numbers each.
-
-        Returns:
-            [tokens, h]; what it has for the filling is never used.
-        """
+        """Attention in each sequence of `qkv` [tokens, 3h] plus `b_q` [rows, h]: [tokens, h], undefined for filling."""
         ...
 
     def add_norm(self, y: Tensor, x: Tensor, b: Tensor, stage: Stage, gain: Gain, eps: float) -> Tensor:
@@ -74,7 +62,7 @@ class Kernels(Protocol):
         ...
 
     def join(self, branches: Sequence[Branches], stage: Stage) -> Mapping[LayerSite, Any]:
-        """What `add_branches` takes at each site: the branches of a stage's rows, prepared once for all layers."""
+        """Prepares the branches of a stage's rows for `add_branches`, by site, once for all layers."""
         ...
 
     def add_branches(self, y: Tensor, x: Tensor, joined: Any) -> Tensor:

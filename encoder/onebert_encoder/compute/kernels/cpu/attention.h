@@ -26,7 +26,7 @@ inline lanes exp_negative(lanes x) {
     return x < -87.0f ? lanes{} : scaled;
 }
 
-// out [R][N lanes] = a b for b [depth][N lanes]; the element (r, k) of a lies at a[r * across + k * down].
+// out [R][N lanes] = a b for b [depth][N lanes]; element (r, k) of a is a[r * across + k * down].
 template <int R, int N>
 inline void multiply(const float *a, int64_t across, int64_t down, const float *b, int64_t b_stride, int64_t depth, float *out,
                      int64_t out_stride) {
@@ -51,7 +51,7 @@ inline void multiply(const float *a, int64_t across, int64_t down, const float *
     if (rows & 1) multiply<1, N>(a + r * across, across, down, b, b_stride, depth, out + r * out_stride, out_stride);
 }
 
-// Softmax over the rows of s [length][N lanes], not yet divided by the sums, which go to `total`.
+// Softmax over the rows of s [length][N lanes], not yet divided by the sums, which are written to `total`.
 template <int N>
 inline void softmax(float *s, int64_t length, float *total) {
     lanes top[N], sum[N] = {};
@@ -67,8 +67,8 @@ inline void softmax(float *s, int64_t length, float *total) {
     for (int n = 0; n < N; ++n) at(total + n * LANES) = sum[n];
 }
 
-// What one head of one sequence is computed in: queries [d, padded][lanes], keys and values [length][d, padded], scores
-// [length][lanes], and sums [lanes][d, padded].
+// Buffers of one head: queries [d, padded][lanes], keys and values [length][d, padded], scores [length][lanes], and
+// sums [lanes][d, padded].
 struct Head {
     Head(float *scratch, int64_t length, int64_t d)
         : q(scratch), k(q + padded(d) * 2 * LANES), v(k + length * padded(d)), s(v + length * padded(d)), c(s + length * 2 * LANES) {}
@@ -78,7 +78,7 @@ struct Head {
     float *q, *k, *v, *s, *c;
 };
 
-// Keys or values of a head, tokens so far apart.
+// Keys or values of a head, `apart` numbers between tokens.
 struct Strided {
     const float *first;
     int64_t apart;
@@ -104,7 +104,7 @@ inline void lay_across(const X *query, int64_t apart, const T *b_q, int64_t quer
     }
 }
 
-// Queries lie in lanes, so that the softmax needs no sums across a register.
+// Queries are in lanes, so the softmax needs no sums across a register.
 template <int N, typename X, typename T, typename Y>
 void attend_queries(const X *query, int64_t apart, const T *b_q, int64_t queries, int64_t length, int64_t d, float scale, Y *out,
                     int64_t out_apart, const Head &w, Strided keys, Strided values) {
@@ -125,7 +125,7 @@ void attend_queries(const X *query, int64_t apart, const T *b_q, int64_t queries
     }
 }
 
-// What the keys and values of a head are multiplied by; each null where all its scales are one.
+// Scales of the keys and values of a head; null if all are one.
 template <typename T>
 struct Scales {
     const T *key = nullptr, *value = nullptr;
@@ -142,15 +142,15 @@ inline void widen(const X *from, const T *scale, int64_t d, float *to) {
     }
 }
 
-// One head: tokens of `qkv` lie `apart` numbers apart, their keys `h` behind the queries and their values `h` behind the
-// keys; `out` takes d numbers of each token, `out_apart` apart.
+// One head. Tokens of `qkv` are `apart` numbers apart; a token's keys are `h` behind its queries and its values `h`
+// behind its keys. `out` takes d numbers per token, `out_apart` apart.
 template <typename X, typename T, typename Y>
 void attend_head(const X *qkv, int64_t apart, int64_t h, int64_t length, int64_t d, const T *b_q, Scales<T> scales, Y *out,
                  int64_t out_apart, float *scratch) {
     const int64_t wide = padded(d);
     const Head w(scratch, length, d);
     Strided keys{w.k, wide}, values{w.v, wide};
-    // What is read once need not be copied.
+    // Skip the copy of keys and values that are read once.
     bool there = false;
     if constexpr (std::is_same_v<X, float>) {
         there = !scales.key && !scales.value && d == wide && length <= 2 * LANES;

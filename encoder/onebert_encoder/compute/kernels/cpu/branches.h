@@ -1,5 +1,5 @@
-// Adds the branches of single rows, low-rank, bottleneck and sparse, to a shared product, each on its span of tokens.
-// A token's bits depend on its own input and its branch alone.
+// Adds each row's branches (low-rank, bottleneck, sparse) to a shared product on the row's span of tokens. A token's
+// bits depend on its own input and its branch alone.
 #pragma once
 #include <algorithm>
 #include <utility>
@@ -8,7 +8,7 @@
 
 namespace {
 
-// Tokens as lines of a matrix, `stride` numbers apart.
+// Tokens as rows of a matrix, `stride` numbers apart.
 template <typename T>
 struct Lines {
     T *first;
@@ -16,17 +16,18 @@ struct Lines {
     T *of(int64_t token) const { return first + token * stride; }
 };
 
-// Memory of one thread: `zeros`, which holds a sum of each output for one register of tokens and is left as zeros, and any other.
+// Memory of one thread: `zeros` holds each output's sum for one register of tokens, and is zero again after use; `any`
+// is free.
 struct BranchScratch {
     float *zeros, *any;
 };
 
-// Tokens and ranks of one tile of sums, and tokens that a thread takes at a time.
+// Tokens and ranks of one tile of sums; tokens per unit of work of a thread.
 constexpr int64_t TOKENS = 4, RANKS = 4, CHUNK = 32;
 
-// y += f(x Aᵀ + c) Bᵀ: A [rank, in], B [out, rank] column by column; c [rank], or null where there is neither c nor f;
-// core R [rank, rank] column by column, with which y += x Aᵀ Rᵀ Bᵀ and other branches may have the same A and B, or null;
-// reach [rank, 2], from which to which output a column of B is not zero, or null where this is anywhere.
+// y += f(x Aᵀ + c) Bᵀ for A [rank, in] and column-major B [out, rank]; c [rank] is null without bias and activation.
+// With a column-major core R [rank, rank], y += x Aᵀ Rᵀ Bᵀ; other branches may then share A and B.
+// reach [rank, 2] is the range of outputs where each column of B is nonzero; null if unknown.
 template <typename T>
 struct LowRank {
     int64_t start, stop, rank;
@@ -42,7 +43,7 @@ struct Sparse {
     const T *values;
 };
 
-// p [TOKENS][RANKS] = x Aᵀ. At an edge the last token or line of A stands several times in x or A.
+// p [TOKENS][RANKS] = x Aᵀ. At an edge x or A repeats its last token or row.
 template <typename X, typename T>
 inline void multiply_down(const X *const *x, const T *const *A, int64_t in, float (*p)[RANKS]) {
     constexpr int SUMS = TOKENS * RANKS;
@@ -57,7 +58,7 @@ inline void multiply_down(const X *const *x, const T *const *A, int64_t in, floa
             for (int j = 0; j < RANKS; ++j) sums[t * RANKS + j] += own * a[j];
         }
     }
-    // The lanes of all sums are added up side by side: one after the other they would take longer than the products.
+    // All sums add up their lanes side by side: one after the other would take longer than the products.
     float totals[SUMS];
     for (int first = 0; first < SUMS; first += LANES) {
         lanes *own = sums + first, total = {};
@@ -106,7 +107,7 @@ int64_t floats(const LowRank<T> &branch, int64_t) {
     return (branch.core ? 2 : 1) * TOKENS * whole_ranks(branch.rank);
 }
 
-// q[t] = R p[t] for R [rank, rank] column by column.
+// q[t] = R p[t] for column-major R [rank, rank].
 template <typename T>
 inline void turn(const float *p, const T *R, int64_t rank, int64_t stride, float *q) {
     std::fill(q, q + TOKENS * stride, 0.0f);
@@ -116,7 +117,7 @@ inline void turn(const float *p, const T *R, int64_t rank, int64_t stride, float
             for (int64_t j = 0; j < rank; ++j) q[t * stride + j] += p[t * stride + k] * load(R[k * rank + j]);
 }
 
-// Adds a low-rank, core or bottleneck branch; any scratch memory holds x Aᵀ of TOKENS tokens, and behind it x Aᵀ Rᵀ.
+// Adds a low-rank, core or bottleneck branch; `any` holds x Aᵀ of TOKENS tokens, then x Aᵀ Rᵀ.
 template <typename T, typename Y, typename X>
 void add(const LowRank<T> &branch, int64_t start, int64_t stop, const Lines<Y> &y, const Lines<X> &x, BranchScratch scratch) {
     const int64_t in = x.width;
@@ -155,7 +156,7 @@ int64_t floats(const Sparse<T> &, int64_t in) {
     return in * LANES;
 }
 
-// Tokens lie in lanes, so that an entry takes one product for all tokens of a register.
+// Tokens are in lanes, so an entry takes one product for all tokens of a register.
 template <typename T, typename Y, typename X>
 void add(const Sparse<T> &branch, int64_t start, int64_t stop, const Lines<Y> &y, const Lines<X> &x, BranchScratch scratch) {
     const int64_t in = x.width, out = y.width;

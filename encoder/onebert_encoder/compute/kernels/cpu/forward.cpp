@@ -1,14 +1,14 @@
-// The entries to a whole forward pass, to a product alone, and to the packing of weights.
+// Entry points of a whole forward pass, of a single product, and of the packing of weights.
 #include "forward.h"
 
 #include "scratch.h"
 
 namespace {
 
-// The status where a token is not in the tables of the embeddings; see `status_of` for the others.
+// Status for a token outside the embedding tables; `status_of` returns the others.
 constexpr int OUTSIDE = 2;
 
-// Phases of one layer at the most, and those before the first and after the last layer.
+// Most phases per layer, and phases before the first and after the last layer.
 constexpr int64_t PHASES_OF_LAYER = 18, PHASES_OUTSIDE = 2;
 
 template <typename T>
@@ -22,12 +22,13 @@ int64_t scratch_floats(const Job<T> &job, int64_t h, int64_t f, int64_t heads) {
     return std::max({Head::floats(longest, h / heads), branches, 3 * h});
 }
 
-// Sequences from the first to before the last, which one thread takes through all layers.
+// Sequences [first, last), which one thread takes through all layers.
 struct Group {
     int64_t first, last;
 };
 
-// Groups of whole sequences, of about job.group tokens each, the largest first: were it the last, one thread would work on it alone.
+// Groups of whole sequences, of about job.group tokens each, largest first: if it came last, one thread would work on
+// it alone.
 template <typename T>
 std::vector<Group> groups_of(const Job<T> &job) {
     if (!job.group) return {{0, job.sequences}};
@@ -45,7 +46,7 @@ std::vector<Group> groups_of(const Job<T> &job) {
     return groups;
 }
 
-// Memory that one thread which calls keeps for the next call.
+// Memory that a calling thread keeps for its next call.
 template <typename W>
 struct Memory {
     std::vector<Workspace<W>> spaces;
@@ -62,7 +63,7 @@ void forward(const Model<T, W> &model, const Job<T> &job) {
     const bool together = groups.size() == 1;
     grow(memory.zeros, threads * zeros), grow(memory.scratch, threads * floats), grow(memory.spaces, together ? 1 : threads);
     for (int64_t i = 0; i < (together ? 1 : threads); ++i) memory.spaces[i].fit(largest, model.h, model.f);
-    // Helpers have memory of their own under these names.
+    // `memory` is thread_local: helpers reach the caller's through this reference.
     auto &kept = memory;
     const auto scratch = [&](int64_t thread) { return BranchScratch{kept.zeros.data() + thread * zeros, kept.scratch.data() + thread * floats}; };
     if (together) {
@@ -79,13 +80,13 @@ void forward(const Model<T, W> &model, const Job<T> &job) {
     });
 }
 
-// Rows of x that a panel passes while both stay in the cache: every block reads the weight from far memory anew.
+// Rows of x that a panel passes while both stay in the cache: each block loads the weight from far memory again.
 constexpr int64_t BLOCK = 256;
 
-// Panels that one thread takes at a time.
+// Panels per unit of work of a thread.
 constexpr int64_t PANELS = 4;
 
-// y [tokens, out] = x Wᵀ in the type of x, which 8-bit integers are made of first.
+// y [tokens, out] = x Wᵀ in the type of x; for int8, x is quantized first.
 template <typename T, typename W>
 void product(const T *x, int64_t tokens, int64_t in, const Weight<W> &weight, int64_t out, T *y, int64_t threads) {
     const int64_t blocks = (tokens + BLOCK - 1) / BLOCK, of_block = (panels(out) + PANELS - 1) / PANELS;
@@ -138,7 +139,7 @@ void product(const T *x, int64_t tokens, int64_t in, const Weight<W> &weight, in
     }
 
 extern "C" {
-// Must be called once before any other entry: 0 where this process may use all instructions that it was compiled for.
+// Call once before any other entry: returns 0 if this process may use all instructions that the code is compiled for.
 int enable() { return enable_instructions(); }
 FOR_TYPE(f32, float, float)
 FOR_TYPE(bf16, bf16, bf16)

@@ -1,8 +1,8 @@
-// Layers of the encoder over the tokens of one batch, everything between token ids and logits in one call.
+// Layers of the encoder over the tokens of one batch: everything between token ids and logits in one call.
 //
-// The residual stream x is float32 throughout; what the products read of it has their own type. `T` is the type of the
-// tables (biases, gains, differences), `W` that of the packed weights: float and float, bfloat16 and bfloat16, or
-// bfloat16 and 8-bit integers. A token's numbers depend on its own sequence and row alone, to the bit.
+// The residual stream x is float32 throughout; the products' inputs have their own type. `T` is the type of the tables
+// (biases, gains, differences), `W` that of the packed weights: float and float, bfloat16 and bfloat16, or bfloat16 and
+// 8-bit integers. A token's bits depend on its own sequence and row alone.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -18,7 +18,7 @@
 
 namespace {
 
-// A packed weight; of 8-bit integers also the scale of each output and the sum of its scaled inputs.
+// A packed weight; 8-bit integers have a scale per output and the sum of its scaled weights.
 template <typename W>
 struct Weight {
     const W *packed;
@@ -33,13 +33,13 @@ struct Layer {
 
 template <typename T, typename W>
 struct Model {
-    int64_t h, f, heads, layers, words, positions;  // the last two: lines of the tables
+    int64_t h, f, heads, layers, words, positions;  // words, positions: rows of the tables
     float eps;
     const T *word, *position, *g_LN0;  // tables of the embeddings
     const Layer<T, W> *layer;
 };
 
-// Branches at one site of one layer, by the tokens where they start.
+// Branches at one site of one layer, ordered by their first token.
 template <typename T>
 struct Site {
     const LowRank<T> *low_rank;
@@ -52,24 +52,24 @@ struct Site {
 // The sites of a layer, in the order of SITES in branches.py.
 enum { AT_QKV, AT_M1, AFTER_M1, AT_M2, AT_M3, AFTER_M3, SITES };
 
-// Where a layer's numbers are scaled, in the order of PLACES in delta.py: outputs of maps, and the input of m3.
+// Places of scales, in the order of PLACES in delta.py: outputs of maps, and the input of m3.
 enum { SCALE_K, SCALE_V, SCALE_M1, SCALE_M2, SCALE_INNER, SCALE_M3, PLACES };
 
 template <typename T>
 struct Scale {
     const T *table;           // [entries, layers, h or f]
-    const int64_t *of_token;  // [tokens], or null: one for all
+    const int64_t *of_token;  // [tokens], or null if all scales are one
 };
 
-// A tanh layer [h, h] between what a head reads and its classifier.
+// A tanh layer [h, h] between a head's pooled vector and its classifier.
 struct Dense {
     const float *weight, *bias;
 };
 
-// What a head reads of its sequence, in the order of POOLED in rows.py.
+// Poolings of a head, in the order of POOLED in rows.py.
 enum { FIRST_TOKEN, MEAN, EVERY_TOKEN };
 
-// One head on one sequence, and where its logits go: [labels], or [tokens, labels] of every token.
+// One head on one sequence, and the address of its logits: [labels], or [tokens, labels] for every token.
 struct Classifier {
     int64_t sequence;
     const float *weight, *bias;
@@ -82,22 +82,22 @@ struct Classifier {
 template <typename T>
 struct Job {
     int64_t tokens, sequences, first_layer, last_layer;
-    const int64_t *word, *position;    // [tokens], or null where x holds what enters
+    const int64_t *word, *position;    // [tokens], or null if x holds the input
     float *x;                          // [tokens, h], in and out
     const std::int32_t *edges;         // [sequences + 1]
     const int64_t *row_of_token;       // [tokens]
     const T *shift;                    // [rows, layers, 3h + f], by the two strides
     int64_t shift_row, shift_layer;
     const T *g_LN0, *gain;             // [gains, h] and [gains, layers, 2, h]
-    const int64_t *gain_of_token;      // [tokens], or null: the base's for all
+    const int64_t *gain_of_token;      // [tokens], or null if all tokens take the base's
     Scale<T> scales[PLACES];
     const Site<T> *sites;              // [layers][SITES], or null
     const Classifier *classifiers;     // by their sequences
     int64_t classifier_count;
-    int64_t threads, group;            // group: tokens that one thread takes through all layers alone; 0: all together
+    int64_t threads, group;            // group: tokens that one thread takes through all layers; 0: all threads share
 };
 
-// Whether every token is in the tables of the embeddings.
+// Whether every token is in the embedding tables.
 template <typename T, typename W>
 bool inside(const Model<T, W> &model, const Job<T> &job) {
     const auto within = [&](const int64_t *index, int64_t lines) {
@@ -106,12 +106,11 @@ bool inside(const Model<T, W> &model, const Job<T> &job) {
     return within(job.word, model.words) && within(job.position, model.positions);
 }
 
-// Units that a product is cut into for each thread of those that share it: several, so that a thread that comes late
-// leaves its work to others, and few, since each of them begins to read a weight anew.
+// Units of a product per thread that shares it: several, so that other threads do a late thread's work, and few, since
+// each unit loads its weight again.
 constexpr int64_t UNITS = 6;
 
-// What the products read, and what is kept of contexts and activations: 8-bit integers are made of whole tokens, so until
-// then these are float32.
+// Type of contexts and activations: float32 with int8 weights, which quantize a whole token at once.
 template <typename W>
 using Kept = std::conditional_t<sizeof(W) == 1, float, W>;
 
@@ -120,7 +119,7 @@ inline void grow(std::vector<T> &memory, int64_t size) {
     if (static_cast<int64_t>(memory.size()) < size) memory.resize(size);
 }
 
-// Memory that the tokens of one walk through the layers are computed in.
+// Memory for the tokens of one walk through the layers.
 template <typename W>
 struct Workspace {
     std::vector<float> qkv, y;
@@ -128,7 +127,7 @@ struct Workspace {
     std::vector<Input<W>> input;
     std::vector<Range> ranges;
 
-    // Room for so many tokens; memory of larger ones before is kept.
+    // Makes room for `tokens`; never shrinks.
     void fit(int64_t tokens, int64_t h, int64_t f) {
         const int64_t wide = panels(h) * PANEL, wider = panels(f) * PANEL;
         grow(qkv, tokens * panels(3 * h) * PANEL), grow(y, tokens * std::max(wide, wider));
@@ -137,7 +136,7 @@ struct Workspace {
     }
 };
 
-// Sums of a product as the numbers that they stand for.
+// Converts sums of a product to the numbers that they stand for.
 template <typename W>
 inline lanes value_of(const Weight<W> &weight, const Sum<W> *sums, int64_t column, const Range *range) {
     if constexpr (sizeof(W) > 1) return at(sums);
@@ -177,7 +176,7 @@ class Walk {
     }
 
   private:
-    struct Read {  // what a product reads: the tokens' numbers, so far apart
+    struct Read {  // a product's input: tokens, `stride` numbers apart
         const Input<W> *tokens;
         int64_t stride;
     };
@@ -202,7 +201,7 @@ class Walk {
         if (!job_.gain_of_token) return shared;
         return job_.gain + ((job_.gain_of_token[base_ + t] * model_.layers + layer_) * 2 + which) * h_;
     }
-    // A token's scales at a place whose numbers are so many; null where all are one.
+    // A token's `width` scales at a place; null if all are one.
     const T *scale(int place, int64_t t, int64_t width) const {
         const Scale<T> &own = job_.scales[place];
         return own.of_token ? own.table + (own.of_token[base_ + t] * model_.layers + layer_) * width : nullptr;
@@ -213,7 +212,7 @@ class Walk {
     }
     Lines<float> y(int64_t width, int64_t stride) { return {space_.y.data(), width, stride}; }
 
-    // Word and position, normalized; or what a walk that begins above the embeddings is given.
+    // Embeds and normalizes word and position; a walk that starts above the embeddings reads its given input.
     void embed() {
         for_tokens([&](int64_t t) {
             float *x = x_ + t * h_;
@@ -278,7 +277,7 @@ class Walk {
         for (; i < f_; ++i) store(a[i], gelu(z[i] * (before ? load(before[i]) : 1) + load(b[i])) * (after ? load(after[i]) : 1));
     }
 
-    // A sublayer's output, the adapter behind it not counted, times its scale.
+    // Scales a sublayer's output, before its adapter.
     void scale_output(int place) {
         if (!job_.scales[place].of_token) return;
         for_tokens([&](int64_t t) {
@@ -294,13 +293,13 @@ class Walk {
         multiply(w, read, in, out, kept_in(space_.y.data(), stride));
     }
 
-    // A `put` that only keeps what it is given.
+    // A `put` that stores its numbers.
     static auto kept_in(float *to, int64_t stride) {
         return [=](int64_t t) { return [own = to + t * stride](int64_t column, lanes value) { at(own + column) = value; }; };
     }
 
-    // `put(token)(column, numbers)` for all of a product; columns beyond `out` are put, too, up to a whole panel. What is
-    // needed here lies in variables of its own: the compiler must suppose that a number that is stored changes any member.
+    // Calls `put(token)(column, numbers)` for the whole product, also for columns beyond `out`, up to a whole panel.
+    // Captures copies of all members that it needs: the compiler must assume that a store changes any member.
     template <typename Put>
     void multiply(const Weight<W> &w, Read read, int64_t in, int64_t out, Put put) {
         const int64_t all = panels(out), some = phases_ ? std::max<int64_t>(1, all / (job_.threads * UNITS)) : all;
@@ -369,7 +368,7 @@ class Walk {
         for (int64_t i = 0; i < h_; ++i) x[i] = x[i] * scale * load(g[i]);
     }
 
-    // One token's numbers as the next product reads them, where that is another type.
+    // One token's numbers as the next product reads them, if that is another type.
     template <typename X>
     void prepare(const X *from, int64_t width, int64_t t, int64_t stride) {
         if constexpr (std::is_same_v<W, bf16>) {
@@ -412,7 +411,7 @@ class Walk {
         for (int64_t t = start; t < start + length; ++t)
 #pragma omp simd
             for (int64_t i = 0; i < h_; ++i) pooled[i] += x_[t * h_ + i];
-        // Divided before it is multiplied: a sum over many tokens could leave float32's range where the mean does not.
+        // Divide before multiplying: a sum over many tokens could overflow float32 even if the mean does not.
         for (int64_t i = 0; i < h_; ++i) pooled[i] /= static_cast<float>(length);
         answer(own, pooled, own.logits);
     }

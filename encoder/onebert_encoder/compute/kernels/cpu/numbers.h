@@ -26,7 +26,7 @@ inline void store(bf16 &to, float x) {
     to.bits = static_cast<std::uint16_t>(x == x ? nearest_even : 0x7fc0);
 }
 
-// The normal distribution function Phi; absolute error below 1e-7 for |x| < 5, then it is 0 or 1.
+// The normal distribution function Phi; absolute error below 1e-7 for |x| < 5, 0 or 1 beyond.
 template <typename V>
 inline V normal(V x) {
     constexpr float edge = 5.0f;
@@ -41,13 +41,13 @@ inline V normal(V x) {
     return x < -edge ? V{} : phi;
 }
 
-// x Phi(x); absolute error below 5e-7 for |x| < 5, then relative below 3e-7.
+// x Phi(x); absolute error below 5e-7 for |x| < 5, relative error below 3e-7 beyond.
 template <typename V>
 inline V gelu(V x) {
     return x * normal(x);
 }
 
-// One register. Vectors that are wider than a register GCC computes number by number.
+// One register. GCC computes wider vectors number by number.
 #if defined(__AVX512F__)
 constexpr int LANES = 16;
 #elif defined(__AVX__)
@@ -90,7 +90,8 @@ inline void convert(const X *from, int64_t width, Y *to) {
     for (; i < width; ++i) store(to[i], load(from[i]));
 }
 
-// Cuts a and b into groups of `S` lanes; takes every first group, or every second one, alternately from a and from b.
+// Splits a and b into groups of `S` lanes, and takes the first (or second) group of each pair, alternately from a and
+// from b.
 template <int S, bool SECOND, std::size_t... I>
 inline lanes interleave(lanes a, lanes b, std::index_sequence<I...>) {
 #ifdef __clang__

@@ -1,5 +1,5 @@
-// What a product with a weight that changes at every step needs beside the tiles: packing by all threads, of matrices and
-// of their transposes as they lie in memory.
+// Packs weights that change at every step, or their transposes, with all threads; the tiles then multiply as for frozen
+// weights.
 #include <algorithm>
 
 #include "scratch.h"
@@ -8,8 +8,8 @@
 
 namespace {
 
-// Swaps blocks of `half` × `half` numbers of as many registers as one has lanes; with 8, 4, 2 and 1 one after the other,
-// rows become columns. Registers of eight lanes have no blocks of 8.
+// Swaps blocks of `half` × `half` numbers in LANES registers; with half = 8, 4, 2 and 1 in turn, rows become columns.
+// Registers of eight lanes have no blocks of 8.
 template <int half>
 inline void swap_blocks(lanes *r) {
     if constexpr (half < LANES) {
@@ -25,7 +25,7 @@ inline void swap_blocks(lanes *r) {
     }
 }
 
-// to [columns, rows] = the transpose of from [rows, columns], whose rows lie `apart` and `to_apart` numbers apart.
+// to [columns, rows] = transpose of from [rows, columns], with rows `to_apart` and `apart` numbers apart.
 inline void transpose(const float *from, int64_t apart, int64_t rows, int64_t columns, float *to, int64_t to_apart) {
     for (int64_t r = 0; r < rows; r += LANES)
         for (int64_t c = 0; c < columns; c += LANES) {
@@ -43,7 +43,7 @@ inline void transpose(const float *from, int64_t apart, int64_t rows, int64_t co
         }
 }
 
-// packed [panels][in][32] of w [out, in], whose element (o, k) lies at w[o * across + k * down]; one of both is 1.
+// packed [panels][in][32] of w [out, in]; element (o, k) is w[o * across + k * down], where one of both is 1.
 void pack(const float *w, int64_t out, int64_t in, int64_t across, int64_t down, float *packed, int64_t threads) {
     Phase phase;
     Team::own().call(threads, [&](int64_t) {

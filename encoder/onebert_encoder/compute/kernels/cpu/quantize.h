@@ -1,4 +1,4 @@
-// One token's numbers in 8 bits, over a range of its own.
+// Quantizes a token's numbers to 8 bits over the token's own range.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -7,15 +7,15 @@
 
 namespace {
 
-// A token's numbers as x = scale * (q - 128) - offset, over the smallest range that holds them and zero.
+// A token's numbers are x = scale * (q - 128) - offset, over the smallest range that holds them and zero.
 struct Range {
     float scale, offset;
 };
 
-// The smallest and the largest number, zero included, and zero, or NaN where a number is not finite.
+// The smallest and the largest number, zero included; and zero, or NaN if a number is not finite.
 template <typename X>
 inline void find_range(const X *x, int64_t width, float &low, float &high, float &poison) {
-    constexpr int N = 4;  // registers of each, so that one comparison does not wait for the one before
+    constexpr int N = 4;  // registers of each, so that one comparison does not wait for the previous one
     lanes lows[N] = {}, highs[N] = {}, poisons[N] = {};
     int64_t i = 0;
     for (; i + N * LANES <= width; i += N * LANES)

@@ -1,4 +1,4 @@
-// Working memory of a kernel's threads, and how a kernel says that there is not enough.
+// Working memory of a kernel's threads, and the status for too little of it.
 #pragma once
 #include <omp.h>
 
@@ -8,14 +8,14 @@
 
 namespace {
 
-// One block of memory for all threads, allocated before they start: if an allocation failed inside a parallel region,
-// its exception would end the process.
+// One block of memory for all threads, allocated before they start: an exception from an allocation inside a parallel
+// region would end the process.
 class Scratch {
   public:
     Scratch(std::int64_t threads, std::int64_t floats) : each(floats), all(threads * floats) {}
     // The calling thread's part of the block, zeros until it writes.
     float *own() { return of(omp_get_thread_num()); }
-    // The part of a thread of a team.
+    // A team thread's part.
     float *of(std::int64_t thread) { return all.data() + thread * each; }
 
   private:

@@ -1,5 +1,5 @@
-// Threads that help with a call while it runs. Work is taken in units from a counter, by whoever comes: nobody waits for
-// a thread that the operating system has not given a processor yet, neither in the middle of a call nor at its end.
+// Threads that help with a call while it runs. A thread takes units of work from a shared counter, so no thread ever
+// waits for one that the operating system has not scheduled, neither during a call nor at its end.
 #pragma once
 #include <sched.h>
 #include <unistd.h>
@@ -11,8 +11,8 @@
 #include <system_error>
 #include <thread>
 
-// Not in a namespace of each file, where each would have a team of its own; hidden, since two libraries, as in tests, share
-// none.
+// Not in an anonymous namespace, which would give each file its own team; hidden, since two libraries (as in tests)
+// must not share one.
 namespace onebert __attribute__((visibility("hidden"))) {
 
 using std::int64_t;
@@ -25,7 +25,7 @@ inline void pause_briefly() {
 #endif
 }
 
-// Turns of a waiting loop before it lets others have the processor, and before a helper without work sleeps.
+// Turns of a waiting loop before it yields the processor, and before an idle helper sleeps.
 constexpr int YIELD_AFTER = 4000, SLEEP_AFTER = 1000;
 
 // Returns once `ready()`.
@@ -37,12 +37,12 @@ inline void wait_until(Ready ready) {
     }
 }
 
-// The units of one phase: how many are taken, and how many done. On cache lines of their own, since all threads write here.
+// The units of one phase: counts of taken and finished units, each on its own cache line, since all threads write them.
 struct alignas(64) Phase {
     std::atomic<int64_t> taken{0};
     alignas(64) std::atomic<int64_t> done{0};
 
-    // Does units until none is left, then waits for those that other threads still work on.
+    // Runs units until all are taken, then waits for the ones that other threads still run.
     template <typename Unit>
     void run(int64_t units, Unit unit) {
         int64_t own = 0;
@@ -54,7 +54,7 @@ struct alignas(64) Phase {
 
 class Team {
   public:
-    // Of this process: a child process that was forked has none of its parent's threads, and starts its own.
+    // This process's team: a forked child has none of its parent's threads, and starts its own.
     static Team &own() {
         static std::atomic<Team *> current{nullptr};
         Team *team = current.load(std::memory_order_acquire);
@@ -62,12 +62,12 @@ class Team {
         // Never deleted: its helpers sleep on it until the process ends.
         Team *made = new Team;
         if (current.compare_exchange_strong(team, made)) return *made;
-        delete made;  // another thread was quicker; no helper of this one has been started
+        delete made;  // another thread was faster; this team has not started a helper
         return *team;
     }
 
-    // Runs `work(thread)` on this thread as number 0 and on up to `threads - 1` helpers, as many as come in time. A
-    // second call at the same time does all of its work on its own thread.
+    // Runs `work(thread)` on this thread as number 0, and on the helpers (at most `threads - 1`) that arrive in time. A
+    // concurrent call does all of its work on its own thread.
     template <typename Work>
     void call(int64_t threads, const Work &work) {
         std::unique_lock<std::mutex> only(busy_, std::try_to_lock);
@@ -76,7 +76,7 @@ class Team {
         work_ = &work;
         run_ = [](const void *any, int64_t thread) { (*static_cast<const Work *>(any))(thread); };
         helpers_ = std::min(threads - 1, started_);
-        turn_.fetch_add(1);  // odd: helpers may come
+        turn_.fetch_add(1);  // odd: helpers may enter
         turn_.notify_all();
         work(int64_t{0});
         turn_.fetch_add(1);
@@ -84,7 +84,7 @@ class Team {
     }
 
   private:
-    // Fewer helpers, or none, are fine: the caller does what they do not. The system may have no more threads to give.
+    // Starting fewer helpers, or none, is fine: the caller does the remaining work. The system may refuse more threads.
     void start(int64_t helpers) try {
         for (; started_ < helpers; ++started_) std::thread([this, number = started_ + 1] { help(number); }).detach();
     } catch (const std::system_error &) {
@@ -100,7 +100,8 @@ class Team {
                 continue;
             }
             inside_.fetch_add(1);
-            // Read again: after the call has ended its work must not be touched, and before that it waits for who is inside.
+            // Read again: once the call has ended its work is gone; before its end the call waits for every thread
+            // inside.
             if (turn_.load() == turn && number <= helpers_) run_(work_, number);
             seen = turn;
             inside_.fetch_sub(1);

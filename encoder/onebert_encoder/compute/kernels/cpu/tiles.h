@@ -1,9 +1,9 @@
-// Products with a frozen weight, y = x Wᵀ, by the widest instructions that this file is compiled for.
+// Products with a frozen weight, y = x Wᵀ, with the widest instructions that this file is compiled for.
 //
-// A weight is packed once, as panels of 32 outputs with all their inputs in order: [panels][in / G][32][G], where the G
-// inputs of an output that one instruction multiplies lie together (1 float, 2 bfloat16, 4 bytes). The last panel is
-// filled up with zeros. A sum runs over the inputs in their order whatever the other rows of x are: a row of y has the
-// same bits alone and among any others.
+// A weight is packed once, as panels of 32 outputs with all their inputs in order: [panels][in / G][32][G], where one
+// instruction multiplies the G neighboring inputs of an output (1 float, 2 bfloat16, 4 bytes). Zeros fill the last
+// panel up. A sum runs over the inputs in order, independently of the other rows of x: a row of y has the same bits
+// alone and with any others.
 #pragma once
 #include <algorithm>
 #include <utility>
@@ -22,11 +22,11 @@ namespace {
 
 constexpr int64_t PANEL = 32;
 
-// Inputs of one output that lie together.
+// Neighboring inputs of one output.
 template <typename T>
 constexpr int64_t GROUP = 4 / sizeof(T);
 
-// What products of this type of weight are summed in, and the type of x.
+// Type of the sums of products with this type of weight, and the type of x.
 template <typename T>
 struct Product {
     using Input = T;
@@ -44,7 +44,7 @@ using Sum = typename Product<T>::Sum;
 
 inline int64_t panels(int64_t out) { return (out + PANEL - 1) / PANEL; }
 
-// Numbers of a packed weight, and what may be read behind it in advance.
+// Numbers of a packed weight, without the prefetched bytes behind it.
 template <typename T>
 int64_t packed_size(int64_t out, int64_t in) {
     return panels(out) * PANEL * in;
@@ -62,19 +62,19 @@ void pack_weight(const T *w, int64_t out, int64_t in, T *packed) {
                 }
 }
 
-// How far ahead of its use a weight is fetched, in bytes.
+// Distance of the prefetch of a weight before its use, in bytes.
 constexpr int64_t AHEAD = 2048;
 
 // ---- one step over the inputs: R rows of x with a panel, summed in registers ----
-// Sums are a pack of variables: of an array that a loop indexes GCC 12 stores every number in every step.
+// Sums are a parameter pack: GCC 12 stores every number of an array that a loop indexes, in every step.
 
 #ifdef __AVX512F__
 constexpr int ROWS = 14;  // 28 sums, two registers of weights, and one to spare
 #else
-constexpr int ROWS = 3;  // of 16 registers of 8 lanes 12 sums, one of weights, and one of x for each row
+constexpr int ROWS = 3;  // 16 registers of 8 lanes: 12 sums, one of weights, and one of x for each row
 #endif
 
-// Does the same for each register of a panel, whose number is a constant for it.
+// Calls the same function for each register of a panel, whose number is a compile-time constant.
 template <int... c, typename F>
 inline void across(std::integer_sequence<int, c...>, F of) {
     (of(std::integral_constant<int, c * LANES>{}), ...);
@@ -129,7 +129,7 @@ template <int... r>
     ((_mm512_storeu_ps(out + r * PANEL, low[r]), _mm512_storeu_ps(out + r * PANEL + LANES, high[r])), ...);
 }
 #else
-// A pair of bfloat16 is a word: its upper half is the second one, its lower half, moved up, the first.
+// A pair of bfloat16 is one word: its upper half is the second number, its lower half, shifted up, the first.
 inline lanes first_of(const bf16 *w) { return (lanes)(*reinterpret_cast<const words *>(w) << 16); }
 inline lanes second_of(const bf16 *w) { return (lanes)(*reinterpret_cast<const words *>(w) & 0xffff0000u); }
 #ifdef __AVX512F__
@@ -183,14 +183,14 @@ template <int... r>
     ((_mm512_storeu_si512(out + r * PANEL, low[r]), _mm512_storeu_si512(out + r * PANEL + LANES, high[r])), ...);
 }
 #elif defined(__AVX512BW__) || (defined(__AVX2__) && !defined(__AVX512F__))
-// Numbers of 16 bits, and sums of the products of two that lie together, which fit into 32 bits.
+// 16-bit numbers; the sums of the products of two neighbors fit into 32 bits.
 typedef std::int16_t shorts __attribute__((vector_size(LANES * 4)));
 #ifdef __AVX512BW__
 inline ints products(shorts a, shorts b) { return (ints)_mm512_madd_epi16((__m512i)a, (__m512i)b); }
 #else
 inline ints products(shorts a, shorts b) { return (ints)_mm256_madd_epi16((__m256i)a, (__m256i)b); }
 #endif
-// Bytes 0 and 2 of a group, or, of the group moved down, bytes 1 and 3.
+// Bytes 0 and 2 of a group, or 1 and 3 if the group was shifted down.
 inline shorts two(std::uint32_t group) { return (shorts)(words{} + (group & 0x00ff00ff)); }
 template <int... r>
 inline void tile(std::integer_sequence<int, r...>, const std::uint8_t *x, int64_t stride, const std::int8_t *w, int64_t depth,
@@ -242,13 +242,13 @@ inline void multiply_vectors(int64_t tokens, const Input<T> *x, int64_t stride, 
 #ifdef MATRIX_REGISTERS
 // ---- Intel's matrix registers: 32 rows of x with a panel, four registers of sums ----
 
-// Linux gives a process these registers when it asks for them; 0 where it does.
+// Linux enables these registers for a process on request; returns 0 if it does.
 inline int enable_instructions() {
     constexpr long REQUEST = 0x1023, TILES = 18;
     return syscall(SYS_arch_prctl, REQUEST, TILES) ? 1 : 0;
 }
 
-// GCC does not know that instructions on tiles read memory, and would leave out or move what is written for them.
+// GCC does not know that tile instructions read memory; without this it would drop or move the stores before them.
 inline void everything_written(const void *at) { asm volatile("" : : "r"(at) : "memory"); }
 
 struct alignas(64) TileConfig {
@@ -257,10 +257,11 @@ struct alignas(64) TileConfig {
     std::uint8_t rows[16] = {};
 };
 
-// Bytes of each input of an output, and so of x, that one instruction multiplies.
+// Bytes of each output's inputs, and so of x, that one instruction multiplies.
 constexpr int64_t STEP_BYTES = 64;
 
-// Sums 0 to 3 (above: left, right; below: left, right), x 4 and 5 (above, below), weights 6 and 7 (left, right).
+// Registers: sums 0 to 3 (above: left, right; below: left, right), x 4 and 5 (above, below), weights 6 and 7 (left,
+// right).
 inline void configure(int64_t rows) {
     const int64_t above = std::min<int64_t>(rows, 16), below = std::max<int64_t>(rows - above, 1);
     TileConfig config;
@@ -270,14 +271,14 @@ inline void configure(int64_t rows) {
     _tile_loadconfig(&config);
 }
 
-// GCC's instructions on tiles are statements, and name their registers by constants.
+// GCC's tile instructions are statements that name their registers by constants.
 #define MULTIPLY(SUM, X, W)                                      \
     do {                                                         \
         if constexpr (sizeof(T) == 2) _tile_dpbf16ps(SUM, X, W); \
         else _tile_dpbusd(SUM, X, W);                            \
     } while (false)
 
-// `between()` after each step does some of the work on other sums, which runs while these are multiplied.
+// `between()` after each step does some work on other sums, which overlaps with these multiplications.
 template <typename T, bool BELOW, typename Between>
 inline void matrix_tile(const Input<T> *x, int64_t stride, const T *w, int64_t depth, Sum<T> *out, Between between) {
     constexpr int64_t STEP = STEP_BYTES / sizeof(T);
@@ -311,17 +312,17 @@ inline void matrix_tile(const Input<T> *x, int64_t stride, const T *w, int64_t d
 }
 #undef MULTIPLY
 
-// Bytes of the panels that pass all rows before the next ones, so that weights are read from far memory once, while a
-// tile's rows and what is made of them stay near.
+// Bytes of panels that pass all rows before the next panels: weights are loaded from far memory once, and a tile's rows
+// and results stay in the cache.
 constexpr int64_t NEAR = 512 << 10;
 
-// While one tile is multiplied the sums of the one before are taken, some rows in each step.
+// During the multiplication of one tile the sums of the previous one are delivered, some rows in each step.
 template <typename T, bool BELOW, typename F>
 inline void multiply_tiles(int64_t tokens, const Input<T> *x, int64_t stride, int64_t depth, const T *w, int64_t count, F done) {
     alignas(64) Sum<T> out[2][32 * PANEL];
     const int64_t tiles = (tokens + 31) / 32, rows = (tokens + tiles - 1) / tiles, steps = depth * sizeof(T) / STEP_BYTES;
     configure(rows);
-    int64_t panel = 0, token = 0, stop = 0, some = 0;  // the tile before: its rows that are not yet taken
+    int64_t panel = 0, token = 0, stop = 0, some = 0;  // previous tile: its rows that are not yet delivered
     const Sum<T> *sums = out[1];
     const auto take = [&](int64_t wanted) {
         const int64_t taken = std::min(wanted, stop - token);
@@ -333,7 +334,7 @@ inline void multiply_tiles(int64_t tokens, const Input<T> *x, int64_t stride, in
     for (int64_t i = 0; i < blocks * tiles; ++i) {
         const int64_t t = i % tiles, from = i / tiles * together;
         for (int64_t p = from; p < std::min(from + together, count); ++p) {
-            // The last tile begins before the one ahead of it ends, and these rows are summed twice, to the same bits.
+            // The last tile overlaps the previous one, and the shared rows are summed twice, to the same bits.
             const int64_t first = std::min(t * rows, tokens - rows);
             matrix_tile<T, BELOW>(x + first * stride, stride, w + p * PANEL * depth, depth, to, [&] {
                 if (token < stop) take(some);
@@ -357,8 +358,8 @@ inline void multiply_matrix(int64_t tokens, const Input<T> *x, int64_t stride, i
 inline int enable_instructions() { return 0; }
 #endif
 
-// `count` panels of a product for all rows of x, `stride` numbers apart; `done(panel, first row, rows, sums [rows][32])`
-// takes each tile.
+// Multiplies all rows of x, `stride` numbers apart, by `count` panels; `done(panel, first row, rows, sums [rows][32])`
+// receives each tile.
 template <typename T, typename F>
 inline void multiply_panels(int64_t tokens, const Input<T> *x, int64_t stride, int64_t depth, const T *w, int64_t count, F done) {
 #ifdef MATRIX_REGISTERS

@@ -1,5 +1,5 @@
-// What lies between the matrix products in training: forward with dropout, and backward, one pass over memory each. Sums
-// over tokens are taken in the tokens' order, so that a run repeats its bits with any number of threads.
+// The operations between the matrix products in training, forward with dropout and backward, with one pass over memory
+// each. Sums over tokens are in the tokens' order, so a run repeats its bits with any number of threads.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -11,14 +11,14 @@
 
 namespace {
 
-// Units of work by all threads; `work(unit, thread)`.
+// Runs `work(unit, thread)` for all units on all threads.
 template <typename Work>
 void share(int64_t threads, int64_t units, Work work) {
     Phase phase;
     Team::own().call(threads, [&](int64_t thread) { phase.run(units, [&](int64_t unit) { work(unit, thread); }); });
 }
 
-// Tokens that a thread takes at a time, and columns of which it sums all tokens.
+// Tokens per unit of work, and columns per unit that sums over all tokens.
 constexpr int64_t TOKENS = 16, COLUMNS = 64;
 
 template <typename Work>
@@ -28,7 +28,7 @@ void each_token(int64_t threads, int64_t tokens, Work work) {
     });
 }
 
-// Adds `value(token, column)` of every token to the row of `sums` [rows, width] that the token takes.
+// Adds `value(token, column)` of every token to its row of `sums` [rows, width].
 template <typename Value>
 void add_by_row(int64_t threads, int64_t tokens, int64_t width, const int64_t *row_of_token, float *sums, Value value) {
     share(threads, (width + COLUMNS - 1) / COLUMNS, [&](int64_t unit, int64_t) {
@@ -41,7 +41,7 @@ void add_by_row(int64_t threads, int64_t tokens, int64_t width, const int64_t *r
     });
 }
 
-// Random numbers of 16 bits, and which of them keep what they are drawn for, scaled by so much.
+// Threshold below which a random 16-bit number keeps its activation, and the scale of kept ones.
 struct Keep {
     std::int32_t below;
     float scale;
@@ -60,7 +60,7 @@ void drop(const T *x, int64_t count, const std::int16_t *drawn, Keep keep, T *ou
 
 // ---- sum, bias, LayerNorm ----
 
-// One gain for all tokens, or a table of them with the index of each token's.
+// One gain for all tokens, or a table of gains and each token's index.
 template <typename T>
 struct Gains {
     const T *table;
@@ -69,7 +69,7 @@ struct Gains {
     const T *of(int64_t token) const { return table + (of_token ? of_token[token] * stride : 0); }
 };
 
-// Leaves in `y` what LayerNorm multiplies by the gain, for the way back.
+// Leaves the normalized numbers, without the gain, in `y` for the backward pass.
 template <typename T>
 void norm(T *y, const T *x, int64_t tokens, int64_t width, const T *bias, int64_t stride, const int64_t *row_of_token, Gains<T> gain,
           float eps, T *out, float *scales, int64_t threads) {
@@ -125,7 +125,7 @@ void norm_back(const T *grad, const T *normed, const float *scales, int64_t toke
 
 // ---- bias, GELU ----
 
-// Runs `work(first, numbers)` for each register of a token, whose last may be a part of one.
+// Runs `work(first, numbers)` for each register of a token; the last one may be partial.
 template <typename Work>
 inline void each_register(int64_t width, Work work) {
     for (int64_t i = 0; i < width; i += LANES) work(i, std::min<int64_t>(LANES, width - i));
@@ -159,7 +159,7 @@ void activate(const T *z, int64_t tokens, int64_t width, const T *bias, int64_t 
 template <typename T>
 void activate_back(const T *grad, const T *z, int64_t tokens, int64_t width, const T *bias, int64_t stride, const int64_t *row_of_token,
                    T *grad_z, float *grad_bias, int64_t threads) {
-    constexpr float density = 0.398942280f;  // of the normal distribution at zero
+    constexpr float density = 0.398942280f;  // the normal distribution's at zero
     each_token(threads, tokens, [&](int64_t t, int64_t) {
         const T *d = grad + t * width, *from = z + t * width, *b = bias + row_of_token[t] * stride;
         T *to = grad_z + t * width;
@@ -175,7 +175,7 @@ void activate_back(const T *grad, const T *z, int64_t tokens, int64_t width, con
 
 // ---- attention ----
 
-// All numbers of a register by a binary operation, in halves.
+// Reduces a register by a binary operation, in halves.
 template <typename Operation>
 inline float together(lanes all, Operation operation) {
     float values[LANES];
@@ -185,14 +185,14 @@ inline float together(lanes all, Operation operation) {
     return values[0];
 }
 
-// out [rows, columns] = a b for b [depth, columns]; the element (r, k) of a lies at a[r * across + k * down].
+// out [rows, columns] = a b for b [depth, columns]; element (r, k) of a is a[r * across + k * down].
 inline void multiply(const float *a, int64_t across, int64_t down, const float *b, int64_t depth, float *out, int64_t rows, int64_t columns) {
     int64_t i = 0;
     for (; i + 2 * LANES <= columns; i += 2 * LANES) multiply<2>(a, across, down, b + i, columns, depth, out + i, columns, rows);
     if (i < columns) multiply<1>(a, across, down, b + i, columns, depth, out + i, columns, rows);
 }
 
-// One head of one sequence: what it reads, as matrices [length, d] and transposed, rows filled up to whole registers.
+// One head of one sequence: its inputs as matrices [length, d] and transposed, rows padded to whole registers.
 struct OneHead {
     OneHead(float *scratch, int64_t length, int64_t d)
         : length(length), d(d), keys(padded(length)), wide(padded(d)), q(scratch), k(q + length * wide), k_t(k + length * wide),
@@ -227,7 +227,7 @@ struct OneHead {
         }
     }
 
-    // Probabilities [queries, keys] into `p`; zero behind the last key.
+    // Writes the probabilities [queries, keys] to `p`; zero past the last key.
     void attend() const {
         multiply(q, wide, 1, k_t, d, p, length, keys);
         for (int64_t r = 0; r < length; ++r) {
@@ -244,7 +244,7 @@ struct OneHead {
         }
     }
 
-    // Columns of a gradient or a context, [length, d], to where the tokens lie `apart` numbers apart.
+    // Writes columns of a gradient or a context [length, d] to tokens `apart` numbers apart.
     template <typename T>
     void write(const float *from, float scale, T *to, int64_t apart) const {
         for (int64_t j = 0; j < length; ++j) {
@@ -257,7 +257,7 @@ struct OneHead {
     float *q, *k, *k_t, *v, *v_t, *g, *c, *p, *s;
 };
 
-// What attention drops out of each sequence: numbers [heads, apart, apart], of which length × length are used.
+// Attention's dropout numbers for each sequence: [heads, apart, apart], of which length × length are used.
 struct Drawn {
     const std::int16_t *numbers;
     int64_t apart;
@@ -272,12 +272,12 @@ struct Attention {
     const int64_t *row_of_token;
     const std::int32_t *edges;
     int64_t count;
-    const Drawn *drawn;  // [count], or null where nothing is dropped
+    const Drawn *drawn;  // [count], or null without dropout
     Keep keep;
     int64_t threads;
 
-    // Runs `work(head, first token, column, kept)` for every head of every sequence, with its probabilities in `head.p`;
-    // kept(query, key) is what a probability is multiplied by.
+    // Runs `work(head, first token, column, kept)` for every head of every sequence, with its probabilities in
+    // `head.p`; kept(from, to) multiplies by the dropout mask.
     template <typename Work>
     void each(Work work) const {
         const int64_t d = h / heads;
@@ -291,7 +291,7 @@ struct Attention {
             head.attend();
             const std::int16_t *own = drawn ? drawn[i].numbers + turn * drawn[i].apart * drawn[i].apart : nullptr;
             const int64_t apart = drawn ? drawn[i].apart : 0;
-            // to = from times what is kept, row by row.
+            // Multiplies `from` by the mask, row by row.
             work(head, start, column, [&](const float *from, float *to) {
                 for (int64_t r = 0; r < head.length; ++r) {
                     const float *a = from + r * head.keys;

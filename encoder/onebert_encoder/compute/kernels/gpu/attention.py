@@ -1,7 +1,4 @@
-"""The ways in which a GPU computes attention within packed sequences; which is the fastest is measured at start.
-
-Each is called like `Kernels.attend`.
-"""
+"""Ways to compute attention within packed sequences on a GPU; the fastest is measured at start."""
 
 import math
 from collections.abc import Callable
@@ -14,26 +11,22 @@ from onebert_encoder.layout.stage import Stage
 
 # Bytes of one column of a block: one program of `attend` takes 64 queries, and 64 keys at a time, in bfloat16, and 32
 # in float32, which is exact only without tensor cores and fills the registers sooner. The size is the same in every
-# batch, so that the sums of a text have one order whatever it is computed beside.
+# batch, so a text's sums have one order.
 _BLOCK_BYTES = 128
 
 
 class Attention(Protocol):
-    """One way to compute attention.
-
-    Attributes:
-        name: in logs and in what the server says of its base.
-    """
+    """One way to compute attention; `name` appears in logs and in the server's description of its base."""
 
     name: str
 
     def __call__(self, qkv: Tensor, b_q: Tensor, stage: Stage, num_heads: int) -> Tensor:
-        """The same as `Kernels.attend`."""
+        """Computes `Kernels.attend`."""
         ...
 
 
 class TritonAttention:
-    """Our own program: any dtype and head, the bias of the queries gathered inside, one order of sums."""
+    """Our own program: any dtype and head size, adds the queries' bias, one order of sums."""
 
     name = "triton"
 
@@ -41,7 +34,7 @@ class TritonAttention:
         self._programs = programs
 
     def __call__(self, qkv: Tensor, b_q: Tensor, stage: Stage, num_heads: int) -> Tensor:
-        """Starts programs for every block of the longest sequence; those behind the end of a shorter one do nothing."""
+        """Launches programs for every block of the longest sequence; those past a shorter one's end do nothing."""
         tokens, h = len(qkv), b_q.shape[1]
         d, block, sequences = h // num_heads, _BLOCK_BYTES // qkv.element_size(), len(stage.lengths)
         out = qkv.new_empty(tokens, h)
@@ -55,11 +48,7 @@ class TritonAttention:
 
 
 class VarlenAttention:
-    """PyTorch's FlashAttention for sequences of different lengths: 16-bit dtypes alone.
-
-    Raises:
-        ImportError: this PyTorch has none.
-    """
+    """PyTorch's FlashAttention for sequences of different lengths, in 16 bits; raises ImportError without it."""
 
     name = "varlen"
 
@@ -70,7 +59,7 @@ class VarlenAttention:
         self._varlen_attn: Callable[..., Any] = varlen_attn
 
     def __call__(self, qkv: Tensor, b_q: Tensor, stage: Stage, num_heads: int) -> Tensor:
-        """Adds the bias to the queries in `qkv` first; what it gives for the filling is left unwritten."""
+        """Adds the bias to the queries in `qkv` first; the output for the filling is undefined."""
         tokens, h = len(qkv), b_q.shape[1]
         with torch.cuda.device_of(qkv):
             self._programs.add_bias[(tokens,)](

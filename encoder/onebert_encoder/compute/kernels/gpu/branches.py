@@ -1,7 +1,7 @@
-"""Branches of many rows in two launches, as Triton programs; whoever imports this file needs Triton.
+"""Branches of many rows in two launches, as Triton programs; importing this file needs Triton.
 
-Every row has matrices of its own, wherever they lie: a program reads their addresses from its tile, a record of numbers
-that are 64 bits wide (fields as in `Tile`). Blocks are the same in every batch, so a text's sums have one order.
+Each row has its own matrices anywhere in memory: a program reads their addresses from its tile, a record of 64-bit
+numbers (fields as in `Tile`). Blocks are the same in every batch, so a text's sums have one order.
 """
 
 # mypy: disable-error-code="untyped-decorator"
@@ -33,7 +33,7 @@ def shrink(
     K_BLOCK: tl.constexpr,
     R_BLOCK: tl.constexpr,
 ) -> None:
-    """low = x Aᵀ, or gelu(x Aᵀ + c) where the branch has a bias; one program: a tile's tokens, R_BLOCK of the rank."""
+    """low = x Aᵀ, or gelu(x Aᵀ + c) if the branch has a bias; one program: a tile's tokens, R_BLOCK of the rank."""
     tile = tiles + tl.program_id(0) * _FIELDS
     start, stop, rank = tl.load(tile + _START), tl.load(tile + _STOP), tl.load(tile + _RANK)
     first = tl.program_id(1) * R_BLOCK
@@ -55,7 +55,7 @@ def shrink(
         c = tl.load(bias.to(tl.pointer_type(x.dtype.element_ty)) + of_rank, mask=in_rank, other=0.0)
         total += c.to(tl.float32)[None, :]
         total = 0.5 * total * (1.0 + tl.erf(total * 0.7071067811865476))
-    # Columns from the rank up to the end of its block are written as zeros, since `expand` reads whole blocks.
+    # Columns from the rank to the end of its block are written as zeros, since `expand` reads whole blocks.
     low_width = low_blocks * _BLOCK
     address = low + token[:, None] * low_width + of_rank[None, :]
     tl.store(address, total.to(low.dtype.element_ty), mask=is_token & (of_rank < low_width)[None, :])
@@ -65,9 +65,9 @@ def shrink(
 def expand(
     tiles: tl.tensor, low: tl.tensor, low_blocks: tl.tensor, y: tl.tensor, WIDTH: tl.constexpr, C_BLOCK: tl.constexpr
 ) -> None:
-    """y += low Bᵀ, or low Rᵀ Bᵀ where the branch has a core; one program: a tile's tokens, C_BLOCK columns of y.
+    """y += low Bᵀ, or low Rᵀ Bᵀ if the branch has a core; one program: a tile's tokens, C_BLOCK columns of y.
 
-    Every program of a tile computes low Rᵀ anew: R is small, and another launch would cost more.
+    Every program of a tile recomputes low Rᵀ: R is small, and another launch would cost more.
     """
     tile = tiles + tl.program_id(0) * _FIELDS
     start, stop, rank = tl.load(tile + _START), tl.load(tile + _STOP), tl.load(tile + _RANK)

@@ -1,4 +1,4 @@
-"""The kernels that a GPU is found to compute right, in the ways that it is found to be fastest in, once at start."""
+"""Checks the GPU kernels at start, and picks the fastest of several implementations ("ways")."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -21,16 +21,16 @@ from onebert_encoder.layout.upload import Array, upload
 logger = logging.getLogger("onebert.kernels")
 
 Way = Callable[[], Tensor]
-"""Computes; may raise whatever compilers and drivers raise."""
+"""Computes; may raise any error of compilers and drivers."""
 
-# Of calls that count, after as many that do not: programs are compiled, libraries choose, clocks rise.
+# Timed calls, after the same number of untimed ones: programs compile, libraries choose, clocks rise.
 _CALLS = 10
 
-# Others replace the first way only if they take this share of its time: below lies what another run may not repeat.
+# Another way replaces the first only if it takes at most this share of its time; smaller gains may not repeat.
 _WORTH_IT = 0.97
 
 
-# (Sequences, tokens of each) of the batches on which ways are compared, the largest first.
+# Batches for the comparison, largest first: (sequences, tokens of each).
 _COMPARED = ((64, 128), (16, 128), (4, 128))
 
 _ATTENTIONS: Mapping[str, Callable[[GpuKernels], Attention]] = {
@@ -41,12 +41,7 @@ _ATTENTIONS: Mapping[str, Callable[[GpuKernels], Attention]] = {
 
 @dataclass(frozen=True)
 class Choice:
-    """What was chosen.
-
-    Attributes:
-        name: of the way.
-        tried: by name of each way its milliseconds, or why it cannot be taken.
-    """
+    """The chosen way; `tried` has each way's milliseconds, or the reason why it cannot be used."""
 
     name: str
     tried: Mapping[str, float | str]
@@ -59,13 +54,7 @@ class Choice:
 
 
 def choose(ways: Mapping[str, Callable[[], Way]], tolerance: float, milliseconds: Callable[[Way], float]) -> Choice:
-    """The fastest of the ways that agree with the first one; that one where none is clearly faster.
-
-    Args:
-        ways: by name, what makes a way ready; the first must work.
-        tolerance: the largest difference from the first, relative and absolute.
-        milliseconds: measures a way.
-    """
+    """The fastest of `ways` that agrees with the first, which must work; the first if no other is clearly faster."""
     tried: dict[str, float | str] = {}
     wanted: Tensor | None = None
     for name, made in ways.items():
@@ -88,7 +77,7 @@ def choose(ways: Mapping[str, Callable[[], Way]], tolerance: float, milliseconds
 
 
 def device_milliseconds(way: Way) -> float:
-    """Of a GPU for one call among several that are launched one after the other, by its own clock."""
+    """Median milliseconds of one call on the GPU's clock, among calls launched back to back."""
     for _ in range(_CALLS):
         way()
     marks = [torch.cuda.Event(enable_timing=True) for _ in range(_CALLS + 1)]
@@ -102,12 +91,7 @@ def device_milliseconds(way: Way) -> float:
 
 @dataclass(frozen=True)
 class Shape:
-    """What kernels are chosen for.
-
-    Attributes:
-        hidden: the width of a token.
-        intermediate: its width between the two maps of the MLP.
-    """
+    """The shape of a base, which kernels are chosen for."""
 
     device: torch.device
     dtype: torch.dtype
@@ -118,21 +102,18 @@ class Shape:
 
 @cache
 def load_gpu(shape: Shape, batch_invariant: bool) -> GpuKernels | None:
-    """The kernels for bases of one shape, compiled; None, with a warning in the log, where they do not work.
-
-    What there are several ways for is computed in the fastest, unless texts shall have the same bits in every batch.
-    """
+    """The kernels for one shape, in the fastest ways unless `batch_invariant`; None, with a warning, if they fail."""
     try:
         kernels = GpuKernels()
         right = _is_right(kernels, shape)
         if right and shape.device.type == "cuda" and not batch_invariant:
             choose_ways(kernels, shape, TOLERANCE[shape.dtype], device_milliseconds)
-            # What was compared on texts of one length need not be right on others.
+            # The comparison used texts of one length only; check others.
             kernels = kernels if _is_right(kernels, shape) else GpuKernels()
     except ImportError:
         logger.warning("Triton is not installed, so plain PyTorch is used")
         return None
-    except Exception as error:  # whatever Triton's compilers and drivers raise
+    except Exception as error:  # Triton's compilers and drivers may raise anything
         logger.warning("the fast GPU kernels do not run (%s), so plain PyTorch is used", type(error).__name__)
         return None
     if not right:
@@ -153,15 +134,7 @@ def choose_ways(
     milliseconds: Callable[[Way], float],
     compared: Sequence[tuple[int, int]] = _COMPARED,
 ) -> None:
-    """Has `kernels` compute in the fastest ways, and logs what was tried.
-
-    Args:
-        kernels: are changed.
-        shape: of the base.
-        tolerance: as for `choose`.
-        milliseconds: measures a way.
-        compared: like `_COMPARED`.
-    """
+    """Sets `kernels` to the fastest ways, and logs the timings."""
     ways = {name: partial(_attention, kernels, made, shape, compared[0]) for name, made in _ATTENTIONS.items()}
     attention = choose(ways, tolerance, milliseconds)
     logger.info("attention: %s", attention)
@@ -180,7 +153,7 @@ def _attention(
     kernels: GpuKernels, made: Callable[[GpuKernels], Attention], shape: Shape, batch: tuple[int, int]
 ) -> Way:
     attention, stage, (count, length) = made(kernels), _stage(shape, *batch), batch
-    # Made anew for each way, since some add to the queries.
+    # New for each way, since some add to the queries.
     qkv, b_q = _drawn(shape, count * length, 3 * shape.hidden), _drawn(shape, count, shape.hidden)
     return lambda: attention(qkv, b_q, stage, shape.num_heads)
 
@@ -200,7 +173,6 @@ def _drawn(shape: Shape, rows: int, width: int) -> Tensor:
 
 
 def _stage(shape: Shape, count: int, length: int) -> Stage:
-    """Sequences of one length, each with its row."""
     rows, lengths = np.arange(count), np.full(count, length)
     arrays: dict[str, Array] = {
         "row_of_token": np.repeat(rows, length),

@@ -1,7 +1,4 @@
-"""Pooling and classifiers as Triton programs; whoever imports this file needs Triton.
-
-All sums are float32. Blocks are the same in every batch, so a text's sums have one order.
-"""
+"""Pooling and classifiers as Triton programs (import needs Triton); float32 sums have one order in every batch."""
 
 # mypy: disable-error-code="untyped-decorator"
 
@@ -12,7 +9,7 @@ import triton.language as tl
 
 
 class Reader(IntEnum):
-    """The fields of a reader, the record of one sequence's head: where its matrices lie and where its logits go."""
+    """The fields of a reader, the record of one sequence's head: addresses of its matrices, offset of its logits."""
 
     WEIGHT = 0
     BIAS = 1
@@ -31,7 +28,7 @@ _FIELDS = tl.constexpr(len(Reader))
 def pool(
     x: tl.tensor, spans: tl.tensor, pooled: tl.tensor, WIDTH: tl.constexpr, T_BLOCK: tl.constexpr, C_BLOCK: tl.constexpr
 ) -> None:
-    """The mean over the tokens of a span, (first, how many); one program: C_BLOCK columns of one sequence."""
+    """The mean over the tokens of a span (first, count); one program: C_BLOCK columns of one sequence."""
     sequence = tl.program_id(0).to(tl.int64)
     first, length = tl.load(spans + 2 * sequence), tl.load(spans + 2 * sequence + 1)
     column = tl.program_id(1) * C_BLOCK + tl.arange(0, C_BLOCK)
@@ -53,7 +50,7 @@ def classify(
     WIDTH_BLOCK: tl.constexpr,
     L_BLOCK: tl.constexpr,
 ) -> None:
-    """The logits of each sequence by the head of its task; one program: L_BLOCK labels of one sequence."""
+    """The logits of each sequence by its task's head; one program: L_BLOCK labels of one sequence."""
     sequence = tl.program_id(0).to(tl.int64)
     reader = readers + sequence * _FIELDS
     labels = tl.load(reader + _LABELS)

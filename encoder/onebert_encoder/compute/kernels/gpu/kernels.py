@@ -1,7 +1,7 @@
-"""The kernels for GPUs: Triton programs, compiled when first needed, and used only if they agree with the plain ones.
+"""The GPU kernels: Triton programs, compiled on first use, and used only if they agree with the plain ones.
 
-Triton comes with the CUDA and ROCm builds of PyTorch; without it the plain kernels compute. Why Triton:
-docs/decisions/0013-gpu-kernels.md.
+Triton comes with the CUDA and ROCm builds of PyTorch; without it the plain kernels compute.
+docs/decisions/0013-gpu-kernels.md explains the choice of Triton.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,12 +22,12 @@ from onebert_encoder.layout.upload import upload
 # Columns of one program of `add_activate`.
 _ACTIVATED = 1024
 
-# One program of `project_activate`: 128 x 128 sums in 8 warps are what fits the registers of an H100.
+# One program of `project_activate`: 128 x 128 sums in 8 warps just fit the registers of an H100.
 _PROJECTED = {"T_BLOCK": 128, "C_BLOCK": 128, "K_BLOCK": 64, "GROUP": 8}
 _LAUNCHED = {"num_warps": 8, "num_stages": 3}
 
 # One program of `shrink` takes K_BLOCK columns of the input at a time, for R_BLOCK of the rank: more than most ranks,
-# so that a token is read once. Below that, the columns of one program of `expand`.
+# so that a token is read once. _EXPANDED: columns of one program of `expand`.
 _SHRINK = {"K_BLOCK": 64, "R_BLOCK": 64}
 _EXPANDED = 128
 
@@ -35,10 +35,7 @@ _EXPANDED = 128
 class GpuKernels:
     """Kernels of one launch and one pass over memory each; sums are float32 in any dtype; attention has no padding.
 
-    Attributes:
-        programs: what lies between the products, as Triton programs.
-        attention: computes attention.
-        fused_from: tokens from which on a product and its activation are one program; None is never.
+    From `fused_from` tokens on a product and its activation are one program; None is never.
     """
 
     name = "gpu"
@@ -52,21 +49,17 @@ class GpuKernels:
 
     @property
     def batch_invariant(self) -> bool:
-        """Whether everything that was chosen has blocks of one size."""
         return isinstance(self.attention, TritonAttention) and self.fused_from is None
 
     @property
     def description(self) -> str:
-        """The name and what was chosen."""
         fused = "" if self.fused_from is None else f", activation in the product from {self.fused_from} tokens on"
         return f"{self.name} ({self.attention.name} attention{fused})"
 
     def attend(self, qkv: Tensor, b_q: Tensor, stage: Stage, num_heads: int) -> Tensor:
-        """Takes two passes over the queries more where the chosen attention does not add their bias."""
         return self.attention(qkv, b_q, stage, num_heads)
 
     def add_norm(self, y: Tensor, x: Tensor, b: Tensor, stage: Stage, gain: Gain, eps: float) -> Tensor:
-        """Writes into `y`."""
         tokens, h = y.shape
         table = gain.shared if gain.of_token is None else gain.table
         with torch.cuda.device_of(y):
@@ -77,7 +70,6 @@ class GpuKernels:
         return y
 
     def add_activate(self, z: Tensor, b: Tensor, stage: Stage) -> Tensor:
-        """GELU, written into `z`."""
         tokens, f = z.shape
         with torch.cuda.device_of(z):
             self.programs.add_activate[(tokens, -(-f // _ACTIVATED))](
@@ -86,17 +78,14 @@ class GpuKernels:
         return z
 
     def drop(self, x: Tensor, stage: Stage) -> Tensor:
-        """`x`: answers are computed without dropout."""
         return x
 
     def project_activate(self, linear: Linear, x: Tensor, b: Tensor, stage: Stage) -> Tensor:
-        """One program where that was found to be faster for so many tokens."""
         if self.fused_from is None or len(x) < self.fused_from or not isinstance(linear, PlainLinear):
             return self.add_activate(linear(x), b, stage)
         return self.project_activate_at_once(linear.weight, x, b, stage)
 
     def project_activate_at_once(self, weight: Tensor, x: Tensor, b: Tensor, stage: Stage) -> Tensor:
-        """gelu(x Wᵀ + b) for W [out, in], rounded once."""
         out, into = weight.shape
         z = x.new_empty(len(x), out)
         grid = -(-len(x) // _PROJECTED["T_BLOCK"]) * -(-out // _PROJECTED["C_BLOCK"])
@@ -107,10 +96,7 @@ class GpuKernels:
         return z
 
     def join(self, branches: Sequence[Branches], stage: Stage) -> "GpuBranches":
-        """Tiles for all branches but sparse ones, uploaded in one copy; spans for these.
-
-        Where a matrix does not begin at a multiple of 16 bytes, all branches stay spans.
-        """
+        """Tiles for all branches but sparse ones; spans if a matrix does not start at a multiple of 16 bytes."""
         turns, tiles = tiles_of(branches, stage.spans)
         if not are_aligned(tiles):
             return GpuBranches({}, None, join(branches.__getitem__, stage.spans))
@@ -120,7 +106,6 @@ class GpuKernels:
         return GpuBranches(blocks, on_device, join(lambda row: branches[row].sparse, stage.spans))
 
     def add_branches(self, y: Tensor, x: Tensor, joined: "GpuJoined") -> Tensor:
-        """A branch of every row in two launches, sparse ones span by span."""
         for tiles, low_blocks in joined.turns:
             self._add_tiles(y, x, tiles, low_blocks)
         return _add_spans(y, x, joined.spans)
@@ -138,24 +123,17 @@ class GpuKernels:
 
 @dataclass(frozen=True)
 class GpuJoined:
-    """The branches of a stage's rows at one site.
-
-    Attributes:
-        turns: (tiles on the device, their largest rank in blocks of `RANK_BLOCK`), to be computed one after the other.
-        spans: spans with the branches that PyTorch computes.
-    """
+    """One site's branches: turns of (tiles, largest rank in blocks of `RANK_BLOCK`), then spans for PyTorch."""
 
     turns: Sequence[tuple[Tensor, int]]
     spans: Sequence[Joined]
 
 
 class GpuBranches(dict[LayerSite, GpuJoined]):
-    """The branches of a stage's rows at all sites.
+    """The branches of a stage's rows at all sites; `tiles` is [turns, tiles, fields] on the device.
 
-    Attributes:
-        blocks: by turn, (site, how many come before it there), the largest rank in blocks of `RANK_BLOCK`.
-        tiles: [turns, tiles, fields] on the device; None where there are no turns.
-        has_spans: whether PyTorch computes some of them.
+    `blocks` is the largest rank of each turn in blocks of `RANK_BLOCK`; with `has_spans` PyTorch computes some
+    branches.
     """
 
     def __init__(
@@ -170,18 +148,17 @@ class GpuBranches(dict[LayerSite, GpuJoined]):
 
     @property
     def key(self) -> tuple[tuple[Turn, int], ...]:
-        """Equal for batches that one recording can compute: ranks count as powers of two."""
+        """Equal for batches that can share a recording: ranks count as powers of two."""
         return tuple((turn, power_of_two(count)) for turn, count in self.blocks.items())
 
     def static(self, most_tiles: int) -> "GpuBranches":
-        """Room for the branches of every batch with this key: tiles of rank 0, which compute nothing."""
+        """Tiles of rank 0, which compute nothing, as room for every batch with this key."""
         if self.tiles is None:
             return GpuBranches({}, None, {})
         turns, _, fields = self.tiles.shape
         return GpuBranches(dict(self.key), self.tiles.new_zeros(turns, most_tiles, fields), {})
 
     def load(self, other: "GpuBranches") -> None:
-        """Copies another batch's tiles into this room, on the device."""
         if self.tiles is not None and other.tiles is not None:
             count = other.tiles.shape[1]
             self.tiles[:, :count].copy_(other.tiles)
@@ -189,10 +166,10 @@ class GpuBranches(dict[LayerSite, GpuJoined]):
 
 
 def _add_spans(y: Tensor, x: Tensor, joined: Sequence[Joined]) -> Tensor:
-    """Adds the branches of one span after the other to `y` itself.
+    """Adds the branches to `y` span by span.
 
-    A sparse difference is written out as a matrix first, which a GPU does faster than it multiplies it entry by entry,
-    and in one order: sums that several of its threads add to differ from run to run.
+    A sparse difference is first expanded to a matrix: on a GPU that is faster than entry by entry, and keeps one order
+    of sums (atomic additions differ from run to run).
     """
     for start, stop, branches in joined:
         for branch in branches:

@@ -1,7 +1,7 @@
-"""The kernels for GPUs as Triton programs; whoever imports this file needs Triton.
+"""The GPU kernels as Triton programs; importing this file needs Triton.
 
 Offsets into tables and tokens are 64 bits wide: 10,000 rows of a BERT-base have 3 · 10⁸ numbers, 10,000 rows of a
-larger base more than 2³¹. Counts that differ from batch to batch are not specialized, so nothing is compiled twice.
+larger base more than 2³¹. Counts that differ between batches are not specialized, so nothing is compiled twice.
 """
 
 # mypy: disable-error-code="untyped-decorator"
@@ -29,7 +29,7 @@ def attend(
     """Attention with an online softmax (FlashAttention-2, Dao 2023, algorithm 1).
 
     One program: T_BLOCK queries of one head of one sequence. The filling is one more sequence, without keys. `scale` is
-    log2(e) / sqrt(D), since the softmax is computed with powers of two.
+    log2(e) / sqrt(D), since the softmax uses powers of two.
     """
     sequence, head, block = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     start = tl.load(edges + sequence)
@@ -67,7 +67,7 @@ def attend(
         total = total * shrink + tl.sum(p, 1)
         context = context * shrink[:, None] + tl.dot(p.to(v.dtype), v, input_precision="ieee")
         highest = higher
-    # The highest score adds 2^0 = 1 to the total, so a total below 1 means no keys: the context then is zero.
+    # The highest score adds 2^0 = 1 to the total, so a total below 1 means no keys; the context is then zero.
     context = context / tl.maximum(total, 1.0)[:, None]
     tl.store(out + offset, context.to(out.dtype.element_ty), mask=is_query)
 
@@ -163,7 +163,7 @@ def project_activate(
 ) -> None:
     """z = gelu(x Wᵀ + b) for W [OUT, IN]; one program: T_BLOCK tokens, C_BLOCK columns of z.
 
-    Programs that run at once are those of GROUP blocks of tokens, so that they find x and W in the cache.
+    Programs are ordered by groups of GROUP blocks of tokens, so that concurrent ones find x and W in the cache.
     """
     blocks, columns = tl.cdiv(num_tokens, T_BLOCK), tl.cdiv(OUT, C_BLOCK)
     program = tl.program_id(0)
@@ -173,7 +173,7 @@ def project_activate(
     token = ((first + within % together) * T_BLOCK + tl.arange(0, T_BLOCK)).to(tl.int64)
     column = within // together * C_BLOCK + tl.arange(0, C_BLOCK)
     step = tl.arange(0, K_BLOCK)
-    # Behind the last token and column the last one is read again, which costs less than a mask; nothing of it is kept.
+    # Past the end the last token and column are read again, which costs less than a mask; the result is discarded.
     x_at = x + tl.minimum(token, num_tokens - 1)[:, None] * IN + step[None, :]
     w_at = weight + tl.minimum(column, OUT - 1).to(tl.int64)[None, :] * IN + step[:, None]
     total = tl.zeros([T_BLOCK, C_BLOCK], tl.float32)

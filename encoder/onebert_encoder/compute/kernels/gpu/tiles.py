@@ -1,4 +1,4 @@
-"""The work list of the GPU's branches: spans of tokens cut into tiles that one program computes."""
+"""The work list of the GPU's branches: spans of tokens cut into tiles, one program each."""
 
 from collections.abc import Sequence
 from enum import IntEnum
@@ -10,13 +10,13 @@ from onebert_encoder.layout.upload import Array
 
 TILE_TOKENS = 64
 
-# Ranks are rounded up to this, the least width of a product on tensor cores; LoRA of rank 8 on query and value has
-# just this rank together.
+# Ranks are rounded up to this, the smallest width of a product on tensor cores; LoRA of rank 8 on query and value has
+# just this rank in total.
 RANK_BLOCK = 16
 
 
 class Tile(IntEnum):
-    """The fields of a tile: some tokens of one span, and a branch of its row: RANK to CORE begin its `native`."""
+    """The fields of a tile: tokens of one span, and a branch of its row; RANK to CORE are the start of its `native`."""
 
     START = 0
     STOP = 1
@@ -28,14 +28,14 @@ class Tile(IntEnum):
 
 
 Turn = tuple[LayerSite, int]
-"""A site, and how many branches of a span come before this one there."""
+"""A site, and the number of a span's branches there before this one."""
 
 
 def tiles_of(branches: Sequence[Branches], spans: Sequence[tuple[int, int, int]]) -> tuple[list[Turn], Array]:
-    """The turns in which branches that are not sparse are computed, and their tiles: [turns, tiles, fields].
+    """The turns of all branches that are not sparse, and their tiles: [turns, tiles, fields].
 
-    Two branches of one span have different turns, since both add to the same numbers and must not be computed at once.
-    A span, (row, start, stop), that has fewer branches at a site than others has tiles of rank 0.
+    Two branches of one span have different turns: both add to the same numbers, so they must not run at once. Spans
+    (row, start, stop) with fewer branches at a site have tiles of rank 0.
     """
     own = [(start, stop, *branches[row].dense) for row, start, stop in spans if branches[row]]
     turns = sorted({turn for _, _, found, _ in own for turn in found}, key=lambda turn: (turn[1], turn[0]))
@@ -51,7 +51,7 @@ def tiles_of(branches: Sequence[Branches], spans: Sequence[tuple[int, int, int]]
 
 
 def are_aligned(tiles: Array) -> bool:
-    """Whether every matrix begins at a multiple of 16 bytes, from which a GPU loads 16 at a time; a slice may not."""
+    """Whether every matrix starts at a multiple of 16 bytes, the width of a GPU's loads; a slice may not."""
     return not (tiles[:, :, [Tile.DOWN, Tile.UP]] % 16).any()
 
 
