@@ -30,7 +30,7 @@ ELSEWHERE = {
 def main() -> None:
     """Runs the command line: 0 is success, 1 an error, 2 wrong usage, 130 an interrupt; errors are one line."""
     # Set before torch is loaded, so that its threads wait awake only briefly, then sleep
-    # (docs/decisions/0006-brief-spinning.md).
+    # (decision 6).
     os.environ.setdefault("GOMP_SPINCOUNT", "2000")
     try:
         status = build_app(sys.argv[1:2])(standalone_mode=False)

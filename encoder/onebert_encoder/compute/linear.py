@@ -1,7 +1,7 @@
 """The matrix product with a weight of the base: with a packed weight on a CPU, PyTorch's elsewhere.
 
 PyTorch's float32 product reaches less than half of a CPU's speed on AMD processors, and on every processor for the few
-tokens of one text (docs/decisions/0002-prepacked.md).
+tokens of one text (decisions 2 and 23).
 """
 
 from collections.abc import Callable

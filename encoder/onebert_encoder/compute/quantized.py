@@ -1,6 +1,6 @@
 """The frozen matrix product in 8-bit integers, for answering: faster than bfloat16, and coarser.
 
-A token is quantized over its own range when it comes, a row of the weight once (docs/decisions/0014-int8.md).
+A token is quantized over its own range when it comes, a row of the weight once (decision 14).
 """
 
 import torch

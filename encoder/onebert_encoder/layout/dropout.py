@@ -16,7 +16,7 @@ class Dropout:
     """Probabilities, and where each row's randomness comes from.
 
     A row draws its masks in the order of its own sequences, which is the same alone and in any mixture: a run that
-    trains beside others drops out the same numbers as alone. docs/decisions/0003-dropout.md says what is dropped out.
+    trains beside others drops out the same numbers as alone. Decision 3 says what is dropped out.
 
     Attributes:
         hidden: on the embeddings and on the sublayers' outputs without their biases.

@@ -1,4 +1,4 @@
-"""The few shapes that matrix products are computed in (docs/decisions/0007-round-shapes.md)."""
+"""The few shapes that matrix products are computed in (decision 7)."""
 
 
 def round_up(tokens: int) -> int:

@@ -6,7 +6,7 @@ the layers that their rows do not change are computed once: the batch gets more 
 each of its tokens from the stage before.
 
 Every stage is filled up to a round number of tokens with tokens of no sequence: matrix kernels are prepared for each
-shape, and this keeps the shapes few (docs/decisions/0007-round-shapes.md).
+shape, and this keeps the shapes few (decision 7).
 """
 
 from collections import Counter

@@ -1,7 +1,7 @@
 """CUDA graphs of small batches: the encoder's launches are recorded once for each size and replayed together.
 
 Launching kernels takes the host longer than a small batch takes the GPU. A recording reads and writes at fixed
-addresses, so every batch is first copied to the recording's inputs (docs/decisions/0013-gpu-kernels.md).
+addresses, so every batch is first copied to the recording's inputs (decision 13).
 """
 
 import logging

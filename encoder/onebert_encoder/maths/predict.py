@@ -24,7 +24,7 @@ _GOLDEN_SEED = 20240601
 
 # Largest deviation, relative to the largest logit without its bias (at least 1). float32: the trainer and this machine
 # may sum in another order, on other kernels. bfloat16: 8 bits of mantissa, rounded again at each sum of a layer. int8:
-# 8 bits for the whole range of a token. docs/decisions/0004-golden.md has measured deviations.
+# 8 bits for the whole range of a token. Decision 4 has measured deviations.
 _GOLDEN_TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.15, torch.int8: 0.6}
 
 

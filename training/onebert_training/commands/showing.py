@@ -148,7 +148,7 @@ def _rate(progress: Progress) -> str:
 def next_step(run: Run, record: Mapping[str, Any]) -> str:
     """What to do with a delta: publish it, or where a yardstick is no worse, what may help; a checkpoint: import it.
 
-    The rows that decided what is kept decide this, too, and no test row (docs/decisions/0045-contest.md).
+    The rows that decided what is kept decide this, too, and no test row (decision 45).
     """
     if record["digest"] is None:
         imported = f"onebert import {record['out']} --data DATA --out {record['task']}.safetensors"

@@ -1,6 +1,6 @@
 """`--method auto`: methods are trained in short beside each other, and the smallest that is not behind is taken.
 
-Validation rows judge, or folds where there are none (docs/decisions/0050-auto.md).
+Validation rows judge, or folds where there are none (decision 50).
 """
 
 import hashlib

@@ -1,7 +1,7 @@
 """The contest of `onebert train`: a fresh head, a short run from the exact one, and that alone; validation decides.
 
 The short run takes its steps beside the first tenth of the fresh one's, and shares their passes of weights that both
-leave as they are (docs/decisions/0045-contest.md).
+leave as they are (decision 45).
 """
 
 from collections.abc import Mapping, Sequence
@@ -226,7 +226,7 @@ def _preferred(candidates: Mapping[str, Active]) -> str:
     """The name of the fresh run, or of what is ahead of it on validation by more than a standard error.
 
     What was trained for a tenth of the steps, and a head whose strength these rows have chosen, are ahead by luck as
-    easily as an early evaluation is (docs/decisions/0053-keeping-the-last.md).
+    easily as an early evaluation is (decision 53).
     """
     run = candidates["fresh"].run
     answers = {name: kept_measurement(one.run, one.state) for name, one in candidates.items()}

@@ -17,7 +17,7 @@ from onebert_training.fit.settings import Settings
 from onebert_training.heads.seen import FOLDS
 
 # The part of a run's steps that each of its folds takes, and steps that it takes where the run has so many: a run that
-# was asked for fewer is not judged by fewer still (docs/decisions/0044-few-rows.md).
+# was asked for fewer is not judged by fewer still (decision 44).
 SHARE, LEAST_STEPS = 0.6, 60
 
 

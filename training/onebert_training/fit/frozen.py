@@ -30,7 +30,7 @@ MOST_VECTORS = 20_000
 
 # Training rows that yardsticks may read, by those that all steps of a run do: each once in four epochs. A step that
 # trains whole matrices costs three forward passes of its texts, and a yardstick costs one: a twelfth of such a training
-# (docs/decisions/0045-contest.md). They read `LEAST_TEXTS` rows in any case.
+# (decision 45). They read `LEAST_TEXTS` rows in any case.
 YARDSTICK_SHARE, LEAST_TEXTS = 0.25, 300
 
 

@@ -17,7 +17,7 @@ def validate(run: Run, state: State) -> dict[str, float]:
 
     The values of the last step are kept, too, if the best ones lead by no more than a standard error: of many
     evaluations the best owes most of such a lead to luck, and at the end of the schedule the values have settled
-    (docs/decisions/0053-keeping-the-last.md).
+    (decision 53).
 
     Raises:
         NotFinite: a logit is NaN or infinite.

@@ -2,7 +2,7 @@
 
 The loss is computed by the same `fold` and `encode` as in serving. Each run has its own data order, dropout, optimizer,
 schedule and early stop, so it gives the same result beside others as alone, up to rounding
-(docs/decisions/0008-runs-in-one-batch.md).
+(decision 8).
 """
 
 import time

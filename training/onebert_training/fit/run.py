@@ -96,7 +96,7 @@ class Run:
     def _pooling(self, of_exact_head: bool) -> Pooling:
         """What the head reads; a pooling that the task type or the base has not is refused.
 
-        Of a pair the frozen base says most where it reads each text on its own (docs/decisions/0054-pairs.md).
+        Of a pair the frozen base says most where it reads each text on its own (decision 54).
         """
         kind = self.data.task_type
         usual: Pooling = SIAMESE if of_exact_head and self.data.has_pairs else "mean"

@@ -24,7 +24,7 @@ STRENGTHS = (10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01)
 NEVER = -20.0
 
 # Heads of small strengths are far from their minimum at scikit-learn's tolerance of 1e-4: a tenth of the probabilities
-# of another path to the same head would differ by more than 0.05 (docs/decisions/0045-contest.md).
+# of another path to the same head would differ by more than 0.05 (decision 45).
 _TOLERANCE, _ITERATIONS = 1e-5, 1000
 
 _LIBRARIES = ThreadpoolController()

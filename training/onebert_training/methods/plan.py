@@ -70,7 +70,7 @@ class Plan:
         """The peaks of the schedule, of the head and of the rest.
 
         The head starts from nothing, so its default is no smaller on a wide base or beside a method that needs small
-        steps (docs/decisions/0046-rate-of-the-head.md). Where only the head is trained, the rate asked for is its rate.
+        steps (decision 46). Where only the head is trained, the rate asked for is its rate.
 
         Args:
             asked: the rate that the user set; None is the default.

@@ -1,4 +1,4 @@
-"""Whole matrices trained, of which the file has the leading singular parts (docs/decisions/0055-truncated.md)."""
+"""Whole matrices trained, of which the file has the leading singular parts (decision 55)."""
 
 import math
 from collections.abc import Mapping

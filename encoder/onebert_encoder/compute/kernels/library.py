@@ -1,7 +1,6 @@
 """The compiled CPU code: one of the wheel's libraries, or one built for this machine on first use and kept.
 
-Where there is neither, PyTorch's own operations compute instead (docs/decisions/0012-native-kernels.md,
-docs/decisions/0026-kernels-in-the-wheel.md).
+Where there is neither, PyTorch's own operations compute instead (decision 26).
 """
 
 import ctypes

@@ -1,7 +1,7 @@
 """The kernels for GPUs: Triton programs, compiled when first needed, and used only if they agree with the plain ones.
 
 Triton comes with the CUDA and ROCm builds of PyTorch; without it the plain kernels compute. Why Triton:
-docs/decisions/0013-gpu-kernels.md.
+decision 13.
 """
 
 from collections.abc import Mapping, Sequence
