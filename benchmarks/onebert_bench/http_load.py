@@ -126,7 +126,7 @@ def measure_served(
 
 @contextmanager
 def _as_served() -> Iterator[None]:
-    """Inside, child processes get the environment that `onebert` sets (docs/decisions/0006), for the engine alone."""
+    """Inside, child processes get the environment that `onebert` sets (decision 6), for the engine alone."""
     before = os.environ.copy()
     os.environ.setdefault("GOMP_SPINCOUNT", "2000")
     try:

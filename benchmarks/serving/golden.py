@@ -1,4 +1,4 @@
-"""Measures how much golden logits differ between dtypes, and between tasks, for docs/decisions/0004-golden.md.
+"""Measures how much golden logits differ between dtypes, and between tasks, for decision 4.
 
 python benchmarks/serving/golden.py [--tasks 200]
 """

@@ -1,4 +1,4 @@
-"""Measures the speed of int8 beside bfloat16, and its loss of accuracy, for docs/decisions/0014-int8.md.
+"""Measures the speed of int8 beside bfloat16, and its loss of accuracy, for decision 14.
 
 python benchmarks/serving/int8.py [--base NAME] [--threads 2] [--deltas FOLDER --data FOLDER]
 

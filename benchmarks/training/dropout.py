@@ -3,7 +3,7 @@
     python benchmarks/training/dropout.py --data FOLDER [--seeds 3]
 
 Rows, their order, steps, schedule, head and evaluations are the same. OneBERT drops out activations without their
-biases, Hugging Face what its model drops out (docs/decisions/0003-dropout.md). The table has the best validation metric
+biases, Hugging Face what its model drops out (decision 3). The table has the best validation metric
 of each run.
 """
 

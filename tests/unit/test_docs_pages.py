@@ -12,6 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "adapters_store/FORMAT.md", *ROOT.glob("docs/**/*.md")]
+PAGES += [ROOT / "benchmarks/results/decisions.md"]
 SOURCES = [
     path
     for folder in ("adapters_store", "encoder", "training", "server", "api", "demo", "benchmarks")
@@ -86,6 +87,21 @@ def test_every_row_of_a_table_has_the_cells_of_its_head(page: Path) -> None:
     for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
         # A bar inside of a cell is written with a backslash; without one it ends the cell, also in code.
         assert len({len(re.findall(r"(?<!\\)\|", row)) for row in table.splitlines()}) == 1, table
+
+
+def test_every_decision_that_is_named_has_its_heading() -> None:
+    headings = re.findall(r"^## (\d+)\. ", (ROOT / "docs/decisions.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert headings == [str(number) for number in range(1, len(headings) + 1)]
+    texts = [CODE, *(page.read_text(encoding="utf-8") for page in PAGES)]
+    named = {number for text in texts for number in re.findall(r"\b[Dd]ecisions? \[?(\d+)\b", text)}
+    assert len(named) > 20
+    assert named - set(headings) == set()
+
+
+@pages
+def test_every_link_to_a_decision_leads_to_its_own_number(page: Path) -> None:
+    links = re.findall(r"\[(?:[Dd]ecisions? )?(\d+)\]\([^)#]*#(\d+)-", page.read_text(encoding="utf-8"))
+    assert [link for link in links if link[0] != link[1]] == []
 
 
 def test_every_dependency_is_named_with_its_licence() -> None:

@@ -30,7 +30,7 @@ ELSEWHERE = {
 def main() -> None:
     """Runs the command line. Exit codes: 0 success, 1 error, 2 wrong usage, 130 interrupt; errors are one line."""
     # Set before torch is loaded, so that its threads spin only briefly before they sleep
-    # (docs/decisions/0006-brief-spinning.md).
+    # (decision 6).
     os.environ.setdefault("GOMP_SPINCOUNT", "2000")
     try:
         status = build_app(sys.argv[1:2])(standalone_mode=False)

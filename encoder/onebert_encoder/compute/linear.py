@@ -1,7 +1,7 @@
 """Chooses the matrix product with a weight of the base: packed on a CPU, PyTorch's elsewhere.
 
 PyTorch's float32 product reaches less than half of an AMD CPU's speed, and of any CPU's for the few tokens of one text
-(docs/decisions/0002-prepacked.md).
+(decision 2).
 """
 
 from collections.abc import Callable

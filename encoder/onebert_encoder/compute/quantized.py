@@ -1,6 +1,6 @@
 """The frozen matrix product in 8-bit integers, for answering: faster and less precise than bfloat16.
 
-Each token is quantized at run time over its own range, each row of the weight once (docs/decisions/0014-int8.md).
+Each token is quantized at run time over its own range, each row of the weight once (decision 14).
 """
 
 import torch

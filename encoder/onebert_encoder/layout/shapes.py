@@ -1,4 +1,4 @@
-"""Rounds matrix products to a few shapes (docs/decisions/0007-round-shapes.md)."""
+"""Rounds matrix products to a few shapes (decision 7)."""
 
 
 def round_up(tokens: int) -> int:

@@ -5,7 +5,7 @@ tokens are contiguous, as branches need them. If one text is sent to several tas
 do not change are computed once: the batch has several stages, and each stage takes its tokens from the one before.
 
 Filling tokens round every stage up: matrix kernels are prepared per shape, and few shapes remain
-(docs/decisions/0007-round-shapes.md).
+(decision 7).
 """
 
 from collections import Counter

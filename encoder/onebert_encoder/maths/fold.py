@@ -1,6 +1,6 @@
 """Folding: a task's bias differences moved through the network into the few vectors that `encode` adds.
 
-Exact algebra for a post-LayerNorm encoder without dropout (docs/decisions/0001-fold.md derives each line). Activations
+Exact algebra for a post-LayerNorm encoder without dropout (decision 1). Activations
 between layers are kept without the bias of the LayerNorm that made them; `prev` is that missing bias. In each layer:
 
     b_q'  = b_q  + W_q  prev                      the key's bias cancels in the softmax

@@ -1,7 +1,7 @@
 """CUDA graphs of small batches: the encoder's launches are recorded once per size and replayed together.
 
 For a small batch the host needs longer to launch the kernels than the GPU to run them. A recording uses fixed
-addresses, so each batch is first copied to the recording's inputs (docs/decisions/0013-gpu-kernels.md).
+addresses, so each batch is first copied to the recording's inputs (decision 13).
 """
 
 import logging

@@ -24,7 +24,7 @@ _GOLDEN_SEED = 20240601
 
 # Largest deviation, relative to the largest logit without its bias (at least 1). float32: the trainer may sum in
 # another order, on other kernels. bfloat16: 8 bits of mantissa, rounded at each sum of a layer. int8: 8 bits for a
-# token's whole range. docs/decisions/0004-golden.md has measured deviations.
+# token's whole range. decision 4 has measured deviations.
 _GOLDEN_TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.15, torch.int8: 0.6}
 
 

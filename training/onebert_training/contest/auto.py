@@ -1,6 +1,6 @@
 """`--method auto`: trains methods in short side by side, and takes the smallest that is not behind.
 
-Validation rows judge, or folds without such rows (docs/decisions/0050-auto.md).
+Validation rows judge, or folds without such rows (decision 50).
 """
 
 import hashlib

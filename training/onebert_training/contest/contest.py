@@ -1,7 +1,7 @@
 """The contest of `onebert train`: a fresh head, a short run from the exact head, and that head alone.
 
 Validation decides. The short run takes its steps beside the first tenth of the fresh run's, and shares the passes of
-weights that both leave as they are (docs/decisions/0045-contest.md).
+weights that both leave as they are (decision 45).
 """
 
 from collections.abc import Mapping, Sequence
@@ -204,7 +204,7 @@ def _preferred(candidates: Mapping[str, Active]) -> str:
     """The name of the candidate that leads the fresh run by more than a standard error and by most, else `fresh`.
 
     A short run, and a head whose strength these rows have chosen, lead by luck as easily as an early evaluation
-    (docs/decisions/0053-keeping-the-last.md).
+    (decision 53).
     """
     run = candidates["fresh"].run
     answers = {name: kept_measurement(one.run, one.state) for name, one in candidates.items()}

@@ -17,7 +17,7 @@ from onebert_training.fit.settings import Settings
 from onebert_training.heads.seen import FOLDS
 
 # A fold takes this share of the run's steps, and at least LEAST_STEPS if the run has them: a run that was asked for
-# fewer is not judged by still fewer (docs/decisions/0044-few-rows.md).
+# fewer is not judged by still fewer (decision 44).
 SHARE, LEAST_STEPS = 0.6, 60
 
 

@@ -11,7 +11,7 @@ from onebert_training.methods.methods import parse_method
 from onebert_training.tasks.metrics import is_better
 
 FEW = 1000
-"""From this number of training pairs on, training does better with both texts as one (docs/decisions/0054-pairs.md)."""
+"""From this number of training pairs on, training does better with both texts as one (decision 54)."""
 
 
 def read_pairs(inputs: TaskInputs, settings: Settings, task: str) -> Settings:

@@ -30,7 +30,7 @@ MOST_VECTORS = 20_000
 
 # Rows that yardsticks may read, as a share of the rows of all steps: each row once in four epochs. A step on whole
 # matrices costs three forward passes and a yardstick one, so a yardstick costs a twelfth of such a training
-# (docs/decisions/0045-contest.md). They always read `LEAST_TEXTS` rows.
+# (decision 45). They always read `LEAST_TEXTS` rows.
 YARDSTICK_SHARE, LEAST_TEXTS = 0.25, 300
 
 

@@ -17,7 +17,7 @@ def validate(run: Run, state: State) -> dict[str, float]:
 
     The last step's values replace the best ones unless these lead by more than a standard error: the best of many
     evaluations owes most of a small lead to luck, and the values have settled at the end of the schedule
-    (docs/decisions/0053-keeping-the-last.md). Raises NotFinite if a logit is NaN or infinite.
+    (decision 53). Raises NotFinite if a logit is NaN or infinite.
     """
     try:
         measured = run.evaluate(run.model(state.averaged), "validation")

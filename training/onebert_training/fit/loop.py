@@ -2,7 +2,7 @@
 
 The loss uses the same `fold` and `encode` as serving. Each run has its own data order, dropout, optimizer, schedule and
 early stop, so its result does not depend on the runs beside it, up to rounding
-(docs/decisions/0008-runs-in-one-batch.md).
+(decision 8).
 """
 
 import time

@@ -88,7 +88,7 @@ class Run:
         self._shuffled: tuple[int, NDArray[np.int64]] | None = None  # the epoch, and its order of the training rows
 
     def _pooling(self, of_exact_head: bool) -> Pooling:
-        """For pairs, the frozen base is best with each text read on its own (docs/decisions/0054-pairs.md)."""
+        """For pairs, the frozen base is best with each text read on its own (decision 54)."""
         kind = self.data.task_type
         usual: Pooling = SIAMESE if of_exact_head and self.data.has_pairs else "mean"
         pooling: Pooling = self.settings.pooling or ("none" if kind in PER_TOKEN else usual)

@@ -14,15 +14,15 @@ from onebert_training.options import METHOD, STEPS, Flag, Parser, annotated_fiel
 
 MAX_SEED = 2**31 - 1
 # Raise this when equal settings train something else: old checkpoints are not resumed, and reports do not mix.
-# 2: every number moves by its own gradient (docs/decisions/0056-layout-of-gradients.md).
-# 3: exact heads are near their minimum (docs/decisions/0045-contest.md).
-# 4: few rows take no more steps than others (docs/decisions/0044-few-rows.md).
+# 2: every number moves by its own gradient (decision 56).
+# 3: exact heads are near their minimum (decision 45).
+# 4: few rows take no more steps than others (decision 44).
 REVISION = 4
-DEFAULT_METHOD = "bitfit+gamma+svd"  # docs/decisions/0055-truncated.md
-# Default number of epochs (docs/decisions/0057-four-epochs.md); few rows get more epochs, up to LEAST_STEPS steps
-# (docs/decisions/0044-few-rows.md).
+DEFAULT_METHOD = "bitfit+gamma+svd"  # decision 55
+# Default number of epochs (decision 57); few rows get more epochs, up to LEAST_STEPS steps
+# (decision 44).
 EPOCHS, LEAST_STEPS = 4, 100
-AVERAGING = 0.03  # docs/decisions/0051-averaging.md
+AVERAGING = 0.03  # decision 51
 
 
 def methods_for(layers: int) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ STRENGTHS = (10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01)
 NEVER = -20.0
 
 # At scikit-learn's tolerance of 1e-4, heads of small strengths are far from their minimum: a tenth of the probabilities
-# would differ by more than 0.05 from another path to the same head (docs/decisions/0045-contest.md).
+# would differ by more than 0.05 from another path to the same head (decision 45).
 _TOLERANCE, _ITERATIONS = 1e-5, 1000
 
 _LIBRARIES = ThreadpoolController()

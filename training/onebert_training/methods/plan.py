@@ -66,7 +66,7 @@ class Plan:
         """The peak learning rates of the head and of the rest; `same` copies the rate of the rest.
 
         The head starts from nothing: its default does not fall on a wide base or beside a method that needs small steps
-        (docs/decisions/0046-rate-of-the-head.md). A rate that is asked for a head alone is the head's rate.
+        (decision 46). A rate that is asked for a head alone is the head's rate.
         """
         rest = asked or self.learning_rate
         if of_head == "same":

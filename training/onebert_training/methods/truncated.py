@@ -1,4 +1,4 @@
-"""Trains whole matrices and saves their leading singular parts (docs/decisions/0055-truncated.md)."""
+"""Trains whole matrices and saves their leading singular parts (decision 55)."""
 
 import math
 from collections.abc import Mapping

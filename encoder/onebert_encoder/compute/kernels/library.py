@@ -1,7 +1,7 @@
 """Finds the compiled CPU code: a library from the wheel, or one built for this machine on first use and cached.
 
-Without either, PyTorch's own operations compute (docs/decisions/0012-native-kernels.md,
-docs/decisions/0026-kernels-in-the-wheel.md).
+Without either, PyTorch's own operations compute (decision 12,
+decision 26).
 """
 
 import ctypes

@@ -1,7 +1,7 @@
 """The GPU kernels: Triton programs, compiled on first use, and used only if they agree with the plain ones.
 
 Triton comes with the CUDA and ROCm builds of PyTorch; without it the plain kernels compute.
-docs/decisions/0013-gpu-kernels.md explains the choice of Triton.
+decision 13 explains the choice of Triton.
 """
 
 from collections.abc import Mapping, Sequence
