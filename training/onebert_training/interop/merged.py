@@ -1,6 +1,5 @@
 """Merges a delta into its base, and writes a checkpoint that loads without OneBERT."""
 
-import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -102,7 +101,7 @@ def write_surroundings(folder: Path, base: str | None, manifest: Manifest, auto_
         if (source / name).is_file():
             shutil.copyfile(source / name, folder / name)
     settings = folder / _SETTINGS
-    said = json.loads(settings.read_text(encoding="utf-8")) if settings.exists() else {}
+    said = read_json(settings) if settings.exists() else {}
     config = model_config(source, manifest, auto_class)
     if config.get("type_vocab_size", 0) > 1:
         # A generic tokenizer class returns no segments unless this lists them, and pairs need segments.

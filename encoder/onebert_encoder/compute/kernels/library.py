@@ -1,7 +1,6 @@
 """Finds the compiled CPU code: a library from the wheel, or one built for this machine on first use and cached.
 
-Without either, PyTorch's own operations compute (decision 12,
-decision 26).
+Without either, PyTorch's own operations compute (decisions 12 and 26).
 """
 
 import ctypes
