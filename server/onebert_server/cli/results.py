@@ -30,9 +30,8 @@ def json_lines(asked: Sequence[Asked], results: Sequence[TaskResult]) -> list[st
             found["text"] = _source(one)[found["start"] : found["end"]]
         for found in answer.get("explanation", {}).get("words", ()):
             found["text"] = halves[found["field"]][found["start"] : found["end"]]
-        facts = one.place | halves | answer
         # A table's id may be a date or another value without a JSON form.
-        lines.append(json.dumps(facts, ensure_ascii=False, default=str))
+        lines.append(json.dumps(one.place | halves | answer, ensure_ascii=False, default=str))
     return lines
 
 

@@ -13,7 +13,7 @@ import typer
 from onebert_server.cli.audit import pages, time_of
 from onebert_server.cli.completion import task_names
 from onebert_server.cli.options import URL, ApiKey, AsJson, TaskName, Url, connect
-from onebert_server.client import Client, TaskFacts, TaskSummary, Wait, as_dict
+from onebert_server.client import Change, Client, TaskFacts, TaskSummary, Wait, as_dict
 from onebert_store.command import console
 from onebert_store.errors import AliasNotFound, Forbidden, InvalidInput, NotFound, StoreCorrupt, VersionUnavailable
 from onebert_store.file.strict_json import shown
@@ -182,11 +182,10 @@ def _version_before(client: Client, task: str, alias: str, yes: bool) -> int:
 
 def _rolled_back_at(client: Client, task: str, alias: str, version: int) -> str:
     """When a version lost the alias by a rollback; empty if the key may not read the audit trail."""
+    of_alias = list[Change]()
     with suppress(Forbidden):
-        changes = pages(client, {"task": task})
-        found = [one.at for one in changes if one.rolled_back and (one.alias, one.before) == (alias, version)]
-        return f" at {time_of(found[-1])} UTC" if found else ""
-    return ""
+        of_alias += [one for one in pages(client, {"task": task}) if (one.alias, one.before) == (alias, version)]
+    return next((f" at {time_of(one.at)} UTC" for one in reversed(of_alias) if one.rolled_back), "")
 
 
 def training_of(client: Client, task: str, version: int) -> dict[str, Any]:

@@ -222,17 +222,15 @@ class Engine:
         return self._speed.tokens_within(self._limits.max_batch_seconds, most)
 
     def _run(self) -> None:
+        if self._threads is not None:
+            compute_with(self._threads)
         try:
-            if self._threads is not None:
-                compute_with(self._threads)
             with torch.inference_mode():
                 self._measure()
                 self._fly()
         except BaseException:
             logger.critical("the engine's thread dies", exc_info=True)
             self._scheduler.end(EngineFailed("the engine does not run"))
-        finally:
-            self._measured.set()
 
     def _fly(self) -> None:
         """Batch after batch, until the engine is closed and nothing waits."""
