@@ -222,8 +222,6 @@ class Engine:
         return self._speed.tokens_within(self._limits.max_batch_seconds, most)
 
     def _run(self) -> None:
-        if self._threads is not None:
-            compute_with(self._threads)
         try:
             with torch.inference_mode():
                 self._measure()
@@ -290,6 +288,8 @@ class Engine:
 
     def _measure(self) -> None:
         try:
+            if self._threads is not None:
+                compute_with(self._threads)
             self._pass_started = time.monotonic()
             self._speed = measure_speed(self._base, self._bank.rows)
             self._note_speed()
