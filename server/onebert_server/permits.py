@@ -1,4 +1,4 @@
-"""A bound on what the server holds for its callers at one time, of which one principal cannot take all."""
+"""Bounds what the server holds for its callers at one time, so that one principal cannot take everything."""
 
 import threading
 from collections import Counter
@@ -7,11 +7,11 @@ from onebert_store.errors import QueueFull
 
 
 class Permits:
-    """Counts what is held for each principal; thread-safe.
+    """Counts the amount that each principal holds; thread-safe.
 
     Args:
-        most: what may be held for all together, in whatever unit is counted.
-        full: what a refusal says.
+        most: bound for all principals together, in the unit that is counted.
+        full: message of a refusal.
     """
 
     def __init__(self, most: int, full: str) -> None:
@@ -21,10 +21,10 @@ class Permits:
         self._lock = threading.Lock()
 
     def take(self, principal: str, amount: int) -> None:
-        """Counts what is held from now on, until `give_back`.
+        """Counts an amount as held until `give_back`.
 
         Raises:
-            QueueFull: it would be too much; nothing is counted.
+            QueueFull: the amount is too much; nothing is counted.
         """
         with self._lock:
             # As in the engine's queue: a principal may hold no more than is left free.
@@ -34,7 +34,6 @@ class Permits:
             self._free -= amount
 
     def give_back(self, principal: str, amount: int) -> None:
-        """Counts what is no longer held."""
         with self._lock:
             self._free += amount
             self._taken[principal] -= amount
