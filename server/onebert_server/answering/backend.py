@@ -1,6 +1,6 @@
-"""What an answerer asks of the process with the engine: which versions are wanted, and their logits for some inputs.
+"""The interface between an answerer and the engine's process: wanted versions and inputs, and their logits.
 
-`admission` is the answer of that process to itself, `front_ends/remote` that of a front end.
+`admission` implements it in the engine's process, `front_ends/remote` in a front end.
 """
 
 from collections.abc import Sequence
@@ -17,12 +17,12 @@ from onebert_store.errors import OneBertError
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which versions shall answer, and what is asked of them.
+    """The versions that shall answer, and the options of their answers.
 
     Attributes:
-        refs: a reference for each input; None is the live version of every task that takes such an input.
-        pair: whether the input is a pair of texts; read only where there are no references.
-        asked: what each answer shall be like; how many scores of it are wanted also bounds its size.
+        refs: one reference per input; None means the live version of every task that takes such an input.
+        pair: whether the input is a pair of texts; read only without references.
+        asked: options of the answers; the number of scores also bounds the size of an answer.
     """
 
     refs: Sequence[str] | None
@@ -31,12 +31,11 @@ class Wanted:
 
 
 class Result(NamedTuple):
-    """What one version made of one input.
+    """The logits of one version for one input.
 
     Attributes:
-        facts: the version.
-        input: the index of the input.
-        computed: what was computed for it, in the order of its plan.
+        input: index of the input.
+        computed: logits of the sequences, in the order of the plan.
     """
 
     facts: Facts
@@ -45,13 +44,7 @@ class Result(NamedTuple):
 
 
 class Missed(NamedTuple):
-    """A question that has no answer, while others of its request have theirs.
-
-    Attributes:
-        ref: the task or version that was asked.
-        input: the index of the input.
-        error: why.
-    """
+    """A question without an answer, while others of its request have theirs; `input` is the index of its input."""
 
     ref: str
     input: int
@@ -59,37 +52,34 @@ class Missed(NamedTuple):
 
 
 class Backend(Protocol):
-    """Resolves references and computes, in one step: no caller ever acts on what a reference meant earlier."""
+    """Resolves references and computes, in one step: no caller ever acts on an outdated resolution."""
 
     def check(self, context: Context) -> None:
-        """Refuses what would be refused however small it were; under overload a refusal should cost little.
+        """Refuses early, and cheaply under overload, if `compute` would refuse the smallest request.
 
         Raises:
-            OverQuota, QueueFull, OverShare, ShuttingDown, EngineFailed: nothing more would be computed of this
-                principal now.
+            OverQuota, QueueFull, OverShare, ShuttingDown, EngineFailed: this principal gets nothing computed now.
         """
 
     async def compute(self, context: Context, wanted: Wanted, inputs: Sequence[Pieces]) -> list[Result]:
-        """Has the i-th version answer the i-th input, or every version the only one; ends early when it is cancelled.
+        """Has the i-th version answer the i-th input, or every version the only one; a cancellation ends it early.
 
-        Inputs are split but not yet cut: only the version that a reference means at this moment says how long they may
-        be, and whether it takes them.
+        Inputs are split but not yet cut: only the resolved version knows its maximum length, and whether it takes them.
 
         Raises:
-            Forbidden: the principal may not have anything classified.
-            InvalidInput: not a reference, too many tasks, or an input that a version does not take.
-            TaskNotFound, VersionNotFound, AliasNotFound, VersionUnavailable: there is no such version,
-                or not for this principal.
+            Forbidden: the principal may not classify.
+            InvalidInput: a malformed reference, too many tasks, or an input that a version does not take.
+            TaskNotFound, VersionNotFound, AliasNotFound, VersionUnavailable: no such version, or none for this
+                principal.
             OverQuota, QueueFull, OverShare, DeadlineExceeded, ShuttingDown, TooLarge: nothing was computed.
             EngineFailed: the logits could not be computed.
         """
 
     async def compute_each(self, context: Context, wanted: Wanted, inputs: Sequence[Pieces]) -> list["Result | Missed"]:
-        """As `compute`, each question on its own: what is wrong with one, or late, is said of that one.
+        """Like `compute`, but each question that fails, or is late at the context's deadline, becomes a `Missed`.
 
         Args:
-            context: of the request; what is not computed by its deadline is missed.
-            wanted: with references.
+            wanted: must have references.
             inputs: whole ones, as windows read them.
 
         Raises:
