@@ -30,7 +30,6 @@ class Edge:
     """The state of a process that answers requests, with or without the engine in it.
 
     Attributes:
-        telemetry: traces and logs of each request.
         untaken: bytes of large responses that clients have not read yet.
         draining: set once the server is asked to stop; /readyz then reports it.
     """

@@ -10,10 +10,10 @@ YOUNG = 10_000
 
 
 def collect_seldom() -> None:
-    """Freezes all objects that exist now, and makes collections of new objects rarer.
+    """Freezes the objects that exist after all imports and loading, and makes later collections rarer.
 
-    Call it after all imports and loading. About 250,000 objects live as long as the process; the collector would walk
-    all of them again and again, and each walk would block all answers for some tenths of a second.
+    The collector would walk these 250,000 objects, which live as long as the process, again and again; each walk would
+    block all answers for some tenths of a second.
     """
     gc.freeze()
     gc.set_threshold(YOUNG)
@@ -21,10 +21,7 @@ def collect_seldom() -> None:
 
 @contextmanager
 def importing() -> Iterator[None]:
-    """Pauses the collector while large packages are imported, then freezes their objects.
-
-    These objects are never freed; walking them dozens of times would take half a second of a start.
-    """
+    """Pauses the collector during large imports, then freezes their objects: this saves half a second of a start."""
     with collecting_nothing():
         yield
         gc.freeze()

@@ -30,9 +30,6 @@ class Metrics:
     Args:
         tasks: number of versions with series of their own; 0 turns task metrics off.
         exemplars: whether durations carry trace ids as exemplars, for scrapers that accept OpenMetrics.
-
-    Attributes:
-        busy_seconds: duration of all forward passes so far.
     """
 
     def __init__(self, tasks: int = 0, exemplars: bool = False) -> None:
@@ -63,7 +60,6 @@ class Metrics:
         )
 
     def gauge(self, name: str, text: str, read: Callable[[], float]) -> None:
-        """Adds a gauge that calls `read` at each scrape."""
         Gauge(f"onebert_{name}", text, registry=self.registry).set_function(read)
 
     def request_began(self) -> None:
@@ -74,7 +70,6 @@ class Metrics:
         self.observe_request(ended)
 
     def observe_request(self, ended: Ended) -> None:
-        """Counts one answered request of any process."""
         method, route, status, seconds, problem, answers, trace_id = ended
         # We cache the children: the library's own lookup takes several times as long.
         key = method, route, status
@@ -89,7 +84,6 @@ class Metrics:
             self._tasks.count(answers, seconds)
 
     def rename_task(self, task: str, name: str) -> None:
-        """Continues the series of a task under its new name."""
         if self._tasks is not None:
             self._tasks.rename(task, name)
 
@@ -122,10 +116,7 @@ class Metrics:
         return generate_latest(self._of_names(names))
 
     async def exposition_for(self, accept: str, names: Sequence[str] = ()) -> tuple[bytes, str]:
-        """Returns the text for a scrape and its media type; a thread writes it, since many tasks take long.
-
-        A server without tracing ignores `accept`. With tracing, a scraper that accepts OpenMetrics gets exemplars.
-        """
+        """Returns the text for a scrape and its media type, written in a thread, since many tasks take long."""
         if self._exemplars:
             write, media_type = choose_encoder(accept)
             return await asyncio.to_thread(write, self._of_names(names)), media_type

@@ -7,12 +7,7 @@ from onebert_store.errors import QueueFull
 
 
 class Permits:
-    """Counts the amount that each principal holds; thread-safe.
-
-    Args:
-        most: bound for all principals together, in the unit that is counted.
-        full: message of a refusal.
-    """
+    """Counts the amounts that principals hold, `most` for all together; thread-safe. `full` is a refusal's message."""
 
     def __init__(self, most: int, full: str) -> None:
         self._full = full
@@ -21,11 +16,7 @@ class Permits:
         self._lock = threading.Lock()
 
     def take(self, principal: str, amount: int) -> None:
-        """Counts an amount as held until `give_back`.
-
-        Raises:
-            QueueFull: the amount is too much; nothing is counted.
-        """
+        """Counts an amount as held until `give_back`; raises QueueFull, and counts nothing, if it is too much."""
         with self._lock:
             # As in the engine's queue: a principal may hold no more than is left free.
             if self._taken[principal] + amount > self._free:

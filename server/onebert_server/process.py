@@ -31,16 +31,12 @@ class ChildServer:
             return False
 
     def wait(self) -> None:
-        """Waits until the process ends by itself."""
         self._process.wait()
 
 
 @contextmanager
 def serving(data_dir: Path, **settings: object) -> Iterator[ChildServer]:
-    """Runs `onebert serve` while the block runs.
-
-    Args:
-        settings: `ONEBERT_…` settings by their lower-case names.
+    """Runs `onebert serve` while the block runs; `settings` are `ONEBERT_…` settings by their lower-case names.
 
     Raises:
         ServerUnreachable: it did not start; the detail is the last line of its log.

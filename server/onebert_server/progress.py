@@ -8,13 +8,7 @@ from onebert_store.errors import ShuttingDown
 
 
 class Progress:
-    """The progress of a start; the starting thread writes it, other threads read it.
-
-    Attributes:
-        phase: `base`, `store`, `versions` or `manifests`.
-        done, total: steps of this phase.
-        told: called after each change.
-    """
+    """The progress of a start; the starting thread writes it, others read it. `told` runs after each change."""
 
     def __init__(self) -> None:
         self.phase, self.done, self.total = "base", 0, 1

@@ -26,11 +26,7 @@ class Incoming:
         self._ended = self._complete = False
 
     async def parts(self, stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        """Yields the parts of the body as they arrive.
-
-        Raises:
-            TimeoutError: the upload was too slow, and another one needed its place.
-        """
+        """Yields the parts of the body as they arrive; raises TimeoutError if a slow upload lost its place."""
         while not self._ended:
             try:
                 async with asyncio.timeout(None) as self._patience:
@@ -65,13 +61,10 @@ class Receiving:
 
     @contextmanager
     def admitted(self, principal: str) -> Iterator[Incoming]:
-        """Holds a place for one upload of a principal until the upload is stored or refused.
+        """Holds a place for one upload until it is stored or refused; raises QueueFull if no place can be freed.
 
-        If all places are taken, the principal with the most places, the newcomer's included, loses its slowest upload:
-        a client that sends nothing cannot keep its place.
-
-        Raises:
-            QueueFull: all places are taken, and none of that principal's uploads is slow.
+        If all places are taken, the principal with the most places, the newcomer's included, loses its slowest upload,
+        if that is slow: a client that sends nothing cannot keep its place.
         """
         if len(self._under_way) >= MAX_UPLOADS:
             self._make_room(principal)

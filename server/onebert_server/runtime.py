@@ -62,8 +62,6 @@ class Runtime(Edge):
         readers: threads for whole stored files, so that a hanging bucket delays no change.
         uploader: one thread, so that uploads queue behind each other and not before answers.
         presence: this replica among others on the registry; None if the registry is not shared.
-        measured: measured changes of versions to the base.
-        metrics: of this process and of its front ends.
     """
 
     metrics: Metrics
@@ -106,12 +104,9 @@ class Runtime(Edge):
 
 @contextmanager
 def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterator[Runtime]:
-    """Opens a replica that answers while the block runs.
+    """Opens a replica that answers while the block runs; `progress` may give the start up.
 
-    The process's settings stay: the calling thread never computes, so its number of compute threads does not change.
-
-    Args:
-        progress: shows how far the start is, and may give it up.
+    The calling thread never computes, so its number of compute threads does not change.
 
     Raises:
         BaseNotFound, UnsupportedBase, InvalidSettings: the base or the device is not available.
@@ -230,9 +225,6 @@ def load_bank(settings: Settings) -> tuple[Base, Bank]:
     """Loads the base in the precision that the settings mean on this device, and an empty bank for it.
 
     The calling thread computes; the base is prepared for that thread's number of compute threads.
-
-    Raises:
-        BaseNotFound, UnsupportedBase, InvalidSettings: the base or the device is not available.
     """
     device = device_for(settings.device)
     auto = settings.dtype == "auto"
@@ -253,11 +245,7 @@ def load_bank(settings: Settings) -> tuple[Base, Bank]:
 
 
 def device_for(wanted: str) -> str:
-    """Resolves ONEBERT_DEVICE: `auto` means a GPU if there is one, else the CPU.
-
-    Raises:
-        InvalidSettings: the setting asks for a GPU, and there is no CUDA device.
-    """
+    """Resolves ONEBERT_DEVICE: `auto` means a GPU if there is one, else the CPU; raises InvalidSettings."""
     if wanted == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     if wanted.startswith("cuda") and not torch.cuda.is_available():

@@ -36,7 +36,6 @@ class Turns(Generic[T]):
         return None
 
     def clear(self) -> list[T]:
-        """Removes all items, and returns each one once."""
         left = dict.fromkeys(one for waiting in self._of.values() for one in waiting)
         self._of.clear()
         return list(left)
@@ -74,9 +73,8 @@ class Places:
 class PartByPart:
     """Runs work in worker threads, in parts between which principals take turns; use it from one event loop.
 
-    Args:
-        at_once: number of parts that run at the same time.
-        most: largest cost of a part; one piece of work is never divided.
+    At most `at_once` parts run at the same time. A part costs at most `most`, unless it is one piece: pieces are never
+    divided.
     """
 
     def __init__(self, workers: Executor, at_once: int, most: int) -> None:
@@ -85,12 +83,7 @@ class PartByPart:
         self._most = most
 
     async def run(self, principal: str, costs: Sequence[int], work: Callable[[slice], list[T]]) -> list[T]:
-        """Returns the results of all pieces; after a cancellation only the running part still finishes.
-
-        Args:
-            costs: one number per piece.
-            work: does the pieces of a slice.
-        """
+        """Returns the results of all pieces; after a cancellation only the running part still finishes."""
         made: list[T] = []
         for part in _parts(costs, self._most):
             await self._places.take(principal)

@@ -15,8 +15,7 @@ from onebert_store.registry.registry import Registry
 class Administration:
     """Checks the principal's rights, then asks the registry; all methods block.
 
-    Every method raises Forbidden unless the principal is an admin of all tasks: an admin of some tasks could otherwise
-    make itself a key for others.
+    Only an admin of all tasks may call them: an admin of some tasks could otherwise make itself a key for others.
     """
 
     def __init__(self, registry: Registry, keeper: KeyKeeper) -> None:
@@ -24,7 +23,6 @@ class Administration:
         self._keeper = keeper
 
     def keys(self, context: Context) -> list[KeyRecord]:
-        """Returns every key, the oldest first."""
         context.principal.require_all(Action.ADMINISTER)
         return self._registry.keys.all()
 

@@ -13,13 +13,10 @@ class Context:
     """One request as it travels from the edge to the engine's queue.
 
     Attributes:
-        principal: fairness and quotas count by its name.
         deadline: the answer is useless afterwards; in seconds of `time.monotonic()`.
         arrived: time of arrival, on the same clock.
-        request_id: names the request in the answer and in the log.
         min_seq: number of the registry's change that the answer must include; 0 means none.
         counted: whether quotas have counted it already: a request in parts counts with its first part.
-        observed: collects phases, tokens and answers on the way.
     """
 
     principal: Principal
@@ -38,7 +35,6 @@ class Context:
 
     @property
     def actor(self) -> Actor:
-        """The author of the changes that this request makes."""
         return Actor(self.principal.name, self.request_id, self.deadline)
 
 

@@ -19,8 +19,8 @@ EVERY = 2.0
 class KeyKeeper:
     """Polls for changed keys on its own thread: no request ever waits for the database to check a key.
 
-    While the registry cannot be read, the last keys stay valid until they expire; otherwise a failed database would
-    take down every replica that can still answer. `age` is the time since the last successful look.
+    While the registry cannot be read, the last keys stay valid until they expire: a failed database must not take down
+    every replica that can still answer. `age` is the time since the last successful look, in seconds.
     """
 
     def __init__(self, keys: Keys, ring: KeyRing, every: float = EVERY) -> None:
@@ -36,15 +36,10 @@ class KeyKeeper:
 
     @property
     def age(self) -> float:
-        """Seconds since the last successful look."""
         return time.monotonic() - self._read_at
 
     def look(self) -> None:
-        """Reads the registry's keys if they have changed.
-
-        Raises:
-            OneBertError: the registry cannot be read; the keys stay as they are.
-        """
+        """Reads the registry's keys if they have changed; after an OneBertError they stay as they are."""
         with self._looking:
             # Read the mark before the rows: a key that is made in between is read twice, and never missed.
             mark = self._keys.mark()

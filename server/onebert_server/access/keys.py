@@ -20,10 +20,8 @@ class KeyRing:
     Args:
         environment: SHA-256 of each key of the environment -> its name.
         closed: whether there is another way to log in, so that a server without keys is not open.
-        clock: seconds since 1970.
 
     Attributes:
-        registered: the keys of the registry, by their SHA-256.
         is_open: whether no key was ever made, so that everybody who reaches the server may do everything.
     """
 
@@ -38,12 +36,7 @@ class KeyRing:
         self.is_open = not (self._holders or closed)
 
     def replace(self, registered: Mapping[bytes, Holder], is_open: bool = False) -> None:
-        """Replaces the keys of the registry; the keys of the environment stay.
-
-        Args:
-            registered: all valid keys, by their SHA-256.
-            is_open: whether no key was ever made: the holder of a revoked key must not get in without one.
-        """
+        """Replaces the registry's keys; `is_open` stays false once it is: a revoked key must not open the server."""
         self._holders = {**registered, **self._environment}
         self.registered = registered
         self.is_open = self.is_open and is_open

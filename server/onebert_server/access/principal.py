@@ -73,12 +73,7 @@ class Principal:
         return self._sees_all or any(matches(task, literals) for literals in self._globs)
 
     def require(self, action: Action, task: str) -> None:
-        """Refuses an action on a task, whether or not the task exists.
-
-        Raises:
-            Forbidden: its scopes allow this with no task.
-            TaskNotFound: it does not see the task.
-        """
+        """Raises Forbidden if its scopes allow this with no task, and TaskNotFound if it does not see the task."""
         self.require_scope(action)
         if not self.sees(task):
             raise no_such_task(task)

@@ -63,13 +63,7 @@ class Unanswered(NamedTuple):
 
 
 class Answerer:
-    """Answers for any mix of tasks, in any process; each answer comes from the version that it names.
-
-    Args:
-        max_length: tokens of the longest sequence that the base takes.
-        workers: threads for work that would block the event loop.
-        plan: the same plan that the backend expands questions by.
-    """
+    """Answers for any mix of tasks, in any process, with the backend's `plan`; each answer names its version."""
 
     def __init__(
         self, tokenizer: Tokenizer, max_length: int, backend: Backend, workers: Executor, plan: Plan | None = None
@@ -104,8 +98,7 @@ class Answerer:
 
         Raises:
             InvalidInput: a text is blank, and there is no `blank`.
-            QueueFull: too many texts wait for tokenization.
-            OneBertError: see Backend.
+            OneBertError: see Backend; QueueFull also if too many texts wait for tokenization.
         """
         whole = wanted.asked.whole or wanted.asked.window is not None
         inputs = await self._split(context, texts, whole)
@@ -141,10 +134,7 @@ class Answerer:
     async def answer_each(
         self, context: Context, wanted: Wanted, texts: Sequence[Text], show: Callable[[int, Answered | Unanswered], T]
     ) -> list[T]:
-        """Like `answer`, for named versions; a question that fails or is late gets its own error.
-
-        A question is late slightly before the request's deadline, so that the others can still be written.
-        """
+        """Like `answer`, but a question that fails, or is late slightly before the deadline, gets its own error."""
         inputs = await self._split(context, texts, whole=True)
         _not_blank(inputs, refuse=True)
         results = await self._backend.compute_each(_earlier(context), wanted, inputs)
@@ -157,13 +147,9 @@ class Answerer:
 
         A second request asks the same version again, each time without one of the words.
 
-        Args:
-            wanted: one reference, repeated for each text.
-
         Raises:
             InvalidInput: the answers of this task type are not explained.
             TooLarge: the texts, each repeated once per word, are too long together.
-            OneBertError: see `answer`.
         """
         answered = await self.answer(context, wanted, texts, lambda _, one: one)
         facts, readings = answered[0].facts, [one.read() for one in answered]
@@ -242,12 +228,7 @@ class Answerer:
         return made
 
     async def here_or_beside(self, principal: str, numbers: Sequence[int], work: Callable[[slice], list[T]]) -> list[T]:
-        """Returns the results of all pieces: made here, or part by part in a worker thread if there is much to read.
-
-        Args:
-            numbers: cost of each piece, in logits that are read.
-            work: makes the pieces of a slice.
-        """
+        """Returns the results of all pieces, made here, or in worker threads if their costs, in logits, are large."""
         if sum(numbers) <= TINY_NUMBERS:
             return work(slice(0, None))
         return await self._reading.run(principal, numbers, work)
@@ -279,7 +260,6 @@ def _cost(text: Text, one: Result | Missed) -> int:
 
 
 def _noted(observed: Observed, answered: Answered) -> Answered:
-    """Records an answer for metrics and the access log."""
     reading = answered.reading if isinstance(answered.reading, Reading) else None
     if observed.answers is not None:
         observed.answers.append(seen(answered.facts, reading and reading.answer))

@@ -24,7 +24,6 @@ class Arrivals(Generic[T]):
 
     @property
     def current(self) -> bool:
-        """Whether the running event loop is the one that gets the results."""
         return self._loop is asyncio.get_running_loop()
 
     async def result(self, future: Future[T]) -> T:

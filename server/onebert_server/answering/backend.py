@@ -1,7 +1,4 @@
-"""The interface between an answerer and the engine's process: wanted versions and inputs, and their logits.
-
-`admission` implements it in the engine's process, `front_ends/remote` in a front end.
-"""
+"""The interface between an answerer and the engine's process; `admission` and `front_ends/remote` implement it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +19,6 @@ class Wanted:
     Attributes:
         refs: one reference per input; None means the live version of every task that takes such an input.
         pair: whether the input is a pair of texts; read only without references.
-        asked: options of the answers; the number of scores also bounds the size of an answer.
     """
 
     refs: Sequence[str] | None
@@ -31,12 +27,7 @@ class Wanted:
 
 
 class Result(NamedTuple):
-    """The logits of one version for one input.
-
-    Attributes:
-        input: index of the input.
-        computed: logits of the sequences, in the order of the plan.
-    """
+    """The logits of one version for the input with index `input`, in the order of the plan."""
 
     facts: Facts
     input: int
@@ -55,11 +46,7 @@ class Backend(Protocol):
     """Resolves references and computes, in one step: no caller ever acts on an outdated resolution."""
 
     def check(self, context: Context) -> None:
-        """Refuses early, and cheaply under overload, if `compute` would refuse the smallest request.
-
-        Raises:
-            OverQuota, QueueFull, OverShare, ShuttingDown, EngineFailed: this principal gets nothing computed now.
-        """
+        """Refuses early and cheaply, with the errors of `compute`, if that would refuse the smallest request."""
 
     async def compute(self, context: Context, wanted: Wanted, inputs: Sequence[Pieces]) -> list[Result]:
         """Has the i-th version answer the i-th input, or every version the only one; a cancellation ends it early.
@@ -78,10 +65,5 @@ class Backend(Protocol):
     async def compute_each(self, context: Context, wanted: Wanted, inputs: Sequence[Pieces]) -> list["Result | Missed"]:
         """Like `compute`, but each question that fails, or is late at the context's deadline, becomes a `Missed`.
 
-        Args:
-            wanted: must have references.
-            inputs: whole ones, as windows read them.
-
-        Raises:
-            Forbidden, OverQuota, ShuttingDown: nothing was computed.
+        It needs references and whole inputs. Forbidden, OverQuota and ShuttingDown end the whole request.
         """

@@ -24,14 +24,7 @@ class LeftOut(NamedTuple):
 
 
 def leave_out(questions: Sequence[Question], readings: Sequence[Reading], tokenizer: Tokenizer) -> list[LeftOut]:
-    """Returns the shortened inputs that explain the answers; a truncated text loses only words that were read.
-
-    Args:
-        questions: for one version, with the same options.
-
-    Raises:
-        TooLarge: the texts are too long together.
-    """
+    """Leaves words that were read out of each input; raises TooLarge if the inputs are too long together."""
     texts, facts, asked = [one.text for one in questions], questions[0].facts, questions[0].asked
     words = [_words(one.pieces, reading, facts, tokenizer) for one, reading in zip(questions, readings, strict=True)]
     window = (window_of(facts, facts.max_length, asked) or whole_window(facts, facts.max_length)).tokens
@@ -42,7 +35,6 @@ def leave_out(questions: Sequence[Question], readings: Sequence[Reading], tokeni
 
 
 def _words(pieces: Pieces, reading: Reading, facts: Facts, tokenizer: Tokenizer) -> list[Stretch]:
-    """Returns the words of an input that were read."""
     whole, tokenizer = tuple((0, length) for length in pieces.lengths), tokenizer.reading(facts.pooling)
     kept = tokenizer.fit(pieces, facts.max_length) if reading.windows is None else whole
     alignment = tokenizer.cut(pieces, kept, align=True).alignment

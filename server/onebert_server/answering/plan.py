@@ -50,13 +50,7 @@ class Question(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """An answer, and how the input was read.
-
-    Attributes:
-        tokens: number of tokens that were read.
-        truncated: whether some tokens of the input were left out.
-        windows: number of windows; None if the input was not read by windows.
-    """
+    """An answer, and how its input was read; `windows` is None if it was not read by windows."""
 
     answer: Answer
     tokens: int
@@ -68,12 +62,7 @@ class Plan(Protocol):
     """Expands questions and reduces answers; only `Computed` passes from one to the other."""
 
     def expand(self, pieces: Pieces, version: Version, tokenizer: Tokenizer, asked: Asked) -> Sequence[Planned]:
-        """Returns the sequences to run for one input, at least one.
-
-        Raises:
-            InvalidInput, TooLarge: the version cannot take the input.
-            WholeTextNeeded: the plan needs pieces that were dropped when the text was split.
-        """
+        """Returns the sequences to run, at least one; raises WholeTextNeeded if the text was split too short."""
 
     def reduce(self, question: Question, computed: Sequence[Computed], tokenizer: Tokenizer) -> Reading:
         """Returns one answer from the logits of the sequences of `expand`, in their order; all logits are finite."""

@@ -1,4 +1,4 @@
-"""Quotas on requests and tokens per second: buckets in memory that fill with time."""
+"""Quotas on requests and tokens per second: buckets in memory, one set per replica, that fill with time."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -32,10 +32,7 @@ class _Bucket:
 
 
 class Rates:
-    """Counts the spending of principals; use it from one thread. A principal without a quota costs two comparisons.
-
-    Each replica counts for itself: no request waits for an answer of another process.
-    """
+    """Counts the spending of principals; use it from one thread. A principal without a quota costs two comparisons."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -44,13 +41,9 @@ class Rates:
         self._many = MANY
 
     def check(self, principal: Principal) -> None:
-        """Refuses a principal that has spent its quota.
+        """Raises OverQuota, with the seconds until something is left, if a principal has spent its quota.
 
-        A request of any size is admitted while something is left, and the excess becomes a debt: the quota holds over
-        time, and no request is too large for it.
-
-        Raises:
-            OverQuota: with the seconds until something is left.
+        A request of any size is admitted while something is left, and the excess becomes a debt.
         """
         quotas = principal.quotas
         if not quotas.of_rates:
@@ -66,7 +59,6 @@ class Rates:
                 raise OverQuota(f"this caller may have {bucket.rate:g} {what} a second, and has had more", wait)
 
     def count(self, principal: Principal, items: Sequence[Item], requests: int = 1) -> None:
-        """Counts admitted requests, and the tokens of the sequences that are computed for them."""
         quotas = principal.quotas
         if not quotas.of_rates:
             return
@@ -87,7 +79,6 @@ class Rates:
         return self._buckets[key]
 
     def _drop_full(self, now: float) -> None:
-        """Drops full buckets: a new bucket would be the same."""
         self._buckets = {
             key: pair
             for key, pair in self._buckets.items()

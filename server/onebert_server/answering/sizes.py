@@ -68,7 +68,6 @@ class AnswerBytes:
 
 
 def _answer_bytes(facts: Facts, tokens: int, asked: Asked) -> int:
-    """Estimates the most bytes that one answer takes as JSON."""
     top_k, wording = asked.top_k, asked.wording
     if facts.task_type == "token":
         # A token may appear twice in the answer: among the words, and among the entities.

@@ -20,11 +20,7 @@ AT_ONCE = 3
 
 
 class Tokenizing:
-    """Splits the texts of requests.
-
-    Args:
-        max_length: tokens of the longest sequence that the base takes: no task takes more.
-    """
+    """Splits texts into pieces; `max_length` is the base's longest sequence in tokens, and no task takes more."""
 
     def __init__(self, tokenizer: Tokenizer, max_length: int, workers: Executor) -> None:
         self._tokenizer = tokenizer
@@ -37,11 +33,8 @@ class Tokenizing:
     async def split(self, principal: str, texts: Sequence[Text], whole: bool = False) -> list[Pieces]:
         """Returns the pieces of each text; equal texts share one object, by which the engine finds shared work.
 
-        Args:
-            whole: whether to keep pieces beyond the longest sequence; windows read them.
-
-        Raises:
-            QueueFull: too many characters wait; a principal may hold no more than is left for others.
+        With `whole` it keeps the pieces beyond the longest sequence, for windows. Raises QueueFull if too many
+        characters wait.
         """
         most = MAX_PIECES if whole else self._max_length
         if len(texts) == 1 and characters_of(texts[0]) <= TINY_CHARACTERS:

@@ -4,12 +4,7 @@ from collections import defaultdict
 
 
 class Backlog:
-    """The waiting work of several principals.
-
-    Attributes:
-        principals: number of principals with waiting work.
-        sequences, tokens: totals over all principals.
-    """
+    """The waiting work of several principals: their number, and their sequences and tokens in all."""
 
     def __init__(self) -> None:
         self.principals = self.sequences = self.tokens = 0
@@ -17,12 +12,7 @@ class Backlog:
         self._levels: defaultdict[int, list[int]] = defaultdict(lambda: [0, 0])
 
     def change(self, sequences: int, before: int, after: int) -> None:
-        """Counts a change of one principal.
-
-        Args:
-            sequences: change in the number of its waiting sequences.
-            before, after: its waiting tokens; 0 if nothing waits.
-        """
+        """Counts a change of one principal: `sequences` more wait, and `after` tokens instead of `before`."""
         self.sequences += sequences
         self.tokens += after - before
         for tokens, count in ((before, -1), (after, 1)):
@@ -33,9 +23,5 @@ class Backlog:
                 level[1] += count * tokens
 
     def served(self, tokens: float) -> float:
-        """Estimates the tokens that are served until each principal has had `tokens`, or all of its waiting work.
-
-        The estimate is 1 to 1.21 times the true sum: it only lumps together principals whose tokens have the same bit
-        length as `tokens`.
-        """
+        """Estimates the tokens served until each principal has had `tokens` or all of its work: 0 to 21 % too many."""
         return sum(min(held, count * tokens) for count, held in self._levels.values())

@@ -40,9 +40,6 @@ class Bank:
     The tables' addresses are reserved once and never change. On a CPU reserved memory costs nothing until it is
     written, and the pages of a released row return to the system; on a GPU half of `max_bytes` is allocated at once.
     `rows` and `diverges_at` share their lists with the bank: only the slots that a reader may name are valid in them.
-
-    Args:
-        max_bytes: bound for all rows on the device; None means `default_bank_bytes`.
     """
 
     def __init__(self, base: Base, max_bytes: int | None = None) -> None:
@@ -66,11 +63,7 @@ class Bank:
         self.rows = self._view()
 
     def install(self, row: Row) -> int:
-        """Makes a row resident and returns its slot; a failure takes nothing.
-
-        Raises:
-            BankFull: with this row the bank would exceed `max_bytes`, or the device has no memory left.
-        """
+        """Makes a row resident and returns its slot; raises BankFull, and takes nothing, without room or memory."""
         try:
             with self._lock, torch.inference_mode(), full_device_is_typed():
                 return self._install(row)
@@ -104,10 +97,7 @@ class Bank:
         return slot
 
     def release(self, slot: int) -> None:
-        """Frees a slot that no request may name any more; never blocks, because the engine's thread calls it.
-
-        If another thread is installing a row, the slot is freed after that.
-        """
+        """Frees a slot that no request may name any more; the engine's thread calls it, so it never blocks."""
         if slot == BASE_ROW:
             raise ValueError("the bare base is never released")
         self._released.append(slot)
@@ -127,7 +117,6 @@ class Bank:
         return self._size(row, cast_branches(row, self._base.dtype))
 
     def size_at(self, slot: int) -> int:
-        """Returns the bytes of the row in a slot on the device."""
         return self._row_bytes[slot]
 
     def least_row_bytes(self, labels: int) -> int:
@@ -246,11 +235,7 @@ class _Own:
 
 
 class _Table:
-    """A tensor of rows at a fixed address, which starts with a given row 0.
-
-    Attributes:
-        written: a view of the rows up to the highest one that was ever written.
-    """
+    """A tensor of rows at a fixed address; `written` views the rows up to the highest that was ever written."""
 
     def __init__(self, first: Tensor, capacity: int) -> None:
         self._all, self._pages = _reserve(capacity, first)

@@ -34,13 +34,7 @@ _LONG_BATCH, _PART_BESIDE = 0.02, 2
 
 @dataclass(frozen=True)
 class EngineLimits:
-    """Bounds on running and waiting work.
-
-    Attributes:
-        max_batch_tokens: tokens of one forward pass.
-        max_batch_seconds: target duration of one forward pass; it then holds fewer tokens, but never so few that it
-            wastes the device.
-    """
+    """Bounds on one forward pass and on the queue; `max_batch_seconds` never makes a batch wastefully small."""
 
     max_batch_tokens: int
     queue: QueueLimits
@@ -88,10 +82,7 @@ class Engine:
         self._thread = threading.Thread(target=self._run, name="onebert-engine", daemon=True)
 
     def start(self) -> None:
-        """Starts the owner thread, and returns when the speed of this machine is measured.
-
-        Until then nothing else should compute: beside other work, small batches would measure as too costly.
-        """
+        """Starts the owner thread and measures the machine's speed; until it returns, nothing else should compute."""
         self._scheduler.open()
         self._thread.start()
         self._measured.wait()
@@ -105,10 +96,7 @@ class Engine:
         self._scheduler.wake()
 
     def submit(self, items: Sequence[Item], context: Context, wake: bool = True) -> Request:
-        """Queues items that are answered together; never blocks.
-
-        Args:
-            wake: whether an idle engine begins at once; otherwise the caller calls `wake` soon.
+        """Queues items that are answered together; never blocks. Without `wake` the caller calls `wake` soon.
 
         Returns:
             A future of one float32 array per item, in order: [labels], or [tokens, labels] for a per-token task. The
@@ -121,8 +109,7 @@ class Engine:
             TooLarge: the items exceed the whole queue.
             QueueFull, OverShare: the queue is full; `retry_after` is about the time until there is room.
             DeadlineExceeded: the deadline has passed already.
-            ShuttingDown: the engine takes nothing new.
-            EngineFailed: the engine does not run.
+            ShuttingDown, EngineFailed: the engine takes nothing new, or does not run.
         """
         request = Request(items, self._passes.costs(items), context, self._scheduler.withdraw)
         if items:
@@ -146,7 +133,6 @@ class Engine:
         return Flight(waiting, launched, started + sum(spent))
 
     def land(self, flight: Flight) -> None:
-        """Waits for the answers and hands them out."""
         answers = flight.launched.read()
         # Before any request ends: an ended request reports which batches it was in.
         span = None if self._tracing is None else self._tracing.batch(flight.requests, flight.started)
@@ -169,7 +155,6 @@ class Engine:
 
     @property
     def alive(self) -> bool:
-        """Whether the owner thread runs and takes work."""
         return self._thread.is_alive() and not self._scheduler.closing
 
     @property
@@ -185,7 +170,6 @@ class Engine:
 
     @property
     def failed_in_a_row(self) -> int:
-        """Failed batches since the last batch that was answered."""
         return self._failed
 
     @property
@@ -198,7 +182,6 @@ class Engine:
 
     @property
     def waiting_seconds(self) -> float:
-        """Estimated seconds of waiting work."""
         return self._scheduler.tokens * self._seconds_per_token
 
     @property
@@ -226,7 +209,6 @@ class Engine:
             self._measured.set()
 
     def _fly(self) -> None:
-        """Runs batch after batch, until the engine is closed and nothing waits."""
         flight: Flight | None = None
         while (waiting := self._take(only_full=flight is not None)) or flight:
             following = self._launched(waiting, flight) if waiting else None

@@ -24,8 +24,7 @@ class Waiter(Protocol):
         """On the clock of `now`; the answer is useless afterwards."""
 
     @property
-    def lengths(self) -> Sequence[int]:
-        """Tokens of each sequence, at least one."""
+    def lengths(self) -> Sequence[int]: ...
 
     @property
     def costs(self) -> Sequence[int]:
@@ -43,7 +42,6 @@ class Progress:
         due: when its turn is due, on the clock of `now`.
         slack: seconds between the moment when one of its turns begins to wait and `due`.
         late: its place among the deadlines; None if it has no deadline.
-        next: index of its next sequence.
         turn: tokens that are left of its turn.
         place: its order of arrival, which decides between requests that are due at the same time.
     """
@@ -57,13 +55,7 @@ class Progress:
 
 
 class Flow(Generic[R]):
-    """The waiting requests of one principal.
-
-    Attributes:
-        turn: the round in which the principal is served next.
-        credit: tokens that it may be served in that round.
-        place: its place among the turns of all principals; None before it has one.
-    """
+    """The waiting requests of one principal, which is served next in round `turn`, with `credit` tokens."""
 
     def __init__(self, principal: str, turn: int) -> None:
         self.principal, self.turn = principal, turn
@@ -87,7 +79,6 @@ class Flow(Generic[R]):
         insort(self._order, (progress.due, progress.place, request))
 
     def first(self) -> tuple[R, Progress]:
-        """Returns the request that is due first."""
         request = self._order[0][2]
         return request, self._requests[request]
 
@@ -103,7 +94,6 @@ class Flow(Generic[R]):
         return rounds != 0
 
     def remove(self, request: R) -> Progress:
-        """Forgets a request; returns its progress."""
         progress = self._requests.pop(request)
         del self._order[bisect_left(self._order, (progress.due, progress.place))]
         return progress

@@ -8,8 +8,7 @@ from torch import Tensor
 class HostCopy:
     """A copy of a tensor of any device; on a CPU the tensor itself.
 
-    A GPU copies into pinned memory, behind the work that was launched before; a copy into other memory would block its
-    caller until the GPU is done.
+    A GPU copies into pinned memory, behind earlier work; other memory would block the caller until the GPU is done.
     """
 
     def __init__(self, tensor: Tensor) -> None:
@@ -22,7 +21,6 @@ class HostCopy:
             self._event.record(torch.cuda.current_stream(tensor.device))
 
     def read(self) -> np.ndarray:
-        """Waits for the copy; returns its numbers."""
         if self._event is not None:
             self._event.synchronize()
         return self._copy.numpy()

@@ -9,8 +9,7 @@ Dropped = Literal["deadline", "left"]
 class Observer(Protocol):
     """Receives the engine's events, on any thread."""
 
-    def observe_batch(self, sequences: int, tokens: int, seconds: float) -> None:
-        """Called after each forward pass."""
+    def observe_batch(self, sequences: int, tokens: int, seconds: float) -> None: ...
 
     def observe_wait(self, seconds: float) -> None:
         """Called when a request's first sequence is taken, with the seconds that it waited."""

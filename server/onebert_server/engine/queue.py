@@ -81,17 +81,11 @@ class FairQueue(Generic[R]):
         self._refuse(principal, 1, 1, False, seconds_per_token)
 
     def put(self, request: R, now: float, seconds_per_token: float) -> None:
-        """Queues a request or refuses it; a full queue never refuses the reserved principal.
-
-        Args:
-            request: was never in the queue before.
-            seconds_per_token: estimated compute time of a waiting token.
+        """Queues a request that was never in the queue; a full queue never refuses the reserved principal.
 
         Raises:
-            TooLarge: it exceeds the whole queue.
-            DeadlineExceeded: its deadline has passed already.
-            QueueFull: the queue is too full; `retry_after` is about the time until there is room.
-            OverShare: the queue is too full, and holds more of this principal than of others.
+            TooLarge, DeadlineExceeded: it exceeds the whole queue, or its deadline has passed.
+            QueueFull, OverShare: the queue is too full; for OverShare it holds more of this principal than of others.
         """
         sequences, tokens = len(request.lengths), sum(request.lengths)
         if sequences > self._limits.max_sequences or tokens > self._limits.max_tokens:
@@ -114,15 +108,12 @@ class FairQueue(Generic[R]):
     def take(
         self, max_cost: int, max_tokens: int, now: float, beside: Collection[str] | None = None
     ) -> list[tuple[R, int]]:
-        """Takes the next batch.
+        """Takes the next batch: requests with the index of the sequence that was taken.
 
         Args:
             max_cost: bound on its computed tokens: the sum of its sequences' costs.
             max_tokens: bound on its tokens. A sequence over either bound still goes, alone.
             beside: principals with a running batch; takes nothing of theirs, and no sequence over the bounds.
-
-        Returns:
-            Requests with the index of the sequence that was taken; empty if nothing waits, or nothing may run `beside`.
         """
         served = [self._flows[one] for one in beside or () if one in self._flows]
         for flow in served:
@@ -181,14 +172,12 @@ class FairQueue(Generic[R]):
         return len(left)
 
     def clear(self) -> list[R]:
-        """Removes and returns all requests."""
         requests = [request for flow in self._flows.values() for request in flow]
         for request in requests:
             self.remove(request)
         return requests
 
     def _count(self, flow: Flow[R], sequences: int, tokens: int) -> None:
-        """Adds a change of a flow to the sums, and updates its turn."""
         if flow.principal != RESERVED:
             self._backlog.change(sequences, flow.tokens, flow.tokens + tokens)
         flow.sequences += sequences
@@ -209,10 +198,7 @@ class FairQueue(Generic[R]):
         return min(waited / 2, self._limits.max_seconds)
 
     def _slack(self, tokens: int, spare: float, seconds_per_token: float) -> float:
-        """Returns the seconds for which each turn of a request lets others go first; all turns share `spare` seconds.
-
-        It uses half of `spare`: more work may arrive in that time than is computed.
-        """
+        """Returns the seconds for which a turn lets others go first; half of `spare`, since more may come than ends."""
         turns = ceil(tokens / REQUEST_TURN)
         own = SLACK * min(tokens, REQUEST_TURN) * seconds_per_token
         return max(min(own, MAX_SLACK * self._limits.max_seconds, spare / (2 * turns)), 0.0)

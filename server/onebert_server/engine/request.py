@@ -26,16 +26,9 @@ class Item:
 class Request(Future[list[Logits]]):
     """Items that are answered together, possibly by several batches.
 
-    Args:
-        items: at least one.
-        costs: computed tokens of each item.
-        withdraw: called when the caller has left.
-
     Attributes:
         left: whether it ends without answers as soon as no batch reads its rows.
         error: its error in that case; None if its caller has left.
-        span: trace span of the whole request; None without one.
-        batches: spans of the batches that held some of its items.
         began, ended: start of its first batch and end of its last one, on the monotonic clock.
     """
 
@@ -73,7 +66,6 @@ class Request(Future[list[Logits]]):
             self._answers.clear()
 
     def fail(self, error: Exception) -> None:
-        """Ends the future with an error, unless it has ended."""
         with suppress(InvalidStateError):
             self.set_exception(error)
 
@@ -89,13 +81,7 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Launched:
-    """A pass that the device computes, or has computed.
-
-    Attributes:
-        shapes: of the logits of each item.
-        copy: all these logits, flat.
-        computed_tokens: the size that its time is compared with, see `Batch.computed_tokens`.
-    """
+    """A pass that the device computes or has computed; `copy` holds the logits of all items, flat."""
 
     shapes: Sequence[torch.Size]
     copy: HostCopy

@@ -20,9 +20,6 @@ class Scheduler:
 
     A request that ends without answers ends as soon as no batch reads its rows, and not before: its submitter then
     gives the rows back, and another version may be written in their place.
-
-    Attributes:
-        closing: nothing new is let in, and the engine stops when nothing waits.
     """
 
     def __init__(self, limits: QueueLimits, observer: Observer | None) -> None:
@@ -42,7 +39,6 @@ class Scheduler:
         return self._queue.tokens
 
     def open(self) -> None:
-        """Lets requests in, from now on."""
         with self._changed:
             self._serves = True
 
@@ -65,14 +61,9 @@ class Scheduler:
             self._changed.notify()
 
     def take(self, max_cost: int, max_tokens: int, only_full: bool) -> list[Waiting]:
-        """Returns the next batch; blocks until there is one, and drops late requests before they cost a forward pass.
+        """Returns the next batch, empty at the end; blocks until there is one, and first drops late requests.
 
-        Args:
-            max_cost, max_tokens: see `FairQueue.take`.
-            only_full: returns nothing, without blocking, unless more than `max_cost` tokens wait.
-
-        Returns:
-            The sequences to compute; empty if the engine is closing and nothing waits, or if the batch is not full.
+        With `only_full` it does not block, and returns nothing unless more than `max_cost` tokens wait.
         """
         while True:
             with self._changed:

@@ -41,12 +41,7 @@ _REPEATED = (8, 2, 2)
 
 
 class Speed:
-    """Estimates the seconds of a batch: a fixed cost per batch plus a cost per token.
-
-    Args:
-        start: fixed cost in seconds.
-        per_token: seconds per token in a large batch.
-    """
+    """Estimates the seconds of a batch: a fixed cost `start`, plus a cost `per_token` as in a large batch."""
 
     def __init__(self, start: float = 0.0, per_token: float = 0.0) -> None:
         self._start = start
@@ -57,11 +52,7 @@ class Speed:
         return self._correction * (self._start + tokens * self._per_token)
 
     def tokens_within(self, seconds: float, most: int) -> int:
-        """Returns the tokens, at most `most`, of the largest batch within an estimated time.
-
-        If the fixed cost leaves little time for tokens, the result is the number of tokens that take the same time as
-        it.
-        """
+        """Returns the largest batch, in tokens, within a time; its tokens take at least as long as the fixed cost."""
         if self.seconds(most) <= seconds or not self._per_token:
             return most
         left = seconds / self._correction - self._start
@@ -75,11 +66,7 @@ class Speed:
         return min(ceil(max(self._start / share, LEAST_SECONDS) / self._per_token), most)
 
     def observe(self, tokens: float, seconds: float) -> None:
-        """Corrects the estimate by a measured batch; both costs scale alike.
-
-        Args:
-            tokens: computed tokens; layers that texts share count once, otherwise the batch would seem fast.
-        """
+        """Corrects the estimate by a batch, both costs alike; in `tokens`, layers that texts share count once."""
         if estimated := self.seconds(tokens):
             ratio = min(seconds / estimated, _MOST_SLOWER)
             self._correction = max(self._correction * (1 + _SMOOTHING * (ratio - 1)), _MOST_FASTER)
@@ -106,7 +93,6 @@ def measure_speed(base: Base, rows: Rows) -> Speed:
 
 
 def _run(base: Base, rows: Rows, tokens: int) -> float:
-    """Runs one batch of random tokens; returns its seconds."""
     length = min(_MEASURED_LENGTH, tokens, base.config.max_length)
     count = tokens // length
     ids = np.random.default_rng(0).integers(0, base.config.vocab_size, [count, length])

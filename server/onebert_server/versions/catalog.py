@@ -28,7 +28,7 @@ from onebert_store.registry.registry import Registry, Stored
 LOAD_SECONDS = 10.0
 # Up to this many versions, a start reads the manifests of versions without an alias; otherwise they are read on demand.
 LEARNED_AT_START = 20_000
-# Manifests per query.
+# Manifests per query: with a query for each, a start would take thousands of round trips to the database.
 LEARNED_TOGETHER = 64
 # Errors of the disk, as opposed to errors of a request.
 STORAGE_CODES = frozenset({"storage-full", "storage-unavailable"})
@@ -79,13 +79,8 @@ class Catalog:
         """Registers every version, and loads those with an alias, live ones first, until the bank is full.
 
         A version that cannot be loaded is marked and does not stop the others. Call it once, on a thread that computes
-        alone, before any request reaches the directory.
-
-        Returns:
-            Versions with an alias that are left when the time for a start is over; empty if the bank is full.
-
-        Raises:
-            ShuttingDown: the start was given up.
+        alone, before any request reaches the directory. Returns the versions that are left when the time for a start is
+        over.
         """
         until = time.monotonic() + LOAD_SECONDS
         self._follower.load()
@@ -101,7 +96,6 @@ class Catalog:
         context.principal.require(Action.UPLOAD, task)
 
     def writer(self) -> BlobWriter:
-        """Returns a writer for the body of an upload."""
         return self._registry.writer()
 
     def upload(self, task: str, body: BlobWriter, context: Context) -> Taken:
@@ -140,13 +134,7 @@ class Catalog:
     async def in_memory(self, task: str, version: int, context: Context) -> AsyncIterator[None]:
         """Keeps a version in memory while the block runs; waits for its loading on the event loop, and on no thread.
 
-        It does nothing for a missing version: `move_alias` raises the error.
-
-        Raises:
-            Forbidden, TaskNotFound: the principal may not move aliases of this task.
-            VersionUnavailable: it cannot be loaded.
-            DeadlineExceeded: it was not loaded before the request's deadline.
-            QueueFull, OverShare: too many requests wait for versions.
+        It does nothing for a missing version: `move_alias` raises the error. See `Residents.ready` for other errors.
         """
         context.principal.require(Action.PROMOTE, task)
         try:
@@ -173,11 +161,8 @@ class Catalog:
     ) -> tuple[Alias, int]:
         """Moves an alias by compare-and-set, in effect for every request that is admitted after it returns.
 
-        Call it after `look` and inside `in_memory`, so that no request is sent to a version that cannot answer.
-
-        Raises:
-            Forbidden: the principal may not move aliases.
-            InvalidInput, NotFound, AliasConflict: see `Registry.move_alias`.
+        Call it after `look` and inside `in_memory`, so that no request is sent to a version that cannot answer. See
+        `Registry.move_alias` for its errors.
         """
         context.principal.require(Action.PROMOTE, task)
         with self._changing(context.deadline):
@@ -201,12 +186,7 @@ class Catalog:
         return self._change(self._registry.delete_task, context, task)
 
     def rename_task(self, task: str, name: str, context: Context) -> int:
-        """Renames a task; requests that hold one of its versions are still answered.
-
-        Raises:
-            Forbidden, TaskNotFound: the principal may not delete the old name, or not upload to the new one.
-            InvalidInput, TaskExists: see `Registry.rename_task`.
-        """
+        """Renames a task; requires the rights to delete the old name and to upload to the new one."""
         context.principal.require(Action.DELETE, task)
         context.principal.require(Action.UPLOAD, name)
         return self._change(self._registry.rename_task, context, task, name)
@@ -240,11 +220,7 @@ class Catalog:
         return left if room else []
 
     def learn_all(self, versions: Sequence[Version], learned: Callable[[int], None] = lambda _: None) -> None:
-        """Like `learn`, with one query for many versions: a start would otherwise take thousands of round trips.
-
-        Args:
-            learned: called with the number of versions since its last call.
-        """
+        """Like `learn`, with one query for many versions; tells `learned` the number since its last call."""
         for start in range(0, len(versions), LEARNED_TOGETHER):
             together = versions[start : start + LEARNED_TOGETHER]
             if any(version.known_facts is None for version in together):
@@ -276,7 +252,6 @@ class Catalog:
             self.directory.know(version, record)
 
     def _register(self, offer: Offer, delta: Delta, stored: Stored, context: Context) -> Added:
-        """Registers an upload whose bytes are stored, and shows its version with the offered row."""
         self._follower.offer(offer)
         # No deadline: the body may have taken any time to arrive.
         with self._changing(inf):

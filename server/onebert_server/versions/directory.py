@@ -16,13 +16,7 @@ from onebert_store.registry.records import Alias, Snapshot
 class Directory(States):
     """Every registered version by name; thread-safe and quick: nothing here reads a disk or computes.
 
-    Only the Follower changes the registered state here.
-
-    Args:
-        release, load, clock: see States.
-
-    Attributes:
-        position: the change of the registry up to which this directory is current.
+    Only the Follower changes the registered state here; `position` is the registry's change that it shows.
     """
 
     def __init__(
@@ -41,7 +35,6 @@ class Directory(States):
         """Replaces the state of a task at one moment; requests that pinned a version before keep it.
 
         Args:
-            name: of the task, which goes with its last version.
             new: versions that are resolvable from now on; they replace versions with the same numbers.
             gone: version numbers to forget, if they are there; a slot is freed when no request uses it any more.
             aliases: all aliases of the task from now on; they point at versions that are there.
@@ -69,14 +62,10 @@ class Directory(States):
             self._give_back(slot)
 
     def pin(self, refs: Sequence[str], principal: Principal) -> list[Version]:
-        """Resolves all references at one moment; the caller gives every pin back with `unpin`.
+        """Resolves all references at one moment, or pins nothing; the caller gives every pin back with `unpin`.
 
         A task that the principal does not see is not found. Versions that are not resident are loaded from now on, in
         turns of the principal; `Version.loading` ends when one is there.
-
-        Raises:
-            InvalidInput: malformed reference.
-            TaskNotFound, VersionNotFound, AliasNotFound, VersionUnavailable: nothing is pinned.
         """
         parsed = {ref: parse_ref(ref) for ref in refs}
         with self._lock:
@@ -90,11 +79,8 @@ class Directory(States):
     def pin_live(self, wanted: Callable[[Facts], bool], most: int, principal: Principal) -> list[Version]:
         """Pins, by name, the wanted live versions of those tasks that the principal sees.
 
-        It leaves out unavailable versions, and versions whose manifest is not known yet.
-
-        Raises:
-            InvalidInput: more than `most` are wanted, or more than `most` have no known manifest; nothing is pinned,
-                and the scan stops there.
+        It leaves out versions that are unavailable or have no known manifest. More than `most` wanted ones, or more
+        than `most` without a known manifest, raise InvalidInput; then nothing is pinned, and the scan stops.
         """
         versions: list[Version] = []
         unknown = 0
@@ -124,17 +110,14 @@ class Directory(States):
             return [task.copy() for task in self._tasks.page(who, after, most, prefix)]
 
     def require(self, name: str, who: Principal) -> None:
-        """Raises TaskNotFound if a task does not exist for a principal."""
         with self._lock:
             self._tasks.require(name, who)
 
     def task_alias(self, name: str, alias: str) -> Alias:
-        """Returns an alias; raises TaskNotFound or AliasNotFound."""
         with self._lock:
             return self._tasks.find(name).alias(alias)
 
     def version(self, name: str, version: int) -> Version:
-        """Returns a version; raises TaskNotFound or VersionNotFound."""
         with self._lock:
             return self._tasks.find(name).version(version)
 

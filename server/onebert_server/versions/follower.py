@@ -46,12 +46,6 @@ class Offer:
 class Follower:
     """Brings the directory to the state of the registry; any thread may ask for that, and its own thread polls.
 
-    Args:
-        directory: shows nothing until `load`.
-        presence: reports this replica's position to the others; None if there are no others.
-        renamed: called with a task's old and new name when it is renamed.
-        clock: seconds, as `time.monotonic` gives them.
-
     Attributes:
         looked_at: time of the last successful look at the feed, on `clock`; the directory shows every change that was
             committed before.
@@ -85,11 +79,7 @@ class Follower:
         ]
 
     def start(self) -> None:
-        """Starts to follow; when it returns, the directory shows all changes made while this replica loaded.
-
-        Raises:
-            StorageUnavailable, StoreCorrupt: the registry cannot be read.
-        """
+        """Starts to follow; when it returns, the directory shows all changes made while this replica loaded."""
         # In this order: a request that waits for all replicas waits for this one from now on, or its change came before
         # and is read next.
         self._report()
@@ -99,7 +89,6 @@ class Follower:
 
     @property
     def dead(self) -> bool:
-        """Whether the thread has ended although nobody closed the follower."""
         follower = self._threads[0]
         return follower.ident is not None and not follower.is_alive() and not self._ended.is_set()
 
@@ -126,11 +115,7 @@ class Follower:
             self.looked_at = now
 
     def catch_up(self) -> None:
-        """Applies every change that was committed until now.
-
-        Raises:
-            StorageUnavailable, StoreCorrupt: the registry cannot be read; the directory stays as it is.
-        """
+        """Applies every change committed until now; if the registry cannot be read, the directory stays as it is."""
         with self._applying:
             self._position.begin_look()
             now = self._clock()
@@ -242,13 +227,7 @@ class Follower:
     def _show(
         self, task: str, entries: Sequence[VersionEntry], aliases: Mapping[str, Alias], numbers: Collection[int] | None
     ) -> None:
-        """Brings a task to its registered state.
-
-        Args:
-            entries: its versions, among them all versions with an alias.
-            aliases: all of its aliases.
-            numbers: the version numbers that `entries` covers; None means all.
-        """
+        """Brings a task to its registered state; `numbers` are the versions that `entries` covers, None means all."""
         try:
             known = self._directory.task(task, most=None if numbers is None else 0)
         except NotFound:

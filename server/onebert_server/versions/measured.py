@@ -11,9 +11,9 @@ KEPT = 64
 
 
 class Measured:
-    """Changes by the digests of the measured contents; content never changes, so a measurement stays true.
+    """Changes by the digests of the measured contents, which never change. For one event loop.
 
-    One measurement runs at a time, and waiting for it holds no thread: a large delta takes seconds. For one event loop.
+    One measurement runs at a time, and waiting for it holds no thread: a large delta takes seconds.
     """
 
     def __init__(self) -> None:

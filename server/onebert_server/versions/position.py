@@ -18,12 +18,7 @@ MAX_WAITING = 1024
 
 @dataclass(eq=False)
 class Waiter:
-    """A request that waits on an event loop until a change of the registry is shown.
-
-    Attributes:
-        seq: number of the change.
-        shown: done when the change is shown, or never will be; belongs to the request's event loop.
-    """
+    """A request on an event loop that waits until change `seq` is shown; only that loop may end `shown`."""
 
     seq: int
     shown: asyncio.Future[None]
@@ -47,12 +42,7 @@ class _Waiter(Waiter):
 
 
 class Position:
-    """Thread-safe: one thread moves it, requests on event loops wait for it.
-
-    Attributes:
-        seq: number of the last change that is shown.
-        wanted: set when a request waits for a change that is not shown yet.
-    """
+    """Thread-safe: one thread moves it, requests on event loops wait for it. `wanted` is set when one waits."""
 
     def __init__(self) -> None:
         self.seq = 0
@@ -75,7 +65,6 @@ class Position:
             _tell(one, ChangeUnknown(f"the registry's last change is {self.seq}; there is no change {one.seq}"))
 
     def move(self, seq: int) -> None:
-        """Marks every change up to `seq` as shown."""
         self.seq = seq
         with self._lock:
             shown = [one for one in self._waiting if one.seq <= seq]
@@ -83,13 +72,7 @@ class Position:
             _tell(one)
 
     async def seen(self, context: Context) -> None:
-        """Waits until this replica shows the change that a request needs; most requests need none.
-
-        Raises:
-            ChangeUnknown: the registry has no such change.
-            DeadlineExceeded: the registry could not be read before the request's deadline.
-            QueueFull: too many requests wait.
-        """
+        """Waits until this replica shows the change that a request needs; raises ChangeUnknown or DeadlineExceeded."""
         if self.seq >= context.min_seq:
             return
         self._permits.take(context.principal.name, 1)

@@ -27,14 +27,7 @@ class _Waiter(Waiter):
 
 
 class Presence:
-    """This replica among the others; a registry that one process owns has no others.
-
-    Args:
-        clock: seconds, as `time.monotonic` gives them.
-
-    Attributes:
-        id: of this replica, as long as it runs.
-    """
+    """This replica, by a random `id`, among the others; a registry that one process owns has no others."""
 
     def __init__(self, replicas: Replicas, clock: Callable[[], float] = time.monotonic) -> None:
         self.id = secrets.token_hex(8)
@@ -54,20 +47,11 @@ class Presence:
             self._reported = seq, now
 
     def leave(self) -> None:
-        """Tells the other replicas not to wait for this one any more."""
         if self._reported is not None:
             self._replicas.leave(self.id)
 
     async def all_at(self, seq: int, context: Context, threads: Executor) -> None:
-        """Waits until every other live replica shows a change that this one shows.
-
-        Args:
-            threads: run the queries.
-
-        Raises:
-            DeadlineExceeded: a replica does not show it before the request's deadline.
-            StorageUnavailable: the registry cannot be read.
-        """
+        """Waits until every other live replica shows a change; raises DeadlineExceeded if one does not in time."""
         loop = asyncio.get_running_loop()
         waiter = _Waiter(seq, loop.create_future(), context.deadline, time.monotonic())
         self._waiting.add(waiter)

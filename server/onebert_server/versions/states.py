@@ -22,7 +22,6 @@ class States:
         release: called with the slot of a retired version, once no request uses it.
         load: called with every version to load and the principal that asked for it; again for each other principal that
             asks meanwhile. Loading ends with `loaded`, `failed`, `unloaded` or `give_up_unwanted`.
-        clock: seconds, as `time.monotonic` gives them.
     """
 
     def __init__(
@@ -52,11 +51,7 @@ class States:
             self._release(slot)
 
     def awaited(self, versions: Sequence[Version], principal: str) -> list[Future[None]]:
-        """Returns the futures of pinned versions that still load; each ends when its version is resident, or failed.
-
-        Raises:
-            VersionUnavailable: one of them could not be loaded since it was pinned.
-        """
+        """Returns the futures of pinned versions that still load; raises VersionUnavailable if one has failed."""
         with self._lock:
             for version in versions:
                 if version.state is State.UNAVAILABLE:
@@ -105,10 +100,7 @@ class States:
             self._load(version, RESERVED)
 
     def give_up_unwanted(self, version: Version) -> bool:
-        """Stops the loading of a version without pins; returns whether it did.
-
-        A version that the server loads on its own account is wanted even without pins.
-        """
+        """Stops a loading without pins, unless the server itself wants it; returns whether it did."""
         with self._lock:
             if version.pins or version.tried_again or version.state is not State.LOADING:
                 return False
@@ -187,7 +179,7 @@ class States:
         return VersionUnavailable(why, None if again is None else max(1, ceil(again - self._clock())))
 
     def _pin(self, versions: Sequence[Version]) -> list[Version]:
-        """Pins versions; returns those that are not in memory yet."""
+        """Pins versions; returns the ones that are not in memory yet."""
         cold: dict[Version, None] = {}
         for version in versions:
             version.pins += 1
@@ -204,7 +196,6 @@ class States:
         self._note(version)
 
     def _note(self, version: Version) -> None:
-        """Updates the two sets after a change of a version's state, damage or registration."""
         unavailable = version.state is State.UNAVAILABLE
         for counted, versions in ((unavailable, self._unavailable), (version.damaged, self._damaged)):
             if counted and not version.retired:

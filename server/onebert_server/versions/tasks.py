@@ -12,10 +12,7 @@ from onebert_store.registry.records import Alias, VersionEntry
 
 
 class Tasks:
-    """The index of a Directory, whose lock the caller of every method holds.
-
-    An alias always points at a version that is there.
-    """
+    """The index of a Directory, whose lock the caller holds; an alias always points at a version that is there."""
 
     def __init__(self) -> None:
         self.num_versions = 0
@@ -69,7 +66,6 @@ class Tasks:
         return version
 
     def rename(self, name: str, new: str) -> None:
-        """Renames a task; does nothing for a missing task."""
         task = self._by_name.pop(name, None)
         if task is None:
             return
@@ -83,16 +79,12 @@ class Tasks:
         insort(self._names, new)
 
     def find(self, name: str) -> TaskEntry:
-        """Returns a task; raises TaskNotFound."""
         if name not in self._by_name:
             raise no_such_task(name)
         return self._by_name[name]
 
     def require(self, name: str, who: Principal) -> None:
-        """Raises TaskNotFound for missing and for invisible tasks alike: no answer tells them apart.
-
-        The error names a similar task of the principal's, if there is one.
-        """
+        """Raises the same TaskNotFound for missing and for invisible tasks: no answer tells them apart."""
         if name not in self._by_name or not who.sees(name):
             raise no_such_task(
                 name, next((one for one in similar(name) if one in self._by_name and who.sees(one)), None)
@@ -103,7 +95,6 @@ class Tasks:
         return [self._by_name[name] for name in islice(self._names_of(who, after, prefix), most)]
 
     def resolve(self, name: str, number: int | None, alias: str | None) -> Version:
-        """Returns the version of a parsed reference; raises TaskNotFound, VersionNotFound or AliasNotFound."""
         task = self.find(name)
         if number is None:
             number = task.alias(alias or LIVE).version
@@ -113,7 +104,6 @@ class Tasks:
         return (version for task in self._by_name.values() for version in task.versions.values())
 
     def of(self, name: str) -> Iterable[Version]:
-        """Returns the versions of a task; empty for a missing task."""
         return self._by_name[name].versions.values() if name in self._by_name else ()
 
     def live(self, who: Principal) -> Iterator[Version]:
@@ -124,7 +114,6 @@ class Tasks:
                 yield task.versions[at.version]
 
     def aliased(self) -> list[Version]:
-        """Returns every version with an alias, the live ones first."""
         live = dict.fromkeys(self.live(OWN_WORK))
         others = (task.versions[at.version] for task in self._by_name.values() for at in task.aliases.values())
         return list(live | dict.fromkeys(others))

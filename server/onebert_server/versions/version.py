@@ -30,16 +30,12 @@ class Version:
     is one; all else comes later.
 
     Attributes:
-        entry: its data in the registry, without the manifest.
         known_facts: None while neither the registry nor the file could be read.
-        method: training method; known together with `known_facts`.
-        held_slot: slot of its row in the bank while it is resident.
         row_bytes: bytes of its row on the device; 0 until it was folded once.
         proved: whether this process has seen its golden logits, or finite answers; its content never changes.
         loading: ends when it is resident, or with the error; None while nobody loads it.
         reason: why it is unavailable, or the damage of its stored file while it answers from memory.
         next_try: time of the next try, in seconds of `time.monotonic()`; None if another try cannot help.
-        failures: failed loads in a row.
         tried_again: whether the server loads it on its own account, without a request.
         damaged: whether its stored file was damaged or unreadable at the last check.
     """
@@ -68,14 +64,12 @@ class Version:
 
     @property
     def facts(self) -> Facts:
-        """The facts of a version that is pinned."""
         if self.known_facts is None:
             raise ValueError("the manifest of this version is not known")
         return self.known_facts
 
     @property
     def slot(self) -> int:
-        """The slot of a version that is pinned and resident."""
         if self.held_slot is None:
             raise ValueError("this version is not in memory")
         return self.held_slot
@@ -97,13 +91,11 @@ class TaskEntry:
     aliases: dict[str, Alias] = field(default_factory=dict)
 
     def version(self, number: int) -> Version:
-        """Returns a version; raises VersionNotFound."""
         if number not in self.versions:
             raise VersionNotFound(f"{self.name} has no version {number}")
         return self.versions[number]
 
     def alias(self, name: str) -> Alias:
-        """Returns an alias; raises AliasNotFound."""
         if name not in self.aliases:
             number = name.removeprefix("v")
             known = number.isdecimal() and int(number) in self.versions

@@ -10,11 +10,7 @@ from onebert_store.registry.records import Alias
 
 
 class View:
-    """Reads for one principal; a task that it does not see does not exist for it.
-
-    Every method raises Forbidden if the principal's scopes do not allow it, and TaskNotFound for a task that it does
-    not see.
-    """
+    """Reads for one principal; raises Forbidden without the scope, TaskNotFound for a task that it does not see."""
 
     def __init__(self, catalog: Catalog, principal: Principal) -> None:
         self._catalog = catalog
@@ -22,32 +18,25 @@ class View:
         self._principal = principal
 
     def tasks(self, after: str, most: int, prefix: str) -> list[TaskEntry]:
-        """Returns the first `most` tasks by name, behind `after` and with `prefix`."""
         self._principal.require_scope(Action.SEE)
         return self._directory.tasks(after, most, prefix, self._principal)
 
     def task(self, name: str, after: int, most: int) -> TaskEntry:
-        """Returns a task with its first `most` versions above `after`, and with their facts.
-
-        It reads the registry for versions whose manifests are not known yet.
-        """
+        """Returns a task with its first `most` versions above `after`; reads unknown manifests from the registry."""
         self._require(Action.SEE, name)
         entry = self._directory.task(name, after, most)
         self._catalog.learn_all(list(entry.versions.values()))
         return entry
 
     def alias(self, task: str, alias: str) -> Alias:
-        """Returns an alias; raises AliasNotFound."""
         self._require(Action.SEE, task)
         return self._directory.task_alias(task, alias)
 
     def version(self, task: str, number: int) -> Version:
-        """Returns a version; raises VersionNotFound."""
         self._require(Action.SEE, task)
         return self._directory.version(task, number)
 
     def manifest(self, version: Version) -> Manifest:
-        """Returns the whole manifest of a version; reads the registry."""
         self._principal.require(Action.SEE, version.entry.task)
         self._catalog.learn(version)
         return self._catalog.manifest(version.entry)
@@ -61,7 +50,6 @@ class View:
         return changes(tensors)
 
     def delta(self, version: Version) -> bytes:
-        """Returns the canonical bytes of a version, verified; reads the store."""
         self._principal.require(Action.DOWNLOAD, version.entry.task)
         return self._catalog.read_delta(version)
 

@@ -15,11 +15,8 @@ AT_ONCE = 4
 class Fetches:
     """Gives the loader's thread the files of versions once they are here; only that thread calls the methods.
 
-    Args:
-        queue: gets each version whose file has come.
-
-    Attributes:
-        threads: one more than files are fetched at once, for checks of stored files.
+    `queue` gets each version whose file has come. `threads` has one thread more than `AT_ONCE`, for checks of stored
+    files.
     """
 
     def __init__(self, registry: Registry, directory: Directory, queue: LoadQueue) -> None:
@@ -33,13 +30,7 @@ class Fetches:
     def take(self, version: Version, principal: str) -> bytes | None:
         """Returns a version's file if it has come or lies on this machine; otherwise has it fetched and returns None.
 
-        Args:
-            version: is loading; `arrived` tells when to ask again.
-            principal: the file is fetched in its turn; empty if no request asked for the version. A file that a
-                principal asked for, and that nobody wants any more, is not fetched.
-
-        Raises:
-            StoreCorrupt, BlobsAway, NotFound: see `Registry.read`.
+        With a principal it is fetched in that principal's turn, and only while somebody wants it; without one, always.
         """
         if version not in self._files:
             data = self._registry.read_local(version.entry)

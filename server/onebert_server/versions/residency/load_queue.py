@@ -7,10 +7,7 @@ from onebert_server.versions.version import State, Version
 
 
 class LoadQueue:
-    """Requested versions, in turns of principals and in order of arrival within each; thread-safe.
-
-    A version that several principals asked for waits for the first of their turns, and is taken once.
-    """
+    """Requested versions, thread-safe; a version that several principals want waits for the first of their turns."""
 
     def __init__(self) -> None:
         self.closed = False
@@ -27,16 +24,12 @@ class LoadQueue:
             self._changed.notify()
 
     def wait(self, seconds: float) -> None:
-        """Returns when a version waits, when the queue is closed, or after so many seconds."""
         with self._changed:
             if not self._turns and not self.closed:
                 self._changed.wait(seconds)
 
     def take(self, most: int) -> dict[Version, str]:
-        """Takes at most `most` versions, each with the principal whose turn it was; empty once the queue is closed.
-
-        It skips versions that are no longer `loading`: another principal's turn has taken them.
-        """
+        """Takes the next versions, each with its principal; skips versions that another principal's turn has taken."""
         taken: dict[Version, str] = {}
         with self._changed:
             while len(taken) < most and not self.closed:
@@ -47,7 +40,6 @@ class LoadQueue:
         return taken
 
     def close(self) -> None:
-        """Ends the queue, and wakes the waiting thread."""
         with self._changed:
             self.closed = True
             self._changed.notify()

@@ -28,9 +28,8 @@ SCRUBBED_TOGETHER = 100
 class Loader:
     """Does all slow work for versions on one thread, so that requests for resident versions never wait for it.
 
-    The thread waits for no bucket: other threads fetch files (see Fetches), and check the stored ones.
-
-    The thread computes alone: more threads of its own would slow the engine's batches down (see Engine).
+    The thread waits for no bucket: other threads fetch files (see Fetches), and check the stored ones. It computes
+    alone: more threads of its own would slow the engine's batches down (see Engine).
     """
 
     def __init__(self, residents: Residents, registry: Registry) -> None:
@@ -52,7 +51,6 @@ class Loader:
 
     @property
     def dead(self) -> bool:
-        """Whether the thread has ended although nobody closed the loader."""
         return self._thread.ident is not None and not self._thread.is_alive() and not self._queue.closed
 
     def close(self) -> None:

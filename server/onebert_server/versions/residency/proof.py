@@ -21,13 +21,7 @@ from onebert_store.file.manifest import Golden
 
 @dataclass(frozen=True)
 class Proof:
-    """The answers that a version must give.
-
-    Attributes:
-        tokens: the golden sequences; if the file has none, sequences whose answers need only be finite.
-        golden: the trainer's logits for them.
-        tolerance: largest difference between these logits and the computed ones.
-    """
+    """The answers that a version must give: the golden logits, or, without any, finite numbers for some sequences."""
 
     tokens: Sequence[Tokens]
     golden: Golden | None
@@ -35,7 +29,6 @@ class Proof:
 
     @classmethod
     def of(cls, base: Base, delta: Delta) -> Self:
-        """Returns the proof of a delta on a base, with the tolerance for the base's precision."""
         manifest, golden = delta.manifest, delta.manifest.golden
         if golden is None:
             return cls(golden_tokens(base, manifest.max_length, manifest.pooling), None, 0.0)

@@ -73,14 +73,11 @@ class Residents:
         self._waiting: Counter[str] = Counter()
 
     def load(self, versions: Mapping[Version, str]) -> bool:
-        """Loads and proves versions that are marked as loading; returns whether the bank had room for all of them.
+        """Loads and proves versions, in order, that are marked as loading; returns whether the bank had room for all.
 
         A version that cannot be read, folded or proved becomes unavailable with a reason, and does not stop the others.
         A version whose file must be fetched stays loading: pass it again once it is among `fetches.arrived()`. Others
         are evicted only for versions that are still wanted; see `Directory.give_up_unwanted`.
-
-        Args:
-            versions: in the order of loading, each with the principal that asked for it; see `Fetches.take`.
         """
         room, patience = True, PATIENCE
         installed: list[Installed] = []
@@ -116,18 +113,12 @@ class Residents:
         return room
 
     def install(self, delta: Delta) -> int:
-        """Folds a delta and writes its row into the bank; evicts the least recently used versions if there is no room.
-
-        Raises:
-            InvalidDelta: it does not fit the base.
-            BankFull: every version in memory stays in use, or this row alone is larger than the bank.
-        """
+        """Folds a delta and installs its row, evicting others for it; raises InvalidDelta or BankFull."""
         return self._room.place(
             lambda: self._fold(delta), lambda size: self._room.wait(size, PATIENCE, lambda: not self.queue.closed)
         )
 
     def row_bytes(self, slot: int) -> int:
-        """Returns the bytes of an installed row on the device."""
         return self._bank.size_at(slot)
 
     def give_back(self, slot: int) -> None:
@@ -135,7 +126,6 @@ class Residents:
         self._bank.release(slot)
 
     def proof(self, delta: Delta) -> Proof:
-        """Returns the proof that a delta must pass before it may answer."""
         return Proof.of(self._base, delta)
 
     async def ready(self, versions: Sequence[Version], context: Context) -> None:
@@ -192,7 +182,6 @@ class Residents:
         raise errors.QueueFull("as many requests wait for versions to be loaded as the server holds; try again soon")
 
     def _fold(self, delta: Delta) -> tuple[Row, int]:
-        """Returns a delta's row and its bytes in the bank."""
         check(delta, self._base.spec)
         with torch.inference_mode():
             row = fold(self._base, to_tensors(delta, self._base), delta.manifest.pooling)
@@ -232,7 +221,6 @@ class Residents:
             raise
 
     def _prove_all(self, installed: list[Installed]) -> None:
-        """Proves and publishes all installed versions, and empties the list."""
         while installed:
             self._prove(installed.pop(0))
 

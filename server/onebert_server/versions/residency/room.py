@@ -37,10 +37,6 @@ class Room:
             fold: returns the row and its bytes; called again if the device had no memory for it.
             make_room: called with these bytes (0 if the fold itself was refused memory) while there is no room; returns
                 whether another try may help.
-
-        Raises:
-            LargerThanBank: the row fits into no bank of this size.
-            BankFull: there is no room, and `make_room` made none.
         """
         row, size, refused_below_bound = None, 0, 0
         while True:
@@ -60,23 +56,16 @@ class Room:
                     raise
 
     def holds(self, size: int) -> bool:
-        """Returns whether the bank's bound leaves room for a row of so many bytes."""
         return self._bank.num_bytes + size <= self._bank.max_bytes
 
     def evict(self) -> bool:
-        """Evicts the least recently used version; returns False if all are in use."""
         slot = self._directory.evict()
         if slot is not None:
             self._bank.release(slot)
         return slot is not None
 
     def wait(self, size: int, patience: float, wanted: Callable[[], bool]) -> bool:
-        """Waits until it can evict a version, or until a row of `size` bytes fits; returns whether there is more room.
-
-        Args:
-            patience: longest wait in seconds.
-            wanted: whether somebody still waits for the row.
-        """
+        """Waits until it can evict a version, or a row of `size` bytes fits; returns whether there is more room."""
         until = time.monotonic() + patience
         while not self.evict():
             if not wanted() or time.monotonic() >= until:
