@@ -36,7 +36,10 @@ class KeyRing:
         self.is_open = not (self._holders or closed)
 
     def replace(self, registered: Mapping[bytes, Holder], is_open: bool = False) -> None:
-        """Replaces the registry's keys; `is_open` stays false once it is: a revoked key must not open the server."""
+        """Replaces the keys of the registry; the keys of the environment stay.
+
+        Once `is_open` is false it stays false: the holder of a revoked key must not get in without one.
+        """
         self._holders = {**registered, **self._environment}
         self.registered = registered
         self.is_open = self.is_open and is_open

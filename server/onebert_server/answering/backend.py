@@ -65,5 +65,6 @@ class Backend(Protocol):
     async def compute_each(self, context: Context, wanted: Wanted, inputs: Sequence[Pieces]) -> list["Result | Missed"]:
         """Like `compute`, but each question that fails, or is late at the context's deadline, becomes a `Missed`.
 
-        It needs references and whole inputs. Forbidden, OverQuota and ShuttingDown end the whole request.
+        It needs references and whole inputs. Forbidden and OverQuota end the whole request, as does ShuttingDown of a
+        remote engine.
         """

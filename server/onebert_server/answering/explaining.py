@@ -24,7 +24,7 @@ class LeftOut(NamedTuple):
 
 
 def leave_out(questions: Sequence[Question], readings: Sequence[Reading], tokenizer: Tokenizer) -> list[LeftOut]:
-    """Leaves words that were read out of each input; raises TooLarge if the inputs are too long together."""
+    """Shortens each input by single words that the version has read; raises TooLarge if that is too much text."""
     texts, facts, asked = [one.text for one in questions], questions[0].facts, questions[0].asked
     words = [_words(one.pieces, reading, facts, tokenizer) for one, reading in zip(questions, readings, strict=True)]
     window = (window_of(facts, facts.max_length, asked) or whole_window(facts, facts.max_length)).tokens

@@ -50,7 +50,12 @@ class Question(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """An answer, and how its input was read; `windows` is None if it was not read by windows."""
+    """An answer, and how its input was read.
+
+    Attributes:
+        truncated: whether some tokens of the input were left out.
+        windows: number of windows; None if the input was not read by windows.
+    """
 
     answer: Answer
     tokens: int
@@ -62,7 +67,7 @@ class Plan(Protocol):
     """Expands questions and reduces answers; only `Computed` passes from one to the other."""
 
     def expand(self, pieces: Pieces, version: Version, tokenizer: Tokenizer, asked: Asked) -> Sequence[Planned]:
-        """Returns the sequences to run, at least one; raises WholeTextNeeded if the text was split too short."""
+        """Returns the sequences to run, at least one; raises WholeTextNeeded if the text was split without its end."""
 
     def reduce(self, question: Question, computed: Sequence[Computed], tokenizer: Tokenizer) -> Reading:
         """Returns one answer from the logits of the sequences of `expand`, in their order; all logits are finite."""

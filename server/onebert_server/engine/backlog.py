@@ -23,5 +23,9 @@ class Backlog:
                 level[1] += count * tokens
 
     def served(self, tokens: float) -> float:
-        """Estimates the tokens served until each principal has had `tokens` or all of its work: 0 to 21 % too many."""
+        """Estimates the tokens that are served until each principal has had `tokens`, or all of its waiting work.
+
+        The estimate is 1 to 1.21 times the true sum: it lumps together principals whose tokens have the same bit length
+        as `tokens`.
+        """
         return sum(min(held, count * tokens) for count, held in self._levels.values())

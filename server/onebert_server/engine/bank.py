@@ -63,7 +63,7 @@ class Bank:
         self.rows = self._view()
 
     def install(self, row: Row) -> int:
-        """Makes a row resident and returns its slot; raises BankFull, and takes nothing, without room or memory."""
+        """Makes a row resident and returns its slot; raises BankFull, and takes nothing, if the row does not fit."""
         try:
             with self._lock, torch.inference_mode(), full_device_is_typed():
                 return self._install(row)
@@ -97,7 +97,10 @@ class Bank:
         return slot
 
     def release(self, slot: int) -> None:
-        """Frees a slot that no request may name any more; the engine's thread calls it, so it never blocks."""
+        """Frees a slot that no request may name any more; the engine's thread calls it, so it never blocks.
+
+        While another thread installs a row, the slot is freed only after that.
+        """
         if slot == BASE_ROW:
             raise ValueError("the bare base is never released")
         self._released.append(slot)

@@ -34,7 +34,11 @@ _LONG_BATCH, _PART_BESIDE = 0.02, 2
 
 @dataclass(frozen=True)
 class EngineLimits:
-    """Bounds on one forward pass and on the queue; `max_batch_seconds` never makes a batch wastefully small."""
+    """Bounds on one forward pass and on the queue.
+
+    Attributes:
+        max_batch_seconds: a pass over this time gets fewer tokens, but never so few that it wastes the device.
+    """
 
     max_batch_tokens: int
     queue: QueueLimits
@@ -82,7 +86,7 @@ class Engine:
         self._thread = threading.Thread(target=self._run, name="onebert-engine", daemon=True)
 
     def start(self) -> None:
-        """Starts the owner thread and measures the machine's speed; until it returns, nothing else should compute."""
+        """Starts the owner thread and measures the machine's speed; nothing else should compute until it returns."""
         self._scheduler.open()
         self._thread.start()
         self._measured.wait()
@@ -100,7 +104,7 @@ class Engine:
 
         Returns:
             A future of one float32 array per item, in order: [labels], or [tokens, labels] for a per-token task. The
-                caller checks whether the numbers are finite.
+            caller checks whether the numbers are finite.
             It fails with `EngineFailed` when the forward pass raised, and with `DeadlineExceeded` when its work had not
             begun, or not ended, in time. Cancelling withdraws waiting items at once; the future counts as cancelled
             when none of its items runs any more.
@@ -121,8 +125,8 @@ class Engine:
     def launch(self, waiting: Sequence[Waiting], whole: bool = False) -> Flight:
         """The hot path: packs waiting sequences and starts the device on them; never waits for a GPU.
 
-        On a CPU a long batch that is not a `whole` lets short texts of others run between its layers; their time does
-        not count as the batch's.
+        On a CPU a long batch, unless it runs as a `whole`, lets short texts of others run between its layers; their
+        time does not count as the batch's.
         """
         started, spent = time.monotonic(), [0.0]
         tokens = sum(len(entry.item.tokens) for entry in waiting)

@@ -24,7 +24,8 @@ class Waiter(Protocol):
         """On the clock of `now`; the answer is useless afterwards."""
 
     @property
-    def lengths(self) -> Sequence[int]: ...
+    def lengths(self) -> Sequence[int]:
+        """Tokens of each sequence, at least one."""
 
     @property
     def costs(self) -> Sequence[int]:

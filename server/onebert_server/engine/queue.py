@@ -198,7 +198,10 @@ class FairQueue(Generic[R]):
         return min(waited / 2, self._limits.max_seconds)
 
     def _slack(self, tokens: int, spare: float, seconds_per_token: float) -> float:
-        """Returns the seconds for which a turn lets others go first; half of `spare`, since more may come than ends."""
+        """Returns the seconds for which each turn of a request lets others go first; all turns share `spare` seconds.
+
+        They use at most half of `spare`: more work may arrive in that time than is computed.
+        """
         turns = ceil(tokens / REQUEST_TURN)
         own = SLACK * min(tokens, REQUEST_TURN) * seconds_per_token
         return max(min(own, MAX_SLACK * self._limits.max_seconds, spare / (2 * turns)), 0.0)

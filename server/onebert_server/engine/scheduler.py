@@ -61,9 +61,10 @@ class Scheduler:
             self._changed.notify()
 
     def take(self, max_cost: int, max_tokens: int, only_full: bool) -> list[Waiting]:
-        """Returns the next batch, empty at the end; blocks until there is one, and first drops late requests.
+        """Returns the next batch; blocks until there is one, and first drops late requests.
 
-        With `only_full` it does not block, and returns nothing unless more than `max_cost` tokens wait.
+        The batch is empty once the engine is closing and nothing waits. With `only_full` it does not block, and returns
+        nothing unless more than `max_cost` tokens wait.
         """
         while True:
             with self._changed:

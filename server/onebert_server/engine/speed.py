@@ -52,7 +52,11 @@ class Speed:
         return self._correction * (self._start + tokens * self._per_token)
 
     def tokens_within(self, seconds: float, most: int) -> int:
-        """Returns the largest batch, in tokens, within a time; its tokens take at least as long as the fixed cost."""
+        """Returns the tokens, at most `most`, of the largest batch within an estimated time.
+
+        If the fixed cost leaves little time, the batch gets the number of tokens that take the same time as the fixed
+        cost.
+        """
         if self.seconds(most) <= seconds or not self._per_token:
             return most
         left = seconds / self._correction - self._start

@@ -80,7 +80,7 @@ class Catalog:
 
         A version that cannot be loaded is marked and does not stop the others. Call it once, on a thread that computes
         alone, before any request reaches the directory. Returns the versions that are left when the time for a start is
-        over.
+        over, or none if the bank is full.
         """
         until = time.monotonic() + LOAD_SECONDS
         self._follower.load()

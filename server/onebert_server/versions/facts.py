@@ -15,7 +15,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Facts:
-    """A version without tensors and provenance; its number is never reused. No `decision`: the task type's way."""
+    """A version without its tensors, proofs and provenance; the number of a version is never used again.
+
+    Attributes:
+        max_length: tokens that an input is cut to.
+        decision: how answers are read from the logits; None means the task type's own way.
+    """
 
     task: str
     version: int
