@@ -1,7 +1,7 @@
-"""Renews the libraries that the page at `/` comes with, from npm: `make page-libraries`.
+"""Downloads the libraries of the page at `/` from npm: `make page-libraries`.
 
-Each package is of one version with one digest, and each file is copied as it is, but for names of other packages: a
-browser finds a module by its address alone.
+Each package is pinned to one version and one digest. Files are copied unchanged, except for imports of other packages:
+a browser finds a module by its URL alone.
 """
 
 import hashlib
@@ -12,7 +12,7 @@ from pathlib import Path
 
 VENDOR = Path(__file__).parent / "onebert_server/page/static/vendor"
 
-# Package and version -> the SHA-256 of npm's archive, and its files with the names that they have here.
+# Package and version -> SHA-256 of npm's archive, and its files: name in the archive -> name here.
 PACKAGES: dict[str, tuple[str, dict[str, str]]] = {
     "preact@11.2.0": (
         "3c4456766bd32b6b534d52bf4e9c2a29b33e7eedf6e96ed479300ba1a7888ebf",
@@ -27,7 +27,7 @@ PACKAGES: dict[str, tuple[str, dict[str, str]]] = {
         {"dist/uPlot.iife.min.js": "uplot.js", "dist/uPlot.min.css": "uplot.css", "LICENSE": "uplot.LICENSE"},
     ),
 }
-# What a file says -> what it says here. Maps of sources are not among the files.
+# Text in npm's file -> text in our copy. We copy no source maps.
 REWRITTEN = {
     b'from"preact"': b'from"./preact.js"',
     b"\n//# sourceMappingURL=preact.mjs.map": b"",
@@ -36,11 +36,7 @@ REWRITTEN = {
 
 
 def renew(folder: Path) -> None:
-    """Writes every file into a folder; needs the command `npm`.
-
-    Raises:
-        SystemExit: an archive is not the one that is named here.
-    """
+    """Writes every file into a folder; needs the command `npm`, and exits if an archive has another digest."""
     for package, (digest, files) in PACKAGES.items():
         with tempfile.TemporaryDirectory() as place:
             command = ["npm", "pack", "--silent", package]

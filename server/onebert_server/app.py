@@ -1,4 +1,4 @@
-"""The HTTP app of a replica: a runtime and the routers on it."""
+"""The HTTP app of a replica: the routers on top of an open runtime."""
 
 from fastapi import FastAPI
 
@@ -10,7 +10,7 @@ from onebert_server.runtime import Runtime
 
 
 def create_app(runtime: Runtime) -> FastAPI:
-    """Answers for an open runtime, which is the caller's to close."""
+    """Builds the app for an open runtime; the caller closes the runtime."""
     return web_app(
         runtime,
         [answering(), *(one.router for one in (tasks, aliases, administration, system, docs)), showing(), page.router],

@@ -1,4 +1,4 @@
-"""What the processes that answer HTTP have in common: the one with the engine, and each front end."""
+"""The state that every process with HTTP has: the engine's process and each front end."""
 
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -11,7 +11,7 @@ from onebert_server.telemetry.telemetry import Telemetry
 
 
 class Listening(Protocol):
-    """The part of an `Edge` that is needed before a request is answered; a server that still starts has it, too."""
+    """The part of an `Edge` that the middleware needs; a server that is still starting has it, too."""
 
     metrics: RequestCounts
     draining: bool
@@ -27,12 +27,11 @@ def _untaken() -> Permits:
 
 @dataclass
 class Edge:
-    """What a process that answers requests has, with or without the engine in it.
+    """The state of a process that answers requests, with or without the engine in it.
 
     Attributes:
-        telemetry: what is told of each request beside metrics.
-        untaken: the bytes of large answers that their clients have not taken yet.
-        draining: set when the server was told to stop; /readyz says so.
+        untaken: bytes of large responses that clients have not read yet.
+        draining: set once the server is asked to stop; /readyz then reports it.
     """
 
     answerer: Answerer

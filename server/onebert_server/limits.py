@@ -1,39 +1,39 @@
-"""Bounds that every room of the server shares: how much one request may hold, and how much it may be answered with."""
+"""Bounds that all parts of the server share: the size of one request and of its response."""
 
 # Characters of one text.
 MAX_TEXT = 65536
 # Inputs of one request.
 MAX_ITEMS = 64
-# Bytes of a JSON body, unless the server is set otherwise.
+# Default bound on a JSON body, in bytes.
 BODY_BYTES = 2**20
-# Bytes of bodies that a process holds and that have not come whole, or four times the largest body.
+# Bytes of incomplete bodies that a process holds; at least four times the largest body.
 MAX_COMING_BYTES = 2**27
-# Questions of one request, a text for a task each: tasks of one fan-out, texts by tasks of a façade's request.
+# Pairs of text and task in one request: the tasks of a fan-out, or texts × tasks of a façade's request.
 MAX_FANOUT = 1024
 # Characters of one reference to a task.
 MAX_REF = 128
 
-# Sequences that one request may come to, by tasks and by windows of long texts.
+# Sequences of one request, which tasks and the windows of long texts multiply.
 MAX_SEQUENCES = 4096
-# Logits that one request may be answered with, 64 MiB of them: 64 texts of 512 tokens with 512 tags each, say.
+# Logits in the answers to one request, 64 MiB: for example 64 texts of 512 tokens with 512 tags each.
 MAX_LOGITS = 2**24
-# Bytes of JSON that one request may be answered with.
+# Bytes of JSON in one response.
 MAX_ANSWER_BYTES = 2**24
-# Bytes of large answers that a process holds because their clients have not taken them yet.
+# Bytes of large responses that a process holds until clients read them.
 MAX_UNTAKEN_BYTES = 2**29
 
-# Characters that are tokenized or wait to be: as much as the largest request holds, 64 pairs of the longest texts.
+# Characters in tokenization or waiting for it: the largest request, 64 pairs of the longest texts.
 MAX_CHARACTERS = MAX_ITEMS * 2 * MAX_TEXT
 
-# Inputs of one request that are explained.
+# Inputs of one request that asks for explanations.
 MAX_EXPLAINED = 16
-# Stretches of one input that are left out of it, one at a time, to explain an answer; each costs what the input costs.
+# Stretches that are left out of one input, one at a time, to explain an answer; each costs one more run of the input.
 MAX_LEFT_OUT = 64
-# Long inputs leave out fewer stretches: at most this many computed tokens, but at least eight stretches.
+# Long inputs leave out fewer stretches: at most 2,048 computed tokens, but at least eight stretches.
 MAX_LEFT_OUT_TOKENS, MIN_LEFT_OUT = 2048, 8
-# Tokens and characters of one request's inputs without these stretches, together: as many tokens as the largest plain
-# request has, and as many characters as the largest body. Of inputs that are longer together, fewer are left out.
+# Sums over all shortened inputs of one request: the tokens of the largest plain request and the characters of the
+# largest body. Longer inputs leave out fewer stretches.
 MAX_EXPLAINED_TOKENS, MAX_EXPLAINED_CHARACTERS = 2**15, 2**20
 
-# Seconds that a request may be given.
+# Longest timeout of a request, in seconds.
 MAX_REQUEST_TIMEOUT = 600

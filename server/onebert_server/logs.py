@@ -1,4 +1,4 @@
-"""What goes to the log, and how: never the text of a user's input."""
+"""Logging: levels, failures and rate-limited warnings; the text of a user's input never reaches the log."""
 
 import logging
 import time
@@ -6,20 +6,20 @@ import traceback
 
 
 def log_to_stderr(level: str) -> None:
-    """Sets what is logged; to be called once."""
+    """Sets up logging; call it once."""
     logging.basicConfig(level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    # uvicorn's lines about its start repeat ours; its warnings and errors stay.
+    # uvicorn's lines about its start repeat ours; keep its warnings and errors.
     logging.getLogger("uvicorn").setLevel(max(logging.WARNING, logging.getLogger().level))
 
 
 def log_failure(log: logging.Logger, what: str, error: BaseException) -> None:
-    """Logs where it happened; the exception's own text may hold a user's input and stays out."""
+    """Logs the traceback without the exception's message, which may quote a user's input."""
     frames = "".join(traceback.format_tb(error.__traceback__))
     log.error("%s failed with %s\n%s", what, type(error).__name__, frames)
 
 
 class Seldom:
-    """Logs what clients can cause at will: one line in ten seconds, which says how many there would have been."""
+    """Logs warnings that clients can cause at will: at most one in ten seconds, with a count of the suppressed ones."""
 
     INTERVAL = 10.0
 
@@ -29,7 +29,6 @@ class Seldom:
         self._unsaid = 0
 
     def warning(self, message: str, *arguments: object) -> None:
-        """Logs a warning, or counts it for the next one."""
         now = time.monotonic()
         if now < self._next:
             self._unsaid += 1

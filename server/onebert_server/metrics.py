@@ -1,4 +1,4 @@
-"""Prometheus metrics: one registry per server, no texts in any label, and names of tasks in those of tasks alone."""
+"""Prometheus metrics: one registry per server; no label holds a text, and only task metrics hold task names."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -17,24 +17,19 @@ TOKENS = (16, 64, 256, 1024, 2048, 4096, 8192, 16384, 32768, 65536)
 
 
 class RequestCounts(Protocol):
-    """Where the edge counts requests: `Metrics`, or in a front end what brings the counts there."""
+    """Counts requests at the edge: `Metrics`, or in a front end a relay to it."""
 
-    def request_began(self) -> None:
-        """Counts one request more that is being answered."""
+    def request_began(self) -> None: ...
 
-    def request_ended(self, ended: Ended) -> None:
-        """Counts one answered request, which is no longer in progress."""
+    def request_ended(self, ended: Ended) -> None: ...
 
 
 class Metrics:
-    """What a server counts; the engine reports its batches to `observe_batch`.
+    """The metrics of a server; the engine reports its batches to `observe_batch`.
 
     Args:
-        tasks: how many versions of tasks are shown each for itself; 0 shows nothing of tasks.
-        exemplars: whether durations have examples of traces, for who takes OpenMetrics.
-
-    Attributes:
-        busy_seconds: those of all forward passes so far.
+        tasks: number of versions with series of their own; 0 turns task metrics off.
+        exemplars: whether durations carry trace ids as exemplars, for scrapers that accept OpenMetrics.
     """
 
     def __init__(self, tasks: int = 0, exemplars: bool = False) -> None:
@@ -46,7 +41,7 @@ class Metrics:
         self.busy_seconds = 0.0
         self._requests = self._counter("http_requests", "Requests answered.", "method", "route", "status")
         self._request_seconds = self._histogram("http_request_seconds", "Time to answer.", SECONDS, "route")
-        # The two above by method, route and status, of which there are few.
+        # Children of the two metrics above by (method, route, status); there are few.
         self._of: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
         self._in_progress = Gauge(
             "onebert_http_requests_in_progress", "Requests being answered.", registry=self.registry
@@ -65,22 +60,18 @@ class Metrics:
         )
 
     def gauge(self, name: str, text: str, read: Callable[[], float]) -> None:
-        """Adds a gauge that is read when it is scraped."""
         Gauge(f"onebert_{name}", text, registry=self.registry).set_function(read)
 
     def request_began(self) -> None:
-        """See RequestCounts."""
         self._in_progress.inc()
 
     def request_ended(self, ended: Ended) -> None:
-        """See RequestCounts."""
         self._in_progress.dec()
         self.observe_request(ended)
 
     def observe_request(self, ended: Ended) -> None:
-        """Counts one answered request of any process."""
         method, route, status, seconds, problem, answers, trace_id = ended
-        # Looked up here: the library's own look-up takes several times as long.
+        # We cache the children: the library's own lookup takes several times as long.
         key = method, route, status
         if key not in self._of:
             self._of[key] = self._requests.labels(method, route, str(status)), self._request_seconds.labels(route)
@@ -93,50 +84,39 @@ class Metrics:
             self._tasks.count(answers, seconds)
 
     def rename_task(self, task: str, name: str) -> None:
-        """Goes on with the series of a task under its new name."""
         if self._tasks is not None:
             self._tasks.rename(task, name)
 
     def add_in_progress(self, change: int) -> None:
-        """So many requests more, or fewer, are being answered by another process."""
+        """Adds a change in the number of requests that another process is answering."""
         self._in_progress.inc(change)
 
     def observe_batch(self, sequences: int, tokens: int, seconds: float) -> None:
-        """Counts one forward pass."""
         self._batch_sequences.observe(sequences)
         self._batch_tokens.observe(tokens)
         self._batch_seconds.observe(seconds)
         self.busy_seconds += seconds
 
     def observe_wait(self, seconds: float) -> None:
-        """Counts one request that was taken out of the queue."""
         self._queue_wait.observe(seconds)
 
     def count_dropped(self, why: str) -> None:
-        """Counts one request whose work was dropped: `deadline`, or `left` where the client had."""
         self._dropped.labels(why).inc()
 
     def count_left(self, waiting: int, running: int, computed: int) -> None:
-        """Counts the sequences of a request that nobody waits for: what waited is dropped, the rest was in vain."""
         for state, sequences in (("waiting", waiting), ("running", running), ("computed", computed)):
             self._left.labels(state).inc(sequences)
 
     def count_upload(self, result: str) -> None:
-        """Counts one upload: `created`, `existing` or the code of the error."""
+        """Counts one upload by its result: `created`, `existing` or an error code."""
         self._uploads.labels(result).inc()
 
     def exposition(self, names: Sequence[str] = ()) -> bytes:
-        """The text that a Prometheus server scrapes; with names, of samples that have one of these alone."""
+        """Returns the text for a scrape; `names` restricts it to these samples."""
         return generate_latest(self._of_names(names))
 
     async def exposition_for(self, accept: str, names: Sequence[str] = ()) -> tuple[bytes, str]:
-        """What a scraper is given, and its media type; written in a thread, since that takes long where tasks are many.
-
-        Args:
-            accept: what the scraper takes. OpenMetrics has examples of traces; without traces nothing else is given
-                than ever.
-            names: see `exposition`.
-        """
+        """Returns the text for a scrape and its media type, written in a thread, since many tasks take long."""
         if self._exemplars:
             write, media_type = choose_encoder(accept)
             return await asyncio.to_thread(write, self._of_names(names)), media_type

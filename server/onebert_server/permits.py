@@ -1,4 +1,4 @@
-"""A bound on what the server holds for its callers at one time, of which one principal cannot take all."""
+"""Bounds what the server holds for its callers at one time, so that one principal cannot take everything."""
 
 import threading
 from collections import Counter
@@ -7,12 +7,7 @@ from onebert_store.errors import QueueFull
 
 
 class Permits:
-    """Counts what is held for each principal; thread-safe.
-
-    Args:
-        most: what may be held for all together, in whatever unit is counted.
-        full: what a refusal says.
-    """
+    """Counts the amounts that principals hold, `most` for all together; thread-safe. `full` is a refusal's message."""
 
     def __init__(self, most: int, full: str) -> None:
         self._full = full
@@ -21,11 +16,7 @@ class Permits:
         self._lock = threading.Lock()
 
     def take(self, principal: str, amount: int) -> None:
-        """Counts what is held from now on, until `give_back`.
-
-        Raises:
-            QueueFull: it would be too much; nothing is counted.
-        """
+        """Counts an amount as held until `give_back`; raises QueueFull, and counts nothing, if it is too much."""
         with self._lock:
             # As in the engine's queue: a principal may hold no more than is left free.
             if self._taken[principal] + amount > self._free:
@@ -34,7 +25,6 @@ class Permits:
             self._free -= amount
 
     def give_back(self, principal: str, amount: int) -> None:
-        """Counts what is no longer held."""
         with self._lock:
             self._free += amount
             self._taken[principal] -= amount

@@ -1,4 +1,4 @@
-"""A server as a child process on a free loopback port, for the demo, the benchmarks and scripts."""
+"""Runs a server as a child process on a free loopback port, for the demo, the benchmarks and scripts."""
 
 import re
 import subprocess
@@ -20,11 +20,10 @@ class ChildServer:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
         return self._process.pid
 
     def stop(self) -> bool:
-        """Asks it to end, and waits; whether it ended with exit code 0."""
+        """Terminates the process and waits; returns whether it ended in time with exit code 0."""
         self._process.terminate()
         try:
             return self._process.wait(STOP_TIMEOUT_S) == 0
@@ -32,20 +31,15 @@ class ChildServer:
             return False
 
     def wait(self) -> None:
-        """Waits until it ends by itself."""
         self._process.wait()
 
 
 @contextmanager
 def serving(data_dir: Path, **settings: object) -> Iterator[ChildServer]:
-    """Runs `onebert serve` while the block runs.
-
-    Args:
-        data_dir: where the server keeps its tasks.
-        settings: `ONEBERT_…` settings by their lower-case names.
+    """Runs `onebert serve` while the block runs; `settings` are `ONEBERT_…` settings by their lower-case names.
 
     Raises:
-        ServerUnreachable: it did not start; the detail is its own last line.
+        ServerUnreachable: it did not start; the detail is the last line of its log.
     """
     with (
         tempfile.TemporaryFile("w+", encoding="utf-8") as log,

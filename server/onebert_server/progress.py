@@ -1,4 +1,4 @@
-"""How far a start is, for whoever asks while it goes on, and whether anybody still wants it."""
+"""Tracks how far a start is, and lets a signal handler give it up."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -8,35 +8,22 @@ from onebert_store.errors import ShuttingDown
 
 
 class Progress:
-    """Written by the thread that starts the server, read by others.
-
-    Attributes:
-        phase: what is being loaded: `base`, `store`, `versions`, `manifests`.
-        done, total: how many of them are.
-        told: called when any of these has changed.
-    """
+    """The progress of a start; the starting thread writes it, others read it. `told` runs after each change."""
 
     def __init__(self) -> None:
         self.phase, self.done, self.total = "base", 0, 1
         self.told: Callable[[], None] = lambda: None
-        # A flag and no Event, whose lock a signal's handler might find held by the handler that it interrupts.
+        # A bool, not an Event: a signal handler may interrupt another one that holds the Event's lock, and would
+        # deadlock.
         self._given_up = False
 
     def begin(self, phase: str, total: int) -> None:
-        """The next phase, of so many steps.
-
-        Raises:
-            ShuttingDown: the start was given up.
-        """
+        """Begins the next phase; raises ShuttingDown if the start was given up."""
         self.phase, self.done, self.total = phase, 0, total
         self.advance(0)
 
     def advance(self, steps: int = 1) -> None:
-        """So many more are done.
-
-        Raises:
-            ShuttingDown: the start was given up.
-        """
+        """Counts finished steps; raises ShuttingDown if the start was given up."""
         self.done += steps
         self.told()
         if self._given_up:

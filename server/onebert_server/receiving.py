@@ -1,4 +1,4 @@
-"""Uploads that are under way: how many there may be, which of them makes room for more, and which is taken next."""
+"""Uploads in progress: how many, which slow one makes room for another, and whose is processed next."""
 
 import asyncio
 from collections import Counter
@@ -8,20 +8,15 @@ from contextlib import asynccontextmanager, contextmanager
 from onebert_server.turns import Places
 from onebert_store.errors import QueueFull
 
-# Uploads whose bytes may lie on the disk before they are taken: those that come, and those that wait for the uploader.
+# Uploads with bytes on the disk: their bytes still arrive, or they wait for the uploader.
 MAX_UPLOADS = 64
-# An upload that has come for so many seconds with fewer bytes a second than this makes room for another.
+# An upload that is older (in seconds) and slower (in bytes per second) than this may make room for another.
 SLOW_SECONDS = 1.0
 SLOW_RATE = 2**16
 
 
 class Incoming:
-    """One upload while its bytes come.
-
-    Attributes:
-        principal: whose it is.
-        received: bytes so far.
-    """
+    """One upload while its bytes arrive; `received` counts them."""
 
     def __init__(self, principal: str) -> None:
         self.principal = principal
@@ -31,11 +26,7 @@ class Incoming:
         self._ended = self._complete = False
 
     async def parts(self, stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        """The parts of the body, as they come.
-
-        Raises:
-            TimeoutError: the upload was too slow, and another one needed its place.
-        """
+        """Yields the parts of the body as they arrive; raises TimeoutError if a slow upload lost its place."""
         while not self._ended:
             try:
                 async with asyncio.timeout(None) as self._patience:
@@ -56,13 +47,13 @@ class Incoming:
             self._patience.reschedule(0)
 
     def rate(self) -> float:
-        """Bytes a second; without an end for one that is complete or has just begun."""
+        """Returns bytes per second; infinite for an upload that is complete or has just begun."""
         seconds = asyncio.get_running_loop().time() - self._began
         return float("inf") if self._complete or seconds < SLOW_SECONDS else self.received / seconds
 
 
 class Receiving:
-    """All uploads that are under way; to be used from one event loop."""
+    """All uploads in progress; use it from one event loop."""
 
     def __init__(self) -> None:
         self._under_way: set[Incoming] = set()
@@ -70,13 +61,10 @@ class Receiving:
 
     @contextmanager
     def admitted(self, principal: str) -> Iterator[Incoming]:
-        """A place for one upload of a principal, until it is stored or refused.
+        """Holds a place for one upload until it is stored or refused; raises QueueFull if no place can be freed.
 
-        A place is not held against others by silence: where all are taken, an upload of the principal that has most of
-        them ends, this one counted; the slowest of that principal's.
-
-        Raises:
-            QueueFull: all places are taken, and none of that principal's uploads is slow.
+        If all places are taken, the principal with the most places, the newcomer's included, loses its slowest upload,
+        if that is slow: a client that sends nothing cannot keep its place.
         """
         if len(self._under_way) >= MAX_UPLOADS:
             self._make_room(principal)
@@ -89,7 +77,7 @@ class Receiving:
 
     @asynccontextmanager
     async def turn(self, incoming: Incoming) -> AsyncIterator[None]:
-        """Held while an upload that has come whole is checked and stored: one at a time, in turns of principals."""
+        """Holds the only place for checking and storing a complete upload; principals take turns."""
         await self._one.take(incoming.principal)
         try:
             yield

@@ -1,4 +1,4 @@
-"""A replica without HTTP: the base, the engine, the registry and what joins them; opened here and nowhere else."""
+"""A replica without HTTP: `open_runtime` is the only place that builds and links its parts."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -42,31 +42,26 @@ from onebert_store.registry.store import StoreAddress
 T = TypeVar("T")
 
 REGISTRARS = 4
-# Seconds that a batch should take: a text that comes meanwhile waits for it. Larger batches are hardly faster on a CPU,
-# and a GPU runs the largest in less.
+# Target duration of a batch in seconds: a text that arrives meanwhile waits for it. Larger batches are hardly faster on
+# a CPU, and a GPU runs the largest in less time.
 MAX_BATCH_SECONDS = 0.1
-# So many batches that fail, and none that is answered between them, are the device's fault and not their texts': after
-# some errors a GPU answers nothing until its process ends.
+# After this many failed batches in a row we blame the device and not the texts: after some errors a GPU answers nothing
+# until its process ends.
 MAX_FAILED_IN_A_ROW = 10
-# Seconds for the batch under way at the end: the requests themselves had `shutdown_timeout` before.
+# Seconds for the running batch at the end; the requests had `shutdown_timeout` before.
 CLOSE_TIMEOUT = 5.0
 
 
 @dataclass
 class Runtime(Edge):
-    """A replica: everything that the process with the engine is made of.
+    """All parts of the engine's process.
 
     Attributes:
-        workers: threads for tokenizing and reading answers.
-        registrars: threads for the registry's database and files, so that a slow disk holds up no answer.
-        readers: the same for whole files that are stored, so that a bucket that hangs holds up no change.
-        uploader: the one thread that takes uploads, so that they queue behind each other and not before answers.
-        presence: this replica among others on the registry; None where there can be none.
-        receiving: the uploads that are under way.
-        measured: what versions change in the base, as far as somebody has asked.
-        metrics: those of this process, and of its front ends.
-        keys: those that are taken now.
-        administration: what only admins of all tasks may do.
+        workers: threads that tokenize and read answers.
+        registrars: threads for the registry's database and files, so that a slow disk delays no answer.
+        readers: threads for whole stored files, so that a hanging bucket delays no change.
+        uploader: one thread, so that uploads queue behind each other and not before answers.
+        presence: this replica among others on the registry; None if the registry is not shared.
     """
 
     metrics: Metrics
@@ -91,16 +86,10 @@ class Runtime(Edge):
 
     @property
     def directory(self) -> Directory:
-        """What references resolve against."""
         return self.catalog.directory
 
     def check_health(self) -> None:
-        """Sees whether answers can be had from this process, or an orchestrator should start it again.
-
-        Raises:
-            Unhealthy: the thread of the engine, the loader or the follower is dead, a forward pass hangs, or every one
-                fails.
-        """
+        """Raises Unhealthy if this process cannot answer any more and an orchestrator should restart it."""
         if self.engine.dead:
             raise Unhealthy("the engine's thread is dead")
         if self.loader.dead:
@@ -115,22 +104,18 @@ class Runtime(Edge):
 
 @contextmanager
 def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterator[Runtime]:
-    """A replica that answers while the block runs: the base is loaded, the engine runs, the versions are in memory.
+    """Opens a replica that answers while the block runs; `progress` may give the start up.
 
-    Nothing of the process is changed: the calling thread never computes, so its number of compute threads stays.
-
-    Args:
-        settings: what to serve, and how.
-        progress: is told how far the start is, and may give it up.
+    The calling thread never computes, so its number of compute threads does not change.
 
     Raises:
-        BaseNotFound, UnsupportedBase, InvalidSettings: the base or the device cannot be had.
+        BaseNotFound, UnsupportedBase, InvalidSettings: the base or the device is not available.
         StoreLocked, StoreCorrupt, StorageFull: the data folder cannot be used.
         ShuttingDown: the start was given up.
     """
     progress = progress or Progress()
     threads = settings.threads or torch.get_num_threads()
-    # With the engine's number of threads: oneDNN packs the weights, and kernels are checked, for that number.
+    # Load with the engine's number of threads: oneDNN packs the weights, and kernels are checked, for that number.
     base, bank = on_a_thread(threads, partial(load_bank, settings))
     give_back_freed_memory()
     with ExitStack() as opened:
@@ -150,8 +135,8 @@ def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterat
             _pool(opened, size, f"onebert-{name}")
             for name, size in (("worker", WORKERS), ("registrar", REGISTRARS), ("reader", REGISTRARS), ("uploader", 1))
         )
-        # The engine is closed before the threads above are joined: an upload or a load may wait on one of them for
-        # answers of the engine, and ends once the engine is closed.
+        # The engine closes before the threads above are joined: an upload or a load on one of them may wait for the
+        # engine's answers, and ends once the engine is closed.
         opened.callback(engine.close, CLOSE_TIMEOUT)
         engine.start()
         left = on_a_thread(1, partial(catalog.load, progress))
@@ -191,24 +176,24 @@ def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterat
 
 
 def engine_limits(settings: Settings) -> EngineLimits:
-    """What the settings say of batches, and of what may wait."""
+    """Builds the engine's limits from the settings."""
     queue = QueueLimits(settings.max_queue_sequences, settings.max_queue_tokens, settings.max_queue_seconds)
     return EngineLimits(settings.max_batch_tokens, queue, MAX_BATCH_SECONDS)
 
 
 def store_address(settings: Settings) -> StoreAddress:
-    """Where the settings say that tasks and files are."""
+    """Builds the address of the tasks and files from the settings."""
     return StoreAddress.within(settings.data_dir, settings.registry, settings.blobs, settings.blob_cache_bytes)
 
 
 def on_a_thread(threads: int, work: Callable[[], T]) -> T:
-    """Does heavy work on a thread that ends, and with it the team of threads that it computes with: see Engine."""
+    """Runs heavy work on a temporary thread, so that its team of compute threads ends with it: see Engine."""
     with ThreadPoolExecutor(1, "onebert-opener", compute_with, (threads,)) as thread:
         return thread.submit(work).result()
 
 
 def _pool(opened: ExitStack, size: int, name: str) -> ThreadPoolExecutor:
-    """Threads that compute alone, if at all: see Engine."""
+    """Opens threads that compute with one thread each: see Engine."""
     pool = ThreadPoolExecutor(size, name, compute_with, (1,))
     opened.callback(pool.shutdown, cancel_futures=True)
     return pool
@@ -237,12 +222,9 @@ def _add_gauges(
 
 
 def load_bank(settings: Settings) -> tuple[Base, Bank]:
-    """The base that the settings name, in the precision that they mean here, and an empty bank for it.
+    """Loads the base in the precision that the settings mean on this device, and an empty bank for it.
 
-    Computes on the calling thread, whose number of compute threads is what the base is prepared for.
-
-    Raises:
-        BaseNotFound, UnsupportedBase, InvalidSettings: the base or the device cannot be had.
+    The calling thread computes; the base is prepared for that thread's number of compute threads.
     """
     device = device_for(settings.device)
     auto = settings.dtype == "auto"
@@ -256,18 +238,14 @@ def load_bank(settings: Settings) -> tuple[Base, Bank]:
             "ONEBERT_BATCH_INVARIANT: plain PyTorch rounds differently from batch to batch; the fast kernels, which do"
             " not, need a C++ compiler (on a GPU Triton) and a base with GELU"
         )
-    # On a CPU the fast kernels round alike in every batch as they are; on a GPU it costs, and is done when asked for.
+    # On a CPU the fast kernels are batch-invariant as they are. On a GPU invariance costs time, so it is optional.
     if settings.batch_invariant == "auto" and invariant and base.device.type == "cpu":
         base = base.with_batch_invariance()
     return base, Bank(base, settings.bank_bytes)
 
 
 def device_for(wanted: str) -> str:
-    """The device that ONEBERT_DEVICE means here: `auto` is a GPU where there is one, else the CPU.
-
-    Raises:
-        InvalidSettings: a GPU is asked for, and there is none.
-    """
+    """Resolves ONEBERT_DEVICE: `auto` means a GPU if there is one, else the CPU; raises InvalidSettings."""
     if wanted == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     if wanted.startswith("cuda") and not torch.cuda.is_available():

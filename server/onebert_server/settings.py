@@ -19,15 +19,15 @@ from onebert_store.meant import meant
 KIB = 2**10
 MIN_KEY_LENGTH = 16
 PREFIX = "ONEBERT_"
-# Whoever can change what comes over plain HTTP can make keys that are taken.
+# An attacker who can change plain HTTP could add keys that we accept, so only HTTPS or loopback.
 JWKS_ADDRESS = re.compile(r"https://|http://(127\.0\.0\.1|localhost|\[::1\])(:|/)")
 
-# As a browser writes it: no path, not even a slash at the end.
+# The form that browsers send: no path, no slash at the end.
 ORIGIN = re.compile(r"https?://[A-Za-z0-9.\[\]:-]+")
 
-# What the commands that talk to a server read.
+# Variables that the client commands read.
 OF_COMMANDS = frozenset({"ONEBERT_URL", "ONEBERT_API_KEY"})
-# What Kubernetes sets in every container of a namespace that has a service whose name begins with "onebert".
+# Variables that Kubernetes sets in every container of a namespace with a service named "onebert…".
 OF_KUBERNETES = re.compile(
     r"ONEBERT_(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
 )
@@ -47,11 +47,11 @@ class Settings(BaseSettings):
     threads: Annotated[int, Field(ge=1, le=1024)] | None = None
     front_ends: Annotated[int, Field(ge=0, le=256)] = 0
     data_dir: Path = Path("onebert-data")
-    # It may hold a password.
+    # May hold a password.
     registry: Annotated[str | None, Field(repr=False)] = None
     blobs: str | None = None
     blob_cache_bytes: Annotated[int, Field(ge=0)] = 2**30
-    # SHA-256 of each key, never the key: a dump of the settings gives nothing away; and whose it is.
+    # SHA-256 of each key -> its name. Never the key itself: a dump of the settings then reveals nothing.
     api_keys: Annotated[dict[bytes, str], NoDecode, Field(repr=False)] = {}
     oidc_issuer: str | None = None
     oidc_audience: str | None = None
@@ -59,7 +59,7 @@ class Settings(BaseSettings):
     cors_origins: Annotated[tuple[str, ...], NoDecode] = ()
     max_batch_tokens: Annotated[int, Field(ge=512)] = 8192
     bank_bytes: Annotated[int, Field(ge=2**20)] | None = None
-    # The queue's bounds leave room for the largest request that the schemas allow: 1024 sequences of 512 tokens.
+    # The smallest queue fits the largest request that the schemas allow: 1024 sequences of 512 tokens.
     max_queue_sequences: Annotated[int, Field(ge=1024)] = 16384
     max_queue_tokens: Annotated[int, Field(ge=2**19)] = 2**20
     max_queue_seconds: Annotated[float, Field(gt=0)] = 0.8
@@ -71,7 +71,7 @@ class Settings(BaseSettings):
     drain_delay: Annotated[float, Field(ge=0)] = 0.0
     shutdown_timeout: Annotated[float, Field(ge=0)] = 30.0
     access_log: Literal["off", "json"] = "off"
-    # Their label values and buckets are at most sixty samples a task.
+    # Each task has at most sixty samples, one per label value and bucket.
     task_metrics: Annotated[int, Field(ge=0, le=10_000)] = 200
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 

@@ -1,4 +1,4 @@
-"""Turns of principals: of what waits, one of each principal is taken after the other, whatever waits of each."""
+"""Lets principals take turns: one item of each principal after the other, however many items each has."""
 
 import asyncio
 from collections import OrderedDict
@@ -10,21 +10,21 @@ T = TypeVar("T")
 
 
 class Turns(Generic[T]):
-    """What waits, each principal's in the order in which it came; not thread-safe. What waits is hashable."""
+    """A queue with turns of principals, first in first out within each; items are hashable. Not thread-safe."""
 
     def __init__(self) -> None:
-        # In the order of their turns; only principals of whom something waits.
+        # In the order of their turns; only principals with waiting items.
         self._of: OrderedDict[str, OrderedDict[T, None]] = OrderedDict()
 
     def __bool__(self) -> bool:
         return bool(self._of)
 
     def put(self, one: T, principal: str) -> None:
-        """Lets something wait in the turns of a principal; a second call for the same two changes nothing."""
+        """Queues an item for a principal; a second call for the same two changes nothing."""
         self._of.setdefault(principal, OrderedDict())[one] = None
 
     def take(self, wanted: Callable[[T], bool]) -> T | None:
-        """The next of the principal whose turn it is; None where nothing waits. What is not wanted costs no turn."""
+        """Takes the next wanted item; None if nothing waits. An unwanted item is dropped and costs no turn."""
         while self._of:
             principal, waiting = self._of.popitem(last=False)
             while waiting:
@@ -36,21 +36,20 @@ class Turns(Generic[T]):
         return None
 
     def clear(self) -> list[T]:
-        """Removes everything, and returns it, each once."""
         left = dict.fromkeys(one for waiting in self._of.values() for one in waiting)
         self._of.clear()
         return list(left)
 
 
 class Places:
-    """So many at a time, in turns of principals; to be used from one event loop."""
+    """A fixed number of places; principals wait for them in turns. Use it from one event loop."""
 
     def __init__(self, count: int) -> None:
         self._free = count
         self._waiting: Turns[asyncio.Future[None]] = Turns()
 
     async def take(self, principal: str) -> None:
-        """Returns when a place is the caller's, until `give_back`."""
+        """Waits for a place; the caller holds it until `give_back`."""
         if self._free:
             self._free -= 1
             return
@@ -64,7 +63,6 @@ class Places:
             raise
 
     def give_back(self) -> None:
-        """Gives the place to whose turn it is."""
         place = self._waiting.take(lambda one: not one.done())
         if place is None:
             self._free += 1
@@ -73,12 +71,10 @@ class Places:
 
 
 class PartByPart:
-    """Work in worker threads, divided into parts that principals take turns with; to be used from one event loop.
+    """Runs work in worker threads, in parts between which principals take turns; use it from one event loop.
 
-    Args:
-        workers: threads.
-        at_once: how many parts run at the same time.
-        most: the cost of a part; one piece of work is never divided.
+    At most `at_once` parts run at the same time. A part costs at most `most`, unless it is one piece: pieces are never
+    divided.
     """
 
     def __init__(self, workers: Executor, at_once: int, most: int) -> None:
@@ -87,13 +83,7 @@ class PartByPart:
         self._most = most
 
     async def run(self, principal: str, costs: Sequence[int], work: Callable[[slice], list[T]]) -> list[T]:
-        """The results of all pieces; when cancelled, only the part that is under way is still done.
-
-        Args:
-            principal: whose work it is.
-            costs: of each piece.
-            work: does the pieces of a slice.
-        """
+        """Returns the results of all pieces; after a cancellation only the running part still finishes."""
         made: list[T] = []
         for part in _parts(costs, self._most):
             await self._places.take(principal)
@@ -101,7 +91,7 @@ class PartByPart:
         return made
 
     async def _in_place(self, work: Callable[[slice], list[T]], part: slice) -> list[T]:
-        # Shielded: a thread keeps its place until it has ended, whoever has given up on it.
+        # The caller shields this: a thread keeps its place until it has ended, even after a cancellation.
         try:
             return await asyncio.wrap_future(self._workers.submit(work, part))
         finally:

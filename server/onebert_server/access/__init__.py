@@ -1,1 +1,1 @@
-"""Who asks, by which key, and what that one may do."""
+"""Access: keys, the principals behind them, and the actions that each principal may do."""

@@ -1,4 +1,4 @@
-"""What only who administers the whole server may do: keys and the audit trail."""
+"""Operations on the whole server: keys and the audit trail."""
 
 from contextlib import suppress
 from datetime import datetime
@@ -13,10 +13,9 @@ from onebert_store.registry.registry import Registry
 
 
 class Administration:
-    """Asks whether the principal may, and then the registry; all methods block.
+    """Checks the principal's rights, then asks the registry; all methods block.
 
-    Every method raises Forbidden for whoever is no admin of all tasks: an admin of some could make itself a key for
-    others.
+    Only an admin of all tasks may call them: an admin of some tasks could otherwise make itself a key for others.
     """
 
     def __init__(self, registry: Registry, keeper: KeyKeeper) -> None:
@@ -24,21 +23,21 @@ class Administration:
         self._keeper = keeper
 
     def keys(self, context: Context) -> list[KeyRecord]:
-        """Every key, the oldest first."""
         context.principal.require_all(Action.ADMINISTER)
         return self._registry.keys.all()
 
     def create_key(self, context: Context, grant: Grant, expires_at: datetime | None) -> tuple[KeyRecord, str]:
-        """Makes a key, in force here at once while the registry can be read; see `Keys.create`."""
+        """Makes a key, valid here at once if the registry can be read; see `Keys.create`."""
         context.principal.require_all(Action.ADMINISTER)
         made = self._registry.keys.create(grant, expires_at, context.actor)
-        # The key is made, and can be told this once only, even where the registry fails now: then it is in force later.
+        # The key exists, and its secret is shown only this once, so a failing registry must not hide it. The key
+        # becomes valid here later.
         with suppress(OneBertError):
             self._keeper.look()
         return made
 
     def revoke_key(self, context: Context, key_id: str) -> KeyRecord:
-        """Revokes a key, in force here at once; see `Keys.revoke`."""
+        """Revokes a key, effective here at once; see `Keys.revoke`."""
         context.principal.require_all(Action.ADMINISTER)
         revoked = self._registry.keys.revoke(key_id, context.actor)
         self._keeper.look()
@@ -53,6 +52,6 @@ class Administration:
         principal: str | None = None,
         since: datetime | None = None,
     ) -> list[Change]:
-        """The first changes after one; see `Feed.audit`."""
+        """Returns the first `most` changes behind number `after`; see `Feed.audit`."""
         context.principal.require_all(Action.ADMINISTER)
         return self._registry.feed.audit(after, most, task, principal, since)

@@ -1,4 +1,4 @@
-"""Keeps the keys that a server takes those of its registry: what is made or revoked anywhere is in force here soon."""
+"""Copies the registry's keys into a server's key ring: a change by any replica takes effect here within seconds."""
 
 import logging
 import time
@@ -12,15 +12,15 @@ from onebert_store.registry.keys import Keys, KeysMark
 
 logger = logging.getLogger("onebert.keys")
 
-# Seconds between two looks at the registry. A look that finds nothing new is one small query.
+# Seconds between two looks at the registry. A look without news is one small query.
 EVERY = 2.0
 
 
 class KeyKeeper:
-    """Looks for changes now and then, on a thread of its own: no request ever waits for the database to know a key.
+    """Polls for changed keys on its own thread: no request ever waits for the database to check a key.
 
-    While the registry cannot be read, the keys that were read last stay in force, until they expire: a database that is
-    away would else take down every replica that could still answer. `age` says for how long that has been.
+    While the registry cannot be read, the last keys stay valid until they expire: a failed database must not take down
+    every replica that can still answer. `age` is the time since the last successful look, in seconds.
     """
 
     def __init__(self, keys: Keys, ring: KeyRing, every: float = EVERY) -> None:
@@ -36,17 +36,12 @@ class KeyKeeper:
 
     @property
     def age(self) -> float:
-        """Seconds since the registry's keys were last seen."""
         return time.monotonic() - self._read_at
 
     def look(self) -> None:
-        """Takes the registry's keys, if they have changed.
-
-        Raises:
-            OneBertError: the registry cannot be read; the keys stay as they are.
-        """
+        """Reads the registry's keys if they have changed; after an OneBertError they stay as they are."""
         with self._looking:
-            # Before the rows: a key that is made in between is seen now and again the next time, never missed.
+            # Read the mark before the rows: a key that is made in between is read twice, and never missed.
             mark = self._keys.mark()
             if mark != self._mark:
                 valid = [record for record in self._keys.all() if record.revoked_at is None]
@@ -55,16 +50,11 @@ class KeyKeeper:
             self._read_at = time.monotonic()
 
     def start(self) -> None:
-        """Begins to look, after a first look that must succeed.
-
-        Raises:
-            OneBertError: the registry cannot be read.
-        """
+        """Looks once, then starts the thread; raises OneBertError if the registry cannot be read."""
         self.look()
         self._thread.start()
 
     def close(self) -> None:
-        """Ends it."""
         self._closed.set()
         if self._thread.ident is not None:
             self._thread.join()
@@ -74,7 +64,7 @@ class KeyKeeper:
             try:
                 self.look()
                 self._failing = False
-            # Whatever it is: without this thread a revoked key would stay valid for ever.
+            # Catch everything: without this thread a revoked key would stay valid for ever.
             except Exception as error:
                 if not self._failing:
                     code = error.code if isinstance(error, OneBertError) else type(error).__name__

@@ -1,4 +1,4 @@
-"""The keys that a process takes now, and whose each is; replaced as a whole where the registry's keys have changed."""
+"""The keys that a process accepts and their principals; a change in the registry replaces the whole table."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -8,23 +8,21 @@ from onebert_server.access.principal import Principal, root
 
 
 class Holder(NamedTuple):
-    """Whose a key is, and until when, in seconds since 1970; None is for ever."""
+    """The principal of a key, and the key's expiry in seconds since 1970; None means never."""
 
     principal: Principal
     expires: float | None = None
 
 
 class KeyRing:
-    """Looks keys up by their SHA-256; the keys of the environment are for everything.
+    """Looks keys up by their SHA-256; the keys of the environment may do everything.
 
     Args:
-        environment: the SHA-256 of each key of the environment, and whose it is.
-        closed: whether callers prove themselves otherwise, too, so that nobody gets in without anything.
-        clock: seconds since 1970.
+        environment: SHA-256 of each key of the environment -> its name.
+        closed: whether there is another way to log in, so that a server without keys is not open.
 
     Attributes:
-        registered: the keys of the registry, by their SHA-256.
-        is_open: whether there never was a key, so that whoever reaches the server may do everything.
+        is_open: whether no key was ever made, so that everybody who reaches the server may do everything.
     """
 
     def __init__(
@@ -38,11 +36,9 @@ class KeyRing:
         self.is_open = not (self._holders or closed)
 
     def replace(self, registered: Mapping[bytes, Holder], is_open: bool = False) -> None:
-        """Takes these keys from now on, beside those of the environment, and none of those given before.
+        """Replaces the keys of the registry; the keys of the environment stay.
 
-        Args:
-            registered: all that are valid, by their SHA-256.
-            is_open: whether none was ever made: whoever held one that was revoked must not get in without one.
+        Once `is_open` is false it stays false: the holder of a revoked key must not get in without one.
         """
         self._holders = {**registered, **self._environment}
         self.registered = registered
@@ -51,14 +47,14 @@ class KeyRing:
             listener()
 
     def tell(self, listener: Callable[[], None]) -> None:
-        """Has a function called after each exchange, on whatever thread it happens."""
+        """Registers a function that runs after each replacement, on the thread that replaces."""
         self._listeners.append(listener)
 
     def find(self, digest: bytes) -> Principal | None:
-        """Whose key has this SHA-256; None where it is nobody's, or no longer.
+        """Returns the principal of the key with this SHA-256; None if the key is unknown or expired.
 
-        It is one look-up, in a table that is never changed but only exchanged. Nobody can choose the bytes of a hash,
-        so the time that a look-up takes says nothing about any key.
+        It is one lookup in a dict that is only ever replaced as a whole. Nobody can choose the bytes of a hash, so the
+        time of a lookup reveals nothing about any key.
         """
         holder = self._holders.get(digest)
         if holder is None or (holder.expires is not None and holder.expires <= self._clock()):

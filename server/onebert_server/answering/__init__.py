@@ -1,1 +1,1 @@
-"""From questions to answers: tokenizing, computing through the engine, reading logits."""
+"""From requests to answers: tokenize, compute through the engine, read the logits."""

@@ -1,4 +1,4 @@
-"""Where requests meet versions, in the process with the engine: resolved and pinned, then cut, then let in."""
+"""Admission in the engine's process: resolves and pins versions, cuts the inputs, submits them to the engine."""
 
 import asyncio
 import time
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Admission:
-    """Resolves against the directory and computes with the engine; see Backend."""
+    """The Backend of the engine's process: the directory resolves, the engine computes."""
 
     def __init__(
         self,
@@ -52,17 +52,16 @@ class Admission:
         self._arrivals: Arrivals[list[Logits]] | None = None
 
     def check(self, context: Context) -> None:
-        """See Backend."""
         self._check_rates(context)
         self._engine.check(context)
 
     def _check_rates(self, context: Context) -> None:
-        # A request that is asked in parts was let in with its first part; the other parts are not refused any more.
+        # The first part of a request in parts was admitted; quotas do not refuse the other parts any more.
         if not context.counted:
             self._rates.check(context.principal)
 
     async def compute(self, context: Context, wanted: Wanted, inputs: Sequence[Pieces]) -> list[Result]:
-        """See Backend; the versions stay what they are until the engine is done, whatever is moved or deleted."""
+        """The versions stay unchanged until the engine is done, even if an alias moves or a version is deleted."""
         began, observed = time.monotonic(), context.observed
         await self._take_up(context)
         versions = self._pin(wanted, context.principal)
@@ -77,17 +76,17 @@ class Admission:
         except BaseException:
             self._directory.unpin(versions)
             raise
-        # Unpinned when the engine's future ends, and not with this coroutine: a request may end early, while a batch
+        # Unpin when the engine's future ends, not when this coroutine does: a request may end early, while a batch
         # still reads the rows of its versions.
         request.add_done_callback(lambda _: self._directory.unpin(versions))
-        # Where this coroutine is cancelled, so is the future, and the engine drops what it has not begun.
+        # Cancelling this coroutine cancels the future, and the engine drops the items that it has not begun.
         logits = iter(await self._arriving().result(request))
         observed.phase(QUEUE, began, request.began)
         observed.phase(FORWARD, request.began, request.ended, request.batches)
         return [Result(question.version.facts, question.input, _computed(question, logits)) for question in expanded]
 
     async def compute_each(self, context: Context, wanted: Wanted, inputs: Sequence[Pieces]) -> list[Result | Missed]:
-        """See Backend; references are resolved at one moment, and equal inputs share what they can share."""
+        """All references are resolved at one moment, and equal inputs share work."""
         began, observed = time.monotonic(), context.observed
         await self._take_up(context)
         context.principal.require_scope(Action.CLASSIFY)
@@ -107,7 +106,7 @@ class Admission:
         try:
             found = await asyncio.gather(*asking)
         finally:
-            # Of a request that ends before their first step, nobody else would.
+            # Unpins the versions of questions that never started, because the request ended first.
             self._directory.unpin(one_by_one.pinned)
         if done := one_by_one.done:
             first = min(request.began for request in done)
@@ -117,7 +116,7 @@ class Admission:
         return found
 
     async def _take_up(self, context: Context) -> None:
-        """Begins with a question: goes on with its span, and waits until the change that it asks for is shown here."""
+        """Continues the request's trace span, and waits until this replica shows the change that it asks for."""
         observed = context.observed
         if self._tracing is not None and observed.carried is not None:
             observed.span = self._tracing.taken_up(observed.carried)
@@ -127,7 +126,7 @@ class Admission:
     async def _compute_one(
         self, version: Version, ref: str, number: int, pieces: Pieces, shared: "_OneByOne"
     ) -> Result | Missed:
-        """One question of several that end each for itself; unpins the version."""
+        """Answers one question on its own, and unpins its version."""
         context = shared.context
         shared.pinned.remove(version)
         try:
@@ -151,7 +150,7 @@ class Admission:
         return Result(version.facts, number, _computed(question, logits))
 
     def _wake_engine(self) -> None:
-        """Wakes the engine at the end of this turn of the event loop: what comes in one turn begins in one batch."""
+        """Wakes the engine at the end of this turn of the event loop: requests of one turn begin in one batch."""
         loop = asyncio.get_running_loop()
         if self._waking_from is not loop:
             self._waking_from = loop
@@ -194,7 +193,7 @@ class Admission:
 
 
 def refusal(facts: Facts, asked: Asked, pair: bool) -> str | None:
-    """Why a version does not take such an input, or has nothing that is asked; None where it answers."""
+    """Returns why a version cannot answer such a request; None if it can."""
     kind = kind_of(facts)
     what = f"{facts.ref} is a {facts.task_type} task and"
     if not kind.takes(pair):
@@ -207,7 +206,7 @@ def refusal(facts: Facts, asked: Asked, pair: bool) -> str | None:
 
 
 class _Expanded:
-    """A question with the sequences that were planned for it, and what the engine is given of each."""
+    """A question with its planned sequences, and their items for the engine."""
 
     def __init__(self, version: Version, number: int, planned: Sequence[Planned], items: Sequence[Item]) -> None:
         self.version = version
@@ -217,7 +216,7 @@ class _Expanded:
 
 
 class _OneByOne(NamedTuple):
-    """What questions have in common that end each for itself: `done` are computed, `pinned` of those not begun."""
+    """The shared state of questions that end one by one: `done` are computed, `pinned` have not begun."""
 
     context: Context
     asked: Asked

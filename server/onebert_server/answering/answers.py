@@ -1,4 +1,4 @@
-"""From texts to answers: split them, have the versions of this moment compute, read the logits."""
+"""From texts to answers: splits the texts, has the current versions compute, reads the logits."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -28,54 +28,42 @@ from onebert_store.errors import AnswerNotFinite, InvalidInput, OneBertError, Wh
 # Threads that tokenize and read answers.
 WORKERS = 4
 
-# Up to so many logits are read on the event loop, which takes less than a third of a millisecond; more are read by a
-# worker thread, `PART_NUMBERS` at a time. Each answer has a cost of its own, about that of reading `_ANSWER_IN_NUMBERS`
-# logits, and so has each piece of a text whose words are left out. A client's words may repeat the text beside each
-# label: so many characters cost as much as one logit more.
+# Up to `TINY_NUMBERS` logits are read on the event loop, in less than a third of a millisecond; a worker thread reads
+# more, `PART_NUMBERS` at a time. Costs are in logits: each answer costs `_ANSWER_IN_NUMBERS` beside its own logits, a
+# piece of a text with words left out costs `_PIECE_IN_NUMBERS`. A client's format may repeat the text beside each
+# label: `_CHARACTERS_IN_NUMBER` characters cost one logit.
 TINY_NUMBERS, PART_NUMBERS = 2048, 2**15
 _ANSWER_IN_NUMBERS, _PIECE_IN_NUMBERS, _CHARACTERS_IN_NUMBER = 32, 8, 128
 
-# Of the time of a request that takes what is there at its end: kept for writing that, at most so many seconds.
+# `partial` requests: share of the remaining time that is reserved for writing the reply, capped in seconds.
 _WRITING, _MAX_WRITING = 0.2, 0.1
 
 T = TypeVar("T")
 
 
 class Answered(NamedTuple):
-    """What one version says of one input, or why it says nothing; and the words that it is owed to, where asked."""
+    """One version's answer to one input, or the reason for none; with its explanation if the request wants one."""
 
     facts: Facts
     reading: Reading | AnswerNotFinite
     explanation: Explanation | None = None
 
     def read(self) -> Reading:
-        """What was read.
-
-        Raises:
-            AnswerNotFinite: the answer is no number.
-        """
+        """Returns the reading; raises AnswerNotFinite if the answer is not a finite number."""
         if isinstance(self.reading, Reading):
             return self.reading
         raise self.reading
 
 
 class Unanswered(NamedTuple):
-    """A question of a request that takes answers without the rest, and why it has none."""
+    """A question without an answer, in a request that accepts partial answers."""
 
     ref: str
     error: OneBertError
 
 
 class Answerer:
-    """Answers for any mix of tasks, in any process; every answer is by the version that it names.
-
-    Args:
-        tokenizer: the base's.
-        max_length: tokens of the longest sequence that the base takes.
-        backend: resolves and computes.
-        workers: threads for what would hold up the event loop.
-        plan: the one that the backend expands questions by.
-    """
+    """Answers for any mix of tasks, in any process, with the backend's `plan`; each answer names its version."""
 
     def __init__(
         self, tokenizer: Tokenizer, max_length: int, backend: Backend, workers: Executor, plan: Plan | None = None
@@ -88,12 +76,7 @@ class Answerer:
         self._plan = plan or Sequences()
 
     def check(self, context: Context) -> None:
-        """Refuses what would be refused however small it were: for before the body is read.
-
-        Raises:
-            Forbidden: the principal may not have anything classified.
-            QueueFull, OverShare, ShuttingDown, EngineFailed: see Backend.
-        """
+        """Before the body is read: raises Forbidden, or the errors of `Backend.check`."""
         context.principal.require_scope(Action.CLASSIFY)
         self._backend.check(context)
 
@@ -105,21 +88,17 @@ class Answerer:
         show: Callable[[int, Answered], T],
         blank: Callable[[], T] | None = None,
     ) -> list[T]:
-        """Answers the i-th text with the i-th version; one text alone with every version.
+        """Answers the i-th text with the i-th version; a single text with every version.
 
         Args:
-            context: of the request.
-            wanted: the versions.
-            texts: texts or pairs.
-            show: makes of an answer and its index what the caller needs: in a worker thread where there is much to
-                read, so that what is large is best encoded there. Answers are read one after the other, in turns with
-                other principals, and none is read any more once the request is given up.
-            blank: makes that of a text without a token, of which no version is asked.
+            show: turns an answer and its index into the caller's result. It runs in a worker thread if there is much to
+                read, so large results are best encoded there. Answers are read one after the other, in turns with other
+                principals, and a cancelled request reads no more.
+            blank: makes the result for a text without a token; no version is asked about it.
 
         Raises:
             InvalidInput: a text is blank, and there is no `blank`.
-            QueueFull: as many texts wait to be tokenized as may.
-            OneBertError: see Backend.
+            OneBertError: see Backend; QueueFull also if too many texts wait for tokenization.
         """
         whole = wanted.asked.whole or wanted.asked.window is not None
         inputs = await self._split(context, texts, whole)
@@ -147,7 +126,7 @@ class Answerer:
         except OneBertError as error:
             if error.code != WholeTextNeeded.code:
                 raise
-            # Only what a reference means now says whether its version reads windows, which few do.
+            # Only the resolved version says whether it reads windows, and few versions do.
             inputs = await self._split(context, texts, whole=True)
             results = await self._backend.compute(context, wanted, inputs)
         return await self._shown(context, texts, inputs, results, wanted.asked, show)
@@ -155,17 +134,7 @@ class Answerer:
     async def answer_each(
         self, context: Context, wanted: Wanted, texts: Sequence[Text], show: Callable[[int, Answered | Unanswered], T]
     ) -> list[T]:
-        """As `answer`, of versions that are named; what is wrong with one question, or late, is said of that one.
-
-        Args:
-            context: of the request; what is late is given up a little before the deadline, for the rest to be written.
-            wanted: with references.
-            texts: texts or pairs.
-            show: see `answer`.
-
-        Raises:
-            OneBertError: see Backend.
-        """
+        """Like `answer`, but a question that fails, or is late slightly before the deadline, gets its own error."""
         inputs = await self._split(context, texts, whole=True)
         _not_blank(inputs, refuse=True)
         results = await self._backend.compute_each(_earlier(context), wanted, inputs)
@@ -174,20 +143,13 @@ class Answerer:
     async def answer_explained(
         self, context: Context, wanted: Wanted, texts: Sequence[Text], show: Callable[[int, Answered], T]
     ) -> list[T]:
-        """As `answer`, by one version, with the words that each answer is owed to.
+        """Like `answer`, by one version, with the words that each answer depends on.
 
-        The version that has answered is asked again, each time without one of the words, by one request.
-
-        Args:
-            context: of the request.
-            wanted: one reference, as often as there are texts.
-            texts: texts or pairs.
-            show: see `answer`.
+        A second request asks the same version again, each time without one of the words.
 
         Raises:
             InvalidInput: the answers of this task type are not explained.
-            TooLarge: the texts are too long together, each as often as it has words.
-            OneBertError: see `answer`.
+            TooLarge: the texts, each repeated once per word, are too long together.
         """
         answered = await self.answer(context, wanted, texts, lambda _, one: one)
         facts, readings = answered[0].facts, [one.read() for one in answered]
@@ -196,7 +158,7 @@ class Answerer:
         principal = context.principal.name
         inputs = await self._tokenizing.split(principal, texts, whole=windows)
         asked = [Question(*one, facts, wanted.asked) for one in zip(texts, inputs, strict=True)]
-        # One piece of work: how many words of each are left out depends on all of them.
+        # One piece of work: the number of words that each text leaves out depends on all texts.
         cost = _PIECE_IN_NUMBERS * sum(sum(one.lengths) for one in inputs)
         questions = await self.here_or_beside(principal, [cost], lambda _: leave_out(asked, readings, self._tokenizer))
         left = await self._without(context, facts, wanted.asked, predictions, questions)
@@ -218,12 +180,12 @@ class Answerer:
         predictions: Sequence[Prediction],
         questions: Sequence[LeftOut],
     ) -> list[list[float]]:
-        """By question, the score of its answer's label without each of the words, by the version that has answered."""
+        """Returns per question the score of its answer's label without each word, from the version that answered."""
         texts = [text for one in questions for text in one.texts]
         if not texts:
             return [[] for _ in questions]
         best = [answer.best for answer, one in zip(predictions, questions, strict=True) for _ in one.texts]
-        # Of this, quotas count the tokens and no request, and metrics of tasks see nothing: nobody has asked it.
+        # Quotas count these tokens but no request, and task metrics see nothing: no client asked these questions.
         observed = Observed(span=context.observed.span)
         wanted = Wanted([facts.ref] * len(texts), asked=replace(asked, top_k=1, only_scores=True))
 
@@ -249,7 +211,7 @@ class Answerer:
         asked: Asked,
         show: Callable[[int, Any], T],
     ) -> list[T]:
-        """What is shown of the answers, each of which is read just before."""
+        """Shows all answers, and reads each one just before."""
         began, observed = time.monotonic(), context.observed
 
         def read(one: Result | Missed) -> Answered | Unanswered:
@@ -266,13 +228,7 @@ class Answerer:
         return made
 
     async def here_or_beside(self, principal: str, numbers: Sequence[int], work: Callable[[slice], list[T]]) -> list[T]:
-        """The results of all pieces: made here, or where there is much to read part by part in a worker thread.
-
-        Args:
-            principal: whose they are; those of many principals take turns.
-            numbers: the cost of each piece, in logits that are read.
-            work: makes the pieces of a slice.
-        """
+        """Returns the results of all pieces, made here, or in worker threads if their costs, in logits, are large."""
         if sum(numbers) <= TINY_NUMBERS:
             return work(slice(0, None))
         return await self._reading.run(principal, numbers, work)
@@ -287,11 +243,7 @@ class Answerer:
 
 
 def _not_blank(inputs: Sequence[Pieces], refuse: bool) -> list[int]:
-    """The indexes of inputs with a token beside the special ones.
-
-    Raises:
-        InvalidInput: one has none, and that is to be refused.
-    """
+    """Returns the indexes of inputs with a token; with `refuse`, raises InvalidInput if one has none."""
     at = [index for index, one in enumerate(inputs) if any(one.lengths)]
     if refuse and len(at) < len(inputs):
         number = next(number for number, one in enumerate(inputs, 1) if not any(one.lengths))
@@ -300,7 +252,7 @@ def _not_blank(inputs: Sequence[Pieces], refuse: bool) -> list[int]:
 
 
 def _cost(text: Text, one: Result | Missed) -> int:
-    """What it takes to read an answer and to write it in a client's words, in logits."""
+    """Returns the cost of reading an answer and of writing it in a client's format, in logits."""
     if isinstance(one, Missed):
         return _ANSWER_IN_NUMBERS
     repeated = len(one.facts.labels) * characters_of(text) // _CHARACTERS_IN_NUMBER
@@ -308,7 +260,6 @@ def _cost(text: Text, one: Result | Missed) -> int:
 
 
 def _noted(observed: Observed, answered: Answered) -> Answered:
-    """Notes what is seen of an answer from outside."""
     reading = answered.reading if isinstance(answered.reading, Reading) else None
     if observed.answers is not None:
         observed.answers.append(seen(answered.facts, reading and reading.answer))
@@ -317,6 +268,6 @@ def _noted(observed: Observed, answered: Answered) -> Answered:
 
 
 def _earlier(context: Context) -> Context:
-    """The context of questions whose request wants to be answered in time without those that are late."""
+    """Returns the context with an earlier deadline, which leaves time to write the answers that are there."""
     left = context.deadline - time.monotonic()
     return replace(context, deadline=context.deadline - min(_WRITING * max(left, 0.0), _MAX_WRITING))

@@ -1,4 +1,4 @@
-"""What the engine's thread has done, on its way to the event loop: all of a batch comes with one wake-up."""
+"""Delivers the engine's results to the event loop: a whole batch with one wake-up."""
 
 import asyncio
 from collections import deque
@@ -13,8 +13,8 @@ T = TypeVar("T")
 class Arrivals(Generic[T]):
     """Futures of another thread, awaited on one event loop.
 
-    To wake a loop costs more than to hand a result over. So what ends while a wake-up is under way comes with that one:
-    the engine's thread ends the futures of a batch one right after the other, before the loop has its turn.
+    Waking a loop costs more than delivering a result, so results that arrive during a wake-up share it: the engine's
+    thread ends the futures of a batch one right after the other, before the loop runs.
     """
 
     def __init__(self) -> None:
@@ -24,11 +24,10 @@ class Arrivals(Generic[T]):
 
     @property
     def current(self) -> bool:
-        """Whether the event loop that runs is the one that this brings results to."""
         return self._loop is asyncio.get_running_loop()
 
     async def result(self, future: Future[T]) -> T:
-        """What a future comes to; where the caller is cancelled, so is the future."""
+        """Awaits a future of another thread; cancelling the caller cancels the future."""
         waiting: asyncio.Future[T] = self._loop.create_future()
         future.add_done_callback(partial(self._arrive, waiting))
         try:
@@ -38,16 +37,16 @@ class Arrivals(Generic[T]):
             raise
 
     def _arrive(self, waiting: asyncio.Future[T], future: Future[T]) -> None:
-        """Called on the thread that ends the future."""
+        """Runs on the thread that ends the future."""
         self._ended.append((future, waiting))
         if not self._waking:
             self._waking = True
-            # A loop that has ended has nobody left who waits.
+            # The loop may be closed: then nobody waits.
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._hand_over)
 
     def _hand_over(self) -> None:
-        # First, so that what ends from now on wakes the loop again.
+        # First, so that a future that ends from now on wakes the loop again.
         self._waking = False
         while self._ended:
             future, waiting = self._ended.popleft()

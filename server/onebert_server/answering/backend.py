@@ -1,7 +1,4 @@
-"""What an answerer asks of the process with the engine: which versions are wanted, and their logits for some inputs.
-
-`admission` is the answer of that process to itself, `front_ends/remote` that of a front end.
-"""
+"""The interface between an answerer and the engine's process; `admission` and `front_ends/remote` implement it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,12 +14,11 @@ from onebert_store.errors import OneBertError
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which versions shall answer, and what is asked of them.
+    """The versions that shall answer, and the options of their answers.
 
     Attributes:
-        refs: a reference for each input; None is the live version of every task that takes such an input.
-        pair: whether the input is a pair of texts; read only where there are no references.
-        asked: what each answer shall be like; how many scores of it are wanted also bounds its size.
+        refs: one reference per input; None means the live version of every task that takes such an input.
+        pair: whether the input is a pair of texts; read only without references.
     """
 
     refs: Sequence[str] | None
@@ -31,13 +27,7 @@ class Wanted:
 
 
 class Result(NamedTuple):
-    """What one version made of one input.
-
-    Attributes:
-        facts: the version.
-        input: the index of the input.
-        computed: what was computed for it, in the order of its plan.
-    """
+    """The logits of one version for the input with index `input`, in the order of the plan."""
 
     facts: Facts
     input: int
@@ -45,13 +35,7 @@ class Result(NamedTuple):
 
 
 class Missed(NamedTuple):
-    """A question that has no answer, while others of its request have theirs.
-
-    Attributes:
-        ref: the task or version that was asked.
-        input: the index of the input.
-        error: why.
-    """
+    """A question without an answer, while others of its request have theirs; `input` is the index of its input."""
 
     ref: str
     input: int
@@ -59,39 +43,28 @@ class Missed(NamedTuple):
 
 
 class Backend(Protocol):
-    """Resolves references and computes, in one step: no caller ever acts on what a reference meant earlier."""
+    """Resolves references and computes, in one step: no caller ever acts on an outdated resolution."""
 
     def check(self, context: Context) -> None:
-        """Refuses what would be refused however small it were; under overload a refusal should cost little.
-
-        Raises:
-            OverQuota, QueueFull, OverShare, ShuttingDown, EngineFailed: nothing more would be computed of this
-                principal now.
-        """
+        """Refuses early and cheaply, with the errors of `compute`, if that would refuse the smallest request."""
 
     async def compute(self, context: Context, wanted: Wanted, inputs: Sequence[Pieces]) -> list[Result]:
-        """Has the i-th version answer the i-th input, or every version the only one; ends early when it is cancelled.
+        """Has the i-th version answer the i-th input, or every version the only one; a cancellation ends it early.
 
-        Inputs are split but not yet cut: only the version that a reference means at this moment says how long they may
-        be, and whether it takes them.
+        Inputs are split but not yet cut: only the resolved version knows its maximum length, and whether it takes them.
 
         Raises:
-            Forbidden: the principal may not have anything classified.
-            InvalidInput: not a reference, too many tasks, or an input that a version does not take.
-            TaskNotFound, VersionNotFound, AliasNotFound, VersionUnavailable: there is no such version,
-                or not for this principal.
+            Forbidden: the principal may not classify.
+            InvalidInput: a malformed reference, too many tasks, or an input that a version does not take.
+            TaskNotFound, VersionNotFound, AliasNotFound, VersionUnavailable: no such version, or none for this
+                principal.
             OverQuota, QueueFull, OverShare, DeadlineExceeded, ShuttingDown, TooLarge: nothing was computed.
             EngineFailed: the logits could not be computed.
         """
 
     async def compute_each(self, context: Context, wanted: Wanted, inputs: Sequence[Pieces]) -> list["Result | Missed"]:
-        """As `compute`, each question on its own: what is wrong with one, or late, is said of that one.
+        """Like `compute`, but each question that fails, or is late at the context's deadline, becomes a `Missed`.
 
-        Args:
-            context: of the request; what is not computed by its deadline is missed.
-            wanted: with references.
-            inputs: whole ones, as windows read them.
-
-        Raises:
-            Forbidden, OverQuota, ShuttingDown: nothing was computed.
+        It needs references and whole inputs. Forbidden and OverQuota end the whole request, as does ShuttingDown of a
+        remote engine.
         """

@@ -1,4 +1,4 @@
-"""Which words an answer is owed to: an input as often as it has words, each time without one of them."""
+"""Explains an answer: repeats the input without one of its words at a time."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -24,16 +24,7 @@ class LeftOut(NamedTuple):
 
 
 def leave_out(questions: Sequence[Question], readings: Sequence[Reading], tokenizer: Tokenizer) -> list[LeftOut]:
-    """What has to be asked to explain answers; of a text that was cut only words that were read are left out.
-
-    Args:
-        questions: of one version, asked alike.
-        readings: their answers.
-        tokenizer: the base's.
-
-    Raises:
-        TooLarge: the texts are too long together.
-    """
+    """Shortens each input by single words that the version has read; raises TooLarge if that is too much text."""
     texts, facts, asked = [one.text for one in questions], questions[0].facts, questions[0].asked
     words = [_words(one.pieces, reading, facts, tokenizer) for one, reading in zip(questions, readings, strict=True)]
     window = (window_of(facts, facts.max_length, asked) or whole_window(facts, facts.max_length)).tokens
@@ -44,7 +35,6 @@ def leave_out(questions: Sequence[Question], readings: Sequence[Reading], tokeni
 
 
 def _words(pieces: Pieces, reading: Reading, facts: Facts, tokenizer: Tokenizer) -> list[Stretch]:
-    """The words of an input that were read."""
     whole, tokenizer = tuple((0, length) for length in pieces.lengths), tokenizer.reading(facts.pooling)
     kept = tokenizer.fit(pieces, facts.max_length) if reading.windows is None else whole
     alignment = tokenizer.cut(pieces, kept, align=True).alignment
@@ -52,7 +42,7 @@ def _words(pieces: Pieces, reading: Reading, facts: Facts, tokenizer: Tokenizer)
 
 
 def _times(texts: Sequence[Text], tokens: Sequence[int], words: Sequence[int]) -> list[int]:
-    """The stretches of each input that are left out, for all that is asked to stay within bounds."""
+    """Returns the number of stretches that each input leaves out, within the bounds of one request."""
     characters = [len(text if isinstance(text, str) else "".join(text)) for text in texts]
     own = np.minimum(words, np.maximum(limits.MAX_LEFT_OUT_TOKENS // np.array(tokens), limits.MIN_LEFT_OUT))
     for most in range(limits.MAX_LEFT_OUT, limits.MIN_LEFT_OUT - 1, -1):
@@ -66,11 +56,7 @@ def _times(texts: Sequence[Text], tokens: Sequence[int], words: Sequence[int]) -
 
 
 def prediction_of(reading: Reading, facts: Facts) -> Prediction:
-    """The answer about a whole text.
-
-    Raises:
-        InvalidInput: this task type answers otherwise.
-    """
+    """Returns the answer about a whole text; raises InvalidInput if this task type has another kind of answer."""
     if not isinstance(reading.answer, Prediction):
         raise InvalidInput(f"{facts.ref} is a {facts.task_type} task, whose answers are not explained")
     return reading.answer

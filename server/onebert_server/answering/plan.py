@@ -1,8 +1,8 @@
-"""Question → sequences → answer: what the engine runs for one question, and how its logits become one answer.
+"""Question → sequences → answer: the sequences that the engine runs, and how their logits become one answer.
 
 A question is one input for one version. In the engine's process a plan expands it into the sequences to run, each with
-the row that answers it and a role. Where the text is, which may be a front end, the plan reduces what was computed to
-one answer. A question is one sequence, or one for each window of a long text.
+a slot and a role. In the process that has the text, which may be a front end, the plan reduces the logits to one
+answer. A question is one sequence, or one for each window of a long text.
 """
 
 from collections.abc import Sequence
@@ -20,12 +20,12 @@ from onebert_server.versions.facts import Facts
 from onebert_server.versions.version import Version
 from onebert_store.errors import WholeTextNeeded
 
-# The role of a sequence whose logits are the answer, and of those that each say something about a part of the text.
+# Roles of a sequence: its logits are the answer, or they cover one window of the text.
 ANSWER, WINDOW = "answer", "window"
 
 
 class Planned(NamedTuple):
-    """One sequence that shall be run: which pieces of the input, by the row of which slot, and what for."""
+    """One sequence to run: its pieces of the input, the slot of its row, and its role."""
 
     kept: Cut
     slot: int
@@ -33,7 +33,7 @@ class Planned(NamedTuple):
 
 
 class Computed(NamedTuple):
-    """What the engine made of a planned sequence: [labels] float32, or [tokens, labels] for a per-token task."""
+    """The logits of a planned sequence: float32 [labels], or [tokens, labels] for a per-token task."""
 
     kept: Cut
     role: str
@@ -41,7 +41,7 @@ class Computed(NamedTuple):
 
 
 class Question(NamedTuple):
-    """One input for one version, with all that its answer is read with."""
+    """One input for one version, with everything that reading its answer needs."""
 
     text: Text
     pieces: Pieces
@@ -50,13 +50,11 @@ class Question(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """An answer, and how it was read.
+    """An answer, and how its input was read.
 
     Attributes:
-        answer: the answer.
-        tokens: that it is about.
-        truncated: whether some of the input's were left out.
-        windows: in how many windows the input was read; None where it is not read by windows.
+        truncated: whether some tokens of the input were left out.
+        windows: number of windows; None if the input was not read by windows.
     """
 
     answer: Answer
@@ -66,25 +64,19 @@ class Reading(NamedTuple):
 
 
 class Plan(Protocol):
-    """How questions are expanded and answers reduced; only `Computed` goes from one to the other."""
+    """Expands questions and reduces answers; only `Computed` passes from one to the other."""
 
     def expand(self, pieces: Pieces, version: Version, tokenizer: Tokenizer, asked: Asked) -> Sequence[Planned]:
-        """The sequences to run for one input, at least one.
-
-        Raises:
-            InvalidInput, TooLarge: the version cannot take the input.
-            WholeTextNeeded: pieces are wanted that were left out when the text was split.
-        """
+        """Returns the sequences to run, at least one; raises WholeTextNeeded if the text was split without its end."""
 
     def reduce(self, question: Question, computed: Sequence[Computed], tokenizer: Tokenizer) -> Reading:
-        """One answer from what was computed for the sequences of `expand`, in their order; all of it is finite."""
+        """Returns one answer from the logits of the sequences of `expand`, in their order; all logits are finite."""
 
 
 class Sequences:
-    """A question is one sequence, the beginning of the input; or one for each window, where it is read by windows."""
+    """One sequence, the beginning of the input; or one for each window, if the input is read by windows."""
 
     def expand(self, pieces: Pieces, version: Version, tokenizer: Tokenizer, asked: Asked) -> Sequence[Planned]:
-        """See Plan."""
         facts = version.facts
         tokenizer = tokenizer.reading(facts.pooling)
         window = window_of(facts, facts.max_length, asked)
@@ -99,7 +91,6 @@ class Sequences:
         return [Planned(kept, version.slot, WINDOW) for kept in cuts]
 
     def reduce(self, question: Question, computed: Sequence[Computed], tokenizer: Tokenizer) -> Reading:
-        """See Plan."""
         facts, pieces = question.facts, question.pieces
         tokenizer = tokenizer.reading(facts.pooling)
         if computed[0].role == WINDOW:

@@ -1,4 +1,4 @@
-"""Requests and tokens a second of principals that have a quota of them: buckets that fill with time, in memory."""
+"""Quotas on requests and tokens per second: buckets in memory, one set per replica, that fill with time."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -7,15 +7,15 @@ from onebert_server.access.principal import Principal
 from onebert_server.engine.request import Item
 from onebert_store.errors import OverQuota
 
-# Seconds of its rate that a principal which was quiet may spend at once.
+# Seconds of its rate that an idle principal may spend at once.
 BURST_SECONDS = 1.0
-# So many principals are counted before those are dropped who owe nothing: an OIDC issuer may have any number of users.
+# Above this many principals, full buckets are dropped: an OIDC issuer may have any number of users.
 MANY = 4096
 _ROUNDING = 1e-6
 
 
 class _Bucket:
-    """What may still be spent; below 0 it is owed."""
+    """A token bucket; a level below 0 is a debt."""
 
     def __init__(self, rate: float, now: float) -> None:
         self.rate = rate
@@ -32,25 +32,18 @@ class _Bucket:
 
 
 class Rates:
-    """Counts what principals spend; to be used from one thread. Whoever has no such quota costs two comparisons.
-
-    Each replica counts for itself: nothing is asked of another process before a request may go on.
-    """
+    """Counts the spending of principals; use it from one thread. A principal without a quota costs two comparisons."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        # By principal's name and quotas.
+        # By the principal's name and quotas.
         self._buckets: dict[tuple[str, float | None, float | None], tuple[_Bucket | None, _Bucket | None]] = {}
         self._many = MANY
 
     def check(self, principal: Principal) -> None:
-        """Refuses a principal that has spent what it may.
+        """Raises OverQuota, with the seconds until something is left, if a principal has spent its quota.
 
-        A request of any size is let in as long as something is left, and what it takes beyond that is owed: a quota is
-        kept over time, and no request is too large for it.
-
-        Raises:
-            OverQuota: with the seconds until something is left.
+        A request of any size is admitted while something is left, and the excess becomes a debt.
         """
         quotas = principal.quotas
         if not quotas.of_rates:
@@ -61,12 +54,11 @@ class Rates:
                 continue
             bucket.fill(now)
             if bucket.level <= 0:
-                # Until more than nothing is left, also by a clock that does not add up to the last digit.
+                # Wait until the level is above 0, with a margin for rounding errors of the clock.
                 wait = int(-bucket.level / bucket.rate + _ROUNDING) + 1
                 raise OverQuota(f"this caller may have {bucket.rate:g} {what} a second, and has had more", wait)
 
     def count(self, principal: Principal, items: Sequence[Item], requests: int = 1) -> None:
-        """Counts a request that was let in, or none, and the tokens of the sequences that are computed for it."""
         quotas = principal.quotas
         if not quotas.of_rates:
             return
@@ -87,11 +79,10 @@ class Rates:
         return self._buckets[key]
 
     def _drop_full(self, now: float) -> None:
-        """Forgets who has spent nothing that time has not given back: a new bucket would be the same."""
         self._buckets = {
             key: pair
             for key, pair in self._buckets.items()
             if not all(bucket is None or bucket.is_full(now) for bucket in pair)
         }
-        # Looked at again when there are twice as many, so that this costs each new principal no more than two look-ups.
+        # The next sweep comes at twice this number, so a sweep costs each new principal at most two lookups.
         self._many = max(MANY, 2 * len(self._buckets))

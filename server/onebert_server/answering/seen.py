@@ -1,4 +1,4 @@
-"""What is seen of an answer from outside, in metrics of tasks and the access log: its labels and its top score."""
+"""The parts of an answer that task metrics and the access log show: its labels and its top score."""
 
 from collections.abc import Sequence
 
@@ -6,21 +6,16 @@ from onebert_encoder.answering.results import Answer, Extraction, Labeling, Pred
 from onebert_server.telemetry.observed import OTHER, Seen
 from onebert_server.versions.facts import Facts
 
-# In place of the labels of an answer that says that it does not know.
+# Replaces the labels of an answer that abstains.
 ABSTAINED = ("(abstained)",)
 
 
-# Labels of one answer that are named; what it names beyond is one label more.
+# Named labels of one answer; all further ones count as one more label.
 MOST = 64
 
 
 def seen(facts: Facts, answer: Answer | None) -> Seen:
-    """What is seen of an answer.
-
-    Args:
-        facts: of the version that gave it.
-        answer: None where there was none, because it was no number.
-    """
+    """Returns the parts that are shown; `answer` is None if its numbers were not finite."""
     labels: Sequence[str] = ()
     score = None
     match answer:
@@ -37,5 +32,5 @@ def seen(facts: Facts, answer: Answer | None) -> Seen:
 
 
 def _share(score: float) -> float | None:
-    """A probability; whatever a task or a request wants in place of one, such as logits, is no part of a histogram."""
+    """Returns a probability; other scores that a task or a request wants, such as logits, fit no histogram."""
     return score if 0 <= score <= 1 else None

@@ -1,4 +1,4 @@
-"""Texts to pieces, off the event loop unless they are tiny: in turns of principals, and bounded in what waits."""
+"""Splits texts into pieces, off the event loop unless they are tiny: in turns of principals, and bounded."""
 
 from collections.abc import Sequence
 from concurrent.futures import Executor
@@ -9,24 +9,18 @@ from onebert_server.limits import MAX_CHARACTERS, MAX_TEXT
 from onebert_server.permits import Permits
 from onebert_server.turns import PartByPart
 
-# Texts of so many characters in all are tokenized on the event loop, which takes less than a third of a millisecond.
+# Up to so many characters are tokenized on the event loop, in less than a third of a millisecond.
 TINY_CHARACTERS = 512
-# Characters after which a request's texts make way for others; one text is never divided.
+# Characters after which a request lets others go first; one text is never divided.
 PART_CHARACTERS = 2**14
-# Pieces of one text: no tokenizer makes more than four of a character, its bytes.
+# Pieces of one text: no tokenizer makes more than four of a character, one per byte.
 MAX_PIECES = 4 * MAX_TEXT
 # Workers that tokenize at the same time: one is left to read answers.
 AT_ONCE = 3
 
 
 class Tokenizing:
-    """Splits the texts of requests.
-
-    Args:
-        tokenizer: the base's.
-        max_length: tokens of the longest sequence that the base takes: no task is longer.
-        workers: threads.
-    """
+    """Splits texts into pieces; `max_length` is the base's longest sequence in tokens, and no task takes more."""
 
     def __init__(self, tokenizer: Tokenizer, max_length: int, workers: Executor) -> None:
         self._tokenizer = tokenizer
@@ -37,15 +31,10 @@ class Tokenizing:
         )
 
     async def split(self, principal: str, texts: Sequence[Text], whole: bool = False) -> list[Pieces]:
-        """The pieces of each text; equal texts give the same object, by which the engine sees what it can share.
+        """Returns the pieces of each text; equal texts share one object, by which the engine finds shared work.
 
-        Args:
-            principal: whose they are.
-            texts: texts or pairs.
-            whole: whether pieces are kept that no sequence is long enough for; windows read them.
-
-        Raises:
-            QueueFull: as many characters wait as may; of one principal no more than are left for others.
+        With `whole` it keeps the pieces beyond the longest sequence, for windows. Raises QueueFull if too many
+        characters wait.
         """
         most = MAX_PIECES if whole else self._max_length
         if len(texts) == 1 and characters_of(texts[0]) <= TINY_CHARACTERS:
@@ -66,5 +55,5 @@ class Tokenizing:
 
 
 def characters_of(text: Text) -> int:
-    """Characters of a text, or of both texts of a pair."""
+    """Returns the characters of a text, or of both texts of a pair."""
     return len(text) if isinstance(text, str) else len(text[0]) + len(text[1])

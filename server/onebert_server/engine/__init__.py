@@ -1,1 +1,1 @@
-"""One thread owns the device: what waits, what runs, and the rows that are resident."""
+"""The engine: one thread owns the device, its queue, its batches and the bank of resident rows."""

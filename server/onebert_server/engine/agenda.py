@@ -1,4 +1,4 @@
-"""Things in the order of a number, of which any can be dropped; not thread-safe."""
+"""A priority queue whose entries can be dropped; not thread-safe."""
 
 import heapq
 import itertools
@@ -6,12 +6,12 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
-# Places of things that were dropped are cleared away when there are so many more of them than of things.
+# The heap is rebuilt when its dropped entries outnumber the others by this many.
 MAX_STALE = 1024
 
 
 class Agenda(Generic[T]):
-    """A heap. Things with equal numbers come in the order in which they were put; a dropped thing is not held."""
+    """A heap. Equal numbers come out in the order of `put`; a dropped thing is not referenced any more."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int]] = []
@@ -19,7 +19,7 @@ class Agenda(Generic[T]):
         self._places = itertools.count()
 
     def __len__(self) -> int:
-        """How many places the heap holds, those of dropped things included."""
+        """Entries in the heap, dropped ones included."""
         return len(self._heap)
 
     def put(self, when: float, thing: T) -> int:
@@ -30,7 +30,7 @@ class Agenda(Generic[T]):
         return place
 
     def drop(self, place: int | None) -> None:
-        """Removes the thing of a place; there is none without a place."""
+        """Removes the thing at a place; None removes nothing."""
         if place is None:
             return
         del self._things[place]
@@ -39,7 +39,7 @@ class Agenda(Generic[T]):
             heapq.heapify(self._heap)
 
     def first(self) -> tuple[float, T] | None:
-        """The thing with the least number, and that number; None where there is nothing."""
+        """Returns the thing with the least number, and that number; None if there is nothing."""
         while self._heap:
             when, place = self._heap[0]
             if place in self._things:

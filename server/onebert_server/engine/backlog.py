@@ -1,29 +1,18 @@
-"""Sums over what waits of each principal, kept while it changes: a question about all principals walks none of them."""
+"""Running sums over the waiting work of all principals: no query walks the principals."""
 
 from collections import defaultdict
 
 
 class Backlog:
-    """What waits of several principals.
-
-    Attributes:
-        principals: how many have something waiting.
-        sequences, tokens: how many wait, of all principals together.
-    """
+    """The waiting work of several principals: their number, and their sequences and tokens in all."""
 
     def __init__(self) -> None:
         self.principals = self.sequences = self.tokens = 0
-        # How many principals have so many tokens waiting, and these tokens: by the length of that number in binary.
+        # Bit length of a principal's waiting tokens -> [number of such principals, sum of their tokens].
         self._levels: defaultdict[int, list[int]] = defaultdict(lambda: [0, 0])
 
     def change(self, sequences: int, before: int, after: int) -> None:
-        """Counts a change of one principal.
-
-        Args:
-            sequences: how many more of it wait.
-            before: its tokens that waited; 0 where nothing did.
-            after: its tokens that wait; 0 where nothing does.
-        """
+        """Counts a change of one principal: `sequences` more wait, and `after` tokens instead of `before`."""
         self.sequences += sequences
         self.tokens += after - before
         for tokens, count in ((before, -1), (after, 1)):
@@ -34,9 +23,9 @@ class Backlog:
                 level[1] += count * tokens
 
     def served(self, tokens: float) -> float:
-        """Tokens that are served until each principal has had so many, or all that waits of it.
+        """Estimates the tokens that are served until each principal has had `tokens`, or all of its waiting work.
 
-        About: never less, and at most 1.21 times as many. Only principals whose tokens have as many binary digits as
-        `tokens` are not told apart.
+        The estimate is 1 to 1.21 times the true sum: it lumps together principals whose tokens have the same bit length
+        as `tokens`.
         """
         return sum(min(held, count * tokens) for count, held in self._levels.values())

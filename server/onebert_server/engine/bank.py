@@ -1,4 +1,4 @@
-"""The bank: folded rows resident on the device, within a bound in bytes, written while the engine reads."""
+"""The bank: folded rows on the device, bounded in bytes, written while the engine reads."""
 
 import mmap
 import sys
@@ -18,14 +18,15 @@ from onebert_encoder.maths.rows import Defaults, Head, Row, Rows, Scales, cast_b
 from onebert_server.engine.memory import memory_limit
 from onebert_store.errors import BankFull
 
-# Linux only, and not named by Python before 3.13: reserved pages do not count as used until they are written.
+# MAP_NORESERVE, on Linux only (Python names it from 3.13 on): reserved pages do not count as used until they are
+# written.
 _MAP_NORESERVE = 0x4000 if sys.platform == "linux" else 0
-# A machine that lets no more be reserved still gets a bank of this many rows.
+# Rows of the smallest table, even on a machine that refuses to reserve more.
 _LEAST_ROWS = 64
 
 
 def default_bank_bytes(device: torch.device) -> int:
-    """What a bank may hold where nobody says: half of the memory, or a quarter of what a GPU has free."""
+    """Returns the default bound of a bank: half of the memory, or a quarter of a GPU's free memory."""
     if device.type == "cpu":
         return memory_limit() // 2
     with torch.cuda.device(device):
@@ -35,14 +36,10 @@ def default_bank_bytes(device: torch.device) -> int:
 class Bank:
     """Rows by slot; slot `BASE_ROW` is the bare base.
 
-    A slot is written before anybody may name it and freed after nobody does, so the engine reads without a lock. The
-    tables' addresses are reserved once and never change. On a CPU reserved memory costs nothing until it is written,
-    and a released row's pages go back to the system; on a GPU half of `max_bytes` is taken at once. `rows` and
-    `diverges_at` share their lists with the bank: they are true for the slots that a reader may name, and for no other.
-
-    Args:
-        base: the frozen encoder.
-        max_bytes: what all rows together may take on the device; None is `default_bank_bytes`.
+    A slot is written before any request may name it and freed after the last one, so the engine reads without a lock.
+    The tables' addresses are reserved once and never change. On a CPU reserved memory costs nothing until it is
+    written, and the pages of a released row return to the system; on a GPU half of `max_bytes` is allocated at once.
+    `rows` and `diverges_at` share their lists with the bank: only the slots that a reader may name are valid in them.
     """
 
     def __init__(self, base: Base, max_bytes: int | None = None) -> None:
@@ -66,11 +63,7 @@ class Bank:
         self.rows = self._view()
 
     def install(self, row: Row) -> int:
-        """Makes a row resident and returns its slot; on failure nothing is taken.
-
-        Raises:
-            BankFull: with this row the bank would hold more than `max_bytes`, or the device has no memory left.
-        """
+        """Makes a row resident and returns its slot; raises BankFull, and takes nothing, if the row does not fit."""
         try:
             with self._lock, torch.inference_mode(), full_device_is_typed():
                 return self._install(row)
@@ -88,7 +81,7 @@ class Bank:
         try:
             self._shift.write(slot, row.shift)
             self._branches[slot] = branches
-            # Cloned last, so that the head lies above the temporaries of `fold` in memory, and the allocator can
+            # The head is cloned last: it then lies above the temporaries of `fold` in memory, and the allocator can
             # return those as one block.
             self._heads[slot] = row.head.copied() if row.head else None
             self.diverges_at[slot] = diverges_at(row, self._bare, self._base)
@@ -104,9 +97,9 @@ class Bank:
         return slot
 
     def release(self, slot: int) -> None:
-        """Gives a slot back; no request may name it any more. Never waits: the engine's thread calls it.
+        """Frees a slot that no request may name any more; the engine's thread calls it, so it never blocks.
 
-        While a row is installed the slot is free only when that is done.
+        While another thread installs a row, the slot is freed only after that.
         """
         if slot == BASE_ROW:
             raise ValueError("the bare base is never released")
@@ -114,7 +107,7 @@ class Bank:
         self._forget_released()
 
     def _forget_released(self) -> None:
-        # Looked at again with the lock given back: somebody may have found it held meanwhile.
+        # Check again without the lock: another thread may have found it held and left a slot in the deque.
         while self._released and self._lock.acquire(blocking=False):
             try:
                 while self._released:
@@ -123,35 +116,34 @@ class Bank:
                 self._lock.release()
 
     def size(self, row: Row) -> int:
-        """Bytes that a row would take on the device."""
+        """Returns the bytes that a row would take on the device."""
         return self._size(row, cast_branches(row, self._base.dtype))
 
     def size_at(self, slot: int) -> int:
-        """Bytes that the row in a slot takes on the device."""
         return self._row_bytes[slot]
 
     def least_row_bytes(self, labels: int) -> int:
-        """Bytes that the row of a task with so many labels takes at least: its shift and its head."""
+        """Returns the least bytes of a row with so many labels: its shift and its head."""
         return self._shift.row_bytes + labels * (self._base.config.hidden_size + 1) * torch.float32.itemsize
 
     @property
     def max_row_bytes(self) -> int:
-        """Bytes that all rows together may take, the bare base's own not counted."""
+        """Bytes that all rows together may take, without the bare base."""
         return self.max_bytes - self._row_bytes[BASE_ROW]
 
     @property
     def num_resident(self) -> int:
-        """Rows in use, the bare base not counted."""
+        """Rows in use, without the bare base."""
         return len(self._heads) - 1 - len(self._free)
 
     def _capacity(self, row: Tensor, all_rows: Sequence[Tensor]) -> int:
-        """How many rows a table reserves: on a CPU as if it held nothing else, on a GPU its share of one half."""
+        """Returns a table's number of rows: on a CPU as if it were the only table, on a GPU its share of one half."""
         if self._base.device.type == "cpu":
             return max(_LEAST_ROWS, self.max_bytes // row.nbytes)
         return max(_LEAST_ROWS, self.max_bytes // 2 // sum(one.nbytes for one in all_rows))
 
     def _size(self, row: Row, branches: Branches) -> int:
-        """Bytes that a row takes on the device; the base's own pooler, which heads may share, is not counted."""
+        """Returns a row's bytes on the device, without the base's own pooler, which heads may share."""
         size = self._shift.row_bytes
         if row.gain is not None:
             size += self._gains.row_bytes
@@ -202,11 +194,7 @@ def _own_dense_bytes(head: Head, base: Base) -> int:
 
 @contextmanager
 def full_device_is_typed() -> Iterator[None]:
-    """Turns the ways in which memory can be refused into `BankFull`; on a CPU PyTorch has no type of its own for it.
-
-    Raises:
-        BankFull: the block was refused memory.
-    """
+    """Turns every out-of-memory error into `BankFull`; on a CPU PyTorch has no type for it."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
@@ -217,7 +205,7 @@ def full_device_is_typed() -> Iterator[None]:
 
 
 class _Own:
-    """Tables of what only some rows have of their own, such as gains; entry 0 is the base's, for all other rows."""
+    """Tables of values that only some rows have, such as gains; entry 0 holds the base's, for all other rows."""
 
     def __init__(self, *tables: "_Table") -> None:
         self.tables = tables
@@ -227,13 +215,12 @@ class _Own:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of what one row has of its own."""
         return sum(table.row_bytes for table in self.tables)
 
     def install(self, slot: int, *own: Tensor | None) -> None:
         if any(one is None for one in own):
             return
-        # The entry is taken before it is written: where writing fails, `forget` gives the entry back like any other.
+        # Take the entry before writing it: if the write fails, `forget` gives it back like any other.
         if not self._free:
             self._free.append(self._entries)
             self._entries += 1
@@ -251,11 +238,7 @@ class _Own:
 
 
 class _Table:
-    """A tensor of rows at one address for good; row 0 is given.
-
-    Attributes:
-        written: the rows up to the highest that was ever written, a view of the table.
-    """
+    """A tensor of rows at a fixed address; `written` views the rows up to the highest that was ever written."""
 
     def __init__(self, first: Tensor, capacity: int) -> None:
         self._all, self._pages = _reserve(capacity, first)
@@ -271,10 +254,10 @@ class _Table:
             self.written = self._all[: index + 1]
 
     def forget(self, index: int) -> None:
-        """Gives the memory of a row back to the system, where the table is the system's pages; nobody reads the row."""
+        """Returns the pages of a row to the system, on a CPU under Linux; nobody may read the row."""
         if self._pages is None or sys.platform != "linux":
             return
-        # Only whole pages: the row's neighbours have a part of its first and its last.
+        # Whole pages only: the row's neighbours use a part of its first and its last page.
         start = -(-index * self.row_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
         end = (index + 1) * self.row_bytes // mmap.PAGESIZE * mmap.PAGESIZE
         if start < end <= len(self._pages):
@@ -282,13 +265,10 @@ class _Table:
 
 
 def _reserve(rows: int, row: Tensor) -> tuple[Tensor, mmap.mmap | None]:
-    """An empty table; on a CPU of addresses whose pages cost nothing until they are written.
+    """Reserves an empty table [rows, *row.shape]; on a CPU its pages, the second result, cost nothing until written.
 
-    A machine that counts reserved memory as used (`vm.overcommit_memory=2`) may refuse so many; half as many are then
-    asked for, until it grants them.
-
-    Returns:
-        The table, of shape [rows, *row.shape], and the pages that it lies in; None on a GPU.
+    A machine that counts reserved memory as used (`vm.overcommit_memory=2`) may refuse; each retry asks for half the
+    rows.
     """
     if row.device.type != "cpu":
         return row.new_empty(rows, *row.shape), None

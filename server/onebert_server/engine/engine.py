@@ -1,4 +1,4 @@
-"""The engine: one thread owns the device and answers whatever waits, any mix of tasks, in one batch."""
+"""The engine: one thread owns the device and computes waiting sequences of any tasks in one batch."""
 
 import logging
 import threading
@@ -27,20 +27,17 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("onebert.engine")
 
-# Seconds of a batch that makes way for short texts of others between its layers, for so large a part of its tokens each
-# time: one text of 512 tokens may be over a quarter of a second on a slow processor.
+# A batch of at least so many seconds lets short texts of other principals run between its layers, each time up to half
+# of its own tokens: one text of 512 tokens may take over 0.25 s on a slow processor.
 _LONG_BATCH, _PART_BESIDE = 0.02, 2
 
 
 @dataclass(frozen=True)
 class EngineLimits:
-    """What may run and wait at once.
+    """Bounds on one forward pass and on the queue.
 
     Attributes:
-        max_batch_tokens: tokens of one forward pass.
-        queue: what may wait.
-        max_batch_seconds: how long one forward pass should take at most; it then holds fewer tokens, but never so few
-            that it would waste the device.
+        max_batch_seconds: a pass over this time gets fewer tokens, but never so few that it wastes the device.
     """
 
     max_batch_tokens: int
@@ -49,14 +46,14 @@ class EngineLimits:
 
 
 class Engine:
-    """Owns the device; `submit` from any thread, answers come through futures.
+    """Owns the device; `submit` may be called from any thread, and futures deliver the answers.
 
-    A forward pass runs on `threads` of PyTorch's; None leaves it to PyTorch. No other thread should compute in parallel
-    and stay: each such thread keeps a team, and where all teams together are more threads than the machine has, libgomp
-    lets none of them spin at a barrier, and a small batch takes twice as long.
+    A forward pass runs on `threads` PyTorch threads; None leaves the number to PyTorch. No other thread should compute
+    in parallel and stay: each such thread keeps a team of threads, and if all teams together have more threads than the
+    machine, libgomp lets none of them spin at a barrier, and a small batch takes twice as long.
 
-    An engine that `overlaps` packs and launches the next batch while the device computes one, if what waits fills it;
-    None is whether the device is another than the CPU. A smaller one waits, and grows, until the device is free.
+    An engine that `overlaps` packs and launches the next batch while the device computes one, if the waiting work fills
+    it; a smaller batch waits, and grows, until the device is free. None means: on every device but the CPU.
     """
 
     def __init__(
@@ -79,7 +76,7 @@ class Engine:
         self._passes = Passes(base, bank)
         self._scheduler = Scheduler(limits.queue, observer)
         self._speed = Speed()
-        # Of a token that waits, in batches as large as they get. Kept, since each request is checked by this number
+        # Seconds of a waiting token in batches of `batch_tokens`. Kept, because each request is checked by this number
         # three times before it waits; only a batch changes the number.
         self._seconds_per_token = 0.0
         self._landed = 0.0
@@ -89,47 +86,34 @@ class Engine:
         self._thread = threading.Thread(target=self._run, name="onebert-engine", daemon=True)
 
     def start(self) -> None:
-        """Starts the owner thread, and returns when the speed of this machine is measured.
-
-        Until then nothing else should compute: measured beside other work, small batches would seem too costly.
-        """
+        """Starts the owner thread and measures the machine's speed; nothing else should compute until it returns."""
         self._scheduler.open()
         self._thread.start()
         self._measured.wait()
 
     def check(self, context: Context) -> None:
-        """Refuses what `submit` would refuse however small it were: quick, to be asked before any other work.
-
-        Raises:
-            QueueFull, OverShare, ShuttingDown, EngineFailed: see `submit`.
-        """
+        """Raises QueueFull, OverShare, ShuttingDown or EngineFailed if `submit` would refuse the smallest request."""
         self._scheduler.check(context.principal.name, self._seconds_per_token)
 
     def wake(self) -> None:
-        """Begins with what was submitted without waking the engine; what is under way goes on."""
+        """Starts the requests that were submitted without waking the engine; the running batch goes on."""
         self._scheduler.wake()
 
     def submit(self, items: Sequence[Item], context: Context, wake: bool = True) -> Request:
-        """Queues items that are answered together; never blocks.
-
-        Args:
-            items: any number.
-            context: whose they are, and until when they are of use.
-            wake: whether to begin at once, where nothing is under way; else the caller calls `wake` soon.
+        """Queues items that are answered together; never blocks. Without `wake` the caller calls `wake` soon.
 
         Returns:
-            A future of one float32 array per item, in order: [labels], or [tokens, labels] for a per-token task;
-            whether they are finite is the caller's to see.
-            It fails with `EngineFailed` when the forward pass raised, and with `DeadlineExceeded` when its work had
-            not begun, or not ended, in time. Cancelling it takes waiting items back, at once; it counts as cancelled
-            when nothing of it runs any more.
+            A future of one float32 array per item, in order: [labels], or [tokens, labels] for a per-token task. The
+            caller checks whether the numbers are finite.
+            It fails with `EngineFailed` when the forward pass raised, and with `DeadlineExceeded` when its work had not
+            begun, or not ended, in time. Cancelling withdraws waiting items at once; the future counts as cancelled
+            when none of its items runs any more.
 
         Raises:
-            TooLarge: the items could never wait together.
-            QueueFull, OverShare: as much waits as may; `retry_after` is about how long that takes.
-            DeadlineExceeded: it is too late already.
-            ShuttingDown: the engine takes nothing new.
-            EngineFailed: the engine does not run.
+            TooLarge: the items exceed the whole queue.
+            QueueFull, OverShare: the queue is full; `retry_after` is about the time until there is room.
+            DeadlineExceeded: the deadline has passed already.
+            ShuttingDown, EngineFailed: the engine takes nothing new, or does not run.
         """
         request = Request(items, self._passes.costs(items), context, self._scheduler.withdraw)
         if items:
@@ -139,10 +123,10 @@ class Engine:
         return request
 
     def launch(self, waiting: Sequence[Waiting], whole: bool = False) -> Flight:
-        """The hot path: packs what waits and sets the device to it; nothing here waits for a GPU.
+        """The hot path: packs waiting sequences and starts the device on them; never waits for a GPU.
 
-        A long batch that is not to be computed as a `whole` makes way for short texts of others, where the device is
-        the CPU; the time that this takes is not the batch's.
+        On a CPU a long batch, unless it runs as a `whole`, lets short texts of others run between its layers; their
+        time does not count as the batch's.
         """
         started, spent = time.monotonic(), [0.0]
         tokens = sum(len(entry.item.tokens) for entry in waiting)
@@ -153,9 +137,8 @@ class Engine:
         return Flight(waiting, launched, started + sum(spent))
 
     def land(self, flight: Flight) -> None:
-        """Hands out the answers, once they are there."""
         answers = flight.launched.read()
-        # Before any request ends, since it says then which batches it was in.
+        # Before any request ends: an ended request reports which batches it was in.
         span = None if self._tracing is None else self._tracing.batch(flight.requests, flight.started)
         for entry, logits in zip(flight.waiting, answers, strict=True):
             entry.request.settle(entry.position, logits)
@@ -165,10 +148,10 @@ class Engine:
             span.end()
 
     def close(self, timeout: float) -> None:
-        """Takes nothing new, answers what waits for at most `timeout` seconds, and stops the thread.
+        """Takes nothing new, answers waiting requests for at most `timeout` seconds, and stops the thread.
 
-        Every future has ended then, even of a forward pass that hangs: it may still read its rows, but no row is given
-        to another version any more.
+        Every future has ended then. A forward pass that hangs may still read its rows, but no row is given to another
+        version any more.
         """
         self._scheduler.close()
         self._thread.join(timeout)
@@ -176,48 +159,43 @@ class Engine:
 
     @property
     def alive(self) -> bool:
-        """Whether the owner thread runs and takes work."""
         return self._thread.is_alive() and not self._scheduler.closing
 
     @property
     def dead(self) -> bool:
-        """Whether the owner thread has ended without being told to; never before it was started."""
+        """Whether the owner thread has ended although nobody closed the engine; false before `start`."""
         return self._thread.ident is not None and not self._thread.is_alive() and not self._scheduler.closing
 
     @property
     def pass_seconds(self) -> float:
-        """For how long the forward pass under way has been running; 0 where none is."""
+        """Seconds that the running forward pass has taken so far; 0 if none runs."""
         started = self._pass_started
         return 0.0 if started is None else time.monotonic() - started
 
     @property
     def failed_in_a_row(self) -> int:
-        """Batches that have failed since the last one that was answered."""
         return self._failed
 
     @property
     def waiting_sequences(self) -> int:
-        """Sequences that wait."""
         return self._scheduler.sequences
 
     @property
     def waiting_tokens(self) -> int:
-        """Tokens that wait."""
         return self._scheduler.tokens
 
     @property
     def waiting_seconds(self) -> float:
-        """Estimated seconds of work that waits."""
         return self._scheduler.tokens * self._seconds_per_token
 
     @property
     def batch_tokens(self) -> int:
-        """Tokens that a batch computes where more wait: as few as the device does without losing capacity."""
+        """Tokens that a batch computes if more wait: the fewest that lose no capacity of the device."""
         return self._speed.worthwhile(self._max_tokens)
 
     @property
     def _max_tokens(self) -> int:
-        """Tokens that a batch holds at most, those that several of its sequences share counted for each."""
+        """Most tokens in a batch; tokens that several of its sequences share count once per sequence."""
         most = self._limits.max_batch_tokens
         return self._speed.tokens_within(self._limits.max_batch_seconds, most)
 
@@ -231,7 +209,6 @@ class Engine:
             self._scheduler.end(EngineFailed("the engine does not run"))
 
     def _fly(self) -> None:
-        """Batch after batch, until the engine is closed and nothing waits."""
         flight: Flight | None = None
         while (waiting := self._take(only_full=flight is not None)) or flight:
             following = self._launched(waiting, flight) if waiting else None
@@ -255,7 +232,7 @@ class Engine:
             return None
 
     def _make_way(self, running: Sequence[Waiting], max_tokens: int, spent: list[float]) -> None:
-        """Between two layers of a long batch: answers what is short and others', and notes how long that took."""
+        """Between two layers of a long batch: answers short texts of other principals, and adds the time to `spent`."""
         if waiting := self._scheduler.take_beside((entry.request for entry in running), max_tokens):
             began, landed = time.monotonic(), self._landed
             try:
@@ -274,7 +251,7 @@ class Engine:
         self._let_go(following)
 
     def _lose(self, requests: set[Request], error: BaseException) -> None:
-        """One batch is lost, its callers are told, the engine lives on, unless it is to end."""
+        """Fails the requests of one batch; the engine goes on, unless the error is no Exception."""
         logger.exception("a batch of %d requests failed", len(requests))
         self._failed += 1
         self._scheduler.lose(requests)
@@ -282,7 +259,7 @@ class Engine:
             raise error
 
     def _let_go(self, running: Flight | None) -> None:
-        """Releases the requests of a batch that ended; `running` is the batch behind it, if there is one."""
+        """Releases the finished batch's requests. `running`: the batch launched behind it, if any."""
         self._pass_started = running.started if running else None
         self._scheduler.release(running.requests if running else set())
 
@@ -294,8 +271,8 @@ class Engine:
             self._speed = measure_speed(self._base, self._bank.rows)
             self._note_speed()
         except Exception:
-            # Of any kind: a device that fails these batches may answer the next ones, and where it does not, the caller
-            # of each is told. Without a measured speed only sequences and tokens bound what waits.
+            # Catch everything: a device that fails these batches may answer the next ones, and if not, each request
+            # gets its error. Without a measured speed only sequences and tokens bound the queue.
             logger.exception("the speed of this machine could not be measured")
         finally:
             self._pass_started = None
@@ -306,7 +283,7 @@ class Engine:
         self._seconds_per_token = self._speed.seconds(tokens) / tokens
 
     def _observe(self, flight: Flight) -> int:
-        """Where batches overlap, one's time begins when the one before it is done; returns its tokens."""
+        """Returns a batch's tokens. With overlapping batches, a batch's time begins when the one before it is done."""
         now = time.monotonic()
         seconds, self._landed = now - max(flight.started, self._landed), now
         self._speed.observe(flight.launched.computed_tokens, seconds)

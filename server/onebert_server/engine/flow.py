@@ -1,4 +1,4 @@
-"""What waits of one principal, in the order in which it is due."""
+"""The waiting requests of one principal, in the order in which they are due."""
 
 import itertools
 from bisect import bisect_left, insort
@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-# Tokens that a principal is served in its turn: about one sentence. So every batch, however small, holds something of
-# each of a dozen principals, and whoever has just come is in the next one.
+# Tokens that a principal is served per turn, about one sentence: even a small batch holds work of a dozen principals,
+# and a newcomer is in the next batch.
 QUANTUM = 32
 # Tokens that a request is served before the rest of it is due anew.
 REQUEST_TURN = 2048
@@ -17,20 +17,19 @@ class Waiter(Protocol):
     """A request as the queue sees it; compared by identity."""
 
     @property
-    def principal(self) -> str:
-        """Who asks."""
+    def principal(self) -> str: ...
 
     @property
     def deadline(self) -> float:
-        """When its answer is of no use any more, on the clock of `now`."""
+        """On the clock of `now`; the answer is useless afterwards."""
 
     @property
     def lengths(self) -> Sequence[int]:
-        """Tokens of each of its sequences, at least one."""
+        """Tokens of each sequence, at least one."""
 
     @property
     def costs(self) -> Sequence[int]:
-        """Tokens that a batch computes for each sequence: fewer than its length where it shares a text with others."""
+        """Computed tokens of each sequence: fewer than its length if it shares a text with others."""
 
 
 R = TypeVar("R", bound=Waiter)
@@ -38,15 +37,14 @@ R = TypeVar("R", bound=Waiter)
 
 @dataclass
 class Progress:
-    """How far a request is.
+    """The progress of a request through the queue.
 
     Attributes:
         due: when its turn is due, on the clock of `now`.
-        slack: seconds from when a turn of it begins to wait until that turn is due.
-        late: its place among the deadlines; None where it has no deadline.
-        next: its next sequence.
+        slack: seconds between the moment when one of its turns begins to wait and `due`.
+        late: its place among the deadlines; None if it has no deadline.
         turn: tokens that are left of its turn.
-        place: among requests of its principal that are due at the same time: in the order in which they came to wait.
+        place: its order of arrival, which decides between requests that are due at the same time.
     """
 
     due: float
@@ -58,18 +56,7 @@ class Progress:
 
 
 class Flow(Generic[R]):
-    """What waits of one principal.
-
-    Args:
-        principal: whose it is.
-        turn: the round in which its first turn comes.
-
-    Attributes:
-        sequences, tokens: that wait.
-        turn: the round in which the principal is served next.
-        credit: tokens that it may be served in that round.
-        place: among the turns of all principals; None before it has one.
-    """
+    """The waiting requests of one principal, which is served next in round `turn`, with `credit` tokens."""
 
     def __init__(self, principal: str, turn: int) -> None:
         self.principal, self.turn = principal, turn
@@ -77,7 +64,7 @@ class Flow(Generic[R]):
         self.credit = QUANTUM
         self.place: int | None = None
         self._requests: dict[R, Progress] = {}
-        # When each is due, and its place, sorted. No two places are equal, so that requests are never compared.
+        # (due, place, request), sorted. No two places are equal, so requests are never compared.
         self._order: list[tuple[float, int, R]] = []
         self._places = itertools.count()
 
@@ -88,18 +75,16 @@ class Flow(Generic[R]):
         return iter(self._requests)
 
     def add(self, request: R, progress: Progress) -> None:
-        """Lets a request wait."""
         progress.place = next(self._places)
         self._requests[request] = progress
         insort(self._order, (progress.due, progress.place, request))
 
     def first(self) -> tuple[R, Progress]:
-        """The request that is due first."""
         request = self._order[0][2]
         return request, self._requests[request]
 
     def settle(self, now: int) -> bool:
-        """Moves its turn to the first round after `now` in which it has the credit for what is first; whether it moved.
+        """Moves its turn to the first round after `now` with credit for its first sequence; returns whether it moved.
 
         It never moves back to a round that is over, nor out of a turn that it still has credit for.
         """
@@ -110,13 +95,12 @@ class Flow(Generic[R]):
         return rounds != 0
 
     def remove(self, request: R) -> Progress:
-        """Forgets a request; returns how far it was."""
         progress = self._requests.pop(request)
         del self._order[bisect_left(self._order, (progress.due, progress.place))]
         return progress
 
     def advance(self, length: int, now: float) -> bool:
-        """After the next sequence, of so many tokens, was taken; whether it was the last one of its request."""
+        """Records that the next sequence, of `length` tokens, was taken; returns whether its request is complete."""
         request, progress = self.first()
         self.credit -= length
         progress.next += 1

@@ -1,4 +1,4 @@
-"""A tensor on its way into the computer's own memory: the copy begins at once, and only who reads it waits."""
+"""Copies tensors into the host's memory: the copy begins at once, and only its reader waits."""
 
 import numpy as np
 import torch
@@ -8,8 +8,7 @@ from torch import Tensor
 class HostCopy:
     """A copy of a tensor of any device; on a CPU the tensor itself.
 
-    A GPU copies into pinned memory, after the work that was launched before: into other memory the copy would make its
-    caller wait for the GPU.
+    A GPU copies into pinned memory, behind earlier work; other memory would block the caller until the GPU is done.
     """
 
     def __init__(self, tensor: Tensor) -> None:
@@ -22,7 +21,6 @@ class HostCopy:
             self._event.record(torch.cuda.current_stream(tensor.device))
 
     def read(self) -> np.ndarray:
-        """The numbers, once they are there."""
         if self._event is not None:
             self._event.synchronize()
         return self._copy.numpy()

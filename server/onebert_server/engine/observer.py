@@ -1,22 +1,21 @@
-"""Who is told what the engine does: the server's metrics, in production."""
+"""The interface through which the engine reports to the server's metrics."""
 
 from typing import Literal, Protocol
 
 Dropped = Literal["deadline", "left"]
-"""Why work was dropped before it was done: it would have come too late, or whoever asked has left."""
+"""Why waiting work was dropped: its deadline passed, or its client left."""
 
 
 class Observer(Protocol):
-    """Is told what the engine does, on any thread."""
+    """Receives the engine's events, on any thread."""
 
-    def observe_batch(self, sequences: int, tokens: int, seconds: float) -> None:
-        """After each forward pass."""
+    def observe_batch(self, sequences: int, tokens: int, seconds: float) -> None: ...
 
     def observe_wait(self, seconds: float) -> None:
-        """For each request that waited so long until its first sequence was taken."""
+        """Called when a request's first sequence is taken, with the seconds that it waited."""
 
     def count_dropped(self, why: Dropped) -> None:
-        """For each request of which something was dropped."""
+        """Called for each request with waiting sequences that were dropped."""
 
     def count_left(self, waiting: int, running: int, computed: int) -> None:
-        """For each request that nobody waits for any more: its sequences, by what had become of them until then."""
+        """Called for each request that nobody waits for any more, with its number of sequences by state."""

@@ -1,4 +1,4 @@
-"""One forward pass over any mix of tasks: what the engine and `onebert score` launch."""
+"""Forward passes over any mix of tasks, for the engine and for `onebert score`."""
 
 from collections.abc import Callable, Sequence
 
@@ -22,7 +22,7 @@ class Passes:
         self._graphs = Graphs(base, CudaRecorder(base.device)) if base.device.type == "cuda" else None
 
     def launch(self, items: Sequence[Item], between: Callable[[], None] | None = None) -> Launched:
-        """Packs the items and sets the device to them; nothing here waits for a GPU. See `compute_logits`."""
+        """Packs the items and starts the device on them; never waits for a GPU. See `compute_logits`."""
         slots = [item.slot for item in items]
         diverges_at = [self._bank.diverges_at[slot] for slot in slots]
         batch = pack(self._base, [item.tokens for item in items], slots, diverges_at)
@@ -31,7 +31,7 @@ class Passes:
         return Launched([row.shape for row in logits], copy, batch.computed_tokens)
 
     def costs(self, items: Sequence[Item]) -> list[int]:
-        """Tokens that are computed for each item: of a text that an earlier one has, only in layers that differ."""
+        """Returns the computed tokens per item: a text that an earlier item has costs only the layers that differ."""
         layers, texts, costs = self._base.config.num_layers, set[int](), list[int]()
         for item in items:
             shared = self._bank.diverges_at[item.slot] if id(item.tokens) in texts else 0

@@ -1,18 +1,18 @@
-"""Who is next: waiting sequences are taken in fair turns between principals; pure logic, told the time by its callers.
+"""The order of waiting sequences, in fair turns between principals; pure logic, callers pass the time.
 
-Two levels decide. Principals take turns by deficit round robin on tokens: each gets `QUANTUM` tokens a round, so that
-everybody who waits gets an equal part of the device. A principal whose next sequence needs the tokens of several rounds
-has its turn in the last of them, and nobody goes through the others. Within a principal what is due first is served
-first. A request is due some time after it has come, `SLACK` times the time that it takes itself: a short text goes
-ahead of a long one that came slightly earlier, and what has waited for long goes ahead of whatever comes. A request
-that has had `REQUEST_TURN` tokens is due anew, as if the rest of it came only then: a text never waits for a whole
+Two levels decide. Principals take turns by deficit round robin on tokens: each gets `QUANTUM` tokens per round, so that
+every waiting principal gets an equal part of the device. If a principal's next sequence needs the tokens of several
+rounds, its turn is in the last of them, and no code walks through the others. Within a principal the request that is
+due first is served first. A request is due some time after its arrival, `SLACK` times its own compute time: a short
+text goes ahead of a long one that came slightly earlier, and an old request goes ahead of every new one. A request that
+has had `REQUEST_TURN` tokens is due anew, as if the rest of it had just arrived: a text never waits for a whole
 fan-out.
 
-What may wait is bounded by the wait that a request would find, in seconds, if all principals are served equally: until
-its principal has been served all that waits of it, and `min(own tokens, COUNTED × max_seconds)` of the request. One
-principal alone can fill the queue; a small request of another principal still finds a short wait. The principal that
-holds most is refused first. Where many principals ask one text each, all that waits counts for each of them, and so all
-of it together is bounded, however many they are.
+The queue is bounded by the estimated wait of a new request, in seconds, if all principals are served equally: until its
+principal has been served all of its waiting tokens, and `min(own tokens, COUNTED × max_seconds)` of the request. One
+principal alone can fill the queue; a small request of another principal still finds a short wait. The principal with
+the most waiting work is refused first. If many principals ask one text each, all waiting work counts for each of them,
+so the whole queue is bounded for any number of principals.
 """
 
 from collections import OrderedDict
@@ -27,20 +27,20 @@ from onebert_server.engine.backlog import Backlog
 from onebert_server.engine.flow import REQUEST_TURN, Flow, Progress, R
 from onebert_store.errors import DeadlineExceeded, OverShare, QueueFull, TooLarge
 
-# A request counts when it comes with its own work, but with no more than this share of the longest wait: a larger one
-# is served in many turns, and finds room beside as many others of its kind as that leaves.
+# A new request counts with its own tokens, up to this share of the longest wait: a larger one is served in many turns,
+# beside others of its kind.
 COUNTED = 0.25
 
-# How many times as long as its turn takes to compute a request lets others go first that come after it and are shorter.
+# A request lets later and shorter requests go first for this many times the compute time of its turn.
 SLACK = 16.0
-# But for no more than this share of the longest wait: the bound in seconds would mean little otherwise.
+# That time is at most this share of the longest wait: otherwise the bound in seconds would mean little.
 MAX_SLACK = 0.5
 
-# How long it is remembered, in seconds, that a principal's clients leave, and of how many principals.
+# Seconds for which we remember that a principal's clients left, and the number of principals.
 REMEMBERED = 10.0
 MAX_REMEMBERED = 1024
-# A client who leaves sooner than after this share of the longest wait had reasons of its own, such as the end of its
-# program; a shorter wait would not have kept it.
+# A client that leaves before this share of the longest wait had other reasons, such as the end of its program; a
+# shorter wait would not have kept it.
 LEFT_FOR_WAITING = 0.5
 
 INFINITY = float("inf")
@@ -48,11 +48,11 @@ INFINITY = float("inf")
 
 @dataclass(frozen=True)
 class QueueLimits:
-    """What may wait.
+    """Bounds on waiting work.
 
     Attributes:
-        max_sequences, max_tokens: in all. A principal that has something waiting may hold no more than is left free.
-        max_seconds: the longest wait, estimated, that a request may find when it comes.
+        max_sequences, max_tokens: totals. A principal with waiting work may hold no more than is left free.
+        max_seconds: longest estimated wait that a new request may find.
     """
 
     max_sequences: int
@@ -61,46 +61,31 @@ class QueueLimits:
 
 
 class FairQueue(Generic[R]):
-    """Requests whose sequences wait; not thread-safe.
-
-    Attributes:
-        sequences, tokens: that wait, of all principals.
-    """
+    """Requests with waiting sequences; not thread-safe. `sequences` and `tokens` are totals over all principals."""
 
     def __init__(self, limits: QueueLimits) -> None:
         self.sequences = self.tokens = 0
         self._limits = limits
-        # Only those of whom something waits, by principal and by the rounds of their turns.
+        # Only principals with waiting work: by name, and by the rounds of their turns.
         self._flows: dict[str, Flow[R]] = {}
         self._turns: Agenda[Flow[R]] = Agenda()
         self._round = 0
-        # All that waits but the server's own work.
+        # All waiting work but the server's own.
         self._backlog = Backlog()
         self._deadlines: Agenda[R] = Agenda()
-        # Of principals whose clients left: how long the last of them had waited, and when it did.
+        # Principals whose clients left -> (seconds that the last one had waited, time when it left).
         self._patience: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def check(self, principal: str, seconds_per_token: float) -> None:
-        """Refuses what `put` would refuse of this principal however small it were: quick, for before any other work.
-
-        Raises:
-            QueueFull, OverShare: see `put`.
-        """
+        """Raises QueueFull or OverShare if `put` would refuse the smallest request of this principal; cheap."""
         self._refuse(principal, 1, 1, False, seconds_per_token)
 
     def put(self, request: R, now: float, seconds_per_token: float) -> None:
-        """Lets a request wait, or refuses it; the reserved principal is not refused for what waits.
-
-        Args:
-            request: one that was never in the queue.
-            now: the time.
-            seconds_per_token: what a token that waits is estimated to take.
+        """Queues a request that was never in the queue; a full queue never refuses the reserved principal.
 
         Raises:
-            TooLarge: it could never wait.
-            DeadlineExceeded: it is too late already.
-            QueueFull: too much waits; `retry_after` is about how long that takes.
-            OverShare: too much waits, and more of this principal than of others.
+            TooLarge, DeadlineExceeded: it exceeds the whole queue, or its deadline has passed.
+            QueueFull, OverShare: the queue is too full; for OverShare it holds more of this principal than of others.
         """
         sequences, tokens = len(request.lengths), sum(request.lengths)
         if sequences > self._limits.max_sequences or tokens > self._limits.max_tokens:
@@ -123,16 +108,12 @@ class FairQueue(Generic[R]):
     def take(
         self, max_cost: int, max_tokens: int, now: float, beside: Collection[str] | None = None
     ) -> list[tuple[R, int]]:
-        """Takes the next batch.
+        """Takes the next batch: requests with the index of the sequence that was taken.
 
         Args:
-            max_cost: tokens that it computes, in all: the sum of its sequences' costs.
-            max_tokens: tokens that it holds, in all. A sequence that is over either bound still goes, alone.
-            now: the time.
-            beside: principals who are served already; then nothing of theirs is taken, nor a sequence over the bounds.
-
-        Returns:
-            Requests with the index of the sequence that was taken; empty only when nothing waits, or `beside` others.
+            max_cost: bound on its computed tokens: the sum of its sequences' costs.
+            max_tokens: bound on its tokens. A sequence over either bound still goes, alone.
+            beside: principals with a running batch; takes nothing of theirs, and no sequence over the bounds.
         """
         served = [self._flows[one] for one in beside or () if one in self._flows]
         for flow in served:
@@ -144,7 +125,7 @@ class FairQueue(Generic[R]):
             length, cost = request.lengths[progress.next], request.costs[progress.next]
             if (taken or beside is not None) and (cost > max_cost or length > max_tokens):
                 break
-            # Who was served beside a batch went ahead of rounds that others still have.
+            # A batch `beside` another one may take turns ahead of rounds that skipped principals still have.
             self._round = max(self._round, int(turn))
             taken.append((request, progress.next))
             max_cost -= cost
@@ -157,7 +138,7 @@ class FairQueue(Generic[R]):
         return taken
 
     def expire(self, now: float) -> list[R]:
-        """Removes and returns every request whose deadline has passed; forgets who left long ago."""
+        """Removes and returns every request whose deadline has passed; forgets clients that left long ago."""
         while self._patience and next(iter(self._patience.values()))[1] < now - REMEMBERED:
             self._patience.popitem(last=False)
         late = []
@@ -167,10 +148,10 @@ class FairQueue(Generic[R]):
         return late
 
     def note_left(self, principal: str, waited: float, now: float) -> None:
-        """A client left after so many seconds: for a while its principal's requests may find half of that wait at most.
+        """Records that a client left after so many seconds; for a while its principal may find half of that wait.
 
-        The other half is for the batch under way and for their own work. What would wait for longer is refused at once
-        instead of being computed for clients who leave before they are answered.
+        The other half is for the running batch and for their own work. A request that would wait longer is refused at
+        once, so that nothing is computed for clients that leave before the answer.
         """
         if waited < self._limits.max_seconds * LEFT_FOR_WAITING:
             return
@@ -180,7 +161,7 @@ class FairQueue(Generic[R]):
             self._patience.popitem(last=False)
 
     def remove(self, request: R) -> int:
-        """Removes what waits of a request; returns how many sequences that were."""
+        """Removes the waiting sequences of a request; returns their number."""
         flow = self._flows.get(request.principal)
         if flow is None or request not in flow:
             return 0
@@ -191,14 +172,12 @@ class FairQueue(Generic[R]):
         return len(left)
 
     def clear(self) -> list[R]:
-        """Removes and returns everything."""
         requests = [request for flow in self._flows.values() for request in flow]
         for request in requests:
             self.remove(request)
         return requests
 
     def _count(self, flow: Flow[R], sequences: int, tokens: int) -> None:
-        """After a change of a flow: counts it, and sees to its turn."""
         if flow.principal != RESERVED:
             self._backlog.change(sequences, flow.tokens, flow.tokens + tokens)
         flow.sequences += sequences
@@ -214,26 +193,26 @@ class FairQueue(Generic[R]):
             del self._flows[flow.principal]
 
     def _longest_wait(self, principal: str) -> float:
-        """Seconds of work that a request of this principal may find before its own."""
+        """Returns the longest wait, in seconds, that a new request of this principal may find."""
         waited, _ = self._patience.get(principal, (INFINITY, 0.0))
         return min(waited / 2, self._limits.max_seconds)
 
     def _slack(self, tokens: int, spare: float, seconds_per_token: float) -> float:
-        """Seconds for which each turn of a request lets others go first; `spare` are left to all of its turns.
+        """Returns the seconds for which each turn of a request lets others go first; all turns share `spare` seconds.
 
-        In that time more may come than is computed meanwhile: half of what is spare lasts for twice as much.
+        They use at most half of `spare`: more work may arrive in that time than is computed.
         """
         turns = ceil(tokens / REQUEST_TURN)
         own = SLACK * min(tokens, REQUEST_TURN) * seconds_per_token
         return max(min(own, MAX_SLACK * self._limits.max_seconds, spare / (2 * turns)), 0.0)
 
     def _refuse(self, principal: str, sequences: int, tokens: int, late: bool, seconds_per_token: float) -> None:
-        """Raises why so much more of a principal may not wait, or would be answered too late."""
+        """Raises QueueFull or OverShare if so much more of a principal may not wait, or would be answered too late."""
         waits, flow = self._backlog, self._flows.get(principal)
         if principal == RESERVED or not waits.principals:
             return
         own_sequences, own = (flow.sequences, flow.tokens) if flow else (0, 0)
-        # Until so many tokens of this principal are served, of each other one as many are, or all that waits of it.
+        # Until this principal is served so many tokens, each other one is served the same number, or all of its work.
         counted = COUNTED * self._limits.max_seconds / seconds_per_token if seconds_per_token else INFINITY
         wait = waits.served(own + min(tokens, counted)) * seconds_per_token
         fits = own_sequences + sequences <= self._limits.max_sequences - waits.sequences

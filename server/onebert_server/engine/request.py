@@ -1,4 +1,4 @@
-"""What the engine works on: items that are asked for together, and the batch that the device computes."""
+"""The engine's units of work: items, requests, and the batches that the device computes."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +17,7 @@ from onebert_server.engine.host_copy import HostCopy
 
 @dataclass(frozen=True)
 class Item:
-    """One sequence and the bank's slot that answers it."""
+    """One sequence and the bank's slot of the row that answers it."""
 
     tokens: Tokens
     slot: int
@@ -26,18 +26,10 @@ class Item:
 class Request(Future[list[Logits]]):
     """Items that are answered together, possibly by several batches.
 
-    Args:
-        items: at least one.
-        costs: tokens that a batch computes for each.
-        context: whose they are, and until when.
-        withdraw: what to do when the caller has left.
-
     Attributes:
-        left: whether it ends without its answers as soon as no batch reads its rows.
-        error: what it then ends with; None where its caller has left.
-        span: of the request that these are items of; None where it has none.
-        batches: the spans of the batches that something of it was in.
-        began, ended: when its first batch began and its last one was done, on the monotonic clock.
+        left: whether it ends without answers as soon as no batch reads its rows.
+        error: its error in that case; None if its caller has left.
+        began, ended: start of its first batch and end of its last one, on the monotonic clock.
     """
 
     def __init__(
@@ -57,15 +49,15 @@ class Request(Future[list[Logits]]):
 
     @property
     def computed(self) -> int:
-        """Items whose answers are kept until the last one is there."""
+        """Answered items of an unfinished request."""
         return len(self._answers)
 
     def cancel(self) -> bool:
-        """Takes back at once what waits; what runs is let finish first, since the engine reads its rows."""
+        """Withdraws waiting items at once; running ones finish first, because the engine reads their rows."""
         return self._withdraw(self)
 
     def settle(self, position: int, logits: Logits) -> None:
-        """Keeps one answer; the future has its result with the last one."""
+        """Keeps one answer; the last answer completes the future."""
         self._answers[position] = logits
         if len(self._answers) == len(self.items):
             self.ended = time.monotonic()
@@ -74,7 +66,6 @@ class Request(Future[list[Logits]]):
             self._answers.clear()
 
     def fail(self, error: Exception) -> None:
-        """Ends the future with an error, unless it has ended."""
         with suppress(InvalidStateError):
             self.set_exception(error)
 
@@ -90,20 +81,14 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Launched:
-    """A pass that the device computes, or has computed.
-
-    Attributes:
-        shapes: of the logits of each item.
-        copy: all these logits, flat.
-        computed_tokens: what its time is to be compared with, see `Batch.computed_tokens`.
-    """
+    """A pass that the device computes or has computed; `copy` holds the logits of all items, flat."""
 
     shapes: Sequence[torch.Size]
     copy: HostCopy
     computed_tokens: float
 
     def read(self) -> Iterator[Logits]:
-        """The logits of every item, in order, once they are there: views of one array."""
+        """Waits for the pass, and yields the logits of every item in order, as views of one array."""
         answers, end = self.copy.read(), 0
         for shape in self.shapes:
             start, end = end, end + shape.numel()
@@ -112,13 +97,7 @@ class Launched:
 
 @dataclass(frozen=True)
 class Flight:
-    """A pass with the sequences that wait for it.
-
-    Attributes:
-        waiting: its sequences.
-        launched: the pass.
-        started: when it was launched, on the monotonic clock.
-    """
+    """A pass with its sequences; `started` is its launch on the monotonic clock."""
 
     waiting: Sequence[Waiting]
     launched: Launched
@@ -126,5 +105,4 @@ class Flight:
 
     @property
     def requests(self) -> set[Request]:
-        """Of which it holds something."""
         return {entry.request for entry in self.waiting}

@@ -1,4 +1,4 @@
-"""Which requests wait, run and end: what the engine's thread shares with the threads of its callers."""
+"""The waiting, running and ending requests: the state that the engine's thread shares with its callers' threads."""
 
 import threading
 import time
@@ -10,19 +10,16 @@ from onebert_server.engine.queue import FairQueue, QueueLimits
 from onebert_server.engine.request import Request, Waiting
 from onebert_store.errors import DeadlineExceeded, EngineFailed, OneBertError, ShuttingDown
 
-# Whoever gives a request up so few seconds before its deadline has not left: timers fire a little early, and the
-# deadline of a front end's request is later here than there, by the time that the request was on its way.
+# A request that is cancelled so few seconds before its deadline counts as late, not as left: timers fire a little
+# early, and a front end's deadline is later here, by the time that the request was on its way.
 DEADLINE_MARGIN = 0.05
 
 
 class Scheduler:
-    """Requests from when they are submitted until they end. Any thread may call; only the engine's takes and releases.
+    """Requests from submission to end. Any thread may call; only the engine's thread takes and releases.
 
-    A request that is to end without its answers ends as soon as no batch reads its rows, and not before: whoever
-    submitted it then gives its rows back, and another version may be written where they were.
-
-    Attributes:
-        closing: whether nothing new is let in, and the engine stops when nothing waits.
+    A request that ends without answers ends as soon as no batch reads its rows, and not before: its submitter then
+    gives the rows back, and another version may be written in their place.
     """
 
     def __init__(self, limits: QueueLimits, observer: Observer | None) -> None:
@@ -35,37 +32,24 @@ class Scheduler:
 
     @property
     def sequences(self) -> int:
-        """Sequences that wait."""
         return self._queue.sequences
 
     @property
     def tokens(self) -> int:
-        """Tokens that wait."""
         return self._queue.tokens
 
     def open(self) -> None:
-        """Lets requests in, from now on."""
         with self._changed:
             self._serves = True
 
     def check(self, principal: str, seconds_per_token: float) -> None:
-        """Refuses what `put` would refuse of this principal however small it were.
-
-        Raises:
-            QueueFull, OverShare, ShuttingDown, EngineFailed: see `put`.
-        """
+        """Raises QueueFull, OverShare, ShuttingDown or EngineFailed if `put` would refuse the smallest request."""
         with self._changed:
             self._check_open()
             self._queue.check(principal, seconds_per_token)
 
     def put(self, request: Request, seconds_per_token: float, wake: bool = True) -> None:
-        """Lets a request wait; with `wake` the engine's thread looks at once whether it can begin.
-
-        Raises:
-            TooLarge, QueueFull, OverShare, DeadlineExceeded: see `FairQueue.put`.
-            ShuttingDown: the engine is closing.
-            EngineFailed: nobody would take the request out again.
-        """
+        """Queues a request and, with `wake`, notifies the engine's thread; raises the errors of `Engine.submit`."""
         with self._changed:
             self._check_open()
             self._queue.put(request, request.submitted, seconds_per_token)
@@ -73,20 +57,14 @@ class Scheduler:
                 self._changed.notify()
 
     def wake(self) -> None:
-        """Has the engine's thread look what waits."""
         with self._changed:
             self._changed.notify()
 
     def take(self, max_cost: int, max_tokens: int, only_full: bool) -> list[Waiting]:
-        """The next batch; blocks until there is one, and drops what is late before it costs a forward pass.
+        """Returns the next batch; blocks until there is one, and first drops late requests.
 
-        Args:
-            max_cost: tokens that it computes, see `FairQueue.take`.
-            max_tokens: tokens that it holds.
-            only_full: to take nothing, and not to block, unless more than `max_cost` tokens wait.
-
-        Returns:
-            The sequences to compute; none where the engine is closing and nothing waits, or the batch is not full.
+        The batch is empty once the engine is closing and nothing waits. With `only_full` it does not block, and returns
+        nothing unless more than `max_cost` tokens wait.
         """
         while True:
             with self._changed:
@@ -99,18 +77,18 @@ class Scheduler:
                 return waiting
 
     def take_beside(self, running: Iterable[Request], max_tokens: int) -> list[Waiting]:
-        """A batch of short sequences of others than those whose requests are `running`; never blocks, may be empty."""
+        """Returns short sequences of principals that are not `running`; never blocks, may be empty."""
         return self._take(max_tokens, max_tokens, {request.principal for request in running})
 
     def lose(self, requests: Iterable[Request]) -> None:
-        """A batch with something of each of these requests has failed: nothing more of them is computed."""
+        """Marks the requests of a failed batch: none of their other sequences is computed."""
         with self._changed:
             for request in requests:
                 self._queue.remove(request)
                 request.left, request.error = True, EngineFailed("the forward pass failed")
 
     def release(self, still: set[Request]) -> None:
-        """After a batch: requests whose client left, that were late or lost end, except those `still` in a batch."""
+        """After a batch: ends requests that left, were late or were lost, except those `still` in a batch."""
         with self._changed:
             left = [request for request in self._running - still if request.left]
             self._running &= still
@@ -121,9 +99,10 @@ class Scheduler:
                 Future.cancel(request)
 
     def withdraw(self, request: Request) -> bool:
-        """Nobody waits for a request any more; returns whether its future is cancelled, or will be.
+        """Withdraws a request that nobody waits for; returns whether its future is cancelled, or will be.
 
-        Well before its deadline that is because its client has left, which says how long this principal's clients wait.
+        Well before the deadline this means that the client has left; the queue learns how long this principal's clients
+        wait.
         """
         now = time.monotonic()
         with self._changed:
@@ -141,13 +120,13 @@ class Scheduler:
         return running or Future.cancel(request)
 
     def close(self) -> None:
-        """Lets nothing new in; what waits is still taken."""
+        """Lets nothing new in; waiting requests are still taken."""
         with self._changed:
             self.closing = True
             self._changed.notify()
 
     def end(self, error: OneBertError) -> None:
-        """Ends every request that is not done with this error, and lets nothing more in."""
+        """Ends every unfinished request with this error, and lets nothing more in."""
         with self._changed:
             self._serves = False
             left = {*self._queue.clear(), *self._running}
@@ -172,7 +151,7 @@ class Scheduler:
     def _drop(self, late: Sequence[Request]) -> None:
         for request in late:
             error = DeadlineExceeded("the request's time was over before its work was done")
-            # On a GPU a batch may be under way that reads its rows. No lock: what runs changes on this thread.
+            # On a GPU a running batch may read its rows. No lock: `_running` changes only on this thread.
             if request in self._running:
                 request.left, request.error = True, error
             else:

@@ -1,4 +1,4 @@
-"""How long a batch takes on this machine: measured at start, then corrected by every batch."""
+"""Estimates the duration of a batch on this machine: measured at start, then corrected by every batch."""
 
 import logging
 import time
@@ -15,25 +15,25 @@ from onebert_encoder.maths.rows import Rows
 
 logger = logging.getLogger("onebert.engine")
 
-# Share of the newest batch in the correction.
+# Weight of the newest batch in the correction.
 _SMOOTHING = 0.2
 # One batch counts as at most so many times slower than estimated: a process that was halted has not become slow.
 _MOST_SLOWER = 4.0
-# The correction makes the estimate at most ten times faster than what was measured at start. A measurement beside
-# other work that was ending can be that wrong; an estimate that could fall to nothing would no longer bound any wait.
+# The estimate becomes at most ten times faster than the measurement at start, which other work that was ending can
+# distort that much; an estimate near zero would no longer bound any wait.
 _MOST_FASTER = 0.1
 
-# What the part for each batch may be of the time of a large one: about a thirty-fifth. Smaller batches would cost
-# capacity; larger ones would gain hardly any, and whoever is in one waits for all of it.
+# Share of the fixed cost in the time of a large batch, about 1/35. Smaller batches would cost capacity; larger ones
+# would gain hardly any, and every text waits for its whole batch.
 _START_SHARE = 0.028
-# A batch costs more than what is measured here, such as waking up those who wait for answers, and on a busy machine the
-# engine's own turn: a batch of fewer seconds would be too short even where it hardly costs anything beside its tokens.
-# About what 512 tokens of MiniLM-L6 take on two cores.
+# Least duration of a batch in seconds. A batch has costs beyond the measured ones, such as waking the callers, and on a
+# busy machine the engine thread's own turn: a shorter batch would be too short even if its measured fixed cost is
+# small. 512 tokens of MiniLM-L6 take about this time on two cores.
 LEAST_SECONDS = 0.014
 
-# Tokens of the batches that are measured at start, and of each sequence in them. Where the second batch takes `_LONG`
-# seconds, the third is left out; the best of `_REPEATED` measurements counts. Of the first, which is over in no time
-# and tells what a batch costs beside its tokens, it is the best of more.
+# Tokens of the batches that are measured at start, and of each sequence in them. If the second batch takes over `_LONG`
+# seconds, the third is left out. The best of `_REPEATED` measurements counts; the first batch, which is short and shows
+# the fixed cost, is repeated more often.
 _MEASURED = (16, 1024, 8192)
 _MEASURED_LENGTH = 32
 _LONG = 0.02
@@ -41,12 +41,7 @@ _REPEATED = (8, 2, 2)
 
 
 class Speed:
-    """An estimate of the seconds that a batch takes: a part for each batch, and a part for each token.
-
-    Args:
-        start: seconds of a batch beside those of its tokens.
-        per_token: seconds of a token in a large batch.
-    """
+    """Estimates the seconds of a batch: a fixed cost `start`, plus a cost `per_token` as in a large batch."""
 
     def __init__(self, start: float = 0.0, per_token: float = 0.0) -> None:
         self._start = start
@@ -54,13 +49,13 @@ class Speed:
         self._correction = 1.0
 
     def seconds(self, tokens: float) -> float:
-        """Estimated seconds of a batch."""
         return self._correction * (self._start + tokens * self._per_token)
 
     def tokens_within(self, seconds: float, most: int) -> int:
-        """Tokens, at most `most`, of the largest batch that is estimated to take so long.
+        """Returns the tokens, at most `most`, of the largest batch within an estimated time.
 
-        Where the part for each batch leaves little for tokens they are those that take as long as that part.
+        If the fixed cost leaves little time, the batch gets the number of tokens that take the same time as the fixed
+        cost.
         """
         if self.seconds(most) <= seconds or not self._per_token:
             return most
@@ -68,47 +63,40 @@ class Speed:
         return min(max(int(left / self._per_token), ceil(self._start / self._per_token), 1), most)
 
     def worthwhile(self, most: int) -> int:
-        """Tokens, at most `most`, of the smallest batch in whose time the part for each batch is a small share."""
+        """Returns the tokens, at most `most`, of the smallest batch with a small share of fixed cost."""
         share = _START_SHARE / (1 - _START_SHARE)
         if self._start >= share * most * self._per_token:
             return most
         return min(ceil(max(self._start / share, LEAST_SECONDS) / self._per_token), most)
 
     def observe(self, tokens: float, seconds: float) -> None:
-        """Corrects the estimate by a batch that was run, both parts alike.
-
-        Args:
-            tokens: that were computed; layers that texts of the batch share count once, or the batch would seem fast.
-            seconds: it took.
-        """
+        """Corrects the estimate by a batch, both costs alike; in `tokens`, layers that texts share count once."""
         if estimated := self.seconds(tokens):
             ratio = min(seconds / estimated, _MOST_SLOWER)
             self._correction = max(self._correction * (1 + _SMOOTHING * (ratio - 1)), _MOST_FASTER)
 
 
 def measure_speed(base: Base, rows: Rows) -> Speed:
-    """Runs a few batches of the bare base on the calling thread, a fraction of a second in all on most machines."""
+    """Runs a few batches of the bare base on the calling thread; under a second in all on most machines."""
     sizes: list[int] = []
     seconds: list[float] = []
     for tokens, repeated in zip(_MEASURED, _REPEATED, strict=True):
-        # Two sizes at least: the smallest batch is nearly all overhead, and says nothing of what a token takes.
+        # At least two sizes: the smallest batch is nearly all fixed cost, and does not show the cost of a token.
         if len(sizes) > 1 and seconds[-1] > _LONG:
             break
         sizes.append(tokens)
         seconds.append(min(_run(base, rows, tokens) for _ in range(repeated)))
     per_token = (seconds[-1] - seconds[0]) / (sizes[-1] - sizes[0])
     if per_token <= 0:
-        # The device was disturbed, or takes any of these batches in the same time; batches will say which.
+        # The device was disturbed, or takes the same time for all of these batches; later batches will correct it.
         return Speed(seconds[-1] / 2, seconds[-1] / 2 / sizes[-1])
-    # However a token's part was measured, some of the smallest batch is the part for each batch: it is corrected as a
-    # share of what it is, and so must not be nothing.
+    # The fixed cost must not be 0, because corrections scale it: at least a tenth of the smallest batch.
     speed = Speed(max(seconds[0] - sizes[0] * per_token, seconds[0] / 10), per_token)
     logger.info("this machine takes %.3g s for a batch of %d tokens", speed.seconds(sizes[-1]), sizes[-1])
     return speed
 
 
 def _run(base: Base, rows: Rows, tokens: int) -> float:
-    """Seconds of one batch of random tokens."""
     length = min(_MEASURED_LENGTH, tokens, base.config.max_length)
     count = tokens // length
     ids = np.random.default_rng(0).integers(0, base.config.vocab_size, [count, length])

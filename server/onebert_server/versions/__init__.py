@@ -1,1 +1,1 @@
-"""Which version answers: what is registered, what is resident, what a reference means now."""
+"""Versions: the registered ones, the resident ones, and the one that a reference means now."""

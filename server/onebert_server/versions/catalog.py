@@ -1,4 +1,4 @@
-"""Changes to what is registered: uploads, aliases, deletions; in the registry, and by its feed in memory."""
+"""Changes to the registry: uploads, aliases, deletions; its feed brings them to memory."""
 
 import threading
 import time
@@ -23,19 +23,19 @@ from onebert_store.file.manifest import Manifest
 from onebert_store.registry.records import Added, Alias, VersionEntry
 from onebert_store.registry.registry import Registry, Stored
 
-# Seconds of a start in which versions are loaded; the others are loaded while the server answers. It takes a thousand
-# BitFit tasks 8 seconds on two cores.
+# Seconds of a start for loading versions; the others are loaded while the server answers. A thousand BitFit tasks take
+# 8 seconds on two cores.
 LOAD_SECONDS = 10.0
-# Manifests of versions that no alias points at are read at the start up to so many versions, else when they are needed.
+# Up to this many versions, a start reads the manifests of versions without an alias; otherwise they are read on demand.
 LEARNED_AT_START = 20_000
-# Manifests that are read by one query.
+# Manifests per query: with a query for each, a start would take thousands of round trips to the database.
 LEARNED_TOGETHER = 64
-# The registry cannot write: what the disk says of it, rather than what is wrong with a request.
+# Errors of the disk, as opposed to errors of a request.
 STORAGE_CODES = frozenset({"storage-full", "storage-unavailable"})
 
 
 class Taken(NamedTuple):
-    """What an upload came to: its version, whether that is new, and up to which change the directory shows it."""
+    """The result of an upload: its version, whether that is new, and the number of the change that shows it."""
 
     entry: VersionEntry
     created: bool
@@ -43,10 +43,10 @@ class Taken(NamedTuple):
 
 
 class Catalog:
-    """Changes the registry, and has the follower show each change before it is answered.
+    """Changes the registry, and has the follower show each change before the request is answered.
 
-    Every change begins with what is registered now: another replica may have changed something a moment ago. Those that
-    give a number give that of the last change which has to be seen by who wants to see this one.
+    Every change works on the current state of the registry: another replica may have changed it a moment ago. Methods
+    that return a number return the last change that a reader must have seen to see this one.
 
     All methods but `in_memory` block; the event loop calls them through threads. Uploads come one at a time, from one
     thread.
@@ -57,36 +57,30 @@ class Catalog:
         self._registry = registry
         self._residents = residents
         self._follower = follower
-        # SQLite's writers wait for one another by asking again and again, which takes longer than a turn here.
+        # SQLite's writers wait for each other by polling, which takes longer than waiting for this lock.
         self._changes = threading.Lock()
-        # With which code the last change was refused, and the last look that failed, with its time.
+        # Error code of the last change; error code and time of the last failed look.
         self._unchanged = "ok"
         self._unread, self._unread_at = "ok", 0.0
         self._learning = threading.Lock()
 
     @property
     def directory(self) -> Directory:
-        """What requests resolve against."""
         return self._residents.directory
 
     @property
     def storage(self) -> str:
-        """The code with which the disk has refused the last change, or the registry cannot be read now; else "ok"."""
+        """The error code if the disk refused the last change, or if the registry cannot be read now; else "ok"."""
         if self._unchanged == "ok" and self._unread_at >= self._follower.looked_at:
             return self._unread
         return self._unchanged
 
     def load(self, progress: Progress) -> list[Version]:
-        """Registers every version, and loads those that aliases point at, live ones first, as many as the bank holds.
+        """Registers every version, and loads those with an alias, live ones first, until the bank is full.
 
-        One that cannot be loaded is marked and does not stop the others. To be called once, on a thread that computes
-        alone, before anything is asked of the directory.
-
-        Returns:
-            Those that are left, where there are more than can be loaded while everybody waits for the start.
-
-        Raises:
-            ShuttingDown: the start was given up.
+        A version that cannot be loaded is marked and does not stop the others. Call it once, on a thread that computes
+        alone, before any request reaches the directory. Returns the versions that are left when the time for a start is
+        over, or none if the bank is full.
         """
         until = time.monotonic() + LOAD_SECONDS
         self._follower.load()
@@ -98,15 +92,10 @@ class Catalog:
         return left
 
     def require_upload(self, task: str, context: Context) -> None:
-        """Refuses an upload before it takes a place that others need, or a byte of its body is read.
-
-        Raises:
-            Forbidden, TaskNotFound: the principal may not upload to this task, whether or not there is one.
-        """
+        """Raises Forbidden or TaskNotFound before an upload takes a place or sends its body."""
         context.principal.require(Action.UPLOAD, task)
 
     def writer(self) -> BlobWriter:
-        """What takes the body of an upload."""
         return self._registry.writer()
 
     def upload(self, task: str, body: BlobWriter, context: Context) -> Taken:
@@ -114,9 +103,9 @@ class Catalog:
 
         Raises:
             Forbidden, TaskNotFound: see `require_upload`.
-            InvalidDelta: what is wrong with the file.
-            OverQuota: the principal would have more tasks or bytes than it may.
-            BankFull, QueueFull, ShuttingDown, StorageFull: what is wrong with the server.
+            InvalidDelta: the file is invalid.
+            OverQuota: the principal would exceed its quota of tasks or bytes.
+            BankFull, QueueFull, ShuttingDown, StorageFull: the server cannot take it now.
         """
         with body:
             self.require_upload(task, context)
@@ -130,11 +119,12 @@ class Catalog:
             try:
                 proof = self._residents.proof(delta)
                 proof.check(proof.begin(self._engine, slot).result())
-                # The bytes first: to make them durable takes long, and longer while a sweep of the store is under way.
+                # Store the bytes before the change takes its lock: to make them durable takes long, and longer during a
+                # sweep of the store.
                 with self._noting_storage(), self._registry.storing(delta, body) as stored:
                     added = self._register(offer, delta, stored, context)
             finally:
-                # The slot of a published version is the directory's, whatever has failed.
+                # The slot of a published version belongs to the directory, even if a later step failed.
                 self._follower.withdraw(offer)
                 if not offer.taken:
                     self._residents.give_back(slot)
@@ -142,15 +132,9 @@ class Catalog:
 
     @asynccontextmanager
     async def in_memory(self, task: str, version: int, context: Context) -> AsyncIterator[None]:
-        """Holds a version in memory while the block runs; waits for its loading on the event loop, and on no thread.
+        """Keeps a version in memory while the block runs; waits for its loading on the event loop, and on no thread.
 
-        Nothing is held where there is no such version: `move_alias` says what is wrong.
-
-        Raises:
-            Forbidden, TaskNotFound: the principal may not move aliases of this task.
-            VersionUnavailable: it cannot be loaded.
-            DeadlineExceeded: it was not loaded within the request's time.
-            QueueFull, OverShare: as many requests wait for versions as may.
+        It does nothing for a missing version: `move_alias` raises the error. See `Residents.ready` for other errors.
         """
         context.principal.require(Action.PROMOTE, task)
         try:
@@ -164,7 +148,7 @@ class Catalog:
             self.directory.unpin(pinned)
 
     def look(self) -> None:
-        """Brings the directory to what is registered now, whoever changed it."""
+        """Brings the directory up to date with the registry."""
         try:
             self._follower.catch_up()
         except OneBertError as error:
@@ -175,13 +159,10 @@ class Catalog:
     def move_alias(
         self, task: str, alias: str, version: int, expected: int | None, context: Context
     ) -> tuple[Alias, int]:
-        """Compare-and-set; in effect for every request that is admitted after it returns.
+        """Moves an alias by compare-and-set, in effect for every request that is admitted after it returns.
 
-        To be called after `look` and inside `in_memory`, so that nobody is sent to a version that cannot answer.
-
-        Raises:
-            Forbidden: the principal may not move aliases.
-            InvalidInput, NotFound, AliasConflict: see `Registry.move_alias`.
+        Call it after `look` and inside `in_memory`, so that no request is sent to a version that cannot answer. See
+        `Registry.move_alias` for its errors.
         """
         context.principal.require(Action.PROMOTE, task)
         with self._changing(context.deadline):
@@ -190,40 +171,35 @@ class Catalog:
             return moved, seq
 
     def delete_alias(self, task: str, alias: str, expected: int, context: Context) -> int:
-        """Deletes an alias if it is where it is said to be."""
+        """Deletes an alias if it points at version `expected`."""
         context.principal.require(Action.PROMOTE, task)
         return self._change(self._registry.delete_alias, context, task, alias, expected)
 
     def delete_version(self, task: str, version: int, context: Context) -> int:
-        """Deletes a version that no alias points at; requests that hold it are still answered by it."""
+        """Deletes a version without an alias; requests that hold it are still answered by it."""
         context.principal.require(Action.DELETE, task)
         return self._change(self._registry.delete_version, context, task, version)
 
     def delete_task(self, task: str, context: Context) -> int:
-        """Deletes a task with all of its aliases and versions; requests that hold one of these are still answered."""
+        """Deletes a task with its aliases and versions; requests that hold a version are still answered."""
         context.principal.require(Action.DELETE, task)
         return self._change(self._registry.delete_task, context, task)
 
     def rename_task(self, task: str, name: str, context: Context) -> int:
-        """Gives a task another name; requests that hold a version of it are still answered.
-
-        Raises:
-            Forbidden, TaskNotFound: the principal may not delete the one name, or not upload to the other.
-            InvalidInput, TaskExists: see `Registry.rename_task`.
-        """
+        """Renames a task; requires the rights to delete the old name and to upload to the new one."""
         context.principal.require(Action.DELETE, task)
         context.principal.require(Action.UPLOAD, name)
         return self._change(self._registry.rename_task, context, task, name)
 
     def manifest(self, entry: VersionEntry) -> Manifest:
-        """The whole manifest of a version; from its file where the registry's copy is damaged."""
+        """Returns the whole manifest of a version; from its file if the registry's copy is damaged."""
         try:
             return self._registry.version(entry.task, entry.version).manifest
         except StoreCorrupt:
             return loads(self._registry.read(entry)).manifest
 
     def read_delta(self, version: Version) -> bytes:
-        """The canonical bytes of a version, verified."""
+        """Returns the canonical bytes of a version, verified."""
         try:
             return self._registry.read(version.entry)
         except StoreCorrupt as error:
@@ -244,50 +220,46 @@ class Catalog:
         return left if room else []
 
     def learn_all(self, versions: Sequence[Version], learned: Callable[[int], None] = lambda _: None) -> None:
-        """As `learn`, for many by a query each time: a start would else be thousands of round trips to the database.
-
-        Args:
-            versions: any number, known or not.
-            learned: called with the number of versions that were looked at since its last call.
-        """
+        """Like `learn`, with one query for many versions; tells `learned` the number since its last call."""
         for start in range(0, len(versions), LEARNED_TOGETHER):
             together = versions[start : start + LEARNED_TOGETHER]
             if any(version.known_facts is None for version in together):
-                # Another caller that wants the same manifests finds them known.
+                # A caller that waits here for the same manifests finds them known afterwards.
                 with self._learning:
                     unknown = {version.entry: version for version in together if version.known_facts is None}
                     for entry, manifest in self._registry.manifests(list(unknown)) if unknown else ():
                         self.directory.know(unknown[entry], entry.with_manifest(manifest))
-            # The rest is damaged, and may be read from its file; or it was deleted meanwhile.
+            # The other manifests are damaged, and `learn` reads them from the files; or the versions were deleted
+            # meanwhile.
             for version in together:
                 self.learn(version)
             learned(len(together))
 
     def learn(self, version: Version) -> None:
-        """Reads the manifest of a version that was not loaded yet; nothing happens where that was done."""
+        """Reads the manifest of a version unless it is known."""
         if version.known_facts is not None:
             return
         try:
             record = version.entry.with_manifest(self.manifest(version.entry))
         except NotFound:
-            # Deleted or renamed a moment ago, which the follower is about to show.
+            # Deleted or renamed a moment ago; the follower is about to show it.
             return
         except OneBertError as error:
-            # One that could not be loaded keeps its own reason, and the time of its next try.
+            # A version that could not be loaded keeps its own reason and the time of its next try.
             if version.state is State.REGISTERED:
                 self._residents.failed(version, error)
         else:
             self.directory.know(version, record)
 
     def _register(self, offer: Offer, delta: Delta, stored: Stored, context: Context) -> Added:
-        """Writes the row of an upload whose bytes are stored, and shows its version, with the row that is offered."""
         self._follower.offer(offer)
-        # However long the body took to come.
+        # No deadline: the body may have taken any time to arrive.
         with self._changing(inf):
             added = self._registry.add_stored(offer.task, delta, stored, context.actor, context.principal.quotas)
             self._follower.reach(added.seq)
         if not added.created:
-            # Known, but unavailable or damaged here; or another replica has taken the same content meanwhile.
+            # Registered already: it is unavailable or damaged here, or another replica has taken the same content
+            # meanwhile.
             self._follower.heal(offer, added.record)
         return added
 
@@ -299,11 +271,7 @@ class Catalog:
 
     @contextmanager
     def _changing(self, until: float) -> Iterator[None]:
-        """Lets in one change at a time, and notes in `storage` whether the disk took it.
-
-        Raises:
-            DeadlineExceeded: other changes are under way until then.
-        """
+        """Lets in one change at a time; raises DeadlineExceeded if other changes are still running at `until`."""
         if not self._changes.acquire(timeout=min(max(0.0, until - time.monotonic()), threading.TIMEOUT_MAX)):
             raise DeadlineExceeded(
                 "other changes were waited for until the request's time was over; nothing is changed"
@@ -311,9 +279,9 @@ class Catalog:
         try:
             with self._noting_storage():
                 yield
-        # Whatever the failure is: one that came after the commit has made the change all the same.
+        # After any failure: one that came after the commit has still made the change.
         except Exception:
-            with suppress(OneBertError):  # the caller is told of the error that came first
+            with suppress(OneBertError):  # the caller gets the first error
                 self._follower.catch_up()
             raise
         finally:

@@ -1,4 +1,4 @@
-"""What requests resolve against: tasks, aliases and versions in memory, and up to which change that is so."""
+"""Resolves references in memory: tasks, aliases and versions, up to one change of the registry."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -14,15 +14,9 @@ from onebert_store.registry.records import Alias, Snapshot
 
 
 class Directory(States):
-    """Every version that is registered, by name; thread-safe and quick: nothing here reads a disk or computes.
+    """Every registered version by name; thread-safe and quick: nothing here reads a disk or computes.
 
-    Only the Follower changes what is registered here.
-
-    Args:
-        release, load, clock: see States.
-
-    Attributes:
-        position: up to which of the registry's changes this is what is registered.
+    Only the Follower changes the registered state here; `position` is the registry's change that it shows.
     """
 
     def __init__(
@@ -33,18 +27,17 @@ class Directory(States):
         self._tasks = Tasks()
 
     def fill(self, snapshot: Snapshot) -> None:
-        """Shows a snapshot where nothing was shown before; takes its dictionaries over."""
+        """Fills an empty directory from a snapshot without copying its dicts."""
         with self._lock:
             self._tasks.fill(snapshot.entries, snapshot.aliases)
 
     def show(self, name: str, new: Sequence[Version], gone: Iterable[int], aliases: Mapping[str, Alias]) -> None:
-        """Makes a task another one, at one moment; requests pinned before stay where they are.
+        """Replaces the state of a task at one moment; requests that pinned a version before keep it.
 
         Args:
-            name: of the task, which goes with its last version.
-            new: versions that are resolvable from now on, in place of what had their numbers.
-            gone: numbers of versions that are forgotten, if they are there; a slot goes when nobody uses it any more.
-            aliases: all that it has then; they point at versions that are there.
+            new: versions that are resolvable from now on; they replace versions with the same numbers.
+            gone: version numbers to forget, if they are there; a slot is freed when no request uses it any more.
+            aliases: all aliases of the task from now on; they point at versions that are there.
         """
         with self._lock:
             before = [self._tasks.add(version) for version in new]
@@ -60,10 +53,7 @@ class Directory(States):
             self._give_back(slot)
 
     def rename(self, name: str, new: str) -> None:
-        """Gives a task another name, and forgets what had that; requests that hold a version are not disturbed.
-
-        Nothing happens where there is no such task.
-        """
+        """Renames a task, if it exists, and forgets the task with the new name; pinned versions are not disturbed."""
         with self._lock:
             taken = [one.entry.version for one in self._tasks.of(new)] if self._tasks.of(name) else []
             unused = [self._retire(one) for number in taken if (one := self._tasks.remove(new, number))]
@@ -72,14 +62,10 @@ class Directory(States):
             self._give_back(slot)
 
     def pin(self, refs: Sequence[str], principal: Principal) -> list[Version]:
-        """Resolves all references at one moment; every pin is given back by `unpin`.
+        """Resolves all references at one moment, or pins nothing; the caller gives every pin back with `unpin`.
 
-        A task that the principal does not see is not found. What is not resident is loaded from now on, in turns of
-        the principal: `Version.loading` says when it is.
-
-        Raises:
-            InvalidInput: not a reference.
-            TaskNotFound, VersionNotFound, AliasNotFound, VersionUnavailable: nothing is pinned.
+        A task that the principal does not see is not found. Versions that are not resident are loaded from now on, in
+        turns of the principal; `Version.loading` ends when one is there.
         """
         parsed = {ref: parse_ref(ref) for ref in refs}
         with self._lock:
@@ -91,13 +77,10 @@ class Directory(States):
         return versions
 
     def pin_live(self, wanted: Callable[[Facts], bool], most: int, principal: Principal) -> list[Version]:
-        """Pins the wanted of the live versions of those tasks that the principal sees, by name.
+        """Pins, by name, the wanted live versions of those tasks that the principal sees.
 
-        Left out are versions that are unavailable, and versions whose manifest could not be read yet.
-
-        Raises:
-            InvalidInput: there are more than `most`, or as many of which nobody knows yet whether they are wanted;
-                nothing is pinned, and no more were looked at.
+        It leaves out versions that are unavailable or have no known manifest. More than `most` wanted ones, or more
+        than `most` without a known manifest, raise InvalidInput; then nothing is pinned, and the scan stops.
         """
         versions: list[Version] = []
         unknown = 0
@@ -117,60 +100,43 @@ class Directory(States):
         return versions
 
     def task(self, name: str, after: int = 0, most: int | None = None) -> TaskEntry:
-        """A copy of a task's entry, with the first `most` of its versions whose numbers are above `after`.
-
-        Raises:
-            TaskNotFound: no such task.
-        """
+        """Returns a copy of a task's entry with its first `most` versions above `after`; raises TaskNotFound."""
         with self._lock:
             return self._tasks.find(name).copy(after, most)
 
     def tasks(self, after: str, most: int, prefix: str = "", who: Principal = OWN_WORK) -> list[TaskEntry]:
-        """Copies of the first `most` entries that a principal sees, of names after `after` that begin with `prefix`."""
+        """Returns copies of a principal's first `most` entries by name, behind `after` and with `prefix`."""
         with self._lock:
             return [task.copy() for task in self._tasks.page(who, after, most, prefix)]
 
     def require(self, name: str, who: Principal) -> None:
-        """Refuses a task that there is not, or not for a principal; raises TaskNotFound."""
         with self._lock:
             self._tasks.require(name, who)
 
     def task_alias(self, name: str, alias: str) -> Alias:
-        """Where an alias points.
-
-        Raises:
-            TaskNotFound, AliasNotFound: no such task or alias.
-        """
         with self._lock:
             return self._tasks.find(name).alias(alias)
 
     def version(self, name: str, version: int) -> Version:
-        """One version.
-
-        Raises:
-            TaskNotFound, VersionNotFound: no such task or version.
-        """
         with self._lock:
             return self._tasks.find(name).version(version)
 
     def find(self, name: str, digest: str) -> Version | None:
-        """The version of a task that has this content, unless it is unavailable or its stored file is damaged."""
+        """Returns the version of a task with this content, unless it is unavailable or its stored file is damaged."""
         with self._lock:
             sound = (one for one in self._tasks.of(name) if one.state is not State.UNAVAILABLE and not one.damaged)
             return next((one for one in sound if one.entry.digest == digest), None)
 
     def versions(self) -> list[Version]:
-        """Every version."""
         with self._lock:
             return list(self._tasks.versions())
 
     def aliased(self) -> list[Version]:
-        """Every version that an alias points at, the live ones first."""
+        """Returns every version with an alias, the live ones first."""
         with self._lock:
             return self._tasks.aliased()
 
     def counts(self) -> dict[str, int]:
-        """Numbers of tasks, of versions, of those that are resident and unavailable, and of damaged files."""
         with self._lock:
             return {
                 "tasks": len(self._tasks),

@@ -1,4 +1,4 @@
-"""What answering has to know of a version, and what every answer says of it."""
+"""The facts of a version that answering needs, and that every answer names."""
 
 import sys
 from dataclasses import dataclass
@@ -15,15 +15,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Facts:
-    """A version without its tensors, its proofs and its provenance; the number of a version is never used again.
+    """A version without its tensors, proofs and provenance; the number of a version is never used again.
 
     Attributes:
-        task, version, digest: which it is.
-        task_type: how its logits are read.
-        labels: names of the outputs.
         max_length: tokens that an input is cut to.
-        pooling: what its head reads.
-        decision: how answers are read from its logits where the task type's own way is not meant.
+        decision: how answers are read from the logits; None means the task type's own way.
     """
 
     task: str
@@ -37,9 +33,8 @@ class Facts:
 
     @classmethod
     def of(cls, record: "VersionRecord") -> "Facts":
-        """Those of a registered version."""
         manifest = record.manifest
-        # Names that many versions share are one object.
+        # Interned, because many versions share the names.
         labels = [sys.intern(label) for label in manifest.labels]
         reads = manifest.task_type, labels, manifest.max_length, manifest.pooling, manifest.decision
         return cls(record.task, record.version, record.digest, *reads)
@@ -56,12 +51,12 @@ class Facts:
 
     @cached_property
     def label_bytes(self) -> int:
-        """Bytes of all labels as JSON, with quotes and a comma."""
+        """Bytes of all labels as JSON, with quotes and commas."""
         return sum(map(_json_bytes, self.labels))
 
     @cached_property
     def longest_label_bytes(self) -> int:
-        """Bytes of the longest label, counted alike."""
+        """Bytes of the longest label as JSON, with quotes and a comma."""
         return max(map(_json_bytes, self.labels))
 
 

@@ -1,4 +1,4 @@
-"""Follows the registry's changes and applies them to the directory, which nobody else changes; own changes, too."""
+"""Follows the registry's feed and applies every change, this replica's own too, to the directory."""
 
 import logging
 import threading
@@ -19,11 +19,11 @@ from onebert_store.registry.records import Action, Alias, Change, VersionEntry
 
 logger = logging.getLogger("onebert.follower")
 
-# Seconds between two looks at the feed where nothing says that there is something new.
+# Seconds between two looks at the feed without a notification.
 LOOK_EVERY = 0.5
-# Seconds for which it is listened at once: a replica that ends waits for that.
+# Seconds of one wait for a notification; closing a replica takes that long.
 HEARD_FOR = 0.5
-# Changes that are read at once.
+# Changes per read.
 READ_TOGETHER = 500
 
 
@@ -38,24 +38,17 @@ class Offer:
     taken: bool = False
 
     def version(self, entry: VersionEntry) -> Version:
-        """The version with this row, which is the directory's from here on."""
+        """Returns the version with this row; the row belongs to the directory from here on."""
         self.taken = True
         return Version(entry, self.slot, self.row_bytes)
 
 
 class Follower:
-    """Brings the directory to where the registry is; any thread may ask for that, and one does again and again.
-
-    Args:
-        feed: of the registry.
-        directory: what requests resolve against; until `load` it shows nothing.
-        presence: tells other replicas how far this one is; None where there are no others.
-        renamed: called with a task's old and new name when it is renamed.
-        clock: seconds, as `time.monotonic` gives them.
+    """Brings the directory to the state of the registry; any thread may ask for that, and its own thread polls.
 
     Attributes:
-        looked_at: when the feed was last looked at with success, in seconds of `clock`; the directory shows everything
-            that was committed before.
+        looked_at: time of the last successful look at the feed, on `clock`; the directory shows every change that was
+            committed before.
     """
 
     def __init__(
@@ -75,7 +68,7 @@ class Follower:
         self._clock = clock
         # Held while changes are read and applied: each is applied once, in its order.
         self._applying = threading.Lock()
-        # When the change was made up to which the directory shows the registry; None where there is none.
+        # Time of the last change that the directory shows; None before the first one.
         self._shown_at: datetime | None = None
         self._offers: dict[tuple[str, str], Offer] = {}
         self._failing = False
@@ -86,12 +79,9 @@ class Follower:
         ]
 
     def start(self) -> None:
-        """Begins to follow; what was changed while this replica loaded is shown when it returns.
-
-        Raises:
-            StorageUnavailable, StoreCorrupt: the registry cannot be read.
-        """
-        # In this order: who waits for all replicas waits for this one from now on, or has made a change before.
+        """Starts to follow; when it returns, the directory shows all changes made while this replica loaded."""
+        # In this order: a request that waits for all replicas waits for this one from now on, or its change came before
+        # and is read next.
         self._report()
         self.catch_up()
         for thread in self._threads:
@@ -99,17 +89,15 @@ class Follower:
 
     @property
     def dead(self) -> bool:
-        """Whether the thread has ended although nobody closed the follower."""
         follower = self._threads[0]
         return follower.ident is not None and not follower.is_alive() and not self._ended.is_set()
 
     @property
     def age(self) -> float:
-        """How old what the directory shows may be, in seconds."""
+        """Upper bound on the age of the directory's state, in seconds."""
         return max(0.0, self._clock() - self.looked_at)
 
     def close(self) -> None:
-        """Follows no longer."""
         self._ended.set()
         self._position.wanted.set()
         for thread in self._threads:
@@ -120,28 +108,20 @@ class Follower:
                 self._presence.leave()
 
     def load(self) -> None:
-        """Brings the directory to what is registered, whatever it shows now.
-
-        Raises:
-            StorageUnavailable, StoreCorrupt: the registry cannot be read.
-        """
+        """Brings the directory to a snapshot of the registry; raises StorageUnavailable or StoreCorrupt."""
         with self._applying:
             now = self._clock()
             self._load()
             self.looked_at = now
 
     def catch_up(self) -> None:
-        """Applies everything that was committed until now.
-
-        Raises:
-            StorageUnavailable, StoreCorrupt: the registry cannot be read; the directory stays where it is.
-        """
+        """Applies every change committed until now; if the registry cannot be read, the directory stays as it is."""
         with self._applying:
             self._position.begin_look()
             now = self._clock()
             last = self._feed.last()
             if last.seq < self._position.seq or (last.seq == self._position.seq and last.at != self._shown_at):
-                # An older registry was put back, and the numbers of what was changed since are used again.
+                # An older registry was restored, and reuses the numbers of lost changes.
                 self._load()
             while self._position.seq < last.seq:
                 self._apply(self._feed.read(self._position.seq, READ_TOGETHER, self._shown_at))
@@ -149,26 +129,22 @@ class Follower:
             self._position.end_look()
 
     def reach(self, seq: int) -> None:
-        """Returns when the directory shows a change that was committed before.
-
-        Raises:
-            StorageUnavailable, StoreCorrupt: the registry cannot be read; the change is applied later.
-        """
+        """Returns when the directory shows a committed change; raises if the registry cannot be read."""
         if self._position.seq < seq:
             self.catch_up()
 
     def offer(self, offer: Offer) -> None:
-        """Has a row ready for a version that is about to be registered; to be withdrawn, taken or not."""
+        """Offers a row for a version that is about to be registered; the caller withdraws it later, taken or not."""
         with self._applying:
             self._offers[offer.task, offer.digest] = offer
 
     def withdraw(self, offer: Offer) -> None:
-        """Ends an offer; where it is not `taken` then, its row is the caller's again."""
+        """Ends an offer; if it is not `taken` by then, its row belongs to the caller again."""
         with self._applying:
             self._offers.pop((offer.task, offer.digest), None)
 
     def heal(self, offer: Offer, entry: VersionEntry) -> None:
-        """Puts a row in place of what is known of a registered version; nothing happens where that version is gone."""
+        """Replaces the row and state of a registered version by the offer; does nothing if the version is gone."""
         with self._applying, suppress(NotFound):
             known = self._directory.version(entry.task, entry.version)
             if known.entry.digest == offer.digest and not offer.taken:
@@ -186,13 +162,13 @@ class Follower:
                 if not self._failing:
                     logger.error("the registry cannot be followed: %s", error.detail)
                 self._failing = True
-            # Without this thread the replica would fall behind, so it outlives even a fault of this code.
+            # Catch everything: without this thread the replica would fall behind.
             except Exception:
                 logger.exception("the follower goes on after an unexpected error")
             self._position.wanted.wait(LOOK_EVERY)
 
     def _listen(self) -> None:
-        """Has the feed looked at as soon as the database tells of a change; without that it is looked at in turn."""
+        """Wakes the follower when the database notifies of a change; without notifications the follower polls."""
         while not self._ended.is_set():
             try:
                 with self._feed.listening() as listener:
@@ -202,7 +178,7 @@ class Follower:
                 if listener is None:
                     return
             except OneBertError:
-                # The thread beside this one says so in the log.
+                # The follower's thread logs this error.
                 self._ended.wait(LOOK_EVERY)
             # As in `_run`.
             except Exception:
@@ -214,26 +190,26 @@ class Follower:
             self._presence.report(self._position.seq)
 
     def _apply(self, changes: Sequence[Change]) -> None:
-        """Shows the tasks that the changes are about as they are now; later changes of them will come again."""
+        """Shows the current state of the changed tasks; later changes of them are applied again."""
         first = self._position.seq + 1
         if not changes or [change.seq for change in changes] != list(range(first, first + len(changes))):
-            # Some are missing, or follow on another change than the one shown last: an older registry was put back,
-            # and has been changed since.
+            # A gap, or changes behind another one than the last one shown: an older registry was restored and has been
+            # changed since.
             self._load()
             return
-        # All is read before anything is shown: where the registry cannot be read, the same changes are read again.
+        # Read everything before showing anything: if the registry cannot be read, the same changes are read again.
         numbers = _numbers_of(changes)
         found = {task: self._feed.task(task, numbers[task]) for task in numbers}
         for change in changes:
-            # What lies in memory stays there.
+            # Rows in memory stay there.
             if change.action == Action.RENAME_TASK and change.task and change.name:
                 self._directory.rename(change.task, change.name)
                 self._renamed(change.task, change.name)
-        # With their manifests.
+        # Entries of uploads come with their manifests.
         uploads = {(one.task, one.version, one.digest): one for change in changes if (one := change.entry)}
         for task, (entries, aliases) in found.items():
             if not entries and numbers[task] is not None:
-                # A later change renames or deletes the task, or its last version is deleted here.
+                # A later change renames or deletes the task, or one of these deletes its last version.
                 deletions = (one for one in changes if one.task == task and one.action == Action.DELETE_VERSION)
                 self._forget(task, {one.version for one in deletions})
                 continue
@@ -251,14 +227,7 @@ class Follower:
     def _show(
         self, task: str, entries: Sequence[VersionEntry], aliases: Mapping[str, Alias], numbers: Collection[int] | None
     ) -> None:
-        """Makes a task that which is registered.
-
-        Args:
-            task: its name.
-            entries: its versions, those that aliases point at among them.
-            aliases: all of its aliases.
-            numbers: of the versions that `entries` would hold if they were there; None is all.
-        """
+        """Brings a task to its registered state; `numbers` are the versions that `entries` covers, None means all."""
         try:
             known = self._directory.task(task, most=None if numbers is None else 0)
         except NotFound:
@@ -266,13 +235,13 @@ class Follower:
         gone = set(known.versions if numbers is None else numbers) - {entry.version for entry in entries}
         new = [version for entry in entries if (version := self._new(entry))]
         self._directory.show(task, new, gone, aliases)
-        # Whoever moved an alias has loaded the version; this replica has not, and is about to be asked for it.
+        # The replica that moved an alias has loaded the version. This one has not, and will soon be asked for it.
         before = {alias: at.version for alias, at in known.aliases.items()}
         for number in {at.version for alias, at in aliases.items() if before.get(alias) != at.version}:
             self._directory.fetch(self._directory.version(task, number))
 
     def _new(self, entry: VersionEntry) -> Version | None:
-        """A version that is not shown, with the row that is offered for it, if one is."""
+        """Returns a version that is not shown yet, with the row that is offered for it, if any."""
         offer = self._offers.get((entry.task, entry.digest))
         if offer and not offer.taken:
             return offer.version(entry)
@@ -295,7 +264,7 @@ class Follower:
 
 
 def _numbers_of(changes: Sequence[Change]) -> dict[str, set[int] | None]:
-    """Which tasks are not as they were, with the numbers of their versions that are not, or None for all."""
+    """Returns the changed tasks, with the numbers of their changed versions, or None for all."""
     found: dict[str, set[int] | None] = {}
     for change in changes:
         if change.action in (Action.RENAME_TASK, Action.DELETE_TASK):

@@ -1,4 +1,4 @@
-"""What versions change in the base, measured once for each content."""
+"""Caches the changes that versions make to the base, measured once for each content."""
 
 import asyncio
 from collections import OrderedDict
@@ -6,14 +6,14 @@ from collections.abc import Awaitable, Callable
 
 from onebert_store.file.changes import Change
 
-# Contents, and pairs of them, whose changes are kept.
+# Cached measurements, each of one content or of a pair.
 KEPT = 64
 
 
 class Measured:
-    """Changes by the digests of what was measured; content never changes, so what was seen once stays true.
+    """Changes by the digests of the measured contents, which never change. For one event loop.
 
-    One is measured at a time, and who waits for it holds no thread: a large delta takes seconds. For one event loop.
+    One measurement runs at a time, and waiting for it holds no thread: a large delta takes seconds.
     """
 
     def __init__(self) -> None:
@@ -21,19 +21,19 @@ class Measured:
         self._under_way: asyncio.Task[None] | None = None
 
     async def of(self, digests: tuple[str, ...], measure: Callable[[], Awaitable[list[Change]]]) -> list[Change]:
-        """The changes of what has these digests, which `measure` finds where nobody has yet.
+        """Returns the changes for these digests, and measures them if they are not known.
 
-        Whoever gives up waiting leaves at once. What has begun to be measured goes on and is kept, since its thread
-        cannot be stopped; what has not begun is dropped.
+        A caller that gives up leaves at once. A running measurement goes on and is kept, since its thread cannot be
+        stopped; one that has not begun is dropped.
         """
         while digests not in self._known:
             if self._under_way is None:
                 self._under_way = asyncio.create_task(self._measure(digests, measure))
-                # Whoever began it may have left: asyncio would log the error then, with a text that may quote a file.
+                # Reads the error: if the caller has left, asyncio would log it, with a text that may quote a file.
                 self._under_way.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
                 await asyncio.shield(self._under_way)
             else:
-                # What is under way may be the same; its errors are for who began it.
+                # The running measurement may be the same; its errors go to the caller that began it.
                 await asyncio.wait([self._under_way])
         self._known.move_to_end(digests)
         return self._known[digests]

@@ -1,4 +1,4 @@
-"""Up to which change this replica shows the registry, and who waits until it shows more."""
+"""The last change of the registry that this replica shows, and the requests that wait for a later one."""
 
 import asyncio
 import threading
@@ -11,25 +11,20 @@ from onebert_server.access.context import Context
 from onebert_server.permits import Permits
 from onebert_store.errors import ChangeUnknown, DeadlineExceeded
 
-# Requests that may wait for changes, each with its body, where the registry does not answer; of one principal no more
-# than are left for others.
+# Requests that may wait for changes, each with its body, while the registry does not answer; a principal may hold no
+# more than is left for others.
 MAX_WAITING = 1024
 
 
 @dataclass(eq=False)
 class Waiter:
-    """A request that waits on an event loop for a change of the registry to be shown.
-
-    Attributes:
-        seq: the number of the change that it waits for.
-        shown: done when the change is shown, or will not be; its event loop's.
-    """
+    """A request on an event loop that waits until change `seq` is shown; only that loop may end `shown`."""
 
     seq: int
     shown: asyncio.Future[None]
 
     def tell(self, error: Exception | None = None) -> None:
-        """Ends the waiting, with this error if there is one; on the future's event loop. Nothing where it has ended."""
+        """Ends the wait, with an error if given; only on the future's event loop. Does nothing if it has ended."""
         if self.shown.done():
             return
         if error is None:
@@ -40,19 +35,14 @@ class Waiter:
 
 @dataclass(eq=False)
 class _Waiter(Waiter):
-    """It waits until this replica shows the change; `looks` had begun when it came."""
+    """Waits until this replica shows the change; `looks` had begun when it came."""
 
     looks: int
     loop: asyncio.AbstractEventLoop
 
 
 class Position:
-    """Thread-safe: one thread moves it, requests on event loops wait for it.
-
-    Attributes:
-        seq: the number of the last change that is shown.
-        wanted: set when somebody waits for a change that is not shown yet.
-    """
+    """Thread-safe: one thread moves it, requests on event loops wait for it. `wanted` is set when one waits."""
 
     def __init__(self) -> None:
         self.seq = 0
@@ -63,19 +53,18 @@ class Position:
         self._permits = Permits(MAX_WAITING, "as many requests wait for changes as the server holds; try again soon")
 
     def begin_look(self) -> None:
-        """Says that it is looked from now on what was changed."""
+        """Marks the start of a look at the registry."""
         with self._lock:
             self._looks += 1
 
     def end_look(self) -> None:
-        """Says that everything is shown that there was when the look began: what is not there will not come."""
+        """Marks the end of a look: requests that waited before it for a change that is not there get ChangeUnknown."""
         with self._lock:
             waiting = [one for one in self._waiting if one.looks < self._looks and one.seq > self.seq]
         for one in waiting:
             _tell(one, ChangeUnknown(f"the registry's last change is {self.seq}; there is no change {one.seq}"))
 
     def move(self, seq: int) -> None:
-        """Says that everything up to a change is shown."""
         self.seq = seq
         with self._lock:
             shown = [one for one in self._waiting if one.seq <= seq]
@@ -83,13 +72,7 @@ class Position:
             _tell(one)
 
     async def seen(self, context: Context) -> None:
-        """Waits until the change is shown that a request wants to have been seen; most want none.
-
-        Raises:
-            ChangeUnknown: the registry has no such change.
-            DeadlineExceeded: the registry could not be asked within the request's time.
-            QueueFull: as many requests wait as may.
-        """
+        """Waits until this replica shows the change that a request needs; raises ChangeUnknown or DeadlineExceeded."""
         if self.seq >= context.min_seq:
             return
         self._permits.take(context.principal.name, 1)
@@ -104,7 +87,7 @@ class Position:
             waiter = _Waiter(context.min_seq, loop.create_future(), self._looks, loop)
             self._waiting.add(waiter)
         self.wanted.set()
-        # The change may have come before there was somebody to tell.
+        # The change may have been shown before the waiter was added.
         if self.seq >= context.min_seq:
             waiter.tell()
         try:
@@ -120,6 +103,6 @@ class Position:
 
 
 def _tell(waiter: _Waiter, error: Exception | None = None) -> None:
-    # The loop of a request may have ended: then nobody waits.
+    # The request's loop may be closed: then nobody waits.
     with suppress(RuntimeError):
         waiter.loop.call_soon_threadsafe(waiter.tell, error)

@@ -1,4 +1,4 @@
-"""Says to the other replicas of a registry how far this one is, and waits until all of them have come as far."""
+"""Reports this replica's position to the other replicas, and waits until all of them have come as far."""
 
 import asyncio
 import secrets
@@ -13,29 +13,21 @@ from onebert_server.versions.position import Waiter
 from onebert_store.errors import DeadlineExceeded
 from onebert_store.registry.replicas import BEAT_SECONDS, Replica, Replicas
 
-# Seconds between two looks at how far the others are, and how long somebody waits before looks are as rare as the
-# second number: a replica that is not there by then lags, and each look is a query.
+# Seconds between two looks at the other replicas, first and after `SOON` seconds of waiting: a replica that is not
+# there by then lags, and each look is a query.
 LOOK_EVERY, LOOK_SELDOM, SOON = 0.02, 0.5, 1.0
 
 
 @dataclass(eq=False)
 class _Waiter(Waiter):
-    """It waits until every other live replica shows the change, or until its time is over."""
+    """Waits until every other live replica shows the change, or until its deadline."""
 
     deadline: float
     since: float
 
 
 class Presence:
-    """This replica among the others; a registry that one process owns has no others.
-
-    Args:
-        replicas: of the registry.
-        clock: seconds, as `time.monotonic` gives them.
-
-    Attributes:
-        id: of this replica, as long as it runs.
-    """
+    """This replica, by a random `id`, among the others; a registry that one process owns has no others."""
 
     def __init__(self, replicas: Replicas, clock: Callable[[], float] = time.monotonic) -> None:
         self.id = secrets.token_hex(8)
@@ -48,33 +40,18 @@ class Presence:
         self._news = asyncio.Event()
 
     def report(self, seq: int) -> None:
-        """Says up to which change this replica shows the registry, where that is news or was said a while ago.
-
-        Raises:
-            StorageUnavailable: the registry cannot be written.
-        """
+        """Reports this replica's position if it is new or the last report is old; raises StorageUnavailable."""
         now = self._clock()
         if self._reported is None or self._reported[0] != seq or now - self._reported[1] >= BEAT_SECONDS:
             self._replicas.report(self.id, seq)
             self._reported = seq, now
 
     def leave(self) -> None:
-        """Says that nobody need wait for this replica any more."""
         if self._reported is not None:
             self._replicas.leave(self.id)
 
     async def all_at(self, seq: int, context: Context, threads: Executor) -> None:
-        """Waits until every other live replica shows a change; this one does.
-
-        Args:
-            seq: the change.
-            context: of the request that waits.
-            threads: to look in.
-
-        Raises:
-            DeadlineExceeded: one of them does not within the request's time.
-            StorageUnavailable: the registry cannot be read.
-        """
+        """Waits until every other live replica shows a change; raises DeadlineExceeded if one does not in time."""
         loop = asyncio.get_running_loop()
         waiter = _Waiter(seq, loop.create_future(), context.deadline, time.monotonic())
         self._waiting.add(waiter)
@@ -87,7 +64,7 @@ class Presence:
             self._waiting.discard(waiter)
 
     async def _look(self, threads: Executor) -> None:
-        """Looks again and again, once for all who wait: many of them must not fill the threads that others need."""
+        """Looks once for all waiting requests: many of them must not fill the threads that others need."""
         while asked := list(self._waiting):
             try:
                 live = await asyncio.get_running_loop().run_in_executor(threads, self._replicas.live)
@@ -103,7 +80,7 @@ class Presence:
                 await asyncio.wait_for(self._news.wait(), self._rest(time.monotonic()))
 
     def _rest(self, now: float) -> float:
-        """Seconds of rest until somebody comes: 0 where somebody has not waited for long, or has no time left."""
+        """Returns the seconds to rest: 0 if a request has not waited for long, or has no time left."""
         if any(now - one.since < SOON for one in self._waiting):
             return 0.0
         left = min((one.deadline - now for one in self._waiting), default=0.0)

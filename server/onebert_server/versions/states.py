@@ -1,4 +1,4 @@
-"""How far each version is, which lie in memory, and who uses which; knows no names."""
+"""The states of versions, the resident ones, and the pins of requests; knows no names."""
 
 import threading
 from collections import OrderedDict
@@ -15,14 +15,13 @@ from onebert_store.registry.records import VersionRecord
 class States:
     """The state machine of versions; thread-safe and quick. `Directory` adds their names, under the same lock.
 
-    A request pins what it resolved until it is answered. A pinned version is neither evicted nor, when it is retired,
-    given up; a version that is not resident is loaded because it is pinned.
+    A request pins the versions that it resolved until it is answered. A pinned version is neither evicted nor, when it
+    is retired, freed; pinning a version that is not resident loads it.
 
     Args:
-        release: called with the slot of a version that was retired, once nobody uses it.
-        load: called with every version that is to be loaded, and with the principal who asked for it; again for each
-            other principal who asks meanwhile. Loading ends with `loaded`, `failed`, `unloaded` or `give_up_unwanted`.
-        clock: seconds, as `time.monotonic` gives them.
+        release: called with the slot of a retired version, once no request uses it.
+        load: called with every version to load and the principal that asked for it; again for each other principal that
+            asks meanwhile. Loading ends with `loaded`, `failed`, `unloaded` or `give_up_unwanted`.
     """
 
     def __init__(
@@ -34,15 +33,15 @@ class States:
         self._lock = threading.Lock()
         # Notified when a version may have become one that `evict` takes.
         self._unused_now = threading.Condition(self._lock)
-        # Those in the bank, the least recently used first.
+        # The versions in the bank, least recently used first.
         self._residents: OrderedDict[Version, None] = OrderedDict()
-        # Kept so that neither a scrape of the metrics nor a retry walks ten thousand versions under the lock that every
-        # request takes. `_note` keeps the two sets.
+        # Kept by `_note`, so that neither a scrape of the metrics nor a retry walks ten thousand versions under the
+        # lock that every request takes.
         self._unavailable: set[Version] = set()
         self._damaged: set[Version] = set()
 
     def unpin(self, versions: Sequence[Version]) -> None:
-        """Gives pins back; callable from any thread."""
+        """Gives pins back; any thread may call it."""
         with self._lock:
             for version in versions:
                 version.pins -= 1
@@ -52,16 +51,12 @@ class States:
             self._release(slot)
 
     def awaited(self, versions: Sequence[Version], principal: str) -> list[Future[None]]:
-        """What pinned versions still wait for: done when they are resident, or failed.
-
-        Raises:
-            VersionUnavailable: one of them could not be loaded since it was pinned.
-        """
+        """Returns the futures of pinned versions that still load; raises VersionUnavailable if one has failed."""
         with self._lock:
             for version in versions:
                 if version.state is State.UNAVAILABLE:
                     raise self._refusal(version)
-            # The bank may have been full when a version was to be loaded, and have room for the version by now.
+            # The bank may have been full when a version was due for loading, and may have room by now.
             cold = [one for one in dict.fromkeys(versions) if one.state in (State.REGISTERED, State.EVICTED)]
             for version in cold:
                 self._begin_loading(version)
@@ -71,13 +66,13 @@ class States:
         return loading
 
     def know(self, version: Version, record: VersionRecord, row_bytes: int = 0) -> None:
-        """Keeps the manifest of a version that is not loaded, and what its row takes where that is known."""
+        """Keeps the manifest of a version that is not loaded, and the bytes of its row if they are known."""
         with self._lock:
             version.learn(record)
             version.row_bytes = row_bytes or version.row_bytes
 
     def begin_loading(self, version: Version) -> bool:
-        """Marks a version that is neither resident nor being loaded; whether it was one."""
+        """Marks a version as loading; returns False if it is retired, resident or already loading."""
         with self._lock:
             if version.retired or version.state in (State.RESIDENT, State.LOADING):
                 return False
@@ -85,7 +80,7 @@ class States:
             return True
 
     def fetch(self, version: Version) -> None:
-        """Has a version loaded that requests will ask for soon; nothing happens where it is, or cannot be tried yet."""
+        """Loads a version before requests ask for it; only from the states registered and evicted."""
         with self._lock:
             if version.retired or version.state not in (State.REGISTERED, State.EVICTED):
                 return
@@ -94,7 +89,7 @@ class States:
         self._load(version, RESERVED)
 
     def try_again(self) -> None:
-        """Has those versions loaded whose next try has come, whether or not anybody asks for them."""
+        """Loads those versions whose next try is due, even if no request asks for them."""
         now = self._clock()
         with self._lock:
             due = [one for one in self._unavailable if one.next_try is not None and one.next_try <= now]
@@ -105,10 +100,7 @@ class States:
             self._load(version, RESERVED)
 
     def give_up_unwanted(self, version: Version) -> bool:
-        """Ends the loading of a version that nobody has pinned any more; whether it did.
-
-        A version that the server tries again by itself is wanted, although nobody has pinned it.
-        """
+        """Stops a loading without pins, unless the server itself wants it; returns whether it did."""
         with self._lock:
             if version.pins or version.tried_again or version.state is not State.LOADING:
                 return False
@@ -118,7 +110,7 @@ class States:
             return True
 
     def loaded(self, version: Version, slot: int, record: VersionRecord) -> None:
-        """A version's row lies in a slot of the bank, and was proved; the record may come from the file itself."""
+        """Records a proved row in a slot of the bank; the record may come from the file itself."""
         with self._lock:
             version.state, version.held_slot = State.RESIDENT, slot
             version.learn(record)
@@ -135,7 +127,7 @@ class States:
         self._give_back(unused)
 
     def failed(self, version: Version, reason: str, next_try: float | None, damaged: bool = False) -> None:
-        """A version could not be loaded: requests for it are refused with the reason until it is tried again."""
+        """Records a failed load: requests are refused with the reason until the next try."""
         with self._lock:
             version.state, version.reason, version.next_try = State.UNAVAILABLE, reason, next_try
             version.failures += 1
@@ -147,7 +139,7 @@ class States:
             loading.set_exception(error)
 
     def unloaded(self, version: Version, error: Exception) -> None:
-        """A version was not loaded, for reasons that have nothing to do with it: those who wait are refused."""
+        """Ends a loading for reasons that have nothing to do with the version: its waiting requests get the error."""
         with self._lock:
             version.state = State.EVICTED if version.proved else State.REGISTERED
             version.next_try = None
@@ -159,11 +151,7 @@ class States:
             loading.set_exception(error)
 
     def evict(self) -> int | None:
-        """Takes the row from the version that was not used for the longest time and that nobody uses now.
-
-        Returns:
-            Its slot, which is the caller's from here on; None where every resident version is in use.
-        """
+        """Evicts the least recently used version without pins; returns its slot, now the caller's, or None."""
         with self._lock:
             version = next((one for one in self._residents if not one.pins), None)
             if version is None:
@@ -173,13 +161,13 @@ class States:
             return slot
 
     def wait_for_unused(self, seconds: float) -> None:
-        """Returns when a version may have become one that `evict` takes, or after so many seconds."""
+        """Waits, at most so many seconds, until a version may have become one that `evict` takes."""
         with self._lock:
             if all(one.pins for one in self._residents):
                 self._unused_now.wait(seconds)
 
     def mark_damaged(self, version: Version, reason: str | None) -> None:
-        """What a look at a version's stored file found: what is wrong with it, or None."""
+        """Records the result of a check of a version's stored file: its damage, or None."""
         with self._lock:
             if version.state is not State.UNAVAILABLE:
                 version.damaged, version.reason = reason is not None, reason
@@ -191,7 +179,7 @@ class States:
         return VersionUnavailable(why, None if again is None else max(1, ceil(again - self._clock())))
 
     def _pin(self, versions: Sequence[Version]) -> list[Version]:
-        """Pins; returns those that are not in memory yet."""
+        """Pins versions; returns the ones that are not in memory yet."""
         cold: dict[Version, None] = {}
         for version in versions:
             version.pins += 1
@@ -208,7 +196,6 @@ class States:
         self._note(version)
 
     def _note(self, version: Version) -> None:
-        """Counts a version whose state, damage or registration has changed."""
         unavailable = version.state is State.UNAVAILABLE
         for counted, versions in ((unavailable, self._unavailable), (version.damaged, self._damaged)):
             if counted and not version.retired:
@@ -223,7 +210,7 @@ class States:
         return self._unused(version)
 
     def _unused(self, version: Version) -> int | None:
-        """The slot of a retired version that nobody uses any more, once."""
+        """Returns, once, the slot of a retired version that no request uses any more."""
         if not version.retired or version.pins or version.held_slot is None:
             return None
         slot, version.held_slot = version.held_slot, None

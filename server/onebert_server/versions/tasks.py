@@ -1,4 +1,4 @@
-"""Which tasks there are, with their versions and aliases: looked up by name, and listed in the order of the names."""
+"""The index of tasks with their versions and aliases: lookups by name, and lists in the order of names."""
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,25 +12,19 @@ from onebert_store.registry.records import Alias, VersionEntry
 
 
 class Tasks:
-    """The index of a Directory, under whose lock every method is called.
-
-    An alias always points at a version that is there.
-
-    Attributes:
-        num_versions: of all tasks.
-    """
+    """The index of a Directory, whose lock the caller holds; an alias always points at a version that is there."""
 
     def __init__(self) -> None:
         self.num_versions = 0
         self._by_name: dict[str, TaskEntry] = {}
-        # Names in their order, so that a page of the list costs the same with ten tasks and with a million.
+        # Sorted names: a page of the list costs the same with ten tasks and with a million.
         self._names: list[str] = []
 
     def __len__(self) -> int:
         return len(self._by_name)
 
     def fill(self, entries: Iterable[VersionEntry], aliases: Mapping[str, dict[str, Alias]]) -> None:
-        """Adds everything at once where there was nothing; takes the dictionaries of aliases over."""
+        """Fills an empty index without copying the dicts of aliases."""
         for entry in entries:
             task = self._by_name.get(entry.task)
             if task is None:
@@ -41,7 +35,7 @@ class Tasks:
         self._names = sorted(self._by_name)
 
     def add(self, version: Version) -> Version | None:
-        """Adds a version; gives the version that had its number, which is no longer there."""
+        """Adds a version; returns the version that it replaces, if any."""
         name, number = version.entry.task, version.entry.version
         task = self._by_name.get(name)
         if task is None:
@@ -53,12 +47,12 @@ class Tasks:
         return before
 
     def set_aliases(self, name: str, aliases: Mapping[str, Alias]) -> None:
-        """Makes the aliases of a task those given, which point at its versions; nothing where there is no such task."""
+        """Replaces the aliases of a task, which point at its versions; does nothing for a missing task."""
         if task := self._by_name.get(name):
             task.aliases = dict(aliases)
 
     def remove(self, name: str, number: int) -> Version | None:
-        """Takes a version out, with aliases that point at it, and with the last one its task; None: it is not there."""
+        """Removes and returns a version, with its aliases, and with the last version its task; None if missing."""
         task = self._by_name.get(name)
         if task is None or number not in task.versions:
             return None
@@ -72,7 +66,6 @@ class Tasks:
         return version
 
     def rename(self, name: str, new: str) -> None:
-        """Gives a task another name; nothing happens where there is no such task."""
         task = self._by_name.pop(name, None)
         if task is None:
             return
@@ -86,64 +79,47 @@ class Tasks:
         insort(self._names, new)
 
     def find(self, name: str) -> TaskEntry:
-        """One task.
-
-        Raises:
-            TaskNotFound: no such task.
-        """
         if name not in self._by_name:
             raise no_such_task(name)
         return self._by_name[name]
 
     def require(self, name: str, who: Principal) -> None:
-        """Refuses a task that there is not, or not for a principal: by one error, so that no answer tells them apart.
-
-        Raises:
-            TaskNotFound: it names a task of the principal's that may have been meant.
-        """
+        """Raises the same TaskNotFound for missing and for invisible tasks: no answer tells them apart."""
         if name not in self._by_name or not who.sees(name):
             raise no_such_task(
                 name, next((one for one in similar(name) if one in self._by_name and who.sees(one)), None)
             )
 
     def page(self, who: Principal, after: str, most: int, prefix: str) -> list[TaskEntry]:
-        """The first `most` tasks of a principal by name, of those that begin with `prefix` and come after `after`."""
+        """Returns a principal's first `most` tasks by name, behind `after` and with `prefix`."""
         return [self._by_name[name] for name in islice(self._names_of(who, after, prefix), most)]
 
     def resolve(self, name: str, number: int | None, alias: str | None) -> Version:
-        """The version that a parsed reference means.
-
-        Raises:
-            TaskNotFound, VersionNotFound, AliasNotFound: it means none.
-        """
         task = self.find(name)
         if number is None:
             number = task.alias(alias or LIVE).version
         return task.version(number)
 
     def versions(self) -> Iterator[Version]:
-        """Every version."""
         return (version for task in self._by_name.values() for version in task.versions.values())
 
     def of(self, name: str) -> Iterable[Version]:
-        """The versions of a task; none of one that is not there."""
         return self._by_name[name].versions.values() if name in self._by_name else ()
 
     def live(self, who: Principal) -> Iterator[Version]:
-        """The version of each task of a principal that `live` points at, by name."""
+        """Yields, by name, the live version of each task that a principal sees."""
         for name in self._names_of(who):
             task = self._by_name[name]
             if at := task.aliases.get(LIVE):
                 yield task.versions[at.version]
 
     def aliased(self) -> list[Version]:
-        """Every version that an alias points at, the live ones first."""
         live = dict.fromkeys(self.live(OWN_WORK))
         others = (task.versions[at.version] for task in self._by_name.values() for at in task.aliases.values())
         return list(live | dict.fromkeys(others))
 
     def _names_of(self, who: Principal, after: str = "", prefix: str = "") -> Iterator[str]:
-        """The names that a principal sees, in order; looks at no name that begins as none of them can."""
+        """Yields the names that a principal sees, in order; scans only names with one of the principal's prefixes."""
         for beginning in who.beginnings:
             if not (beginning.startswith(prefix) or prefix.startswith(beginning)):
                 continue

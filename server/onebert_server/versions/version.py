@@ -1,4 +1,4 @@
-"""A version in memory: how far it is, and what answering needs of it; a task with its versions and aliases."""
+"""A version in memory with its state and its facts; a task with its versions and aliases."""
 
 import sys
 from concurrent.futures import Future
@@ -13,7 +13,7 @@ from onebert_store.registry.records import Alias, VersionEntry, VersionRecord
 
 
 class State(StrEnum):
-    """How far a version is; docs/architecture.md draws the transitions."""
+    """The state of a version; docs/architecture.md draws the transitions."""
 
     REGISTERED = "registered"
     LOADING = "loading"
@@ -26,24 +26,18 @@ class State(StrEnum):
 class Version:
     """One registered version; once it is published only `Directory` changes it, under its lock.
 
-    Whoever has pinned it may read it without the lock. It is published with its entry, and with its row where there is
-    one; all else comes later.
+    A request that has pinned it may read it without the lock. It is published with its entry, and with its row if there
+    is one; all else comes later.
 
     Attributes:
-        entry: what the registry says of it, without its manifest.
-        known_facts: what answering needs of its manifest; None where neither the registry nor the file could say it,
-            which lasts until the file can be read.
-        method: how it was trained; known, or not, as `known_facts` is.
-        state: how far it is.
-        held_slot: its row in the bank while it is resident.
-        row_bytes: what its row takes on the device; 0 until that was seen once.
-        proved: whether its golden logits, or finite answers, were seen in this process; its content never changes.
-        loading: done once it is resident, or failed with why it is not; None where nobody loads it.
-        reason: why it is unavailable, or what is wrong with its stored file while it answers from memory.
-        next_try: when it is tried again, in seconds of `time.monotonic()`; None where trying again cannot help.
-        failures: how often it could not be loaded, one after the other.
-        tried_again: whether it is the server itself that has it loaded now, after a failure.
-        damaged: whether its stored file was found damaged or unreadable when it was last looked at.
+        known_facts: None while neither the registry nor the file could be read.
+        row_bytes: bytes of its row on the device; 0 until it was folded once.
+        proved: whether this process has seen its golden logits, or finite answers; its content never changes.
+        loading: ends when it is resident, or with the error; None while nobody loads it.
+        reason: why it is unavailable, or the damage of its stored file while it answers from memory.
+        next_try: time of the next try, in seconds of `time.monotonic()`; None if another try cannot help.
+        tried_again: whether the server loads it on its own account, without a request.
+        damaged: whether its stored file was damaged or unreadable at the last check.
     """
 
     entry: VersionEntry
@@ -70,21 +64,19 @@ class Version:
 
     @property
     def facts(self) -> Facts:
-        """What answering needs of a version that is pinned."""
         if self.known_facts is None:
             raise ValueError("the manifest of this version is not known")
         return self.known_facts
 
     @property
     def slot(self) -> int:
-        """The row of a version that is pinned, and resident since."""
         if self.held_slot is None:
             raise ValueError("this version is not in memory")
         return self.held_slot
 
     def learn(self, record: VersionRecord) -> None:
-        """Keeps what is needed of a manifest, and no more: ten thousand versions lie in memory."""
-        # A task may have been renamed since the record was read.
+        """Keeps the needed part of a manifest, and no more: ten thousand versions lie in memory."""
+        # The task may have been renamed since the record was read.
         self.entry = VersionEntry(self.entry.task, record.version, record.digest, record.size, record.created_at)
         self.known_facts = replace(Facts.of(record), task=self.entry.task)
         self.method = sys.intern(record.manifest.method)
@@ -99,21 +91,11 @@ class TaskEntry:
     aliases: dict[str, Alias] = field(default_factory=dict)
 
     def version(self, number: int) -> Version:
-        """One of its versions.
-
-        Raises:
-            VersionNotFound: it has none of this number.
-        """
         if number not in self.versions:
             raise VersionNotFound(f"{self.name} has no version {number}")
         return self.versions[number]
 
     def alias(self, name: str) -> Alias:
-        """Where one of its aliases points.
-
-        Raises:
-            AliasNotFound: it has none of this name.
-        """
         if name not in self.aliases:
             number = name.removeprefix("v")
             known = number.isdecimal() and int(number) in self.versions
@@ -122,7 +104,7 @@ class TaskEntry:
         return self.aliases[name]
 
     def copy(self, after: int = 0, most: int | None = None) -> Self:
-        """What stays as it is when the directory changes: aliases by name, and by number a page of the versions."""
+        """Returns a copy that the directory does not change: aliases by name, and a page of the versions by number."""
         numbers = [] if most == 0 else sorted(number for number in self.versions if number > after)[:most]
         versions = {number: self.versions[number] for number in numbers}
         return type(self)(self.name, versions, dict(sorted(self.aliases.items())))

@@ -1,1 +1,1 @@
-"""Which versions are in memory: what is loaded next, how it is proved, and what makes room for it."""
+"""Residency: which version is loaded next, how it is proved, and which versions make room for it."""

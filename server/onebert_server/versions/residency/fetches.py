@@ -1,4 +1,4 @@
-"""Files that do not lie on this machine, fetched on threads of their own: a bucket that hangs holds up nothing else."""
+"""Fetches files from other machines on threads of its own: a bucket that hangs delays nothing else."""
 
 from collections.abc import Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -8,20 +8,15 @@ from onebert_server.versions.residency.load_queue import LoadQueue
 from onebert_server.versions.version import State, Version
 from onebert_store.registry.registry import Registry
 
-# Files that are fetched, or have come and were not taken yet, at once. Each may be as large as a delta file can be.
+# Files in progress: being fetched, or fetched and not taken yet. Each may have the largest size of a delta file.
 AT_ONCE = 4
 
 
 class Fetches:
-    """Gives the thread that loads, which alone calls what is here, the files of versions once they are at hand.
+    """Gives the loader's thread the files of versions once they are here; only that thread calls the methods.
 
-    Args:
-        registry: what reads files.
-        directory: whose versions are loaded.
-        queue: is given each version whose file has come.
-
-    Attributes:
-        threads: one more than files are fetched at once, for who looks at stored files.
+    `queue` gets each version whose file has come. `threads` has one thread more than `AT_ONCE`, for checks of stored
+    files.
     """
 
     def __init__(self, registry: Registry, directory: Directory, queue: LoadQueue) -> None:
@@ -33,15 +28,9 @@ class Fetches:
         self._files: dict[Version, Future[bytes]] = {}
 
     def take(self, version: Version, principal: str) -> bytes | None:
-        """A version's file where it has come or lies on this machine; else None, and it is fetched.
+        """Returns a version's file if it has come or lies on this machine; otherwise has it fetched and returns None.
 
-        Args:
-            version: is loading; see `arrived` for when to ask again.
-            principal: in whose turn it is fetched; empty where nobody has asked for it. What a principal has asked for
-                and nobody wants any more is not fetched.
-
-        Raises:
-            StoreCorrupt, BlobsAway, NotFound: see `Registry.read`.
+        With a principal it is fetched in that principal's turn, and only while somebody wants it; without one, always.
         """
         if version not in self._files:
             data = self._registry.read_local(version.entry)
@@ -56,16 +45,16 @@ class Fetches:
         return file.result()
 
     def arrived(self, seconds: float = 0.0) -> Mapping[Version, str]:
-        """Versions whose files have come, or cannot be had, until they are taken; waits so long for the first one."""
+        """Returns versions whose fetch has ended, until they are taken; waits so many seconds for the first one."""
         wait(self._files.values(), seconds, FIRST_COMPLETED)
         return {version: "" for version, file in self._files.items() if file.done()}
 
     def give_up(self) -> list[Version]:
-        """Fetches nothing more that still waits, and returns it; nobody loads it any more."""
+        """Drops the fetches that still wait, and returns their versions; nobody loads them any more."""
         return [version for version in self._waiting.clear() if self._directory.give_up_unwanted(version)]
 
     def close(self) -> list[Version]:
-        """Waits for what is under way, and returns each version once that still has to be loaded."""
+        """Waits for running fetches, and returns, once, each version that still has to be loaded."""
         self.threads.shutdown(cancel_futures=True)
         return [*self._waiting.clear(), *(one for one in self._files if one.state is State.LOADING)]
 

@@ -1,4 +1,4 @@
-"""The thread that loads what is asked for, tries again what failed, and looks at stored files when it has time."""
+"""The thread that loads requested versions, retries failed ones, and checks stored files when it has time."""
 
 import logging
 import threading
@@ -15,22 +15,21 @@ from onebert_store.registry.registry import Registry
 
 logger = logging.getLogger("onebert.loader")
 
-# Versions that are loaded one after the other before anything else is looked at.
+# Versions that are loaded in a row before the thread looks at anything else.
 LOADED_TOGETHER = 16
-# Seconds between two stored files that are read and compared with their digests while nothing else is to be done.
+# Seconds between two checks of stored files against their digests; only while nothing else is to be done.
 SCRUB_PAUSE = 1.0
-# Seconds of rest for each second in which it is loaded what nobody has asked for: answers are computed meanwhile.
+# Seconds of rest for each second of loading that no request asked for: answers are computed meanwhile.
 LATER_REST = 4.0
-# Tasks whose versions are listed at once for that.
+# Tasks that are listed at once for the checks.
 SCRUBBED_TOGETHER = 100
 
 
 class Loader:
-    """Does everything slow that versions need on one thread, so that requests for what is in memory never wait for it.
+    """Does all slow work for versions on one thread, so that requests for resident versions never wait for it.
 
-    The thread waits for no bucket: other threads fetch files (see Fetches), and look at those that are stored.
-
-    The thread computes alone: more threads of its own would slow the engine's batches down (see Engine).
+    The thread waits for no bucket: other threads fetch files (see Fetches), and check the stored ones. It computes
+    alone: more threads of its own would slow the engine's batches down (see Engine).
     """
 
     def __init__(self, residents: Residents, registry: Registry) -> None:
@@ -39,24 +38,23 @@ class Loader:
         self._queue = residents.queue
         self._registry = registry
         self._to_scrub: deque[Version] = deque()
-        self._scrubbed = ""  # the last task whose versions are in it
-        self._scrub: Future[None] | None = None  # the look that is under way
+        self._scrubbed = ""  # last task whose versions are in it
+        self._scrub: Future[None] | None = None  # the running check
         self._later: deque[Version] = deque()
-        self._begun: Version | None = None  # the last of them
+        self._begun: Version | None = None  # the last one taken
         self._thread = threading.Thread(target=self._run, name="onebert-loader", daemon=True)
 
     def start(self, later: Iterable[Version] = ()) -> None:
-        """Begins to load what is asked for, and `later` while nothing is, as long as the bank has room."""
+        """Begins to load requested versions, and `later` while nothing is requested, as long as the bank has room."""
         self._later.extend(later)
         self._thread.start()
 
     @property
     def dead(self) -> bool:
-        """Whether the thread has ended although nobody closed the loader."""
         return self._thread.ident is not None and not self._thread.is_alive() and not self._queue.closed
 
     def close(self) -> None:
-        """Loads nothing more; to be called after the engine was closed, for whose answers the thread may wait."""
+        """Stops loading; call it after the engine was closed, because the thread may wait for the engine's answers."""
         self._queue.close()
         if self._thread.is_alive():
             self._thread.join()
@@ -64,7 +62,7 @@ class Loader:
             self._directory.unloaded(version, ShuttingDown("the server is shutting down"))
 
     def look_again(self) -> None:
-        """Has a reader look at the stored file of one version, another one's with each call, when it has time."""
+        """Starts the check of one stored file, the next one with each call, unless the last check still runs."""
         if self._scrub:
             if not self._scrub.done():
                 return
@@ -78,7 +76,7 @@ class Loader:
             self._scrub = self._residents.fetches.threads.submit(self.look_at, self._to_scrub.popleft())
 
     def look_at(self, version: Version) -> None:
-        """Reads a version's stored file and compares it with its digest; what is wrong is logged, shown and counted."""
+        """Compares a version's stored file with its digest; damage is logged, shown and counted."""
         if version.retired or version.state is State.UNAVAILABLE:
             return
         try:
@@ -101,13 +99,13 @@ class Loader:
                     self._load(taken)
                 elif not self._queue.closed:
                     self.look_again()
-            # Without this thread no version would be loaded any more, so it outlives even a fault of this code.
+            # Catch everything: without this thread no version would be loaded any more.
             except Exception as error:
                 logger.exception("the loader goes on after an unexpected error")
                 self._give_up(taken, error)
 
     def _load(self, taken: dict[Version, str]) -> None:
-        """Loads; and takes a rest after that which nobody waits for."""
+        """Loads versions; rests afterwards if no request waits for any of them."""
         wanted = any(version.pins or version.tried_again for version in taken)
         started = time.monotonic()
         room = self._residents.load(taken)
@@ -117,7 +115,7 @@ class Loader:
             self._queue.wait(LATER_REST * (time.monotonic() - started))
 
     def _give_up(self, taken: Iterable[Version], error: Exception) -> None:
-        """Answers those who wait for versions that an unexpected error left half loaded; then takes a rest."""
+        """Fails the versions that an unexpected error left half loaded; then rests."""
         reason = f"loading failed with {type(error).__name__}; the log says where"
         for version in taken:
             if version.state is State.LOADING:
@@ -125,8 +123,8 @@ class Loader:
         self._queue.wait(SCRUB_PAUSE)
 
     def _take(self) -> dict[Version, str]:
-        """What is to be loaded next, waiting for it; nothing where there is time to look at a stored file."""
-        # One of what nobody waits for at a time: a rest comes after each.
+        """Waits for the next versions to load; returns none if there is time to check a stored file."""
+        # Versions that no request waits for come one at a time, because a rest follows each.
         later = self._later and not (self._begun and self._begun.state is State.LOADING)
         self._queue.wait(0.0 if later else SCRUB_PAUSE)
         if self._queue.closed:

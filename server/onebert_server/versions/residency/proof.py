@@ -1,4 +1,4 @@
-"""Golden logits held against what this server computes: seen of every version before it answers, uploaded or loaded."""
+"""Compares golden logits with this server's own: every version passes before it answers, uploaded or loaded."""
 
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -21,13 +21,7 @@ from onebert_store.file.manifest import Golden
 
 @dataclass(frozen=True)
 class Proof:
-    """What a version has to answer.
-
-    Attributes:
-        tokens: the golden sequences, or where the file has none, sequences whose answers need only be finite.
-        golden: the trainer's logits for them.
-        tolerance: how far the logits computed here may be from them.
-    """
+    """The answers that a version must give: the golden logits, or, without any, finite numbers for some sequences."""
 
     tokens: Sequence[Tokens]
     golden: Golden | None
@@ -35,7 +29,6 @@ class Proof:
 
     @classmethod
     def of(cls, base: Base, delta: Delta) -> Self:
-        """The proof of a delta on a base, in its precision."""
         manifest, golden = delta.manifest, delta.manifest.golden
         if golden is None:
             return cls(golden_tokens(base, manifest.max_length, manifest.pooling), None, 0.0)
@@ -44,20 +37,11 @@ class Proof:
         return cls([tokens_of_ids(ids, manifest.pooling) for ids in golden.input_ids], golden, tolerance)
 
     def begin(self, engine: Engine, slot: int) -> Future[list[Logits]]:
-        """Puts the sequences into the engine's queue, where they are let in whatever waits.
-
-        Raises:
-            ShuttingDown, EngineFailed: see `Engine.submit`.
-        """
+        """Submits the sequences to the engine, which always admits them; raises ShuttingDown or EngineFailed."""
         return engine.submit([Item(one, slot) for one in self.tokens], own_work("proof"))
 
     def check(self, logits: Sequence[Logits]) -> None:
-        """Compares what the engine answered.
-
-        Raises:
-            NotFinite: an answer is NaN or infinite.
-            GoldenMismatch: the answers are not the trainer's.
-        """
+        """Raises NotFinite if an answer is NaN or infinite, and GoldenMismatch if it is not the trainer's."""
         if not all(np.isfinite(row).all() for row in logits):
             raise NotFinite("the delta's answers are not finite numbers")
         if self.golden is None:

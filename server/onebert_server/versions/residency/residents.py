@@ -1,4 +1,4 @@
-"""Which versions lie in memory: they are read, folded, proved and evicted here; the loader says which, and when."""
+"""Reads, folds, proves and evicts the versions in memory; the loader decides which, and when."""
 
 import asyncio
 import logging
@@ -33,16 +33,16 @@ from onebert_store.registry.registry import Registry
 
 logger = logging.getLogger("onebert.residents")
 
-# Versions whose golden sequences go through the engine together: some 70 tokens each, so a half of a full batch.
+# Versions whose golden sequences go through the engine together: some 70 tokens each, so half of a full batch.
 PROVED_TOGETHER = 64
-# Requests that may wait for versions to be loaded, and beside them one of each principal of whom none waits.
+# Requests that may wait for versions, and beside them one of each principal that has none waiting.
 MAX_WAITING = 1024
-# Seconds before a version that could not be loaded is tried again; doubled each time, up to the second number.
+# Seconds before the next try of a version that could not be loaded; doubled each time, up to the second number.
 RETRY_AFTER, RETRY_AT_MOST = 1.0, 300.0
 
 
 class Installed(NamedTuple):
-    """A version whose row is in the bank, and what still has to be seen of it."""
+    """A version with its row in the bank; `proof` is None if the version was proved before."""
 
     version: Version
     slot: int
@@ -52,17 +52,11 @@ class Installed(NamedTuple):
 
 
 class _Unwanted(errors.BankFull):
-    """There is no room for a version that nobody waits for; the version is marked as loading no more."""
+    """There is no room for a version that nobody waits for; it is no longer marked as loading."""
 
 
 class Residents:
-    """Keeps the directory's versions in the bank, as many as it holds; the least recently used make room for others.
-
-    Attributes:
-        directory: what requests resolve against.
-        queue: what requests have asked for and the loader is to load.
-        fetches: the files among these that do not lie on this machine.
-    """
+    """Keeps the directory's versions in the bank; the least recently used are evicted for others."""
 
     def __init__(
         self, base: Base, bank: Bank, engine: Engine, registry: Registry, clock: Callable[[], float] = time.monotonic
@@ -79,14 +73,11 @@ class Residents:
         self._waiting: Counter[str] = Counter()
 
     def load(self, versions: Mapping[Version, str]) -> bool:
-        """Loads and proves versions that are marked as loading; whether the bank had room for all of them.
+        """Loads and proves versions, in order, that are marked as loading; returns whether the bank had room for all.
 
-        A version that cannot be read, folded or proved is unavailable with a reason, and stops none of the others. One
-        whose file has to be fetched goes on loading: it is to be given again once it is among `fetches.arrived()`.
-        Others make room only for what is wanted by then; see `Directory.give_up_unwanted`.
-
-        Args:
-            versions: in the order in which they are loaded, each with who has asked for it; see `Fetches.take`.
+        A version that cannot be read, folded or proved becomes unavailable with a reason, and does not stop the others.
+        A version whose file must be fetched stays loading: pass it again once it is among `fetches.arrived()`. Others
+        are evicted only for versions that are still wanted; see `Directory.give_up_unwanted`.
         """
         room, patience = True, PATIENCE
         installed: list[Installed] = []
@@ -104,10 +95,10 @@ class Residents:
                 except _Unwanted:
                     room = False
                 except errors.BankFull:
-                    # No failure of the version, whoever wanted it: its file was read and folded.
+                    # This is no failure of the version: its file was read and folded.
                     self.directory.unloaded(version, _no_room())
                     room, patience = False, SHORT_PATIENCE
-                # Whatever the content of one file leads to, even to a fault of this code, stops that version alone.
+                # Catch everything: the content of one file, even if it triggers a bug here, stops that version alone.
                 except Exception as error:
                     self.failed(version, error)
                 else:
@@ -116,46 +107,35 @@ class Residents:
                         self._prove(installed.pop())
             self._prove_all(installed)
         finally:
-            # Empty unless an error came that nobody expected.
+            # Empty unless an unexpected error came.
             for one in installed:
                 self._abandon(one)
         return room
 
     def install(self, delta: Delta) -> int:
-        """Folds a delta and writes its row into the bank, where the least recently used versions make room for it.
-
-        Raises:
-            InvalidDelta: it does not fit the base.
-            BankFull: every version in memory stays in use, or this one alone is larger than the bank.
-        """
+        """Folds a delta and installs its row, evicting others for it; raises InvalidDelta or BankFull."""
         return self._room.place(
             lambda: self._fold(delta), lambda size: self._room.wait(size, PATIENCE, lambda: not self.queue.closed)
         )
 
     def row_bytes(self, slot: int) -> int:
-        """Bytes that an installed row takes on the device."""
         return self._bank.size_at(slot)
 
     def give_back(self, slot: int) -> None:
-        """Frees a slot that `install` gave, as long as no version in the directory has it."""
+        """Frees a slot from `install`; only while no version in the directory has it."""
         self._bank.release(slot)
 
     def proof(self, delta: Delta) -> Proof:
-        """What has to be seen of a delta before it may answer."""
         return Proof.of(self._base, delta)
 
     async def ready(self, versions: Sequence[Version], context: Context) -> None:
-        """Waits until pinned versions are resident; most requests find them so, and wait for nothing.
-
-        Args:
-            versions: pinned by the caller.
-            context: of the request; who asks, and when to give up.
+        """Waits until pinned versions are resident; most requests find them so.
 
         Raises:
-            VersionUnavailable: one of them could not be loaded, or they are larger than the bank together.
+            VersionUnavailable: one of them could not be loaded, or together they are larger than the bank.
             DeadlineExceeded: they were not loaded in time.
-            QueueFull: as many requests wait for versions as may.
-            OverShare: the same, and more of this principal than of others.
+            QueueFull: too many requests wait for versions.
+            OverShare: the same, and more requests of this principal wait than of others.
         """
         name, deadline = context.principal.name, context.deadline
         while awaited := self.directory.awaited(versions, name):
@@ -163,7 +143,7 @@ class Residents:
             self._check_share(name)
             self._waiting[name] += 1
             try:
-                # A request that leaves takes nothing along: others may wait for the same version.
+                # Shielded: a request that leaves must not cancel a loading that others wait for.
                 loading = asyncio.gather(*(asyncio.shield(asyncio.wrap_future(one)) for one in awaited))
                 await asyncio.wait_for(loading, None if isinf(deadline) else deadline - time.monotonic())
             except TimeoutError:
@@ -174,13 +154,13 @@ class Residents:
                     del self._waiting[name]
 
     def found_damaged(self, version: Version, error: errors.OneBertError) -> None:
-        """A version's stored file could not be read; what is in memory answers as before."""
+        """Marks a version's stored file as damaged; its row in memory answers as before."""
         if not version.damaged:
             logger.error("the stored file with %s is damaged: %s", version.entry.digest, error.code)
         self.directory.mark_damaged(version, error.detail)
 
     def _check_sum(self, versions: Sequence[Version]) -> None:
-        """Refuses what no eviction makes room for; a version that was never in memory counts what it takes at least."""
+        """Refuses versions that exceed the bank together; one that was never in memory counts its least size."""
         total = sum(one.row_bytes or self._least_bytes(one) for one in set(versions))
         if total > self._bank.max_row_bytes:
             raise errors.VersionUnavailable(
@@ -193,7 +173,7 @@ class Residents:
         return self._bank.least_row_bytes(len(facts.labels) if facts else 1)
 
     def _check_share(self, principal: str) -> None:
-        """Refuses a principal of whom more requests wait than it leaves free; one of whom none waits is let in."""
+        """Refuses a principal with more waiting requests than it leaves free; one without any is admitted."""
         own, total = self._waiting[principal], self._waiting.total()
         if own == 0 or own < MAX_WAITING - total:
             return
@@ -202,19 +182,16 @@ class Residents:
         raise errors.QueueFull("as many requests wait for versions to be loaded as the server holds; try again soon")
 
     def _fold(self, delta: Delta) -> tuple[Row, int]:
-        """A delta's row and what it takes in the bank."""
         check(delta, self._base.spec)
         with torch.inference_mode():
             row = fold(self._base, to_tensors(delta, self._base), delta.manifest.pooling)
             return row, self._bank.size(row)
 
     def _make_room(self, version: Version, installed: list[Installed], patience: float, size: int) -> bool:
-        """Evicts one; where none can be, waits for one while somebody waits for this version.
+        """Evicts one version, or waits for one that can be evicted while a request waits for this version.
 
-        What is installed is published first: the requests that wait for it would otherwise wait for one another.
-
-        Raises:
-            _Unwanted: nobody waits for the version.
+        Before it waits, it publishes the installed versions: otherwise their requests would wait for one another.
+        Raises _Unwanted if nobody waits for this version.
         """
         if self.directory.give_up_unwanted(version):
             raise _Unwanted("there is no room left, and nobody waits for this version")
@@ -244,7 +221,6 @@ class Residents:
             raise
 
     def _prove_all(self, installed: list[Installed]) -> None:
-        """Proves and publishes what is installed, and takes it off the list."""
         while installed:
             self._prove(installed.pop(0))
 
@@ -252,7 +228,7 @@ class Residents:
         try:
             if one.proof:
                 one.proof.check(self._answers(one, one.proof))
-        # As in `load`: this version alone is unavailable, and its slot is free again.
+        # Catch everything, as in `load`: this version alone is unavailable, and its slot is free again.
         except Exception as error:
             self._bank.release(one.slot)
             self.failed(one.version, error)
@@ -260,18 +236,18 @@ class Residents:
             self.directory.loaded(one.version, one.slot, one.record)
 
     def _abandon(self, one: Installed) -> None:
-        """Gives back the slot of a version that will not be proved, once the engine reads it no more."""
+        """Frees the slot of a version that will not be proved, once the engine does not read it any more."""
         one.answers.add_done_callback(lambda _: self._bank.release(one.slot))
 
     def _answers(self, one: Installed, proof: Proof) -> Sequence[Logits]:
         try:
             return one.answers.result()
         except errors.EngineFailed:
-            # Alone: it may be another version of the same batch that no forward pass survives.
+            # Again, alone: another version of the same batch may break every forward pass.
             return proof.begin(self._engine, one.slot).result()
 
     def failed(self, version: Version, error: Exception) -> None:
-        """Marks a version that could not be loaded, says so in the log, and when it is tried again."""
+        """Marks a version that could not be loaded, logs the reason, and schedules its next try."""
         entry = version.entry
         deleted = version.retired and not version.pins
         if deleted or isinstance(error, errors.QueueFull | errors.ShuttingDown):
@@ -283,12 +259,12 @@ class Residents:
         else:
             reason = f"loading failed with {type(error).__name__}; the log says where"
             logger.exception("version %d with %s is unavailable", entry.version, entry.digest)
-        # What is wrong with the file's content stays wrong: it is immutable, and so are the base and the bank's bound.
+        # No next try for wrong content: the file never changes, and neither do the base and the bank's bound.
         next_try = None if isinstance(error, errors.InvalidDelta | LargerThanBank) else self._next_try(version)
         self.directory.failed(version, reason, next_try, damaged=isinstance(error, errors.StoreCorrupt))
 
     def _next_try(self, version: Version) -> float:
-        # Ten doublings are over the bound already; a thousand would be over what a float holds.
+        # Ten doublings exceed the bound already; a thousand would overflow a float.
         return self._clock() + min(RETRY_AFTER * 2.0 ** min(version.failures, 10), RETRY_AT_MOST)
 
 
