@@ -362,6 +362,7 @@ def test_listed_labels_that_no_file_can_hold_are_refused(tmp_path, listed, messa
         ("a.parquet", b"PAR1 nonsense", "a.parquet is not readable"),
         ("a.xlsx", b"", r"a.xlsx is not readable \(no workbook\)"),
         ("a.xls", b"", r"a.xls: the name ends in one of .csv"),
+        ("a.txt", b"__label__late where is it\n" * 20, "a.txt: no label column"),
     ],
 )
 def test_unreadable_files_are_refused(tmp_path, name, content, message):
@@ -393,6 +394,11 @@ def test_bad_folders_are_refused(tmp_path, folder):
         load(folder)
     empty = tmp_path / "empty"
     empty.mkdir()
+    with pytest.raises(InvalidData, match="no file train, validation or test"):
+        load(empty)
+    # As programs for pictures have it, with a folder for each label.
+    (empty / "late").mkdir()
+    (empty / "late" / "1.txt").write_text("where is it")
     with pytest.raises(InvalidData, match="no file train, validation or test"):
         load(empty)
 
