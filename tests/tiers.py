@@ -96,11 +96,11 @@ def content(path: Path) -> bytes:
     tree = ast.parse(path.read_text("utf-8"))
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            node.body = [one for one in node.body if not _says_nothing_to_python(one)]
+            node.body = [one for one in node.body if not _is_constant(one)]
     return ast.dump(tree).encode()
 
 
-def _says_nothing_to_python(node: ast.stmt) -> bool:
+def _is_constant(node: ast.stmt) -> bool:
     """A docstring, or the three dots of a body without one."""
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 

@@ -30,6 +30,8 @@ logger = logging.getLogger("onebert.engine")
 # A batch of at least so many seconds lets short texts of other principals run between its layers, each time up to half
 # of its own tokens: one text of 512 tokens may take over 0.25 s on a slow processor.
 _LONG_BATCH, _PART_BESIDE = 0.02, 2
+# Seconds after which a start goes on although the device has not finished the first measurement.
+MEASURE_TIMEOUT = 60.0
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,7 @@ class Engine:
         """Starts the owner thread and measures the machine's speed; nothing else should compute until it returns."""
         self._scheduler.open()
         self._thread.start()
-        self._measured.wait()
+        self._measured.wait(MEASURE_TIMEOUT)
 
     def check(self, context: Context) -> None:
         """Raises QueueFull, OverShare, ShuttingDown or EngineFailed if `submit` would refuse the smallest request."""

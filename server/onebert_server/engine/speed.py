@@ -35,8 +35,7 @@ LEAST_SECONDS = 0.014
 # seconds, the third is left out. The best of `_REPEATED` measurements counts; the first batch, which is short and shows
 # the fixed cost, is repeated more often.
 _MEASURED = (16, 1024, 8192)
-_MEASURED_LENGTH = 32
-_LONG = 0.02
+_MEASURED_LENGTH, _LONG = 32, 0.02
 _REPEATED = (8, 2, 2)
 
 

@@ -650,3 +650,26 @@ def test_the_engine_alone_computes_on_the_threads_it_is_given() -> None:
     made.close(WAIT)
     assert threads.seen == [before + 1]
     assert torch.get_num_threads() == before
+
+
+def test_a_device_that_hangs_in_its_first_measurement_does_not_hold_the_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The server then listens, and its health reports the pass that does not end."""
+    entered, released = Event(), Event()
+
+    def hang(*_: Any) -> Speed:
+        entered.set()
+        assert released.wait(WAIT)
+        return Speed()
+
+    monkeypatch.setattr(engine_module, "MEASURE_TIMEOUT", 0.01)
+    monkeypatch.setattr(engine_module, "measure_speed", hang)
+    engine = Engine(base(), bank()[0], LIMITS)
+    engine.start()
+    try:
+        assert entered.wait(WAIT)
+        assert engine.pass_seconds > 0
+    finally:
+        released.set()
+        engine.close(WAIT)
