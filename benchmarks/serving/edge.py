@@ -1,11 +1,11 @@
 """Measures what HTTP costs a server whose device costs nothing: processor time of a request, and what a client waits.
 
-    python benchmarks/serving/edge.py [--base NAME] [--clients 1 64] [--seconds 2] [--turns 6]
+    python benchmarks/serving/edge.py [--base NAME] [--clients 1 64] [--seconds 2] [--turns 6] [--before PYTHON]
 
-Two servers take turns, one with the lean path in front of FastAPI and one without it. Tokenizing, the queue and the
-engine's thread are real; the device answers each sequence with the same two logits at once. The clients have a process
-of their own, whose processor time is not counted. The table has the median of the turns, and their least: the quietest
-moment of the machine. `--paths` chooses the servers.
+Tokenizing, the queue and the engine's thread are real; the device answers each sequence with the same two logits at
+once. The clients have a process of their own, whose processor time is not counted. With `--before`, the interpreter of
+an environment that has another revision installed, a server of that revision takes turns with this one's. The table has
+the median of the turns, and their least: the quietest moment of the machine.
 """
 
 import argparse
@@ -13,13 +13,14 @@ import asyncio
 import math
 import multiprocessing
 import os
+import subprocess
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -39,13 +40,10 @@ from onebert_server.engine.engine import Engine
 from onebert_server.engine.host_copy import HostCopy
 from onebert_server.engine.request import Flight, Launched, Waiting
 from onebert_server.garbage import collect_seldom
-from onebert_server.http import web
-from onebert_server.http.lean.formats import Formats
 from onebert_server.http.web import uvicorn_config
 from onebert_server.runtime import open_runtime
 from onebert_server.settings import Settings
 
-PATHS = ("lean", "FastAPI")
 _LOGITS = np.tile(np.array([0.3, -0.2], np.float32), 2**14)
 _SHAPE = torch.Size([2])
 
@@ -80,10 +78,8 @@ class Server:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def serve(base: str | None, path: str, parent: Connection) -> None:
-    """Serves until the parent ends the process; sends its URL, and once it hears back, that its device is free."""
-    if path == "FastAPI":
-        web.Formats = lambda formats: Formats(())
+def serve(base: str | None) -> None:
+    """Serves until its input ends; writes its URL, and once it has read a line, that its device is free."""
     with TemporaryDirectory(prefix="onebert-edge-") as folder:
         settings = Settings.model_construct(data_dir=Path(folder), base=base, dtype="float32", threads=1)
         with open_runtime(settings) as runtime:
@@ -91,39 +87,40 @@ def serve(base: str | None, path: str, parent: Connection) -> None:
             # As `onebert serve` has it: uvicorn's event loop, and the garbage collector as it sets it.
             collect_seldom()
             with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
-                runner.run(_listen(config, runtime.engine, parent))
+                runner.run(_listen(config, runtime.engine))
 
 
-async def _listen(config: uvicorn.Config, engine: Engine, parent: Connection) -> None:
+async def _listen(config: uvicorn.Config, engine: Engine) -> None:
     config.port = 0
     server = uvicorn.Server(config)
     serving = asyncio.create_task(server.serve())
     while not server.started:
         await asyncio.sleep(0.01)
     host, port = server.servers[0].sockets[0].getsockname()
-    parent.send(f"http://{host}:{port}")
-    await asyncio.to_thread(parent.recv)
+    print(f"http://{host}:{port}", flush=True)
+    await asyncio.to_thread(sys.stdin.readline)
     engine.launch = launch
-    parent.send(None)
+    print("free", flush=True)
+    await asyncio.to_thread(sys.stdin.readline)
+    server.should_exit = True
     await serving
 
 
 @contextmanager
-def started(base: str | None, path: str) -> Iterator[Server]:
-    """A server with the tasks of the load, whose device has become free."""
-    spawn = multiprocessing.get_context("spawn")
-    ours, theirs = spawn.Pipe()
-    process = spawn.Process(target=serve, args=(base, path, theirs), daemon=True)
-    process.start()
-    try:
-        url = ours.recv()
+def started(base: str | None, python: str) -> Iterator[Server]:
+    """A server of an environment, with the tasks of the load, whose device has become free."""
+    command = [python, __file__, "--serve", *(["--base", base] if base else [])]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        pipes = process.stdin, process.stdout
+        if None in pipes:
+            raise RuntimeError("the server has no pipes")
+        url = process.stdout.readline().strip()
         push_tasks(url, load_base(base))
-        ours.send(None)
-        ours.recv()
-        yield Server(process.pid or 0, url)
-    finally:
-        process.terminate()
-        process.join()
+        process.stdin.write("\n")
+        process.stdin.flush()
+        process.stdout.readline()
+        yield Server(process.pid, url)
+        process.stdin.close()
 
 
 def load(server: Server, texts: Sequence[str], clients: int, seconds: float, sender: Executor) -> dict[str, float]:
@@ -145,24 +142,29 @@ def main() -> None:
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 64])
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--turns", type=int, default=6)
-    parser.add_argument("--paths", nargs="+", choices=PATHS, default=PATHS)
+    parser.add_argument("--before", metavar="PYTHON")
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     os.environ.setdefault("GOMP_SPINCOUNT", "2000")  # the setting of the `onebert` command
+    if asked.serve:
+        serve(asked.base)
+        return
+    revisions = {"this": sys.executable} | ({"before": asked.before} if asked.before else {})
     texts = sentences(load_base(asked.base), TEXTS)
     found = defaultdict(list)
     with ExitStack() as stack:
-        servers = {path: stack.enter_context(started(asked.base, path)) for path in asked.paths}
+        servers = {name: stack.enter_context(started(asked.base, python)) for name, python in revisions.items()}
         sender = stack.enter_context(ProcessPoolExecutor(1, multiprocessing.get_context("spawn")))
         for turn in range(asked.turns + 1):
             for clients in asked.clients:
-                for path, server in servers.items():
+                for name, server in servers.items():
                     one = load(server, texts, clients, asked.seconds, sender)
-                    found[clients, path] += [one] if turn else []
+                    found[clients, name] += [one] if turn else []
     rows = [
-        (clients, path, *(f"{median(each):.4g} ({min(each):.4g})" for each in columns(turns)))
-        for (clients, path), turns in found.items()
+        (clients, name, *(f"{median(each):.4g} ({min(each):.4g})" for each in columns(turns)))
+        for (clients, name), turns in found.items()
     ]
-    print(markdown_table(["clients", "path", "processor, us a request", "p50, ms", "requests/s"], rows))
+    print(markdown_table(["clients", "revision", "processor, us a request", "p50, ms", "requests/s"], rows))
     print(f"load average {os.getloadavg()[0]:.1f}")
 
 

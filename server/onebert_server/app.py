@@ -1,15 +1,13 @@
 """The HTTP app of a replica: the routers on top of an open runtime."""
 
-from fastapi import FastAPI
-
 from onebert_server.facades.listings import showing
 from onebert_server.facades.routes import answering, form_of
 from onebert_server.http.routes import administration, aliases, docs, page, system, tasks
-from onebert_server.http.web import oidc_tokens, web_app
+from onebert_server.http.web import WebApp, oidc_tokens, web_app
 from onebert_server.runtime import Runtime
 
 
-def create_app(runtime: Runtime) -> FastAPI:
+def create_app(runtime: Runtime) -> WebApp:
     """Builds the app for an open runtime; the caller closes the runtime."""
     return web_app(
         runtime,

@@ -61,7 +61,7 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
 
 # Library -> the only rooms that import it.
 ONLY_IN = {
-    "fastapi": {"onebert_server.app", "onebert_server.facades", "onebert_server.http", "onebert_server.on_ray"},
+    "fastapi": {"onebert_server.facades", "onebert_server.http", "onebert_server.on_ray"},
     "starlette": {
         "onebert_server.facades",
         "onebert_server.http",

@@ -16,7 +16,7 @@ from onebert_server.answering.backend import Wanted
 from onebert_server.answering.sizes import AnswerBytes
 from onebert_server.edge import Edge
 from onebert_server.facades.address import task_of
-from onebert_server.http.lean.formats import Reply
+from onebert_server.http.formats import Reply
 from onebert_server.http.problems import ErrorForm
 from onebert_store.registry.names import LIVE, parse_ref
 

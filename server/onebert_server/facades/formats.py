@@ -12,7 +12,7 @@ from starlette.types import Scope
 from onebert_server.access.context import Context
 from onebert_server.edge import Edge
 from onebert_server.facades.facade import Call, Facade, Question
-from onebert_server.http.lean.formats import OwnFormat, Reply
+from onebert_server.http.formats import OwnFormat, Reply
 from onebert_server.http.problems import FORM
 from onebert_server.http.strict import parsed, validated
 
@@ -42,7 +42,6 @@ class FacadeFormat:
     claimants: Sequence[Claimant]
     own: OwnFormat | None = None
     media_type: str = "application/json"
-    content_type: bytes = b"application/json"
 
     @cached_property
     def accepts(self) -> frozenset[str]:

@@ -14,8 +14,7 @@ from onebert_server.facades.address import HEADER, PREFIX
 from onebert_server.facades.facade import Facade
 from onebert_server.facades.formats import Claimant, FacadeFormat
 from onebert_server.facades.table import FACADES
-from onebert_server.http.lean.formats import Format
-from onebert_server.http.lean.route import DirectRoute
+from onebert_server.http.formats import DataRoute, Format
 from onebert_server.http.problems import ErrorForm
 from onebert_server.http.routes import classify
 from onebert_server.http.schemas.common import REF
@@ -39,8 +38,8 @@ _BOTH: dict[int | str, dict[str, Any]] = {
 }
 
 
-class FacadeRoute(DirectRoute):
-    """A direct route with a FacadeFormat; its endpoint is documentation and is never called."""
+class FacadeRoute(DataRoute):
+    """A data route with a FacadeFormat."""
 
     @cached_property
     def format(self) -> Format:
@@ -51,7 +50,7 @@ class FacadeRoute(DirectRoute):
 class _Documented:
     """An endpoint whose signature makes FastAPI document a path's bodies."""
 
-    def __init__(self, path: str, claimants: Sequence[Claimant], own: DirectRoute | None) -> None:
+    def __init__(self, path: str, claimants: Sequence[Claimant], own: DataRoute | None) -> None:
         self.claimants = claimants
         self.own = own.own_format if own is not None else None
         bodies: list[Any] = [own.body_type] if own is not None else []
@@ -61,7 +60,7 @@ class _Documented:
         self.__signature__ = inspect.Signature([_parameter(*one) for one in parameters.items()])
 
     async def __call__(self) -> None:
-        """Never called; see FacadeRoute."""
+        """Never called; see DataRoute."""
 
 
 def _parameter(name: str, annotation: Any) -> inspect.Parameter:
@@ -73,9 +72,9 @@ def answering() -> APIRouter:
     """The routes that classify, for every process that serves HTTP: the server's own and the façades'."""
     router = APIRouter()
     at = _claimants()
-    own = {route.path: route for route in classify.router.routes if isinstance(route, DirectRoute)}
+    own = {route.path: route for route in classify.router.routes if isinstance(route, DataRoute)}
     for route in classify.router.routes:
-        if not isinstance(route, DirectRoute) or route.path not in at:
+        if not isinstance(route, DataRoute) or route.path not in at:
             router.routes.append(route)
     # `Formats` tries path templates in this order: the server's own first.
     for path, claimants in sorted(at.items(), key=lambda one: one[0] not in own):
@@ -118,7 +117,7 @@ def _claimants() -> Mapping[str, Sequence[Claimant]]:
     return found
 
 
-def _add(router: APIRouter, path: str, claimants: Sequence[Claimant], own: DirectRoute | None, *, shown: bool) -> None:
+def _add(router: APIRouter, path: str, claimants: Sequence[Claimant], own: DataRoute | None, *, shown: bool) -> None:
     answers = [one.question.response for one in claimants]
     names = list(dict.fromkeys(one.facade.name for one in claimants))
     asks = f"As clients of {' and '.join(names)} ask"
@@ -149,7 +148,7 @@ def facade_paths() -> frozenset[str]:
 @cache
 def _forms() -> list[tuple[re.Pattern[str], ErrorForm]]:
     # The page is at "/".
-    own = {"/"} | {route.path for route in classify.router.routes if isinstance(route, DirectRoute)}
+    own = {"/"} | {route.path for route in classify.router.routes if isinstance(route, DataRoute)}
     found: dict[str, ErrorForm] = {}
     for facade in FACADES:
         for path, alone in _paths(facade):

@@ -23,12 +23,12 @@ from onebert_server.edge import Edge
 from onebert_server.facades.routes import answering, form_of
 from onebert_server.front_ends import wire
 from onebert_server.front_ends.channel import Channel
-from onebert_server.front_ends.forwarding import Forwarding, refusing
+from onebert_server.front_ends.forwarding import Forwarding
 from onebert_server.front_ends.remote import RemoteBackend, RemoteCounts
 from onebert_server.garbage import collect_seldom
 from onebert_server.http.auth import ApiKeys
-from onebert_server.http.middleware import RequestMiddleware
-from onebert_server.http.web import formats_of, oidc_tokens, uvicorn_config, web_app
+from onebert_server.http.formats import formats_of
+from onebert_server.http.web import oidc_tokens, uvicorn_config, web_app
 from onebert_server.logs import log_to_stderr
 from onebert_server.settings import Settings
 from onebert_server.telemetry.telemetry import open_telemetry
@@ -56,7 +56,6 @@ def main() -> None:
             formats_of([router]),
             setup.app_path,
             ApiKeys(keys, tokens),
-            lambda error: RequestMiddleware(refusing(error), edge, form_of),
             settings.engine_timeout,
         )
         config = uvicorn_config(forwarding, settings.receive_timeout, settings.shutdown_timeout)

@@ -14,8 +14,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from onebert_server.front_ends.channel import framed, read_message
 from onebert_server.http.auth import OPEN_PATHS, PROBES, ApiKeys
-from onebert_server.http.lean.formats import Formats
-from onebert_server.http.problems import problem_response
+from onebert_server.http.formats import Formats
+from onebert_server.http.pipeline import REFUSED
 from onebert_server.http.refusals import REFUSAL
 from onebert_server.permits import Permits
 from onebert_store.errors import OneBertError, ShuttingDown, Unhealthy
@@ -53,44 +53,36 @@ class Forwarding:
     """An app that answers its own questions and forwards every other request to the app behind a Unix socket.
 
     Args:
-        keys: requests that these reject go to `app`, which refuses them without a connection.
+        app: answers the process's own questions, and refuses requests with an error in their state.
         patience: seconds of silence after which the other process counts as hung. Keep-alives reset it, so a slow app
             does not expire, and waiting for the client does not count. Health requests use `HEALTH_PATIENCE` at most.
     """
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        own: Formats,
-        path: str,
-        keys: ApiKeys,
-        refuse: Callable[[OneBertError], ASGIApp],
-        patience: float = 60.0,
-    ) -> None:
+    def __init__(self, app: ASGIApp, own: Formats, path: str, keys: ApiKeys, patience: float = 60.0) -> None:
         self._patience = patience
         self._app = app
         self._own = own
         self._path = path
         self._keys = keys
-        self._refuse = refuse
         self._keyed, self._health, self._documentation = _room(), _room(), _room()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         # `app` authenticates its own questions, so skip the key check here: verifying a token's signature is slow.
-        is_own = scope["type"] != "http" or REFUSAL in scope["state"] or self._own.asked(scope)
-        whose = None if is_own else await self._keys.let_through(scope)
-        if whose is None:
+        if REFUSAL in scope["state"] or self._own.asked(scope):
             await self._app(scope, receive, send)
             return
         room, patience = self._room_of(scope["path"])
         try:
-            room.take(whose.name, 1)
+            await self._keys.admit(scope)
+            name = scope["state"]["principal"].name
+            room.take(name, 1)
             try:
                 await self._forward(scope, receive, send, patience)
             finally:
-                room.give_back(whose.name, 1)
+                room.give_back(name, 1)
         except OneBertError as error:
-            await self._refuse(error)(scope, receive, send)
+            scope["state"][REFUSED] = error
+            await self._app(scope, receive, send)
 
     def _room_of(self, path: str) -> tuple[Permits, float]:
         if path in HEALTH_PATHS:
@@ -172,15 +164,6 @@ async def _message(reader: asyncio.StreamReader, client: _Client, patience: floa
         return reading.result()
     finally:
         reading.cancel()
-
-
-def refusing(error: OneBertError) -> ASGIApp:
-    """Returns an app that replies to every request with this error."""
-
-    async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
-        await problem_response(scope, error)(scope, receive, send)
-
-    return refuse
 
 
 def forwarded_to(

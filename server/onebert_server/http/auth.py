@@ -7,13 +7,11 @@ from collections import OrderedDict
 from functools import lru_cache
 from typing import Protocol
 
-from starlette.datastructures import Headers
-from starlette.responses import JSONResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Scope
 
 from onebert_server.access.keys import KeyRing
 from onebert_server.access.principal import Principal, nobody, root
-from onebert_server.http.problems import problem_response
+from onebert_server.http.head import HEAD, Head
 from onebert_server.page import files
 from onebert_server.settings import is_loopback
 from onebert_store.errors import OneBertError, TooManyAttempts, Unauthorized
@@ -30,10 +28,6 @@ PROBES = frozenset(
 OPEN_PATHS = DOCS_PATHS | files.PATHS.keys() | PROBES
 
 
-UNAUTHORIZED = "unauthorized"
-"""Request state key: the error of a key that `ApiKeys.let_through` has already checked."""
-
-
 class TokensOf(Protocol):
     """Authenticates bearer tokens that are not keys."""
 
@@ -48,21 +42,22 @@ class ApiKeys:
         self._ring = ring
         self._tokens = tokens
         self._warned = False
+        self._attempts = Attempts()
 
-    async def check(self, headers: Headers, address: str) -> Principal:
+    async def check(self, head: Head, address: str) -> Principal:
         """Returns the principal of the key, or of the address on a server without keys; raises Unauthorized.
 
         A server without keys listens on loopback only (Settings checks that) and requires a loopback Host header.
         Otherwise a web page could reach it through a browser by DNS rebinding.
         """
         if self._ring.is_open:
-            if not _means_loopback(headers.get("host", "")):
+            if not _means_loopback(head.first(b"host")):
                 raise Unauthorized("a server without API keys answers only requests addressed to loopback")
-            if "authorization" in headers and not self._warned:
+            if b"authorization" in head.fields and not self._warned:
                 self._warned = True
                 logger.warning("a client sends a key to a server without keys, where everybody may do everything")
             return root(address)
-        given = headers.getlist("authorization")
+        given = head.all(b"authorization")
         scheme, _, key = given[0].partition(" ") if len(given) == 1 else ("", "", "")
         # Only HTTP whitespace: `strip()` would also remove 0x85 and 0xA0, which can be the last byte of a key.
         key = key.strip(" \t")
@@ -74,15 +69,17 @@ class ApiKeys:
             raise Unauthorized("send one valid key as 'Authorization: Bearer …'")
         return principal
 
-    async def let_through(self, scope: Scope) -> Principal | None:
-        """Returns the principal if KeyMiddleware would pass the request on, else None."""
+    async def admit(self, scope: Scope) -> None:
+        """Sets the principal of a request, which is nobody on an open path; raises Unauthorized or TooManyAttempts."""
+        address = address_of(scope)
+        scope["state"]["principal"] = nobody(address)
         if is_open(scope):
-            return nobody(address_of(scope))
+            return
         try:
-            return await self.check(Headers(scope=scope), address_of(scope))
-        except Unauthorized as error:
-            scope["state"][UNAUTHORIZED] = error
-            return None
+            scope["state"]["principal"] = await self.check(scope["state"][HEAD], address)
+        except OneBertError:
+            self._attempts.count(address, time.monotonic())
+            raise
 
 
 class Attempts:
@@ -108,37 +105,6 @@ class Attempts:
             self._counted.popitem(last=False)
         if many:
             raise TooManyAttempts("too many requests without a valid key came from this address", 1)
-
-
-class KeyMiddleware:
-    """Refuses every request without a valid key, except on open paths; sets the request's principal."""
-
-    def __init__(self, app: ASGIApp, keys: ApiKeys) -> None:
-        self.app = app
-        self.keys = keys
-        self.attempts = Attempts()
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            scope["state"]["principal"] = nobody(address_of(scope))
-        if scope["type"] == "http" and not is_open(scope):
-            try:
-                if (known := scope["state"].get(UNAUTHORIZED)) is not None:
-                    raise known
-                scope["state"]["principal"] = await self.keys.check(Headers(scope=scope), address_of(scope))
-            except OneBertError as error:
-                await self._refuse(scope, error)(scope, receive, send)
-                return
-        await self.app(scope, receive, send)
-
-    def _refuse(self, scope: Scope, error: OneBertError) -> JSONResponse:
-        try:
-            self.attempts.count(address_of(scope), time.monotonic())
-        except TooManyAttempts as more:
-            response = problem_response(scope, more)
-            response.headers["Connection"] = "close"
-            return response
-        return problem_response(scope, error)
 
 
 def is_open(scope: Scope) -> bool:

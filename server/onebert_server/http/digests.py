@@ -4,9 +4,9 @@ import base64
 import binascii
 import hashlib
 import hmac
+from collections.abc import Sequence
 
-from starlette.datastructures import Headers
-
+from onebert_server.http.head import Head
 from onebert_store.errors import DigestMismatch, InvalidInput
 
 # Supported algorithms by their names in the header fields; RFC 9530 says to ignore the others.
@@ -16,11 +16,11 @@ ALGORITHMS = {"sha-256": hashlib.sha256, "sha-512": hashlib.sha512}
 class SentDigests:
     """The digests in a request's headers; `update` takes the body's parts."""
 
-    def __init__(self, headers: Headers) -> None:
+    def __init__(self, head: Head) -> None:
         self._expected = [
             expected
             for field, ends in (("content-digest", ":"), ("digest", ""))
-            for expected in _parse(headers.getlist(field), ends).items()
+            for expected in _parse(head.all(field.encode()), ends).items()
         ]
         # One hasher per algorithm, even if both headers name it, since hashing is the expensive part.
         self._hashers = {algorithm: ALGORITHMS[algorithm]() for algorithm, _ in self._expected}
@@ -37,7 +37,7 @@ class SentDigests:
             raise DigestMismatch("the body is not the one whose digest was sent; it was changed on its way, or cut")
 
 
-def _parse(fields: list[str], ends: str) -> dict[str, bytes]:
+def _parse(fields: Sequence[str], ends: str) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     for member in ",".join(fields).split(","):
         name, _, value = member.strip().partition("=")

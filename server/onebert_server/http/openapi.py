@@ -3,10 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-import fastapi
 import msgspec
 from fastapi import FastAPI
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from onebert_server.http.auth import is_open
 
@@ -27,27 +25,7 @@ _OF_TYPE: Mapping[str, Any] = {"integer": 1, "number": 0.5, "boolean": False, "s
 
 
 class DocumentedApp(FastAPI):
-    """FastAPI with an amended OpenAPI document and only our own outermost middleware.
-
-    FastAPI's and Starlette's outer layers would repeat ours at a cost for every question.
-    """
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self.middleware_stack is None:
-            self.middleware_stack = self.build_middleware_stack()
-        scope["app"] = self
-        await self.middleware_stack(scope, receive, send)
-
-    def build_middleware_stack(self) -> ASGIApp:
-        """Strips the layers that Starlette puts around our outermost middleware."""
-        stack: Any = super().build_middleware_stack()
-        outermost: Any = self.user_middleware[0].cls
-        while type(stack) is not outermost:
-            if not hasattr(stack, "app"):
-                raise ImportError(f"FastAPI {fastapi.__version__} hides the layers inside of {type(stack).__name__}")
-            stack = stack.app
-        layers: ASGIApp = stack
-        return layers
+    """FastAPI with an amended OpenAPI document."""
 
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is None:

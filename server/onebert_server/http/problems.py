@@ -7,13 +7,13 @@ from typing import Any, cast
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 from starlette.routing import BaseRoute, Match, Route
 from starlette.types import ExceptionHandler, Scope
 
 from onebert_server.http.schemas.questions import PAIR, TAGS
-from onebert_store.errors import OneBertError, Unauthorized
+from onebert_store.errors import OneBertError, TooManyAttempts, Unauthorized
 from onebert_store.file.strict_json import shown
 
 # HTTP errors that inner code does not raise: status -> (code, title).
@@ -110,6 +110,8 @@ def problem_response(scope: Scope, error: OneBertError) -> JSONResponse:
         headers["Retry-After"] = str(error.retry_after)
     if isinstance(error, Unauthorized):
         headers["WWW-Authenticate"] = "Bearer"
+    if isinstance(error, TooManyAttempts):
+        headers["Connection"] = "close"
     return _problem(scope, _fault(scope, error), headers)
 
 
@@ -136,7 +138,15 @@ def install_handlers(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
     async def answer(request: Request, error: Exception) -> JSONResponse | None:
         return problem_of(request.scope, error)
 
+    async def fail(request: Request, error: Exception) -> JSONResponse:
+        return internal_error(request.scope)
+
+    async def leave(request: Request, error: Exception) -> None:
+        """Sends nothing to a client that has left."""
+
     app.add_exception_handler(405, refuse_method)
+    app.add_exception_handler(Exception, fail)
+    app.add_exception_handler(ClientDisconnect, cast(ExceptionHandler, leave))
     for kind in (OneBertError, HTTPException, RequestValidationError):
         app.add_exception_handler(kind, cast(ExceptionHandler, answer))
 

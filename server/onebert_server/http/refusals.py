@@ -1,22 +1,16 @@
-"""Refusals of requests that the protocol cannot read, and how they reach the app.
+"""Refusals of requests that the protocol cannot read, and the rules that a clear head keeps.
 
-A stand-in replaces such a request, so the routes see nothing of it. If only the body is unreadable, the app already has
-the request and receives the refusal in place of the body's next part.
+A refusal without a readable head goes to the app in a stand-in request. If only the body is unreadable, the app already
+has the request and receives the refusal in place of the body's next part.
 """
 
 import re
-from collections.abc import Sequence
 
-from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp, Receive, Scope, Send
-
-from onebert_server.http.problems import http_problem
+from onebert_server.http.head import Head
 
 # Maximum bytes of a request's target and headers together, and maximum number of header lines.
 MAX_HEAD_BYTES = 2**15
 MAX_HEADER_LINES = 100
-# Maximum requests that wait on a connection behind the running one.
-MAX_PIPELINED = 16
 
 Refusal = tuple[int, str]
 """Status and detail of a problem for an unreadable request."""
@@ -25,13 +19,12 @@ REFUSAL = "refusal"
 """Key of a Refusal, in a stand-in's state and in a message in place of the body's next part."""
 
 WHOLE = "whole"
-"""Request state key: whether the body was complete before the app was called."""
+"""Request state key: whether the body had arrived whole before the app was called."""
 
 MALFORMED = (400, "this is not HTTP/1.1")
 TOO_LARGE = (431, f"a request has at most {MAX_HEAD_BYTES} bytes of header fields, in {MAX_HEADER_LINES} lines")
 TOO_SLOW = (408, "the header fields did not come in time")
 TOO_MANY = (503, "as many connections are open as the server takes")
-TOO_DEEP = (503, f"at most {MAX_PIPELINED} requests of a connection wait behind the one that is being answered")
 
 # The fields that delimit a body.
 FRAMING = (b"content-length", b"transfer-encoding")
@@ -45,42 +38,21 @@ _FORMS = {
 _TARGET = re.compile(rb"(?:https?://([^/?#@]+))?/[^#]*|\*", re.IGNORECASE)
 
 
-def unclear(version: str, target: bytes, headers: Sequence[tuple[bytes, bytes]]) -> Refusal | None:
-    """Refuses a head in which two parsers may see different hosts or body ends (request smuggling); else None.
-
-    Header names are in lower case.
-    """
-    found: dict[bytes, bytes] = {}
-    for name, value in headers:
-        form, rule = _FORMS.get(name, (None, ""))
-        if form is not None:
-            if name in found or not form.fullmatch(value):
-                return 400, rule
-            found[name] = value
-    aimed, host = _TARGET.fullmatch(target), found.get(b"host")
+def unclear(version: str, target: bytes, head: Head) -> Refusal | None:
+    """Refuses a head in which two parsers may see different hosts or body ends (request smuggling); else None."""
+    fields = head.fields
+    for name, (form, rule) in _FORMS.items():
+        if name in fields and (name in head.repeated or not form.fullmatch(fields[name])):
+            return 400, rule
+    aimed, host = _TARGET.fullmatch(target), fields.get(b"host")
     # The parser itself refuses a head with both FRAMING fields.
     for kept, rule in (
         (version in ("1.1", "1.0"), "a request must be HTTP/1.1 or 1.0"),
         (aimed, "the target must be a path, or an http address with one"),
         (host is not None or version == "1.0", "a request of HTTP/1.1 must have a Host"),
         (aimed is None or aimed[1] in (None, host), "Host must be the host of the target"),
-        (version == "1.1" or b"transfer-encoding" not in found, "HTTP/1.0 has no Transfer-Encoding"),
+        (version == "1.1" or b"transfer-encoding" not in fields, "HTTP/1.0 has no Transfer-Encoding"),
     ):
         if not kept:
             return 400, rule
     return None
-
-
-class RefusalMiddleware:
-    """Replies to the protocol's stand-ins and passes other requests on."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or REFUSAL not in scope["state"]:
-            await self.app(scope, receive, send)
-            return
-        status, detail = scope["state"][REFUSAL]
-        headers = {"Connection": "close"} | ({"Retry-After": "1"} if status == 503 else {})
-        await http_problem(scope, HTTPException(status, detail, headers))(scope, receive, send)

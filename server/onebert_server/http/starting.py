@@ -3,9 +3,8 @@
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from onebert_server.http.middleware import RequestMiddleware
+from onebert_server.http.pipeline import Pipeline
 from onebert_server.http.problems import problem_response
-from onebert_server.http.refusals import RefusalMiddleware
 from onebert_server.http.schemas.system import Health
 from onebert_server.metrics import Metrics, RequestCounts
 from onebert_server.progress import Progress
@@ -22,7 +21,7 @@ class StartingApp:
         self.telemetry = Telemetry()
         self.draining = False
         self._progress = progress
-        self._starting = RequestMiddleware(RefusalMiddleware(self._answer), self)
+        self._starting = Pipeline(self, self._answer)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await (self.ready or self._starting)(scope, receive, send)

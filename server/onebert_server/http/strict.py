@@ -1,6 +1,5 @@
 """Shared by all routes: dependencies, strict JSON bodies, chunked responses, and the documentation of problems."""
 
-import asyncio
 from collections.abc import Callable, Container, Coroutine, Mapping
 from typing import Annotated, Any, TypeVar
 
@@ -10,13 +9,13 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, Field, ValidationError
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from onebert_server.access.context import Context
 from onebert_server.edge import Edge
-from onebert_server.http.digests import SentDigests
-from onebert_server.http.middleware import BODIES
+from onebert_server.http.body import BODY
+from onebert_server.http.head import HEAD, Head
+from onebert_server.http.replies import send_whole
 from onebert_server.http.schemas.system import Problem
 from onebert_server.limits import MAX_REQUEST_TIMEOUT
 from onebert_server.permits import Permits
@@ -28,10 +27,6 @@ Body = TypeVar("Body", bound=BaseModel)
 
 # Maximum values in a body, including lists and objects: the largest request names 1024 tasks.
 MAX_VALUES = 2048
-# Maximum bytes of a body that the event loop parses itself, and of a response that it encodes: under a millisecond.
-MAX_BYTES_ON_LOOP = 2**15
-# Bytes per send of a large response: a socket buffers about this many before `send` waits.
-PIECE_BYTES = 2**16
 
 
 async def _edge(request: Request) -> Edge:
@@ -56,7 +51,7 @@ async def _context(
         ),
     ] = None,
 ) -> Context:
-    # The header parameters are only documentation: ContextMiddleware has parsed them before routing.
+    # The header parameters are only documentation: the pipeline has parsed them before routing.
     context: Context = request.state.context
     return context
 
@@ -75,76 +70,33 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
 }
 
 
-async def whole_body(scope: Scope, receive: Receive, bodies: Permits) -> bytes:
-    """Reads a request's body; counts the bytes of an incomplete body in `bodies` for its principal."""
-    principal = scope["state"]["context"].principal.name
-    parts: list[bytes] = []
-    held = 0
-    try:
-        while (message := await receive())["type"] != "http.disconnect":
-            part = message.get("body", b"")
-            if not message.get("more_body", False):
-                return b"".join([*parts, part])
-            bodies.take(principal, len(part))
-            parts.append(part)
-            held += len(part)
-    finally:
-        bodies.give_back(principal, held)
-    raise ClientDisconnect
-
-
 class StrictRequest(Request):
     """A request whose JSON must have unique keys, finite numbers and bounded depth."""
 
     async def body(self) -> bytes:
         if not hasattr(self, "_body"):
-            self._body = await whole_body(self.scope, self.receive, self.scope["state"][BODIES])
+            self._body = await self.scope["state"][BODY].whole()
         return self._body
 
     async def json(self) -> Any:
         if not hasattr(self, "_json"):
-            self._json = await self.read(parsed)
+            self._json = await self.scope["state"][BODY].decoded(await self.body(), parsed)
         return self._json
-
-    async def read(self, decode: Callable[[bytes], T]) -> T:
-        """Decodes the body and checks its digests, in a thread if it is large."""
-        body = await self.body()
-        digests = SentDigests(self.headers)
-
-        def checked() -> T:
-            digests.update(body)
-            digests.check()
-            return decode(body)
-
-        return checked() if len(body) <= MAX_BYTES_ON_LOOP else await asyncio.to_thread(checked)
 
 
 class Answer(Response):
-    """A response that is sent in pieces as the client reads; counts the bytes of a large one until they are sent.
-
-    Raises QueueFull before the first byte if too many bytes already wait for clients.
-    """
+    """A response that is sent in pieces as the client reads; see `send_whole`."""
 
     def __init__(
         self, request: Request, content: bytes | str, media_type: str, headers: Mapping[str, str] | None = None
     ) -> None:
         super().__init__(content, headers=headers, media_type=media_type)
-        edge: Edge = request.app.state.edge
-        self._untaken, self._principal = edge.untaken, request.state.context.principal.name
+        self._untaken: Permits = request.app.state.edge.untaken
+        self._principal = request.state.context.principal.name
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        size = len(self.body)
-        if size <= PIECE_BYTES:
-            await super().__call__(scope, receive, send)
-            return
-        self._untaken.take(self._principal, size)
-        try:
-            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-            for end in range(PIECE_BYTES, size + PIECE_BYTES, PIECE_BYTES):
-                piece = bytes(self.body[end - PIECE_BYTES : end])
-                await send({"type": "http.response.body", "body": piece, "more_body": end < size})
-        finally:
-            self._untaken.give_back(self._principal, size)
+        content = bytes(self.body)
+        await send_whole(send, self.status_code, self.raw_headers, content, self._untaken, self._principal)
 
 
 class StrictRoute(APIRoute):
@@ -154,10 +106,9 @@ class StrictRoute(APIRoute):
         handle = super().get_route_handler()
 
         async def strict(request: Request) -> Response:
-            if self.body_field is not None:
-                require_media_type(request, "application/json")
             given = StrictRequest(request.scope, request.receive)
             if self.body_field is not None:
+                require_media_type(request.scope, "application/json")
                 # Read the body before FastAPI does, because it turns errors during its own read into 400.
                 await given.body()
             return await handle(given)
@@ -165,14 +116,18 @@ class StrictRoute(APIRoute):
         return strict
 
 
-def require_media_type(request: Request, expected: str, accepts: Container[str] = ()) -> None:
-    """Refuses a body of another type (unless `accepts` has it), or with a Content-Encoding: 415."""
-    given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+def require_media_type(scope: Scope, expected: str, accepts: Container[str] = ()) -> None:
+    """Refuses a body of another type (unless `accepts` has it), or with a Content-Encoding that is not undone: 415."""
+    head: Head = scope["state"][HEAD]
+    given = head.first(b"content-type")
     if given != expected and given not in accepts:
-        raise HTTPException(415, f"the body's Content-Type must be {expected}")
-    # InflateMiddleware has removed gzip by now, so the body must be unencoded.
-    if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
-        if request.method != "POST":
+        given = given.partition(";")[0].strip().lower()
+        if given != expected and given not in accepts:
+            raise HTTPException(415, f"the body's Content-Type must be {expected}")
+    if b"content-encoding" not in head.fields or scope["state"][BODY].inflates:
+        return
+    if head.first(b"content-encoding").strip().lower() != "identity":
+        if scope["method"] != "POST":
             raise HTTPException(415, "the body must be sent without Content-Encoding", {"Accept-Encoding": "identity"})
         refused = "the body's Content-Encoding may be gzip alone, and that where the body is sent without a digest"
         raise HTTPException(415, refused, {"Accept-Encoding": "gzip, identity"})

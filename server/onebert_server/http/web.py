@@ -1,7 +1,7 @@
-"""Sets up uvicorn and builds the app with its middleware, the same for every process of a server."""
+"""Sets up uvicorn and builds the web app, the same for every process of a server."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import cast
 
@@ -13,23 +13,13 @@ from starlette.types import ASGIApp
 
 from onebert_server.access.keys import KeyRing
 from onebert_server.edge import Edge
-from onebert_server.http.auth import ApiKeys, KeyMiddleware, TokensOf
+from onebert_server.http.auth import ApiKeys, TokensOf
 from onebert_server.http.connections import Connections
-from onebert_server.http.inflate import InflateMiddleware
-from onebert_server.http.lean.formats import Formats
-from onebert_server.http.lean.middleware import LeanMiddleware
-from onebert_server.http.lean.route import DirectRoute
-from onebert_server.http.middleware import (
-    METHODS,
-    SEQ_HEADER,
-    BodyLimitMiddleware,
-    ContextMiddleware,
-    RequestMiddleware,
-)
+from onebert_server.http.formats import formats_of
 from onebert_server.http.openapi import DocumentedApp
+from onebert_server.http.pipeline import METHODS, SEQ_HEADER, Dispatch, Pipeline
 from onebert_server.http.problems import FormOf, install_handlers, problems_alone
-from onebert_server.http.protocol import LimitedProtocol
-from onebert_server.http.refusals import RefusalMiddleware
+from onebert_server.http.protocol import HttpProtocol
 from onebert_server.settings import Settings
 from onebert_store.errors import InvalidSettings
 
@@ -43,7 +33,7 @@ def uvicorn_config(app: ASGIApp, receive_timeout: float, shutdown_timeout: float
     connections = Connections(receive_timeout)
     return uvicorn.Config(
         app,
-        http=cast(type[asyncio.Protocol], partial(LimitedProtocol, connections)),
+        http=cast(type[asyncio.Protocol], partial(HttpProtocol, connections)),
         access_log=False,
         log_config=None,
         server_header=False,
@@ -65,9 +55,12 @@ def oidc_tokens(oidc: tuple[str, str, str] | None) -> TokensOf | None:
     return Tokens(*oidc)
 
 
-def formats_of(routers: Sequence[APIRouter]) -> Formats:
-    """The wire formats of the routers' direct routes."""
-    return Formats(route.format for router in routers for route in router.routes if isinstance(route, DirectRoute))
+class WebApp(Pipeline):
+    """The pipeline with FastAPI behind it, which has the control plane's routes and the document of all routes."""
+
+    def __init__(self, edge: Edge, inner: ASGIApp, form_of: FormOf, control: FastAPI) -> None:
+        super().__init__(edge, inner, form_of)
+        self.control = control
 
 
 def web_app(
@@ -78,38 +71,36 @@ def web_app(
     settings: Settings,
     tokens: TokensOf | None = None,
     form_of: FormOf = problems_alone,
-) -> FastAPI:
-    """Builds an app with these routes; they find the edge as `app.state.edge`."""
-    app = DocumentedApp(
+    beyond: Callable[[FastAPI], ASGIApp] | None = None,
+) -> WebApp:
+    """Builds an app with these routes; they find the edge as `app.state.edge`.
+
+    `beyond` wraps the control plane, for a process that has only a part of it.
+    """
+    control = DocumentedApp(
         title="OneBERT",
         description="One frozen encoder, hundreds of classifiers: answers for any mix of tasks in one batch.",
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        # Documentation only: KeyMiddleware has checked the key before routing.
+        # Documentation only: the pipeline has checked the key before routing.
         dependencies=[Depends(HTTPBearer(auto_error=False))] if not keys.is_open else [],
     )
-    app.state.edge = edge
+    control.state.edge = edge
     for router in routers:
-        app.include_router(router)
-    install_handlers(app, [route for router in routers for route in router.routes])
-    # The last one added is outermost: id and metrics, CORS, refusals, key, context, body limits, lean path.
-    # InflateMiddleware is innermost: the lean path leaves compressed bodies to it.
-    app.add_middleware(InflateMiddleware)
-    app.add_middleware(LeanMiddleware, edge=edge, formats=formats_of(routers))
-    app.add_middleware(BodyLimitMiddleware, max_bytes=settings.max_body_bytes, timeout=settings.receive_timeout)
-    app.add_middleware(ContextMiddleware, timeout=settings.request_timeout)
-    app.add_middleware(KeyMiddleware, keys=ApiKeys(keys, tokens))
-    app.add_middleware(RefusalMiddleware)
+        control.include_router(router)
+    install_handlers(control, [route for router in routers for route in router.routes])
+    inner: ASGIApp = Dispatch(
+        edge, formats_of(routers), beyond(control) if beyond else control, ApiKeys(keys, tokens), settings
+    )
     if settings.cors_origins:
         # Outside the key check, because a preflight has no key. Credentials (cookies) stay disallowed.
-        app.add_middleware(
-            CORSMiddleware,
+        inner = CORSMiddleware(
+            inner,
             allow_origins=settings.cors_origins,
             allow_methods=sorted(METHODS),
             allow_headers=["*"],
             expose_headers=EXPOSED,
             max_age=CORS_SECONDS,
         )
-    app.add_middleware(RequestMiddleware, edge=edge, form_of=form_of)
-    return app
+    return WebApp(edge, inner, form_of, control)

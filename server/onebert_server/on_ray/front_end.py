@@ -17,7 +17,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from ray.exceptions import RayError
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
-from starlette.middleware import Middleware
+from starlette.types import ASGIApp
 
 from onebert_encoder.text.tokenizer import Tokenizer
 from onebert_server.access.keys import KeyRing
@@ -33,7 +33,7 @@ from onebert_server.logs import log_to_stderr
 from onebert_server.metrics import Metrics
 from onebert_server.on_ray import measured
 from onebert_server.on_ray.backend import RayBackend
-from onebert_server.on_ray.relay import RelayMiddleware
+from onebert_server.on_ray.relay import Relay
 from onebert_server.run.serve import bind
 from onebert_server.settings import Settings
 from onebert_server.telemetry.telemetry import open_telemetry
@@ -105,12 +105,14 @@ class FrontEnd:
         settings = self._settings
         routers = [answering(), self._system()]
         tokens = oidc_tokens(settings.oidc)
-        app = web_app(self._edge, routers, keys=self._ring, settings=settings, tokens=tokens, form_of=form_of)
         own = [route for router in routers for route in router.routes]
-        relay = Middleware(
-            RelayMiddleware, own, self._edge, self._replicas, settings.max_upload_bytes, settings.engine_timeout
+
+        def relay(app: ASGIApp) -> ASGIApp:
+            return Relay(app, own, self._edge, self._replicas, settings.max_upload_bytes, settings.engine_timeout)
+
+        app = web_app(
+            self._edge, routers, keys=self._ring, settings=settings, tokens=tokens, form_of=form_of, beyond=relay
         )
-        app.user_middleware.append(relay)  # the last one is the innermost
         return uvicorn_config(app, settings.receive_timeout, settings.shutdown_timeout)
 
     def _system(self) -> APIRouter:

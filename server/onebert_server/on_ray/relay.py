@@ -13,8 +13,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from onebert_server.edge import Listening
 from onebert_server.front_ends.forwarding import HEALTH_PATHS, HEALTH_PATIENCE, SCOPE
+from onebert_server.http.body import BODY, Body
 from onebert_server.http.problems import problem_of
-from onebert_server.http.strict import whole_body
 from onebert_server.on_ray import messages
 from onebert_server.permits import Permits
 from onebert_store.errors import ShuttingDown
@@ -29,10 +29,10 @@ ATTEMPTS = 4
 _OWN_HEADERS = frozenset({b"x-request-id", b"server-timing", b"connection"})
 
 
-class RelayMiddleware:
-    """The innermost middleware of a front end: the app serves its own routes, a replica everything else.
+class Relay:
+    """The control plane of a front end: the app serves its own routes, a replica everything else.
 
-    The middleware around it checks keys, deadlines and body limits. The replica checks a relayed request again, and its
+    The pipeline around it checks keys, deadlines and body limits. The replica checks a relayed request again, and its
     decision counts. `max_upload_bytes` limits PUT requests; `patience` is in seconds.
     """
 
@@ -57,7 +57,7 @@ class RelayMiddleware:
         self._held = Permits(MAX_HELD_BYTES, "as many bodies are under way as a front end holds; try again soon")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or any(route.matches(scope)[0] is Match.FULL for route in self._own):
+        if any(route.matches(scope)[0] is Match.FULL for route in self._own):
             await self._app(scope, receive, send)
             return
         principal = scope["state"]["context"].principal.name
@@ -67,7 +67,7 @@ class RelayMiddleware:
                 raise ShuttingDown("the server is stopping")
             room.take(principal, 1)
             try:
-                answer = await self._relay(scope, receive, principal)
+                answer = await self._relay(scope, principal)
             finally:
                 room.give_back(principal, 1)
         except Exception as error:
@@ -80,11 +80,11 @@ class RelayMiddleware:
         await send({"type": "http.response.start", "status": answer.status, "headers": headers})
         await send({"type": "http.response.body", "body": answer.body})
 
-    async def _relay(self, scope: Scope, receive: Receive, principal: str) -> messages.Answer:
+    async def _relay(self, scope: Scope, principal: str) -> messages.Answer:
+        arriving: Body = scope["state"][BODY]
         if scope["method"] == "PUT":
-            state = scope["state"]
-            state["max_body_bytes"], state["body_deadline"] = self._max_upload_bytes, math.inf
-        body = await whole_body(scope, receive, self._held)
+            arriving.most, arriving.deadline = self._max_upload_bytes, math.inf
+        body = await arriving.whole(self._held)
         self._held.take(principal, len(body))
         try:
             return await self._ask(scope, body)

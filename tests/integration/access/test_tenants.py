@@ -16,7 +16,6 @@ from onebert_server.facades.clients import vllm
 from onebert_server.facades.routes import answering, form_of, paths_of
 from onebert_server.http import web
 from onebert_server.http.auth import OPEN_PATHS
-from onebert_server.http.lean.formats import Formats
 from remote_engine import remote_engine
 from servers import Task
 from tenants import ROOT_KEY, TENANTS, Asker, seen, tenants_runtime
@@ -37,14 +36,6 @@ def runtime(tmp_path_factory):
 @pytest.fixture(scope="module")
 def asker(runtime):
     return Asker(runtime)
-
-
-@pytest.fixture(scope="module")
-def behind_fastapi(runtime):
-    """The same app without the lean path."""
-    with pytest.MonkeyPatch.context() as without:
-        without.setattr(web, "Formats", lambda formats: Formats([]))
-        return Asker(runtime, create_app(runtime))
 
 
 def ask(asker, key, method, path, **arguments):
@@ -112,9 +103,7 @@ def assert_alike(asker, requests, names, key="key-of-acme"):
         assert answers[0][0] >= 400
 
 
-@pytest.mark.parametrize("path", ["asker", "behind_fastapi"])
-def test_a_foreign_task_answers_like_one_that_is_not_there(path, request):
-    asker = request.getfixturevalue(path)
+def test_a_foreign_task_answers_like_one_that_is_not_there(asker):
     assert_alike(asker, classify_requests, (FOREIGN, NOBODYS, FREE))
     assert_alike(asker, other_requests, (FOREIGN, NOBODYS, FREE))
     assert_alike(asker, facade_requests, (FOREIGN, NOBODYS, FREE))
@@ -309,7 +298,7 @@ def filled(route, arguments):
 
 
 def test_every_route_is_in_the_tables(runtime):
-    found = set(routes(create_app(runtime).routes))
+    found = set(routes(create_app(runtime).control.routes))
     known = ROUTES.keys() | OF_THE_SERVER.keys()
     assert known <= found
     # Of the page's files only those are open that there are.

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from onebert_server.http.middleware import RequestMiddleware
+from onebert_server.http.pipeline import Pipeline
 from onebert_server.metrics import Metrics
 from onebert_server.telemetry.access_log import MAX_LINES, AccessLog
 from onebert_server.telemetry.observed import Seen
@@ -122,7 +122,7 @@ def line_of(tracing, status, flags):
     edge = SimpleNamespace(metrics=Metrics(), telemetry=telemetry, draining=False)
     headers = [(b"traceparent", f"00-{TRACE}-b7ad6b7169203331-{flags}".encode())]
     scope = {"type": "http", "method": "POST", "path": "/v1/classify", "headers": headers}
-    asyncio.run(RequestMiddleware(app, edge)(scope, None, sent))
+    asyncio.run(Pipeline(edge, app)(scope, None, sent))
     [line] = map(json.loads, lines)
     return line
 

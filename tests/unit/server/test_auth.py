@@ -6,7 +6,6 @@ import time
 import tracemalloc
 
 import pytest
-from starlette.datastructures import Headers
 
 from onebert_server.access.administration import Administration
 from onebert_server.access.context import Context
@@ -14,6 +13,7 @@ from onebert_server.access.key_keeper import KeyKeeper
 from onebert_server.access.keys import Holder, KeyRing
 from onebert_server.access.principal import Action, root
 from onebert_server.http.auth import ApiKeys, Attempts
+from onebert_server.http.head import Head
 from onebert_store.errors import StorageUnavailable, TooManyAttempts, Unauthorized
 from onebert_store.registry.grants import Grant, Scope
 from onebert_store.registry.keys import Keys
@@ -21,7 +21,7 @@ from onebert_store.registry.registry import Registry
 
 
 def _headers(*values):
-    return Headers(raw=[(b"authorization", value) for value in values])
+    return Head([(b"authorization", value) for value in values])
 
 
 def check(keys, headers, address):
@@ -65,17 +65,17 @@ def test_each_key_is_a_principal_of_its_own_wherever_it_comes_from(keys):
 
 
 def test_without_keys_the_address_is_the_principal():
-    loopback, keys = Headers({"host": "localhost:8000"}), ApiKeys(KeyRing({}))
+    loopback, keys = Head([(b"host", b"localhost:8000")]), ApiKeys(KeyRing({}))
     assert check(keys, loopback, "127.0.0.1") != check(keys, loopback, "127.0.0.2")
     assert check(keys, loopback, "127.0.0.1").may(Action.ADMINISTER)
 
 
 def test_a_key_for_a_server_without_keys_is_noted_once(caplog):
     keys = ApiKeys(KeyRing({}))
-    check(keys, Headers({"host": "localhost"}), ADDRESS)
+    check(keys, Head([(b"host", b"localhost")]), ADDRESS)
     assert not caplog.records
     for _ in range(3):
-        check(keys, Headers({"host": "localhost", "authorization": "Bearer a-secret"}), ADDRESS)
+        check(keys, Head([(b"host", b"localhost"), (b"authorization", b"Bearer a-secret")]), ADDRESS)
     [record] = caplog.records
     assert "a server without keys" in record.getMessage()
     assert "a-secret" not in record.getMessage()
@@ -85,7 +85,7 @@ def test_a_server_whose_first_key_is_made_takes_nobody_without_one():
     ring = KeyRing({})
     ring.replace({hashlib.sha256(b"one").digest(): Holder(root("key:one"))})
     with pytest.raises(Unauthorized):
-        check(ApiKeys(ring), Headers({"host": "localhost:8000"}), ADDRESS)
+        check(ApiKeys(ring), Head([(b"host", b"localhost:8000")]), ADDRESS)
     assert check(ApiKeys(ring), _headers(b"Bearer one"), ADDRESS).name == "key:one"
 
 

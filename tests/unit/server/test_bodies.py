@@ -13,17 +13,15 @@ from contextlib import nullcontext
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 
 from onebert_server.access.context import Context
 from onebert_server.access.principal import root
+from onebert_server.http.body import MAX_BYTES_ON_LOOP, PIECE_BYTES, Bodies, Body
 from onebert_server.http.digests import ALGORITHMS, SentDigests
-from onebert_server.http.inflate import PIECE_BYTES, InflateMiddleware
-from onebert_server.http.middleware import BODIES, BodyLimitMiddleware
-from onebert_server.http.strict import MAX_BYTES_ON_LOOP, MAX_VALUES, StrictRequest, count_values, whole_body
+from onebert_server.http.head import HEAD, Head
+from onebert_server.http.strict import MAX_VALUES, count_values
 from onebert_server.limits import BODY_BYTES, MAX_COMING_BYTES
-from onebert_server.permits import Permits
 from onebert_store.errors import DigestMismatch, InvalidInput, QueueFull
 
 TEXTS = st.text(alphabet=st.sampled_from('ab,[{"\\\n}]:é'), max_size=20)
@@ -40,20 +38,24 @@ def test_marks_are_counted_outside_of_strings_alone(value, ascii_only):
     assert count_values(body.encode()) == len(re.findall(r"[,\[{]", re.sub(strings, "", body)))
 
 
-def state_of(principal, bodies):
-    return {"context": Context(root(principal), math.inf, 0.0, "test"), BODIES: bodies}
+def body_of(receive, headers=(), principal="someone", bodies=None):
+    """A body that comes by `receive`."""
+    context = Context(root(principal), math.inf, 0.0, "test")
+    scope = {"method": "POST", "state": {HEAD: Head(headers)}}
+    return Body(scope, receive, context, bodies or Bodies(BODY_BYTES, 60))
 
 
-def _read_on(size, decode=lambda _: threading.get_ident(), headers=()):
+def _read_on(size, headers=()):
     """The thread that a body of this size is decoded on."""
 
     async def receive():
         return {"type": "http.request", "body": b" " * size, "more_body": False}
 
-    request = StrictRequest(
-        {"type": "http", "headers": headers, "state": state_of("someone", Permits(0, "full"))}, receive
-    )
-    return asyncio.run(request.read(decode))
+    async def read():
+        body = body_of(receive, headers)
+        return await body.decoded(await body.whole(), lambda _: threading.get_ident())
+
+    return asyncio.run(read())
 
 
 def test_large_bodies_are_decoded_beside_the_event_loop():
@@ -88,13 +90,15 @@ def test_large_bodies_are_hashed_beside_the_event_loop(monkeypatch):
 def test_a_body_is_hashed_once_by_each_algorithm(fields):
     """Thirty kilobytes of digests would be seconds of work for each mebibyte of a body."""
     with pytest.raises(InvalidInput, match="more than one digest"):
-        SentDigests(Headers(raw=[(name.lower().encode(), value.encode()) for name, value in fields]))
+        SentDigests(Head([(name.lower().encode(), value.encode()) for name, value in fields]))
 
 
 def test_both_fields_may_name_one_algorithm_and_both_must_hold():
-    right, wrong = (base64.b64encode(hashlib.sha256(body).digest()).decode() for body in (b"body", b"other"))
+    right, wrong = (base64.b64encode(hashlib.sha256(body).digest()) for body in (b"body", b"other"))
     for content, plain, holds in ((right, right, True), (right, wrong, False), (wrong, right, False)):
-        digests = SentDigests(Headers({"Content-Digest": f"sha-256=:{content}:", "Digest": f"sha-256={plain}"}))
+        digests = SentDigests(
+            Head([(b"content-digest", b"sha-256=:%b:" % content), (b"digest", b"sha-256=%b" % plain)])
+        )
         digests.update(b"body")
         with nullcontext() if holds else pytest.raises(DigestMismatch):
             digests.check()
@@ -108,10 +112,11 @@ def test_others_have_their_turn_while_a_small_body_becomes_a_large_one():
     async def receive():
         return {"type": "http.request", "body": sent, "more_body": False}
 
-    async def read(scope, receive, send):
+    async def read():
+        body = body_of(receive, [(b"content-encoding", b"gzip")], bodies=Bodies(len(sent) * 2**11, 60))
         more, size = True, 0
         while more:
-            message = await receive()
+            message = await body.receive()
             size, more = size + len(message["body"]), message["more_body"]
         turns.append(size)
 
@@ -121,22 +126,19 @@ def test_others_have_their_turn_while_a_small_body_becomes_a_large_one():
             await asyncio.sleep(0)
 
     async def both():
-        headers = [(b"content-encoding", b"gzip")]
-        scope = {"type": "http", "method": "POST", "headers": headers, "state": {"max_body_bytes": len(sent) * 2**11}}
-        await asyncio.gather(InflateMiddleware(read)(scope, receive, None), another())
+        await asyncio.gather(read(), another())
 
     asyncio.run(both())
     assert turns.count(None) >= pieces
 
 
-class Body:
-    """A body of whose bytes the last one comes when a test says so, or never."""
+class Arriving:
+    """A body of whose bytes the last one comes when a test says so, or never; `reading` gives its length."""
 
-    def __init__(self, app, principal, size):
+    def __init__(self, bodies, principal, size):
         self.ends = asyncio.Queue()
         self.ends.put_nowait({"type": "http.request", "body": bytes(size - 1), "more_body": True})
-        scope = {"type": "http", "headers": [], "state": state_of(principal, None)}
-        self.reading = asyncio.create_task(app(scope, self.ends.get, None))
+        self.reading = asyncio.create_task(body_of(self.ends.get, (), principal, bodies).whole())
 
     async def end(self, message=None):
         self.ends.put_nowait(message or {"type": "http.request", "body": b"x"})
@@ -144,14 +146,9 @@ class Body:
 
 
 def test_bodies_that_stay_short_are_bounded_together_and_leave_room_for_other_principals():
-    sizes = []
-
-    async def app(scope, receive, send):
-        sizes.append(len(await whole_body(scope, receive, scope["state"][BODIES])))
-
     async def live():
-        limited = BodyLimitMiddleware(app, BODY_BYTES, 60)
-        short = [Body(limited, "short", BODY_BYTES) for _ in range(2 * MAX_COMING_BYTES // BODY_BYTES)]
+        limited = Bodies(BODY_BYTES, 60)
+        short = [Arriving(limited, "short", BODY_BYTES) for _ in range(2 * MAX_COMING_BYTES // BODY_BYTES)]
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         held = [one for one in short if not one.reading.done()]
@@ -160,14 +157,14 @@ def test_bodies_that_stay_short_are_bounded_together_and_leave_room_for_other_pr
             with pytest.raises(QueueFull):
                 await refused.reading
 
-        await Body(limited, "other", BODY_BYTES).end()
+        await Arriving(limited, "other", BODY_BYTES).end()
         await held[0].end({"type": "http.disconnect"})
         with pytest.raises(ClientDisconnect):
             await held[0].reading
         for one in held[1:]:
             await one.end()
-        assert sizes == [BODY_BYTES] * len(held)
-        again = [Body(limited, "third", BODY_BYTES) for _ in held[1:]]
+        assert [len(one.reading.result()) for one in held[1:]] == [BODY_BYTES] * len(held[1:])
+        again = [Arriving(limited, "third", BODY_BYTES) for _ in held[1:]]
         for one in again:
             await one.end()
             await one.reading

@@ -9,7 +9,8 @@ from starlette.exceptions import HTTPException
 
 from onebert_server.access.context import Context
 from onebert_server.access.principal import root
-from onebert_server.http.middleware import BodyLimitMiddleware
+from onebert_server.http.body import Bodies, Body
+from onebert_server.http.head import HEAD, Head
 
 TIMEOUT = 60
 
@@ -31,9 +32,9 @@ def _receive(before, after, until=math.inf):
     """
     got = []
 
-    async def app(scope, receive, send):
+    async def app():
         loop.moved += before
-        got.append(await receive())
+        got.append(await body.receive())
 
     async def receive():
         loop.moved += after
@@ -41,14 +42,12 @@ def _receive(before, after, until=math.inf):
             await asyncio.sleep(0)  # a turn of the loop: the first sees that time is up, the second says so
         return {"type": "http.request", "body": b"body", "more_body": False}
 
-    async def send(message):
-        raise AssertionError
-
     now = time.monotonic()
-    scope = {"type": "http", "headers": [], "state": {"context": Context(root("test"), now + until, now, "test")}}
+    context = Context(root("test"), now + until, now, "test")
+    body = Body({"method": "POST", "state": {HEAD: Head()}}, receive, context, Bodies(100, TIMEOUT))
     with asyncio.Runner(loop_factory=Clock) as runner:
         loop = runner.get_loop()
-        runner.run(BodyLimitMiddleware(app, 100, TIMEOUT)(scope, receive, send))
+        runner.run(app())
     return got
 
 

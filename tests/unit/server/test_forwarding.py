@@ -7,19 +7,24 @@ import socket
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import cast
 
 import pytest
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from onebert_server.access.keys import KeyRing
+from onebert_server.answering.answers import Answerer
+from onebert_server.edge import Edge
 from onebert_server.facades.routes import answering
-from onebert_server.front_ends.forwarding import MAX_FORWARDED, Forwarding, forwarded_to, refusing
+from onebert_server.front_ends.forwarding import MAX_FORWARDED, Forwarding, forwarded_to
 from onebert_server.front_ends.keeper import START_TIMEOUT, remove_left_over
-from onebert_server.http.auth import ApiKeys, KeyMiddleware
-from onebert_server.http.lean.formats import Formats
-from onebert_server.http.problems import FORM_OF, problems_alone
-from onebert_server.http.web import formats_of
-from onebert_store.errors import OneBertError, TaskNotFound
+from onebert_server.http.auth import ApiKeys
+from onebert_server.http.formats import Formats, formats_of
+from onebert_server.http.head import HEAD, Head
+from onebert_server.http.pipeline import REFUSED, Dispatch, Pipeline
+from onebert_server.http.problems import FORM_OF, problem_response, problems_alone
+from onebert_server.metrics import Metrics
+from onebert_server.settings import Settings
 
 PATIENCE = 1.0
 SCOPE = {
@@ -34,11 +39,20 @@ SCOPE = {
     "path": "/v1/tasks/slow",
     "raw_path": b"/v1/tasks/slow",
     "query_string": b"",
-    "headers": [(b"host", b"localhost")],
-    "state": {"request_id": "request", FORM_OF: problems_alone},
 }
 NONE = Formats([])
-OWN = refusing(TaskNotFound("no request of these tests is the front end's own"))
+
+
+def request(*fields: tuple[bytes, bytes], **changes: object) -> Scope:
+    """A request with these header fields besides its host."""
+    head = Head([(b"host", b"localhost"), *fields])
+    state = {HEAD: head, "request_id": "request", FORM_OF: problems_alone}
+    return {**SCOPE, "headers": head.raw, "state": state, **changes}
+
+
+async def own(scope: Scope, receive: Receive, send: Send) -> None:
+    """The front end's own app, which none of these requests asks: it refuses what is refused."""
+    await problem_response(scope, scope["state"][REFUSED])(scope, receive, send)
 
 
 async def receive_nothing() -> Message:
@@ -63,7 +77,7 @@ def test_an_app_that_takes_its_time_is_waited_for_beyond_the_patience_with_its_p
 
     async def ask() -> None:
         async with await asyncio.start_unix_server(forwarded_to(slow_app, PATIENCE), path):
-            await Forwarding(OWN, NONE, path, ApiKeys(KeyRing({})), refusing, PATIENCE)(SCOPE, receive_nothing, send)
+            await Forwarding(own, NONE, path, ApiKeys(KeyRing({})), PATIENCE)(request(), receive_nothing, send)
 
     asyncio.run(ask())
     assert [message.get("status") or message["body"] for message in sent] == [201, b"stored"]
@@ -80,16 +94,15 @@ def test_a_process_that_hangs_is_told_from_one_that_is_gone(tmp_path: Path, hang
             await writer.wait_closed()
         ended.set()
 
-    def refuse(error: OneBertError) -> ASGIApp:
-        refused.append(error)
-        return refusing(error)
+    async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
+        refused.append(scope["state"][REFUSED])
 
     async def send(message: Message) -> None:
         pass
 
     async def ask() -> None:
         async with await asyncio.start_unix_server(serve, path):
-            await Forwarding(OWN, NONE, path, ApiKeys(KeyRing({})), refuse, patience)(SCOPE, receive_nothing, send)
+            await Forwarding(refuse, NONE, path, ApiKeys(KeyRing({})), patience)(request(), receive_nothing, send)
             await ended.wait()
 
     asyncio.run(ask())
@@ -121,7 +134,7 @@ def test_an_answer_arrives_whole_where_the_app_did_not_wait_for_the_body_that_it
         async def receive() -> Message:
             return {"type": "http.request", "body": 1_000_000 * b"q", "more_body": False}
 
-        await Forwarding(OWN, NONE, path, ApiKeys(KeyRing({})), refusing, PATIENCE)(SCOPE, receive, send)
+        await Forwarding(own, NONE, path, ApiKeys(KeyRing({})), PATIENCE)(request(), receive, send)
         return b"".join(parts)
 
     async def ask_often() -> list[bytes]:
@@ -154,7 +167,7 @@ def test_who_forwards_much_leaves_room_for_others_and_all_of_it_for_health(
             await send({"type": "http.response.body", "body": b"{}"})
 
         async with await asyncio.start_unix_server(forwarded_to(app), socket, backlog=MAX_FORWARDED):
-            forwarding = Forwarding(OWN, NONE, socket, ApiKeys(KeyRing({})), refusing)
+            forwarding = Forwarding(own, NONE, socket, ApiKeys(KeyRing({})))
 
             async def ask(address: str, path: str, query: bytes = b"") -> tuple[int, str | None]:
                 sent: list[Message] = []
@@ -162,8 +175,8 @@ def test_who_forwards_much_leaves_room_for_others_and_all_of_it_for_health(
                 async def send(message: Message) -> None:
                     sent.append(message)
 
-                asked = {"client": (address, 50000), "path": path, "query_string": query}
-                await forwarding(SCOPE | asked, receive_nothing, send)
+                asked = request(client=(address, 50000), path=path, query_string=query)
+                await forwarding(asked, receive_nothing, send)
                 return sent[0]["status"], json.loads(sent[1]["body"]).get("code")
 
             asking = [asyncio.create_task(ask("127.0.0.1", path, b"slow")) for _ in range(share)]
@@ -197,7 +210,7 @@ def test_who_forwards_much_leaves_room_for_others_and_all_of_it_for_health(
 def test_questions_stay_with_the_front_end(tmp_path: Path, method: str, path: str, is_own: bool) -> None:
     took: list[bool] = []
 
-    async def own(scope: Scope, receive: Receive, send: Send) -> None:
+    async def answers(scope: Scope, receive: Receive, send: Send) -> None:
         took.append(True)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -211,8 +224,8 @@ def test_questions_stay_with_the_front_end(tmp_path: Path, method: str, path: st
     async def ask() -> None:
         socket = str(tmp_path / "app")
         async with await asyncio.start_unix_server(forwarded_to(app), socket):
-            forwarding = Forwarding(own, formats_of([answering()]), socket, ApiKeys(KeyRing({})), refusing)
-            await forwarding(SCOPE | {"method": method, "path": path}, receive_nothing, send)
+            forwarding = Forwarding(answers, formats_of([answering()]), socket, ApiKeys(KeyRing({})))
+            await forwarding(request(method=method, path=path), receive_nothing, send)
 
     asyncio.run(ask())
     assert took == [is_own]
@@ -230,11 +243,11 @@ def test_a_token_is_checked_once_whoever_refuses_it(tmp_path: Path, path: str) -
     async def send(message: Message) -> None:
         sent.append(message)
 
-    keys = ApiKeys(KeyRing({}, closed=True), Tokens())
-    app = Forwarding(KeyMiddleware(OWN, keys), formats_of([answering()]), str(tmp_path / "nobody"), keys, refusing)
-    method = "POST" if path == "/v1/classify" else "GET"
-    headers = [(b"host", b"localhost"), (b"authorization", b"Bearer a.b.c")]
-    scope = {**SCOPE, "method": method, "path": path, "headers": headers, "state": {**SCOPE["state"]}}
+    keys, formats = ApiKeys(KeyRing({}, closed=True), Tokens()), formats_of([answering()])
+    edge = Edge(cast(Answerer, None), Metrics())
+    pipeline = Pipeline(edge, Dispatch(edge, formats, own, keys, Settings.model_construct()))
+    app = Forwarding(pipeline, formats, str(tmp_path / "nobody"), keys)
+    scope = request((b"authorization", b"Bearer a.b.c"), method="POST" if path == "/v1/classify" else "GET", path=path)
     asyncio.run(app(scope, receive_nothing, send))
     assert checked == ["a.b.c"]
     assert sent[0]["status"] == 401

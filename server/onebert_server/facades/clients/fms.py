@@ -12,7 +12,7 @@ from onebert_server.answering.answers import Answered
 from onebert_server.facades.clients.detections import FOUND, detections
 from onebert_server.facades.facade import Call, Facade, JsonParts, Question, json_reply
 from onebert_server.facades.whole import read_whole
-from onebert_server.http.lean.formats import Reply
+from onebert_server.http.formats import Reply
 from onebert_server.http.problems import Fault
 from onebert_server.http.schemas.common import RequestBody
 from onebert_server.http.schemas.questions import LIST, TEXT, Text, text_or_list

@@ -17,7 +17,7 @@ from onebert_server.facades.clients import zero_shot
 from onebert_server.facades.facade import Call, Facade, JsonParts, Question, json_reply
 from onebert_server.facades.reading import ranked
 from onebert_server.facades.whole import read_whole
-from onebert_server.http.lean.formats import Reply
+from onebert_server.http.formats import Reply
 from onebert_server.http.problems import Fault
 from onebert_server.http.schemas.common import RequestBody
 from onebert_server.http.schemas.questions import Inputs, Text, TopK, text_of

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from onebert_server.facades.clients.semantic_router.heads import API_VERSION, FAMILY, MAX_TASKS, described
 from onebert_server.facades.facade import JsonParts, Look, json_reply
-from onebert_server.http.lean.formats import Reply
+from onebert_server.http.formats import Reply
 from onebert_store.errors import TooLarge, VersionUnavailable
 from onebert_store.registry.names import LIVE
 

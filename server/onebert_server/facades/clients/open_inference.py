@@ -16,7 +16,7 @@ from onebert_server.facades.clients import models
 from onebert_server.facades.clients.kserve import prediction, worded
 from onebert_server.facades.clients.tensors import Tensor, flat, read_body, reply
 from onebert_server.facades.facade import Call, Facade, Listing, Look, Question, json_reply
-from onebert_server.http.lean.formats import Reply
+from onebert_server.http.formats import Reply
 from onebert_server.http.schemas.common import RequestBody
 from onebert_server.http.schemas.questions import Text
 from onebert_server.http.strict import validated

@@ -15,7 +15,7 @@ from onebert_server.answering.answers import WORKERS, Answered
 from onebert_server.answering.backend import Wanted
 from onebert_server.facades.facade import Call, Facade, JsonParts, Listing, Look, Question, json_reply
 from onebert_server.facades.reading import predicted, ranked
-from onebert_server.http.lean.formats import Reply
+from onebert_server.http.formats import Reply
 from onebert_server.http.problems import Fault
 from onebert_server.http.schemas.common import RequestBody
 from onebert_server.http.schemas.questions import Text

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from onebert_server.http.lean.formats import Reply
+from onebert_server.http.formats import Reply
 from onebert_server.http.strict import parsed
 from onebert_server.limits import MAX_ITEMS
 from onebert_store.errors import InvalidInput

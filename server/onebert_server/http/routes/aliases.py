@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from fastapi import Path, Query, Request, Response
 from starlette.exceptions import HTTPException
 
-from onebert_server.http.middleware import SEQ_HEADER
+from onebert_server.http.pipeline import SEQ_HEADER
 from onebert_server.http.routes.registry import Name, header, registry_router
 from onebert_server.http.routes.runtime_of import RuntimeOf, ViewOf, in_thread
 from onebert_server.http.schemas.common import ALIAS

@@ -14,7 +14,7 @@ from onebert_server.answering.answers import Answered, Unanswered
 from onebert_server.answering.backend import Wanted
 from onebert_server.answering.plan import Reading
 from onebert_server.answering.sizes import AnswerBytes
-from onebert_server.http.lean.route import DirectRoute
+from onebert_server.http.formats import DataRoute
 from onebert_server.http.schemas.common import REF
 from onebert_server.http.schemas.questions import (
     ClassifyItemsRequest,
@@ -43,7 +43,7 @@ _RESULT, _TASK_RESULT = (
 
 TaskRef = Annotated[str, Path(json_schema_extra={"pattern": REF})]
 
-router = APIRouter(route_class=DirectRoute, responses=PROBLEMS, tags=["classify"])
+router = APIRouter(route_class=DataRoute, responses=PROBLEMS, tags=["classify"])
 
 
 @router.post("/v1/tasks/{task}/classify", response_model=ClassifyResponse)

@@ -10,9 +10,11 @@ from fastapi import Path, Query, Request, Response
 from starlette.exceptions import HTTPException
 
 from onebert_server.access.context import Context
+from onebert_server.http.body import BODY, Body
 from onebert_server.http.digests import SentDigests
-from onebert_server.http.middleware import SEQ_HEADER
+from onebert_server.http.head import HEAD
 from onebert_server.http.patience import Patience
+from onebert_server.http.pipeline import SEQ_HEADER
 from onebert_server.http.routes.registry import Name, header, registry_router
 from onebert_server.http.routes.runtime_of import RuntimeOf, ViewOf, in_thread
 from onebert_server.http.schemas.tasks import (
@@ -57,7 +59,7 @@ async def upload(task: Name, request: Request, response: Response, runtime: Runt
     The file is checked, folded and held against its golden logits before it is stored; a first version is live.
     """
     check_name(task)
-    require_media_type(request, OCTETS)
+    require_media_type(request.scope, OCTETS)
     try:
         taken = await _receive(task, request, runtime, context)
     except (OneBertError, HTTPException) as error:
@@ -190,8 +192,9 @@ async def delete_version(
 
 async def _receive(task: str, request: Request, runtime: Runtime, context: Context) -> Taken:
     """Streams the body to disk, then passes it on to the uploader's thread, which owns it from then on."""
-    request.state.max_body_bytes, request.state.body_deadline = runtime.settings.max_upload_bytes, math.inf
-    digests = SentDigests(request.headers)
+    arriving: Body = request.scope["state"][BODY]
+    arriving.most, arriving.deadline = runtime.settings.max_upload_bytes, math.inf
+    digests = SentDigests(request.scope["state"][HEAD])
     runtime.catalog.require_upload(task, context)
     async with AsyncExitStack() as held:
         incoming = held.enter_context(runtime.receiving.admitted(context.principal.name))

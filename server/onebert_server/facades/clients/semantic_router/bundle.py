@@ -12,7 +12,7 @@ from onebert_server.facades.clients.semantic_router.classify import classified
 from onebert_server.facades.clients.semantic_router.heads import MAX_TASKS
 from onebert_server.facades.clients.semantic_router.words import worded
 from onebert_server.facades.facade import Call, JsonParts, json_reply
-from onebert_server.http.lean.formats import Reply
+from onebert_server.http.formats import Reply
 from onebert_server.http.problems import fault_of
 from onebert_server.http.strict import validated
 from onebert_server.limits import MAX_FANOUT

@@ -16,7 +16,7 @@ from onebert_server.facades.clients.semantic_router.bodies import Classify, Opti
 from onebert_server.facades.clients.semantic_router.heads import NAME, require_kind
 from onebert_server.facades.facade import Call, JsonParts, json_reply
 from onebert_server.facades.whole import read_whole
-from onebert_server.http.lean.formats import Reply
+from onebert_server.http.formats import Reply
 from onebert_server.http.schemas.questions import text_of
 from onebert_server.telemetry.observed import FORWARD, QUEUE
 from onebert_server.versions.facts import Facts

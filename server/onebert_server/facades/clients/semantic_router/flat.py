@@ -12,7 +12,7 @@ from onebert_server.facades.clients.semantic_router.heads import require_kind
 from onebert_server.facades.facade import Call, JsonParts, json_reply
 from onebert_server.facades.reading import predicted, ranked
 from onebert_server.facades.whole import read_whole
-from onebert_server.http.lean.formats import Reply
+from onebert_server.http.formats import Reply
 from onebert_store.errors import TooLarge, UnsupportedTask
 
 

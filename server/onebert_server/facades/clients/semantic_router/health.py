@@ -2,7 +2,7 @@
 
 from onebert_server.facades.clients.semantic_router.heads import API_VERSION
 from onebert_server.facades.facade import Look, json_reply
-from onebert_server.http.lean.formats import Reply
+from onebert_server.http.formats import Reply
 from onebert_store.errors import ShuttingDown, VersionUnavailable
 
 

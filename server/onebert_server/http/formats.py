@@ -1,15 +1,19 @@
-"""Wire formats: how a route's questions are read and answered, on both paths."""
+"""Wire formats: the path, media types, decoder and answer of each data route, and their routes in the document."""
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple, Protocol
 
+from fastapi import APIRouter
+from fastapi.routing import APIRoute
+from pydantic import BaseModel
 from starlette.types import Scope
 
 from onebert_server.access.context import Context
 from onebert_server.edge import Edge
+from onebert_server.http.strict import parsed, validated
 
 NONE: Mapping[str, str] = {}
 
@@ -23,7 +27,7 @@ class Reply(NamedTuple):
 
 
 class Format(Protocol):
-    """One wire format: FastAPI's route and the lean path read and answer questions with the same functions."""
+    """The wire format of one data route."""
 
     @property
     def path(self) -> str: ...
@@ -39,9 +43,6 @@ class Format(Protocol):
     def accepts(self) -> frozenset[str]:
         """The accepted media types of questions; an empty string accepts a request without one."""
 
-    @property
-    def content_type(self) -> bytes: ...
-
     def read(self, body: bytes, scope: Scope) -> Any:
         """Decodes a request's body; raises the errors that `http.problems` handles."""
 
@@ -52,30 +53,42 @@ class Format(Protocol):
 class OwnFormat:
     """The format of a route of this server's own API; see Format.
 
-    `parse` and `validate` raise the errors that `http.problems` handles. `answer` gets the path's parameters, `body`,
-    `context` and `edge` as keywords, and returns the response's bytes.
+    `answer` gets the path's parameters, `body`, `context` and `edge` as keywords, and returns the response's bytes.
     """
 
     path: str
     pattern: re.Pattern[str]
-    parse: Callable[[bytes], Any]
     validate: Callable[[Any], Any]
     answer: Callable[..., Awaitable[bytes]]
     media_type: str = "application/json"
-
-    @cached_property
-    def content_type(self) -> bytes:
-        return self.media_type.encode()
-
-    @cached_property
-    def accepts(self) -> frozenset[str]:
-        return frozenset((self.media_type,))
+    accepts: frozenset[str] = frozenset(("application/json",))
 
     def read(self, body: bytes, scope: Scope) -> Any:
-        return self.validate(self.parse(body))
+        return self.validate(parsed(body))
 
     async def reply(self, parameters: Mapping[str, str], body: Any, context: Context, edge: Edge) -> Reply:
         return Reply(await self.answer(**parameters, body=body, context=context, edge=edge))
+
+
+class DataRoute(APIRoute):
+    """A data route as FastAPI documents it: its signature gives the schemas, its `format` answers, FastAPI never does.
+
+    The endpoint takes the path's parameters, a body, the context and the edge. It encodes the JSON itself, so that it
+    can encode a large reply in a worker.
+    """
+
+    @cached_property
+    def format(self) -> Format:
+        return self.own_format
+
+    @cached_property
+    def own_format(self) -> OwnFormat:
+        return OwnFormat(self.path, self.path_regex, partial(validated, self.body_type), self.endpoint)
+
+    @property
+    def body_type(self) -> type[BaseModel]:
+        kind: type[BaseModel] = self.endpoint.__annotations__["body"]
+        return kind
 
 
 class Found(NamedTuple):
@@ -94,12 +107,18 @@ class Formats:
         self._patterns = [one for one in formats if "{" in one.path]
 
     def asked(self, scope: Scope) -> Found | None:
-        return self.find(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
-
-    def find(self, path: str) -> Found | None:
+        """The format of a question; None for every other request."""
+        if scope["method"] != "POST":
+            return None
+        path = scope["path"]
         if found := self._whole.get(path):
             return found
         for one in self._patterns:
             if matched := one.pattern.match(path):
                 return Found(one, matched.groupdict())
         return None
+
+
+def formats_of(routers: Sequence[APIRouter]) -> Formats:
+    """The wire formats of the routers' data routes."""
+    return Formats(route.format for router in routers for route in router.routes if isinstance(route, DataRoute))

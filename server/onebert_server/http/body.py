@@ -1,0 +1,183 @@
+"""A request's body: within its limits of bytes and time, inflated, and compared with the digests that came with it."""
+
+import asyncio
+import time
+import zlib
+from collections.abc import Callable
+from typing import TypeVar
+
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.types import Message, Receive, Scope
+
+from onebert_server.access.context import Context
+from onebert_server.http.digests import SentDigests
+from onebert_server.http.head import HEAD, Head
+from onebert_server.http.refusals import REFUSAL, WHOLE
+from onebert_server.limits import MAX_COMING_BYTES
+from onebert_server.permits import Permits
+
+T = TypeVar("T")
+
+# Maximum bytes of a body that the event loop decodes itself: under a millisecond.
+MAX_BYTES_ON_LOOP = 2**15
+# Bytes to inflate per turn of the event loop, which takes a fraction of a millisecond.
+PIECE_BYTES = 2**16
+_GZIP_WINDOW = 16 + zlib.MAX_WBITS
+# A number with more digits is no length of a body that anybody takes.
+_LENGTH_DIGITS = 19
+
+BODY = "body"
+"""Request state key: the request's Body."""
+
+
+class Bodies:
+    """The limits of all bodies; `timeout` is in seconds from the first read of a body to its end."""
+
+    def __init__(self, max_bytes: int, timeout: float) -> None:
+        self.max_bytes = max_bytes
+        self.timeout = timeout
+        self.incomplete = Permits(
+            max(MAX_COMING_BYTES, 4 * max_bytes), "as many bytes of bodies wait for their ends as the server holds"
+        )
+
+
+class Body:
+    """The body of one request; `receive` is the rest of the request's ASGI `receive`.
+
+    A gzip body of a POST is inflated, unless it has a digest: that covers the compressed bytes. Errors are
+    HTTPException, because FastAPI lets no other error through while it reads a body.
+
+    Attributes:
+        most: limit in bytes, before and after inflation; the upload route raises it.
+        deadline: latest end, in seconds of `time.monotonic()`; the upload route removes it.
+        inflates: whether `receive` inflates the body.
+    """
+
+    def __init__(self, scope: Scope, receive: Receive, context: Context, bodies: Bodies) -> None:
+        self.most, self.deadline = bodies.max_bytes, context.deadline
+        self._head, self._context, self._bodies, self._receive = scope["state"][HEAD], context, bodies, receive
+        self._arrived = scope["state"].get(WHOLE, False)
+        length = self._head.first(b"content-length")
+        self._declared = int(length) if length.isdigit() and len(length) < _LENGTH_DIGITS else 0
+        self._counted, self._complete = 0, False
+        self._due: float | None = None
+        self.inflates = b"content-encoding" in self._head.fields and scope["method"] == "POST" and is_gzip(self._head)
+        self.receive: Receive = _Inflating(self).receive if self.inflates else self.limited
+
+    async def limited(self) -> Message:
+        """Receives the next message; refuses the body over its limits (413, 408) or for its framing."""
+        if self._complete:
+            return await self._receive()
+        self._refuse_over(max(self._declared, self._counted))
+        message = await (self._receive() if self._arrived else self._in_time())
+        if refusal := message.get(REFUSAL):
+            status, detail = refusal
+            raise HTTPException(status, detail, {"Connection": "close"})
+        self._counted += len(message.get("body", b""))
+        self._refuse_over(self._counted)
+        self._complete = not message.get("more_body", False)
+        return message
+
+    async def _in_time(self) -> Message:
+        if self._due is None:
+            seconds = min(self._bodies.timeout, self.deadline - time.monotonic())
+            self._due = asyncio.get_running_loop().time() + seconds
+        try:
+            async with asyncio.timeout_at(self._due):
+                return await self._receive()
+        except TimeoutError:
+            raise HTTPException(408, "the body did not come in time", {"Connection": "close"}) from None
+
+    def _refuse_over(self, size: int) -> None:
+        if size > self.most:
+            raise HTTPException(413, f"the body is over {self.most} bytes", {"Connection": "close"})
+
+    async def whole(self, held: Permits | None = None) -> bytes:
+        """Reads all of the body; counts the bytes of an incomplete one in `held`, by default those of all bodies."""
+        held = held or self._bodies.incomplete
+        principal = self._context.principal.name
+        parts: list[bytes] = []
+        size = 0
+        try:
+            while (message := await self.receive())["type"] != "http.disconnect":
+                part: bytes = message.get("body", b"")
+                if not message.get("more_body", False):
+                    return b"".join([*parts, part]) if parts else part
+                held.take(principal, len(part))
+                parts.append(part)
+                size += len(part)
+        finally:
+            if size:
+                held.give_back(principal, size)
+        raise ClientDisconnect
+
+    async def decoded(self, content: bytes, decode: Callable[[bytes], T]) -> T:
+        """Checks the digests of the whole body and decodes it, in a thread if it is large."""
+        digests = SentDigests(self._head) if has_digest(self._head) else None
+
+        def checked() -> T:
+            if digests is not None:
+                digests.update(content)
+                digests.check()
+            return decode(content)
+
+        return checked() if len(content) <= MAX_BYTES_ON_LOOP else await asyncio.to_thread(checked)
+
+
+def is_gzip(head: Head) -> bool:
+    """Whether a body is one gzip stream without a digest."""
+    encodings = [one.strip().lower() for one in head.all(b"content-encoding")]
+    return encodings == ["gzip"] and not has_digest(head)
+
+
+def has_digest(head: Head) -> bool:
+    """Whether a client sent a digest of the body."""
+    return b"content-digest" in head.fields or b"digest" in head.fields
+
+
+class _Inflating:
+    """A `receive` that inflates the body of another."""
+
+    def __init__(self, body: Body) -> None:
+        self._body = body
+        self._stream = zlib.decompressobj(_GZIP_WINDOW)
+        self._waiting = b""
+        self._size = 0
+        self._more = True
+        self._done = False
+
+    async def receive(self) -> Message:
+        if self._done:
+            return await self._body.limited()
+        if self._more and not self._waiting:
+            message = await self._body.limited()
+            if message["type"] != "http.request":
+                return message
+            self._waiting, self._more = message.get("body", b""), message.get("more_body", False)
+        piece = self._inflate()
+        # A short piece means that the decompressor's buffer is empty.
+        self._done = not self._more and not self._waiting and len(piece) < PIECE_BYTES
+        if self._done and not self._stream.eof:
+            raise _broken()
+        if len(piece) == PIECE_BYTES:
+            # A few bytes may inflate to many pieces, and no await between these would yield to the event loop.
+            await asyncio.sleep(0)
+        return {"type": "http.request", "body": piece, "more_body": not self._done}
+
+    def _inflate(self) -> bytes:
+        try:
+            piece = self._stream.decompress(self._waiting, PIECE_BYTES)
+        except zlib.error:
+            raise _broken() from None
+        self._waiting = self._stream.unconsumed_tail
+        if self._stream.unused_data:
+            raise _broken()
+        self._size += len(piece)
+        if self._size > self._body.most:
+            raise HTTPException(413, f"the inflated body is over {self._body.most} bytes", {"Connection": "close"})
+        return piece
+
+
+def _broken() -> HTTPException:
+    return HTTPException(400, "the body is not one gzip stream", {"Connection": "close"})

@@ -1,0 +1,40 @@
+"""The fields of a request's head, read once for everything that asks about them."""
+
+from collections.abc import Sequence
+
+Field = tuple[bytes, bytes]
+
+HEAD = "head"
+"""Request state key: the request's Head."""
+
+
+class Head:
+    """Header fields by name, in lower case.
+
+    Attributes:
+        raw: the fields in their order, as an ASGI scope has them.
+        fields: the first value of each field.
+        repeated: the further values of fields that come several times.
+    """
+
+    __slots__ = ("fields", "raw", "repeated")
+
+    def __init__(self, raw: Sequence[Field] = ()) -> None:
+        self.raw = raw
+        self.fields: dict[bytes, bytes] = {}
+        self.repeated: dict[bytes, list[bytes]] = {}
+        for name, value in raw:
+            if name in self.fields:
+                self.repeated.setdefault(name, []).append(value)
+            else:
+                self.fields[name] = value
+
+    def first(self, name: bytes) -> str:
+        """The first value of a field; empty without the field."""
+        return str(self.fields.get(name, b""), "latin-1")
+
+    def all(self, name: bytes) -> Sequence[str]:
+        """All values of a field, in their order."""
+        if name not in self.fields:
+            return ()
+        return [str(one, "latin-1") for one in (self.fields[name], *self.repeated.get(name, ()))]

@@ -1,0 +1,207 @@
+"""The way of every request: id, metrics, key, deadline and body limits, then its data route or the control plane."""
+
+import logging
+import random
+import re
+import time
+from collections.abc import Sequence
+from functools import partial
+
+from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from onebert_server.access.context import Context
+from onebert_server.edge import Edge, Listening
+from onebert_server.http.auth import ApiKeys
+from onebert_server.http.body import BODY, Bodies, Body
+from onebert_server.http.formats import Formats, Found
+from onebert_server.http.head import HEAD, Field, Head
+from onebert_server.http.patience import Patience, in_its_time
+from onebert_server.http.problems import FORM_OF, FormOf, http_problem, internal_error, problem_of, problems_alone
+from onebert_server.http.refusals import REFUSAL
+from onebert_server.http.replies import send_whole
+from onebert_server.http.strict import require_media_type
+from onebert_server.limits import MAX_REQUEST_TIMEOUT
+from onebert_server.logs import log_failure
+from onebert_server.settings import Settings
+from onebert_server.telemetry.observed import PARSE, Ended, Observed
+from onebert_store.errors import InvalidInput
+
+logger = logging.getLogger("onebert.http")
+
+REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+TIMEOUT_HEADER = "X-Request-Timeout"
+SEQ_HEADER, MIN_SEQ_HEADER = "OneBERT-Seq", "OneBERT-Min-Seq"
+_TIMEOUT, _MIN_SEQ = (name.lower().encode() for name in (TIMEOUT_HEADER, MIN_SEQ_HEADER))
+# Floating-point numbers as languages print them: up to 17 significant digits, and exponents for small numbers.
+SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,32})?([eE][+-]?[0-9]{1,3})?")
+_SEQ = re.compile(r"[0-9]{1,18}")
+METHODS = frozenset({"GET", "PUT", "POST", "DELETE", "HEAD", "OPTIONS", "PATCH"})
+
+# Status for the metrics of a request whose client has left; nginx uses this number, too.
+LEFT = 499
+
+REFUSED = "refused"
+"""Request state key: an OneBertError with which the request is refused, whatever it asks."""
+
+
+class Pipeline:
+    """Gives each request an id, counts it, and replies 500 after an unhandled exception of `inner`."""
+
+    def __init__(self, edge: Listening, inner: ASGIApp, form_of: FormOf = problems_alone) -> None:
+        self._edge = edge
+        self._inner = inner
+        self._form_of = form_of
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        state, edge, started = scope.setdefault("state", {}), self._edge, time.perf_counter()
+        # A forwarded request has no state of this process.
+        head = state.get(HEAD) or Head(scope["headers"])
+        observed = edge.telemetry.begin(scope["path"], head.raw)
+        request_id = _request_id(head.first(b"x-request-id"))
+        state |= {HEAD: head, FORM_OF: self._form_of, "request_id": request_id, "observed": observed}
+        answer = _Answer(send, edge, request_id, observed)
+        edge.metrics.request_began()
+        try:
+            if REFUSAL in state:
+                await _unreadable(scope)(scope, receive, answer.send)
+            else:
+                await self._inner(scope, receive, answer.send)
+            answer.status = answer.status or LEFT
+        except ClientDisconnect:
+            answer.status = LEFT
+        except Exception as error:
+            log_failure(logger, f"request {request_id}", error)
+            if not answer.status:
+                await internal_error(scope)(scope, receive, answer.send)
+            elif not answer.complete:
+                raise  # the response has begun, so the server can only cut the connection
+        finally:
+            ended = _ended(scope, answer.status, time.perf_counter() - started, observed)
+            edge.metrics.request_ended(ended)
+            principal = state.get("principal")
+            edge.telemetry.end(ended, request_id, None if principal is None else principal.name, observed)
+
+
+class _Answer:
+    """The response on its way out; its head gets the request's id and timing."""
+
+    __slots__ = ("_edge", "_observed", "_request_id", "_send", "complete", "status")
+
+    def __init__(self, send: Send, edge: Listening, request_id: str, observed: Observed) -> None:
+        self._send, self._edge, self._request_id, self._observed = send, edge, request_id, observed
+        self.status, self.complete = 0, False
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            message["headers"] = [*message["headers"], (b"x-request-id", self._request_id.encode())]
+            if timing := self._observed.server_timing:
+                message["headers"].append((b"server-timing", timing.encode()))
+            if self._edge.draining:
+                MutableHeaders(scope=message)["Connection"] = "close"
+        else:
+            self.complete = not message.get("more_body", False)
+        await self._send(message)
+
+
+class Dispatch:
+    """Checks key and headers, sets the request's context, and bounds its body.
+
+    Answers questions by the format of their route; every other request goes to the `control` plane.
+    """
+
+    def __init__(self, edge: Edge, formats: Formats, control: ASGIApp, keys: ApiKeys, settings: Settings) -> None:
+        self._edge = edge
+        self._formats = formats
+        self._control = control
+        self._keys = keys
+        self._timeout = settings.request_timeout
+        self._bodies = Bodies(settings.max_body_bytes, settings.receive_timeout)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        state = scope["state"]
+        try:
+            if REFUSED in state:
+                raise state[REFUSED]
+            await self._keys.admit(scope)
+            state["context"] = context = self._context(scope)
+            state[BODY] = body = Body(scope, receive, context, self._bodies)
+            found = self._formats.asked(scope)
+            if found is not None:
+                await self._answer(found, scope, receive, send)
+                return
+        except Exception as error:
+            problem = problem_of(scope, error)
+            if problem is None:
+                raise
+            await problem(scope, receive, send)
+            return
+        await self._control(scope, body.receive, send)
+
+    def _context(self, scope: Scope) -> Context:
+        state, now = scope["state"], time.monotonic()
+        fields, seconds, min_seq = state[HEAD].fields, self._timeout, 0
+        if _TIMEOUT in fields:
+            seconds = _seconds(state[HEAD].all(_TIMEOUT))
+        if _MIN_SEQ in fields:
+            min_seq = _seq(state[HEAD].all(_MIN_SEQ))
+        return Context(state["principal"], now + seconds, now, state["request_id"], min_seq, state["observed"])
+
+    async def _answer(self, found: Found, scope: Scope, receive: Receive, send: Send) -> None:
+        form, edge, state = found.format, self._edge, scope["state"]
+        body, context = state[BODY], state["context"]
+        scope["route"] = form
+        # First, so that a refusal under overload is cheap.
+        edge.answerer.check(context)
+        require_media_type(scope, form.media_type, form.accepts)
+        content = await body.whole()
+        began = time.monotonic()
+        asked = await body.decoded(content, partial(form.read, scope=scope))
+        context.observed.phase(PARSE, began, time.monotonic())
+        context = in_its_time(context, asked)
+        async with Patience(context, receive):
+            content, extra, media_type = await form.reply(found.parameters, asked, context, edge)
+        fields: list[Field] = [
+            (b"content-length", b"%d" % len(content)),
+            (b"content-type", (media_type or form.media_type).encode()),
+        ]
+        for name, value in extra.items():
+            fields.append((name.encode(), value.encode()))
+        await send_whole(send, 200, fields, content, edge.untaken, context.principal.name)
+
+
+def _unreadable(scope: Scope) -> ASGIApp:
+    status, detail = scope["state"][REFUSAL]
+    headers = {"Connection": "close"} | ({"Retry-After": "1"} if status == 503 else {})
+    return http_problem(scope, HTTPException(status, detail, headers))
+
+
+def _request_id(given: str) -> str:
+    """The caller's id if it is safe to log and to return, else a new one."""
+    # Not a secret, so no `secrets`: its system call would release Python's lock to other threads.
+    return given if REQUEST_ID.fullmatch(given) else f"{random.getrandbits(128):032x}"
+
+
+def _seconds(given: Sequence[str]) -> float:
+    seconds = float(given[0]) if len(given) == 1 and SECONDS.fullmatch(given[0]) else 0.0
+    if not 0 < seconds <= MAX_REQUEST_TIMEOUT:
+        raise InvalidInput(f"{TIMEOUT_HEADER} is a number of seconds above 0 and at most {MAX_REQUEST_TIMEOUT}")
+    return seconds
+
+
+def _seq(given: Sequence[str]) -> int:
+    if len(given) != 1 or not _SEQ.fullmatch(given[0]):
+        raise InvalidInput(f"{MIN_SEQ_HEADER} is the number that {SEQ_HEADER} gave")
+    return int(given[0])
+
+
+def _ended(scope: Scope, status: int, seconds: float, observed: Observed) -> Ended:
+    answers = observed.answers if observed.answers and status < 400 else ()
+    trace_id = observed.span.trace_id if observed.span and observed.span.sampled else None
+    method = scope["method"] if scope["method"] in METHODS else "other"
+    # The route's template, so that task names never become label values.
+    route = getattr(scope.get("route"), "path", "unmatched")
+    return Ended(method, route, status, seconds, scope["state"].get("problem"), answers, trace_id)

@@ -1,0 +1,395 @@
+"""Questions in every form that a request may have, to the engine's own process and to a front end."""
+
+import asyncio
+import base64
+import gzip
+import hashlib
+import json
+import re
+from threading import Event
+from urllib.parse import unquote
+
+import pytest
+
+from bases import tiny_base
+from onebert_encoder.text.tokens import Tokens
+from onebert_server.access.context import own_work
+from onebert_server.access.keys import KeyRing
+from onebert_server.access.principal import root
+from onebert_server.answering.answers import Answerer
+from onebert_server.app import create_app
+from onebert_server.edge import Edge
+from onebert_server.engine.request import Item
+from onebert_server.http import web
+from onebert_server.http.body import MAX_BYTES_ON_LOOP
+from onebert_server.http.routes import classify
+from onebert_server.limits import MAX_FANOUT, MAX_ITEMS, MAX_TEXT
+from onebert_server.runtime import open_runtime
+from onebert_server.settings import load_settings
+from onebert_store.file.format import loads
+from onebert_store.registry.registry import Registry
+from remote_engine import remote_engine
+from servers import Task
+
+ONE, MANY, FANOUT = "/v1/tasks/tone/classify", "/v1/classify", "/v1/fanout"
+JSON = (b"content-type", b"application/json")
+KEY = "a-key-of-this-test"
+TEXT = "please help my order is late"
+GIVEN_ID = (b"x-request-id", b"an.id-of_the.caller")
+
+
+def tasks():
+    """One of every type."""
+    return {
+        "tone": Task(seed=1),
+        "several": Task(task_type="multi_label", seed=2),
+        "amount": Task(task_type="regression", labels=["amount"], seed=3),
+        "tags": Task(labels=["O", "B-x", "I-x"], task_type="token", pooling="none", seed=4),
+        "spans": Task(labels=["start", "end"], task_type="span", pooling="none", seed=5),
+        "quoted": Task(labels=['"', "é\\", "東"], seed=6),
+    }
+
+
+class Request:
+    """A request as a server that speaks ASGI passes it on."""
+
+    def __init__(self, path, body, headers=(JSON,), method="POST", parts=1, length=True):
+        self.path, self.method, self.parts = path, method, parts
+        self.body = body if isinstance(body, bytes) else json.dumps(body).encode()
+        declared = [(b"content-length", b"%d" % len(self.body))] if length else []
+        self.headers = [(b"host", b"localhost"), *declared, *headers]
+
+    def __repr__(self):
+        return f"{self.method} {self.path} {self.headers} {self.body[:200]!r}"
+
+    async def sent_to(self, app):
+        """Status, headers and body of the answer; an id that the server has made up is `made`, a duration `…`."""
+        size = -(-len(self.body) // self.parts) or 1
+        starts = range(0, max(len(self.body), 1), size)
+        waiting = [
+            {"type": "http.request", "body": self.body[at : at + size], "more_body": at != starts[-1]} for at in starts
+        ]
+        answer = []
+
+        async def receive():
+            return waiting.pop(0) if waiting else await asyncio.get_running_loop().create_future()
+
+        async def send(message):
+            answer.append(message)
+
+        path, _, query = self.path.partition("?")
+        scope = {"type": "http", "method": self.method, "path": unquote(path), "raw_path": path.encode()}
+        scope |= {"query_string": query.encode(), "http_version": "1.1", "scheme": "http", "headers": self.headers}
+        scope |= {"client": ("127.0.0.1", 1), "server": ("localhost", 80), "root_path": "", "state": {}}
+        async with asyncio.timeout(60):
+            await app(scope, receive, send)
+        start, *rest = answer
+        headers, body = list(start["headers"]), b"".join(one["body"] for one in rest)
+        assert all(one["type"] == "http.response.body" for one in rest)
+        assert not rest[-1].get("more_body")
+        headers = [
+            (name, re.sub(rb"dur=[0-9]+\.[0-9]{3}", b"dur=...", value) if name == b"server-timing" else value)
+            for name, value in headers
+        ]
+        made = dict(headers)[b"x-request-id"]
+        if (b"x-request-id", made) not in self.headers:
+            assert re.fullmatch(rb"[0-9a-f]{32}", made)
+            headers = [(name, value.replace(made, b"made")) for name, value in headers]
+            body = body.replace(made, b"made")
+        return start["status"], headers, body
+
+
+def opened(folder, **settings):
+    """A replica with the tasks."""
+    with Registry.open(folder) as registry:
+        for name, task in tasks().items():
+            registry.add(name, loads(task.file))
+    return open_runtime(load_settings(base=str(tiny_base()), data_dir=folder, **settings))
+
+
+@pytest.fixture(scope="module")
+def runtime(tmp_path_factory):
+    with opened(tmp_path_factory.mktemp("questions")) as opened_runtime:
+        yield opened_runtime
+
+
+@pytest.fixture(scope="module")
+def ask(runtime):
+    """Asks one app; every answer is what a client sees of it."""
+    app = create_app(runtime)
+    return lambda request: asyncio.run(request.sent_to(app))
+
+
+TEXT_QUESTION = (ONE, {"inputs": TEXT})
+PLAIN = {
+    "a text": TEXT_QUESTION,
+    "a list": (ONE, {"inputs": [TEXT, {"text": "late", "text_pair": "now"}, "late"]}),
+    "a pair": (ONE, {"inputs": {"text": "late", "text_pair": "now"}}),
+    "best one": (ONE, {"inputs": TEXT, "top_k": 1}),
+    "all": (ONE, {"inputs": TEXT, "top_k": None}),
+    "a number": ("/v1/tasks/tone@1/classify", {"inputs": TEXT}),
+    "an alias": ("/v1/tasks/tone@live/classify", {"inputs": TEXT}),
+    "several labels": ("/v1/tasks/several/classify", {"inputs": TEXT}),
+    "a regression": ("/v1/tasks/amount/classify", {"inputs": TEXT}),
+    "tags": ("/v1/tasks/tags/classify", {"inputs": f"{TEXT} é 東京"}),
+    "spans": ("/v1/tasks/spans/classify", {"inputs": {"text": "what", "text_pair": f'"{TEXT}" \\ é'}, "top_k": 3}),
+    "labels to be quoted": ("/v1/tasks/quoted/classify", {"inputs": TEXT}),
+    "a long text": (ONE, {"inputs": "late " * 2000}),
+    "escapes": (ONE, b'{"inputs": "\\u00e9 \\n \\ud83d\\ude00"}'),
+    "spaces": (ONE, b' \n{"inputs"\t: "late"}\r\n '),
+    "items": (MANY, {"items": [{"task": "tone", "text": TEXT}, {"task": "tags", "text": TEXT}]}),
+    "items of one": (MANY, {"items": [{"task": "spans", "text": "a", "text_pair": "late now"}], "top_k": 2}),
+    "most items": (MANY, {"items": [{"task": "tone", "text": f"late {n}"} for n in range(MAX_ITEMS)]}),
+    "a fan-out": (FANOUT, {"tasks": ["tone", "several", "tone@1"], "text": TEXT}),
+    "to all": (FANOUT, {"tasks": ["*"], "text": TEXT}),
+    "a pair to all": (FANOUT, {"tasks": ["*"], "text": "a", "text_pair": TEXT, "top_k": 2}),
+    "a large answer": (FANOUT, {"tasks": ["tone"] * MAX_FANOUT, "text": TEXT}),
+}
+
+# Refused for what they hold, by the same words.
+REFUSED = {
+    "no JSON": (ONE, b'{"inputs"', 400),
+    "nothing": (ONE, b"", 400),
+    "a key twice": (ONE, b'{"inputs": "a", "inputs": "b"}', 400),
+    "NaN": (ONE, b'{"inputs": "a", "top_k": NaN}', 400),
+    "Infinity": (ONE, b'{"inputs": -Infinity}', 400),
+    "a huge integer": (ONE, b'{"inputs": "a", "top_k": 99999999999999999999999999}', 400),
+    "a huge number": (ONE, b'{"inputs": "a", "top_k": 1e999}', 400),
+    "no UTF-8": (ONE, b'{"inputs": "\xff"}', 400),
+    "a byte order mark": (ONE, b'\xef\xbb\xbf{"inputs": "a"}', 400),
+    "nested deeply": (ONE, b'{"inputs": ' + b"[" * 2000 + b"]" * 2000 + b"}", 400),
+    "too many values": (ONE, {"inputs": ["a"] * 3000}, 413),
+    "a list for an object": (ONE, [], 422),
+    "null": (ONE, None, 422),
+    "half a surrogate pair": (ONE, b'{"inputs": "a \\ud800"}', 422),
+    "no inputs": (ONE, {}, 422),
+    "no inputs but null": (ONE, {"inputs": None}, 422),
+    "an empty list": (ONE, {"inputs": []}, 422),
+    "too many": (ONE, {"inputs": ["a"] * (MAX_ITEMS + 1)}, 422),
+    "an empty text": (ONE, {"inputs": ""}, 422),
+    "a blank text": (ONE, {"inputs": " \t\u3000"}, 422),
+    "an unknown field": (ONE, {"inputs": "a", "more": 1, "and\u0000": 2}, 422),
+    "a number for a text": (ONE, {"inputs": 1}, 422),
+    "many faults": (ONE, {"inputs": [{"text": 1, "x": y} for y in range(12)]}, 422),
+    "top_k 0": (ONE, {"inputs": "a", "top_k": 0}, 422),
+    "top_k 5000": (ONE, {"inputs": "a", "top_k": 5000}, 422),
+    "top_k true": (ONE, {"inputs": "a", "top_k": True}, 422),
+    "top_k 1.0": (ONE, {"inputs": "a", "top_k": 1.0}, 422),
+    "top_k a text": (ONE, {"inputs": "a", "top_k": "1"}, 422),
+    "an unknown task": ("/v1/tasks/nobody/classify", {"inputs": "a"}, 404),
+    "an unknown version": ("/v1/tasks/tone@7/classify", {"inputs": "a"}, 404),
+    "an unknown alias": ("/v1/tasks/tone@beta/classify", {"inputs": "a"}, 404),
+    "no reference": ("/v1/tasks/tone@@/classify", {"inputs": "a"}, 422),
+    "a reference that is long": (f"/v1/tasks/{'a' * 300}/classify", {"inputs": "a"}, 422),
+    "a reference in another script": ("/v1/tasks/%C3%A9/classify", {"inputs": "a"}, 422),
+    "a text for a pair": ("/v1/tasks/spans/classify", {"inputs": "a"}, 422),
+    "a pair for a text": ("/v1/tasks/tags/classify", {"inputs": {"text": "a", "text_pair": "b"}}, 422),
+    "no items": (MANY, {"items": []}, 422),
+    "an item without a task": (MANY, {"items": [{"text": "a"}]}, 422),
+    "items of an unknown task": (MANY, {"items": [{"text": "a", "task": "tone"}, {"text": "a", "task": "b"}]}, 404),
+    "too many items": (MANY, {"items": [{"text": "a", "task": "tone"}] * (MAX_ITEMS + 1)}, 422),
+    "no tasks": (FANOUT, {"tasks": [], "text": "a"}, 422),
+    "all and one": (FANOUT, {"tasks": ["*", "tone"], "text": "a"}, 422),
+    "too many tasks": (FANOUT, {"tasks": ["tone"] * (MAX_FANOUT + 1), "text": "a"}, 422),
+}
+
+SENT = json.dumps(TEXT_QUESTION[1]).encode()
+ZIPPED = gzip.compress(SENT)
+
+
+def digest(body):
+    return b"sha-256=:" + base64.b64encode(hashlib.sha256(body).digest()) + b":"
+
+
+# The same question in other forms.
+SAME = {
+    "a charset": {"headers": ((b"content-type", b"application/json; charset=utf-8"),)},
+    "capitals": {"headers": ((b"content-type", b"Application/JSON"),)},
+    "two types": {"headers": (JSON, (b"content-type", b"text/plain"))},
+    "no encoding": {"headers": (JSON, (b"content-encoding", b"identity"))},
+    "gzip": {"body": ZIPPED, "headers": (JSON, (b"content-encoding", b"gzip"))},
+    "gzip in parts": {"body": ZIPPED, "headers": (JSON, (b"content-encoding", b" GZip ")), "parts": 5},
+    "a digest": {"headers": (JSON, (b"content-digest", digest(SENT)))},
+    "an older digest": {"headers": (JSON, (b"digest", digest(SENT).replace(b":", b"")))},
+    "a digest of another kind": {"headers": (JSON, (b"digest", b"md5=AAAA"))},
+    "no length": {"length": False},
+    "two parts": {"parts": 2},
+    "seven parts": {"parts": 7},
+    "spaces": {"body": SENT + b" " * MAX_BYTES_ON_LOOP},
+    "spaces with a digest": {
+        "body": SENT + b" " * MAX_BYTES_ON_LOOP,
+        "headers": (JSON, (b"content-digest", digest(SENT + b" " * MAX_BYTES_ON_LOOP))),
+    },
+}
+# Refused, or answered by another route, for the form.
+OTHERWISE = {
+    "no type": ({"headers": ()}, 415),
+    "another type": ({"headers": ((b"content-type", b"text/plain"),)}, 415),
+    "no gzip": ({"headers": (JSON, (b"content-encoding", b"gzip"))}, 400),
+    "another encoding": ({"headers": (JSON, (b"content-encoding", b"br"))}, 415),
+    "two encodings": ({"body": ZIPPED, "headers": (JSON, *[(b"content-encoding", b"gzip")] * 2)}, 415),
+    "gzip with a digest": (
+        {"body": ZIPPED, "headers": (JSON, (b"content-encoding", b"gzip"), (b"digest", b"sha-256=AAAA"))},
+        415,
+    ),
+    "another digest": ({"headers": (JSON, (b"content-digest", b"sha-256=:AAAA:"))}, 422),
+    "GET": ({"method": "GET"}, 405),
+    "PUT": ({"method": "PUT"}, 405),
+    "a text that is too long": ({"body": {"inputs": "a" * (MAX_TEXT + 1)}}, 422),
+    "a body over the limit": ({"body": b" " * (2**20 + 1)}, 413),
+    "no such route": ({"path": "/v1/tasks/tone/classify/"}, 404),
+    "a route without a task": ({"path": "/v1/tasks//classify"}, 404),
+    "a task with a slash": ({"path": "/v1/tasks/a%2Fb/classify"}, 404),
+}
+
+
+def changed(changes):
+    return Request(**{"path": ONE, "body": SENT} | changes)
+
+
+def problem_of(answer):
+    status, headers, body = answer
+    assert (b"content-type", b"application/problem+json") in headers
+    problem = json.loads(body)
+    assert problem["status"] == status
+    return problem["code"]
+
+
+@pytest.mark.parametrize("case", PLAIN)
+def test_questions_are_answered_with_the_id_that_they_bring(ask, case):
+    for headers in ((JSON,), (JSON, GIVEN_ID)):
+        status, found, body = ask(Request(*PLAIN[case], headers=headers))
+        assert (status, (GIVEN_ID in found)) == (200, GIVEN_ID in headers)
+        assert (b"content-length", b"%d" % len(body)) in found
+        json.loads(body)
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_refused_is_a_problem(ask, case):
+    path, body, expected = REFUSED[case]
+    answer = ask(Request(path, body))
+    assert answer[0] == expected
+    problem_of(answer)
+
+
+@pytest.mark.parametrize("case", SAME)
+def test_the_same_question_in_another_form_has_the_same_answer(ask, case):
+    assert ask(changed(SAME[case])) == ask(changed({}))
+
+
+@pytest.mark.parametrize("case", OTHERWISE)
+def test_a_form_that_is_not_taken_is_a_problem(ask, case):
+    changes, expected = OTHERWISE[case]
+    answer = ask(changed(changes))
+    assert answer[0] == expected
+    problem_of(answer)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [("30", 200), ("2.5e1", 200), ("1e-9", 504), *((bad, 422) for bad in ("0", "-1", "601", "nan", "", "5 s"))],
+)
+def test_the_time_that_is_given_holds(ask, value, expected):
+    given = (b"x-request-timeout", value.encode())
+    assert ask(Request(*TEXT_QUESTION, headers=(JSON, given)))[0] == expected
+    assert ask(Request(*TEXT_QUESTION, headers=(JSON, (given[0], b"1"), given)))[0] == 422
+
+
+@pytest.mark.parametrize(
+    ("given", "taken"), [("an id", 0), ("an-id", 1), ("", 0), ("x" * 64, 1), ("x" * 65, 0), ("é", 0), ("a/b", 0)]
+)
+def test_an_id_is_taken_if_it_is_safe_to_log(ask, given, taken):
+    field = (b"x-request-id", given.encode())
+    for body in (TEXT_QUESTION[1], {}):
+        _, headers, _ = ask(Request(ONE, body, headers=(JSON, field)))
+        assert (field in headers) == bool(taken)
+
+
+def test_keys_are_asked_for(tmp_path):
+    with opened(tmp_path, api_keys=KEY) as runtime:
+        app = create_app(runtime)
+        for value, expected in ((f"Bearer {KEY}", 200), (f"bearer  {KEY}", 200), (f"Bearer {KEY}x", 401), (KEY, 401)):
+            request = Request(*TEXT_QUESTION, headers=(JSON, (b"authorization", value.encode())))
+            assert asyncio.run(request.sent_to(app))[0] == expected
+        two = (JSON, *[(b"authorization", f"Bearer {KEY}".encode())] * 2)
+        for headers in ((JSON,), two):
+            assert asyncio.run(Request(ONE, b"{", headers=headers).sent_to(app))[0] == 401
+
+
+def test_a_front_end_answers_alike(runtime, tmp_path):
+    """The same requests to a front end, whose engine is on the other side of a socket."""
+    path, here = str(tmp_path / "engine"), create_app(runtime)
+
+    async def live():
+        async with remote_engine(runtime.admission, runtime.keys, path) as (backend, counts, _):
+            answerer = Answerer(runtime.base.tokenizer, runtime.base.spec.max_length, backend, runtime.workers)
+            front = web.web_app(Edge(answerer, counts), [classify.router], keys=KeyRing({}), settings=runtime.settings)
+            asked = [Request(*one[:2]) for one in (*PLAIN.values(), *REFUSED.values())]
+            asked += [changed(one) for one in (*SAME.values(), *(changes for changes, _ in OTHERWISE.values()))]
+            for request in asked:
+                assert await request.sent_to(front) == await request.sent_to(here), request
+
+    asyncio.run(live())
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"), [(b"localhost:80", 200), (b"[::1]:80", 200), (b"evil.example", 401), (b"127.0.0.1", 200)]
+)
+def test_a_server_without_keys_is_asked_by_a_name_of_loopback(ask, host, expected):
+    request = Request(*TEXT_QUESTION)
+    request.headers[0] = (b"host", host)
+    assert ask(request)[0] == expected
+
+
+def test_a_server_that_drains_closes_its_connections(runtime, ask):
+    runtime.draining = True
+    try:
+        for body, expected in ((TEXT_QUESTION[1], 200), ({}, 422)):
+            status, headers, _ = ask(Request(ONE, body))
+            assert (status, headers[-1]) == (expected, (b"connection", b"close"))
+    finally:
+        runtime.draining = False
+
+
+def test_requests_are_counted_by_route_and_status(runtime, ask):
+    def counts():
+        found = runtime.metrics.exposition().decode()
+        lines = (line.rpartition(" ") for line in found.splitlines() if line.startswith("onebert_http_requests_total"))
+        return {name: float(value) for name, _, value in lines}
+
+    before = counts()
+    for body in (TEXT_QUESTION[1], {"inputs": ""}, b"{"):
+        ask(Request(ONE, body))
+    ask(Request("/v1/tasks/nobody/classify", TEXT_QUESTION[1]))
+    ask(Request("/v1/nothing", TEXT_QUESTION[1]))
+    found = {name: value - before.get(name, 0) for name, value in counts().items() if value != before.get(name, 0)}
+    route = "/v1/tasks/{task}/classify"
+    assert found == {
+        f'onebert_http_requests_total{{method="POST",route="{where}",status="{status}"}}': 1.0
+        for where, status in ((route, 200), (route, 422), (route, 400), (route, 404), ("unmatched", 404))
+    }
+
+
+def test_what_goes_wrong_behind_the_queue_is_a_problem(tmp_path):
+    """While a batch holds the engine the time is over; then the engine is closed."""
+    with opened(tmp_path) as runtime:
+        app, entered, goes_on = create_app(runtime), Event(), Event()
+
+        def hold(_):
+            entered.set()
+            goes_on.wait()
+
+        [version] = runtime.directory.pin(["tone"], root("test"))
+        runtime.engine.submit([Item(Tokens([5], [0]), version.slot)], own_work("test")).add_done_callback(hold)
+        try:
+            assert entered.wait(180)
+            # The first request of an app makes its routes, for which this time is too short.
+            asyncio.run(Request(ONE, {}).sent_to(app))
+            soon = (JSON, (b"x-request-timeout", b"0.5"))
+            answer = asyncio.run(Request(*TEXT_QUESTION, headers=soon).sent_to(app))
+            assert (answer[0], problem_of(answer)) == (504, "deadline-exceeded")
+        finally:
+            goes_on.set()
+        runtime.engine.close(60)
+        answer = asyncio.run(Request(*TEXT_QUESTION).sent_to(app))
+        assert (answer[0], problem_of(answer)) == (503, "shutting-down")
