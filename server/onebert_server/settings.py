@@ -1,4 +1,4 @@
-"""Everything that can be configured, as `ONEBERT_…` environment variables; docs/settings.md says the same in prose."""
+"""Everything that can be configured, as `ONEBERT_…` environment variables; docs/generate.py makes a page of it."""
 
 import hashlib
 import os

@@ -1,4 +1,4 @@
-"""docs/reliability.md promises nothing that no test or measurement holds, and says when each test runs."""
+"""docs/reference/promises.md promises nothing that no test or measurement holds, and says when each test runs."""
 
 import ast
 import re
@@ -10,7 +10,7 @@ import pytest
 from tiers import GROUPS
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs/reliability.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/reference/promises.md").read_text(encoding="utf-8")
 # An item begins at a dash and goes on over lines that are indented.
 GUARANTEES = re.findall(r"^- (.+(?:\n  .+)*)", PAGE, re.MULTILINE)
 # What has no mark runs before every landing; `layouts` runs a test once more, nightly, through front ends.

@@ -1,4 +1,4 @@
-"""docs/api.md names every route, every error and every field of an answer."""
+"""docs/guide/api.md names every route, every error and every field of an answer."""
 
 from pathlib import Path
 from typing import get_args
@@ -17,7 +17,7 @@ from onebert_store.errors import OneBertError
 from onebert_store.file.manifest import TaskType
 
 DOCS = Path(__file__).parents[3] / "docs"
-API = (DOCS / "api.md").read_text()
+API = (DOCS / "guide" / "api.md").read_text()
 
 # Raised by training, by the client or between processes; no server answers with them.
 NOT_ON_THE_WIRE = {
@@ -79,7 +79,7 @@ def test_open_paths_are_named():
 
 
 def test_every_metric_is_documented():
-    text = (DOCS / "operations.md").read_text()
+    text = (DOCS / "guide" / "operations.md").read_text()
     metrics = Metrics(tasks=1)
     for family in metrics.registry.collect():
         assert f"`{family.name}`" in text

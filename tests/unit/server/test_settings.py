@@ -22,7 +22,7 @@ def clean_environment(monkeypatch):
 
 
 def test_every_setting_is_documented_with_its_default():
-    text = (DOCS / "settings.md").read_text()
+    text = (DOCS / "reference" / "settings.md").read_text()
     for name, field in Settings.model_fields.items():
         row = next((line for line in text.splitlines() if line.startswith(f"| `ONEBERT_{name.upper()}` |")), None)
         assert row, name
@@ -31,7 +31,7 @@ def test_every_setting_is_documented_with_its_default():
 
 
 def test_no_setting_is_documented_that_does_not_exist():
-    text = (DOCS / "settings.md").read_text()
+    text = (DOCS / "reference" / "settings.md").read_text()
     named = {line.split("`")[1] for line in text.splitlines() if line.startswith("| `ONEBERT_")}
     client_side = {"ONEBERT_URL", "ONEBERT_API_KEY"}
     assert named - client_side == {f"ONEBERT_{name.upper()}" for name in Settings.model_fields}

@@ -11,7 +11,7 @@ from onebert_training.data.options import DataOptions
 from onebert_training.fit.settings import Settings
 from onebert_training.options import annotated_fields, flag_of, sentence_of
 
-PAGE = Path(__file__).parents[3] / "docs" / "training.md"
+PAGE = Path(__file__).parents[3] / "docs" / "guide" / "training.md"
 
 
 def options_markdown(*groups):
