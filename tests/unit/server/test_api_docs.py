@@ -28,7 +28,7 @@ def test_every_task_type_says_what_it_takes_and_gives():
 
 
 def test_every_metric_is_documented():
-    text = (DOCS / "guide" / "operations.md").read_text()
+    text = (DOCS / "reference" / "monitoring.md").read_text()
     metrics = Metrics(tasks=1)
     for family in metrics.registry.collect():
         assert f"`{family.name}`" in text
