@@ -26,6 +26,7 @@ from onebert_server.settings import PREFIX, Settings
 from onebert_store.errors import OneBertError
 from onebert_training.data.options import DataOptions
 from onebert_training.fit import settings as training
+from onebert_training.methods.table import METHODS
 from onebert_training.options import annotated_fields, flag_of, sentence_of
 
 ROOT = Path(__file__).parents[1]
@@ -105,7 +106,11 @@ def _options() -> str:
         for field, _, annotated in annotated_fields(group):
             default = "" if field.default in (None, False, MISSING) else f"`{field.default}`"
             rows.append((f"`{flag_of(field, annotated)}`", f"`{field.name}`", default, sentence_of(annotated)))
-    return _page("Options of training", OPTIONS, _table(("option", "in a recipe", "default", ""), rows))
+    options = _table(("option", "in a recipe", "default", ""), rows)
+    methods = _table(
+        ("method", "trains, beside the head"), ((f"`{one.syntax}`", one.trains) for one in METHODS.values())
+    )
+    return _page("Options and methods of training", OPTIONS, options, OF_METHODS, methods)
 
 
 def _promises() -> str:
@@ -208,8 +213,8 @@ variable, and so does an unknown variable that begins with `ONEBERT_`: a typo mu
 settings; [the guide](../guide/api.md) has them.
 """
 ERRORS = """
-Every answer that is not a success is a problem with one of these codes ([its form](../guide/api.md#errors)). The client
-library raises them as `onebert.OneBertError` with that `code`.
+Every answer that is not a success is a problem with one of these codes ([its form](../guide/api.md#errors)). The
+client library raises them as `onebert.OneBertError` with that `code`.
 """
 ROUTES = """
 The server's own routes; a running server documents every body at `/docs` and `/openapi.json`, and [the
@@ -225,6 +230,15 @@ Each also below `/t/{task}` ([clients](clients.md)).
 OPTIONS = """
 One list of fields makes the options of `onebert train`, the names in a recipe of `onebert sweep`
 ([experiments](../experiments.md)) and this table.
+"""
+OF_METHODS = """
+## Methods
+
+Brackets are optional parts, `|` separates alternatives; methods add, as in `bitfit+gamma`, and `auto` chooses one.
+From BitFit (Ben Zaken et al. 2022), LoRA (Hu et al. 2022), LoRA-XS (Bałazy et al. 2024), (IA)³ (Liu et al. 2022), RED
+(Wu et al. 2024), *SPAFIT*, adapters (Houlsby et al. 2019), diff pruning (Guo et al. 2020), and the comparisons of
+*What Parameters to Freeze?* and *BitFit+* ([papers](../experiments.md)); `svd` is [decision
+55](../decisions.md#55-the-default-trains-whole-matrices-and-keeps-their-leading-singular-parts).
 """
 PROMISES = """
 The promises of a OneBERT server, each with the tests that hold it, or the command that measured it. Brackets say when
