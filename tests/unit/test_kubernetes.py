@@ -58,7 +58,7 @@ def environment(folder):
 
 
 def example(folder):
-    """The kustomization of docs/reference/kubernetes.md, with an overlay in a checkout beside it, and the monitoring."""
+    """The kustomization of docs/reference/kubernetes.md, a checkout beside it with an overlay, and the monitoring."""
     page = (ROOT / "docs/reference/kubernetes.md").read_text(encoding="utf-8")
     [text] = re.findall(r"^```yaml\n(# kustomization\.yaml\n.*?)^```$", page, re.MULTILINE | re.DOTALL)
     (folder / "kustomization.yaml").write_text(text, encoding="utf-8")
