@@ -94,9 +94,9 @@ def _routes() -> str:
                 continue
             asked = [one for one in operation.get("parameters", ()) if one["in"] == "query" and "description" in one]
             query = "".join(f" `?{one['name']}`: {one['description']}{_range(one['schema'])}." for one in asked)
-            own.append((route, _joined(operation["description"]) + query))
+            own.append((route, _joined(operation["description"]) + query, _statuses(operation["responses"])))
     opened = ", ".join(f"`{path}`" for path in sorted(OPEN_PATHS) if not path.startswith("/page/"))
-    tables = _table(("route", "does"), own), CLIENTS, _table(("route", "clients of"), others)
+    tables = _table(("route", "does", "success"), own), CLIENTS, _table(("route", "clients of"), others)
     return _page("Routes", ROUTES.format(opened=opened), *tables)
 
 
@@ -149,6 +149,10 @@ def _values(schema: Mapping[str, Any]) -> str:
     least, over, most = (kinds[0].get(bound) for bound in ("minimum", "exclusiveMinimum", "maximum"))
     low = f"over {over}" if over is not None else f"from {least}" if least is not None else ""
     return f"{low} to {most}" if most is not None else low
+
+
+def _statuses(responses: Mapping[str, Any]) -> str:
+    return ", ".join(sorted(status for status in responses if status.startswith("2")))
 
 
 def _range(schema: Mapping[str, Any]) -> str:

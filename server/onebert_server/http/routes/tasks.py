@@ -187,7 +187,7 @@ async def delete_version(
 ) -> None:
     """Deletes a version that no alias points at (else 409). Its number is never used again.
 
-    Requests that hold it are still answered.
+    One that is only an alias's `previous` may go. Requests that hold it are still answered.
     """
     check_name(task)
     seq = await in_thread(runtime, runtime.catalog.delete_version, task, version, context)
