@@ -68,7 +68,7 @@ GROUPS = {
     "benches": Group("the benchmarks' scripts", ("benchmarks",)),
     "readers": Group(
         "README, recipes and the code of pages, followed to the letter",
-        ("README.md", "docs/python.md", "docs/recipes", "demo", "training/recipes", "api"),
+        ("README.md", "docs/guide/python.md", "docs/recipes", "demo", "training/recipes", "api"),
     ),
     "bounds": Group("the lowest versions of what is depended on", ("pyproject.toml",)),
 }

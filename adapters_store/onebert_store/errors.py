@@ -1,54 +1,55 @@
 """Every error a user can meet; the edges (HTTP, command line) turn errors into answers.
 
 One file although it is long: the tree below is what a reader looks for, and each class is only its row of that tree.
+docs/generate.py makes docs/reference/errors.md of the classes.
 
     OneBertError                      500  internal
     ├── InvalidDelta                  422  (abstract)
-    │   ├── MalformedFile             422  malformed-file        not the layout of FORMAT.md
-    │   ├── InvalidManifest           422  invalid-manifest      the JSON manifest breaks a rule
-    │   ├── TensorMismatch            422  tensor-mismatch       unknown, missing or misshapen tensors
-    │   ├── NotFinite                 422  not-finite            NaN or infinity in a tensor or a golden answer
-    │   ├── BaseMismatch              422  base-mismatch         made for another base
-    │   ├── GoldenMismatch            422  golden-mismatch       served logits are not the trainer's
-    │   └── DigestMismatch            422  digest-mismatch       the bytes are not those that the sender meant
+    │   ├── MalformedFile             422  malformed-file
+    │   ├── InvalidManifest           422  invalid-manifest
+    │   ├── TensorMismatch            422  tensor-mismatch
+    │   ├── NotFinite                 422  not-finite
+    │   ├── BaseMismatch              422  base-mismatch
+    │   ├── GoldenMismatch            422  golden-mismatch
+    │   └── DigestMismatch            422  digest-mismatch
     ├── TooLarge                      413  too-large
-    ├── InvalidInput                  422  invalid-input         a text, a name, a number out of its bounds
-    │   └── UnsupportedTask           422  unsupported-task      a client's format has no form for the task's answers
+    ├── InvalidInput                  422  invalid-input
+    │   └── UnsupportedTask           422  unsupported-task
     ├── NotFound                      404  (abstract)
     │   ├── TaskNotFound              404  task-not-found
     │   ├── VersionNotFound           404  version-not-found
     │   ├── AliasNotFound             404  alias-not-found
     │   └── KeyNotFound               404  key-not-found
-    ├── AliasConflict                 412  alias-conflict        the alias is not where If-Match says
-    ├── ChangeUnknown                 412  change-unknown        the registry has no change with the number asked for
-    ├── VersionInUse                  409  version-in-use        an alias points at the version
-    ├── TaskExists                    409  task-exists           the new name of a task is in use, or was
-    ├── VersionUnavailable            503  version-unavailable   registered, but could not be loaded
-    ├── StoreLocked                   503  store-locked          another process owns the folder
-    ├── StoreCorrupt                  500  store-corrupt         a blob or a row is missing or damaged
-    ├── StorageUnavailable            503  storage-unavailable   the disk cannot be read or written; with Retry-After
-    │   └── BlobsAway                 503  storage-unavailable   the bucket of all blobs is away, slow or wrong
+    ├── AliasConflict                 412  alias-conflict
+    ├── ChangeUnknown                 412  change-unknown
+    ├── VersionInUse                  409  version-in-use
+    ├── TaskExists                    409  task-exists
+    ├── VersionUnavailable            503  version-unavailable
+    ├── StoreLocked                   503  store-locked
+    ├── StoreCorrupt                  500  store-corrupt
+    ├── StorageUnavailable            503  storage-unavailable
+    │   └── BlobsAway                 503  storage-unavailable
     ├── StorageFull                   507  storage-full
-    ├── BankFull                      507  bank-full             no memory is left for another version's row
-    ├── QueueFull                     503  queue-full            with Retry-After
-    ├── OverShare                     429  over-share            with Retry-After
-    ├── DeadlineExceeded              504  deadline-exceeded     the time that the caller gives is over
-    ├── Starting                      503  starting              with Retry-After
-    ├── ShuttingDown                  503  shutting-down         with Retry-After
-    ├── Unhealthy                     503  unhealthy             the engine is dead or hangs
-    ├── EngineFailed                  500  engine-failed         the forward pass raised
-    ├── WholeTextNeeded               500  whole-text-needed     (between processes) a text was sent without its end
-    ├── AnswerNotFinite               422  answer-not-finite     a served task gave NaN or infinity
+    ├── BankFull                      507  bank-full
+    ├── QueueFull                     503  queue-full
+    ├── OverShare                     429  over-share
+    ├── DeadlineExceeded              504  deadline-exceeded
+    ├── Starting                      503  starting
+    ├── ShuttingDown                  503  shutting-down
+    ├── Unhealthy                     503  unhealthy
+    ├── EngineFailed                  500  engine-failed
+    ├── WholeTextNeeded               500  whole-text-needed
+    ├── AnswerNotFinite               422  answer-not-finite
     ├── Unauthorized                  401  unauthorized
-    ├── Forbidden                     403  forbidden             the key is not for this
-    ├── OverQuota                     429  over-quota            more than the principal may; of a rate with Retry-After
-    ├── TooManyAttempts               429  too-many-attempts     wrong keys from one address, with Retry-After
-    ├── UnsupportedBase               422  unsupported-base      architecture or weights we do not serve
+    ├── Forbidden                     403  forbidden
+    ├── OverQuota                     429  over-quota
+    ├── TooManyAttempts               429  too-many-attempts
+    ├── UnsupportedBase               422  unsupported-base
     ├── BaseNotFound                  404  base-not-found
-    ├── InvalidMethod                 422  invalid-method        the method grammar
-    ├── InvalidData                   422  invalid-data          training or evaluation data
+    ├── InvalidMethod                 422  invalid-method
+    ├── InvalidData                   422  invalid-data
     ├── InvalidSettings               422  invalid-settings
-    └── ServerUnreachable             503  server-unreachable    (client)
+    └── ServerUnreachable             503  server-unreachable
 
 Inner code raises these errors and knows nothing of HTTP; an edge reads
 `status`, `code`, `title`, `detail` and `retry_after`.
@@ -58,7 +59,9 @@ from typing import ClassVar
 
 
 class OneBertError(Exception):
-    """Root of the tree; `detail` is one sentence a user can act on and never holds a path or a user's text.
+    """A fault of the server; its log has the request's id.
+
+    The root of the tree; `detail` is one sentence a user can act on and never holds a path or a user's text.
 
     Attributes:
         of_code: every kind that has a code of its own, by that code.
@@ -92,43 +95,46 @@ class InvalidDelta(OneBertError, status=422):
 
 
 class MalformedFile(InvalidDelta, code="malformed-file", title="Malformed delta file"):
-    """The bytes do not follow the layout of FORMAT.md."""
+    """The bytes are not the layout of a delta file."""
 
 
 class InvalidManifest(InvalidDelta, code="invalid-manifest", title="Invalid manifest"):
-    """The manifest is not the JSON object that FORMAT.md describes."""
+    """The file's manifest breaks a rule, or does not fit the base."""
 
 
 class TensorMismatch(InvalidDelta, code="tensor-mismatch", title="Tensors do not fit"):
-    """A tensor is unknown, missing or has the wrong shape for the base."""
+    """Tensors are unknown, missing or misshapen for the base."""
 
 
 class NotFinite(InvalidDelta, code="not-finite", title="Numbers are not finite"):
-    """A tensor of a delta, or an answer that proves it, has a NaN or an infinity."""
+    """NaN or infinity, in a file or in its test answers."""
 
 
 class BaseMismatch(InvalidDelta, code="base-mismatch", title="Another base"):
-    """The delta was trained on another base."""
+    """The delta was made for another base."""
 
 
 class GoldenMismatch(InvalidDelta, code="golden-mismatch", title="Golden logits do not agree"):
-    """The logits computed here are not those the trainer recorded."""
+    """The logits computed here differ from those that the trainer recorded."""
 
 
 class DigestMismatch(InvalidDelta, code="digest-mismatch", title="Digests differ"):
-    """The bytes that arrived do not have the digest that their sender gave for them."""
+    """The bytes do not match the digest sent with them; send them again."""
 
 
 class TooLarge(OneBertError, status=413, code="too-large", title="Too large"):
-    """A file or a request is over its size limit."""
+    """The body, the delta file, the answer or the work to explain it exceeds its limit.
+
+    Or a JSON body holds more than 2048 values.
+    """
 
 
 class InvalidInput(OneBertError, status=422, code="invalid-input", title="Invalid input"):
-    """A text, a name or a number that a request may not hold."""
+    """The request breaks a rule; see `errors`."""
 
 
 class UnsupportedTask(InvalidInput, code="unsupported-task", title="Unsupported task"):
-    """The format that a client asks in has no form for the answers of the task."""
+    """The other server's format cannot express this task's answers."""
 
 
 class NotFound(OneBertError, status=404):
@@ -136,15 +142,15 @@ class NotFound(OneBertError, status=404):
 
 
 class TaskNotFound(NotFound, code="task-not-found", title="No such task"):
-    """No task has this name."""
+    """No task has this name, or none that this key may see."""
 
 
 class VersionNotFound(NotFound, code="version-not-found", title="No such version"):
-    """The task has no version with this number."""
+    """The task has no such version."""
 
 
 class AliasNotFound(NotFound, code="alias-not-found", title="No such alias"):
-    """The task has no alias with this name."""
+    """The task has no such alias."""
 
 
 class KeyNotFound(NotFound, code="key-not-found", title="No such key"):
@@ -152,23 +158,26 @@ class KeyNotFound(NotFound, code="key-not-found", title="No such key"):
 
 
 class AliasConflict(OneBertError, status=412, code="alias-conflict", title="The alias has moved"):
-    """Compare-and-set found the alias somewhere else."""
+    """The alias is not where the condition says."""
 
 
 class ChangeUnknown(OneBertError, status=412, code="change-unknown", title="No such change"):
-    """The registry has no change with the number that a request wants to be seen."""
+    """The registry does not have the change of `OneBERT-Min-Seq`: it was restored, or is another one."""
 
 
 class VersionInUse(OneBertError, status=409, code="version-in-use", title="Version in use"):
-    """A version cannot be deleted while an alias points at it."""
+    """An alias points at the version."""
 
 
 class TaskExists(OneBertError, status=409, code="task-exists", title="The name is taken"):
-    """A task cannot take a name under which there are versions, or were: `name@3` would mean two things."""
+    """The new name of a task is in use, or was: `name@3` would mean two things."""
 
 
 class VersionUnavailable(OneBertError, status=503, code="version-unavailable", title="Version unavailable"):
-    """The version is registered, but this server could not load it."""
+    """The version is registered, but cannot be loaded; the detail has the reason.
+
+    `Retry-After`, if present, is the time of the next try.
+    """
 
 
 class StoreLocked(OneBertError, status=503, code="store-locked", title="Store in use"):
@@ -176,13 +185,13 @@ class StoreLocked(OneBertError, status=503, code="store-locked", title="Store in
 
 
 class StoreCorrupt(OneBertError, code="store-corrupt", title="Store is damaged"):
-    """The store is damaged: a blob is missing or does not have its digest, a row or the database cannot be read."""
+    """A stored file, or its row in the registry, is missing or damaged."""
 
 
 class StorageUnavailable(
     OneBertError, status=503, code="storage-unavailable", title="Storage does not work", retry_after=5
 ):
-    """The disk or the database under the store refuses to work (an I/O error, a read-only file system, a lock)."""
+    """The disk, the database or the bucket fails or is read-only; nothing was changed."""
 
 
 class BlobsAway(StorageUnavailable):
@@ -190,35 +199,48 @@ class BlobsAway(StorageUnavailable):
 
 
 class StorageFull(OneBertError, status=507, code="storage-full", title="Storage is full"):
-    """The disk has no room for a write."""
+    """The disk is full."""
 
 
 class BankFull(OneBertError, status=507, code="bank-full", title="No memory for another version"):
-    """The rows in memory leave no room for another one."""
+    """Memory has no room for this version.
+
+    It is larger than all of `ONEBERT_BANK_BYTES`, or every version there is in use.
+    """
 
 
 class QueueFull(OneBertError, status=503, code="queue-full", title="Too much work is waiting", retry_after=1):
-    """The engine has as much waiting work as it may hold."""
+    """The answer would come after the request's time, or a limit is reached.
+
+    Limits: 8,388,608 characters to tokenize, of each front end; 64 uploads; 256 requests that a front end forwards (128
+    of one caller), or 8 MiB of its requests unread by the engine's process; 1,024 requests that wait for a change (512
+    of one caller); 512 MiB of untaken answers over 64 KiB; 128 MiB of incomplete bodies (64 MiB of one caller).
+    `Retry-After` estimates the wait.
+    """
 
 
 class OverShare(OneBertError, status=429, code="over-share", title="Over the caller's share", retry_after=1):
-    """Too much work waits, and more of this caller than of the others."""
+    """The queue is full, and this caller holds more of it than others, who are still admitted."""
 
 
 class DeadlineExceeded(OneBertError, status=504, code="deadline-exceeded", title="Too late"):
-    """The answer did not come within the time that the caller, or the server's settings, give it."""
+    """The answer did not come within the request's time."""
 
 
 class Starting(OneBertError, status=503, code="starting", title="Starting", retry_after=1):
-    """The server has its address, and loads what it will answer with."""
+    """The server loads its base and its versions; the detail has its progress."""
 
 
 class ShuttingDown(OneBertError, status=503, code="shutting-down", title="Shutting down", retry_after=5):
-    """The server finishes what it has and takes nothing new."""
+    """The server is stopping."""
 
 
 class Unhealthy(OneBertError, status=503, code="unhealthy", title="Unhealthy"):
-    """The process lives, but its engine is dead, hangs or fails: only a restart helps."""
+    """The engine is dead, hangs or fails every batch: only a restart helps.
+
+    The engine's process hangs behind a front end; or, from `/healthz` and `/readyz`: the engine's thread is dead, a
+    forward pass takes longer than `ONEBERT_ENGINE_TIMEOUT`, or ten batches in a row have failed.
+    """
 
 
 class WholeTextNeeded(OneBertError, code="whole-text-needed", title="The whole text is needed"):
@@ -226,27 +248,36 @@ class WholeTextNeeded(OneBertError, code="whole-text-needed", title="The whole t
 
 
 class EngineFailed(OneBertError, code="engine-failed", title="The engine failed"):
-    """The forward pass raised; the batch is lost, the engine goes on."""
+    """The forward pass failed and its batch is lost; the next request may succeed."""
 
 
 class AnswerNotFinite(OneBertError, status=422, code="answer-not-finite", title="The answer is not finite"):
-    """A served task answered one input with a NaN or an infinity; its weights are the reason, whoever uploaded them."""
+    """The named task answers this input with NaN or infinity: its weights are too large.
+
+    With several tasks only its own result is an error.
+    """
 
 
 class Unauthorized(OneBertError, status=401, code="unauthorized", title="API key needed"):
-    """No valid API key came with the request."""
+    """No valid API key."""
 
 
 class Forbidden(OneBertError, status=403, code="forbidden", title="Not allowed with this key"):
-    """The key is valid, and its scopes or tasks do not allow what was asked."""
+    """The key's scopes do not allow this, or this needs a key for all tasks."""
 
 
 class OverQuota(OneBertError, status=429, code="over-quota", title="Over the quota"):
-    """The principal has as many tasks or bytes, or had as many requests or tokens, as it may."""
+    """The caller's quota of requests or tokens is used up, or its quota of stored tasks or bytes.
+
+    The first two have `Retry-After`.
+    """
 
 
 class TooManyAttempts(OneBertError, status=429, code="too-many-attempts", title="Too many attempts"):
-    """An address has sent more requests without a valid key than are answered one by one."""
+    """Requests without a valid key from this address exceed 100 at once and 10 a second.
+
+    A valid key still works.
+    """
 
 
 class UnsupportedBase(OneBertError, status=422, code="unsupported-base", title="Unsupported base"):

@@ -1,4 +1,4 @@
-"""OneBERT from Python: trains a delta, and classifies with it in this process or over HTTP (docs/python.md).
+"""OneBERT from Python: trains a delta, and classifies with it in this process or over HTTP (docs/guide/python.md).
 
 Names are imported on first use: `import onebert` alone loads neither torch nor an HTTP library.
 """

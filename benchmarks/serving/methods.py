@@ -4,7 +4,7 @@
 
 Time is that of 64 sentences of 16 tasks in one batch, all of one method, the methods by turns in one process. What a
 task trains is drawn at random; its size is that of a trained one. Without options it writes the table of
-docs/training.md.
+benchmarks/results/performance.md.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from onebert_training.fit.settings import DEFAULT_METHOD
 from onebert_training.methods.methods import parse_method
 from onebert_training.target_scale import TargetScale
 
-PAGE = Path(__file__).parents[2] / "docs" / "training.md"
+PAGE = Path(__file__).parents[2] / "benchmarks" / "results" / "performance.md"
 METHODS = (
     "frozen",
     "red",

@@ -1,4 +1,4 @@
-"""Measures `onebert score` beside the engine alone, and writes the table of docs/offline.md.
+"""Measures `onebert score` beside the engine alone, and writes the table of benchmarks/results/performance.md.
 
     GOMP_SPINCOUNT=2000 python benchmarks/serving/offline.py     # the setting of the `onebert` command
 
@@ -40,7 +40,7 @@ from onebert_server.score.stream import Chosen
 from onebert_server.score.tasks import ScoredTask
 from onebert_server.settings import Settings
 
-PAGE = Path(__file__).parents[2] / "docs" / "offline.md"
+PAGE = Path(__file__).parents[2] / "benchmarks" / "results" / "performance.md"
 # Tasks, and texts for each.
 SCENES = ((1, 16384), (8, 2048))
 KINDS = ("engine alone", "passes alone", "onebert score")

@@ -1,9 +1,9 @@
-"""Measures what docs/reliability.md says of overload: an open loop at ten times what the server can do.
+"""Measures overload for benchmarks/results/overload.md: an open loop at ten times what the server can do.
 
 python benchmarks/serving/overload.py [--base NAME] [--dtype float32] [--front-ends 0] [--seconds 30] [--times 10]
     [--write]
 
-One request holds 16 sentences for 16 of 64 tasks. `--write` puts the table into docs/reliability.md. The sender has a
+One request holds 16 sentences for 16 of 64 tasks. `--write` puts the table into that page. The sender has a
 process of its own on the same machine, and takes its share of it.
 """
 
@@ -35,7 +35,7 @@ from onebert_bench.workload import sentences
 from onebert_encoder.base.base import load_base
 from onebert_server.process import ChildServer, serving
 
-PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
+PAGE = Path(__file__).parents[2] / "benchmarks" / "results" / "overload.md"
 TEXTS_EACH = 16
 # Clients of the closed loop that finds the peak: enough that something always waits, and nothing is refused.
 PEAK_CLIENTS = 4

@@ -1,4 +1,4 @@
-"""Measures the time of each stage of a batch, and writes the table and the picture of docs/performance.md.
+"""Measures the time of each stage of a batch; writes table and picture of benchmarks/results/performance.md.
 
     GOMP_SPINCOUNT=2000 python benchmarks/serving/stages.py     # the setting of the `onebert` command
 
@@ -27,7 +27,7 @@ from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.rows import Rows, stack_rows
 from onebert_server.engine.memory import keep_freed_memory
 
-PAGE = Path(__file__).parents[2] / "docs" / "performance.md"
+PAGE = Path(__file__).parents[2] / "benchmarks" / "results" / "performance.md"
 PICTURE = PAGE.with_suffix("") / "stages.png"
 REPETITIONS = {1: 200, 64: 20}
 DTYPES = (torch.float32, torch.bfloat16, torch.int8)

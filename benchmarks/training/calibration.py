@@ -1,4 +1,4 @@
-"""Writes docs/results.md's tables of calibration: what was promised beside rows that nobody had seen; unknown texts.
+"""Writes tables of calibration and unknown texts to benchmarks/results/accuracy.md: promises beside unseen rows.
 
     python benchmarks/training/calibration.py --data FOLDER [--draws 10]
 
@@ -35,7 +35,7 @@ from onebert_training.tasks.objectives import SingleLabel
 Vectors = NDArray[np.float32]
 Indices = NDArray[np.int64]
 
-PAGE = Path(__file__).parents[2] / "docs" / "results.md"
+PAGE = Path(__file__).parents[2] / "benchmarks" / "results" / "accuracy.md"
 SETS = (
     *("banking77", "snips_intent", "trec6", "tweet_emotion", "sms_spam"),
     *("sst2", "imdb", "cola", "mrpc", "snli_small"),

@@ -1,4 +1,4 @@
-"""Writes the dropout table of docs/results.md: BitFit through `fold` beside BitFit in a padded Hugging Face model.
+"""Writes the dropout table of benchmarks/results/accuracy.md: BitFit through `fold`, and in a padded HF model.
 
     python benchmarks/training/dropout.py --data FOLDER [--seeds 3]
 
@@ -29,7 +29,7 @@ from onebert_training.fit.run import Run
 from onebert_training.fit.settings import Settings
 from onebert_training.fit.state import CLIP
 
-PAGE = Path(__file__).parents[2] / "docs" / "results.md"
+PAGE = Path(__file__).parents[2] / "benchmarks" / "results" / "accuracy.md"
 # Data set -> (training rows, epochs): small enough for a padded model on two cores, over several seeds.
 RUNS = {"sst2": (1500, 2), "snli_small": (1000, 3), "mrpc": (600, 3)}
 

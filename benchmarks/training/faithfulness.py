@@ -1,4 +1,4 @@
-"""Writes the table of explanations in docs/results.md: how fast an answer goes when the words that it is owed to go.
+"""Writes the table of explanations in benchmarks/results/accuracy.md: how an answer falls without the words behind it.
 
     python benchmarks/training/faithfulness.py --data FOLDER [--seeds 3] [--texts 100]
 
@@ -30,7 +30,7 @@ from onebert_training.fit.loop import train
 from onebert_training.fit.run import Run
 from onebert_training.fit.settings import Settings
 
-PAGE = Path(__file__).parents[2] / "docs" / "results.md"
+PAGE = Path(__file__).parents[2] / "benchmarks" / "results" / "accuracy.md"
 # Data set -> the split whose texts are explained; both have the label names of their test or validation rows.
 SETS = {"sst2": "validation", "trec6": "test"}
 ROWS, EPOCHS, RANDOM_ORDERS, RESAMPLES = 1000, 4, 5, 10_000

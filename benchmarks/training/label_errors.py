@@ -1,4 +1,4 @@
-"""Writes docs/results.md's table of label errors: labels that were changed on purpose, and how many of them are found.
+"""Writes the table of label errors in benchmarks/results/accuracy.md: labels changed on purpose, and those found.
 
     python benchmarks/training/label_errors.py --data FOLDER [--seeds 3]
 
@@ -25,7 +25,7 @@ from onebert_training.fit.frozen import frozen_vectors
 from onebert_training.insight.out_of_fold import Floats, Indices, folds_of, out_of_fold
 from onebert_training.insight.suspects import find_suspects
 
-PAGE = Path(__file__).parents[2] / "docs" / "results.md"
+PAGE = Path(__file__).parents[2] / "benchmarks" / "results" / "accuracy.md"
 FEW, MANY = 3000, 20_000
 SETS = (
     *(("sst2", FEW), ("sst2", MANY), ("banking77", FEW), ("trec6", FEW)),

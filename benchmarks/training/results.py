@@ -1,8 +1,8 @@
-"""Writes the accuracy table of docs/results.md: trains with `onebert train`, uploads, and measures what HTTP answers.
+"""Writes the first table of benchmarks/results/accuracy.md: `onebert train`, upload, and the answers over HTTP.
 
     python benchmarks/training/results.py --data FOLDER [--jobs 2] [--work results-work]
 
-FOLDER holds one folder per data set, each with train/validation/test files (docs/results.md says which). Every finished
+FOLDER holds one folder per data set of that page, each with train/validation/test files. Every finished
 training leaves its record in the work folder, and a second call trains only what is missing or was trained otherwise.
 """
 
@@ -25,7 +25,7 @@ from onebert_store.command.process import ONEBERT
 from onebert_training.data.dataset import Dataset, load_dataset
 from onebert_training.tasks.objectives import OBJECTIVES
 
-PAGE = Path(__file__).parents[2] / "docs" / "results.md"
+PAGE = Path(__file__).parents[2] / "benchmarks" / "results" / "accuracy.md"
 METHODS = ("frozen", "bitfit", "layernorm", "spafit:1-3-I")
 # Data set -> options with which two cores finish in reasonable time; only SST-2 is not used whole.
 RUNS: dict[str, list[str]] = {

@@ -1,4 +1,4 @@
-"""Writes docs/study.md from recorded runs: tables, pictures, and the papers' claims beside what was found.
+"""Writes benchmarks/results/study.md from recorded runs: tables, pictures, and the papers' claims beside findings.
 
     onebert sweep training/recipes/study.toml --data FOLDER --out RUNS
     onebert sweep training/recipes/study-thin.toml --data FOLDER --out THIN
@@ -23,7 +23,7 @@ from onebert_training.report.figures import draw
 from onebert_training.report.records import Record, load_records
 from onebert_training.report.tables import Results, collect, results_markdown
 
-PAGE = Path(__file__).parents[2] / "docs" / "study.md"
+PAGE = Path(__file__).parents[2] / "benchmarks" / "results" / "study.md"
 PICTURES = PAGE.with_suffix("")
 
 # The study's data sets on which methods differ by more than chance; on its others, with so few rows, they do not.

@@ -1,4 +1,4 @@
-"""Writes the training table of docs/results.md: one run beside the same run with Hugging Face's model.
+"""Writes the training table of benchmarks/results/accuracy.md: one run beside the same run with Hugging Face's model.
 
     GOMP_SPINCOUNT=2000 python benchmarks/training/training.py     # the setting of the `onebert` command
         [--data FOLDER] [--steps 12] [--threads N] [--device cpu] [--dtype float32]
@@ -40,7 +40,7 @@ from onebert_training.fit.settings import DEFAULT_METHOD, Settings
 from onebert_training.fit.state import CLIP, State
 from onebert_training.methods.plan import Plan
 
-PAGE = Path(__file__).parents[2] / "docs" / "results.md"
+PAGE = Path(__file__).parents[2] / "benchmarks" / "results" / "accuracy.md"
 ROWS = 400
 MEMORY_STEPS = 20
 TOGETHER = (2, 4, 16)

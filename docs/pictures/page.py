@@ -1,4 +1,4 @@
-"""Pictures of the page for README.md and docs/page.md, in a minute or two: `python docs/pictures/page.py`.
+"""Pictures of the page for README.md and docs/guide/page.md, in a minute or two: `python docs/pictures/page.py`.
 
 Trains two versions of a task of the demo, serves them and looks at them. Needs playwright and a Chromium; here the
 system has the font Inter. The pictures show latencies: nothing else should run on the machine.

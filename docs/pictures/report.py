@@ -1,4 +1,4 @@
-"""The picture of a report in docs/training.md, in a minute: `python docs/pictures/report.py`.
+"""The picture of a report in docs/guide/training.md, in a minute: `python docs/pictures/report.py`.
 
 Trains a task of the demo and measures it on its test rows. Needs playwright and a Chromium; here the system has the
 font Inter.

@@ -1,4 +1,4 @@
-"""Everything that can be configured, as `ONEBERT_…` environment variables; docs/settings.md says the same in prose."""
+"""Everything that can be configured, as `ONEBERT_…` environment variables; docs/generate.py makes a page of it."""
 
 import hashlib
 import os
@@ -38,41 +38,99 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid")
 
+    #: Address to listen on. Beyond loopback the server needs `ONEBERT_API_KEYS` or `ONEBERT_OIDC_ISSUER`.
     host: str = "127.0.0.1"
+    #: Port; 0 takes a free one, which the line printed at start names.
     port: Annotated[int, Field(ge=0, le=65535)] = 8000
+    #: Hub id or local folder of the base; without it the default base.
     base: str | None = None
+    #: Numbers that the encoder computes with. `auto` is bfloat16 if the processor or GPU multiplies it. `int8` is for
+    #: CPUs, and faster than bfloat16 in full batches, at a small cost in accuracy
+    #: ([decision 14](../decisions.md#14-products-in-8-bit-integers-on-request)). With both, the base's vectors must
+    #: agree with float32's at start; else the server warns and takes float32.
     dtype: Literal["auto", "float32", "bfloat16", "int8"] = "auto"
+    #: Whether a text gets the same bits alone and in every batch. `auto`: on a CPU with the fast kernels, at no cost.
+    #: `True` or `1`: everywhere, or the server does not start; its cost on a GPU is not measured.
     batch_invariant: Literal["auto"] | bool = "auto"
+    #: `cpu`, `cuda` or `cuda:N`; `auto` is a GPU if PyTorch finds one, else the CPU.
     device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = "auto"
+    #: Threads of a forward pass; without it PyTorch decides.
     threads: Annotated[int, Field(ge=1, le=1024)] | None = None
+    #: Processes that take HTTP, tokenize and read answers beside the engine's
+    #: ([operations](../guide/operations.md#front-ends)); 0: all in one process.
     front_ends: Annotated[int, Field(ge=0, le=256)] = 0
+    #: Folder of the registry; one server at a time owns it.
     data_dir: Path = Path("onebert-data")
     # May hold a password.
+    #: URL of the database with tasks, versions and aliases; without it `registry.sqlite3` in the data folder.
+    #: `sqlite:///FILE` (`sqlite:////…` for an absolute path), or `postgresql://USER:PASSWORD@HOST/DATABASE`, which any
+    #: number of servers may share, with the extra `onebert[postgresql]`
+    #: ([operations](../guide/operations.md#postgresql)).
     registry: Annotated[str | None, Field(repr=False)] = None
+    #: Place of the delta files: `file:///FOLDER`, or `s3://BUCKET/PREFIX` with the extra `onebert[s3]`
+    #: ([operations](../guide/operations.md#files-in-a-bucket)). Without it the folder `blobs` of the data folder.
     blobs: str | None = None
+    #: Bytes that copies of files from a bucket take in the data folder at most, so that loading a version reads the
+    #: disk; the least recently used go. 0 keeps none.
     blob_cache_bytes: Annotated[int, Field(ge=0)] = 2**30
     # SHA-256 of each key -> its name. Never the key itself: a dump of the settings then reveals nothing.
+    #: Keys that may do everything, with commas between (make others with [`onebert
+    #: keys`](../guide/operations.md#keys-of-the-registry)): each is the key itself, of at least 16 characters of
+    #: ASCII, or `sha256:` and its hexadecimal SHA-256, also `NAME=sha256:…`: the trail and the access log call it
+    #: `key:NAME`, else by its digits.
     api_keys: Annotated[dict[bytes, str], NoDecode, Field(repr=False)] = {}
+    #: Also accept bearer tokens of this OIDC issuer, the value of `iss`
+    #: ([operations](../guide/operations.md#tokens-of-an-oidc-issuer)), with the next two settings and the extra
+    #: `onebert[oidc]`.
     oidc_issuer: str | None = None
+    #: A value that `aud` must hold.
     oidc_audience: str | None = None
+    #: Place of the issuer's keys: a file, or an address that begins with `https://` (on loopback also `http://`).
     oidc_jwks: str | None = None
+    #: Origins of web pages that may ask this server from a browser, with commas (`https://app.example.org`), or `*` if
+    #: keys are needed; without it a browser lets only the server's own page.
     cors_origins: Annotated[tuple[str, ...], NoDecode] = ()
+    #: Tokens of one forward pass at most; the server takes fewer if its measured speed allows.
     max_batch_tokens: Annotated[int, Field(ge=512)] = 8192
+    #: Bytes that the folded rows of all versions in memory may take. The least recently used go when another needs
+    #: room, and come back when they are asked for. Without it half of the memory of the machine or its container, on a
+    #: GPU a quarter of the free memory.
     bank_bytes: Annotated[int, Field(ge=2**20)] | None = None
     # The smallest queue fits the largest request that the schemas allow: 1024 sequences of 512 tokens.
+    #: Sequences that may wait; more are refused with 503, and one principal may hold no more than are left free. This
+    #: bounds memory; `ONEBERT_MAX_QUEUE_SECONDS` bounds the wait.
     max_queue_sequences: Annotated[int, Field(ge=1024)] = 16384
+    #: Tokens that may wait, likewise.
     max_queue_tokens: Annotated[int, Field(ge=2**19)] = 2**20
+    #: Longest estimated wait that a request may find: the work of all principals that is served before it and with it,
+    #: each principal counted up to the request's own. Further requests of the principal that holds most are refused
+    #: first, with 429 or 503. One sentence of each of any number of principals waits no longer. The estimate follows
+    #: this machine's speed, measured at start and with every batch.
     max_queue_seconds: Annotated[float, Field(gt=0)] = 0.8
+    #: Seconds within which a request is answered, or refused with 504, unless its `X-Request-Timeout` gives others.
     request_timeout: Annotated[float, Field(gt=0, le=MAX_REQUEST_TIMEOUT)] = 30.0
+    #: Seconds after which a forward pass counts as hung: `/healthz` and `/readyz` then fail. A front end answers 503
+    #: if the engine's process is silent for so long; that process reports every ten seconds (a quarter of this setting
+    #: at most) that it works, so an upload may wait longer for its turn.
     engine_timeout: Annotated[float, Field(gt=0)] = 60.0
+    #: Largest body of a JSON request.
     max_body_bytes: Annotated[int, Field(ge=KIB)] = BODY_BYTES
+    #: Largest delta file; not above 64 MiB, the limit of the format.
     max_upload_bytes: Annotated[int, Field(ge=KIB, le=MAX_FILE_BYTES)] = MAX_FILE_BYTES
+    #: Seconds within which a request's body must arrive, else 408; only an upload may take longer than the request's
+    #: own time. The head has ten seconds of these at most, and a client that makes no progress with an answer 30.
     receive_timeout: Annotated[float, Field(gt=0)] = 60.0
+    #: Seconds between SIGTERM and the end of accepting: `/readyz` answers 503, and requests are still answered.
     drain_delay: Annotated[float, Field(ge=0)] = 0.0
+    #: Seconds that running requests may take to finish, after the drain delay.
     shutdown_timeout: Annotated[float, Field(ge=0)] = 30.0
+    #: `json`: a line on standard output for each request ([operations](../guide/operations.md#access-log)).
     access_log: Literal["off", "json"] = "off"
     # Each task has at most sixty samples, one per label value and bucket.
+    #: Versions that `/metrics` shows each for itself, the ones with the most traffic, with up to sixty numbers each;
+    #: all others are `(other)`. 0 shows nothing of tasks.
     task_metrics: Annotated[int, Field(ge=0, le=10_000)] = 200
+    #: Level of the log, which goes to standard error.
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
     @field_validator("api_keys", mode="before")

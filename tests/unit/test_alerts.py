@@ -20,14 +20,14 @@ def rules():
 
 @pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule["alert"])
 def test_each_alert_has_a_heading_that_says_what_to_do(rule):
-    page = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/reference/monitoring.md").read_text(encoding="utf-8")
     assert re.search(rf"^### {rule['alert']}\n\n\S", page, re.MULTILINE)
-    assert rule["annotations"]["runbook"] == f"docs/operations.md#{rule['alert'].lower()}"
+    assert rule["annotations"]["runbook"] == f"docs/reference/monitoring.md#{rule['alert'].lower()}"
     assert rule["labels"]["severity"] in {"critical", "warning"}
 
 
 def test_the_page_has_no_heading_of_an_alert_that_is_none():
-    page = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/reference/monitoring.md").read_text(encoding="utf-8")
     assert re.findall(r"^### (OneBert\w+)$", page, re.MULTILINE) == [rule["alert"] for rule in rules()]
 
 

@@ -58,8 +58,8 @@ def environment(folder):
 
 
 def example(folder):
-    """The kustomization of docs/operations.md, which has an overlay in a checkout beside it, with the monitoring."""
-    page = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
+    """The kustomization of docs/reference/kubernetes.md, a checkout beside it with an overlay, and the monitoring."""
+    page = (ROOT / "docs/reference/kubernetes.md").read_text(encoding="utf-8")
     [text] = re.findall(r"^```yaml\n(# kustomization\.yaml\n.*?)^```$", page, re.MULTILINE | re.DOTALL)
     (folder / "kustomization.yaml").write_text(text, encoding="utf-8")
     (folder / "onebert").symlink_to(ROOT)

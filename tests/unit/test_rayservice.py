@@ -81,7 +81,7 @@ def test_ray_is_that_of_the_image_and_asks_for_a_token():
     # A mode in the environment would win over the one above.
     assert not [e for g in (HEAD, WORKER) for e in container(g)["env"] if e["name"].startswith("RAY_AUTH")]
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
-    page = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/reference/kubernetes.md").read_text(encoding="utf-8")
     assert "--build-arg EXTRAS=minilm,postgresql,s3,ray" in page
     assert extras.keys() >= {"minilm", "postgresql", "s3", "ray"}
 

@@ -1,4 +1,4 @@
-"""The script behind docs/results.md trains again what was trained with other arguments."""
+"""The script behind benchmarks/results/accuracy.md trains again what was trained with other arguments."""
 
 import json
 import runpy

@@ -102,7 +102,7 @@ def methods() -> None:
     compared = ", ".join(method.partition(":")[0] for method in methods_for(layers=2))
     rows.append((AUTO, f"in train: what comes out best of {compared}, or the smallest near it"))
     console.show(("method", "trains, beside the classifier head"), rows)
-    console.say("Methods add: bitfit+gamma. Which one for what: docs/tasks.md")
+    console.say("Methods add: bitfit+gamma. Which one for what: docs/guide/tasks.md")
 
 
 @with_options

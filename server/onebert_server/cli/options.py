@@ -41,7 +41,7 @@ TextPairColumn = Annotated[str | None, INPUT.option(TEXT_PAIR, "--text-pair", me
 Sheet = Annotated[str | None, INPUT.option(SHEET, "--sheet", metavar="NAME")]
 Encoding = Annotated[str | None, INPUT.option(ENCODING, "--encoding", metavar="NAME")]
 
-# Per-request overrides of the task's decision (docs/api.md).
+# Per-request overrides of the task's decision (docs/guide/api.md).
 TopK = Annotated[
     int | None,
     ANSWER.option(

@@ -46,9 +46,9 @@ def serve(
 ) -> None:
     """Serve classifiers over HTTP until SIGTERM or Ctrl-C.
 
-    Every other setting is an ONEBERT_… environment variable (docs/settings.md); a misspelled one is refused. When the
-    server is ready, it prints one line on standard output. On an address that other machines can reach it needs API
-    keys (ONEBERT_API_KEYS).
+    Every other setting is an ONEBERT_… environment variable (docs/reference/settings.md); a misspelled one is refused.
+    When the server is ready, it prints one line on standard output. On an address that other machines can reach it
+    needs API keys (ONEBERT_API_KEYS).
     """
     from onebert_server.settings import load_settings  # noqa: PLC0415
 

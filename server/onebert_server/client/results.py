@@ -85,7 +85,7 @@ class Result(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ResultError(Struct, frozen=True):
-    """Why a task has no answer; `code` is from docs/api.md."""
+    """Why a task has no answer; `code` is from docs/reference/errors.md."""
 
     code: str
     title: str

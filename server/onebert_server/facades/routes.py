@@ -20,7 +20,7 @@ from onebert_server.http.routes import classify
 from onebert_server.http.schemas.common import REF
 from onebert_server.http.strict import ContextOf, EdgeOf
 
-PAGE = "docs/clients.md"
+PAGE = "docs/reference/clients.md"
 # For the OpenAPI document; names are validated when they are resolved.
 _REF = Annotated[str, Path(json_schema_extra={"pattern": REF})]
 _DETECTOR = Annotated[str | None, Header(alias=HEADER, description="The task, where nothing else names it.")]

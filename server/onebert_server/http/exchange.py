@@ -78,7 +78,7 @@ class Exchange:
         self._chunked = False
         self._left_to_send = 0
 
-    # What the connection reports
+    # Reports of the connection
 
     def add(self, body: bytes) -> None:
         self._parts.append(body)

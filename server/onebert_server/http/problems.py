@@ -16,16 +16,28 @@ from onebert_server.http.schemas.questions import PAIR, TAGS
 from onebert_store.errors import OneBertError, TooManyAttempts, Unauthorized
 from onebert_store.file.strict_json import shown
 
-# HTTP errors that inner code does not raise: status -> (code, title).
+# HTTP errors that inner code does not raise: status -> (code, title); docs/generate.py reads the explanations.
 HTTP_ERRORS = {
+    #: The body is not strict JSON, or the bytes are not one HTTP/1.1 request with one `Host`.
     400: ("bad-request", "Malformed request"),
+    #: No such route.
     404: ("not-found", "No such route"),
+    #: The route does not take this method.
     405: ("method-not-allowed", "Method not allowed"),
+    #: The header fields or the body did not come in time; except for uploads the body must also come within
+    #: `X-Request-Timeout`.
     408: ("request-timeout", "The request came too slowly"),
     413: ("too-large", "Too large"),
+    #: Not `application/json`, or `application/octet-stream` for uploads; or a `Content-Encoding` other than gzip, gzip
+    #: with a digest, or any on an upload.
     415: ("unsupported-media-type", "Unsupported media type"),
+    #: A request to move or delete an alias had no condition.
     428: ("precondition-required", "Precondition required"),
+    #: Target and header fields together, or the framing of a chunked body, exceed 32 KiB or 100 lines. The connection
+    #: is closed.
     431: ("headers-too-large", "Header fields too large"),
+    #: All connections are taken and have running requests. Or 16 requests of this connection wait behind the running
+    #: one; the server does not read further ones.
     503: ("too-many-connections", "Too many connections"),
 }
 DETAILS = {404: "there is no such route; /docs lists those that there are"}

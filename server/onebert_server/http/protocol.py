@@ -56,7 +56,7 @@ class HttpProtocol(asyncio.Protocol):
         self._socket: asyncio.Transport
         self._addresses: dict[str, tuple[str, int] | None] = {}
         self._exchange: Exchange | None = None  # the newest request with a complete head
-        self._busy = False  # the app works on a request of which all has arrived
+        self._busy = False  # the app works on a request that has arrived whole
         # Received bytes that are not parsed yet, where they begin, and the last bytes before them.
         self._ahead, self._at, self._tail = b"", 0, b""
         self._body_left = 0  # bytes that the body's declared length leaves to arrive

@@ -65,7 +65,7 @@ EdgeOf = Annotated[Edge, Depends(_edge)]
 ContextOf = Annotated[Context, Depends(_context)]
 
 PROBLEMS: dict[int | str, dict[str, Any]] = {
-    status: {"model": Problem, "description": "A problem of the catalogue in docs/api.md."}
+    status: {"model": Problem, "description": "A problem of the table in docs/reference/errors.md."}
     for status in ("4XX", "5XX", 422)
 }
 

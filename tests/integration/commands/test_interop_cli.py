@@ -201,7 +201,7 @@ def test_the_help_says_what_goes_in_and_what_comes_out(onebert):
 @pytest.mark.nightly("readers")
 def test_following_the_page_works(tmp_path):
     """What stands in its blocks, in order, where the README has left its first delta."""
-    code = [(block.language, block.code) for block in blocks("docs/interop.md")]
+    code = [(block.language, block.code) for block in blocks("docs/guide/interop.md")]
     assert [language for language, _ in code] == [
         *("bash", "python", "bash", "bash", "bash", "python", "bash", "bash", "python")
     ]

@@ -1,4 +1,4 @@
-"""`import onebert`: training from what is in memory, answers without a server, and the code of docs/python.md."""
+"""`import onebert`: training from what is in memory, answers without a server, and the code of docs/guide/python.md."""
 
 import ast
 import inspect
@@ -294,7 +294,7 @@ def test_every_public_name_is_there_and_no_other():
 @pytest.mark.nightly("readers")
 def test_the_code_of_the_page_runs(tmp_path):
     """Every block in order, in one program, against a server of the default base."""
-    told = blocks("docs/python.md", "python")
+    told = blocks("docs/guide/python.md", "python")
     assert len(told) >= 5
     with Server(tmp_path, base="", front_ends=0) as server:
         code = "\n".join(block.code for block in told).replace("http://127.0.0.1:8000", server.url)
@@ -315,7 +315,7 @@ def test_the_code_of_the_page_runs(tmp_path):
 
 def test_the_table_of_the_clients_methods_is_whole():
     """With the arguments that each method has."""
-    page = (ROOT / "docs" / "api.md").read_text().partition("## Clients")[2]
+    page = (ROOT / "docs" / "guide" / "api.md").read_text().partition("## Clients")[2]
     cells = " ".join(line.split("|")[1] for line in page.splitlines() if line.startswith("| `"))
     told = {}
     for signature in re.findall(r"`(.*?)`", cells):

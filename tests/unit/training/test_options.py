@@ -1,32 +1,13 @@
-"""The fields of the options give the command's options, the recipe's fields and the table in the docs."""
+"""The fields of the options give the command's options and the recipe's fields."""
 
 import re
-from dataclasses import MISSING, fields
-from pathlib import Path
+from dataclasses import fields
 
 import pytest
 
 from onebert_store.errors import InvalidSettings
 from onebert_training.data.options import DataOptions
 from onebert_training.fit.settings import Settings
-from onebert_training.options import annotated_fields, flag_of, sentence_of
-
-PAGE = Path(__file__).parents[3] / "docs" / "training.md"
-
-
-def options_markdown(*groups):
-    """The table: option, recipe field, default, sentence."""
-    lines = ["| option | in a recipe | default | |", "|---|---|---|---|"]
-    for group in groups:
-        for field, _, annotated in annotated_fields(group):
-            default = "" if field.default in (None, False, MISSING) else f"`{field.default}`"
-            sentence = sentence_of(annotated).replace("|", r"\|")
-            lines.append(f"| `{flag_of(field, annotated)}` | `{field.name}` | {default} | {sentence} |")
-    return "\n".join(lines) + "\n"
-
-
-def test_the_page_has_the_table_of_all_options():
-    assert options_markdown(DataOptions, Settings) in PAGE.read_text(encoding="utf-8")
 
 
 def test_train_takes_every_field(onebert, monkeypatch):

@@ -29,7 +29,7 @@ MAX_CHANGES = 1000
 
 @router.post("/v1/keys", status_code=201)
 async def create_key(body: KeyRequest, response: Response, runtime: RuntimeOf, context: ContextOf) -> MadeKey:
-    """Makes a key; the answer alone has the key itself."""
+    """Makes a key; only this answer ever has the key itself."""
     grant = Grant(
         body.name,
         frozenset(map(Scope, body.scopes)),
@@ -66,7 +66,7 @@ async def audit(
     principal: Annotated[str | None, Query(max_length=256)] = None,
     since: Annotated[Time | None, Query(description="changes from then on")] = None,
 ) -> AuditResponse:
-    """Lists what was changed, the oldest first, a page at a time: who, when, by which request, from where to where."""
+    """Lists changes, the oldest first, in pages: who, when, by which request, from where to where."""
     query = partial(runtime.administration.audit, after=after, task=task, principal=principal, since=since)
     found = await in_thread(runtime, query, context, limit + 1)
     more = found[limit - 1].seq if len(found) > limit else None

@@ -25,7 +25,7 @@ NEW = header("If-None-Match", r"^\*$", "The alias is new.")
 
 @router.get("/v1/tasks/{task}/aliases/{alias}")
 async def alias(task: Name, alias: AliasName, response: Response, view: ViewOf) -> AliasResponse:
-    """Says where an alias points; its ETag is what `If-Match` takes."""
+    """Returns an alias's version and its previous one; `ETag` is the version, quoted, as `If-Match` takes it."""
     check_name(task)
     return _alias_response(task, alias, view.alias(task, alias), response)
 

@@ -48,7 +48,7 @@ router = APIRouter(route_class=DataRoute, responses=PROBLEMS, tags=["classify"])
 
 @router.post("/v1/tasks/{task}/classify", response_model=ClassifyResponse)
 async def classify(task: TaskRef, body: ClassifyRequest, context: ContextOf, edge: EdgeOf) -> bytes:
-    """Classifies one or several inputs with one version: `name` (its live one), `name@3` or `name@alias`."""
+    """Classifies 1 to 64 inputs with one version: `name` (its live one), `name@3` or `name@alias`."""
     inputs = body.inputs if isinstance(body.inputs, list) else [body.inputs]
     wanted, texts = Wanted([task] * len(inputs), asked=_asked(body)), [text_of(one) for one in inputs]
     answer = edge.answerer.answer_explained if body.explain else edge.answerer.answer
@@ -59,7 +59,7 @@ async def classify(task: TaskRef, body: ClassifyRequest, context: ContextOf, edg
 
 @router.post("/v1/classify", response_model=ClassifyItemsResponse)
 async def classify_items(body: ClassifyItemsRequest, context: ContextOf, edge: EdgeOf) -> bytes:
-    """Classifies items of any mix of tasks and versions; answers come in the order of the items."""
+    """Classifies 1 to 64 items of any mix of tasks, in their order; all references are resolved at one moment."""
     wanted = Wanted(_refs(body.items, context.principal.default_task), asked=_asked(body))
     answer = edge.answerer.answer_each if body.partial else edge.answerer.answer
     texts = [text_of(item) for item in body.items]
@@ -68,7 +68,10 @@ async def classify_items(body: ClassifyItemsRequest, context: ContextOf, edge: E
 
 @router.post("/v1/fanout", response_model=ClassifyItemsResponse)
 async def fanout(body: FanoutRequest, context: ContextOf, edge: EdgeOf) -> bytes:
-    """Classifies one input with many tasks, tokenized once; `["*"]` is the live version of every task that takes it."""
+    """Classifies one input with 1 to 1024 tasks.
+
+    `["*"]` is the live version of every task that is available and takes such an input.
+    """
     text = text_of(body)
     refs = None if body.tasks == ["*"] else body.tasks
     wanted = Wanted(refs, pair=not isinstance(text, str), asked=_asked(body))

@@ -14,7 +14,7 @@ router = APIRouter(responses=PROBLEMS, tags=["system"])
 
 @router.get("/v1/base")
 async def base(runtime: RuntimeOf) -> BaseResponse:
-    """The base, and the names and shapes that a delta for it may touch."""
+    """The base: name, digest, sizes, poolings, the names and shapes that a delta may touch, and how it computes."""
     return BaseResponse(
         **vars(runtime.base.spec),
         dtype=runtime.base.dtype_name,
@@ -26,7 +26,7 @@ async def base(runtime: RuntimeOf) -> BaseResponse:
 
 @router.get("/v1/whoami")
 async def whoami(context: ContextOf) -> WhoResponse:
-    """Who asks, by its key or address, what that one may do, and with which tasks."""
+    """The caller: its principal, scopes, tasks (globs) and default task."""
     who = context.principal
     scopes = sorted(who.scopes)
     return WhoResponse(principal=who.name, scopes=scopes, tasks=list(who.tasks), default_task=who.default_task)
@@ -34,22 +34,25 @@ async def whoami(context: ContextOf) -> WhoResponse:
 
 @router.get("/healthz", response_model_exclude_none=True)
 async def healthz(runtime: RuntimeOf) -> Health:
-    """The process is alive; 503 when its engine is dead, hangs or fails, so that an orchestrator starts it again."""
+    """The process is alive; 503 when its engine is dead, hangs or fails every batch, and only a restart helps."""
     runtime.check_health()
     return Health(status="alive")
 
 
 @router.get("/startupz", response_model_exclude_none=True)
 async def startupz() -> Health:
-    """The server has started; 503 while it loads, with how far it is."""
+    """The server has started; 503 while it loads, with its progress."""
     return Health(status="started")
 
 
 @router.get("/readyz", response_model_exclude_none=True)
 async def readyz(runtime: RuntimeOf) -> Health:
-    """The server answers requests; 503 once it was told to stop, or when its engine is dead, hangs or fails.
+    """The server answers requests; 503 while it stops, and with `/healthz`.
 
-    Where there are keys it says no more than how the disk is: the path takes none, and numbers tell of tenants' work.
+    The body has the numbers of `tasks` and `versions`, and of versions `resident` in memory, `unavailable` and
+    `damaged`; `storage`, the state of the disk at the last change and of the registry; `seq`, the registry's last
+    change shown; `age`, the seconds since it last looked for others. With keys configured it has `storage` alone: the
+    path needs no key, and numbers reveal tenants' work.
     """
     runtime.check_health()
     if runtime.draining or not runtime.engine.alive:
@@ -70,7 +73,7 @@ async def metrics(
     request: Request,
     names: MetricNames = [],  # noqa: B006 - FastAPI copies it
 ) -> Response:
-    """Prometheus metrics, which are of all tasks together: for keys of all tasks."""
+    """Prometheus metrics of all tasks together, for keys of all tasks."""
     context.principal.require_all(Action.MEASURE)
     text, media_type = await runtime.metrics.exposition_for(request.headers.get("accept", ""), names)
     return Response(text, headers={"Content-Type": media_type})

@@ -54,9 +54,9 @@ UPLOAD = {
 
 @router.put("/v1/tasks/{task}/versions", status_code=201, responses={200: {"model": Uploaded}}, openapi_extra=UPLOAD)
 async def upload(task: Name, request: Request, response: Response, runtime: RuntimeOf, context: ContextOf) -> Uploaded:
-    """Takes a delta file as the next version of a task; 200 where the task has the content already.
+    """Takes a delta file as the next version of a task; 200 if the task has the content already.
 
-    The file is checked, folded and held against its golden logits before it is stored; a first version is live.
+    The server checks the file, folds it and compares its golden logits before it stores it; a first version is live.
     """
     check_name(task)
     require_media_type(request.scope, OCTETS)
@@ -82,7 +82,7 @@ async def tasks(
     prefix: Annotated[str, Query(max_length=MAX_REF, description="what the names begin with")] = "",
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE, description="tasks of a page")] = MAX_PAGE,
 ) -> Response:
-    """Lists the tasks by name, a page at a time; `next` is the `after` of the next page."""
+    """Lists the tasks by name, in pages; `next` is the next page's `after`, null on the last page."""
     # In a thread: a thousand tasks take milliseconds to copy and encode.
     return Answer(request, await in_thread(runtime, _page, view, after, prefix, limit), "application/json")
 
@@ -96,7 +96,7 @@ async def task(
     after: Annotated[int, Query(ge=0, lt=2**31, description="the last version of the page before")] = 0,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE, description="versions of a page")] = MAX_PAGE,
 ) -> Response:
-    """Describes a task: where its aliases point, and its versions, a page at a time."""
+    """Describes a task: its aliases, and its versions in pages; `next` is as in the list of tasks."""
     check_name(task)
     # In a thread: a task may have ten thousand versions.
     return Answer(request, await in_thread(runtime, _described, view, task, after, limit), "application/json")
@@ -104,7 +104,7 @@ async def task(
 
 @router.delete("/v1/tasks/{task}", status_code=204)
 async def delete_task(task: Name, response: Response, runtime: RuntimeOf, context: ContextOf) -> None:
-    """Deletes a task with its aliases and versions; requests that hold one of these are still answered."""
+    """Deletes a task with all its aliases and versions at one moment; running requests are still answered."""
     check_name(task)
     seq = await in_thread(runtime, runtime.catalog.delete_task, task, context)
     response.headers[SEQ_HEADER] = str(seq)
@@ -114,7 +114,7 @@ async def delete_task(task: Name, response: Response, runtime: RuntimeOf, contex
 async def rename_task(
     task: Name, body: RenameRequest, response: Response, runtime: RuntimeOf, context: ContextOf
 ) -> None:
-    """Gives a task another name, at one moment; numbers, aliases and whom requests under way were meant for stay."""
+    """Gives a task another name, at one moment; versions, aliases and running requests stay."""
     check_name(task)
     check_name(body.name)
     seq = await in_thread(runtime, runtime.catalog.rename_task, task, body.name, context)
@@ -126,7 +126,7 @@ async def rename_task(
 async def version(
     task: Name, version: VersionNumber, response: Response, runtime: RuntimeOf, view: ViewOf
 ) -> VersionResponse:
-    """Describes a version with its manifest."""
+    """Describes a version with its manifest; `ETag` is its digest."""
     check_name(task)
     found = view.version(task, version)
     manifest = await in_thread(runtime, view.manifest, found)
@@ -145,7 +145,10 @@ async def changes(
     context: ContextOf,
     against: Annotated[int | None, Query(ge=1, lt=2**31, description="another version of the task")] = None,
 ) -> ChangesResponse:
-    """Says how much a version changes each part of the base, or, with `against`, beyond another version of the task."""
+    """Measures how much a version changes each parameter and module of the base, or differs from another version.
+
+    The server measures one at a time; 504 after `X-Request-Timeout`.
+    """
     check_name(task)
     asked = [view.version(task, version)] + ([] if against is None else [view.version(task, against)])
     digests = tuple(one.entry.digest for one in asked)
@@ -184,7 +187,10 @@ async def delta(task: Name, version: VersionNumber, request: Request, runtime: R
 async def delete_version(
     task: Name, version: VersionNumber, response: Response, runtime: RuntimeOf, context: ContextOf
 ) -> None:
-    """Deletes a version that no alias points at; requests that hold it are still answered."""
+    """Deletes a version that no alias points at (else 409). Its number is never used again.
+
+    One that is only an alias's `previous` may go. Requests that hold it are still answered.
+    """
     check_name(task)
     seq = await in_thread(runtime, runtime.catalog.delete_version, task, version, context)
     response.headers[SEQ_HEADER] = str(seq)

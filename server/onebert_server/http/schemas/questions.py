@@ -209,7 +209,7 @@ class Result(BaseModel):
 
 
 class ResultError(BaseModel):
-    """Why there is no answer; `code` is from the catalogue in docs/api.md."""
+    """Why there is no answer; `code` is from the table in docs/reference/errors.md."""
 
     code: str
     title: str

@@ -71,7 +71,7 @@ class Reason(BaseModel):
 
 
 class Problem(BaseModel):
-    """RFC 9457; `code` is from the catalogue in docs/api.md."""
+    """RFC 9457; `code` is from the table in docs/reference/errors.md."""
 
     type: str
     title: str

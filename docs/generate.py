@@ -1,0 +1,261 @@
+"""Writes the pages of docs/reference that come from the code: `python docs/generate.py`.
+
+`tests/unit/test_reference.py` fails when a committed page differs from the code. An explanation stands once, in the
+code: a `#:` comment above a setting or an HTTP error, the docstring of an error or of a route, the sentence of an
+option, `tests/promises.toml`.
+"""
+
+import ast
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import MISSING
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+from onebert_server import settings
+from onebert_server.access.keys import KeyRing
+from onebert_server.app import create_app
+from onebert_server.http import problems
+from onebert_server.http.auth import OPEN_PATHS
+from onebert_server.http.openapi import OWN
+from onebert_server.runtime import Runtime
+from onebert_server.settings import PREFIX, Settings
+from onebert_store.errors import OneBertError
+from onebert_training.data.options import DataOptions
+from onebert_training.fit import settings as training
+from onebert_training.methods.table import METHODS
+from onebert_training.options import annotated_fields, flag_of, sentence_of
+
+ROOT = Path(__file__).parents[1]
+REFERENCE = ROOT / "docs" / "reference"
+NOTE = "<!-- `python docs/generate.py` writes this page; change the code instead. -->"
+# A block of `#:` comments, and the first word of the line below it.
+EXPLAINED = re.compile(r"((?: +#: .*\n)+) +(?:# .*\n +)*(\w+)")
+# Raised by training, by the client or between processes; no server answers with them.
+NOT_ON_THE_WIRE = frozenset(
+    {
+        "unsupported-base",
+        "base-not-found",
+        "invalid-method",
+        "invalid-data",
+        "invalid-settings",
+        "server-unreachable",
+        "store-locked",
+        "whole-text-needed",
+    }
+)
+NIGHTLY = re.compile(r'nightly\("(\w+)"\)')
+
+
+def main() -> None:
+    """Writes every page."""
+    for name, write in PAGES.items():
+        (REFERENCE / name).write_text(write(), encoding="utf-8")
+
+
+def _settings() -> str:
+    explained = _explained(settings.__file__)
+    schema = Settings.model_json_schema()["properties"]
+    rows = [
+        (f"`{PREFIX}{name.upper()}`", _default(field.default), _values(schema[name]), explained[name])
+        for name, field in Settings.model_fields.items()
+    ]
+    return _page("Settings of the server", SETTINGS, _table(("variable", "default", "values", "meaning"), rows))
+
+
+def _errors() -> str:
+    explained = _explained(problems.__file__)
+    found = {code: (kind.status, _joined(kind.__doc__)) for code, kind in OneBertError.of_code.items()}
+    found["internal"] = OneBertError.status, _joined(OneBertError.__doc__).partition(".")[0] + "."
+    found |= {
+        code: (status, explained[str(status)])
+        for status, (code, _) in problems.HTTP_ERRORS.items()
+        if str(status) in explained
+    }
+    rows = [
+        (f"`{code}`", str(status), meaning)
+        for code, (status, meaning) in sorted(found.items(), key=lambda one: (one[1][0], one[0]))
+        if code not in NOT_ON_THE_WIRE
+    ]
+    return _page("Errors", ERRORS, _table(("code", "status", "when"), rows))
+
+
+def _routes() -> str:
+    app = create_app(cast(Runtime, SimpleNamespace(keys=KeyRing({}), settings=Settings())))
+    own, others = [], []
+    for path, methods in app.control.openapi()["paths"].items():
+        for method, operation in methods.items():
+            route = f"`{method.upper()} {path}`"
+            if OWN.isdisjoint(operation["tags"]):
+                others.append((route, ", ".join(operation["tags"])))
+                continue
+            asked = [one for one in operation.get("parameters", ()) if one["in"] == "query" and "description" in one]
+            query = "".join(f" `?{one['name']}`: {one['description']}{_range(one['schema'])}." for one in asked)
+            own.append((route, _joined(operation["description"]) + query, _statuses(operation["responses"])))
+    opened = ", ".join(f"`{path}`" for path in sorted(OPEN_PATHS) if not path.startswith("/page/"))
+    tables = _table(("route", "does", "success"), own), CLIENTS, _table(("route", "clients of"), others)
+    return _page("Routes", ROUTES.format(opened=opened), *tables)
+
+
+def _options() -> str:
+    rows = []
+    for group in (DataOptions, training.Settings):
+        for field, _, annotated in annotated_fields(group):
+            default = "" if field.default in (None, False, MISSING) else f"`{field.default}`"
+            rows.append((f"`{flag_of(field, annotated)}`", f"`{field.name}`", default, sentence_of(annotated)))
+    options = _table(("option", "in a recipe", "default", ""), rows)
+    methods = _table(
+        ("method", "trains, beside the head"), ((f"`{one.syntax}`", one.trains) for one in METHODS.values())
+    )
+    return _page("Options and methods of training", OPTIONS, options, OF_METHODS, methods)
+
+
+def _promises() -> str:
+    parts = []
+    for section in promises():
+        lines = [f"## {section['title']}\n"]
+        for promise in section["promise"]:
+            held, measured = promise.get("tests", []), promise.get("measured", [])
+            runs = ", ".join(_tiers(held) + (["measured"] if measured else []))
+            lines += [f"- {promise['says']} [{runs}]", f"  {', '.join(f'`{one}`' for one in held + measured)}"]
+        parts.append("\n".join(lines))
+    return _page("Promises", PROMISES, *parts)
+
+
+def promises() -> list[dict[str, Any]]:
+    """The sections of the promises, each with its `title` and its `promise`s."""
+    text = (ROOT / "tests" / "promises.toml").read_text(encoding="utf-8")
+    return cast(list[dict[str, Any]], tomllib.loads(text)["section"])
+
+
+def _explained(module: str | None) -> dict[str, str]:
+    """The `#:` comments of a module, by the first word below each."""
+    text = Path(module or "").read_text(encoding="utf-8")
+    return {name: _joined(block.replace("#:", "")) for block, name in EXPLAINED.findall(text)}
+
+
+def _default(value: object) -> str:
+    return "–" if value in (None, (), {}) else f"`{value}`"
+
+
+def _values(schema: Mapping[str, Any]) -> str:
+    """The values that a setting takes, if its type bounds them."""
+    kinds = [kind for kind in schema.get("anyOf", [schema]) if kind.get("type") != "null"]
+    if choices := [f"`{one}`" for kind in kinds for one in kind.get("enum", [])]:
+        return ", ".join(choices)
+    least, over, most = (kinds[0].get(bound) for bound in ("minimum", "exclusiveMinimum", "maximum"))
+    low = f"over {over}" if over is not None else f"from {least}" if least is not None else ""
+    return f"{low} to {most}" if most is not None else low
+
+
+def _statuses(responses: Mapping[str, Any]) -> str:
+    return ", ".join(sorted(status for status in responses if status.startswith("2")))
+
+
+def _range(schema: Mapping[str, Any]) -> str:
+    return f" ({_values(schema)})" if "maximum" in schema else ""
+
+
+def _tiers(names: Iterable[str]) -> list[str]:
+    """When these tests run: `landing`, or `nightly: GROUP`; a file counts as its tests.
+
+    Raises:
+        KeyError: the name is of no test.
+    """
+    return sorted(set().union(*(tests()[name] for name in names)))
+
+
+@cache
+def tests() -> dict[str, set[str]]:
+    """Each test, test class and file of tests, and when it runs; a class or a file runs when any of its tests does."""
+    found: dict[str, set[str]] = {}
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        in_file = found.setdefault(path.relative_to(ROOT).as_posix(), set())
+        assigned = [one for one in tree.body if isinstance(one, ast.Assign)]
+        of_file = [one.value for one in assigned if ast.unparse(one.targets[0]) == "pytestmark"]
+        in_classes = [one for node in tree.body if isinstance(node, ast.ClassDef) for one in node.body]
+        for node in (*tree.body, *in_classes):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                # A group inside a parameter's marks holds for some of the cases only.
+                own = [one for one in node.decorator_list if "parametrize" not in ast.unparse(one)]
+                marks = " ".join(ast.unparse(one).replace("'", '"') for one in (*of_file, *own))
+                tiers = {f"nightly: {group}" for group in NIGHTLY.findall(marks)} or {"landing"}
+                found.setdefault(node.name, set()).update(tiers)
+                if node.name.startswith("test_"):
+                    in_file |= tiers
+    return found
+
+
+def _page(title: str, *parts: str) -> str:
+    return "\n\n".join((f"# {title}", NOTE, *(part.strip() for part in parts))) + "\n"
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    cells = [heads, ["---"] * len(heads), *([cell.replace("|", r"\|") for cell in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in cells)
+
+
+def _joined(text: str | None) -> str:
+    return " ".join((text or "").split())
+
+
+SETTINGS = """
+`onebert serve` reads these environment variables; its flags `--host`, `--port`, `--base`, `--data-dir`, `--dtype`,
+`--device` and `--front-ends` win over them. A value that breaks a rule stops the server with one line that names the
+variable, and so does an unknown variable that begins with `ONEBERT_`: a typo must not leave a default in force unseen.
+(Kubernetes sets variables for services named `onebert…`; they pass, except `ONEBERT_PORT` for a service named just
+`onebert`: turn `enableServiceLinks` off there.)
+
+`onebert store …` reads `ONEBERT_DATA_DIR` and `ONEBERT_REGISTRY`, too. The commands that talk to a server (`push`,
+`classify`, `tasks`, `promote`, `alias`, `rename`, `diff`, `log`, `download`, `delete`) read `ONEBERT_URL` (default
+`http://127.0.0.1:8000`) and `ONEBERT_API_KEY`, the key to send. OpenTelemetry's own variables turn on
+[traces](../guide/operations.md#traces). Limits of the interface (64 inputs, texts of 65,536 characters) are not
+settings; [the guide](../guide/api.md) has them.
+"""
+ERRORS = """
+Every answer that is not a success is a problem with one of these codes ([its form](../guide/api.md#errors)). The
+client library raises them as `onebert.OneBertError` with that `code`.
+"""
+ROUTES = """
+The server's own routes; a running server documents every body at `/docs` and `/openapi.json`, and [the
+guide](../guide/api.md) explains them. With API keys configured every path needs `Authorization: Bearer <key>`, also an
+unknown one. Open are only {opened}, and the files below `/page/`. Without keys the server listens on loopback and
+answers only requests with a loopback name as `Host`.
+"""
+CLIENTS = """
+## Routes of other people's clients
+
+Each also below `/t/{task}` ([clients](clients.md)).
+"""
+OPTIONS = """
+One list of fields makes the options of `onebert train`, the names in a recipe of `onebert sweep`
+([experiments](../experiments.md)) and this table.
+"""
+OF_METHODS = """
+## Methods
+
+Brackets are optional parts, `|` separates alternatives; methods add, as in `bitfit+gamma`, and `auto` chooses one.
+From BitFit (Ben Zaken et al. 2022), LoRA (Hu et al. 2022), LoRA-XS (Bałazy et al. 2024), (IA)³ (Liu et al. 2022), RED
+(Wu et al. 2024), *SPAFIT*, adapters (Houlsby et al. 2019), diff pruning (Guo et al. 2020), and the comparisons of
+*What Parameters to Freeze?* and *BitFit+* ([papers](../experiments.md)); `svd` is [decision
+55](../decisions.md#55-the-default-trains-whole-matrices-and-keeps-their-leading-singular-parts).
+"""
+PROMISES = """
+The promises of a OneBERT server, each with the tests that hold it, or the command that measured it. Brackets say when
+the tests run: before every landing, or in a group of `make test-nightly`. Nothing else is promised.
+[Overload](../../benchmarks/results/overload.md) has the figures of ten times the server's capacity.
+"""
+PAGES: Mapping[str, Callable[[], str]] = {
+    "settings.md": _settings,
+    "errors.md": _errors,
+    "routes.md": _routes,
+    "options.md": _options,
+    "promises.md": _promises,
+}
+
+if __name__ == "__main__":
+    main()
