@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
+from itertools import chain
 from math import isinf
 from typing import NamedTuple
 
@@ -24,7 +25,7 @@ from onebert_server.versions.residency.fetches import Fetches
 from onebert_server.versions.residency.load_queue import LoadQueue
 from onebert_server.versions.residency.proof import Proof
 from onebert_server.versions.residency.room import PATIENCE, SHORT_PATIENCE, LargerThanBank, Room
-from onebert_server.versions.version import State, Version
+from onebert_server.versions.version import Held, State, Version
 from onebert_store import errors
 from onebert_store.file.delta import Delta, check
 from onebert_store.file.format import loads
@@ -128,7 +129,7 @@ class Residents:
     def proof(self, delta: Delta) -> Proof:
         return Proof.of(self._base, delta)
 
-    async def ready(self, versions: Sequence[Version], context: Context) -> None:
+    async def ready(self, held: Sequence[Held], context: Context) -> None:
         """Waits until pinned versions are resident; most requests find them so.
 
         Raises:
@@ -138,8 +139,8 @@ class Residents:
             OverShare: the same, and more requests of this principal wait than of others.
         """
         name, deadline = context.principal.name, context.deadline
-        while awaited := self.directory.awaited(versions, name):
-            self._check_sum(versions)
+        while awaited := self.directory.awaited(held, name):
+            self._check_sum(held)
             self._check_share(name)
             self._waiting[name] += 1
             try:
@@ -159,9 +160,9 @@ class Residents:
             logger.error("the stored file with %s is damaged: %s", version.entry.digest, error.code)
         self.directory.mark_damaged(version, error.detail)
 
-    def _check_sum(self, versions: Sequence[Version]) -> None:
+    def _check_sum(self, held: Sequence[Held]) -> None:
         """Refuses versions that exceed the bank together; one that was never in memory counts its least size."""
-        total = sum(one.row_bytes or self._least_bytes(one) for one in set(versions))
+        total = sum(one.row_bytes or self._least_bytes(one) for one in set(chain.from_iterable(held)))
         if total > self._bank.max_row_bytes:
             raise errors.VersionUnavailable(
                 f"the versions of this request take {total} bytes of memory together, and there is room for"
