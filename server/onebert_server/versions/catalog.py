@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from onebert_server.access.context import Context
 from onebert_server.access.principal import Action
-from onebert_server.engine.engine import Engine
 from onebert_server.progress import Progress
 from onebert_server.versions.directory import Directory
 from onebert_server.versions.follower import Follower, Offer
@@ -52,8 +51,7 @@ class Catalog:
     thread.
     """
 
-    def __init__(self, engine: Engine, registry: Registry, residents: Residents, follower: Follower) -> None:
-        self._engine = engine
+    def __init__(self, registry: Registry, residents: Residents, follower: Follower) -> None:
         self._registry = registry
         self._residents = residents
         self._follower = follower
@@ -110,8 +108,6 @@ class Catalog:
             slot = self._residents.install(delta)
             offer = Offer(task, delta.digest, slot, self._residents.row_bytes(slot))
             try:
-                proof = self._residents.proof(delta)
-                proof.check(proof.begin(self._engine, slot).result())
                 # Store the bytes before the change takes its lock: to make them durable takes long, and longer during a
                 # sweep of the store.
                 with self._noting_storage(), self._registry.storing(delta, body) as stored:

@@ -194,61 +194,33 @@ def test_replicas_show_what_is_registered_however_often_they_look(tmp_path_facto
             replica.check_slots()
 
 
+def steps_of(text):
+    """Changes in words: `move_alias a live 2 1; delete_task b`."""
+    return [tuple(int(one) if one.isdigit() else one for one in step.split()) for step in text.split("; ")]
+
+
+PROMOTED = steps_of(
+    "add a 1; add a 2; move_alias a live 2 1; delete_version a 1; add a 3; move_alias a live 3 2; delete_version a 2"
+)
 HISTORIES = {
-    "a name that was given on and back keeps nothing of its next task": [
-        ("add", "b", 0),
-        ("rename_task", "b", "a"),
-        ("rename_task", "a", "b"),
-        ("add", "a", 0),
-    ],
-    "a task is renamed after its alias moved": [
-        ("add", "a", 1),
-        ("add", "a", 2),
-        ("move_alias", "a", "live", 2, 1),
-        ("rename_task", "a", "b"),
-    ],
-    "uploads are read when their versions have another name already, and there is one more of that name": [
-        ("add", "a", 1),
-        ("add", "a", 2),
-        ("move_alias", "a", "live", 2, 1),
-        ("rename_task", "a", "b"),
-        ("add", "b", 3),
-        ("move_alias", "b", "live", 3, 2),
-        ("add", "a", 4),
-        ("rename_task", "b", "c"),
-    ],
-    "a version is deleted after the alias has moved on, again and again": [
-        ("add", "a", 1),
-        *(
-            step
-            for n in range(2, 5)
-            for step in (("add", "a", n), ("move_alias", "a", "live", n, n - 1), ("delete_version", "a", n - 1))
-        ),
-    ],
-    "an alias was before where a version was never shown": [
-        ("add", "a", 1),
-        ("add", "a", 2),
-        ("move_alias", "a", "live", 2, 1),
-        ("move_alias", "a", "live", 1, 2),
-        ("delete_version", "a", 2),
-    ],
-    "a task without an alias ends with its last version and begins again": [
-        ("add", "a", 1),
-        ("add", "a", 2),
-        ("delete_alias", "a", "live", 1),
-        ("delete_version", "a", 1),
-        ("delete_version", "a", 2),
-        ("add", "a", 1),
-    ],
-    "another task has the name of one that was deleted": [
-        ("add", "a", 1),
-        ("add", "b", 1),
-        ("move_alias", "a", "next", 1, None),
-        ("delete_task", "b"),
-        ("rename_task", "a", "b"),
-        ("delete_task", "b"),
-        ("add", "b", 1),
-    ],
+    "an alias moves on, and the version before is deleted, again and again": PROMOTED,
+    "a name that was given on and back keeps nothing of its next task": steps_of(
+        "add b 0; rename_task b a; rename_task a b; add a 0"
+    ),
+    "a task is renamed after its alias moved": steps_of("add a 1; add a 2; move_alias a live 2 1; rename_task a b"),
+    "uploads are read when their versions have another name already, and there is one more of that name": steps_of(
+        "add a 1; add a 2; move_alias a live 2 1; rename_task a b; add b 3; move_alias b live 3 2; add a 4;"
+        " rename_task b c"
+    ),
+    "an alias was before where a version was never shown": steps_of(
+        "add a 1; add a 2; move_alias a live 2 1; move_alias a live 1 2; delete_version a 2"
+    ),
+    "a task without an alias ends with its last version and begins again": steps_of(
+        "add a 1; add a 2; delete_alias a live 1; delete_version a 1; delete_version a 2; add a 1"
+    ),
+    "another task has the name of one that was deleted": steps_of(
+        "add a 1; add b 1; add a 2; move_alias a live 2 1; delete_task b; rename_task a b; delete_task b; add b 1"
+    ),
 }
 
 
@@ -302,10 +274,10 @@ def test_changes_are_read_again_where_the_registry_fails_between_them_and_its_ta
 
 def test_an_alias_that_is_always_there_always_means_a_version(registry, replica, monkeypatch):
     """Versions that are gone by the time their upload is read, one change at a time."""
-    for step in HISTORIES["a version is deleted after the alias has moved on, again and again"]:
+    change(registry, *PROMOTED[0])
+    replica.look()
+    for step in PROMOTED[1:]:
         change(registry, *step)
-        if replica.seq == 0:
-            replica.look()
     replica.page, read = 1, Feed.read
 
     def looked_at(feed, *arguments):
@@ -318,16 +290,16 @@ def test_an_alias_that_is_always_there_always_means_a_version(registry, replica,
 
 def test_a_version_that_is_deleted_is_not_shown_once_the_replica_has_caught_up(registry, replica, monkeypatch):
     """Its alias moves on to a version that is deleted while the changes until then are read, one at a time."""
-    steps = HISTORIES["a version is deleted after the alias has moved on, again and again"]
-    for number, step in enumerate(steps, 1):
+    for step in PROMOTED[:4]:
         change(registry, *step)
-        if number == 4:
-            last = registry.feed.last()
+    last = registry.feed.last()
+    for step in PROMOTED[4:]:
+        change(registry, *step)
     monkeypatch.setattr(Feed, "last", lambda _: last)
     monkeypatch.setattr(follower, "READ_TOGETHER", 1)
     replica.follower.catch_up()
     assert replica.directory.find("a", make_delta(1).digest) is None
-    assert _pointers(replica.directory.task("a")) == {"live": (4, 3)}
+    assert _pointers(replica.directory.task("a")) == {"live": (3, 2)}
 
 
 def test_a_row_that_is_offered_is_the_row_of_its_task_alone(registry, replica):
@@ -372,27 +344,27 @@ def test_what_becomes_live_elsewhere_is_loaded_before_anybody_asks(registry, rep
 @pytest.mark.parametrize(
     ("lost", "others"),
     [
-        pytest.param([("add", "task", 2), ("delete_task", "gone")], [("add", "task", 3)], id="an older backup"),
-        pytest.param([("add", "task", 2), ("add", "lost", 1)], [("add", "task", 3), ("add", "task", 4)], id="as many"),
-        pytest.param([("add", "task", 2)], [("add", "task", seed) for seed in (3, 4, 5)], id="more than were lost"),
-        pytest.param([("add", "task", 2)], [("add", "task", 2)], id="the same content again"),
+        pytest.param("add a 2; delete_task gone", "add a 3", id="an older backup"),
+        pytest.param("add a 2; add lost 1", "add a 3; add a 4", id="as many"),
+        pytest.param("add a 2", "add a 3; add a 4; add a 5", id="more than were lost"),
+        pytest.param("add a 2", "add a 2", id="the same content again"),
     ],
 )
 def test_changes_that_were_lost_and_others_in_their_place_are_seen(tmp_path, lost, others):
     """As after a backup was put back, or a failover to a standby that lacked the last changes."""
     store = tmp_path / "store"
     with Registry.open(store) as registry:
-        for task in ("task", "gone"):
+        for task in ("a", "gone"):
             registry.add(task, make_delta(1))
     shutil.copy(store / "registry.sqlite3", tmp_path / "standby")
     with Registry.open(store) as before:
-        for step in lost:
+        for step in steps_of(lost):
             change(before, *step)
         replica = Replica(before)
     shutil.copy(tmp_path / "standby", store / "registry.sqlite3")
     with Registry.open(store) as after:
         replica.registry, replica.follower._feed = after, after.feed
-        for step in [*others, ("add", "task", 6)]:
+        for step in [*steps_of(others), ("add", "a", 6)]:
             change(after, *step)
             replica.look()
 
@@ -506,6 +478,11 @@ def test_the_thread_outlives_a_registry_that_does_not_answer(registry, replica, 
     ]
 
 
+def on_a_thread(work):
+    with ThreadPoolExecutor(1) as threads:
+        asyncio.run(work(threads))
+
+
 @pytest.fixture
 def presence(registry):
     return Presence(registry.replicas)
@@ -526,8 +503,7 @@ def test_all_have_a_change_when_every_live_replica_says_so(registry, presence):
         await asyncio.to_thread(registry.replicas.leave, "other")
         await presence.all_at(6, context(0), threads)
 
-    with ThreadPoolExecutor(1) as threads:
-        asyncio.run(live(threads))
+    on_a_thread(live)
 
 
 def test_many_who_wait_for_all_are_told_by_the_same_few_looks(registry, presence, monkeypatch):
@@ -548,8 +524,7 @@ def test_many_who_wait_for_all_are_told_by_the_same_few_looks(registry, presence
         await presence.all_at(2, context(0), threads)
         assert seen < len(looks) < 100
 
-    with ThreadPoolExecutor(1) as threads:
-        asyncio.run(run(threads))
+    on_a_thread(run)
 
 
 @pytest.mark.parametrize(
@@ -577,8 +552,7 @@ def test_who_comes_while_looks_are_seldom_is_told_at_once(registry, presence, mo
         await presence.all_at(1, context(0, seconds=7200.0), threads)
         lags.cancel()
 
-    with ThreadPoolExecutor(1) as threads:
-        asyncio.run(run(threads))
+    on_a_thread(run)
 
 
 def test_who_waits_for_all_is_told_that_the_registry_does_not_answer(presence, monkeypatch):
@@ -588,8 +562,7 @@ def test_who_waits_for_all_is_told_that_the_registry_does_not_answer(presence, m
         with pytest.raises(StorageUnavailable):
             await presence.all_at(2, context(0), threads)
 
-    with ThreadPoolExecutor(1) as threads:
-        asyncio.run(run(threads))
+    on_a_thread(run)
 
 
 def _raise(error):

@@ -59,17 +59,15 @@ class _Unwanted(errors.BankFull):
 class Residents:
     """Keeps the directory's versions in the bank; the least recently used are evicted for others."""
 
-    def __init__(
-        self, base: Base, bank: Bank, engine: Engine, registry: Registry, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, base: Base, bank: Bank, engine: Engine, registry: Registry) -> None:
         self.queue = LoadQueue()
-        self.directory = Directory(bank.release, self.queue.put, clock)
+        self.directory = Directory(bank.release, self.queue.put, time.monotonic)
         self._base = base
         self._bank = bank
         self.fetches = Fetches(registry, self.directory, self.queue)
         self._room = Room(bank, self.directory)
         self._engine = engine
-        self._clock = clock
+        self._clock = time.monotonic
         # Requests that wait for versions, by principal; only the event loop reads and writes it.
         self._waiting: Counter[str] = Counter()
 
@@ -114,10 +112,17 @@ class Residents:
         return room
 
     def install(self, delta: Delta) -> int:
-        """Folds a delta and installs its row, evicting others for it; raises InvalidDelta or BankFull."""
-        return self._room.place(
+        """Folds a delta, installs its row, evicting others for it, and proves it; raises InvalidDelta or BankFull."""
+        slot = self._room.place(
             lambda: self._fold(delta), lambda size: self._room.wait(size, PATIENCE, lambda: not self.queue.closed)
         )
+        try:
+            proof = Proof.of(self._base, delta)
+            proof.check(proof.begin(self._engine, slot).result())
+        except BaseException:
+            self._bank.release(slot)
+            raise
+        return slot
 
     def row_bytes(self, slot: int) -> int:
         return self._bank.size_at(slot)
@@ -125,9 +130,6 @@ class Residents:
     def give_back(self, slot: int) -> None:
         """Frees a slot from `install`; only while no version in the directory has it."""
         self._bank.release(slot)
-
-    def proof(self, delta: Delta) -> Proof:
-        return Proof.of(self._base, delta)
 
     async def ready(self, held: Sequence[Held], context: Context) -> None:
         """Waits until pinned versions are resident; most requests find them so.
@@ -215,7 +217,7 @@ class Residents:
         if version.proved:
             return Installed(version, slot, record, None, Future())
         try:
-            proof = self.proof(delta)
+            proof = Proof.of(self._base, delta)
             return Installed(version, slot, record, proof, proof.begin(self._engine, slot))
         except BaseException:
             self._bank.release(slot)
