@@ -106,9 +106,11 @@ class States:
         """Records a proved row in a slot of the bank; the record may come from the file itself."""
         with self._lock:
             version.learn(record)
-            version.state, version.held_slot = State.RESIDENT, slot
+            version.held_slot = slot
             version.proved, version.failures, version.damaged = True, 0, False
             version.reason = version.next_try = None
+            # Last: requests read the state without the lock, and after it all else.
+            version.state = State.RESIDENT
             if not version.retired:
                 self._add_resident(version)
             unused = self._unused(version)

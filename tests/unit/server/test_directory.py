@@ -14,7 +14,7 @@ from directories import pin, publish, retire, unpin
 from lengths import examples
 from onebert_server.access.principal import Principal, Scope, root
 from onebert_server.versions.directory import Directory
-from onebert_server.versions.target import target
+from onebert_server.versions.target import Target, target
 from onebert_server.versions.version import State, Version
 from onebert_store.errors import AliasNotFound, InvalidInput, TaskNotFound, VersionNotFound, VersionUnavailable
 from onebert_store.file.manifest import parse_manifest
@@ -211,6 +211,22 @@ def test_a_task_goes_with_its_last_version_and_what_nobody_knows_is_retired_in_s
         filled.ask("a@2")
     assert [task.name for task in filled.tasks("", 10)] == ["broken"]
     assert filled.counts()["tasks"] == 1
+
+
+def test_an_alias_may_mean_a_version_and_its_shadows(filled):
+    """The seam for canaries to come: a request pins all of them, the answering one first."""
+    filled.show("a", (), {"live": Target((1, 2), ((1, 1.0),), (2,), None)}, ())
+    held = filled.pin(["a"], ASKS)
+    assert [[version.slot for version in versions] for versions in held] == [[1, 2]]
+    assert [filled.evict(), filled.evict()] == [3, None]
+    filled.unpin(held)
+    assert {filled.evict(), filled.evict()} == {1, 2}
+
+
+def test_nobody_waits_for_the_lock_where_all_is_in_memory(filled):
+    held = filled.pin(["a", "a@2"], ASKS)
+    with filled._lock:
+        assert filled.awaited(held, ASKS.name) == []
 
 
 def test_content_is_found_unless_it_is_broken_so_that_an_upload_heals_it(filled):

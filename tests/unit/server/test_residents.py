@@ -29,7 +29,15 @@ from onebert_server.versions.residency import residents
 from onebert_server.versions.residency.loader import Loader
 from onebert_server.versions.residency.residents import RETRY_AT_MOST
 from onebert_server.versions.version import State, Version
-from onebert_store.errors import BankFull, OverShare, QueueFull, StoreCorrupt, Unhealthy, VersionUnavailable
+from onebert_store.errors import (
+    BankFull,
+    GoldenMismatch,
+    OverShare,
+    QueueFull,
+    StoreCorrupt,
+    Unhealthy,
+    VersionUnavailable,
+)
 from onebert_store.file.format import loads
 from onebert_store.registry.records import VersionRecord
 from onebert_store.registry.registry import Registry
@@ -525,6 +533,13 @@ def test_a_version_that_is_larger_than_the_bank_evicts_nobody(tmp_path):
         with pytest.raises(BankFull, match="larger than the whole bank"):
             upload(runtime, "other", Task("everything", labels=4000, seed=3))
         assert state(runtime, "small") is State.RESIDENT
+
+
+def test_an_upload_whose_answers_are_wrong_leaves_no_row(tmp_path):
+    with opened(tmp_path) as runtime:
+        with pytest.raises(GoldenMismatch):
+            upload(runtime, "task", Task(seed=1).with_golden(shift=1.0))
+        assert gauge(runtime, "bank_rows") == 0
 
 
 def test_a_file_that_is_damaged_while_it_is_served_is_noticed_counted_and_healed(tmp_path):
