@@ -44,7 +44,7 @@ class Follower:
     """Brings the directory to the state of the registry; any thread may ask for that, and its own thread polls.
 
     Attributes:
-        looked_at: time of the last successful look at the feed, on `clock`; the directory shows every change that was
+        looked_at: time of the last successful look at the feed; the directory shows every change that was
             committed before.
     """
 
@@ -54,15 +54,13 @@ class Follower:
         directory: Directory,
         presence: Presence | None = None,
         renamed: Callable[[str, str], None] = lambda *_: None,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.looked_at = clock()
+        self.looked_at = time.monotonic()
         self._feed = feed
         self._directory = directory
         self._position = directory.position
         self._presence = presence
         self._renamed = renamed
-        self._clock = clock
         # Held while changes are read and applied: each is applied once, in its order.
         self._applying = threading.Lock()
         # Time of the last change that the directory shows; None before the first one.
@@ -92,7 +90,7 @@ class Follower:
     @property
     def age(self) -> float:
         """Upper bound on the age of the directory's state, in seconds."""
-        return max(0.0, self._clock() - self.looked_at)
+        return max(0.0, time.monotonic() - self.looked_at)
 
     def close(self) -> None:
         self._ended.set()
@@ -107,7 +105,7 @@ class Follower:
     def load(self) -> None:
         """Brings the directory to a snapshot of the registry; raises StorageUnavailable or StoreCorrupt."""
         with self._applying:
-            now = self._clock()
+            now = time.monotonic()
             self._load()
             self.looked_at = now
 
@@ -115,7 +113,7 @@ class Follower:
         """Applies every change committed until now; if the registry cannot be read, the directory stays as it is."""
         with self._applying:
             self._position.begin_look()
-            now = self._clock()
+            now = time.monotonic()
             last = self._feed.last()
             if last.seq < self._position.seq or (last.seq == self._position.seq and last.at != self._shown_at):
                 # An older registry was restored, and reuses the numbers of lost changes.
