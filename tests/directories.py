@@ -1,18 +1,28 @@
 """What tests change in a directory, as the follower would: one version at a time, with what points at it."""
 
+from onebert_server.versions.target import target
 from onebert_store.errors import TaskNotFound
 
 
-def publish(directory, version, aliases):
+def publish(directory, version, **aliases):
     """Shows a version, and these of its task's aliases."""
     task = version.entry.task
-    directory.show(task, [version], (), _aliases(directory, task) | aliases)
+    at = {alias: target(number) for alias, number in aliases.items()}
+    directory.show(task, [version], _aliases(directory, task) | at, [version.entry.version])
 
 
 def retire(directory, task, number):
     """Forgets a version with what points at it."""
-    left = {alias: at for alias, at in _aliases(directory, task).items() if at.version != number}
-    directory.show(task, (), [number], left)
+    directory.show(task, (), None, [number])
+
+
+def pin(directory, refs, principal):
+    """Pins what each reference means, one version each."""
+    return [version for [version] in directory.pin(refs, principal)]
+
+
+def unpin(directory, versions):
+    directory.unpin([(version,) for version in versions])
 
 
 def _aliases(directory, task):

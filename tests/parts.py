@@ -32,7 +32,7 @@ from onebert_server.engine.queue import QueueLimits
 from onebert_server.versions.residency.residents import Residents
 from onebert_server.versions.version import Version
 from onebert_store.file.manifest import parse_manifest
-from onebert_store.registry.records import Alias, VersionRecord
+from onebert_store.registry.records import VersionRecord
 from remote_engine import remote_engine
 from tiny_delta import manifest_dict
 
@@ -100,7 +100,7 @@ class Parts:
         row = fold(self.base, {n: torch.from_numpy(v) for n, v in tensors.items()}, manifest.pooling)
         record = VersionRecord(name, version, f"digest {name} {version}", 1, datetime.now(UTC), manifest)
         self.rows[name, version] = manifest, row
-        publish(self.directory, Version(record, self.bank.install(row)), {"live": Alias(version)})
+        publish(self.directory, Version(record, self.bank.install(row)), live=version)
 
     @asynccontextmanager
     async def answerer(self, plan=None):

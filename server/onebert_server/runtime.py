@@ -128,7 +128,7 @@ def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterat
         loader = Loader(residents, registry)
         presence = Presence(registry.replicas) if registry.shared else None
         follower = Follower(registry.feed, residents.directory, presence, metrics.rename_task)
-        catalog = Catalog(engine, registry, residents, follower)
+        catalog = Catalog(registry, residents, follower)
         opened.callback(follower.close)
         opened.callback(loader.close)
         workers, registrars, readers, uploader = (

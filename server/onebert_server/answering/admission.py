@@ -23,7 +23,7 @@ from onebert_server.limits import MAX_FANOUT
 from onebert_server.telemetry.observed import FORWARD, QUEUE
 from onebert_server.versions.facts import Facts
 from onebert_server.versions.residency.residents import Residents
-from onebert_server.versions.version import Version
+from onebert_server.versions.version import Held, Version
 from onebert_store.errors import DeadlineExceeded, InvalidInput, OneBertError
 
 if TYPE_CHECKING:
@@ -64,21 +64,21 @@ class Admission:
         """The versions stay unchanged until the engine is done, even if an alias moves or a version is deleted."""
         began, observed = time.monotonic(), context.observed
         await self._take_up(context)
-        versions = self._pin(wanted, context.principal)
+        held = self._pin(wanted, context.principal)
         try:
-            await self._residents.ready(versions, context)
+            await self._residents.ready(held, context)
             self._check_rates(context)
-            expanded = self._expand(versions, inputs, wanted.asked)
+            expanded = self._expand(held, inputs, wanted.asked)
             items = [item for question in expanded for item in question.items]
             request = self._engine.submit(items, context, wake=False)
             self._rates.count(context.principal, items, requests=0 if context.counted else 1)
             self._wake_engine()
         except BaseException:
-            self._directory.unpin(versions)
+            self._directory.unpin(held)
             raise
         # Unpin when the engine's future ends, not when this coroutine does: a request may end early, while a batch
         # still reads the rows of its versions.
-        request.add_done_callback(lambda _: self._directory.unpin(versions))
+        request.add_done_callback(lambda _: self._directory.unpin(held))
         # Cancelling this coroutine cancels the future, and the engine drops the items that it has not begun.
         logits = iter(await self._arriving().result(request))
         observed.phase(QUEUE, began, request.began)
@@ -97,12 +97,12 @@ class Admission:
         for index, ref in enumerate(wanted.refs or ()):
             number = index if len(inputs) > 1 else 0
             try:
-                [version] = self._directory.pin([ref], context.principal)
+                [versions] = self._directory.pin([ref], context.principal)
             except OneBertError as error:
                 asking.append(_at_once(Missed(ref, number, error)))
             else:
-                one_by_one.pinned.append(version)
-                asking.append(self._compute_one(version, ref, number, inputs[number], one_by_one))
+                one_by_one.pinned.append(versions)
+                asking.append(self._compute_one(versions, ref, number, inputs[number], one_by_one))
         try:
             found = await asyncio.gather(*asking)
         finally:
@@ -124,20 +124,20 @@ class Admission:
             await self._directory.position.seen(context)
 
     async def _compute_one(
-        self, version: Version, ref: str, number: int, pieces: Pieces, shared: "_OneByOne"
+        self, versions: Held, ref: str, number: int, pieces: Pieces, shared: "_OneByOne"
     ) -> Result | Missed:
-        """Answers one question on its own, and unpins its version."""
+        """Answers one question on its own, and unpins its versions."""
         context = shared.context
-        shared.pinned.remove(version)
+        shared.pinned.remove(versions)
         try:
             try:
-                await self._residents.ready([version], context)
-                question = self._expand_one(version, number, pieces, shared.asked, shared.tokens, shared.size)
+                await self._residents.ready([versions], context)
+                question = self._expand_one(versions, number, pieces, shared.asked, shared.tokens, shared.size)
                 request = self._engine.submit(question.items, context, wake=False)
             except BaseException:
-                self._directory.unpin([version])
+                self._directory.unpin([versions])
                 raise
-            request.add_done_callback(lambda _: self._directory.unpin([version]))
+            request.add_done_callback(lambda _: self._directory.unpin([versions]))
             self._rates.count(context.principal, question.items, requests=0)
             self._wake_engine()
             async with asyncio.timeout(context.deadline - time.monotonic()):
@@ -147,7 +147,7 @@ class Admission:
         except OneBertError as error:
             return Missed(ref, number, error)
         shared.done.append(request)
-        return Result(version.facts, number, _computed(question, logits))
+        return Result(question.version.facts, number, _computed(question, logits))
 
     def _wake_engine(self) -> None:
         """Wakes the engine at the end of this turn of the event loop: requests of one turn begin in one batch."""
@@ -165,7 +165,7 @@ class Admission:
             self._arrivals = Arrivals()
         return self._arrivals
 
-    def _pin(self, wanted: Wanted, principal: Principal) -> list[Version]:
+    def _pin(self, wanted: Wanted, principal: Principal) -> list[Held]:
         principal.require_scope(Action.CLASSIFY)
         if wanted.refs is not None:
             return self._directory.pin(wanted.refs, principal)
@@ -173,20 +173,21 @@ class Admission:
             lambda facts: refusal(facts, wanted.asked, wanted.pair) is None, MAX_FANOUT, principal
         )
 
-    def _expand(self, versions: Sequence[Version], inputs: Sequence[Pieces], asked: Asked) -> list["_Expanded"]:
+    def _expand(self, held: Sequence[Held], inputs: Sequence[Pieces], asked: Asked) -> list["_Expanded"]:
         tokens, size = CutOnce(self._tokenizer), AnswerSize(asked)
         expanded = []
-        for index, version in enumerate(versions):
+        for index, versions in enumerate(held):
             number = index if len(inputs) > 1 else 0
-            expanded.append(self._expand_one(version, number, inputs[number], asked, tokens, size))
+            expanded.append(self._expand_one(versions, number, inputs[number], asked, tokens, size))
         return expanded
 
     def _expand_one(
-        self, version: Version, number: int, pieces: Pieces, asked: Asked, tokens: CutOnce, size: AnswerSize
+        self, versions: Held, number: int, pieces: Pieces, asked: Asked, tokens: CutOnce, size: AnswerSize
     ) -> "_Expanded":
+        version = versions[0]
         if why := refusal(version.facts, asked, pair=len(pieces.ids) > 1):
             raise InvalidInput(why)
-        planned = self._plan.expand(pieces, version, self._tokenizer, asked)
+        planned = self._plan.expand(pieces, versions, self._tokenizer, asked)
         items = [Item(tokens.of(pieces, one.kept, version.facts.pooling), one.slot) for one in planned]
         size.add(version.facts, [len(item.tokens) for item in items])
         return _Expanded(version, number, planned, items)
@@ -205,14 +206,13 @@ def refusal(facts: Facts, asked: Asked, pair: bool) -> str | None:
     return None
 
 
-class _Expanded:
-    """A question with its planned sequences, and their items for the engine."""
+class _Expanded(NamedTuple):
+    """A question with the version that answers it, its planned sequences, and their items for the engine."""
 
-    def __init__(self, version: Version, number: int, planned: Sequence[Planned], items: Sequence[Item]) -> None:
-        self.version = version
-        self.input = number
-        self.planned = planned
-        self.items = items
+    version: Version
+    input: int
+    planned: Sequence[Planned]
+    items: Sequence[Item]
 
 
 class _OneByOne(NamedTuple):
@@ -223,7 +223,7 @@ class _OneByOne(NamedTuple):
     tokens: CutOnce
     size: AnswerSize
     done: list[Request]
-    pinned: list[Version]
+    pinned: list[Held]
 
 
 def _computed(question: _Expanded, logits: Iterator[Logits]) -> list[Computed]:

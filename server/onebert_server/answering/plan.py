@@ -17,7 +17,7 @@ from onebert_encoder.text.tokenizer import Tokenizer
 from onebert_encoder.text.tokens import Cut, Pieces, Text
 from onebert_encoder.text.windows import window_cuts
 from onebert_server.versions.facts import Facts
-from onebert_server.versions.version import Version
+from onebert_server.versions.version import Held
 from onebert_store.errors import WholeTextNeeded
 
 # Roles of a sequence: its logits are the answer, or they cover one window of the text.
@@ -66,8 +66,11 @@ class Reading(NamedTuple):
 class Plan(Protocol):
     """Expands questions and reduces answers; only `Computed` passes from one to the other."""
 
-    def expand(self, pieces: Pieces, version: Version, tokenizer: Tokenizer, asked: Asked) -> Sequence[Planned]:
-        """Returns the sequences to run, at least one; raises WholeTextNeeded if the text was split without its end."""
+    def expand(self, pieces: Pieces, versions: Held, tokenizer: Tokenizer, asked: Asked) -> Sequence[Planned]:
+        """Returns the sequences to run, at least one; raises WholeTextNeeded if the text was split without its end.
+
+        The first of `versions` answers.
+        """
 
     def reduce(self, question: Question, computed: Sequence[Computed], tokenizer: Tokenizer) -> Reading:
         """Returns one answer from the logits of the sequences of `expand`, in their order; all logits are finite."""
@@ -76,7 +79,8 @@ class Plan(Protocol):
 class Sequences:
     """One sequence, the beginning of the input; or one for each window, if the input is read by windows."""
 
-    def expand(self, pieces: Pieces, version: Version, tokenizer: Tokenizer, asked: Asked) -> Sequence[Planned]:
+    def expand(self, pieces: Pieces, versions: Held, tokenizer: Tokenizer, asked: Asked) -> Sequence[Planned]:
+        [version] = versions
         facts = version.facts
         tokenizer = tokenizer.reading(facts.pooling)
         window = window_of(facts, facts.max_length, asked)

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from onebert_server.access.context import Context
 from onebert_server.access.principal import Action
-from onebert_server.engine.engine import Engine
 from onebert_server.progress import Progress
 from onebert_server.versions.directory import Directory
 from onebert_server.versions.follower import Follower, Offer
@@ -52,8 +51,7 @@ class Catalog:
     thread.
     """
 
-    def __init__(self, engine: Engine, registry: Registry, residents: Residents, follower: Follower) -> None:
-        self._engine = engine
+    def __init__(self, registry: Registry, residents: Residents, follower: Follower) -> None:
         self._registry = registry
         self._residents = residents
         self._follower = follower
@@ -91,24 +89,17 @@ class Catalog:
             self.learn_all(versions, progress.advance)
         return left
 
-    def require_upload(self, task: str, context: Context) -> None:
-        """Raises Forbidden or TaskNotFound before an upload takes a place or sends its body."""
-        context.principal.require(Action.UPLOAD, task)
-
-    def writer(self) -> BlobWriter:
-        return self._registry.writer()
-
     def upload(self, task: str, body: BlobWriter, context: Context) -> Taken:
         """Takes an upload: reads, checks, folds, installs, proves, stores, publishes; or leaves no trace of it.
 
         Raises:
-            Forbidden, TaskNotFound: see `require_upload`.
+            Forbidden, TaskNotFound: see `Principal.require`.
             InvalidDelta: the file is invalid.
             OverQuota: the principal would exceed its quota of tasks or bytes.
             BankFull, QueueFull, ShuttingDown, StorageFull: the server cannot take it now.
         """
         with body:
-            self.require_upload(task, context)
+            context.principal.require(Action.UPLOAD, task)
             delta = loads(body.read())
             self.look()
             if known := self.directory.find(task, delta.digest):
@@ -117,15 +108,12 @@ class Catalog:
             slot = self._residents.install(delta)
             offer = Offer(task, delta.digest, slot, self._residents.row_bytes(slot))
             try:
-                proof = self._residents.proof(delta)
-                proof.check(proof.begin(self._engine, slot).result())
                 # Store the bytes before the change takes its lock: to make them durable takes long, and longer during a
                 # sweep of the store.
                 with self._noting_storage(), self._registry.storing(delta, body) as stored:
                     added = self._register(offer, delta, stored, context)
             finally:
                 # The slot of a published version belongs to the directory, even if a later step failed.
-                self._follower.withdraw(offer)
                 if not offer.taken:
                     self._residents.give_back(slot)
             return Taken(added.record, added.created, added.seq)
@@ -252,16 +240,16 @@ class Catalog:
             self.directory.know(version, record)
 
     def _register(self, offer: Offer, delta: Delta, stored: Stored, context: Context) -> Added:
-        self._follower.offer(offer)
-        # No deadline: the body may have taken any time to arrive.
-        with self._changing(inf):
-            added = self._registry.add_stored(offer.task, delta, stored, context.actor, context.principal.quotas)
-            self._follower.reach(added.seq)
-        if not added.created:
-            # Registered already: it is unavailable or damaged here, or another replica has taken the same content
-            # meanwhile.
-            self._follower.heal(offer, added.record)
-        return added
+        with self._follower.offering(offer):
+            # No deadline: the body may have taken any time to arrive.
+            with self._changing(inf):
+                added = self._registry.add_stored(offer.task, delta, stored, context.actor, context.principal.quotas)
+                self._follower.reach(added.seq)
+            if not added.created:
+                # Registered already: it is unavailable or damaged here, or another replica has taken the same content
+                # meanwhile.
+                self._follower.look_at(offer.task, added.record.version)
+            return added
 
     def _change(self, change: Callable[..., int], context: Context, *what: str | int) -> int:
         with self._changing(context.deadline):

@@ -1,16 +1,17 @@
 """Resolves references in memory: tasks, aliases and versions, up to one change of the registry."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import islice
 
 from onebert_server.access.principal import OWN_WORK, Principal
 from onebert_server.versions.facts import Facts
 from onebert_server.versions.position import Position
 from onebert_server.versions.states import States
-from onebert_server.versions.tasks import Tasks
-from onebert_server.versions.version import State, TaskEntry, Version
+from onebert_server.versions.target import Target
+from onebert_server.versions.version import Held, State, TaskEntry, Version
 from onebert_store.errors import InvalidInput
-from onebert_store.registry.names import TaskRef, parse_ref
-from onebert_store.registry.records import Alias, Snapshot
+from onebert_store.registry.names import LIVE, TaskRef, no_such_task, parse_ref, similar
 
 
 class Directory(States):
@@ -24,44 +25,71 @@ class Directory(States):
     ) -> None:
         super().__init__(release, load, clock)
         self.position = Position()
-        self._tasks = Tasks()
+        self._tasks: dict[str, TaskEntry] = {}
+        # Sorted: a page of the list costs the same with ten tasks and with a million.
+        self._names: list[str] = []
+        self._num_versions = 0
 
-    def fill(self, snapshot: Snapshot) -> None:
-        """Fills an empty directory from a snapshot without copying its dicts."""
-        with self._lock:
-            self._tasks.fill(snapshot.entries, snapshot.aliases)
+    def show(
+        self,
+        name: str,
+        versions: Sequence[Version],
+        aliases: Mapping[str, Target] | None,
+        numbers: Collection[int] | None = None,
+    ) -> list[Version]:
+        """Makes a task equal to its registered state at one moment; requests that pinned a version before keep it.
 
-    def show(self, name: str, new: Sequence[Version], gone: Iterable[int], aliases: Mapping[str, Alias]) -> None:
-        """Replaces the state of a task at one moment; requests that pinned a version before keep it.
+        Returns the versions that an alias means now and did not mean before.
 
         Args:
-            new: versions that are resolvable from now on; they replace versions with the same numbers.
-            gone: version numbers to forget, if they are there; a slot is freed when no request uses it any more.
-            aliases: all aliases of the task from now on; they point at versions that are there.
+            versions: the registered ones. A version that is shown already stays, unless the new one has its row.
+            aliases: all aliases, which mean versions that are there; None keeps those whose versions stay.
+            numbers: the numbers that `versions` covers, registered or not; None means all.
         """
         with self._lock:
-            before = [self._tasks.add(version) for version in new]
-            for version in new:
-                if version.state is State.RESIDENT:
-                    self._residents[version] = None
-                    self._unused_now.notify_all()
-                self._note(version)
-            before += [self._tasks.remove(name, number) for number in gone]
-            self._tasks.set_aliases(name, aliases)
-            unused = [self._retire(version) for version in before if version]
-        for slot in unused:
-            self._give_back(slot)
+            task = self._tasks.get(name) or TaskEntry(name)
+            shown, before = task.versions, task.aliases
+            self._num_versions -= len(shown)
+            gone = set(shown if numbers is None else numbers) - {one.entry.version for one in versions}
+            retired = [shown.pop(number) for number in gone if number in shown]
+            for version in versions:
+                entry = version.entry
+                if known := shown.get(entry.version):
+                    if known.entry.digest == entry.digest and version.held_slot is None:
+                        known.entry = entry
+                        continue
+                    retired.append(known)
+                shown[entry.version] = version
+                if version.held_slot is not None:
+                    self._add_resident(version)
+            self._num_versions += len(shown)
+            if aliases is None:
+                aliases = {alias: at for alias, at in before.items() if gone.isdisjoint(at.numbers)}
+            task.aliases = dict(aliases)
+            self._list(task)
+            moved = [
+                alias for alias, at in aliases.items() if alias not in before or before[alias].numbers != at.numbers
+            ]
+            meant = dict.fromkeys(version for alias in moved for version in task.meant(alias))
+            unused = [self._retire(version) for version in retired]
+        self._give_back(unused)
+        return list(meant)
 
     def rename(self, name: str, new: str) -> None:
         """Renames a task, if it exists, and forgets the task with the new name; pinned versions are not disturbed."""
+        if name not in self._tasks:
+            return
+        self.show(new, (), {})
         with self._lock:
-            taken = [one.entry.version for one in self._tasks.of(new)] if self._tasks.of(name) else []
-            unused = [self._retire(one) for number in taken if (one := self._tasks.remove(new, number))]
-            self._tasks.rename(name, new)
-        for slot in unused:
-            self._give_back(slot)
+            task = self._tasks[name]
+            renamed = TaskEntry(new, task.versions, task.aliases)
+            for version in renamed.versions.values():
+                version.rename(new)
+            task.versions = {}
+            self._list(task)
+            self._list(renamed)
 
-    def pin(self, refs: Sequence[str], principal: Principal) -> list[Version]:
+    def pin(self, refs: Sequence[str], principal: Principal) -> list[Held]:
         """Resolves all references at one moment, or pins nothing; the caller gives every pin back with `unpin`.
 
         A task that the principal does not see is not found. Versions that are not resident are loaded from now on, in
@@ -69,86 +97,111 @@ class Directory(States):
         """
         parsed = {ref: parse_ref(ref) for ref in refs}
         with self._lock:
-            found = {ref: self._resolve(target, principal) for ref, target in parsed.items()}
-            versions = [found[ref] for ref in refs]
-            cold = self._pin(versions)
-        for version in cold:
-            self._load(version, principal.name)
-        return versions
+            found = {ref: self._resolve(meant, principal) for ref, meant in parsed.items()}
+            held = [found[ref] for ref in refs]
+            self._pin(held, principal.name)
+        return held
 
-    def pin_live(self, wanted: Callable[[Facts], bool], most: int, principal: Principal) -> list[Version]:
+    def pin_live(self, wanted: Callable[[Facts], bool], most: int, principal: Principal) -> list[Held]:
         """Pins, by name, the wanted live versions of those tasks that the principal sees.
 
         It leaves out versions that are unavailable or have no known manifest. More than `most` wanted ones, or more
         than `most` without a known manifest, raise InvalidInput; then nothing is pinned, and the scan stops.
         """
-        versions: list[Version] = []
+        held: list[Held] = []
         unknown = 0
         with self._lock:
-            for version in self._tasks.live(principal):
-                if version.state is State.UNAVAILABLE:
+            for name in self._names_of(principal):
+                if LIVE not in self._tasks[name].aliases:
                     continue
-                if version.known_facts is None:
+                meant = self._tasks[name].meant(LIVE)
+                if meant[0].state is State.UNAVAILABLE:
+                    continue
+                if meant[0].known_facts is None:
                     unknown += 1
-                elif wanted(version.known_facts):
-                    versions.append(version)
-                if max(len(versions), unknown) > most:
+                elif wanted(meant[0].known_facts):
+                    held.append(meant)
+                if max(len(held), unknown) > most:
                     raise InvalidInput(f"there are more than {most} tasks; name those you want")
-            cold = self._pin(versions)
-        for version in cold:
-            self._load(version, principal.name)
-        return versions
+            self._pin(held, principal.name)
+        return held
 
-    def task(self, name: str, after: int = 0, most: int | None = None) -> TaskEntry:
+    def task(self, name: str, after: int = 0, most: int | None = None, who: Principal = OWN_WORK) -> TaskEntry:
         """Returns a copy of a task's entry with its first `most` versions above `after`; raises TaskNotFound."""
         with self._lock:
-            return self._tasks.find(name).copy(after, most)
+            return self._find(name, who).copy(after, most)
 
     def tasks(self, after: str, most: int, prefix: str = "", who: Principal = OWN_WORK) -> list[TaskEntry]:
         """Returns copies of a principal's first `most` entries by name, behind `after` and with `prefix`."""
         with self._lock:
-            return [task.copy() for task in self._tasks.page(who, after, most, prefix)]
+            return [self._tasks[name].copy() for name in islice(self._names_of(who, after, prefix), most)]
 
-    def require(self, name: str, who: Principal) -> None:
+    def version(self, name: str, number: int, who: Principal = OWN_WORK) -> Version:
         with self._lock:
-            self._tasks.require(name, who)
-
-    def task_alias(self, name: str, alias: str) -> Alias:
-        with self._lock:
-            return self._tasks.find(name).alias(alias)
-
-    def version(self, name: str, version: int) -> Version:
-        with self._lock:
-            return self._tasks.find(name).version(version)
+            return self._find(name, who).version(number)
 
     def find(self, name: str, digest: str) -> Version | None:
         """Returns the version of a task with this content, unless it is unavailable or its stored file is damaged."""
         with self._lock:
-            sound = (one for one in self._tasks.of(name) if one.state is not State.UNAVAILABLE and not one.damaged)
+            task = self._tasks.get(name, TaskEntry(name))
+            sound = (one for one in task.versions.values() if one.state is not State.UNAVAILABLE and not one.damaged)
             return next((one for one in sound if one.entry.digest == digest), None)
 
     def versions(self) -> list[Version]:
         with self._lock:
-            return list(self._tasks.versions())
+            return [version for task in self._tasks.values() for version in task.versions.values()]
 
     def aliased(self) -> list[Version]:
-        """Returns every version with an alias, the live ones first."""
+        """Returns every version that an alias means, the live ones first, by name."""
         with self._lock:
-            return self._tasks.aliased()
+            meant = [(alias != LIVE, name, alias) for name in self._names for alias in self._tasks[name].aliases]
+            return list(
+                dict.fromkeys(one for _, name, alias in sorted(meant) for one in self._tasks[name].meant(alias))
+            )
 
     def counts(self) -> dict[str, int]:
         with self._lock:
             return {
                 "tasks": len(self._tasks),
-                "versions": self._tasks.num_versions,
+                "versions": self._num_versions,
                 "resident": len(self._residents),
                 "unavailable": len(self._unavailable),
                 "damaged": len(self._damaged),
             }
 
-    def _resolve(self, target: TaskRef, principal: Principal) -> Version:
-        self._tasks.require(target.task, principal)
-        version = self._tasks.resolve(target.task, target.version, target.alias)
-        if version.state is State.UNAVAILABLE:
-            raise self._refusal(version)
-        return version
+    def _resolve(self, ref: TaskRef, principal: Principal) -> Held:
+        task = self._find(ref.task, principal)
+        held = task.meant(ref.alias or LIVE) if ref.version is None else (task.version(ref.version),)
+        if held[0].state is State.UNAVAILABLE:
+            raise self._refusal(held[0])
+        return held
+
+    def _find(self, name: str, who: Principal) -> TaskEntry:
+        """Raises the same TaskNotFound for missing and for invisible tasks: no answer tells them apart."""
+        task = self._tasks.get(name)
+        if task is None or not who.sees(name):
+            raise no_such_task(name, next((one for one in similar(name) if one in self._tasks and who.sees(one)), None))
+        return task
+
+    def _list(self, task: TaskEntry) -> None:
+        """Lists a task while it has versions."""
+        if task.versions and task.name not in self._tasks:
+            self._tasks[task.name] = task
+            insort(self._names, task.name)
+        elif not task.versions and task.name in self._tasks:
+            del self._tasks[task.name]
+            del self._names[bisect_left(self._names, task.name)]
+
+    def _names_of(self, who: Principal, after: str = "", prefix: str = "") -> Iterator[str]:
+        """Yields the names that a principal sees, in order; scans only names with one of the principal's prefixes."""
+        for beginning in who.beginnings:
+            if not (beginning.startswith(prefix) or prefix.startswith(beginning)):
+                continue
+            begins = max(beginning, prefix, key=len)
+            start = max(bisect_left(self._names, begins), bisect_right(self._names, after))
+            for index in range(start, len(self._names)):
+                name = self._names[index]
+                if not name.startswith(begins):
+                    break
+                if who.sees(name):
+                    yield name

@@ -3,17 +3,19 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
+from operator import attrgetter
 
 from onebert_server.garbage import collecting_nothing
 from onebert_server.versions.directory import Directory
 from onebert_server.versions.presence import Presence
-from onebert_server.versions.version import TaskEntry, Version
-from onebert_store.errors import NotFound, OneBertError
+from onebert_server.versions.target import target
+from onebert_server.versions.version import Version
+from onebert_store.errors import OneBertError
 from onebert_store.registry.feed import Feed
 from onebert_store.registry.records import Action, Alias, Change, VersionEntry
 
@@ -37,17 +39,12 @@ class Offer:
     row_bytes: int
     taken: bool = False
 
-    def version(self, entry: VersionEntry) -> Version:
-        """Returns the version with this row; the row belongs to the directory from here on."""
-        self.taken = True
-        return Version(entry, self.slot, self.row_bytes)
-
 
 class Follower:
     """Brings the directory to the state of the registry; any thread may ask for that, and its own thread polls.
 
     Attributes:
-        looked_at: time of the last successful look at the feed, on `clock`; the directory shows every change that was
+        looked_at: time of the last successful look at the feed; the directory shows every change that was
             committed before.
     """
 
@@ -57,20 +54,18 @@ class Follower:
         directory: Directory,
         presence: Presence | None = None,
         renamed: Callable[[str, str], None] = lambda *_: None,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.looked_at = clock()
+        self.looked_at = time.monotonic()
         self._feed = feed
         self._directory = directory
         self._position = directory.position
         self._presence = presence
         self._renamed = renamed
-        self._clock = clock
         # Held while changes are read and applied: each is applied once, in its order.
         self._applying = threading.Lock()
         # Time of the last change that the directory shows; None before the first one.
         self._shown_at: datetime | None = None
-        self._offers: dict[tuple[str, str], Offer] = {}
+        self._offer: Offer | None = None
         self._failing = False
         self._ended = threading.Event()
         self._threads = [
@@ -95,7 +90,7 @@ class Follower:
     @property
     def age(self) -> float:
         """Upper bound on the age of the directory's state, in seconds."""
-        return max(0.0, self._clock() - self.looked_at)
+        return max(0.0, time.monotonic() - self.looked_at)
 
     def close(self) -> None:
         self._ended.set()
@@ -110,7 +105,7 @@ class Follower:
     def load(self) -> None:
         """Brings the directory to a snapshot of the registry; raises StorageUnavailable or StoreCorrupt."""
         with self._applying:
-            now = self._clock()
+            now = time.monotonic()
             self._load()
             self.looked_at = now
 
@@ -118,13 +113,15 @@ class Follower:
         """Applies every change committed until now; if the registry cannot be read, the directory stays as it is."""
         with self._applying:
             self._position.begin_look()
-            now = self._clock()
+            now = time.monotonic()
             last = self._feed.last()
             if last.seq < self._position.seq or (last.seq == self._position.seq and last.at != self._shown_at):
                 # An older registry was restored, and reuses the numbers of lost changes.
-                self._load()
+                self._directory.fetch(self._load())
             while self._position.seq < last.seq:
-                self._apply(self._feed.read(self._position.seq, READ_TOGETHER, self._shown_at))
+                changes = self._feed.read(self._position.seq, READ_TOGETHER, self._shown_at)
+                # The replica that moved an alias has loaded the version. This one has not, and will soon be asked.
+                self._directory.fetch(self._apply(changes))
             self.looked_at = now
             self._position.end_look()
 
@@ -133,23 +130,21 @@ class Follower:
         if self._position.seq < seq:
             self.catch_up()
 
-    def offer(self, offer: Offer) -> None:
-        """Offers a row for a version that is about to be registered; the caller withdraws it later, taken or not."""
+    @contextmanager
+    def offering(self, offer: Offer) -> Iterator[None]:
+        """Offers a row for a version that the block registers; if it is not `taken` by the end, the caller keeps it."""
         with self._applying:
-            self._offers[offer.task, offer.digest] = offer
+            self._offer = offer
+        try:
+            yield
+        finally:
+            with self._applying:
+                self._offer = None
 
-    def withdraw(self, offer: Offer) -> None:
-        """Ends an offer; if it is not `taken` by then, its row belongs to the caller again."""
+    def look_at(self, task: str, version: int) -> None:
+        """Shows a version as it is registered, with the row that is offered for it, whatever the feed shows of it."""
         with self._applying:
-            self._offers.pop((offer.task, offer.digest), None)
-
-    def heal(self, offer: Offer, entry: VersionEntry) -> None:
-        """Replaces the row and state of a registered version by the offer; does nothing if the version is gone."""
-        with self._applying, suppress(NotFound):
-            known = self._directory.version(entry.task, entry.version)
-            if known.entry.digest == offer.digest and not offer.taken:
-                aliases = self._directory.task(entry.task, most=0).aliases
-                self._directory.show(entry.task, [offer.version(entry)], (), aliases)
+            self._reconcile({task: {version}})
 
     def _run(self) -> None:
         while not self._ended.is_set():
@@ -189,17 +184,25 @@ class Follower:
         if self._presence is not None:
             self._presence.report(self._position.seq)
 
-    def _apply(self, changes: Sequence[Change]) -> None:
-        """Shows the current state of the changed tasks; later changes of them are applied again."""
+    def _apply(self, changes: Sequence[Change]) -> list[Version]:
+        """Shows the current state of the changed tasks; later changes of them are applied again.
+
+        Returns the versions that aliases mean from now on.
+        """
         first = self._position.seq + 1
         if not changes or [change.seq for change in changes] != list(range(first, first + len(changes))):
             # A gap, or changes behind another one than the last one shown: an older registry was restored and has been
             # changed since.
-            self._load()
-            return
+            return self._load()
+        meant = self._reconcile(_numbers_of(changes), changes)
+        self._shown_at = changes[-1].at
+        self._position.move(changes[-1].seq)
+        return meant
+
+    def _reconcile(self, tasks: Mapping[str, Collection[int] | None], changes: Sequence[Change] = ()) -> list[Version]:
+        """Makes tasks equal to their registered state: all versions, or those with these numbers, and the aliases."""
         # Read everything before showing anything: if the registry cannot be read, the same changes are read again.
-        numbers = _numbers_of(changes)
-        found = {task: self._feed.task(task, numbers[task]) for task in numbers}
+        found = {task: self._feed.task(task, numbers) for task, numbers in tasks.items()}
         for change in changes:
             # Rows in memory stay there.
             if change.action == Action.RENAME_TASK and change.task and change.name:
@@ -207,60 +210,46 @@ class Follower:
                 self._renamed(change.task, change.name)
         # Entries of uploads come with their manifests.
         uploads = {(one.task, one.version, one.digest): one for change in changes if (one := change.entry)}
+        meant: list[Version] = []
         for task, (entries, aliases) in found.items():
-            if not entries and numbers[task] is not None:
+            if not entries and tasks[task] is not None:
                 # A later change renames or deletes the task, or one of these deletes its last version.
-                deletions = (one for one in changes if one.task == task and one.action == Action.DELETE_VERSION)
-                self._forget(task, {one.version for one in deletions})
-                continue
-            records = [uploads.get((task, entry.version, entry.digest), entry) for entry in entries]
-            self._show(task, records, aliases, numbers[task])
-        self._shown_at = changes[-1].at
-        self._position.move(changes[-1].seq)
-
-    def _forget(self, task: str, deleted: Collection[int | None]) -> None:
-        with suppress(NotFound):
-            aliases = self._directory.task(task, most=0).aliases
-            left = {alias: at for alias, at in aliases.items() if at.version not in deleted}
-            self._directory.show(task, [], filter(None, deleted), left)
-
-    def _show(
-        self, task: str, entries: Sequence[VersionEntry], aliases: Mapping[str, Alias], numbers: Collection[int] | None
-    ) -> None:
-        """Brings a task to its registered state; `numbers` are the versions that `entries` covers, None means all."""
-        try:
-            known = self._directory.task(task, most=None if numbers is None else 0)
-        except NotFound:
-            known = TaskEntry(task)
-        gone = set(known.versions if numbers is None else numbers) - {entry.version for entry in entries}
-        new = [version for entry in entries if (version := self._new(entry))]
-        self._directory.show(task, new, gone, aliases)
-        # The replica that moved an alias has loaded the version. This one has not, and will soon be asked for it.
-        before = {alias: at.version for alias, at in known.aliases.items()}
-        for number in {at.version for alias, at in aliases.items() if before.get(alias) != at.version}:
-            self._directory.fetch(self._directory.version(task, number))
-
-    def _new(self, entry: VersionEntry) -> Version | None:
-        """Returns a version that is not shown yet, with the row that is offered for it, if any."""
-        offer = self._offers.get((entry.task, entry.digest))
-        if offer and not offer.taken:
-            return offer.version(entry)
-        with suppress(NotFound):
-            if self._directory.version(entry.task, entry.version).entry.digest == entry.digest:
-                return None
-        return Version(entry)
-
-    def _load(self) -> None:
-        with collecting_nothing():
-            snapshot = self._feed.snapshot()
-            if shown := {version.entry.task for version in self._directory.versions()}:
-                entries = {task: list(group) for task, group in groupby(snapshot.entries, lambda one: one.task)}
-                for task in shown | entries.keys():
-                    self._show(task, entries.get(task, []), snapshot.aliases.get(task, {}), None)
+                deleted = (one.version for one in changes if one.task == task and one.action == Action.DELETE_VERSION)
+                self._directory.show(task, (), None, set(filter(None, deleted)))
             else:
-                self._directory.fill(snapshot)
+                records = [uploads.get((task, entry.version, entry.digest), entry) for entry in entries]
+                meant += self._show(task, records, aliases, tasks[task])
+        return meant
+
+    def _load(self) -> list[Version]:
+        """Makes all tasks equal to their registered state, whatever is shown."""
+        meant: list[Version] = []
+        with collecting_nothing():
+            snapshot, by_task = self._feed.snapshot(), attrgetter("task")
+            gone = {version.entry.task for version in self._directory.versions()}
+            # The database may order names by the rules of a language.
+            for task, entries in groupby(sorted(snapshot.entries, key=by_task), by_task):
+                gone.discard(task)
+                meant += self._show(task, list(entries), snapshot.aliases.get(task, {}), None)
+            for task in gone:
+                self._show(task, (), {}, None)
         self._shown_at = snapshot.last.at
         self._position.move(snapshot.last.seq)
+        return meant
+
+    def _show(
+        self, task: str, entries: Iterable[VersionEntry], aliases: Mapping[str, Alias], numbers: Collection[int] | None
+    ) -> list[Version]:
+        targets = {alias: target(at.version, at.previous) for alias, at in aliases.items()}
+        return self._directory.show(task, [self._version(entry) for entry in entries], targets, numbers)
+
+    def _version(self, entry: VersionEntry) -> Version:
+        offer = self._offer
+        if offer is None or offer.taken or (offer.task, offer.digest) != (entry.task, entry.digest):
+            return Version(entry)
+        # The row belongs to the directory from here on.
+        offer.taken = True
+        return Version(entry, offer.slot, offer.row_bytes)
 
 
 def _numbers_of(changes: Sequence[Change]) -> dict[str, set[int] | None]:

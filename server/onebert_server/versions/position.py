@@ -3,8 +3,8 @@
 import asyncio
 import threading
 import time
-from contextlib import suppress
-from dataclasses import dataclass
+from concurrent.futures import Future
+from dataclasses import dataclass, field
 from math import isinf
 
 from onebert_server.access.context import Context
@@ -17,28 +17,12 @@ MAX_WAITING = 1024
 
 
 @dataclass(eq=False)
-class Waiter:
-    """A request on an event loop that waits until change `seq` is shown; only that loop may end `shown`."""
+class _Waiter:
+    """A request that waits until change `seq` is shown; `looks` had begun when it came."""
 
     seq: int
-    shown: asyncio.Future[None]
-
-    def tell(self, error: Exception | None = None) -> None:
-        """Ends the wait, with an error if given; only on the future's event loop. Does nothing if it has ended."""
-        if self.shown.done():
-            return
-        if error is None:
-            self.shown.set_result(None)
-        else:
-            self.shown.set_exception(error)
-
-
-@dataclass(eq=False)
-class _Waiter(Waiter):
-    """Waits until this replica shows the change; `looks` had begun when it came."""
-
     looks: int
-    loop: asyncio.AbstractEventLoop
+    shown: Future[None] = field(default_factory=Future)
 
 
 class Position:
@@ -61,15 +45,20 @@ class Position:
         """Marks the end of a look: requests that waited before it for a change that is not there get ChangeUnknown."""
         with self._lock:
             waiting = [one for one in self._waiting if one.looks < self._looks and one.seq > self.seq]
+            self._waiting.difference_update(waiting)
         for one in waiting:
-            _tell(one, ChangeUnknown(f"the registry's last change is {self.seq}; there is no change {one.seq}"))
+            if one.shown.set_running_or_notify_cancel():
+                detail = f"the registry's last change is {self.seq}; there is no change {one.seq}"
+                one.shown.set_exception(ChangeUnknown(detail))
 
     def move(self, seq: int) -> None:
-        self.seq = seq
         with self._lock:
+            self.seq = seq
             shown = [one for one in self._waiting if one.seq <= seq]
+            self._waiting.difference_update(shown)
         for one in shown:
-            _tell(one)
+            if one.shown.set_running_or_notify_cancel():
+                one.shown.set_result(None)
 
     async def seen(self, context: Context) -> None:
         """Waits until this replica shows the change that a request needs; raises ChangeUnknown or DeadlineExceeded."""
@@ -82,17 +71,15 @@ class Position:
             self._permits.give_back(context.principal.name, 1)
 
     async def _shown(self, context: Context) -> None:
-        loop = asyncio.get_running_loop()
         with self._lock:
-            waiter = _Waiter(context.min_seq, loop.create_future(), self._looks, loop)
+            if self.seq >= context.min_seq:
+                return
+            waiter = _Waiter(context.min_seq, self._looks)
             self._waiting.add(waiter)
         self.wanted.set()
-        # The change may have been shown before the waiter was added.
-        if self.seq >= context.min_seq:
-            waiter.tell()
         try:
             left = None if isinf(context.deadline) else context.deadline - time.monotonic()
-            await asyncio.wait_for(waiter.shown, left)
+            await asyncio.wait_for(asyncio.wrap_future(waiter.shown), left)
         except TimeoutError:
             raise DeadlineExceeded(
                 f"this replica shows change {self.seq}, and not yet change {context.min_seq} that the request asks for"
@@ -100,9 +87,3 @@ class Position:
         finally:
             with self._lock:
                 self._waiting.discard(waiter)
-
-
-def _tell(waiter: _Waiter, error: Exception | None = None) -> None:
-    # The request's loop may be closed: then nobody waits.
-    with suppress(RuntimeError):
-        waiter.loop.call_soon_threadsafe(waiter.tell, error)

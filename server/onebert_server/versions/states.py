@@ -2,14 +2,17 @@
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
+from itertools import chain
 from math import ceil
 
 from onebert_server.access.principal import RESERVED
-from onebert_server.versions.version import State, Version
+from onebert_server.versions.version import Held, State, Version
 from onebert_store.errors import VersionUnavailable
 from onebert_store.registry.records import VersionRecord
+
+COLD = (State.REGISTERED, State.EVICTED)
 
 
 class States:
@@ -20,8 +23,8 @@ class States:
 
     Args:
         release: called with the slot of a retired version, once no request uses it.
-        load: called with every version to load and the principal that asked for it; again for each other principal that
-            asks meanwhile. Loading ends with `loaded`, `failed`, `unloaded` or `give_up_unwanted`.
+        load: called, under the lock, with every version to load and the principal that asked for it; again for each
+            other principal that asks meanwhile. Loading ends with `loaded`, `failed`, `unloaded` or `give_up_unwanted`.
     """
 
     def __init__(
@@ -40,30 +43,31 @@ class States:
         self._unavailable: set[Version] = set()
         self._damaged: set[Version] = set()
 
-    def unpin(self, versions: Sequence[Version]) -> None:
+    def unpin(self, held: Sequence[Held]) -> None:
         """Gives pins back; any thread may call it."""
         with self._lock:
-            for version in versions:
-                version.pins -= 1
+            for versions in held:
+                for version in versions:
+                    version.pins -= 1
             self._unused_now.notify_all()
-            unused = [slot for version in dict.fromkeys(versions) if (slot := self._unused(version)) is not None]
-        for slot in unused:
-            self._release(slot)
+            unused = [self._unused(version) for versions in held for version in versions if version.retired]
+        self._give_back(unused)
 
-    def awaited(self, versions: Sequence[Version], principal: str) -> list[Future[None]]:
+    def awaited(self, held: Sequence[Held], principal: str) -> list[Future[None]]:
         """Returns the futures of pinned versions that still load; raises VersionUnavailable if one has failed."""
+        # A pinned version in memory stays there, so this needs no lock.
+        versions = [one for one in dict.fromkeys(chain.from_iterable(held)) if one.state is not State.RESIDENT]
+        if not versions:
+            return []
         with self._lock:
             for version in versions:
                 if version.state is State.UNAVAILABLE:
                     raise self._refusal(version)
-            # The bank may have been full when a version was due for loading, and may have room by now.
-            cold = [one for one in dict.fromkeys(versions) if one.state in (State.REGISTERED, State.EVICTED)]
-            for version in cold:
-                self._begin_loading(version)
-            loading = [version.loading for version in dict.fromkeys(versions) if version.loading is not None]
-        for version in cold:
-            self._load(version, principal)
-        return loading
+            for version in versions:
+                # The bank may have been full when it was due for loading, and may have room by now.
+                if version.state in COLD:
+                    self._want(version, principal)
+            return [version.loading for version in versions if version.loading is not None]
 
     def know(self, version: Version, record: VersionRecord, row_bytes: int = 0) -> None:
         """Keeps the manifest of a version that is not loaded, and the bytes of its row if they are known."""
@@ -79,52 +83,39 @@ class States:
             self._begin_loading(version)
             return True
 
-    def fetch(self, version: Version) -> None:
-        """Loads a version before requests ask for it; only from the states registered and evicted."""
+    def fetch(self, versions: Iterable[Version]) -> None:
+        """Loads versions before requests ask for them; only from the states registered and evicted."""
         with self._lock:
-            if version.retired or version.state not in (State.REGISTERED, State.EVICTED):
-                return
-            self._begin_loading(version)
-            version.tried_again = True
-        self._load(version, RESERVED)
+            self._fetch([version for version in versions if version.state in COLD and not version.retired])
 
     def try_again(self) -> None:
         """Loads those versions whose next try is due, even if no request asks for them."""
         now = self._clock()
         with self._lock:
-            due = [one for one in self._unavailable if one.next_try is not None and one.next_try <= now]
-            for version in due:
-                self._begin_loading(version)
-                version.tried_again = True
-        for version in due:
-            self._load(version, RESERVED)
+            self._fetch([one for one in self._unavailable if one.next_try is not None and one.next_try <= now])
 
     def give_up_unwanted(self, version: Version) -> bool:
         """Stops a loading without pins, unless the server itself wants it; returns whether it did."""
         with self._lock:
             if version.pins or version.tried_again or version.state is not State.LOADING:
                 return False
-            version.state = State.EVICTED if version.proved else State.REGISTERED
-            version.loading = None
-            self._note(version)
+            self._unload(version)
             return True
 
     def loaded(self, version: Version, slot: int, record: VersionRecord) -> None:
         """Records a proved row in a slot of the bank; the record may come from the file itself."""
         with self._lock:
-            version.state, version.held_slot = State.RESIDENT, slot
             version.learn(record)
+            version.held_slot = slot
             version.proved, version.failures, version.damaged = True, 0, False
             version.reason = version.next_try = None
-            self._note(version)
+            # Last: requests read the state without the lock, and after it all else.
+            version.state = State.RESIDENT
             if not version.retired:
-                self._residents[version] = None
-                self._unused_now.notify_all()
+                self._add_resident(version)
             unused = self._unused(version)
-            loading, version.loading = version.loading, None
-        if loading:
-            loading.set_result(None)
-        self._give_back(unused)
+            self._end_loading(version)
+        self._give_back([unused])
 
     def failed(self, version: Version, reason: str, next_try: float | None, damaged: bool = False) -> None:
         """Records a failed load: requests are refused with the reason until the next try."""
@@ -132,23 +123,12 @@ class States:
             version.state, version.reason, version.next_try = State.UNAVAILABLE, reason, next_try
             version.failures += 1
             version.damaged = damaged
-            self._note(version)
-            error = self._refusal(version)
-            loading, version.loading = version.loading, None
-        if loading:
-            loading.set_exception(error)
+            self._end_loading(version, self._refusal(version))
 
     def unloaded(self, version: Version, error: Exception) -> None:
         """Ends a loading for reasons that have nothing to do with the version: its waiting requests get the error."""
         with self._lock:
-            version.state = State.EVICTED if version.proved else State.REGISTERED
-            version.next_try = None
-            if not version.damaged:
-                version.reason = None
-            self._note(version)
-            loading, version.loading = version.loading, None
-        if loading:
-            loading.set_exception(error)
+            self._unload(version, error)
 
     def evict(self) -> int | None:
         """Evicts the least recently used version without pins; returns its slot, now the caller's, or None."""
@@ -173,27 +153,51 @@ class States:
                 version.damaged, version.reason = reason is not None, reason
                 self._note(version)
 
+    # The methods below are called under the lock.
+
     def _refusal(self, version: Version) -> VersionUnavailable:
         entry, again = version.entry, version.next_try
         why = f"version {entry.version} of {entry.task} cannot be loaded: {version.reason}"
         return VersionUnavailable(why, None if again is None else max(1, ceil(again - self._clock())))
 
-    def _pin(self, versions: Sequence[Version]) -> list[Version]:
-        """Pins versions; returns the ones that are not in memory yet."""
-        cold: dict[Version, None] = {}
+    def _pin(self, held: Sequence[Held], principal: str) -> None:
+        for versions in held:
+            for version in versions:
+                version.pins += 1
+                if version.state is State.RESIDENT:
+                    self._residents.move_to_end(version)
+                else:
+                    self._want(version, principal)
+
+    def _want(self, version: Version, principal: str) -> None:
+        """Loads a version, in turns of this principal too if it is loading already."""
+        if version.state is not State.LOADING:
+            self._begin_loading(version)
+        self._load(version, principal)
+
+    def _fetch(self, versions: Sequence[Version]) -> None:
         for version in versions:
-            version.pins += 1
-            if version.state is State.RESIDENT:
-                self._residents.move_to_end(version)
-            else:
-                if version.state is not State.LOADING:
-                    self._begin_loading(version)
-                cold[version] = None
-        return list(cold)
+            self._begin_loading(version)
+            version.tried_again = True
+            self._load(version, RESERVED)
 
     def _begin_loading(self, version: Version) -> None:
         version.state, version.loading, version.tried_again = State.LOADING, Future(), False
         self._note(version)
+
+    def _end_loading(self, version: Version, error: Exception | None = None) -> None:
+        self._note(version)
+        loading, version.loading = version.loading, None
+        if loading and error:
+            loading.set_exception(error)
+        elif loading:
+            loading.set_result(None)
+
+    def _unload(self, version: Version, error: Exception | None = None) -> None:
+        version.state, version.next_try = State.EVICTED if version.proved else State.REGISTERED, None
+        if not version.damaged:
+            version.reason = None
+        self._end_loading(version, error)
 
     def _note(self, version: Version) -> None:
         unavailable = version.state is State.UNAVAILABLE
@@ -202,6 +206,10 @@ class States:
                 versions.add(version)
             else:
                 versions.discard(version)
+
+    def _add_resident(self, version: Version) -> None:
+        self._residents[version] = None
+        self._unused_now.notify_all()
 
     def _retire(self, version: Version) -> int | None:
         version.retired = True
@@ -216,6 +224,8 @@ class States:
         slot, version.held_slot = version.held_slot, None
         return slot
 
-    def _give_back(self, slot: int | None) -> None:
-        if slot is not None:
-            self._release(slot)
+    def _give_back(self, slots: Iterable[int | None]) -> None:
+        """Releases slots; not under the lock, because memory is freed."""
+        for slot in slots:
+            if slot is not None:
+                self._release(slot)

@@ -7,9 +7,10 @@ from enum import StrEnum
 from typing import Self
 
 from onebert_server.versions.facts import Facts
+from onebert_server.versions.target import Target
 from onebert_store.errors import AliasNotFound, VersionNotFound
 from onebert_store.file.strict_json import shown
-from onebert_store.registry.records import Alias, VersionEntry, VersionRecord
+from onebert_store.registry.records import VersionEntry, VersionRecord
 
 
 class State(StrEnum):
@@ -81,6 +82,15 @@ class Version:
         self.known_facts = replace(Facts.of(record), task=self.entry.task)
         self.method = sys.intern(record.manifest.method)
 
+    def rename(self, task: str) -> None:
+        self.entry = replace(self.entry, task=task)
+        if self.known_facts is not None:
+            self.known_facts = replace(self.known_facts, task=task)
+
+
+# The versions that compute a question: the one that answers, then its shadows.
+Held = tuple[Version, ...]
+
 
 @dataclass(slots=True)
 class TaskEntry:
@@ -88,20 +98,24 @@ class TaskEntry:
 
     name: str
     versions: dict[int, Version] = field(default_factory=dict)
-    aliases: dict[str, Alias] = field(default_factory=dict)
+    aliases: dict[str, Target] = field(default_factory=dict)
 
     def version(self, number: int) -> Version:
         if number not in self.versions:
             raise VersionNotFound(f"{self.name} has no version {number}")
         return self.versions[number]
 
-    def alias(self, name: str) -> Alias:
+    def alias(self, name: str) -> Target:
         if name not in self.aliases:
             number = name.removeprefix("v")
             known = number.isdecimal() and int(number) in self.versions
             meant = f"; version {number} is {self.name}@{number}" if known else ""
             raise AliasNotFound(f"{self.name} has no alias {shown(name)}{meant}")
         return self.aliases[name]
+
+    def meant(self, alias: str) -> Held:
+        """Returns the versions that an alias means; raises AliasNotFound."""
+        return tuple(map(self.versions.__getitem__, self.alias(alias).numbers))
 
     def copy(self, after: int = 0, most: int | None = None) -> Self:
         """Returns a copy that the directory does not change: aliases by name, and a page of the versions by number."""

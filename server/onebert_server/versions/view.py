@@ -2,11 +2,11 @@
 
 from onebert_server.access.principal import Action, Principal
 from onebert_server.versions.catalog import Catalog
+from onebert_server.versions.target import Target
 from onebert_server.versions.version import TaskEntry, Version
 from onebert_store.file.changes import Change, changes, difference
 from onebert_store.file.format import loads
 from onebert_store.file.manifest import Manifest
-from onebert_store.registry.records import Alias
 
 
 class View:
@@ -23,18 +23,17 @@ class View:
 
     def task(self, name: str, after: int, most: int) -> TaskEntry:
         """Returns a task with its first `most` versions above `after`; reads unknown manifests from the registry."""
-        self._require(Action.SEE, name)
-        entry = self._directory.task(name, after, most)
+        self._principal.require_scope(Action.SEE)
+        entry = self._directory.task(name, after, most, self._principal)
         self._catalog.learn_all(list(entry.versions.values()))
         return entry
 
-    def alias(self, task: str, alias: str) -> Alias:
-        self._require(Action.SEE, task)
-        return self._directory.task_alias(task, alias)
+    def alias(self, task: str, alias: str) -> Target:
+        return self.task(task, after=0, most=0).alias(alias)
 
     def version(self, task: str, number: int) -> Version:
-        self._require(Action.SEE, task)
-        return self._directory.version(task, number)
+        self._principal.require_scope(Action.SEE)
+        return self._directory.version(task, number, self._principal)
 
     def manifest(self, version: Version) -> Manifest:
         self._principal.require(Action.SEE, version.entry.task)
@@ -52,7 +51,3 @@ class View:
     def delta(self, version: Version) -> bytes:
         self._principal.require(Action.DOWNLOAD, version.entry.task)
         return self._catalog.read_delta(version)
-
-    def _require(self, action: Action, task: str) -> None:
-        self._principal.require_scope(action)
-        self._directory.require(task, self._principal)

@@ -38,7 +38,7 @@ class Held:
             if end is not None:
                 raise end
 
-        [resident] = self.runtime.directory.pin(["task"], root("test"))
+        [[resident]] = self.runtime.directory.pin(["task"], root("test"))
         future = self.runtime.engine.submit([Item(Tokens([5], [0]), resident.slot)], own_work("test"))
         future.add_done_callback(answered)
         await asyncio.to_thread(self.entered.wait)
@@ -216,7 +216,7 @@ def test_health_fails_when_the_engines_thread_is_dead_and_who_waits_is_told(tmp_
 
 def test_health_fails_when_every_pass_fails_and_is_well_again_after_an_answer(tmp_path):
     async def test(held):
-        [version] = held.runtime.directory.pin(["task"], root("test"))
+        [[version]] = held.runtime.directory.pin(["task"], root("test"))
         outside_the_vocabulary = Item(Tokens([10**9], [0]), version.slot)
 
         async def fail(times):

@@ -379,7 +379,7 @@ def test_what_goes_wrong_behind_the_queue_is_a_problem(tmp_path):
             entered.set()
             goes_on.wait()
 
-        [version] = runtime.directory.pin(["tone"], root("test"))
+        [[version]] = runtime.directory.pin(["tone"], root("test"))
         runtime.engine.submit([Item(Tokens([5], [0]), version.slot)], own_work("test")).add_done_callback(hold)
         try:
             assert entered.wait(180)

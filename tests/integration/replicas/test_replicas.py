@@ -196,15 +196,5 @@ def test_the_feed_says_who_changed_what_by_which_request(replicas):
     assert (deleted.action, deleted.principal, deleted.request) == ("delete-task", "127.0.0.1", "the-request")
 
 
-def test_what_others_change_is_shown_without_being_asked_for(replicas, monkeypatch):
-    monkeypatch.setattr(follower, "LOOK_EVERY", 0.01)
-    for runtime in replicas.runtimes:
-        runtime.directory.position.wanted.set()
-    replicas.upload(0, "task", 1)
-    there = replicas.runtimes[1].directory
-    wait_until(lambda: there.counts()["resident"] == 1)
-    assert replicas.classify(1, "task").json()["version"] == 1
-
-
 def _raise(error):
     raise error

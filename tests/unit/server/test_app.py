@@ -176,7 +176,7 @@ def test_a_batch_that_hangs_does_not_hold_the_end(tmp_path, monkeypatch):
     def live():
         with opened(tmp_path) as runtime:
             monkeypatch.setattr(Metrics, "observe_batch", hang)
-            [version] = runtime.directory.pin(["task"], root("test"))
+            [[version]] = runtime.directory.pin(["task"], root("test"))
             runtime.engine.submit([Item(Tokens([5], [0]), version.slot)], own_work("test"))
             assert entered.wait(180)
 

@@ -6,18 +6,21 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from itertools import count
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from directories import pin
 from lengths import examples
 from onebert_server.access.context import Context
 from onebert_server.access.principal import root
+from onebert_server.versions import follower
 from onebert_server.versions.directory import Directory
 from onebert_server.versions.follower import Follower, Offer
 from onebert_server.versions.position import MAX_WAITING
-from onebert_server.versions.presence import LOOK_EVERY, LOOK_SELDOM, Presence, _Waiter
+from onebert_server.versions.presence import LOOK_EVERY, LOOK_SELDOM, Presence, rest
 from onebert_server.versions.version import State
 from onebert_store.errors import (
     ChangeUnknown,
@@ -29,7 +32,6 @@ from onebert_store.errors import (
 )
 from onebert_store.registry.database import CHANGES, writing
 from onebert_store.registry.feed import Feed
-from onebert_store.registry.records import Alias, VersionRecord
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.replicas import Replicas
 from onebert_store.registry.store import join_store
@@ -37,31 +39,114 @@ from registry_changes import MUTATIONS
 from servers import wait_until
 from tiny_delta import make_delta
 
+ASKS = root("test")
+
 
 class Replica:
     """A directory that follows a registry, without an engine: slots that were given back, versions to be loaded."""
 
-    def __init__(self, registry):
-        self.released, self.asked = [], []
+    def __init__(self, registry, page=500):
+        self.registry, self.page, self.slots = registry, page, count(1)
+        self.released, self.asked, self.renamed, self.held = [], [], [], []
         self.directory = Directory(self.released.append, lambda version, _: self.asked.append(version), time.monotonic)
-        self.renamed = []
         self.follower = Follower(registry.feed, self.directory, renamed=lambda *names: self.renamed.append(names))
         self.follower.load()
-
-    def shown(self):
-        tasks = self.directory.tasks("", 1000)
-        return {task.name: ({n: one.entry.digest for n, one in task.versions.items()}, task.aliases) for task in tasks}
 
     @property
     def seq(self):
         return self.directory.position.seq
 
+    def shown(self):
+        return {
+            task.name: ({n: _facts(one.entry) for n, one in task.versions.items()}, _pointers(task))
+            for task in self.directory.tasks("", 1000)
+        }
+
+    def change(self, name, *what):
+        """Makes a change as this replica's catalog does: of an upload it has the row already."""
+        if name != "add":
+            change(self.registry, name, *what)
+            return
+        self.follower.catch_up()
+        task, delta = what[0], make_delta(what[1])
+        if self.directory.find(task, delta.digest):
+            return
+        offer = Offer(task, delta.digest, next(self.slots), row_bytes=70)
+        with self.follower.offering(offer):
+            record, created = self.registry.add(task, delta)
+            self.follower.catch_up()
+            if not created:
+                self.follower.look_at(task, record.version)
+        assert offer.taken
+        assert self.directory.version(task, record.version).slot == offer.slot
+
+    def look(self):
+        """Looks at the registry: afterwards all is as it is there.
+
+        What was in memory stays there under whatever name, if all changes are read at once: of a page of them the
+        last names are read, which may be those of a later page.
+        """
+        before = {version: version.held_slot for version in self.resident()}
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(follower, "READ_TOGETHER", self.page)
+            self.follower.catch_up()
+        assert self.shown() == registered(self.registry)
+        assert self.seq == self.registry.feed.last().seq
+        there = {version.entry: version for version in self.directory.versions()}
+        for entry in self.registry.entries():
+            kept = [version for version in before if _facts(version.entry) == _facts(entry)]
+            assert not kept or there[entry] in kept or self.page < 500
+        assert all(version.held_slot == before[version] for version in self.resident() if version in before)
+        assert self.resident() >= {version for version in before if not version.retired}
+
+    def resident(self):
+        return {version for version in self.directory.versions() if version.state is State.RESIDENT}
+
+    def load(self):
+        """Loads all that requests or the follower ask for, as the loader does."""
+        for version in dict.fromkeys(self.asked):
+            if version.state is State.LOADING:
+                record = version.entry.with_manifest(make_delta(1).manifest)
+                self.directory.loaded(version, next(self.slots), record)
+        self.asked.clear()
+
+    def ask(self, ref):
+        """Holds what a reference means, if it means something here, and asks for its row."""
+        try:
+            self.held += self.directory.pin([ref], ASKS)
+        except OneBertError:
+            return
+
+    def check_slots(self):
+        """Each slot is a shown version's, a held one's, or was given back once."""
+        self.load()
+        self.directory.unpin(self.held)
+        kept = [version.slot for version in self.resident()]
+        assert sorted(self.released + kept) == list(range(1, next(self.slots)))
+
+
+def _facts(entry):
+    """What tells a version from all others, under whatever name its task has."""
+    return entry.version, entry.digest, entry.created_at
+
+
+def _pointers(task):
+    """Where aliases point and pointed before; each means a version that is there."""
+    return {name: (at.version, at.previous) for name, at in task.aliases.items() if at.version in task.versions}
+
 
 def registered(registry):
-    digests = {(entry.task, entry.version): entry.digest for entry in registry.entries()}
+    entries = {(entry.task, entry.version): _facts(entry) for entry in registry.entries()}
     return {
-        task.name: ({n: digests[task.name, n] for n in task.versions}, dict(task.aliases)) for task in registry.tasks()
+        task.name: ({n: entries[task.name, n] for n in task.versions}, _pointers(task)) for task in registry.tasks()
     }
+
+
+def change(registry, name, task, *what):
+    try:
+        getattr(registry, name)(task, *([make_delta(what[0])] if name == "add" else what))
+    except OneBertError:
+        return
 
 
 @pytest.fixture
@@ -80,68 +165,98 @@ def context(min_seq, seconds=30.0, principal="test"):
     return Context(root(principal), now + seconds, now, "request", min_seq)
 
 
-STEPS = MUTATIONS | st.tuples(st.just("catch up"), st.integers(0, 1))
+REPLICAS = st.integers(0, 1)
+REFS = st.sampled_from(["a", "b@next", "a@1", "b@2", "c"])
+STEPS = st.one_of(
+    st.tuples(st.just("change"), st.none() | REPLICAS, MUTATIONS),
+    st.tuples(st.sampled_from(["look", "load"]), REPLICAS),
+    st.tuples(st.just("ask"), REPLICAS, REFS),
+)
 
 
 @settings(max_examples=examples(60))
-@given(st.lists(STEPS, max_size=60))
-def test_replicas_show_what_is_registered_however_often_they_look(tmp_path_factory, steps):
-    """Two replicas look at different times, a third starts at the end; all of them end with the registry."""
+@given(pages=st.tuples(*[st.sampled_from([1, 2, 500])] * 2), steps=st.lists(STEPS, max_size=60))
+def test_replicas_show_what_is_registered_however_often_they_look(tmp_path_factory, pages, steps):
+    """Two replicas, and others, make changes, and they look at different times; a third one starts at the end."""
     with Registry.open(tmp_path_factory.mktemp("feed")) as registry:
-        replicas = [Replica(registry), Replica(registry)]
-        for name, first, *rest in steps:
-            if name == "catch up":
-                replicas[first].follower.catch_up()
-                assert replicas[first].shown() == registered(registry)
-                continue
-            try:
-                getattr(registry, name)(first, *([make_delta(rest[0])] if name == "add" else rest))
-            except OneBertError:
-                continue
-        for replica in (*replicas, Replica(registry)):
-            replica.follower.catch_up()
-            assert replica.shown() == registered(registry)
-            assert replica.seq == registry.feed.last().seq
+        replicas = [Replica(registry, page) for page in pages]
+        for step, who, *what in steps:
+            if step != "change":
+                getattr(replicas[who], step)(*what)
+            elif who is None:
+                change(registry, *what[0])
+            else:
+                replicas[who].change(*what[0])
+        fresh = Replica(registry).shown()
+        for replica in replicas:
+            replica.look()
+            assert replica.shown() == fresh
+            replica.check_slots()
 
 
-def test_a_task_that_is_renamed_stays_in_memory_and_answers_whoever_holds_it(registry, replica):
-    for seed in (1, 2):
-        registry.add("tone", make_delta(seed))
-    registry.move_alias("tone", "next", 2, None)
-    replica.follower.catch_up()
-    (held,) = replica.directory.pin(["tone@next"], root("test"))
-    replica.directory.loaded(held, 7, registry.version("tone", 2))
+def steps_of(text):
+    """Changes in words: `move_alias a live 2 1; delete_task b`."""
+    return [tuple(int(one) if one.isdigit() else one for one in step.split()) for step in text.split("; ")]
+
+
+PROMOTED = steps_of(
+    "add a 1; add a 2; move_alias a live 2 1; delete_version a 1; add a 3; move_alias a live 3 2; delete_version a 2"
+)
+HISTORIES = {
+    "an alias moves on, and the version before is deleted, again and again": PROMOTED,
+    "a name that was given on and back keeps nothing of its next task": steps_of(
+        "add b 0; rename_task b a; rename_task a b; add a 0"
+    ),
+    "a task is renamed after its alias moved": steps_of("add a 1; add a 2; move_alias a live 2 1; rename_task a b"),
+    "uploads are read when their versions have another name already, and there is one more of that name": steps_of(
+        "add a 1; add a 2; move_alias a live 2 1; rename_task a b; add b 3; move_alias b live 3 2; add a 4;"
+        " rename_task b c"
+    ),
+    "an alias was before where a version was never shown": steps_of(
+        "add a 1; add a 2; move_alias a live 2 1; move_alias a live 1 2; delete_version a 2"
+    ),
+    "a task without an alias ends with its last version and begins again": steps_of(
+        "add a 1; add a 2; delete_alias a live 1; delete_version a 1; delete_version a 2; add a 1"
+    ),
+    "another task has the name of one that was deleted": steps_of(
+        "add a 1; add b 1; add a 2; move_alias a live 2 1; delete_task b; rename_task a b; delete_task b; add b 1"
+    ),
+}
+
+
+@pytest.mark.parametrize("history", HISTORIES.values(), ids=HISTORIES)
+def test_a_replica_that_looked_last_at_any_point_shows_the_end(registry, history):
+    """Whatever it reads at once; what it has in memory stays there, under whatever name."""
+    replicas = []
+    for step in history:
+        replicas += [Replica(registry, page) for page in (1, 3, 500)]
+        for replica in replicas[-3:]:
+            for version in replica.directory.versions():
+                replica.ask(f"{version.entry.task}@{version.entry.version}")
+            replica.load()
+        change(registry, *step)
+    for replica in replicas:
+        replica.look()
+        replica.check_slots()
+
+
+def test_a_renamed_task_answers_whoever_holds_it_under_its_new_name(registry, replica):
+    replica.change("add", "tone", 1)
+    [[held]] = replica.directory.pin(["tone"], ASKS)
+    before = registry.version("tone", 1)
     registry.rename_task("tone", "mood")
-    replica.follower.catch_up()
-    assert replica.shown() == registered(registry)
+    replica.look()
     assert replica.renamed == [("tone", "mood")]
-    (again,) = replica.directory.pin(["mood@next"], root("test"))
-    assert (again is held, again.slot, again.entry.task) == (True, 7, "mood")
+    assert (pin(replica.directory, ["mood"], ASKS), held.entry.task, held.facts.task) == ([held], "mood", "mood")
     with pytest.raises(TaskNotFound):
-        replica.directory.pin(["tone"], root("test"))
+        replica.directory.pin(["tone"], ASKS)
     # What the loader read of it before it was renamed does not bring the old name back.
-    replica.directory.know(held, VersionRecord("tone", 2, *_rest(registry.version("mood", 2))))
+    replica.directory.know(held, before)
     assert held.entry.task == "mood"
 
 
-def test_a_task_stays_in_memory_although_its_rename_is_read_later_than_what_came_before(registry, replica, monkeypatch):
-    for seed in (1, 2):
-        registry.add("tone", make_delta(seed))
-    replica.follower.catch_up()
-    (held,) = replica.directory.pin(["tone@2"], root("test"))
-    replica.directory.loaded(held, 7, registry.version("tone", 2))
-    registry.move_alias("tone", "live", 2, 1)
-    registry.rename_task("tone", "mood")
-    monkeypatch.setattr("onebert_server.versions.follower.READ_TOGETHER", 1)
-    replica.follower.catch_up()
-    assert replica.shown() == registered(registry)
-    assert replica.directory.pin(["mood"], root("test")) == [held]
-
-
 def test_changes_are_read_again_where_the_registry_fails_between_them_and_its_tasks(registry, replica, monkeypatch):
-    registry.add("tone", make_delta(1))
-    replica.follower.catch_up()
-    (held,) = replica.directory.pin(["tone"], root("test"))
+    replica.change("add", "tone", 1)
     registry.rename_task("tone", "mood")
     registry.add("tone", make_delta(2))
     task = Feed.task
@@ -153,134 +268,64 @@ def test_changes_are_read_again_where_the_registry_fails_between_them_and_its_ta
         disk.setattr(Feed, "task", failing)
         with pytest.raises(StorageUnavailable):
             replica.follower.catch_up()
-    assert replica.directory.pin(["tone"], root("test")) == [held]
-    replica.follower.catch_up()
-    assert replica.shown() == registered(registry)
-    assert replica.directory.pin(["mood"], root("test")) == [held]
-
-
-def test_a_name_that_was_given_on_and_back_keeps_nothing_of_its_next_task(registry, replica):
-    registry.add("b", make_delta(0))
-    registry.rename_task("b", "a")
-    registry.rename_task("a", "b")
-    registry.add("a", make_delta(0))
-    replica.follower.catch_up()
-    assert replica.shown() == registered(registry)
-    assert list(replica.shown()["b"][0]) == [1]
-
-
-def _rest(record):
-    return record.digest, record.size, record.created_at, record.manifest
-
-
-def test_a_replica_that_was_away_shows_a_renamed_task_whole(registry, replica):
-    """It reads the uploads when their versions are under another name already, and one more of that name."""
-    registry.add("tone", make_delta(1))
-    registry.add("tone", make_delta(2))
-    registry.move_alias("tone", "live", 2, 1)
-    registry.rename_task("tone", "mood")
-    registry.add("mood", make_delta(3))
-    registry.move_alias("mood", "live", 3, 2)
-    registry.add("tone", make_delta(4))
-    registry.rename_task("mood", "air")
-    replica.follower.catch_up()
-    assert replica.shown() == registered(registry)
-    assert registered(registry)["tone"][0].keys() == {3}
-    assert replica.directory.task_alias("air", "live") == Alias(3, previous=2)
-
-
-def test_more_changes_than_are_read_at_once_are_all_applied(registry, replica, monkeypatch):
-    monkeypatch.setattr("onebert_server.versions.follower.READ_TOGETHER", 3)
-    for seed in range(10):
-        registry.add("task", make_delta(seed))
-    replica.follower.catch_up()
-    assert replica.shown() == registered(registry)
+    assert pin(replica.directory, ["tone"], ASKS)[0].entry.digest == make_delta(1).digest
+    replica.look()
 
 
 def test_an_alias_that_is_always_there_always_means_a_version(registry, replica, monkeypatch):
     """Versions that are gone by the time their upload is read, one change at a time."""
-    registry.add("task", make_delta(1))
-    replica.follower.catch_up()
-    for seed, version in enumerate(range(2, 6), 2):
-        registry.add("task", make_delta(seed))
-        registry.move_alias("task", "live", version, version - 1)
-        registry.delete_version("task", version - 1)
-    monkeypatch.setattr("onebert_server.versions.follower.READ_TOGETHER", 1)
-    read = Feed.read
+    change(registry, *PROMOTED[0])
+    replica.look()
+    for step in PROMOTED[1:]:
+        change(registry, *step)
+    replica.page, read = 1, Feed.read
 
     def looked_at(feed, *arguments):
-        replica.directory.unpin(replica.directory.pin(["task"], root("test")))
+        replica.directory.unpin(replica.directory.pin(["a"], ASKS))
         return read(feed, *arguments)
 
     monkeypatch.setattr(Feed, "read", looked_at)
-    replica.follower.catch_up()
-    assert replica.shown() == registered(registry)
+    replica.look()
 
 
 def test_a_version_that_is_deleted_is_not_shown_once_the_replica_has_caught_up(registry, replica, monkeypatch):
     """Its alias moves on to a version that is deleted while the changes until then are read, one at a time."""
-    registry.add("task", make_delta(1))
-    replica.follower.catch_up()
-    registry.add("task", make_delta(2))
-    registry.move_alias("task", "live", 2, 1)
-    registry.delete_version("task", 1)
+    for step in PROMOTED[:4]:
+        change(registry, *step)
     last = registry.feed.last()
-    registry.add("task", make_delta(3))
-    registry.move_alias("task", "live", 3, 2)
-    registry.delete_version("task", 2)
+    for step in PROMOTED[4:]:
+        change(registry, *step)
     monkeypatch.setattr(Feed, "last", lambda _: last)
-    monkeypatch.setattr("onebert_server.versions.follower.READ_TOGETHER", 1)
+    monkeypatch.setattr(follower, "READ_TOGETHER", 1)
     replica.follower.catch_up()
-    assert replica.directory.find("task", make_delta(1).digest) is None
-    assert replica.directory.task_alias("task", "live") == Alias(3, 2)
+    assert replica.directory.find("a", make_delta(1).digest) is None
+    assert _pointers(replica.directory.task("a")) == {"live": (3, 2)}
 
 
-def test_a_task_without_its_last_alias_is_shown_without_it(registry, replica):
-    for seed in (1, 2):
-        registry.add("task", make_delta(seed))
-    replica.follower.catch_up()
-    registry.delete_alias("task", "live", 1)
-    replica.follower.catch_up()
-    assert replica.shown() == registered(registry)
-    registry.delete_version("task", 1)
-    replica.follower.catch_up()
-    assert replica.shown() == registered(registry) == {"task": ({2: make_delta(2).digest}, {})}
-
-
-def test_a_task_whose_last_version_is_deleted_is_gone_and_may_begin_again(registry, replica):
-    registry.add("task", make_delta(1))
-    replica.follower.catch_up()
-    registry.delete_alias("task", "live", 1)
-    replica.follower.catch_up()
-    registry.delete_version("task", 1)
-    replica.follower.catch_up()
-    assert replica.shown() == registered(registry) == {}
-    registry.add("task", make_delta(1))
-    replica.follower.catch_up()
-    assert replica.shown() == registered(registry) == {"task": ({2: make_delta(1).digest}, {"live": Alias(2)})}
-
-
-def test_a_row_that_is_offered_is_the_row_of_the_version(registry, replica):
+def test_a_row_that_is_offered_is_the_row_of_its_task_alone(registry, replica):
     offer = Offer("task", make_delta(1).digest, slot=7, row_bytes=70)
-    replica.follower.offer(offer)
-    registry.add("other", make_delta(1))
-    registry.add("task", make_delta(1))
-    replica.follower.catch_up()
-    replica.follower.withdraw(offer)
+    with replica.follower.offering(offer):
+        registry.add("other", make_delta(1))
+        registry.add("task", make_delta(1))
+        replica.follower.catch_up()
     version = replica.directory.version("task", 1)
     assert (version.state, version.slot, version.row_bytes, offer.taken) == (State.RESIDENT, 7, 70, True)
     assert replica.directory.version("other", 1).state is State.LOADING
 
 
-def test_a_row_that_nobody_took_stays_the_callers(registry, replica):
+def test_a_row_that_nobody_took_stays_the_callers_and_heals_what_is_registered(registry, replica):
     offer = Offer("task", make_delta(1).digest, slot=7, row_bytes=70)
-    replica.follower.offer(offer)
-    replica.follower.withdraw(offer)
+    with replica.follower.offering(offer):
+        pass
     registry.add("task", make_delta(1))
     replica.follower.catch_up()
     assert not offer.taken
-    replica.follower.heal(offer, registry.entries()[0])
-    assert replica.directory.version("task", 1).slot == 7
+    with replica.follower.offering(offer):
+        replica.follower.look_at("task", 1)
+        assert replica.directory.version("task", 1).slot == 7
+        replica.follower.look_at("task", 1)
+        replica.follower.look_at("nobodys", 1)
+    assert replica.resident() == {replica.directory.version("task", 1)}
 
 
 def test_what_becomes_live_elsewhere_is_loaded_before_anybody_asks(registry, replica):
@@ -296,57 +341,32 @@ def test_what_becomes_live_elsewhere_is_loaded_before_anybody_asks(registry, rep
     assert len(replica.asked) == 1
 
 
-def test_an_older_database_that_was_put_back_is_shown_as_it_is(registry, replica, tmp_path):
-    registry.add("task", make_delta(1))
-    registry.add("gone", make_delta(1))
-    registry.close()
-    shutil.copy(tmp_path / "store" / "registry.sqlite3", tmp_path / "backup")
-    with Registry.open(tmp_path / "store") as before:
-        before.add("task", make_delta(2))
-        before.delete_task("gone")
+@pytest.mark.parametrize(
+    ("lost", "others"),
+    [
+        pytest.param("add a 2; delete_task gone", "add a 3", id="an older backup"),
+        pytest.param("add a 2; add lost 1", "add a 3; add a 4", id="as many"),
+        pytest.param("add a 2", "add a 3; add a 4; add a 5", id="more than were lost"),
+        pytest.param("add a 2", "add a 2", id="the same content again"),
+    ],
+)
+def test_changes_that_were_lost_and_others_in_their_place_are_seen(tmp_path, lost, others):
+    """As after a backup was put back, or a failover to a standby that lacked the last changes."""
+    store = tmp_path / "store"
+    with Registry.open(store) as registry:
+        for task in ("a", "gone"):
+            registry.add(task, make_delta(1))
+    shutil.copy(store / "registry.sqlite3", tmp_path / "standby")
+    with Registry.open(store) as before:
+        for step in steps_of(lost):
+            change(before, *step)
         replica = Replica(before)
-        assert replica.seq == 4
-    shutil.copy(tmp_path / "backup", tmp_path / "store" / "registry.sqlite3")
-    with Registry.open(tmp_path / "store") as restored:
-        restored.add("task", make_delta(3))
-        replica.follower._feed = restored.feed
-        replica.follower.catch_up()
-        assert replica.shown() == registered(restored)
-        assert replica.seq == 3
-
-
-@pytest.mark.parametrize("others", [2, 3])
-def test_changes_that_were_lost_and_others_in_their_place_are_seen(registry, tmp_path, others):
-    """As after a failover to a standby that lacked the last changes, and has by now as many others, or more."""
-    registry.add("task", make_delta(1))
-    registry.close()
-    shutil.copy(tmp_path / "store" / "registry.sqlite3", tmp_path / "standby")
-    with Registry.open(tmp_path / "store") as lost:
-        lost.add("task", make_delta(2))
-        lost.add("lost", make_delta(1))
-        replica = Replica(lost)
-    shutil.copy(tmp_path / "standby", tmp_path / "store" / "registry.sqlite3")
-    with Registry.open(tmp_path / "store") as after:
-        for seed in range(3, 3 + others):
-            after.add("task", make_delta(seed))
-        replica.follower._feed = after.feed
-        replica.follower.catch_up()
-        assert replica.shown() == registered(after)
-        assert replica.seq == after.feed.last().seq
-        after.add("task", make_delta(6))
-        replica.follower.catch_up()
-        assert replica.shown() == registered(after)
-
-
-def test_an_alias_was_before_where_it_was_before_although_that_version_was_never_shown(registry, replica):
-    registry.add("task", make_delta(1))
-    replica.follower.catch_up()
-    registry.add("task", make_delta(2))
-    registry.move_alias("task", "live", 2, 1)
-    registry.move_alias("task", "live", 1, 2)
-    registry.delete_version("task", 2)
-    replica.follower.catch_up()
-    assert replica.directory.task_alias("task", "live") == Alias(1, previous=2)
+    shutil.copy(tmp_path / "standby", store / "registry.sqlite3")
+    with Registry.open(store) as after:
+        replica.registry, replica.follower._feed = after, after.feed
+        for step in [*steps_of(others), ("add", "a", 6)]:
+            change(after, *step)
+            replica.look()
 
 
 def test_a_replica_whose_next_changes_are_gone_reads_everything_anew(registry, replica, tmp_path):
@@ -354,14 +374,12 @@ def test_a_replica_whose_next_changes_are_gone_reads_everything_anew(registry, r
         registry.add("task", make_delta(seed))
     with join_store(tmp_path / "store") as store, writing(store.database) as connection:
         connection.execute(CHANGES.delete().where(CHANGES.c.seq < 3))
-    replica.follower.catch_up()
-    assert replica.shown() == registered(registry)
+    replica.look()
     with join_store(tmp_path / "store") as store, writing(store.database) as connection:
         connection.execute(CHANGES.delete())
     late = Replica(registry)
     registry.delete_version("task", 4)
-    late.follower.catch_up()
-    assert late.shown() == registered(registry)
+    late.look()
 
 
 def test_who_wants_a_change_to_be_seen_waits_for_it(registry, replica):
@@ -454,10 +472,15 @@ def test_the_thread_outlives_a_registry_that_does_not_answer(registry, replica, 
     registry.add("task", make_delta(1))
     wait_until(lambda: replica.seq == 1)
     replica.follower.close()
-    assert replica.shown() == {"task": ({1: make_delta(1).digest}, {"live": Alias(1)})}
+    assert replica.shown() == registered(registry)
     assert [record.message for record in caplog.records] == [
         "the registry cannot be followed: the disk does not answer"
     ]
+
+
+def on_a_thread(work):
+    with ThreadPoolExecutor(1) as threads:
+        asyncio.run(work(threads))
 
 
 @pytest.fixture
@@ -480,8 +503,7 @@ def test_all_have_a_change_when_every_live_replica_says_so(registry, presence):
         await asyncio.to_thread(registry.replicas.leave, "other")
         await presence.all_at(6, context(0), threads)
 
-    with ThreadPoolExecutor(1) as threads:
-        asyncio.run(live(threads))
+    on_a_thread(live)
 
 
 def test_many_who_wait_for_all_are_told_by_the_same_few_looks(registry, presence, monkeypatch):
@@ -502,19 +524,21 @@ def test_many_who_wait_for_all_are_told_by_the_same_few_looks(registry, presence
         await presence.all_at(2, context(0), threads)
         assert seen < len(looks) < 100
 
-    with ThreadPoolExecutor(1) as threads:
-        asyncio.run(run(threads))
+    on_a_thread(run)
 
 
-def test_who_waits_for_all_for_long_has_the_database_asked_twice_a_second(presence):
-    """At first fifty times, since most replicas are there at once; and once more before the time is over."""
-    first, second = (_Waiter(1, None, deadline=60.0, since=since) for since in (0.0, 10.0))
-    presence._waiting = {first}
-    assert [presence._rest(now) for now in (0.0, 0.9, 1.1, 59.0)] == [0.0, 0.0, LOOK_SELDOM, LOOK_SELDOM]
-    assert presence._rest(59.8) == pytest.approx(0.2 - LOOK_EVERY)
-    assert presence._rest(60.0) == 0.0
-    presence._waiting.add(second)
-    assert (presence._rest(10.9), presence._rest(11.1)) == (0.0, LOOK_SELDOM)
+@pytest.mark.parametrize(
+    ("now", "since", "next_look"),
+    [
+        pytest.param(100.001, 100.0, 100.02, id="soon at first, since most replicas are there at once"),
+        pytest.param(100.979, 100.0, 100.98, id="at the same times as others"),
+        pytest.param(101.2, 100.0, 101.5, id="twice a second after a second"),
+        pytest.param(159.8, 100.0, 160.0 - LOOK_EVERY, id="once more before the time is over"),
+    ],
+)
+def test_who_waits_for_all_for_long_has_the_database_asked_twice_a_second(now, since, next_look):
+    assert now + rest(now, since, deadline=160.0) == pytest.approx(next_look)
+    assert LOOK_SELDOM == 0.5
 
 
 def test_who_comes_while_looks_are_seldom_is_told_at_once(registry, presence, monkeypatch):
@@ -528,8 +552,7 @@ def test_who_comes_while_looks_are_seldom_is_told_at_once(registry, presence, mo
         await presence.all_at(1, context(0, seconds=7200.0), threads)
         lags.cancel()
 
-    with ThreadPoolExecutor(1) as threads:
-        asyncio.run(run(threads))
+    on_a_thread(run)
 
 
 def test_who_waits_for_all_is_told_that_the_registry_does_not_answer(presence, monkeypatch):
@@ -539,8 +562,7 @@ def test_who_waits_for_all_is_told_that_the_registry_does_not_answer(presence, m
         with pytest.raises(StorageUnavailable):
             await presence.all_at(2, context(0), threads)
 
-    with ThreadPoolExecutor(1) as threads:
-        asyncio.run(run(threads))
+    on_a_thread(run)
 
 
 def _raise(error):

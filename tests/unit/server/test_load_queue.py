@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from directories import publish
+from directories import pin, publish
 from onebert_server.access.principal import root
 from onebert_server.versions.directory import Directory
 from onebert_server.versions.residency.load_queue import LoadQueue
 from onebert_server.versions.version import State, Version
-from onebert_store.registry.records import Alias, VersionEntry
+from onebert_store.registry.records import VersionEntry
 
 
 def filled(count):
@@ -21,7 +21,7 @@ def filled(count):
     directory = Directory(lambda slot: None, queue.put, lambda: 0.0)
     for number in range(count):
         entry = VersionEntry(f"task{number}", 1, f"sha256:{number:064x}", 1, datetime(2026, 1, 1, tzinfo=UTC))
-        publish(directory, Version(entry), {"live": Alias(1)})
+        publish(directory, Version(entry), live=1)
     return directory, queue
 
 
@@ -35,22 +35,22 @@ def names(versions):
 
 def test_a_principal_with_a_thousand_cold_tasks_does_not_delay_anothers_one():
     directory, queue = filled(1001)
-    directory.pin(refs(0, 1000), root("greedy"))
-    directory.pin(refs(1000, 1001), root("modest"))
+    pin(directory, refs(0, 1000), root("greedy"))
+    pin(directory, refs(1000, 1001), root("modest"))
     assert names(queue.take(3)) == ["task0", "task1000", "task1"]
 
 
 def test_a_task_that_waits_for_one_principal_is_taken_in_the_turn_of_another_who_needs_it():
     directory, queue = filled(1000)
-    directory.pin(refs(0, 1000), root("greedy"))
-    directory.pin(refs(999, 1000), root("modest"))
+    pin(directory, refs(0, 1000), root("greedy"))
+    pin(directory, refs(999, 1000), root("modest"))
     assert names(queue.take(2)) == ["task0", "task999"]
 
 
 def test_what_was_loaded_in_anothers_turn_costs_nobody_a_turn():
     directory, queue = filled(3)
-    directory.pin(refs(0, 3), root("one"))
-    directory.pin(refs(0, 2), root("two"))
+    pin(directory, refs(0, 3), root("one"))
+    pin(directory, refs(0, 2), root("two"))
     for version in queue.take(2):
         directory.failed(version, "for a test", None)
     assert names(queue.take(9)) == ["task2"]
@@ -59,8 +59,8 @@ def test_what_was_loaded_in_anothers_turn_costs_nobody_a_turn():
 
 def test_what_still_waits_when_all_ends_is_given_back_once():
     directory, queue = filled(3)
-    directory.pin(refs(0, 2), root("one"))
-    directory.pin(refs(1, 3), root("two"))
+    pin(directory, refs(0, 2), root("one"))
+    pin(directory, refs(1, 3), root("two"))
     queue.close()
     assert not queue.take(9)
     assert sorted(names(queue.clear())) == refs(0, 3)
@@ -72,7 +72,7 @@ def test_what_still_waits_when_all_ends_is_given_back_once():
 def test_everything_is_given_out_once_and_no_principal_waits_longer_than_its_turns(batch, asked):
     directory, queue = filled(10)
     for principal, number in asked:
-        directory.pin(refs(number, number + 1), root(principal))
+        pin(directory, refs(number, number + 1), root(principal))
     wanted = {p: list(dict.fromkeys(number for q, number in asked if p == q)) for p, _ in asked}
     order = []
     while taken := queue.take(batch):

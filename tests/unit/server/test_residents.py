@@ -3,7 +3,6 @@
 import asyncio
 import gc
 import sqlite3
-import threading
 import time
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
@@ -30,7 +29,15 @@ from onebert_server.versions.residency import residents
 from onebert_server.versions.residency.loader import Loader
 from onebert_server.versions.residency.residents import RETRY_AT_MOST
 from onebert_server.versions.version import State, Version
-from onebert_store.errors import BankFull, OverShare, QueueFull, StoreCorrupt, Unhealthy, VersionUnavailable
+from onebert_store.errors import (
+    BankFull,
+    GoldenMismatch,
+    OverShare,
+    QueueFull,
+    StoreCorrupt,
+    Unhealthy,
+    VersionUnavailable,
+)
 from onebert_store.file.format import loads
 from onebert_store.registry.records import VersionRecord
 from onebert_store.registry.registry import Registry
@@ -53,6 +60,37 @@ def store(folder, **tasks):
     """Puts files into the store as they are, as a server of another version or machine would have left them."""
     with Registry.open(folder) as registry:
         return {name: registry.add(name, loads(task.file))[0] for name, task in tasks.items()}
+
+
+def store_versions(folder, *tasks):
+    """Puts files into the store as versions of one task; the first is live."""
+    with Registry.open(folder) as registry:
+        return [registry.add("task", loads(task.file))[0] for task in tasks]
+
+
+def damage_manifest(folder, where):
+    with sqlite3.connect(folder / "registry.sqlite3") as database:
+        database.execute(f"UPDATE versions SET manifest = '{{}}' WHERE {where}")
+    database.close()
+
+
+def upload(runtime, name, task):
+    with runtime.registry.writer() as body:
+        body.write(task.file)
+        return runtime.catalog.upload(name, body, WORK)
+
+
+def gauge(runtime, name):
+    return runtime.metrics.registry.get_sample_value(f"onebert_{name}")
+
+
+def raising(error):
+    """A clock that no loader expects."""
+
+    def clock():
+        raise error
+
+    return clock
 
 
 def blob(folder, record):
@@ -89,9 +127,13 @@ def state(runtime, name):
     return runtime.directory.version(name, 1).state
 
 
-def assert_answers(runtime, **tasks):
-    for logits, task in zip(ask(runtime, *tasks), tasks.values(), strict=True):
+def assert_same(answers, tasks):
+    for logits, task in zip(answers, tasks, strict=True):
         np.testing.assert_allclose(logits.ravel(), task.logits(TEXT).ravel(), atol=1e-4)
+
+
+def assert_answers(runtime, **tasks):
+    assert_same(ask(runtime, *tasks), tasks.values())
 
 
 def test_golden_logits_are_proved_when_a_stored_version_is_loaded(tmp_path):
@@ -111,9 +153,7 @@ def test_golden_logits_are_proved_when_a_stored_version_is_loaded(tmp_path):
 def test_a_damaged_row_costs_nothing_where_the_file_is_whole(tmp_path):
     tasks = {"one": Task(seed=1), "two": Task(seed=2)}
     store(tmp_path, **tasks)
-    with sqlite3.connect(tmp_path / "registry.sqlite3") as database:
-        database.execute("UPDATE versions SET manifest = '{}' WHERE task = 'one'")
-    database.close()
+    damage_manifest(tmp_path, "task = 'one'")
     with opened(tmp_path) as runtime:
         assert_answers(runtime, **tasks)
         manifest = runtime.catalog.manifest(runtime.directory.version("one", 1).entry)
@@ -130,8 +170,12 @@ def test_a_blob_that_cannot_be_read_stops_one_version(tmp_path):
     with opened(tmp_path) as runtime:
         assert_answers(runtime, whole=tasks["whole"])
         for name in ("dir", "gone", "bent"):
-            assert state(runtime, name) is State.UNAVAILABLE
-            assert runtime.directory.version(name, 1).reason
+            version = runtime.directory.version(name, 1)
+            assert version.state is State.UNAVAILABLE
+            assert version.reason
+            # It is known by its row in the registry.
+            assert version.facts.labels == tasks[name].manifest["labels"]
+            assert version.next_try is not None
         assert runtime.directory.counts()["unavailable"] == 3
 
 
@@ -166,55 +210,25 @@ def test_the_loader_survives_an_error_that_nobody_expected(tmp_path, caplog):
     tasks = {"gone": Task(seed=1), "task": Task(seed=2)}
     records = store(tmp_path, **tasks)
     away = blob(tmp_path, records["gone"]).rename(tmp_path / "away")
-    broken = threading.Event()
-
-    def clock():
-        if broken.is_set():
-            raise ZeroDivisionError
-        return time.monotonic()
-
     with opened(tmp_path) as runtime:
-        runtime.directory._clock = clock
-        broken.set()
+        runtime.directory._clock = raising(ZeroDivisionError)
         wait_until(lambda: "unexpected error" in caplog.text)
         assert not runtime.loader.dead
-        broken.clear()
+        runtime.directory._clock = time.monotonic
         away.rename(blob(tmp_path, records["gone"]))
         wait_until(lambda: state(runtime, "gone") is State.RESIDENT)
         assert_answers(runtime, **tasks)
 
 
-def test_those_who_wait_are_told_of_an_error_that_nobody_expected(tmp_path):
-    with Registry.open(tmp_path) as registry:
-        registry.add("task", loads(Task(seed=1).file))
-        lost, _ = registry.add("task", loads(Task(seed=2).file))
+def test_an_error_that_nobody_expected_is_told_and_keeps_no_room_in_the_bank(tmp_path):
+    *_, lost = store_versions(tmp_path, *(Task(seed=seed).with_golden() for seed in range(3)))
     with opened(tmp_path) as runtime:
+        assert gauge(runtime, "bank_rows") == 1
         blob(tmp_path, lost).unlink()
-
-        def clock():
-            raise ZeroDivisionError
-
-        runtime.residents._clock = clock
-        with pytest.raises(VersionUnavailable, match="ZeroDivisionError"):
-            ask(runtime, "task@2")
-
-
-def test_an_error_that_nobody_expected_keeps_no_room_in_the_bank(tmp_path):
-    with Registry.open(tmp_path) as registry:
-        for seed in range(3):
-            lost, _ = registry.add("task", loads(Task(seed=seed).with_golden().file))
-    with opened(tmp_path) as runtime:
-        rows = lambda: runtime.metrics.registry.get_sample_value("onebert_bank_rows")  # noqa: E731
-        assert rows() == 1
-        blob(tmp_path, lost).unlink()
-
-        def clock():
-            raise ZeroDivisionError
-
-        runtime.residents._clock = clock
+        runtime.residents._clock = raising(ZeroDivisionError)
         with pytest.raises(VersionUnavailable, match="ZeroDivisionError"):
             ask(runtime, "task@2", "task@3")
-        wait_until(lambda: rows() == 1)
+        wait_until(lambda: gauge(runtime, "bank_rows") == 1)
         assert_answers(runtime, task=Task(seed=0))
 
 
@@ -229,8 +243,7 @@ def test_versions_whose_heads_alone_are_too_large_are_refused_before_one_is_load
         with pytest.raises(VersionUnavailable, match="ask for fewer"):
             ask(runtime, *(f"{name}@1" for name in tasks))
         assert state(runtime, "small") is State.RESIDENT
-        logits = ask(runtime, "task29@1")[0]
-        np.testing.assert_allclose(logits.ravel(), tasks["task29"].logits(TEXT).ravel(), atol=1e-4)
+        assert_same(ask(runtime, "task29@1"), [tasks["task29"]])
 
 
 def test_a_retry_that_finds_the_bank_full_is_no_failure_and_loads_when_there_is_room(tmp_path):
@@ -238,9 +251,7 @@ def test_a_retry_that_finds_the_bank_full_is_no_failure_and_loads_when_there_is_
     tasks = {"one": Task("everything", labels=800, seed=1), "two": Task("everything", labels=800, seed=2)}
     records = store(tmp_path, **tasks)
     away = blob(tmp_path, records["two"]).rename(tmp_path / "away")
-    with sqlite3.connect(tmp_path / "registry.sqlite3") as database:
-        database.execute("UPDATE versions SET manifest = '{}' WHERE task = 'two'")
-    database.close()
+    damage_manifest(tmp_path, "task = 'two'")
     with opened(tmp_path) as runtime:
         rows, version = runtime.residents._bank, runtime.directory.version("two", 1)
         assert (version.state, version.known_facts) == (State.UNAVAILABLE, None)
@@ -260,25 +271,10 @@ def test_a_retry_that_finds_the_bank_full_is_no_failure_and_loads_when_there_is_
 def test_a_loader_that_is_dead_makes_the_replica_unhealthy(tmp_path):
     with opened(tmp_path) as runtime:
         runtime.check_health()
-
-        def clock():
-            raise SystemExit
-
-        runtime.directory._clock = clock
+        runtime.directory._clock = raising(SystemExit)
         wait_until(lambda: runtime.loader.dead)
         with pytest.raises(Unhealthy, match="loader"):
             runtime.check_health()
-
-
-def test_a_version_whose_file_is_missing_is_known_by_its_row(tmp_path):
-    task = Task(seed=1)
-    [record] = store(tmp_path, task=task).values()
-    blob(tmp_path, record).unlink()
-    with opened(tmp_path) as runtime:
-        version = runtime.directory.version("task", 1)
-        assert version.state is State.UNAVAILABLE
-        assert version.facts.labels == task.manifest["labels"]
-        assert version.next_try is not None
 
 
 def test_a_deleted_version_that_cannot_be_loaded_is_no_error(tmp_path, caplog):
@@ -296,9 +292,7 @@ def test_a_deleted_version_that_cannot_be_loaded_is_no_error(tmp_path, caplog):
 def test_a_principal_that_waits_for_many_versions_leaves_room_for_others(tmp_path, monkeypatch):
     """Of eight requests that may wait, one principal has four, and another one is still let in."""
     monkeypatch.setattr(residents, "MAX_WAITING", 8)
-    with Registry.open(tmp_path) as registry:
-        for seed in range(2):
-            registry.add("task", loads(Task(seed=seed).file))
+    store_versions(tmp_path, *(Task(seed=seed) for seed in range(2)))
 
     def context(principal):
         return Context(root(principal), time.monotonic() + 60, time.monotonic(), "test")
@@ -316,7 +310,7 @@ def test_a_principal_that_waits_for_many_versions_leaves_room_for_others(tmp_pat
             with pytest.raises(OverShare):
                 await wait(pinned[:1], context("greedy"))
             assert not any(one.done() for one in waiting)
-            runtime.directory.unloaded(pinned[0], VersionUnavailable("for a test"))
+            runtime.directory.unloaded(pinned[0][0], VersionUnavailable("for a test"))
             for one in waiting:
                 with pytest.raises(VersionUnavailable, match="for a test"):
                     await one
@@ -330,15 +324,12 @@ def test_a_principal_that_waits_for_many_versions_leaves_room_for_others(tmp_pat
 
 def test_only_versions_that_an_alias_points_at_are_loaded_at_the_start(tmp_path):
     first, second = Task(seed=1).with_golden(), Task(seed=2).with_golden()
-    with Registry.open(tmp_path) as registry:
-        registry.add("task", loads(first.file))
-        registry.add("task", loads(second.file))
+    store_versions(tmp_path, first, second)
     with opened(tmp_path) as runtime:
         assert runtime.directory.version("task", 1).state is State.RESIDENT
         assert runtime.directory.version("task", 2).state is State.REGISTERED
         assert runtime.directory.version("task", 2).facts.labels == second.manifest["labels"]
-        logits = ask(runtime, "task@2")[0]
-        np.testing.assert_allclose(logits.ravel(), second.logits(TEXT).ravel(), atol=1e-4)
+        assert_same(ask(runtime, "task@2"), [second])
         assert runtime.directory.version("task", 2).state is State.RESIDENT
 
 
@@ -374,9 +365,7 @@ def test_a_request_for_what_is_loaded_because_there_is_room_is_answered_although
 
 def test_manifests_that_a_start_has_no_time_for_are_read_when_they_are_asked_for(tmp_path, monkeypatch):
     monkeypatch.setattr(catalog, "LEARNED_AT_START", 1)
-    with Registry.open(tmp_path) as registry:
-        for seed in (1, 2):
-            registry.add("task", loads(Task(seed=seed).file))
+    store_versions(tmp_path, *(Task(seed=seed) for seed in (1, 2)))
     with opened(tmp_path) as runtime:
         assert runtime.directory.version("task", 2).known_facts is None
         for path in ("/v1/tasks/task", "/v1/tasks/task/versions/2"):
@@ -387,12 +376,8 @@ def test_manifests_that_a_start_has_no_time_for_are_read_when_they_are_asked_for
 
 def test_a_damaged_manifest_is_read_from_its_file_while_others_read_manifests(tmp_path, monkeypatch):
     monkeypatch.setattr(catalog, "LEARNED_AT_START", 1)
-    with Registry.open(tmp_path) as registry:
-        for seed in (1, 2):
-            registry.add("task", loads(Task(seed=seed).file))
-    with sqlite3.connect(tmp_path / "registry.sqlite3") as database:
-        database.execute("UPDATE versions SET manifest = '{}' WHERE version = 2")
-    database.close()
+    store_versions(tmp_path, *(Task(seed=seed) for seed in (1, 2)))
+    damage_manifest(tmp_path, "version = 2")
     with opened(tmp_path) as runtime:
         read, known, damaged = runtime.registry.read, *(runtime.directory.version("task", n) for n in (1, 2))
         assert damaged.known_facts is None
@@ -411,9 +396,7 @@ def test_a_damaged_manifest_is_read_from_its_file_while_others_read_manifests(tm
 
 
 def test_a_start_reads_no_manifest_by_a_query_of_its_own(tmp_path, monkeypatch):
-    with Registry.open(tmp_path) as registry:
-        for seed in range(1, 6):
-            registry.add("task", loads(Task(seed=seed).file))
+    store_versions(tmp_path, *(Task(seed=seed) for seed in range(1, 6)))
     monkeypatch.setattr(catalog, "LEARNED_TOGETHER", 2)
     monkeypatch.delattr(Registry, "version")
     with opened(tmp_path) as runtime:
@@ -449,9 +432,7 @@ def test_the_list_of_tasks_and_a_tasks_versions_come_in_pages(tmp_path):
 
 def test_an_alias_is_not_moved_to_a_version_that_cannot_answer(tmp_path):
     first = Task(seed=1)
-    with Registry.open(tmp_path) as registry:
-        registry.add("task", loads(first.file))
-        wrong, _ = registry.add("task", loads(Task(seed=2).with_golden(shift=1.0).file))
+    _, wrong = store_versions(tmp_path, first, Task(seed=2).with_golden(shift=1.0))
     with opened(tmp_path) as runtime:
         with pytest.raises(VersionUnavailable):
             move(runtime, "task", "live", wrong.version, expected=1)
@@ -468,10 +449,9 @@ def test_more_tasks_than_the_bank_holds_are_all_answered_and_its_bound_is_kept(t
         order = np.random.default_rng(1).permutation(list(tasks) * 4).tolist()
         with ThreadPoolExecutor(24) as clients:
             answers = clients.map(lambda name: ask(runtime, name)[0], order)
-            for name, logits in zip(order, answers, strict=True):
-                np.testing.assert_allclose(logits.ravel(), tasks[name].logits(TEXT).ravel(), atol=1e-4)
+            assert_same(answers, [tasks[name] for name in order])
         assert {state(runtime, name) for name in tasks} == {State.RESIDENT, State.EVICTED}
-        wait_until(lambda: runtime.metrics.registry.get_sample_value("onebert_bank_bytes") <= 2**20)
+        wait_until(lambda: gauge(runtime, "bank_bytes") <= 2**20)
 
 
 def test_requests_that_together_need_more_than_the_bank_holds_end_and_the_rest_is_answered(tmp_path):
@@ -488,8 +468,7 @@ def test_requests_that_together_need_more_than_the_bank_holds_end_and_the_rest_i
         for names, one, error in zip(wanted, asked, errors, strict=True):
             assert error is None or error.retry_after
             answers = ask(runtime, *names) if error else one.result()
-            for name, logits in zip(names, answers, strict=True):
-                np.testing.assert_allclose(logits.ravel(), tasks[name].logits(TEXT).ravel(), atol=1e-4)
+            assert_same(answers, [tasks[name] for name in names])
 
 
 @pytest.mark.parametrize(("module", "step"), [(residents, "to_tensors"), (residents, "fold"), (bank, "cast_branches")])
@@ -509,10 +488,8 @@ def test_a_device_without_memory_for_a_row_evicts_others_and_refuses_an_upload(t
         monkeypatch.setattr(module, step, greedy)
         assert_answers(runtime, one=tasks["one"])
         enough = lambda: False  # noqa: E731
-        with runtime.registry.writer() as body:
-            body.write(Task("everything", seed=3).file)
-            with pytest.raises(BankFull):
-                runtime.catalog.upload("other", body, WORK)
+        with pytest.raises(BankFull):
+            upload(runtime, "other", Task("everything", seed=3))
 
 
 def test_a_request_that_is_larger_than_the_bank_is_refused_and_the_next_one_answered(tmp_path):
@@ -534,16 +511,14 @@ def test_a_request_that_is_larger_than_the_bank_is_refused_and_the_next_one_answ
 
 
 def test_a_rollback_does_not_wait_for_an_upload_that_waits_for_a_sweep(tmp_path):
-    with Registry.open(tmp_path) as registry:
-        registry.add("task", loads(Task(seed=1).file))
-        registry.add("task", loads(Task(seed=2).file))
+    store_versions(tmp_path, Task(seed=1), Task(seed=2))
     with opened(tmp_path) as runtime, join_store(tmp_path) as sweeper, ThreadPoolExecutor(2) as clients:
         with runtime.registry.writer() as body:
             body.write(Task(seed=3).file)
             with sweeper.database.sweeping():
-                rows = runtime.metrics.registry.get_sample_value("onebert_bank_rows")
+                rows = gauge(runtime, "bank_rows")
                 upload = clients.submit(runtime.catalog.upload, "task", body, WORK)
-                wait_until(lambda: runtime.metrics.registry.get_sample_value("onebert_bank_rows") > rows)
+                wait_until(lambda: gauge(runtime, "bank_rows") > rows)
                 moved = clients.submit(move, runtime, "task", "live", 2, 1)
                 wait_until(moved.done)
                 assert not upload.done()
@@ -551,37 +526,32 @@ def test_a_rollback_does_not_wait_for_an_upload_that_waits_for_a_sweep(tmp_path)
         assert runtime.directory.version("task", 3).state is State.RESIDENT
 
 
-def test_a_file_is_looked_at_no_further_once_something_else_is_to_be_done(tmp_path):
-    with Registry.open(tmp_path) as registry:
-        record, _ = registry.add("task", loads(Task(seed=1).file))
-        assert registry.verify(record)
-        assert not registry.verify(record, stop=lambda: True)
-
-
 def test_a_version_that_is_larger_than_the_bank_evicts_nobody(tmp_path):
     store(tmp_path, small=Task("bitfit", seed=1))
     with opened(tmp_path) as runtime:
         runtime.residents._bank.max_bytes = 2**18
-        with runtime.registry.writer() as body:
-            body.write(Task("everything", labels=4000, seed=3).file)
-            with pytest.raises(BankFull, match="larger than the whole bank"):
-                runtime.catalog.upload("other", body, WORK)
+        with pytest.raises(BankFull, match="larger than the whole bank"):
+            upload(runtime, "other", Task("everything", labels=4000, seed=3))
         assert state(runtime, "small") is State.RESIDENT
+
+
+def test_an_upload_whose_answers_are_wrong_leaves_no_row(tmp_path):
+    with opened(tmp_path) as runtime:
+        with pytest.raises(GoldenMismatch):
+            upload(runtime, "task", Task(seed=1).with_golden(shift=1.0))
+        assert gauge(runtime, "bank_rows") == 0
 
 
 def test_a_file_that_is_damaged_while_it_is_served_is_noticed_counted_and_healed(tmp_path):
     task = Task(seed=1)
     [record] = store(tmp_path, task=task).values()
     with opened(tmp_path) as runtime:
-        gauge = lambda: runtime.metrics.registry.get_sample_value("onebert_files_damaged")  # noqa: E731
         blob(tmp_path, record).write_bytes(b"something else")
-        wait_until(lambda: gauge() == 1)
+        wait_until(lambda: gauge(runtime, "files_damaged") == 1)
         assert_answers(runtime, task=task)
-        with runtime.registry.writer() as body:
-            body.write(task.file)
-            kept, created, _ = runtime.catalog.upload("task", body, WORK)
+        kept, created, _ = upload(runtime, "task", task)
         assert (kept.version, created) == (1, False)
-        wait_until(lambda: gauge() == 0)
+        wait_until(lambda: gauge(runtime, "files_damaged") == 0)
         assert runtime.catalog.read_delta(runtime.directory.version("task", 1)) == task.file
 
 

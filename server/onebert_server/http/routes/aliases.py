@@ -12,6 +12,7 @@ from onebert_server.http.routes.runtime_of import RuntimeOf, ViewOf, in_thread
 from onebert_server.http.schemas.common import ALIAS
 from onebert_server.http.schemas.tasks import AliasRequest, AliasResponse
 from onebert_server.http.strict import ContextOf
+from onebert_server.versions.target import Target
 from onebert_store.errors import InvalidInput
 from onebert_store.registry.names import check_alias, check_name
 from onebert_store.registry.records import Alias
@@ -86,6 +87,6 @@ def _expected(request: Request) -> int | None:
     return int(found[1])
 
 
-def _alias_response(task: str, alias: str, at: Alias, response: Response) -> AliasResponse:
+def _alias_response(task: str, alias: str, at: Alias | Target, response: Response) -> AliasResponse:
     response.headers["ETag"] = f'"{at.version}"'
     return AliasResponse(task=task, alias=alias, version=at.version, previous=at.previous)

@@ -10,6 +10,7 @@ from fastapi import Path, Query, Request, Response
 from starlette.exceptions import HTTPException
 
 from onebert_server.access.context import Context
+from onebert_server.access.principal import Action
 from onebert_server.http.body import BODY, Body
 from onebert_server.http.digests import SentDigests
 from onebert_server.http.head import HEAD
@@ -201,10 +202,11 @@ async def _receive(task: str, request: Request, runtime: Runtime, context: Conte
     arriving: Body = request.scope["state"][BODY]
     arriving.most, arriving.deadline = runtime.settings.max_upload_bytes, math.inf
     digests = SentDigests(request.scope["state"][HEAD])
-    runtime.catalog.require_upload(task, context)
+    # Before the upload takes a place or sends its body.
+    context.principal.require(Action.UPLOAD, task)
     async with AsyncExitStack() as held:
         incoming = held.enter_context(runtime.receiving.admitted(context.principal.name))
-        body = await in_thread(runtime, runtime.catalog.writer)
+        body = await in_thread(runtime, runtime.registry.writer)
 
         def take(part: bytes) -> None:
             digests.update(part)

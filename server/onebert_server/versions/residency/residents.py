@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
+from itertools import chain
 from math import isinf
 from typing import NamedTuple
 
@@ -24,7 +25,7 @@ from onebert_server.versions.residency.fetches import Fetches
 from onebert_server.versions.residency.load_queue import LoadQueue
 from onebert_server.versions.residency.proof import Proof
 from onebert_server.versions.residency.room import PATIENCE, SHORT_PATIENCE, LargerThanBank, Room
-from onebert_server.versions.version import State, Version
+from onebert_server.versions.version import Held, State, Version
 from onebert_store import errors
 from onebert_store.file.delta import Delta, check
 from onebert_store.file.format import loads
@@ -58,17 +59,15 @@ class _Unwanted(errors.BankFull):
 class Residents:
     """Keeps the directory's versions in the bank; the least recently used are evicted for others."""
 
-    def __init__(
-        self, base: Base, bank: Bank, engine: Engine, registry: Registry, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, base: Base, bank: Bank, engine: Engine, registry: Registry) -> None:
         self.queue = LoadQueue()
-        self.directory = Directory(bank.release, self.queue.put, clock)
+        self.directory = Directory(bank.release, self.queue.put, time.monotonic)
         self._base = base
         self._bank = bank
         self.fetches = Fetches(registry, self.directory, self.queue)
         self._room = Room(bank, self.directory)
         self._engine = engine
-        self._clock = clock
+        self._clock = time.monotonic
         # Requests that wait for versions, by principal; only the event loop reads and writes it.
         self._waiting: Counter[str] = Counter()
 
@@ -113,10 +112,17 @@ class Residents:
         return room
 
     def install(self, delta: Delta) -> int:
-        """Folds a delta and installs its row, evicting others for it; raises InvalidDelta or BankFull."""
-        return self._room.place(
+        """Folds a delta, installs its row, evicting others for it, and proves it; raises InvalidDelta or BankFull."""
+        slot = self._room.place(
             lambda: self._fold(delta), lambda size: self._room.wait(size, PATIENCE, lambda: not self.queue.closed)
         )
+        try:
+            proof = Proof.of(self._base, delta)
+            proof.check(proof.begin(self._engine, slot).result())
+        except BaseException:
+            self._bank.release(slot)
+            raise
+        return slot
 
     def row_bytes(self, slot: int) -> int:
         return self._bank.size_at(slot)
@@ -125,10 +131,7 @@ class Residents:
         """Frees a slot from `install`; only while no version in the directory has it."""
         self._bank.release(slot)
 
-    def proof(self, delta: Delta) -> Proof:
-        return Proof.of(self._base, delta)
-
-    async def ready(self, versions: Sequence[Version], context: Context) -> None:
+    async def ready(self, held: Sequence[Held], context: Context) -> None:
         """Waits until pinned versions are resident; most requests find them so.
 
         Raises:
@@ -138,8 +141,8 @@ class Residents:
             OverShare: the same, and more requests of this principal wait than of others.
         """
         name, deadline = context.principal.name, context.deadline
-        while awaited := self.directory.awaited(versions, name):
-            self._check_sum(versions)
+        while awaited := self.directory.awaited(held, name):
+            self._check_sum(held)
             self._check_share(name)
             self._waiting[name] += 1
             try:
@@ -159,9 +162,9 @@ class Residents:
             logger.error("the stored file with %s is damaged: %s", version.entry.digest, error.code)
         self.directory.mark_damaged(version, error.detail)
 
-    def _check_sum(self, versions: Sequence[Version]) -> None:
+    def _check_sum(self, held: Sequence[Held]) -> None:
         """Refuses versions that exceed the bank together; one that was never in memory counts its least size."""
-        total = sum(one.row_bytes or self._least_bytes(one) for one in set(versions))
+        total = sum(one.row_bytes or self._least_bytes(one) for one in set(chain.from_iterable(held)))
         if total > self._bank.max_row_bytes:
             raise errors.VersionUnavailable(
                 f"the versions of this request take {total} bytes of memory together, and there is room for"
@@ -214,7 +217,7 @@ class Residents:
         if version.proved:
             return Installed(version, slot, record, None, Future())
         try:
-            proof = self.proof(delta)
+            proof = Proof.of(self._base, delta)
             return Installed(version, slot, record, proof, proof.begin(self._engine, slot))
         except BaseException:
             self._bank.release(slot)
