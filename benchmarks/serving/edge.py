@@ -1,37 +1,41 @@
 """Measures what HTTP costs a server whose device costs nothing: processor time of a request, and what a client waits.
 
-    python benchmarks/serving/edge.py [--base NAME] [--clients 1 64] [--seconds 2] [--turns 6]
+    python benchmarks/serving/edge.py [--before REVISION] [--base NAME] [--clients 1 64] [--seconds 2] [--turns 6]
 
-Two servers take turns, one with the lean path in front of FastAPI and one without it. Tokenizing, the queue and the
-engine's thread are real; the device answers each sequence with the same two logits at once. The clients have a process
-of their own, whose processor time is not counted. The table has the median of the turns, and their least: the quietest
-moment of the machine. `--paths` chooses the servers.
+Servers take turns: one with the lean path in front of FastAPI and one without it, and with `--before` the same of
+another revision, which runs on the packages that are installed here. Tokenizing, the queue and the engine's thread are
+real; the device answers each sequence with the same two logits at once. The clients have a process of their own, whose
+processor time is not counted. The table has the median of the turns, and their least: the quietest moment of the
+machine. `--paths` chooses the servers.
 """
 
-import argparse
 import asyncio
 import math
-import multiprocessing
 import os
+import subprocess
+import sys
 import time
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from functools import partial
+from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 import numpy as np
 import torch
 import uvicorn
 
-from onebert_bench.engine_load import TEXTS
-from onebert_bench.http_load import push_tasks, requests_for
-from onebert_bench.load import run_load
-from onebert_bench.pages import markdown_table
+from onebert_bench.checkout import copied, import_path
+from onebert_bench.load import Load
+from onebert_bench.machine import conditions, cpu_seconds
+from onebert_bench.report import markdown_table
+from onebert_bench.script import ROOT, options
+from onebert_bench.servers import TEXTS, bitfit_files, push_tasks, requests_for, sender
+from onebert_bench.timing import in_turns
 from onebert_bench.workload import sentences
 from onebert_encoder.base.base import load_base
 from onebert_server.app import create_app
@@ -48,6 +52,9 @@ from onebert_server.settings import Settings
 PATHS = ("lean", "FastAPI")
 _LOGITS = np.tile(np.array([0.3, -0.2], np.float32), 2**14)
 _SHAPE = torch.Size([2])
+# Runs `serve` below as it is in the revision of the process.
+_CHILD = "import sys; from multiprocessing.connection import Connection; from edge import serve; "
+_CHILD += "serve(sys.argv[1] or None, sys.argv[2], Connection(int(sys.argv[3])))"
 
 
 class Ready(HostCopy):
@@ -65,19 +72,6 @@ def launch(waiting: Sequence[Waiting]) -> Flight:
     """In place of `Engine.launch`: nothing is computed."""
     launched = Launched([_SHAPE] * len(waiting), Ready(len(waiting)), float(len(waiting)))
     return Flight(waiting, launched, time.monotonic())
-
-
-@dataclass(frozen=True)
-class Server:
-    """A process that serves."""
-
-    pid: int
-    url: str
-
-    def cpu_seconds(self) -> float:
-        """Processor time that it has taken."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def serve(base: str | None, path: str, parent: Connection) -> None:
@@ -108,68 +102,73 @@ async def _listen(config: uvicorn.Config, engine: Engine, parent: Connection) ->
     await serving
 
 
+class Server(NamedTuple):
+    """A process that serves."""
+
+    pid: int
+    url: str
+
+
 @contextmanager
-def started(base: str | None, path: str) -> Iterator[Server]:
-    """A server with the tasks of the load, whose device has become free."""
-    spawn = multiprocessing.get_context("spawn")
-    ours, theirs = spawn.Pipe()
-    process = spawn.Process(target=serve, args=(base, path, theirs), daemon=True)
-    process.start()
-    try:
-        url = ours.recv()
-        push_tasks(url, load_base(base))
-        ours.send(None)
-        ours.recv()
-        yield Server(process.pid or 0, url)
-    finally:
-        process.terminate()
-        process.join()
+def started(base: str | None, path: str, tree: Path) -> Iterator[Server]:
+    """A server of a checkout with the tasks of the load, whose device has become free."""
+    ours, theirs = Pipe()
+    with TemporaryDirectory(prefix="onebert-edge-") as folder:
+        paths = [*import_path(tree, Path(folder)), str(tree / "benchmarks" / "serving")]
+        command = [sys.executable, "-c", _CHILD, base or "", path, str(theirs.fileno())]
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+        process = subprocess.Popen(command, env=environment, pass_fds=[theirs.fileno()])
+        theirs.close()
+        try:
+            url = ours.recv()
+            push_tasks(url, bitfit_files(load_base(base)))
+            ours.send(None)
+            ours.recv()
+            yield Server(process.pid, url)
+        finally:
+            process.terminate()
+            process.wait()
 
 
-def load(server: Server, texts: Sequence[str], clients: int, seconds: float, sender: Executor) -> dict[str, float]:
+def load(server: Server, requests: list[bytes], clients: int, seconds: float, send: Callable[..., Load]) -> list[float]:
     """One turn: processor microseconds of a request, its median latency in ms, and how many came a second."""
-    before = server.cpu_seconds()
-    requests = requests_for(server.url, texts, 1)
-    found = sender.submit(run_load, server.url, requests, clients, seconds).result()
-    used = server.cpu_seconds() - before
+    before = cpu_seconds(server.pid)
+    found = send(server.url, requests, clients, seconds)
+    used = cpu_seconds(server.pid) - before
     if found.refused:
         raise SystemExit(f"{found.refused} requests were refused")
     answered = len(found.latencies_ms) or math.nan  # a machine may be that busy
-    return {"cpu": used / answered * 1e6, "p50": found.latency_ms(0.5), "rate": found.rate}
+    return [used / answered * 1e6, found.latency_ms(0.5), found.rate]
 
 
 def main() -> None:
     """Starts the servers, loads them in turns, and prints a table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--base")
-    parser.add_argument("--clients", type=int, nargs="+", default=[1, 64])
-    parser.add_argument("--seconds", type=float, default=2.0)
-    parser.add_argument("--turns", type=int, default=6)
-    parser.add_argument("--paths", nargs="+", choices=PATHS, default=PATHS)
-    asked = parser.parse_args()
+    asked = options(__doc__, base=None, before=None, paths=PATHS, clients=[1, 64], seconds=2.0, turns=6)
     os.environ.setdefault("GOMP_SPINCOUNT", "2000")  # the setting of the `onebert` command
     texts = sentences(load_base(asked.base), TEXTS)
-    found = defaultdict(list)
     with ExitStack() as stack:
-        servers = {path: stack.enter_context(started(asked.base, path)) for path in asked.paths}
-        sender = stack.enter_context(ProcessPoolExecutor(1, multiprocessing.get_context("spawn")))
-        for turn in range(asked.turns + 1):
-            for clients in asked.clients:
-                for path, server in servers.items():
-                    one = load(server, texts, clients, asked.seconds, sender)
-                    found[clients, path] += [one] if turn else []
+        trees = {"": ROOT}
+        if asked.before:
+            folder = stack.enter_context(TemporaryDirectory(prefix="onebert-before-"))
+            trees[f" of {asked.before}"] = copied(asked.before, Path(folder))
+        servers = {
+            path + name: stack.enter_context(started(asked.base, path, tree))
+            for path in asked.paths
+            for name, tree in trees.items()
+        }
+        send = stack.enter_context(sender())
+        runs = {
+            (clients, name): partial(load, one, requests_for(one.url, texts), clients, asked.seconds, send)
+            for clients in asked.clients
+            for name, one in servers.items()
+        }
+        found = in_turns(runs, asked.turns)
     rows = [
-        (clients, path, *(f"{median(each):.4g} ({min(each):.4g})" for each in columns(turns)))
-        for (clients, path), turns in found.items()
+        (*key, *(f"{median(each):.4g} ({min(each):.4g})" for each in zip(*turns, strict=True)))
+        for key, turns in found.items()
     ]
     print(markdown_table(["clients", "path", "processor, us a request", "p50, ms", "requests/s"], rows))
-    print(f"load average {os.getloadavg()[0]:.1f}")
-
-
-def columns(turns: Sequence[dict[str, float]]) -> Iterator[list[float]]:
-    """What the turns found, by kind."""
-    for kind in ("cpu", "p50", "rate"):
-        yield [turn[kind] for turn in turns]
+    print(conditions())
 
 
 if __name__ == "__main__":

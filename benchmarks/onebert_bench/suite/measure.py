@@ -10,11 +10,10 @@ from statistics import median
 
 import numpy as np
 
-from onebert_bench.suite.peers.entries import ENTRIES, PEERS
-from onebert_bench.suite.peers.environments import python_of
-from onebert_bench.suite.peers.errors import PeerFailed
-from onebert_bench.suite.peers.workers import Json, Worker
+from onebert_bench.report import Json
+from onebert_bench.suite.peers import ENTRIES, PEERS, PeerFailed, python_of
 from onebert_bench.suite.scenes import FAN_OUT, Case, Scene
+from onebert_bench.suite.workers import Worker
 from onebert_bench.suite.workload import Workload
 from onebert_encoder.text.tokens import Tokens
 
@@ -191,8 +190,8 @@ class Measurer:
         own = {"TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor")}
         try:
             python = python_of(ENTRIES[entry].environment, cache / "environments")
-            log = cache / "logs" / f"{entry}.txt"
-            return Worker(python, PEERS / f"{entry}.py", self._settings.threads, log, own)
+            script, log = (PEERS / ENTRIES[entry].script, entry), cache / "logs" / f"{entry}.txt"
+            return Worker(python, script, self._settings.threads, log, own)
         except PeerFailed as failure:
             return failure
 

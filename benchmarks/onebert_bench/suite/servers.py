@@ -7,30 +7,23 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 
 from onebert_bench.load import Request
-from onebert_bench.processes import family, signal_all
-from onebert_bench.suite.peers.entries import PEERS
-from onebert_bench.suite.peers.errors import PeerFailed
-from onebert_bench.suite.peers.workers import environment
+from onebert_bench.machine import family, signal_all
+from onebert_bench.suite.peers import PEERS, PeerFailed
+from onebert_bench.suite.workers import environment
 
 _START_S = 300.0
 Scores = dict[str, float]
 
 
-@dataclass(frozen=True)
-class Launch:
-    """The arguments that a server is started with.
-
-    Attributes:
-        python: interpreter of its environment.
-        models: folder of the merged models, one for each task.
-    """
+class Launch(NamedTuple):
+    """The arguments of a server's start: the interpreter, and a folder with a merged model for each task."""
 
     python: Path
     models: Path
@@ -59,12 +52,12 @@ class Peer:
     command: Callable[[Launch], Sequence[object]]
     request: Callable[[str, str], Request]
     read: Callable[[Any], Scores]
-    settings: Mapping[str, str]
+    settings: Mapping[str, str] = field(default_factory=dict)
 
 
 def _script(name: str) -> Callable[[Launch], Sequence[object]]:
     def command(at: Launch) -> Sequence[object]:
-        return (at.python, PEERS / name, at.models, at.port, at.threads, at.dtype, at.device, at.tasks)
+        return (at.python, PEERS / name, *at[1:])
 
     return command
 
@@ -89,7 +82,6 @@ PEER_SERVERS: Mapping[str, Peer] = {
         _script("http_pipeline.py"),
         lambda task, text: Request(f"/classify/{task}", json.dumps({"inputs": text})),
         _pairs,
-        {},
     ),
     "infinity": Peer(
         "Infinity",
@@ -97,7 +89,6 @@ PEER_SERVERS: Mapping[str, Peer] = {
         _infinity,
         lambda task, text: Request("/classify", json.dumps({"model": task, "input": [text]})),
         lambda answer: _pairs(answer["data"][0]),
-        {},
     ),
     "ray": Peer(
         "Ray Serve, multiplexed",
@@ -111,15 +102,13 @@ PEER_SERVERS: Mapping[str, Peer] = {
 }
 
 
-def ours(task: str, text: str) -> Request:
-    """A request of one text to `onebert serve`."""
-    return Request(f"/v1/tasks/{task}/classify", json.dumps({"inputs": text}))
-
-
-def read_ours(answer: Mapping[str, Any]) -> Scores:
-    """The labels' scores in an answer of `onebert serve`."""
-    scores: Scores = answer["results"][0]["scores"]
-    return scores
+OURS = Peer(
+    "OneBERT",
+    "ours",
+    lambda _: (),
+    lambda task, text: Request(f"/v1/tasks/{task}/classify", json.dumps({"inputs": text})),
+    lambda answer: answer["results"][0]["scores"],
+)
 
 
 @contextmanager

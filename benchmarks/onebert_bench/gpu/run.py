@@ -1,13 +1,10 @@
-"""Writes a run on a GPU as JSON and as a page."""
+"""A run on a GPU as JSON and as a page."""
 
 import json
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from onebert_bench.gpu.section import Goal, Section
-from onebert_bench.pages import markdown_table
-from onebert_bench.suite.peers.workers import Json
+from onebert_bench.report import Json, Section, goals_page, markdown_table
 
 
 @dataclass
@@ -26,22 +23,15 @@ class Run:
     sections: dict[str, Section] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
 
-    @property
-    def goals(self) -> list[Goal]:
-        """The goals of all sections."""
-        return [goal for section in self.sections.values() for goal in section.goals]
-
     def write(self, folder: Path) -> Path:
         """Writes `<machine>.json` and `<machine>.md`; returns the latter."""
         folder.mkdir(parents=True, exist_ok=True)
         page = folder / f"{self.machine['name']}.md"
         page.write_text(self._page(), encoding="utf-8")
-        page.with_suffix(".json").write_text(json.dumps(self._json(), indent=1) + "\n", encoding="utf-8")
-        return page
-
-    def _json(self) -> Mapping[str, object]:
         sections = {name: section.as_json() for name, section in self.sections.items()}
-        return {"machine": self.machine, "tests": self.tests, "sections": sections, "failed": self.failed}
+        found = {"machine": self.machine, "tests": self.tests, "sections": sections, "failed": self.failed}
+        page.with_suffix(".json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        return page
 
     def _page(self) -> str:
         at = self.machine
@@ -50,15 +40,9 @@ class Run:
             f"# {at['device']}, {at['cores']} cores of {at['processor']}",
             f"Measured on {at['date']} with `make bench-gpu`: {versions}. {at['weights']} Compare within a table only.",
             f"Tests on the device: {self.tests or 'not run'}.",
+            *goals_page([goal for section in self.sections.values() for goal in section.goals]),
+            *(section.page() for section in self.sections.values()),
         ]
-        if self.goals:
-            header = ("goal", "found", "wanted", "reached")
-            parts.append(f"## Goals\n\n{markdown_table(header, [goal.line() for goal in self.goals])}")
-        parts += [section.page() for section in self.sections.values()]
         if self.failed:
-            parts.append(f"## Not measured\n\n{markdown_table(('section', 'why'), _pairs(self.failed))}")
-        return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def _pairs(found: Mapping[str, str]) -> Sequence[Sequence[str]]:
-    return list(found.items())
+            parts.append(f"## Not measured\n\n{markdown_table(('section', 'why'), self.failed.items())}")
+        return "\n\n".join(parts) + "\n"

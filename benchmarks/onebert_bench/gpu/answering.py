@@ -1,5 +1,6 @@
 """Sections on answering: exactness, one text, full batches, mixed tasks, many tasks resident."""
 
+import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from statistics import median
@@ -8,11 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from onebert_bench.gpu.made import BERT_BASE, MINILM, Made, bank_of, bitfit, crowd_of, lora, texts
-from onebert_bench.gpu.section import Cell, Goal, Section
-from onebert_bench.gpu.timing import launch_ms, row_ms, step_ms
-from onebert_bench.timing import interleaved_ms
-from onebert_bench.workload import sentence_lengths
+from onebert_bench.gpu.made import BASES, Made, bank_of, crowd_of, texts
+from onebert_bench.report import Cell, Goal, Section
+from onebert_bench.timing import interleaved_ms, launch_ms, row_ms, step_ms
+from onebert_bench.workload import BERT_BASE, LORA, MINILM, sentence_lengths, task_tensors
 from onebert_encoder.base.base import Base
 from onebert_encoder.layout.dropout import NO_DROPOUT
 from onebert_encoder.maths.batch import pack
@@ -26,15 +26,16 @@ from onebert_server.engine.host_copy import HostCopy
 
 # Peak rate of dense bfloat16 products on an H100 or H200 by its datasheet, in TFLOP/s.
 PEAK = 989.0
-_KINDS = {"BitFit": bitfit, "LoRA r=8 q, v": lora}
+_KINDS = {"BitFit": "bitfit", "LoRA r=8 q, v": LORA}
+_DTYPE = "bfloat16"
 
 
 def exactness(made: Made) -> Section:
     """Logits on the device against OneBERT's in float32 on the CPU, which the tests compare with Hugging Face."""
     rows: list[list[Cell]] = []
     exact = made.base(BERT_BASE, torch.float32, "cpu")
-    inputs = texts(exact, np.random.default_rng(0).integers(1, made.scale.count(128, 20), 8).tolist())
-    tasks = [(bitfit, lora)[i % 2](exact, i) for i in range(len(inputs))]
+    inputs = texts(exact, np.random.default_rng(0).integers(1, made.count(128, 20), 8).tolist())
+    tasks = [task_tensors(exact, ("bitfit", LORA)[i % 2], i) for i in range(len(inputs))]
     wanted = _logits(exact, inputs, tasks)
     for dtype in (torch.float32, torch.bfloat16):
         base = made.base(BERT_BASE, dtype)
@@ -59,24 +60,24 @@ def latency(made: Made) -> Section:
     """One text alone, as the engine answers it: with a recording where there can be one, and without for comparison."""
     rows: list[list[Cell]] = []
     goals = []
-    for name in (BERT_BASE, MINILM):
+    for name in BASES:
         base = made.base(name)
-        for kind, make in _KINDS.items():
-            bank, slots = bank_of(base, make, 1)
+        recorded = Graphs(base, CudaRecorder(base.device)) if base.device.type == "cuda" else None
+        for kind, method in _KINDS.items():
+            bank, slots = bank_of(base, method, 1)
             for length in (11, 28, 128):
                 inputs = texts(base, [length])
-                for how, graphs in {"launched": None, "recorded": _graphs(base)}.items():
-                    if how == "recorded" and graphs is None:
-                        continue
+                for graphs in (None, recorded)[: 1 if recorded is None else 2]:
                     with torch.inference_mode():
                         answer = partial(answer_on_host, base, bank.rows, inputs, slots, graphs)
-                        taken = step_ms(answer, made.scale.count(300, 3))
+                        taken = step_ms(answer, made.count(300, 3))
                         start = partial(launch, base, bank.rows, inputs, slots, graphs)
-                        host = launch_ms(start, made.scale.count(100, 2))
+                        host = launch_ms(start, made.count(100, 2))
                     low, middle, high = min(taken), median(taken), float(np.quantile(taken, 0.99))
+                    how = "recorded" if graphs else "launched"
                     rows.append([name, kind, length, how, middle, low, high, host])
                     if (name, kind, length, how) == (BERT_BASE, "BitFit", 11, "recorded"):
-                        goals.append(Goal("one text of BERT-base to its logits, ms", middle, 0.6, at_least=False))
+                        goals.append(Goal("one text to its logits, ms", _DTYPE, BERT_BASE, middle, 0.6))
     about = (
         "From token ids to logits on the host, one text after the other. `host` is what launching alone takes; what is "
         "recorded is replayed as one launch."
@@ -85,34 +86,26 @@ def latency(made: Made) -> Section:
     return Section("One text", about, header, rows, goals)
 
 
-def _graphs(base: Base) -> Graphs | None:
-    return Graphs(base, CudaRecorder(base.device)) if base.device.type == "cuda" else None
-
-
 def throughput(made: Made) -> Section:
     """Full batches of one task."""
     rows: list[list[Cell]] = []
     goals = []
-    full = made.scale.count(256, 4)
-    for name, lengths in (
-        (BERT_BASE, [128] * full),
-        (BERT_BASE, sentence_lengths(4 * full)),
-        (MINILM, [128] * full),
-        (MINILM, sentence_lengths(4 * full)),
-    ):
+    full = made.count(256, 4)
+    for name in BASES:
         base = made.base(name)
-        bank, slots = bank_of(base, bitfit, 1)
-        inputs = texts(base, lengths)
-        with torch.inference_mode():
-            step = partial(answer_on_host, base, bank.rows, inputs, slots * len(inputs))
-            taken = median(step_ms(step, made.scale.count(15, 2)))
-            host = launch_ms(partial(launch, base, bank.rows, inputs, slots * len(inputs)), made.scale.count(5, 1))
-            overlapped = row_ms(overlapping(base, bank.rows, inputs, slots * len(inputs)), made.scale.count(20, 2))
-        rate = product_flops(base, sum(lengths)) / overlapped / 1e9
-        shape = f"{len(lengths)} × {lengths[0]}" if len(set(lengths)) == 1 else f"{len(lengths)} sentences"
-        rows.append([name, shape, taken, host, overlapped, sum(lengths) / overlapped * 1e3, rate, rate / PEAK])
-        if (name, len(set(lengths))) == (BERT_BASE, 1):
-            goals.append(Goal("share of the peak, BERT-base, 256 × 128, bfloat16", rate / PEAK, 0.55, at_least=True))
+        bank, slots = bank_of(base, "bitfit", 1)
+        for lengths in ([128] * full, sentence_lengths(4 * full)):
+            batch = (base, bank.rows, texts(base, lengths), slots * len(lengths))
+            with torch.inference_mode():
+                taken = median(step_ms(partial(answer_on_host, *batch), made.count(15, 2)))
+                host = launch_ms(partial(launch, *batch), made.count(5, 1))
+                overlapped = row_ms(overlapping(*batch), made.count(20, 2))
+            rate = product_flops(base, sum(lengths)) / overlapped / 1e9
+            each = sum(lengths) / overlapped * 1e3
+            rows.append([name, _shape(lengths), taken, host, overlapped, each, rate, rate / PEAK])
+            if (name, len(set(lengths))) == (BERT_BASE, 1):
+                on = f"{BERT_BASE}, 256 × 128"
+                goals.append(Goal("share of the peak", _DTYPE, on, rate / PEAK, 0.55, at_least=True))
     about = (
         "One BitFit task, bfloat16. `alone` waits for each batch, `overlapped` packs and launches the next while one "
         "runs, as the engine does under load; rates are of the latter and count the matrix products alone, against "
@@ -122,11 +115,15 @@ def throughput(made: Made) -> Section:
     return Section("Full batches", about, header, rows, goals)
 
 
+def _shape(lengths: Sequence[int]) -> str:
+    return f"{len(lengths)} × {lengths[0]}" if len(set(lengths)) == 1 else f"{len(lengths)} sentences"
+
+
 def mixed(made: Made) -> Section:
     """Many tasks in one batch against one task."""
     rows: list[list[Cell]] = []
     goals = []
-    count = made.scale.count(256, 6)
+    count = made.count(256, 6)
     for name, lengths in (
         (BERT_BASE, [128] * count),
         (BERT_BASE, sentence_lengths(count)),
@@ -134,42 +131,57 @@ def mixed(made: Made) -> Section:
     ):
         base = made.base(name)
         inputs = texts(base, lengths)
-        for kind, make in _KINDS.items():
-            bank, slots = bank_of(base, make, count)
-            times = _in_turns(made, base, bank.rows, inputs, {"one": slots[:1] * count, "mixed": slots})
-            share = times["one"] / times["mixed"]
-            shape = f"{count} × {lengths[0]}" if len(set(lengths)) == 1 else f"{count} sentences"
-            rows.append([name, shape, kind, times["one"], times["mixed"], share])
+        for kind, method in _KINDS.items():
+            bank, slots = bank_of(base, method, count)
+            one, many = _in_turns(made, base, bank.rows, inputs, slots[:1] * count, slots)
+            waited = _waits(partial(launch, base, bank.rows, inputs, slots))
+            rows.append([name, _shape(lengths), kind, one, many, one / many, waited])
             if len(set(lengths)) == 1:
-                wanted = 0.9 if make is lora else 0.98
-                goals.append(Goal(f"{count} {kind} tasks mixed, rate of one", share, wanted, at_least=True))
-    about = "A task for each text against one task for all, in turns, each step waited for."
-    return Section(
-        "Mixed tasks", about, ("base", "texts", "method", "one, ms", "mixed, ms", "rate of one"), rows, goals
+                wanted = 0.9 if method == LORA else 0.98
+                what = f"{count} {kind} tasks mixed, rate of one"
+                goals.append(Goal(what, _DTYPE, BERT_BASE, one / many, wanted, at_least=True))
+    about = (
+        "A task for each text against one task for all, in turns, each step waited for. Waits for the device while a "
+        "step is launched are as PyTorch's debug mode for synchronizations counts them; none is meant."
     )
+    header = ("base", "texts", "method", "one, ms", "mixed, ms", "rate of one", "waits")
+    return Section("Mixed tasks", about, header, rows, goals)
+
+
+def _waits(run: Callable[[], object]) -> int | None:
+    if not torch.cuda.is_available():
+        return None
+    torch.cuda.set_sync_debug_mode("warn")
+    try:
+        with warnings.catch_warnings(record=True) as caught, torch.inference_mode():
+            warnings.simplefilter("always")
+            run()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    return sum("synchroniz" in str(warning.message) for warning in caught)
 
 
 def resident(made: Made) -> Section:
     """Ten thousand tasks in memory."""
-    count, tasks = made.scale.count(256, 6), made.scale.count(10_000, 40)
+    count, tasks = made.count(256, 6), made.count(10_000, 40)
     base = made.base(BERT_BASE)
     inputs = texts(base, [128] * count)
     bank, slots = crowd_of(base, tasks)
     spread = [slots[(i * (tasks // count)) % tasks] for i in range(count)]
-    times = _in_turns(made, base, bank.rows, inputs, {"side by side": slots[:count], "spread": spread})
-    share = times["side by side"] / times["spread"]
-    rows = [[tasks, bank.num_bytes / 1e9, times["side by side"], times["spread"], share]]
-    goals = [Goal(f"{tasks:,} tasks resident, mixed, rate of neighbors", share, 0.98, at_least=True)]
+    side_by_side, apart = _in_turns(made, base, bank.rows, inputs, slots[:count], spread)
+    share = side_by_side / apart
+    rows = [[tasks, bank.num_bytes / 1e9, side_by_side, apart, share]]
+    what = f"{tasks:,} tasks resident, mixed, rate of neighbors"
+    goals = [Goal(what, _DTYPE, BERT_BASE, share, 0.98, at_least=True)]
     header = ("BitFit tasks", "GB of the bank", "neighbors, ms", "spread over all, ms", "rate of neighbors")
     return Section("Many tasks resident", f"BERT-base's shape, {count} texts of 128 tokens.", header, rows, goals)
 
 
-def _in_turns(
-    made: Made, base: Base, rows: Rows, inputs: Sequence[Tokens], cases: dict[str, list[int]]
-) -> dict[str, float]:
+def _in_turns(made: Made, base: Base, rows: Rows, inputs: Sequence[Tokens], *slots: list[int]) -> list[float]:
+    """Milliseconds of a batch for each choice of slots."""
     with torch.inference_mode():
-        runs = {name: partial(answer_on_host, base, rows, inputs, slots) for name, slots in cases.items()}
-        return interleaved_ms(runs, made.scale.count(15, 2), made.device)
+        runs = {str(i): partial(answer_on_host, base, rows, inputs, own) for i, own in enumerate(slots)}
+        return list(interleaved_ms(runs, made.count(15, 2), made.device).values())
 
 
 def launch(

@@ -1,8 +1,14 @@
-"""Medians with their spread over the repetitions, and ratios within a repetition."""
+"""Percentiles, medians with their spread, ratios within a repetition, and numbers as tables show them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The value below which a share (0 to 1) of the values lies, by the nearest rank."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,13 @@ import os
 import select
 import signal
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, cast
 
-from onebert_bench.suite.peers.errors import PeerFailed
+from onebert_bench.report import Json
+from onebert_bench.suite.peers import PeerFailed
 
-Json = dict[str, Any]
 TIMEOUT_S = 600.0
 
 
@@ -24,19 +24,24 @@ class Worker:
 
     Args:
         python: the interpreter.
-        script: a file that calls `serve` of benchmarks/peers/worker.py.
+        script: a file that calls `serve` of benchmarks/peers/worker.py, and its arguments.
         threads: threads for computing.
         log: file that takes its standard error.
         settings: more environment variables.
     """
 
     def __init__(
-        self, python: Path, script: Path, threads: int, log: Path, settings: Mapping[str, str] | None = None
+        self,
+        python: Path,
+        script: Sequence[Path | str],
+        threads: int,
+        log: Path,
+        settings: Mapping[str, str] | None = None,
     ) -> None:
         self._log = log
         with log.open("wb") as errors:
             self._process = subprocess.Popen(
-                [python, script],
+                [python, *script],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
