@@ -115,21 +115,16 @@ class Measurer:
     def _job(self, case: Case, workload: Workload, tokens: Sequence[Tokens]) -> Json:
         """The arguments of `Job` in benchmarks/peers/worker.py."""
         chosen = tokens[: case.tasks] if case.fan_out else tokens
-        work = self._settings.cache / "work"
-        return {
+        own = {name: getattr(case, name) for name in ("dtype", "resident", "shared", "rotate", "invariant")}
+        return own | {
             "base": str(workload.folder),
             "tasks": [str(file) for file in workload.files(case.method, case.tasks)],
             "task_of": [i % case.tasks for i in range(len(chosen))],
             "ids": [text.input_ids for text in chosen],
             "type_ids": [text.type_ids for text in chosen],
-            "dtype": case.dtype,
             "device": self._settings.device,
             "threads": self._settings.threads,
-            "work": str(work),
-            "resident": case.resident,
-            "shared": case.shared,
-            "rotate": case.rotate,
-            "invariant": case.invariant,
+            "work": str(self._settings.cache / "work"),
         }
 
     def _prepare(self, outcomes: Sequence[Outcome], jobs: Sequence[Json]) -> None:

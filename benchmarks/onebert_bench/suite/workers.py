@@ -4,14 +4,12 @@ A stopped process (SIGSTOP) takes no processor time, even if its idle threads sp
 (SIGCONT). So no peer needs a setting that keeps its idle threads quiet and might make it slower.
 """
 
-import json
 import os
-import select
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
+from multiprocessing import Pipe
 from pathlib import Path
-from typing import IO, cast
 
 from onebert_bench.report import Json
 from onebert_bench.suite.peers import PeerFailed
@@ -26,7 +24,7 @@ class Worker:
         python: the interpreter.
         script: a file that calls `serve` of benchmarks/peers/worker.py, and its arguments.
         threads: threads for computing.
-        log: file that takes its standard error.
+        log: file that takes what it prints.
         settings: more environment variables.
     """
 
@@ -39,16 +37,18 @@ class Worker:
         settings: Mapping[str, str] | None = None,
     ) -> None:
         self._log = log
-        with log.open("wb") as errors:
+        self._connection, theirs = Pipe()
+        with log.open("wb") as said:
             self._process = subprocess.Popen(
-                [python, *script],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
+                [python, *script, str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=said,
+                pass_fds=[theirs.fileno()],
                 env=environment(threads) | dict(settings or {}),
                 process_group=0,
             )
-        self._stdin, self._stdout = cast("IO[bytes]", self._process.stdin), cast("IO[bytes]", self._process.stdout)
+        theirs.close()
         try:
             self.versions: dict[str, str] = self._answer()["versions"]
         except PeerFailed:
@@ -71,8 +71,7 @@ class Worker:
             raise PeerFailed(self._last_words())
         self._signal(signal.SIGCONT)
         try:
-            self._stdin.write(json.dumps(request).encode() + b"\n")
-            self._stdin.flush()
+            self._connection.send(request)
             answer = self._answer()
         except BrokenPipeError:
             raise PeerFailed(self._last_words()) from None
@@ -85,17 +84,18 @@ class Worker:
     def close(self) -> None:
         """Ends the process."""
         self._signal(signal.SIGKILL)
-        self._process.communicate()
+        self._process.wait()
+        self._connection.close()
 
     def _answer(self) -> Json:
-        if not select.select([self._stdout], [], [], TIMEOUT_S)[0]:
+        if not self._connection.poll(TIMEOUT_S):
             # The worker is closed, since a late answer would be taken for the answer to the next request.
             self.close()
             raise PeerFailed(f"it did not answer within {TIMEOUT_S:.0f} s")
-        line = self._stdout.readline()
-        if not line:
-            raise PeerFailed(self._last_words())
-        answer: Json = json.loads(line)
+        try:
+            answer: Json = self._connection.recv()
+        except (EOFError, ConnectionError):
+            raise PeerFailed(self._last_words()) from None
         return answer
 
     def _last_words(self) -> str:
