@@ -128,7 +128,7 @@ class Overload:
             # The autoscaler reads the mean of some looks at the metric.
             waited, found = watched(sent, 0.1, lambda: self.metrics([QUEUED])[QUEUED])
             good = [reply for reply in found["load"] if reply.status == 200]
-            refused = 1 - len(good) / len(found["load"])
+            refused = 1 - len(good) / max(1, len(found["load"]))
             mean = sum(waited) / len(waited)
             rows.append((f"{share:g}", f"{mean:.3f}, {max(waited):.3f}", spread(good), f"{refused:.0%}"))
         return rows
