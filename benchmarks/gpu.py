@@ -1,6 +1,6 @@
 """`make bench-gpu`: tests and measures OneBERT on one GPU, in minutes and without a network.
 
-    python benchmarks/gpu.py [--only latency --only throughput] [--device cuda] [--seconds 520] [--out FOLDER]
+    python benchmarks/gpu.py [--only latency throughput] [--device cuda] [--seconds 520] [--out FOLDER]
 
 BERT-base has random weights and is made on the spot. The most important sections come first, results are written after
 each one, and after `--seconds` whatever runs is ended. What fails in one section is a line in the results of the
@@ -8,7 +8,6 @@ others. Nothing has to be installed: Python packages that a machine lacks are ta
 fills that folder on a machine with a network). `--tiny --device cpu` only tries whether everything runs.
 """
 
-import argparse
 import importlib.util
 import os
 import signal
@@ -19,13 +18,9 @@ import time
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from onebert_bench.gpu.conduct import SECTIONS, Task, conduct
-from onebert_bench.gpu.offline import complete_path
-from onebert_bench.gpu.page import Run
-from onebert_bench.gpu.section import Section
-from onebert_bench.progress import say
+from onebert_bench.checkout import complete_path
+from onebert_bench.script import ROOT, options, say
 
-ROOT = Path(__file__).parents[1]
 # For the tests, and for one section.
 TEST_SECONDS, SECTION_SECONDS = 150.0, 150.0
 # Processes that test at once: what takes the time is compiling, which the processor does.
@@ -34,14 +29,36 @@ TESTERS = 6
 
 def main() -> None:
     """Tests, measures and writes."""
-    asked = parse()
     started = time.monotonic()
+    asked = options(
+        __doc__,
+        only=[""],
+        device="cuda",
+        seconds=520.0,
+        tiny=False,
+        no_tests=False,
+        out=ROOT / "benchmarks" / "results",
+        wheels=ROOT / ".wheels",
+    )
     os.environ["HF_HUB_OFFLINE"] = "1"
     complete_path(ROOT, asked.wheels)
-    run = Run(about(asked.device))
-    if asked.tests:
+    try:
+        import torch  # noqa: PLC0415 - what is missing is told of below
+
+        from onebert_bench.gpu.conduct import SECTIONS, Task, conduct  # noqa: PLC0415
+        from onebert_bench.gpu.run import Run  # noqa: PLC0415
+        from onebert_bench.machine import machine  # noqa: PLC0415
+        from onebert_bench.report import Section  # noqa: PLC0415
+        from onebert_bench.workload import minilm_folder  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        sys.exit(f"error: {error.name} is missing; `make gpu-wheels`, where there is a network, brings what may be")
+    if asked.device != "cpu" and not torch.cuda.is_available():
+        sys.exit("error: PyTorch sees no GPU; `--tiny --device cpu` tries whether everything runs")
+    weights = "BERT-base and MiniLM-L6 have" if minilm_folder() is None else "BERT-base has"
+    run = Run({**machine(asked.device), "versions": versions(), "weights": f"{weights} random weights."})
+    if not asked.no_tests:
         run.tests = tested(asked.out)
-        say(started, f"tests: {run.tests}")
+        say(f"tests: {run.tests}")
         run.write(asked.out)
 
     def report(name: str, result: Section | str) -> None:
@@ -50,35 +67,24 @@ def main() -> None:
         else:
             run.failed[name] = result
         run.write(asked.out)
-        say(started, result.page() if isinstance(result, Section) else f"{name}: {result}")
+        say(result.page() if isinstance(result, Section) else f"{name}: {result}")
 
     with tempfile.TemporaryDirectory(prefix="onebert-bench-gpu-", ignore_cleanup_errors=True) as folder:
         task = Task(Path(folder), asked.device, asked.tiny, SECTION_SECONDS)
-        conduct(asked.only or list(SECTIONS), task, started + asked.seconds, report)
-    say(started, f"wrote {run.write(asked.out)}")
+        wanted = [name for name in SECTIONS if {"", name} & set(asked.only)]
+        conduct(wanted, task, started + asked.seconds, report)
+    say(f"wrote {run.write(asked.out)}")
 
 
-def about(device: str) -> dict[str, object]:
-    """The machine and the versions of the libraries that matter for speed."""
-    try:
-        import torch  # noqa: PLC0415 - what is missing is told of below
-
-        from onebert_bench.gpu.made import minilm_folder  # noqa: PLC0415
-        from onebert_bench.suite.measure import Settings  # noqa: PLC0415
-        from onebert_bench.suite.results import machine  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        sys.exit(f"error: {error.name} is missing; `make gpu-wheels`, where there is a network, brings what may be")
-    if device != "cpu" and not torch.cuda.is_available():
-        sys.exit("error: PyTorch sees no GPU; `--tiny --device cpu` tries whether everything runs")
-    versions = {"Python": sys.version.split()[0]}
+def versions() -> dict[str, str]:
+    """The versions of the libraries that matter for speed."""
+    found = {"Python": sys.version.split()[0]}
     for package in ("torch", "triton", "transformers", "onebert"):
         try:
-            versions[package] = version(package)
+            found[package] = version(package)
         except PackageNotFoundError:
             continue
-    weights = "BERT-base and MiniLM-L6 have" if minilm_folder() is None else "BERT-base has"
-    found = machine(Settings(device, torch.get_num_threads(), 1, Path()))
-    return {**found, "versions": versions, "weights": f"{weights} random weights."}
+    return found
 
 
 def tested(out: Path) -> str:
@@ -100,19 +106,6 @@ def tested(out: Path) -> str:
             passed, failed = (sum(f" {word} " in line for line in lines) for word in ("PASSED", "FAILED"))
             return f"not done after {TEST_SECONDS:.0f} s, {passed} passed, {failed} failed"
     return (log.read_text(encoding="utf-8").strip().splitlines() or ["pytest did not run"])[-1].strip("= ")
-
-
-def parse() -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", action="append", choices=list(SECTIONS), help="these sections, in this order")
-    parser.add_argument("--device", default="cuda", help="cuda, cuda:N, or cpu to try the script")
-    parser.add_argument("--seconds", type=float, default=520, help="whatever runs is ended after so many")
-    parser.add_argument("--tiny", action="store_true", help="tiny shapes, whose numbers mean nothing")
-    parser.add_argument("--no-tests", dest="tests", action="store_false", help="measure only")
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results", help="where results go")
-    parser.add_argument("--wheels", type=Path, default=ROOT / ".wheels", help="wheels of packages that may be missing")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

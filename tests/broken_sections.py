@@ -4,7 +4,7 @@ import os
 import time
 
 from onebert_bench.gpu.conduct import Task
-from onebert_bench.gpu.section import Section
+from onebert_bench.report import Section
 
 
 def broken(name: str, task: Task) -> Section:

@@ -19,12 +19,14 @@ from peft import LoraConfig, get_peft_model
 from sklearn.linear_model import LogisticRegression, LogisticRegressionCV, Ridge
 from sklearn.model_selection import StratifiedKFold
 from torch.nn import functional as F
-from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
+from onebert_encoder.base.base import Base, load_base
 from onebert_encoder.base.source import DEFAULT_BASE, find_base
 from onebert_encoder.maths.precision import fast_dtype
 from onebert_encoder.text.tokens import Text
 from onebert_training.data.dataset import Dataset
+from onebert_training.fit.frozen import frozen_vectors
 from onebert_training.fit.settings import Settings
 from onebert_training.tasks.metrics import is_better
 from onebert_training.tasks.objectives import OBJECTIVES
@@ -249,19 +251,12 @@ def _features(texts: Sequence[Text]) -> Array:
 
 def _means(texts: Sequence[Text]) -> Array:
     """[texts, hidden] float32: the mean of the last hidden states of each."""
-    model = _encoder()
-    means = []
-    with torch.inference_mode():
-        for part in _parts(texts):
-            tokens = _tokens(part)
-            mask = tokens["attention_mask"][..., None]
-            means.append((model(**tokens).last_hidden_state * mask).sum(1) / mask.sum(1))
-    return torch.cat(means).numpy()
+    return frozen_vectors(_base(), texts, Settings().max_length)
 
 
 @cache
-def _encoder() -> Model:
-    return AutoModel.from_pretrained(find_base(DEFAULT_BASE)).eval()
+def _base() -> Base:
+    return load_base()
 
 
 @cache

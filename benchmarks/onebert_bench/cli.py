@@ -30,7 +30,7 @@ def bench(
     import torch  # noqa: PLC0415
 
     from onebert_bench.compute import measure_compute, measure_resident, measured_dtypes  # noqa: PLC0415
-    from onebert_bench.http_load import measure_http  # noqa: PLC0415
+    from onebert_bench.servers import measure_http  # noqa: PLC0415
 
     dtypes = measured_dtypes(device)
     if "bfloat16" not in dtypes:

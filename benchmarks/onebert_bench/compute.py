@@ -9,12 +9,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from transformers import AutoModel
 
+from onebert_bench.hugging_face import Padded
 from onebert_bench.timing import interleaved_ms
 from onebert_bench.workload import bitfit_tensors, sentences, tokenized
 from onebert_encoder.base.base import Base, load_base
-from onebert_encoder.base.source import DEFAULT_BASE, find_base
 from onebert_encoder.maths.batch import pack
 from onebert_encoder.maths.fold import fold
 from onebert_encoder.maths.precision import fast_dtype
@@ -23,8 +22,7 @@ from onebert_encoder.maths.rows import Rows
 from onebert_encoder.text.tokens import Tokens
 from onebert_server.engine.bank import Bank
 
-SEQUENCES = 64
-TASKS = 64
+SEQUENCES = TASKS = 64
 
 
 def measured_dtypes(device: str) -> list[str]:
@@ -42,15 +40,17 @@ def measure_compute(name: str | None, dtype: torch.dtype, device: str, repetitio
     tokens = tokenized(base, sentences(base, SEQUENCES))
     bank = Bank(base)
     slots = [bank.install(fold(base, bitfit_tensors(base, seed))) for seed in range(TASKS)]
-    mixed = slots[:SEQUENCES]
     others = cycle(slots)
+    padded = Padded(base, name, base.dtype)
+    padded.model.eval()
+    inputs = padded.inputs(tokens)
     with torch.inference_mode():
         times = interleaved_ms(
             {
-                "hf_ms": _padded_hugging_face(base, find_base(name or DEFAULT_BASE), tokens),
+                "hf_ms": lambda: padded.logits(inputs).cpu(),
                 "one_ms": lambda: _forward(base, bank.rows, tokens, slots[:1] * SEQUENCES),
                 "swap_ms": lambda: _forward(base, bank.rows, tokens, [next(others)] * SEQUENCES),
-                "mixed_ms": lambda: _forward(base, bank.rows, tokens, mixed),
+                "mixed_ms": lambda: _forward(base, bank.rows, tokens, slots),
                 "floor_ms": matrix_products(base, sum(map(len, tokens))),
             },
             repetitions,
@@ -105,24 +105,6 @@ def _resident_bytes() -> int:
 
 def _forward(base: Base, rows: Rows, tokens: list[Tokens], slots: list[int]) -> None:
     torch.cat(compute_logits(base, rows, pack(base, tokens, slots))).cpu()
-
-
-def _padded_hugging_face(base: Base, folder: Path, tokens: list[Tokens]) -> Callable[[], object]:
-    """The Hugging Face model as usual: padded to the longest text, scaled-dot-product attention, one task."""
-    model = AutoModel.from_pretrained(folder, dtype=base.dtype, attn_implementation="sdpa")
-    model = model.to(base.device).eval()
-    longest = max(map(len, tokens))
-    padding = base.config.padding_id
-    ids = torch.tensor([text.input_ids + [padding] * (longest - len(text)) for text in tokens], device=base.device)
-    mask = torch.tensor([[1] * len(text) + [0] * (longest - len(text)) for text in tokens], device=base.device)
-    head = torch.nn.Linear(base.config.hidden_size, 2).to(base.device)
-
-    def run() -> None:
-        hidden = model(input_ids=ids, attention_mask=mask).last_hidden_state.float()
-        pooled = (hidden * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
-        head(pooled).cpu()
-
-    return run
 
 
 def matrix_products(base: Base, tokens: int) -> Callable[[], Tensor]:

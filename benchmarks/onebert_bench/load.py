@@ -1,24 +1,36 @@
-"""Closed-loop HTTP load from one thread over plain sockets, so that it takes little of the machine it measures.
+"""HTTP load from one thread: clients that wait for their answers (closed loop), or requests that are due (open loop).
 
-Imports nothing heavy, so that a process that only sends load starts at once and has no threads of torch.
+A closed loop slows down with the server and so hides overload. In an open loop requests go out when they are due,
+whether earlier ones have been answered or not, and latencies count from then, so that neither a slow server nor a late
+sender shortens them. Imports nothing heavy, so that a process that only sends load starts at once and has no threads of
+torch.
 """
 
+import asyncio
 import math
 import re
-import selectors
-import socket
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections import deque
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, TypeVar, cast
 from urllib.parse import urlsplit
 
-from onebert_bench.ranks import percentile
+import uvloop
 
-# Seconds for which the last answer of each client is waited for.
-_LAST_WAIT = 10.0
+from onebert_bench.numbers import percentile
 
+# Seconds to wait for the last answers.
+_LAST_WAIT = {"closed": 10.0, "open": 60.0}
+_STATUS = re.compile(rb"HTTP/1\.1 (\d{3}) ")
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
+
+# Statuses that stand for the lack of an answer; see `Reply`.
+LEFT, BROKEN = 0, -1
+
+T = TypeVar("T")
+Answered = Callable[[int, bool], object]
+"""Takes the status of an answer, and whether it has a Retry-After header."""
 
 
 @dataclass(frozen=True)
@@ -69,28 +81,43 @@ class Load:
 
     def as_json(self) -> dict[str, float]:
         """The load as JSON values, for results files."""
-        return {
-            "answered": len(self.latencies_ms),
-            "refused": self.refused,
-            "seconds": self.seconds,
-            "p50_ms": self.latency_ms(0.5),
-            "p99_ms": self.latency_ms(0.99),
-        }
+        counts = {"answered": len(self.latencies_ms), "refused": self.refused, "seconds": self.seconds}
+        return {**counts, "p50_ms": self.latency_ms(0.5), "p99_ms": self.latency_ms(0.99)}
 
 
-@dataclass
-class _Client:
-    """One connection; `turn` is the index of its next request."""
+@dataclass(frozen=True)
+class Stream:
+    """Requests of one kind at a constant rate.
 
-    connection: socket.socket
-    turn: int
-    sent: float = 0.0
-    received: bytes = b""
+    Attributes:
+        requests: encoded requests, sent in turn; after the last comes the first again.
+        rate: requests per second.
+        begin, end: seconds from the start of the load.
+        patience: seconds after which a client closes its connection; None waits for the answer.
+    """
 
-    def send(self, requests: Sequence[bytes]) -> None:
-        self.received, self.sent = b"", time.perf_counter()
-        self.connection.sendall(requests[self.turn % len(requests)])
-        self.turn += 1
+    requests: Sequence[bytes]
+    rate: float
+    begin: float
+    end: float
+    patience: float | None = None
+
+
+@dataclass(frozen=True)
+class Reply:
+    """The outcome of one request.
+
+    Attributes:
+        due: when the request was due, in seconds from the start of the load.
+        seconds: time from then until the answer.
+        status: HTTP status; `LEFT` if the client closed the connection first, `BROKEN` if the connection broke.
+        retry_after: whether the answer has a Retry-After header.
+    """
+
+    due: float
+    seconds: float
+    status: int
+    retry_after: bool = False
 
 
 def run_load(url: str, requests: Sequence[bytes], clients: int, seconds: float) -> Load:
@@ -105,52 +132,168 @@ def run_load(url: str, requests: Sequence[bytes], clients: int, seconds: float) 
     Raises:
         ConnectionError: the server closed a connection.
     """
-    address = urlsplit(url)
-    latencies: list[float] = []
-    refused = 0
-    with selectors.DefaultSelector() as selector:
-        for number in range(clients):
-            connection = socket.create_connection((address.hostname, address.port))
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            selector.register(connection, selectors.EVENT_READ, _Client(connection, number * 7))
-        everyone: list[_Client] = [key.data for key in selector.get_map().values()]
+    return _run(_Closed(requests, clients).run(url, seconds))
+
+
+def run_open_load(url: str, streams: Mapping[str, Stream]) -> dict[str, list[Reply]]:
+    """Sends all streams side by side from this thread; returns each one's replies in the order in which they came."""
+    return _run(_Open(url, streams).run())
+
+
+def _run(load: Coroutine[Any, Any, T]) -> T:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(load)
+
+
+class _Closed:
+    """The clients of a closed loop; an answer's callback sends the next request, which costs less than a task."""
+
+    def __init__(self, requests: Sequence[bytes], clients: int) -> None:
+        self._requests = requests
+        self._clients = self._left = clients
+        self._latencies: list[float] = []
+        self._refused = 0
+        self._until = math.inf
+
+    async def run(self, url: str, seconds: float) -> Load:
+        connections = [await _connected(url) for _ in range(self._clients)]
+        self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         started, cpu = time.perf_counter(), time.process_time()
-        for client in everyone:
-            client.send(requests)
-        while time.perf_counter() < started + seconds:
-            for key, _ in selector.select(1.0):
-                client = key.data
-                client.received += _receive(client.connection)
-                if not _complete(client.received):
-                    continue
-                if client.received.startswith(b"HTTP/1.1 200 "):
-                    latencies.append((time.perf_counter() - client.sent) * 1e3)
-                else:
-                    refused += 1
-                client.send(requests)
-        load = Load(latencies, refused, time.perf_counter() - started, time.process_time() - cpu)
+        self._until = started + seconds
+        for number, connection in enumerate(connections):
+            self._send(connection, number * 7)
+        await asyncio.wait([self._ended], timeout=seconds)
+        if self._ended.done():
+            self._ended.result()
+        load = Load(self._latencies, self._refused, time.perf_counter() - started, time.process_time() - cpu)
         # A server takes it for impatience where clients leave before they are answered, and lets less of theirs wait.
-        for client in everyone:
-            client.connection.settimeout(_LAST_WAIT)
-            with suppress(OSError):
-                while not _complete(client.received):
-                    client.received += _receive(client.connection)
-        for client in everyone:
-            client.connection.close()
-    return load
+        await asyncio.wait([self._ended], timeout=_LAST_WAIT["closed"])
+        for connection in connections:
+            connection.close()
+        return load
+
+    def _send(self, connection: "_Connection", turn: int) -> None:
+        sent = time.perf_counter()
+
+        def answered(status: int, _: bool) -> None:
+            now = time.perf_counter()
+            if now >= self._until:
+                self._left -= 1
+                if not self._left and not self._ended.done():
+                    self._ended.set_result(None)
+            elif status == BROKEN:
+                if not self._ended.done():
+                    self._ended.set_exception(ConnectionError("the server closed a connection under load"))
+            else:
+                if status == 200:
+                    self._latencies.append((now - sent) * 1e3)
+                else:
+                    self._refused += 1
+                self._send(connection, turn + 1)
+
+        connection.ask(self._requests[turn % len(self._requests)], answered)
 
 
-def _receive(connection: socket.socket) -> bytes:
-    data = connection.recv(65536)
-    if not data:
-        raise ConnectionError("the server closed a connection under load")
-    return data
+class _Open:
+    def __init__(self, url: str, streams: Mapping[str, Stream]) -> None:
+        self._url = url
+        self._streams = streams
+        self._replies: dict[str, list[Reply]] = {name: [] for name in streams}
+        self._started = 0.0
+        self._pending: set[asyncio.Task[None]] = set()
+        self._idle: deque[_Connection] = deque()
+
+    async def run(self) -> dict[str, list[Reply]]:
+        self._started = time.perf_counter()
+        await asyncio.gather(*(self._send(name, stream) for name, stream in self._streams.items()))
+        if self._pending:
+            await asyncio.wait(self._pending, timeout=_LAST_WAIT["open"])
+        for task in self._pending:
+            task.cancel()
+        for connection in self._idle:
+            connection.close()
+        return self._replies
+
+    async def _send(self, name: str, stream: Stream) -> None:
+        for number in range(int((stream.end - stream.begin) * stream.rate)):
+            due = stream.begin + number / stream.rate
+            if (wait := self._started + due - time.perf_counter()) > 0:
+                await asyncio.sleep(wait)
+            request = stream.requests[number % len(stream.requests)]
+            task = asyncio.create_task(self._ask(name, request, due, stream.patience))
+            self._pending.add(task)
+            task.add_done_callback(self._pending.discard)
+
+    async def _ask(self, name: str, request: bytes, due: float, patience: float | None) -> None:
+        connection = None
+        try:
+            async with asyncio.timeout(patience):
+                connection = await self._connection()
+                answer: asyncio.Future[tuple[int, bool]] = asyncio.get_running_loop().create_future()
+                connection.ask(request, lambda *found: None if answer.done() else answer.set_result(found))
+                status, again = await answer
+            if connection.open:
+                self._idle.append(connection)
+        except (TimeoutError, OSError) as error:
+            if connection is not None:
+                connection.close()
+            status, again = LEFT if isinstance(error, TimeoutError) else BROKEN, False
+        self._replies[name].append(Reply(due, time.perf_counter() - self._started - due, status, again))
+
+    async def _connection(self) -> "_Connection":
+        """An idle connection, or a new one; idle ones that the server has closed are not used."""
+        while self._idle:
+            if (idle := self._idle.pop()).open:
+                return idle
+        return await _connected(self._url)
 
 
-def _complete(received: bytes) -> bool:
-    """Whether an answer is complete, by its Content-Length or the empty chunk at its end."""
-    head, end, body = received.partition(b"\r\n\r\n")
-    length = _LENGTH.search(head)
-    if length is None:
-        return bool(end) and body.endswith(b"0\r\n\r\n")
-    return bool(end) and len(body) >= int(length[1])
+class _Connection(asyncio.Protocol):
+    """A connection with at most one request at a time."""
+
+    def __init__(self) -> None:
+        self.open = False
+        self._received = b""
+        self._answered: Answered | None = None
+
+    def ask(self, request: bytes, answered: "Answered") -> None:
+        """Sends a request; `answered` is called once, with `BROKEN` if the connection ends before the answer."""
+        self._received, self._answered = b"", answered
+        if self.open:
+            self._transport.write(request)
+        else:
+            self._answer(BROKEN, False)
+
+    def close(self) -> None:
+        if self.open:
+            self.open, self._answered = False, None
+            self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self.open = True
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        head, end, body = self._received.partition(b"\r\n\r\n")
+        length, status = _LENGTH.search(head), _STATUS.match(head)
+        # Without a length the body comes in chunks, of which the last is empty.
+        is_complete = len(body) >= int(length[1]) if length else body.endswith(b"0\r\n\r\n")
+        if end and status and is_complete:
+            self._answer(int(status[1]), b"\r\nretry-after:" in head.lower())
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.open = False
+        self._answer(BROKEN, False)
+
+    def _answer(self, status: int, again: bool) -> None:
+        answered, self._answered = self._answered, None
+        if answered is not None:
+            answered(status, again)
+
+
+async def _connected(url: str) -> _Connection:
+    address = urlsplit(url)
+    loop = asyncio.get_running_loop()
+    _, connection = await loop.create_connection(_Connection, address.hostname or "", address.port or 80)
+    return connection

@@ -1,21 +1,92 @@
-"""Measures runs in interleaved repetitions, so that a machine whose speed drifts favors none."""
+"""Times of runs in turns, so that a machine whose speed drifts favors none; of steps of a device, and of it alone."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
+from functools import partial
 from statistics import median
+from typing import TypeVar
 
 import torch
 
+_WARM_UP = 3
+Run = Callable[[], object]
+Key = TypeVar("Key", bound=Hashable)
+Found = TypeVar("Found")
 
-def interleaved_ms(runs: Mapping[str, Callable[[], object]], repetitions: int, device: str = "cpu") -> dict[str, float]:
+
+def in_turns(runs: Mapping[Key, Callable[[], Found]], turns: int, warm_up: int = 1) -> dict[Key, list[Found]]:
+    """The results of each run, one a turn, behind turns that warm up; every other turn has the reverse order."""
+    found: dict[Key, list[Found]] = {key: [] for key in runs}
+    for turn in range(turns + warm_up):
+        for key in list(runs)[:: -1 if turn % 2 else 1]:
+            one = runs[key]()
+            found[key] += [one] if turn >= warm_up else []
+    return found
+
+
+def interleaved_ms(runs: Mapping[str, Run], repetitions: int, device: str = "cpu") -> dict[str, float]:
     """Median milliseconds of each run; in every repetition each runs once, after two rounds of warm-up."""
-    times: dict[str, list[float]] = {name: [] for name in runs}
-    for repetition in range(repetitions + 2):
-        for name, run in runs.items():
-            started = time.perf_counter()
-            run()
-            if device != "cpu":
-                torch.cuda.synchronize()
-            if repetition >= 2:
-                times[name].append((time.perf_counter() - started) * 1e3)
+
+    def timed(run: Run) -> float:
+        started = time.perf_counter()
+        run()
+        if device != "cpu":
+            torch.cuda.synchronize()
+        return (time.perf_counter() - started) * 1e3
+
+    times = in_turns({name: partial(timed, run) for name, run in runs.items()}, repetitions, 2)
     return {name: median(values) for name, values in times.items()}
+
+
+def step_ms(run: Run, repetitions: int) -> list[float]:
+    """Milliseconds of each repetition, from the call until the device has nothing left to do."""
+    taken = []
+    for repetition in range(repetitions + _WARM_UP):
+        started = time.perf_counter()
+        run()
+        wait()
+        if repetition >= _WARM_UP:
+            taken.append((time.perf_counter() - started) * 1e3)
+    return taken
+
+
+def row_ms(run: Run, count: int) -> float:
+    """Milliseconds of one step among many that are launched without waiting."""
+    step_ms(run, 1)
+    started = time.perf_counter()
+    for _ in range(count):
+        run()
+    wait()
+    return (time.perf_counter() - started) / count * 1e3
+
+
+def launch_ms(run: Run, repetitions: int) -> float:
+    """Milliseconds that the host needs to launch one step on an idle device."""
+    taken = []
+    for _ in range(repetitions + _WARM_UP):
+        wait()
+        started = time.perf_counter()
+        run()
+        taken.append((time.perf_counter() - started) * 1e3)
+    return median(taken[_WARM_UP:])
+
+
+def device_ms(run: Run, repetitions: int) -> float:
+    """Milliseconds of the device for one call, by its events; on a CPU, of the call."""
+    if not torch.cuda.is_available():
+        return median(step_ms(run, repetitions))
+    taken = []
+    for _ in range(repetitions + _WARM_UP):
+        before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        before.record()
+        run()
+        after.record()
+        after.synchronize()
+        taken.append(before.elapsed_time(after))
+    return float(median(taken[_WARM_UP:]))
+
+
+def wait() -> None:
+    """Waits until the device has nothing left to do."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()

@@ -6,7 +6,7 @@ import torch
 from adapters import AutoAdapterModel
 from adapters.composition import BatchSplit
 
-from bert import by_task, read_delta, set_threads, tensors, torch_dtype
+from bert import by_task, read_delta, read_loras, set_threads, tensors, torch_dtype
 from worker import Job, Run, serve
 
 
@@ -34,9 +34,7 @@ def prepare(job: Job) -> Run:
 def load_adapters(job: Job) -> torch.nn.Module:
     """One base with a LoRA for each of the job's files, with the file's weights."""
     model = AutoAdapterModel.from_pretrained(job.base)
-    deltas = [read_delta(file)[0] for file in job.tasks]
-    modules = [name.removeprefix("lora_A.") for name in deltas[0] if name.startswith("lora_A.")]
-    rank = deltas[0][f"lora_A.{modules[0]}"].shape[0]
+    deltas, modules, rank = read_loras(job)
     targets = sorted({name.rpartition(".")[2] for name in modules})
     # The files hold the scaled product, so alpha equals the rank.
     config = adapters.LoRAConfig(r=rank, alpha=rank, attn_matrices=[name[0] for name in targets])

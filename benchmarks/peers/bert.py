@@ -30,6 +30,13 @@ def read_delta(file: str) -> tuple[dict[str, torch.Tensor], str]:
     return tensors, json.loads(metadata["onebert"])["pooling"]
 
 
+def read_loras(job: Job) -> tuple[list[dict[str, torch.Tensor]], list[str], int]:
+    """The tensors of the job's files, all of them LoRA tasks of one shape; their modules, and the rank."""
+    deltas = [read_delta(file)[0] for file in job.tasks]
+    modules = [name.removeprefix("lora_A.") for name in deltas[0] if name.startswith("lora_A.")]
+    return deltas, modules, deltas[0][f"lora_A.{modules[0]}"].shape[0]
+
+
 def load_model(job: Job, file: str | None = None) -> BertForSequenceClassification:
     """The base with SDPA in the job's dtype, with a delta merged into its weights."""
     model = AutoModelForSequenceClassification.from_pretrained(

@@ -1,11 +1,16 @@
-"""OneBERT in process, from token ids to logits in the same way as the server's engine."""
+"""OneBERT in process, from token ids to logits in the same way as the server's engine; and the floor of its products.
 
+Argument: the name of an entry.
+"""
+
+import sys
 from functools import cache
 from itertools import cycle
 from pathlib import Path
 
 import torch
 
+from onebert_bench.compute import matrix_products
 from onebert_encoder.base.base import Base, load_base
 from onebert_encoder.maths.batch import pack
 from onebert_encoder.maths.fold import fold, to_tensors
@@ -17,15 +22,31 @@ from onebert_store.file.format import load
 from worker import Job, Run, serve
 
 
+def prepare(job: Job) -> Run:
+    torch.set_num_threads(job.threads)
+    base = base_of(job.base, job.dtype, job.device, job.invariant)
+    return floor(job, base) if sys.argv[1] == "floor" else ours(job, base)
+
+
 @cache
 def base_of(folder: str, dtype: str, device: str, invariant: bool) -> Base:
     """The base, loaded once for all jobs."""
     return load_base(folder, dtype=getattr(torch, dtype), device=device, batch_invariant=invariant)
 
 
-def prepare(job: Job) -> Run:
-    torch.set_num_threads(job.threads)
-    base = base_of(job.base, job.dtype, job.device, job.invariant)
+def floor(job: Job, base: Base) -> Run:
+    """The matrix products of the linear layers on the packed tokens, and nothing else."""
+    products = matrix_products(base, sum(map(len, job.ids)))
+
+    @torch.inference_mode()
+    def run() -> list[list[float]]:
+        return products()[:1, :1].float().cpu().tolist()
+
+    return run
+
+
+def ours(job: Job, base: Base) -> Run:
+    """A bank with the job's tasks, and its batch."""
     bank = Bank(base)
     rows = [fold(base, to_tensors(delta, base), delta.manifest.pooling) for delta in map(load, map(Path, job.tasks))]
     resident = max(job.resident, len(rows))

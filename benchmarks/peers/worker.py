@@ -1,17 +1,17 @@
-"""The loop that every peer runs: reads jobs as JSON lines from standard input, writes logits and times to its output.
+"""The loop that every peer runs: takes jobs from the connection of its last argument, answers with logits and times.
 
 A peer is a script that ends in `serve(prepare)`. `prepare` gets a `Job` and returns a function without arguments that
 goes from token ids to logits; the time of `prepare` itself is not measured. Peers run in environments of their own, so
 this file needs nothing but the standard library.
 """
 
-import json
-import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import distributions
+from multiprocessing.connection import Connection
 from typing import Any
 
 Logits = Sequence[Sequence[float]]
@@ -56,19 +56,18 @@ class Job:
 
 
 def serve(prepare: Callable[[Job], Run]) -> None:
-    """Answers requests until standard input ends; if a request raises an exception, the answer is its message."""
-    out = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # prints of libraries go to standard error, so that they do not mix with the answers
+    """Answers requests until the connection ends; if a request raises an exception, the answer is its message."""
+    parent = Connection(int(sys.argv[-1]))
     runs: dict[str, Run] = {}
-    out.write(json.dumps({"versions": {one.name: one.version for one in distributions()}}) + "\n")
-    out.flush()
-    for line in sys.stdin:
-        try:
-            answer = _answer(json.loads(line), prepare, runs)
-        except Exception as error:  # whatever somebody else's library raises
-            answer = {"error": f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"}
-        out.write(json.dumps(answer) + "\n")
-        out.flush()
+    answer: dict[str, Any] = {"versions": {one.name: one.version for one in distributions()}}
+    with suppress(EOFError):
+        while True:
+            parent.send(answer)
+            request = parent.recv()
+            try:
+                answer = _answer(request, prepare, runs)
+            except Exception as error:  # whatever somebody else's library raises
+                answer = {"error": f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"}
 
 
 def _answer(request: dict[str, Any], prepare: Callable[[Job], Run], runs: dict[str, Run]) -> dict[str, Any]:

@@ -1,38 +1,40 @@
 """Measures what HTTP costs a server whose device costs nothing: processor time of a request, and what a client waits.
 
-    python benchmarks/serving/edge.py [--base NAME] [--clients 1 64] [--seconds 2] [--turns 6] [--before PYTHON]
+    python benchmarks/serving/edge.py [--before REVISION] [--base NAME] [--clients 1 64] [--seconds 2] [--turns 6]
 
-Tokenizing, the queue and the engine's thread are real; the device answers each sequence with the same two logits at
-once. The clients have a process of their own, whose processor time is not counted. With `--before`, the interpreter of
-an environment that has another revision installed, a server of that revision takes turns with this one's. The table has
-the median of the turns, and their least: the quietest moment of the machine.
+With `--before` a server of another revision, which runs on the packages that are installed here, takes turns with this
+one's. Tokenizing, the queue and the engine's thread are real; the device answers each sequence with the same two logits
+at once. The clients have a process of their own, whose processor time is not counted. The table has the median of the
+turns, and their least: the quietest moment of the machine.
 """
 
-import argparse
 import asyncio
 import math
-import multiprocessing
 import os
 import subprocess
 import sys
 import time
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from functools import partial
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 import numpy as np
 import torch
 import uvicorn
 
-from onebert_bench.engine_load import TEXTS
-from onebert_bench.http_load import push_tasks, requests_for
-from onebert_bench.load import run_load
-from onebert_bench.pages import markdown_table
+from onebert_bench.checkout import copied, import_path
+from onebert_bench.load import Load
+from onebert_bench.machine import conditions, cpu_seconds
+from onebert_bench.report import markdown_table
+from onebert_bench.script import ROOT, options
+from onebert_bench.servers import TEXTS, bitfit_files, push_tasks, requests_for, sender
+from onebert_bench.timing import in_turns
 from onebert_bench.workload import sentences
 from onebert_encoder.base.base import load_base
 from onebert_server.app import create_app
@@ -46,6 +48,9 @@ from onebert_server.settings import Settings
 
 _LOGITS = np.tile(np.array([0.3, -0.2], np.float32), 2**14)
 _SHAPE = torch.Size([2])
+# Runs `serve` below as it is in the revision of the process.
+_CHILD = "import sys; from multiprocessing.connection import Connection; from edge import serve; "
+_CHILD += "serve(sys.argv[1] or None, Connection(int(sys.argv[2])))"
 
 
 class Ready(HostCopy):
@@ -65,21 +70,8 @@ def launch(waiting: Sequence[Waiting]) -> Flight:
     return Flight(waiting, launched, time.monotonic())
 
 
-@dataclass(frozen=True)
-class Server:
-    """A process that serves."""
-
-    pid: int
-    url: str
-
-    def cpu_seconds(self) -> float:
-        """Processor time that it has taken."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def serve(base: str | None) -> None:
-    """Serves until its input ends; writes its URL, and once it has read a line, that its device is free."""
+def serve(base: str | None, parent: Connection) -> None:
+    """Serves until the parent ends the process; sends its URL, and once it hears back, that its device is free."""
     with TemporaryDirectory(prefix="onebert-edge-") as folder:
         settings = Settings.model_construct(data_dir=Path(folder), base=base, dtype="float32", threads=1)
         with open_runtime(settings) as runtime:
@@ -87,91 +79,86 @@ def serve(base: str | None) -> None:
             # As `onebert serve` has it: uvicorn's event loop, and the garbage collector as it sets it.
             collect_seldom()
             with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
-                runner.run(_listen(config, runtime.engine))
+                runner.run(_listen(config, runtime.engine, parent))
 
 
-async def _listen(config: uvicorn.Config, engine: Engine) -> None:
+async def _listen(config: uvicorn.Config, engine: Engine, parent: Connection) -> None:
     config.port = 0
     server = uvicorn.Server(config)
     serving = asyncio.create_task(server.serve())
     while not server.started:
         await asyncio.sleep(0.01)
     host, port = server.servers[0].sockets[0].getsockname()
-    print(f"http://{host}:{port}", flush=True)
-    await asyncio.to_thread(sys.stdin.readline)
+    parent.send(f"http://{host}:{port}")
+    await asyncio.to_thread(parent.recv)
     engine.launch = launch
-    print("free", flush=True)
-    await asyncio.to_thread(sys.stdin.readline)
-    server.should_exit = True
+    parent.send(None)
     await serving
 
 
+class Server(NamedTuple):
+    """A process that serves."""
+
+    pid: int
+    url: str
+
+
 @contextmanager
-def started(base: str | None, python: str) -> Iterator[Server]:
-    """A server of an environment, with the tasks of the load, whose device has become free."""
-    command = [python, __file__, "--serve", *(["--base", base] if base else [])]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        pipes = process.stdin, process.stdout
-        if None in pipes:
-            raise RuntimeError("the server has no pipes")
-        url = process.stdout.readline().strip()
-        push_tasks(url, load_base(base))
-        process.stdin.write("\n")
-        process.stdin.flush()
-        process.stdout.readline()
-        yield Server(process.pid, url)
-        process.stdin.close()
+def started(base: str | None, tree: Path) -> Iterator[Server]:
+    """A server of a checkout with the tasks of the load, whose device has become free."""
+    ours, theirs = Pipe()
+    with TemporaryDirectory(prefix="onebert-edge-") as folder:
+        paths = [*import_path(tree, Path(folder)), str(tree / "benchmarks" / "serving")]
+        command = [sys.executable, "-c", _CHILD, base or "", str(theirs.fileno())]
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+        process = subprocess.Popen(command, env=environment, pass_fds=[theirs.fileno()])
+        theirs.close()
+        try:
+            url = ours.recv()
+            push_tasks(url, bitfit_files(load_base(base)))
+            ours.send(None)
+            ours.recv()
+            yield Server(process.pid, url)
+        finally:
+            process.terminate()
+            process.wait()
 
 
-def load(server: Server, texts: Sequence[str], clients: int, seconds: float, sender: Executor) -> dict[str, float]:
+def load(server: Server, requests: list[bytes], clients: int, seconds: float, send: Callable[..., Load]) -> list[float]:
     """One turn: processor microseconds of a request, its median latency in ms, and how many came a second."""
-    before = server.cpu_seconds()
-    requests = requests_for(server.url, texts, 1)
-    found = sender.submit(run_load, server.url, requests, clients, seconds).result()
-    used = server.cpu_seconds() - before
+    before = cpu_seconds(server.pid)
+    found = send(server.url, requests, clients, seconds)
+    used = cpu_seconds(server.pid) - before
     if found.refused:
         raise SystemExit(f"{found.refused} requests were refused")
     answered = len(found.latencies_ms) or math.nan  # a machine may be that busy
-    return {"cpu": used / answered * 1e6, "p50": found.latency_ms(0.5), "rate": found.rate}
+    return [used / answered * 1e6, found.latency_ms(0.5), found.rate]
 
 
 def main() -> None:
     """Starts the servers, loads them in turns, and prints a table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--base")
-    parser.add_argument("--clients", type=int, nargs="+", default=[1, 64])
-    parser.add_argument("--seconds", type=float, default=2.0)
-    parser.add_argument("--turns", type=int, default=6)
-    parser.add_argument("--before", metavar="PYTHON")
-    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
-    asked = parser.parse_args()
+    asked = options(__doc__, base=None, before=None, clients=[1, 64], seconds=2.0, turns=6)
     os.environ.setdefault("GOMP_SPINCOUNT", "2000")  # the setting of the `onebert` command
-    if asked.serve:
-        serve(asked.base)
-        return
-    revisions = {"this": sys.executable} | ({"before": asked.before} if asked.before else {})
     texts = sentences(load_base(asked.base), TEXTS)
-    found = defaultdict(list)
     with ExitStack() as stack:
-        servers = {name: stack.enter_context(started(asked.base, python)) for name, python in revisions.items()}
-        sender = stack.enter_context(ProcessPoolExecutor(1, multiprocessing.get_context("spawn")))
-        for turn in range(asked.turns + 1):
-            for clients in asked.clients:
-                for name, server in servers.items():
-                    one = load(server, texts, clients, asked.seconds, sender)
-                    found[clients, name] += [one] if turn else []
+        trees = {"this": ROOT}
+        if asked.before:
+            folder = stack.enter_context(TemporaryDirectory(prefix="onebert-before-"))
+            trees[asked.before] = copied(asked.before, Path(folder))
+        servers = {name: stack.enter_context(started(asked.base, tree)) for name, tree in trees.items()}
+        send = stack.enter_context(sender())
+        runs = {
+            (clients, name): partial(load, one, requests_for(one.url, texts), clients, asked.seconds, send)
+            for clients in asked.clients
+            for name, one in servers.items()
+        }
+        found = in_turns(runs, asked.turns)
     rows = [
-        (clients, name, *(f"{median(each):.4g} ({min(each):.4g})" for each in columns(turns)))
-        for (clients, name), turns in found.items()
+        (*key, *(f"{median(each):.4g} ({min(each):.4g})" for each in zip(*turns, strict=True)))
+        for key, turns in found.items()
     ]
     print(markdown_table(["clients", "revision", "processor, us a request", "p50, ms", "requests/s"], rows))
-    print(f"load average {os.getloadavg()[0]:.1f}")
-
-
-def columns(turns: Sequence[dict[str, float]]) -> Iterator[list[float]]:
-    """What the turns found, by kind."""
-    for kind in ("cpu", "p50", "rate"):
-        yield [turn[kind] for turn in turns]
+    print(conditions())
 
 
 if __name__ == "__main__":

@@ -1,75 +1,114 @@
-"""What a thousand tasks cost a server: its start, its memory, the first answer of a task not in memory, their list.
+"""What many registered versions cost a server: its start, its memory, hot and cold answers, lists.
 
     python benchmarks/serving/residency.py [--tasks 1000] [--base …]
     python benchmarks/serving/residency.py --heads --tasks 10000
+    python benchmarks/serving/residency.py --heads --tasks 100000 --versions 10 --resident 10000 [--loading]
 
-Everything is in one process, through the same runtime that a server opens, without sockets. A task is a random BitFit
-delta with golden logits, so that every load is proved; with `--heads` it is a random classifier on the frozen base
-without golden logits, of which ten thousand are written in minutes.
+Through the same runtime that a server opens, without sockets, each time in a process of its own: with no task, which
+says what the base takes, with few and with many. A task is a random BitFit delta with golden logits, so that every load
+is proved. With `--heads` it is a classifier on the frozen base without golden logits, and all tasks have the same few
+files: what is measured is how many there are. What a start has left is asked for until the bank is full, so that
+answers are measured beside as many versions as it holds; with `--loading` they are measured before, while the server
+loads what its start has left. A version that is not in memory was never loaded, or all were evicted before.
 """
 
-import argparse
 import asyncio
-import gc
-import statistics
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import httpx
 import torch
+from sqlalchemy import insert
 
-from onebert_bench.workload import bitfit_delta, bitfit_tensors
+from onebert_bench.machine import resident_bytes
+from onebert_bench.numbers import percentile
+from onebert_bench.script import options
+from onebert_bench.servers import process
+from onebert_bench.workload import bitfit_delta, task_delta
 from onebert_encoder.base.base import Base, load_base
-from onebert_encoder.maths.fold import fold
+from onebert_encoder.maths.fold import fold, to_tensors
 from onebert_encoder.maths.predict import compute_golden
 from onebert_server.access.context import own_work
 from onebert_server.answering.backend import Wanted
 from onebert_server.app import create_app
 from onebert_server.engine.memory import keep_freed_memory
+from onebert_server.garbage import collect_seldom
 from onebert_server.progress import Progress
 from onebert_server.runtime import Runtime, open_runtime
-from onebert_server.settings import load_settings
+from onebert_server.settings import Settings, load_settings
+from onebert_store.file.canonical import manifest_json
 from onebert_store.file.delta import Delta
+from onebert_store.registry.database import ALIASES, TASKS, VERSIONS, writing
+from onebert_store.registry.records import VersionRecord
 from onebert_store.registry.registry import Registry
+from onebert_store.registry.store import open_store
 
 TEXT = "The screen was broken when it came, and nobody answers the telephone."
-TIMES = 50
-LISTS = 20
-TICK_S = 0.001
+# Answers of a version in memory, and of versions that are not.
+HOT, COLD = 1000, 300
+FEW = 64
+# Bytes of a row of a classifier on the default base, about.
+ROW_BYTES = 36_000
 
 
 def main() -> None:
-    """Fills a store, starts with it, then asks tasks that are in memory and tasks that are not."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--tasks", type=int, default=1000)
-    parser.add_argument("--base", default=None)
-    parser.add_argument("--heads", action="store_true", help="tasks that are a classifier alone, not proved")
-    arguments = parser.parse_args()
-    # As the command `onebert serve` does before it starts, and `gc.freeze` below once it has started.
-    keep_freed_memory()
+    """Fills two stores, a small one and a large one, and starts with each."""
+    asked = options(__doc__, tasks=1000, versions=1, resident=0, heads=False, loading=False, base=None)
     with tempfile.TemporaryDirectory(prefix="onebert-residency-") as folder:
-        _fill(Path(folder), arguments.base, arguments.tasks, _head if arguments.heads else _proved)
-        settings = load_settings(base=arguments.base, data_dir=Path(folder))
-        with open_runtime(settings.model_copy(update={"data_dir": Path(folder) / "none"})):
-            pass  # compiles the kernels, which happens only at the first start on a machine
-        started = time.perf_counter()
-        with open_runtime(settings.model_copy(update={"data_dir": Path(folder) / "empty"})) as runtime:
-            empty, held_empty = time.perf_counter() - started, _held()
-        started, watched = time.perf_counter(), _Watched()
-        with open_runtime(settings, watched) as runtime:
-            full, bank = time.perf_counter() - started, runtime.directory.counts()["resident"]
-            print(f"start without tasks: {empty:.1f} s; with {arguments.tasks}: {full:.1f} s, {bank} in memory")
-            print(f"the process then holds {(_held() - held_empty) / 1e6:.0f} MB more than without tasks")
-            print(_per_version(runtime, watched.held))
-            gc.freeze()
-            asyncio.run(_ask(runtime))
-            asyncio.run(_list(runtime, arguments.tasks))
+        base = load_base(asked.base, dtype=torch.float32)
+        for name, tasks in (("few", FEW), ("many", asked.tasks)):
+            fill(Path(folder) / name, base, tasks, asked.versions, asked.heads)
+        del base
+        bound = {"bank_bytes": asked.resident * ROW_BYTES} if asked.resident else {}
+        alone = 0
+        for name in ("none", "few", "many"):
+            settings = load_settings(base=asked.base, data_dir=Path(folder) / name, **bound)
+            # In a process of its own, whose memory no other scene has used.
+            with process() as own:
+                held = own.submit(start_and_ask, settings, alone, asked.versions, asked.loading).result()
+            alone = alone or held
 
 
-class _Watched(Progress):
+def fill(folder: Path, base: Base, tasks: int, versions: int, heads: bool) -> None:
+    """A store with tasks, the first version of each live."""
+    with Registry.open(folder) as registry:
+        if not heads:
+            for seed in range(tasks * versions):
+                registry.add(f"task-{seed % tasks:06d}", proved(base, seed))
+            return
+        made = (task_delta(base, "frozen", seed) for seed in range(versions))
+        records = [registry.add("task-000000", delta)[0] for delta in made]
+    with open_store(folder) as store, writing(store.database) as connection:
+        for start in range(1, tasks, 1000):
+            names = [f"task-{number:06d}" for number in range(start, min(tasks, start + 1000))]
+            connection.execute(insert(TASKS), [{"name": name, "last_version": versions} for name in names])
+            connection.execute(insert(VERSIONS), list(rows(names, records)))
+            connection.execute(insert(ALIASES), [{"task": name, "alias": "live", "version": 1} for name in names])
+
+
+def proved(base: Base, seed: int) -> Delta:
+    """A BitFit task with golden logits."""
+    delta = bitfit_delta(base, seed)
+    row = fold(base, to_tensors(delta, base), delta.manifest.pooling)
+    golden = compute_golden(base, row, delta.manifest.max_length)
+    return replace(delta, manifest=delta.manifest.model_copy(update={"golden": golden}))
+
+
+def rows(names: Sequence[str], records: Sequence[VersionRecord]) -> Iterator[dict[str, Any]]:
+    """The rows of versions."""
+    now, manifest = datetime.now(UTC), manifest_json(records[0].manifest)
+    for name in names:
+        for one in records:
+            own = {"task": name, "version": one.version, "digest": one.digest, "size": one.size}
+            yield own | {"created_at": now, "manifest": manifest}
+
+
+class Watched(Progress):
     """Notes what the process holds while versions are loaded: how many are, and bytes."""
 
     def __init__(self) -> None:
@@ -79,103 +118,89 @@ class _Watched(Progress):
     def advance(self, steps: int = 1) -> None:
         super().advance(steps)
         if self.phase == "versions":
-            self.held.append((self.done, _held()))
+            self.held.append((self.done, resident_bytes()))
 
 
-def _fill(folder: Path, name: str | None, tasks: int, make: Callable[[Base, int], Delta]) -> None:
-    base = load_base(name, dtype=torch.float32)
-    with Registry.open(folder) as registry:
-        for seed in range(tasks):
-            registry.add(f"task-{seed:05d}", make(base, seed))
+def start_and_ask(settings: Settings, alone: int, versions: int, loading: bool) -> int:
+    """Starts with a store and prints what was seen; returns the bytes that the process held once it was ready.
+
+    Args:
+        settings: with the store's folder.
+        alone: bytes that a process held which had no task.
+        versions: of each task.
+        loading: whether to ask while the rest is loaded.
+    """
+    # As the command `onebert serve` does before it starts, and `collect_seldom` once it has started.
+    keep_freed_memory()
+    started, watched = time.perf_counter(), Watched()
+    with open_runtime(settings, watched) as runtime:
+        ready = time.perf_counter() - started
+        collect_seldom()
+        held, counts = resident_bytes(), runtime.directory.counts()
+        print(f"{counts['versions']:,} versions of {counts['tasks']:,} tasks: ready after {ready:.1f} s", flush=True)
+        if counts["tasks"]:
+            report_memory("by then", runtime, alone)
+            report_versions(runtime, watched.held)
+            if not loading:
+                asyncio.run(fill_bank(runtime))
+                report_memory("once they were asked for", runtime, alone)
+            asyncio.run(ask(runtime, versions))
+    return held
 
 
-def _head(base: Base, seed: int) -> Delta:
-    delta = bitfit_delta(base, seed)
-    head = {name: tensor for name, tensor in delta.tensors.items() if name.startswith("head.")}
-    return Delta(delta.manifest.model_copy(update={"method": "frozen"}), head)
+def report_memory(when: str, runtime: Runtime, alone: int) -> None:
+    """Prints how many versions are in memory, and what the process holds."""
+    resident, held = runtime.directory.counts()["resident"], resident_bytes()
+    above = (held - alone) / 1e6
+    print(f"  {resident:,} in memory {when}; the process holds {held / 1e6:,.0f} MB, {above:,.0f} more than the base")
 
 
-def _proved(base: Base, seed: int) -> Delta:
-    delta = bitfit_delta(base, seed)
-    row = fold(base, bitfit_tensors(base, seed), delta.manifest.pooling)
-    golden = compute_golden(base, row, delta.manifest.max_length)
-    return replace(delta, manifest=delta.manifest.model_copy(update={"golden": golden}))
-
-
-def _per_version(runtime: Runtime, held: list[tuple[int, int]]) -> str:
-    """What a version takes in memory, from the second half of the start: buffers have grown by then."""
-    rows = [version.row_bytes for version in runtime.directory.versions()]
-    row = sum(rows) / len(rows)
-    # A start loads some dozens of versions at a time, and says so behind them.
+def report_versions(runtime: Runtime, held: Sequence[tuple[int, int]]) -> None:
+    """Prints what a version takes in memory, from the second half of the start: buffers have grown by then."""
+    sizes = [version.row_bytes for version in runtime.directory.versions()]
+    # A start loads some dozens of versions at a time, and notes them afterwards.
     (first, before), (last, after) = held[len(held) // 2], held[-1]
-    if first == last:
-        return f"a version's row takes {row:,.0f} bytes; of so few versions the rest cannot be told"
-    return f"a version takes {(after - before) / (last - first):,.0f} bytes, {row:,.0f} of them its row"
+    if first != last:
+        each, row = (after - before) / (last - first), sum(sizes) / len(sizes)
+        print(f"  a version takes {each:,.0f} bytes, {row:,.0f} of them its row")
 
 
-async def _ask(runtime: Runtime) -> None:
-    names = [entry.name for entry in runtime.directory.tasks("", TIMES)]
-    warm = [await _seconds(runtime, name) for name in names]
-    warm = [await _seconds(runtime, name) for name in names]
-    cold = []
-    for name in names:
-        # Evicts all tasks from the bank, as if others had needed the room.
-        while (slot := runtime.directory.evict()) is not None:
+async def fill_bank(runtime: Runtime) -> None:
+    """Asks for live versions one after the other, until one goes for another or there are no more."""
+    counts = runtime.directory.counts
+    for asked in range(1, counts()["tasks"] + 1):
+        await seconds(runtime, f"task-{asked - 1:06d}")
+        if counts()["resident"] < asked:
+            return
+
+
+async def ask(runtime: Runtime, versions: int) -> None:
+    """Asks what is in memory and what is not, and lists the tasks; prints the times."""
+    warm = [await seconds(runtime, "task-000000") for _ in range(2 * HOT)][HOT:]
+    last = runtime.directory.counts()["tasks"]
+    cold, pages = [], []
+    for number in range(min(COLD, last - 1)):
+        # Evicts all tasks from the bank, as if others had needed the room, where there is no other version to ask.
+        while versions == 1 and (slot := runtime.directory.evict()) is not None:
             runtime.residents.give_back(slot)
-        cold.append(await _seconds(runtime, name))
-    for what, seconds in (("in memory", warm), ("not in memory", cold)):
-        p99 = sorted(seconds)[int(0.99 * len(seconds))]
-        print(f"a task {what}: median {statistics.median(seconds) * 1e3:.1f} ms, p99 {p99 * 1e3:.1f} ms")
-
-
-async def _list(runtime: Runtime, tasks: int) -> None:
-    """Reads the list of tasks to its end, and sees for how long the event loop is held meanwhile."""
-    pages: list[float] = []
-    stalls = []
+        cold.append(await seconds(runtime, f"task-{last - 1 - number:06d}@{min(versions, 2)}"))
     transport = httpx.ASGITransport(create_app(runtime))
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as web:
-        idle = statistics.median([await _stall(asyncio.sleep(0.1)) for _ in range(LISTS)])
-        for _ in range(LISTS):
-            stalls.append(await _stall(_read_pages(web, pages)))
-    print(
-        f"the list of {tasks} tasks, {LISTS} times: a page takes {statistics.median(pages) * 1e3:.0f} ms "
-        f"(at most {max(pages) * 1e3:.0f}) and all {len(pages) // LISTS} hold the event loop for at most "
-        f"{statistics.median(stalls) * 1e3:.1f} ms at once (nothing to do: {idle * 1e3:.1f}); medians"
-    )
+        for number in range(20):
+            started = time.perf_counter()
+            page = await web.get("/v1/tasks", params={"prefix": f"task-0{number % 10}", "after": "task-000050"})
+            pages.append(time.perf_counter() - started)
+            page.raise_for_status()
+    for what, found in (("in memory", warm), ("not in memory", cold), ("a page of the list", pages)):
+        print(f"  {what}: p50 {percentile(found, 0.5) * 1e3:.1f} ms, p99 {percentile(found, 0.99) * 1e3:.1f} ms")
 
 
-async def _read_pages(web: httpx.AsyncClient, seconds: list[float]) -> None:
-    after: str | None = ""
-    while after is not None:
-        started = time.perf_counter()
-        page = await web.get("/v1/tasks", params={"after": after})
-        seconds.append(time.perf_counter() - started)
-        page.raise_for_status()
-        after = (await asyncio.to_thread(page.json))["next"]
-
-
-async def _stall(work: Awaitable[None]) -> float:
-    """Seconds of the longest time for which the event loop ran nothing else while `work` went on."""
-    going, longest = asyncio.ensure_future(work), 0.0
-    while not going.done():
-        started = time.perf_counter()
-        await asyncio.sleep(TICK_S)
-        longest = max(longest, time.perf_counter() - started - TICK_S)
-    await going
-    return longest
-
-
-async def _seconds(runtime: Runtime, name: str) -> float:
+async def seconds(runtime: Runtime, ref: str) -> float:
+    """Seconds until a version has answered a short text."""
     pieces = runtime.base.tokenizer.split([TEXT], runtime.base.spec.max_length)
     started = time.perf_counter()
-    await runtime.admission.compute(own_work("bench"), Wanted([name]), pieces)
+    await runtime.admission.compute(own_work("bench"), Wanted([ref]), pieces)
     return time.perf_counter() - started
-
-
-def _held() -> int:
-    """Bytes that the process holds, as the operating system counts them."""
-    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-    return pages * 4096
 
 
 if __name__ == "__main__":

@@ -5,14 +5,14 @@
 
 FOLDER holds one folder per data set, as for results.py. Of each set the work folder gets up to 3,000 rows to train on,
 of the two with long texts up to 1,000, and up to 1,000 to measure, and every side reads these files. A finished cell is
-one line of `cells.jsonl` there, and a second call trains only what is missing; `--table` prints what there is. Sets of
-`UNTOUCHED` are for the end: nothing is chosen by them.
+one line of `cells.jsonl` there, and a second call trains only what is missing; `--table` prints what there is. A side
+`onebert:--option=value,--option=value` trains with these options. Sets of `UNTOUCHED` are for the end: nothing is
+chosen by them.
 
 With `--per-class` every side gets so many rows of each label, drawn anew for each seed, and nothing to validate on. The
 side `setfit` needs `pip install setfit`, which is no part of what is tested.
 """
 
-import argparse
 import json
 import subprocess
 import time
@@ -26,7 +26,8 @@ from typing import Any
 import numpy as np
 
 from onebert_bench.beside import FEW_SIDES, SIDES, Scores
-from onebert_bench.pages import markdown_table
+from onebert_bench.report import markdown_table
+from onebert_bench.script import options
 from onebert_store.command.process import ONEBERT
 from onebert_training.data.dataset import Dataset, load_dataset, load_split
 from onebert_training.data.examples import Split
@@ -59,17 +60,13 @@ class Cell:
 
 def main() -> None:
     """Trains what is missing, and prints the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, required=True, help="folder of the data sets")
-    parser.add_argument("--work", type=Path, required=True, help="where rows, deltas and finished cells are kept")
-    parser.add_argument("--sets", nargs="+", default=LOOKED_AT)
-    parser.add_argument("--sides", nargs="+", help=f"also {ONEBERT_SIDE}:--option=value,--option=value")
-    parser.add_argument("--per-class", type=int, nargs="+", default=[None], help="train on so many rows of each label")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--table", action="store_true", help="train nothing")
-    arguments = parser.parse_args()
-    sides = arguments.sides or [ONEBERT_SIDE, *(SIDES if arguments.per_class == [None] else FEW_SIDES)]
-    cells = list(product(arguments.sets, sides, arguments.seeds, arguments.per_class))
+    arguments = options(
+        __doc__, data=Path, work=Path, sets=LOOKED_AT, sides=[""], per_class=[0], seeds=[0, 1, 2], table=False
+    )
+    per_class = [count or None for count in arguments.per_class]
+    usual = [ONEBERT_SIDE, *(SIDES if per_class == [None] else FEW_SIDES)]
+    sides = usual if arguments.sides == [""] else arguments.sides
+    cells = list(product(arguments.sets, sides, arguments.seeds, per_class))
     done = finished(arguments.work)
     for cell in cells if not arguments.table else ():
         if cell not in done:

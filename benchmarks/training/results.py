@@ -6,7 +6,6 @@ FOLDER holds one folder per data set of that page, each with train/validation/te
 training leaves its record in the work folder, and a second call trains only what is missing or was trained otherwise.
 """
 
-import argparse
 import json
 import os
 import subprocess
@@ -18,14 +17,14 @@ from typing import Any
 
 import numpy as np
 
-from onebert_bench.pages import markdown_table, write_section
+from onebert_bench.report import markdown_table, write_section
+from onebert_bench.script import RESULTS, options
 from onebert_server.client import Client
 from onebert_server.process import serving
 from onebert_store.command.process import ONEBERT
 from onebert_training.data.dataset import Dataset, load_dataset
 from onebert_training.tasks.objectives import OBJECTIVES
 
-PAGE = Path(__file__).parents[2] / "benchmarks" / "results" / "accuracy.md"
 METHODS = ("frozen", "bitfit", "layernorm", "spafit:1-3-I")
 # Data set -> options with which two cores finish in reasonable time; only SST-2 is not used whole.
 RUNS: dict[str, list[str]] = {
@@ -53,11 +52,7 @@ class Trained:
 
 def main() -> None:
     """Trains what is missing, serves everything, compares, and writes the page."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, required=True, help="folder of the data sets")
-    parser.add_argument("--work", type=Path, default=Path("results-work"), help="where deltas and records are kept")
-    parser.add_argument("--jobs", type=int, default=2, help="trainings at a time, one thread each")
-    arguments = parser.parse_args()
+    arguments = options(__doc__, data=Path, work=Path("results-work"), jobs=2)
     arguments.work.mkdir(exist_ok=True)
     wanted = [(name, method) for name in RUNS for method in METHODS]
     with ThreadPoolExecutor(arguments.jobs) as pool:
@@ -66,7 +61,7 @@ def main() -> None:
         served = [measure(client, one, arguments.data) for one in trained]
     rows = [row(one, scores) for one, scores in zip(trained, served, strict=True)]
     header = ["data", "rows", "method", "metric", "printed by `train`", "served over HTTP", "trained", "file", "time"]
-    write_section(PAGE, "accuracy", markdown_table(header, rows))
+    write_section(RESULTS / "accuracy.md", "accuracy", markdown_table(header, rows))
     different = [f"{one.name} {one.method}" for one, line in zip(trained, rows, strict=True) if line[4] != line[5]]
     print(f"{len(rows)} deltas served; different from what was printed: {different or 'none'}")
     sys.exit(bool(different))

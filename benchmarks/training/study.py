@@ -9,7 +9,7 @@ as they have both. The difference on a data set is the mean over its seeds; the 
 data sets, its error two standard errors of that mean.
 """
 
-import argparse
+import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,13 +17,14 @@ from math import sqrt
 from pathlib import Path
 from statistics import fmean, variance
 
-from onebert_bench.pages import markdown_table, write_section
+from onebert_bench.report import markdown_table, write_section
+from onebert_bench.script import RESULTS
 from onebert_training.methods.methods import parse_method
 from onebert_training.report.figures import draw
 from onebert_training.report.records import Record, load_records
 from onebert_training.report.tables import Results, collect, results_markdown
 
-PAGE = Path(__file__).parents[2] / "benchmarks" / "results" / "study.md"
+PAGE = RESULTS / "study.md"
 PICTURES = PAGE.with_suffix("")
 
 # The study's data sets on which methods differ by more than chance; on its others, with so few rows, they do not.
@@ -156,11 +157,9 @@ def difference(results: Results, claim: Claim) -> Difference | None:
     return Difference(found) if found else None
 
 
-def main() -> None:
-    """Reads the runs and writes the page and its pictures."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("runs", type=Path, nargs="+", help="folders of records")
-    every = load_records(parser.parse_args().runs)
+def main(runs: list[Path]) -> None:
+    """Reads the folders of records and writes the page and its pictures."""
+    every = load_records(runs)
     for end, belongs in SECTIONS.items():
         if own := [one for one in every if belongs(one)]:
             write_section(PAGE, f"about{end}", about(own))
@@ -210,4 +209,4 @@ def dtypes(records: list[Record]) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    main(list(map(Path, sys.argv[1:])))

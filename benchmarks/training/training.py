@@ -10,27 +10,24 @@ in one process; peak memory is measured in a process of its own for each.
 
 import argparse
 import gc
-import json
-import subprocess
-import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import median
 
 import peft
 import torch
-from torch import Tensor
 from torch.nn import functional as F
-from transformers import AutoModel
 
-from onebert_bench.pages import markdown_table, write_section
-from onebert_bench.workload import sentences
-from onebert_encoder.base.base import Base, load_base
-from onebert_encoder.base.source import DEFAULT_BASE, find_base
-from onebert_encoder.text.tokens import Tokens
-from onebert_training.data.dataset import Dataset, load_dataset
-from onebert_training.data.examples import Split
+from onebert_bench.hugging_face import Padded
+from onebert_bench.report import markdown_table, write_section
+from onebert_bench.script import RESULTS, options
+from onebert_bench.servers import process
+from onebert_bench.timing import in_turns, wait
+from onebert_bench.training import made_up
+from onebert_encoder.base.base import load_base
+from onebert_training.data.dataset import load_dataset
 from onebert_training.data.options import DataOptions
 from onebert_training.fit import features
 from onebert_training.fit.inputs import TaskInputs
@@ -40,7 +37,6 @@ from onebert_training.fit.settings import DEFAULT_METHOD, Settings
 from onebert_training.fit.state import CLIP, State
 from onebert_training.methods.plan import Plan
 
-PAGE = Path(__file__).parents[2] / "benchmarks" / "results" / "accuracy.md"
 ROWS = 400
 MEMORY_STEPS = 20
 TOGETHER = (2, 4, 16)
@@ -59,20 +55,10 @@ Step = Callable[[], int]
 
 
 def main() -> None:
-    """Measures every pair and writes the page, or one side's memory when it is asked for in a child process."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", help="a data set; else sentences of whole words")
-    parser.add_argument("--steps", type=int, default=12)
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32")
-    parser.add_argument("--memory-of", nargs=2, metavar=("SIDE", "METHOD"), help=argparse.SUPPRESS)
-    asked = parser.parse_args()
+    """Measures every pair and writes the page."""
+    threads = torch.get_num_threads()
+    asked = options(__doc__, data=None, steps=12, threads=threads, device="cpu", dtype="float32")
     torch.set_num_threads(asked.threads)
-    if asked.memory_of:
-        side, method = asked.memory_of
-        print(json.dumps(peak_memory(SIDES[side](inputs_of(asked), method))))
-        return
     inputs = inputs_of(asked)
     lines = [compare(inputs, method, asked) for method in (*FLAGS, *PEFT)]
     header = ["method", "ours, tokens/s", "theirs, tokens/s", "ratio", "ours, peak MB", "theirs, peak MB"]
@@ -81,34 +67,24 @@ def main() -> None:
     facts += [together(inputs, asked.steps, width) for width in TOGETHER]
     print(more := markdown_table(["what", "measured"], facts))
     about = f"{inputs.data.name}, {asked.dtype}, {asked.device}, {asked.threads} threads, batch 16"
-    write_section(PAGE, "training", f"{about}\n\n{table}\n\n{more}")
+    write_section(RESULTS / "accuracy.md", "training", f"{about}\n\n{table}\n\n{more}")
 
 
 def inputs_of(asked: argparse.Namespace) -> TaskInputs:
     """The data of the comparison, tokenized."""
     base = load_base(dtype=getattr(torch, asked.dtype), device=asked.device)
     return TaskInputs(
-        base, load_dataset(asked.data, DataOptions(train_rows=ROWS)) if asked.data else made_up(base), 128
-    )
-
-
-def made_up(base: Base) -> Dataset:
-    """Made-up sentences, whose labels alternate."""
-    texts = sentences(base, ROWS)
-    gold = torch.arange(ROWS).remainder(2).numpy()
-    return Dataset(
-        "sentences",
-        "single_label",
-        ("no", "yes"),
-        None,
-        dict.fromkeys(("train", "validation"), Split(tuple(texts), gold)),
+        base, load_dataset(asked.data, DataOptions(train_rows=ROWS)) if asked.data else made_up(base, ROWS), 128
     )
 
 
 def compare(inputs: TaskInputs, method: str, asked: argparse.Namespace) -> list[str]:
     """One line of the table."""
-    ours, theirs = in_turns([one_run(inputs, method), hugging_face(inputs, method)], asked.steps)
-    memory = [memory_of(side, method, asked) for side in SIDES]
+    ours, theirs = rates([one_run(inputs, method), hugging_face(inputs, method)], asked.steps)
+    memory = []
+    for side in SIDES:
+        with process() as own:
+            memory.append(own.submit(peak_memory, side, method, asked).result())
     return [f"`{method}`", f"{ours:,.0f}", f"{theirs:,.0f}", f"{ours / theirs:.2f}", *(f"{one:,.0f}" for one in memory)]
 
 
@@ -132,11 +108,11 @@ def cached(inputs: TaskInputs, steps: int) -> list[list[str]]:
     whole = one_run(inputs, method, FromBottom)
     for _ in range(-(-ROWS // 16)):
         kept()  # the first epoch, in which activations are computed and kept
-    rates = in_turns([kept, computed, whole], steps)
+    found = rates([kept, computed, whole], steps)
     name = f"`{method}` after the first epoch, kept activations"
     return [
-        [f"{name} / computed at every step, without dropout", f"{rates[0] / rates[1]:.2f}"],
-        [f"{name} / the whole network in training mode", f"{rates[0] / rates[2]:.2f}"],
+        [f"{name} / computed at every step, without dropout", f"{found[0] / found[1]:.2f}"],
+        [f"{name} / the whole network in training mode", f"{found[0] / found[2]:.2f}"],
     ]
 
 
@@ -164,7 +140,7 @@ def together(inputs: TaskInputs, steps: int, width: int) -> list[str]:
         take_step(pairs)
         return sum(state.tokens for _, state in pairs) - before
 
-    many, one = in_turns([step, one_run(inputs, "bitfit")], max(4, steps // 3))
+    many, one = rates([step, one_run(inputs, "bitfit")], max(4, steps // 3))
     return [f"time of {width} runs in one batch / time of one", f"{width * one / many:.2f}"]
 
 
@@ -187,14 +163,14 @@ def hugging_face(inputs: TaskInputs, method: str) -> Step:
     """The same step with Hugging Face's model on padded batches."""
     run = Run(inputs, Settings(method=method, epochs=1000), "x")
     device, dtype = inputs.base.device, inputs.base.dtype
-    model = AutoModel.from_pretrained(find_base(DEFAULT_BASE)).to(device).train()
+    twin = Padded(inputs.base, labels=len(inputs.data.labels))
     if method in PEFT:
-        model = peft.get_peft_model(model, PEFT[method])
+        twin.model = peft.get_peft_model(twin.model, PEFT[method])
     else:
-        for name, parameter in model.named_parameters():
+        for name, parameter in twin.model.named_parameters():
             parameter.requires_grad_(FLAGS[method] in name and "pooler" not in name)
-    head = torch.nn.Linear(inputs.base.config.hidden_size, len(inputs.data.labels)).to(device)
-    parameters = [p for p in [*model.parameters(), *head.parameters()] if p.requires_grad]
+    twin.model.train()
+    parameters = [p for p in [*twin.model.parameters(), *twin.head.parameters()] if p.requires_grad]
     optimizer = torch.optim.AdamW(parameters, lr=run.learning_rate, weight_decay=0.0)
     tokens, at = inputs.splits["train"].tokens, iter(range(10**9))
 
@@ -202,7 +178,7 @@ def hugging_face(inputs: TaskInputs, method: str) -> Step:
         chosen = run.batch_at(next(at)).tolist()
         texts = [tokens[i] for i in chosen]
         with torch.autocast(device.type, dtype=torch.bfloat16, enabled=dtype == torch.bfloat16):
-            logits = head(pooled(model, texts, device))
+            logits = twin.logits(twin.inputs(texts))
             loss = F.cross_entropy(logits, torch.stack([run.targets["train"][i] for i in chosen]).to(device))
         torch.autograd.backward(loss)
         torch.nn.utils.clip_grad_norm_(parameters, CLIP)
@@ -213,48 +189,27 @@ def hugging_face(inputs: TaskInputs, method: str) -> Step:
     return step
 
 
-def pooled(model: torch.nn.Module, texts: list[Tokens], device: torch.device) -> Tensor:
-    """[texts, h], the mean over each text of a padded batch."""
-    longest = max(map(len, texts))
-
-    def padded(values: Callable[[Tokens], list[int]]) -> Tensor:
-        return torch.tensor([values(text) + [0] * (longest - len(text)) for text in texts], device=device)
-
-    mask = padded(lambda text: [1] * len(text))
-    ids, types = padded(lambda text: text.input_ids), padded(lambda text: text.type_ids)
-    hidden = model(input_ids=ids, token_type_ids=types, attention_mask=mask).last_hidden_state
-    mean: Tensor = (hidden * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
-    return mean
-
-
 SIDES: dict[str, Callable[[TaskInputs, str], Step]] = {"ours": one_run, "theirs": hugging_face}
 
 
-def in_turns(sides: list[Step], steps: int) -> list[float]:
+def rates(sides: list[Step], steps: int) -> list[float]:
     """Tokens per second of each side, the median over the steps, which the sides take in turns."""
-    rates: list[list[float]] = [[] for _ in sides]
-    for turn in range(steps + 2):
-        for side, found in zip(sides, rates, strict=True):
-            started = time.perf_counter()
-            tokens = side()
-            if torch.cuda.is_available():
-                torch.cuda.synchronize()
-            if turn >= 2:
-                found.append(tokens / (time.perf_counter() - started))
+
+    def rate(side: Step) -> float:
+        started = time.perf_counter()
+        tokens = side()
+        wait()
+        return tokens / (time.perf_counter() - started)
+
+    found = in_turns({number: partial(rate, side) for number, side in enumerate(sides)}, steps, 2)
     gc.collect()
-    return [median(found) for found in rates]
+    return list(map(median, found.values()))
 
 
-def memory_of(side: str, method: str, asked: argparse.Namespace) -> float:
-    """Peak megabytes of a process that trains one side."""
-    options = ["--data", asked.data] if asked.data else []
-    options += ["--threads", str(asked.threads), "--device", asked.device, "--dtype", asked.dtype]
-    command = [sys.executable, __file__, *options, "--memory-of", side, method]
-    return float(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
-
-
-def peak_memory(step: Step) -> float:
-    """Peak megabytes after some steps, of the GPU or of this process."""
+def peak_memory(side: str, method: str, asked: argparse.Namespace) -> float:
+    """Peak megabytes of a process that trains one side, of the GPU or of the process, after some steps."""
+    torch.set_num_threads(asked.threads)
+    step = SIDES[side](inputs_of(asked), method)
     for _ in range(MEMORY_STEPS):
         step()
     if torch.cuda.is_available():

@@ -11,18 +11,17 @@ import pytest
 
 from broken_sections import broken
 from onebert_bench.gpu.conduct import Task, conduct
-from onebert_bench.gpu.page import Run
-from onebert_bench.gpu.section import Goal, Section
+from onebert_bench.gpu.run import Run
+from onebert_bench.report import Goal, Section
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "gpu.py"
 # Without those that train and serve, which other tests do.
-SECTIONS = ("exactness", "latency", "throughput", "mixed", "profile", "kernels", "waits", "resident", "ceilings")
+SECTIONS = ("exactness", "latency", "throughput", "mixed", "profile", "kernels", "resident")
 
 
 def measured(out: Path, *options: str) -> tuple[dict, str]:
-    only = [option for name in SECTIONS for option in ("--only", name)]
     command = [sys.executable, str(SCRIPT), "--device", "cpu", "--tiny", "--no-tests", "--out", str(out)]
-    subprocess.run([*command, *only, *options], check=True, capture_output=True)
+    subprocess.run([*command, "--only", *SECTIONS, *options], check=True, capture_output=True)
     (found,), (page,) = out.glob("*.json"), out.glob("*.md")
     return json.loads(found.read_text()), page.read_text()
 
@@ -83,7 +82,7 @@ import importlib.metadata, importlib.util, os, subprocess, sys
 from pathlib import Path
 root, wheels = map(Path, sys.argv[1:])
 sys.path.append(str(root / "benchmarks"))
-from onebert_bench.gpu.offline import complete_path
+from onebert_bench.checkout import complete_path
 complete_path(root, wheels)
 import brought_along
 print(brought_along.VALUE)
@@ -104,8 +103,8 @@ def test_what_no_time_was_left_for_is_said(tmp_path: Path) -> None:
 
 
 def test_goals_are_reached_from_their_own_side(tmp_path: Path) -> None:
-    goals = [Goal("rate", 0.5, 0.55, at_least=True), Goal("rate", 0.6, 0.55, at_least=True)]
-    goals += [Goal("ms", 0.5, 0.6, at_least=False), Goal("ms", 0.7, 0.6, at_least=False)]
+    goals = [Goal("rate", "int8", "it", found, 0.55, at_least=True) for found in (0.5, 0.6)]
+    goals += [Goal("ms", "int8", "it", found, 0.6) for found in (0.5, 0.7)]
     assert [goal.is_reached for goal in goals] == [False, True, True, False]
     machine = {
         "name": "it",
@@ -118,6 +117,6 @@ def test_goals_are_reached_from_their_own_side(tmp_path: Path) -> None:
     }
     run = Run(machine, sections={"one": Section("One", "What.", ("a", "b"), [["x", None]], goals)})
     page = run.write(tmp_path).read_text()
-    assert "| ms | 0.7 | ≤ 0.6 | no |" in page
+    assert "| ms | int8 | it | 0.7 | ≤ 0.6 | no |" in page
     assert "| x | – |" in page
     assert "Tests on the device: not run." in page

@@ -5,8 +5,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from onebert_bench.load import Request
-from onebert_bench.open_load import BROKEN, LEFT, Stream, run_open_load
+from onebert_bench.load import BROKEN, LEFT, Request, Stream, run_open_load
 
 ALL = 10
 

@@ -14,23 +14,19 @@ import torch
 
 from bases import Reference, far_delta, manifest_for, tiny_base
 from onebert_bench.compute import measure_compute, measured_dtypes
-from onebert_bench.http_load import Served
 from onebert_bench.load import Load
-from onebert_bench.suite.comparisons import baseline, goal_lines
+from onebert_bench.numbers import Spread, ratio
+from onebert_bench.servers import Served
+from onebert_bench.suite.alone import MANY, ONE, Round, front_ends_section, held_section, loads_section
+from onebert_bench.suite.comparisons import baseline, goals
 from onebert_bench.suite.measure import Outcome, difference
-from onebert_bench.suite.page import write_page
-from onebert_bench.suite.parts.churn import Churn, Round
-from onebert_bench.suite.parts.holding import Holding
-from onebert_bench.suite.parts.layouts import MANY, ONE, Layouts
-from onebert_bench.suite.peers.entries import ENTRIES, PEERS
-from onebert_bench.suite.peers.environments import ENVIRONMENTS
-from onebert_bench.suite.peers.errors import PeerFailed
-from onebert_bench.suite.peers.workers import Worker
+from onebert_bench.suite.peers import ENTRIES, ENVIRONMENTS, PEERS, PeerFailed
 from onebert_bench.suite.results import Results
 from onebert_bench.suite.scenes import DTYPES, Case, Scene, scenes
-from onebert_bench.suite.spread import Spread, ratio
-from onebert_bench.suite.texts import MIXES, lengths, texts
-from onebert_bench.suite.workload import MINILM
+from onebert_bench.suite.workers import Worker
+from onebert_bench.suite.workload import MIXES, lengths, texts
+from onebert_bench.timing import in_turns
+from onebert_bench.workload import MINILM
 from onebert_encoder.base.base import load_base
 from onebert_store.file.delta import Delta
 from onebert_store.file.format import dumps
@@ -67,7 +63,7 @@ def test_numbers_have_three_digits(value, text):
 
 @pytest.mark.parametrize("mix", MIXES)
 def test_lengths_have_the_deciles_of_their_mix(mix):
-    drawn = np.array(lengths(MIXES[mix], 4000, seed=0))
+    drawn = np.array(lengths(MIXES[mix], 4000))
     found = np.quantile(drawn, np.linspace(0, 1, 11))
     # Of 4,000 draws the rank of a decile is off by 1.6 % at most (two deviations), a sixth of the way to the next one.
     step = np.diff(MIXES[mix].deciles).max()
@@ -81,7 +77,7 @@ def test_made_up_texts_tokenize_to_the_lengths():
     for mix in MIXES:
         made = texts(base, mix, 12)
         assert [len(one) for one in base.tokenizer.encode(made, 512)] == [
-            max(length, 5 if MIXES[mix].pair else 3) for length in lengths(MIXES[mix], 12, seed=0)
+            max(length, 5 if MIXES[mix].pair else 3) for length in lengths(MIXES[mix], 12)
         ]
         assert texts(base, mix, 12) == made
 
@@ -102,7 +98,7 @@ def test_real_texts_are_drawn_where_they_are(tmp_path):
 def worker(tmp_path):
     script = tmp_path / "peer.py"
     script.write_text(PEER.format(peers=str(PEERS)))
-    running = Worker(Path(sys.executable), script, 1, tmp_path / "log.txt")
+    running = Worker(Path(sys.executable), [script], 1, tmp_path / "log.txt")
     yield running
     running.close()
 
@@ -157,7 +153,7 @@ def test_our_worker_answers_as_the_merged_model_does(tmp_path):
         resident=10,
         shared=True,
     )
-    running = Worker(Path(sys.executable), PEERS / "ours.py", 1, tmp_path / "log.txt")
+    running = Worker(Path(sys.executable), [PEERS / "ours.py", "ours"], 1, tmp_path / "log.txt")
     try:
         logits = running.ask(do="prepare", name="a", job=asked)["logits"]
     finally:
@@ -189,11 +185,18 @@ def test_every_case_can_be_run_and_compared(device, dtypes):
         assert len({case.label for case in scene.cases}) == len(scene.cases)
         for case in scene.cases:
             entry = ENTRIES[case.entry]
-            assert (PEERS / f"{case.entry}.py").is_file()
+            assert (PEERS / entry.script).is_file()
             assert entry.environment in ENVIRONMENTS
             assert case.dtype in entry.dtypes
             assert device == "cpu" or entry.cuda
             assert baseline(scene, case) in scene.cases
+
+
+def test_runs_take_turns_behind_one_that_warms_up():
+    asked = []
+    found = in_turns({name: lambda name=name: asked.append(name) or len(asked) for name in "ab"}, 2)
+    assert asked == ["a", "b", "b", "a", "a", "b"]
+    assert found == {"a": [4, 5], "b": [3, 6]}
 
 
 def test_parts_are_held_against_their_goals():
@@ -203,25 +206,20 @@ def test_parts_are_held_against_their_goals():
     engine, served = loads(1000, 3.0), loads(900, 4.0)
     found = {(traffic, of): served for traffic in (ONE, MANY) for of in (0, 1, 2)}
     memory = dict.fromkeys((0, 1, 2), 300_000_000)
-    layouts = Layouts({MINILM: Served({**found, (ONE, None): engine, (MANY, None): engine}, memory)})
-    few, many = layouts.goals()[0], layouts.goals()[-1]
-    assert few[3:] == ["1.00 (1.00–1.00)", "≤ 0.6", "no"]
-    assert many[3:] == ["0.90 (0.90–0.90)", "≥ 0.85", "yes"]
+    front_ends = front_ends_section({MINILM: Served({**found, (ONE, None): engine, (MANY, None): engine}, memory)})
+    lines = [goal.line() for goal in front_ends.goals]
+    assert lines[0][3:] == ["1.00 (1.00–1.00)", "≤ 0.6", "no"]
+    assert lines[-1][3:] == ["0.90 (0.90–0.90)", "≥ 0.85", "yes"]
     line = "| MiniLM-L6 | 64 | 1 | 2 front ends | 900 (900–900) | 0.90 (0.90–0.90) | 4.00 (4.00–4.00) | 300 |"
-    assert line in layouts.page()
-    churn = Churn([Round(30.0, 8.0, 1.0, 100), Round(60.0, 9.0, 2.0, 103), Round(20.0, 8.0, 2.0, 104)])
-    besides, growth = churn.goals()
+    assert line in front_ends.page()
+    assert len(front_ends.as_json()["numbers"]) == 8
+    churn = loads_section([Round(30.0, 8.0, 1.0, 100), Round(60.0, 9.0, 2.0, 103), Round(20.0, 8.0, 2.0, 104)])
+    besides, growth = (goal.line() for goal in churn.goals)
     assert besides[3:] == ["37.0 (26.0–67.0)", "≤ 50", "yes"]
     assert growth[3:] == ["1.04 (1.04–1.04)", "≤ 1.02", "no"]
-    found = {
-        "arithmetic_bytes": 1.3e9,
-        "held_bytes": 1.5e9,
-        "process_bytes": 1.2e9,
-        "install_ms": 1,
-        "few_ms": 2,
-        "many_ms": 3,
-    }
-    assert [Holding(found, on_cpu).goals()[0][-1] for on_cpu in (True, False)] == ["yes", "no"]
+    taken = {"arithmetic_bytes": 1.3e9, "held_bytes": 1.5e9, "process_bytes": 1.2e9}
+    taken |= {"install_ms": 1, "few_ms": 2, "many_ms": 3}
+    assert [held_section(taken, on_cpu=on_cpu).goals[0].is_reached for on_cpu in (True, False)] == [True, False]
 
 
 def test_a_page_tells_what_is_reached_and_what_failed(tmp_path):
@@ -237,7 +235,7 @@ def test_a_page_tells_what_is_reached_and_what_failed(tmp_path):
         Outcome(Case("transformers_padded", "bfloat16"), [30.0, 30.0, 30.0], error=0.01),
         Outcome(Case("floor", "bfloat16"), [0.5], failed="out of memory"),
     ]
-    lines = goal_lines([(scene, outcomes)])
+    lines = [goal.line() for goal in goals([(scene, outcomes)])]
     assert {line[1] for line in lines} == {"float32"}  # what is wrong or failed reaches nothing
     found = {line[0]: line[3:] for line in lines}
     assert found["times transformers, padded"] == ["5.00 (5.00–6.00)", "≥ 4", "yes"]
@@ -246,10 +244,10 @@ def test_a_page_tells_what_is_reached_and_what_failed(tmp_path):
     results = Results({**machine, "left_out": ["int4"]}, False)
     results.scenes.append((scene, outcomes))
     results.tokens[scene.name] = 1000
-    page = write_page(results, tmp_path).read_text(encoding="utf-8")
+    page = results.write_page(tmp_path).read_text(encoding="utf-8")
     assert "failed: no such wheel" in page
     assert "int4 is left out: this processor does not multiply it." in page
     assert "wrong answers, off by 0.5" in page
     assert (tmp_path / "m" / "one-task.png").read_bytes().startswith(b"\x89PNG")
-    results.write(tmp_path / "m.json")
+    results.write(tmp_path)
     assert json.loads((tmp_path / "m.json").read_text())["scenes"][0]["cases"][1]["ms"] == [50.0, 55.0, 60.0]

@@ -10,41 +10,28 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
+from typing import NamedTuple
 
-from onebert_bench.gpu.section import Section
+from onebert_bench.report import Section
 
 # By name, where its function is; what matters most comes first.
 SECTIONS = {
-    "exactness": "serving",
-    "latency": "serving",
-    "throughput": "serving",
-    "mixed": "serving",
-    "training": "training",
-    "profile": "inside",
-    "kernels": "inside",
-    "waits": "inside",
-    "resident": "serving",
-    "ceilings": "inside",
-    "http": "http",
+    **dict.fromkeys(("exactness", "latency", "throughput", "mixed"), "answering"),
+    "training": "processes",
+    **dict.fromkeys(("profile", "kernels"), "kernels"),
+    "resident": "answering",
+    "http": "processes",
 }
 
 _SECONDS_TO_END = 10.0
 
 
-@dataclass(frozen=True)
-class Task:
-    """What a process is told.
-
-    Attributes:
-        folder: where bases are made, and found by the next process.
-        tiny: whether to use tiny shapes.
-        most_seconds: for one section, the start of the process included.
-    """
+class Task(NamedTuple):
+    """The arguments of a process: those of `Made`, and the seconds for one section, its start included."""
 
     folder: Path
     device: str
@@ -58,10 +45,10 @@ Report = Callable[[str, Section | str], None]
 
 def run_section(name: str, task: Task) -> Section:
     """What a process does of one section."""
-    from onebert_bench.gpu.made import Made, Scale  # noqa: PLC0415 - needs packages that may be missing
+    from onebert_bench.gpu.made import Made  # noqa: PLC0415 - needs packages that may be missing
 
     function: Callable[[Made], Section] = getattr(import_module(f"onebert_bench.gpu.{SECTIONS[name]}"), name)
-    return function(Made(task.folder, task.device, Scale(task.tiny)))
+    return function(Made(*task[:3]))
 
 
 def conduct(

@@ -1,18 +1,19 @@
 """Comparisons: the baseline of every line of a table, and the goals of a run."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from onebert_bench.numbers import Spread, ratio
+from onebert_bench.report import Goal
 from onebert_bench.suite.measure import Outcome
 from onebert_bench.suite.scenes import DTYPES, FAN_OUT, FAN_OUT_TASKS, FEW, MIXED, Case, Scene
-from onebert_bench.suite.spread import Spread, ratio
-from onebert_bench.suite.workload import MINILM
+from onebert_bench.workload import MINILM
 
 BASELINE = "BitFit"
-HEADER = ("goal", "dtype", "on", "found", "wanted", "reached")
 
 Pick = Mapping[str, object]
 """Attributes that choose a case; without a dtype among them, it is the goal's."""
+Bounds = Mapping[str, float]
 
 LORA, SPAFIT, FROZEN = ({"method": name} for name in ("LoRA r=8 q, v", "SPAFIT, half", "frozen"))
 OURS: Pick = {"entry": "ours", "method": BASELINE, "invariant": False}
@@ -21,16 +22,17 @@ MANY: Pick = {**OURS, "tasks": MIXED, "resident": 0, "rotate": False}
 SHARED: Pick = {**OURS, "tasks": FAN_OUT_TASKS, "fan_out": True, "shared": True}
 EACH: Pick = {**SHARED, "shared": False}
 INT8: Pick = {"entry": "onnx_runtime", "dtype": "int8"}
+FLOOR, PADDED, OPEN_VINO, COMPILED, ONNX, PEFT = (
+    {"entry": name}
+    for name in ("floor", "transformers_padded", "open_vino", "transformers_compiled", "onnx_runtime", "peft_mixed")
+)
 
 
 def baseline(scene: Scene, case: Case) -> Case:
     """The case whose time a case's time is divided by: OneBERT with one task, or with as many of the same method."""
     # Of int8 the time is held against the fastest other dtype that was measured.
-    dtype = (
-        max((c.dtype for c in scene.cases if c.dtype != "int8"), key=DTYPES.index)
-        if case.dtype == "int8"
-        else case.dtype
-    )
+    others = [other.dtype for other in scene.cases if other.dtype != "int8"]
+    dtype = max(others, key=DTYPES.index) if case.dtype == "int8" else case.dtype
     if scene.kind == FAN_OUT:
         return next(c for c in scene.cases if c.dtype == dtype and c.method == BASELINE and c.fan_out and not c.shared)
     plain = (c for c in scene.cases if not c.resident and not c.rotate and not c.invariant)
@@ -41,14 +43,13 @@ def baseline(scene: Scene, case: Case) -> Case:
 
 
 @dataclass(frozen=True)
-class Goal:
+class Wanted:
     """A ratio of two times, and what it should be.
 
     Attributes:
         kind: kind of the scenes that the goal is for.
         above, below: the two cases; the ratio is the time of `above` by the time of `below`.
-        wanted: the bound for each dtype.
-        at_least: whether the ratio should be at least the bound; otherwise at most.
+        least, most: the bound for each dtype.
         base: the base that the goal is for; None for all.
     """
 
@@ -56,95 +57,66 @@ class Goal:
     kind: str
     above: Pick
     below: Pick
-    wanted: Mapping[str, float]
-    at_least: bool = True
+    least: Bounds = field(default_factory=dict)
+    most: Bounds = field(default_factory=dict)
     base: str | None = None
 
 
-def _both(bound: float) -> Mapping[str, float]:
-    return {"float32": bound, "bfloat16": bound}
+def _bounds(float32: float | None = None, bfloat16: float | None = None, int8: float | None = None) -> Bounds:
+    given = {"float32": float32, "bfloat16": bfloat16, "int8": int8}
+    return {dtype: bound for dtype, bound in given.items() if bound is not None}
 
 
-def _few() -> Iterator[Goal]:
+def _few(kind: str) -> Iterator[Wanted]:
     """One text and some, beside what runs a whole model in one call."""
-    for kind in ("one text", *FEW):
-        for title, entry, dtypes in (
-            ("OpenVINO", "open_vino", ("float32", "bfloat16")),
-            ("torch.compile", "transformers_compiled", ("float32", "bfloat16")),
-            ("ONNX Runtime", "onnx_runtime", ("float32", "int8")),
-        ):
-            yield Goal(
-                f"{kind}: time of {title}", kind, ONE, {"entry": entry}, dict.fromkeys(dtypes, 1), at_least=False
-            )
-        yield Goal(f"{kind}: time of ONNX Runtime int8", kind, ONE, INT8, {"bfloat16": 1.0}, at_least=False)
+    yield Wanted(f"{kind}: time of OpenVINO", kind, ONE, OPEN_VINO, most=_bounds(1, 1))
+    yield Wanted(f"{kind}: time of torch.compile", kind, ONE, COMPILED, most=_bounds(1, 1))
+    yield Wanted(f"{kind}: time of ONNX Runtime", kind, ONE, ONNX, most=_bounds(1, int8=1))
+    yield Wanted(f"{kind}: time of ONNX Runtime int8", kind, ONE, INT8, most=_bounds(bfloat16=1))
 
 
-GOALS = (
-    Goal("rate of oneDNN's matrix products", "one task", {"entry": "floor"}, ONE, {"float32": 0.92, "bfloat16": 0.85}),
-    Goal(
-        "one text: part of OpenVINO's time",
-        "one text",
-        ONE,
-        {"entry": "open_vino"},
-        {"float32": 0.7, "bfloat16": 0.5},
-        at_least=False,
-        base=MINILM,
+WANTED = (
+    Wanted("rate of oneDNN's matrix products", "one task", FLOOR, ONE, _bounds(0.92, 0.85)),
+    Wanted("one text: part of OpenVINO's time", "one text", ONE, OPEN_VINO, most=_bounds(0.7, 0.5), base=MINILM),
+    *(wanted for kind in ("one text", *FEW) for wanted in _few(kind)),
+    Wanted("times transformers, padded", "one task", PADDED, ONE, _bounds(4, 2.5)),
+    Wanted("times ONNX Runtime int8", "one task", INT8, ONE, _bounds(bfloat16=1.6, int8=1.4)),
+    Wanted("times bfloat16", "one task", {**ONE, "dtype": "bfloat16"}, ONE, _bounds(int8=1.6)),
+    Wanted("64 BitFit tasks mixed, rate of one", "many tasks", ONE, MANY, _bounds(0.98, 0.98)),
+    Wanted("64 LoRA tasks mixed, rate of one BitFit", "methods", ONE, {**MANY, **LORA}, _bounds(0.95, 0.95)),
+    Wanted("64 SPAFIT tasks mixed, rate of one BitFit", "methods", ONE, {**MANY, **SPAFIT}, _bounds(0.9, 0.9)),
+    Wanted(
+        "another task for every batch, rate of one", "many tasks", ONE, {**MANY, "rotate": True}, _bounds(0.98, 0.98)
     ),
-    *_few(),
-    Goal(
-        "times transformers, padded",
-        "one task",
-        {"entry": "transformers_padded"},
-        ONE,
-        {"float32": 4.0, "bfloat16": 2.5},
-    ),
-    Goal("times ONNX Runtime int8", "one task", INT8, ONE, {"bfloat16": 1.6, "int8": 1.4}),
-    Goal("times bfloat16", "one task", {**ONE, "dtype": "bfloat16"}, ONE, {"int8": 1.6}),
-    Goal("64 BitFit tasks mixed, rate of one", "many tasks", ONE, MANY, _both(0.98)),
-    Goal("64 LoRA tasks mixed, rate of one BitFit", "methods", ONE, {**MANY, **LORA}, _both(0.95)),
-    Goal("64 SPAFIT tasks mixed, rate of one BitFit", "methods", ONE, {**MANY, **SPAFIT}, _both(0.9)),
-    Goal("another task for every batch, rate of one", "many tasks", ONE, {**MANY, "rotate": True}, _both(0.98)),
-    Goal("10,000 tasks held, rate of 64", "many tasks", MANY, {**MANY, "resident": 10_000}, _both(0.98)),
-    Goal(
-        "times peft, adapter_names, 32 tasks",
-        "many tasks",
-        {"entry": "peft_mixed"},
-        {**OURS, **LORA, "tasks": 32},
-        _both(5.0),
-    ),
-    Goal("one text, 16 BitFit tasks: time of 16 texts", FAN_OUT, SHARED, EACH, _both(1.0), at_least=False),
-    Goal("the same, SPAFIT", FAN_OUT, {**SHARED, **SPAFIT}, EACH, _both(0.6), at_least=False),
-    Goal(
+    Wanted("10,000 tasks held, rate of 64", "many tasks", MANY, {**MANY, "resident": 10_000}, _bounds(0.98, 0.98)),
+    Wanted("times peft, adapter_names, 32 tasks", "many tasks", PEFT, {**OURS, **LORA, "tasks": 32}, _bounds(5, 5)),
+    Wanted("one text, 16 BitFit tasks: time of 16 texts", FAN_OUT, SHARED, EACH, most=_bounds(1, 1)),
+    Wanted("the same, SPAFIT", FAN_OUT, {**SHARED, **SPAFIT}, EACH, most=_bounds(0.6, 0.6)),
+    Wanted(
         "the same, frozen: time of one text",
         FAN_OUT,
         {**SHARED, **FROZEN},
         {**ONE, "shared": True},
-        _both(1.1),
-        at_least=False,
+        most=_bounds(1.1, 1.1),
     ),
 )
 
 
-def goal_lines(scenes: Sequence[tuple[Scene, list[Outcome]]]) -> list[list[str]]:
-    """A line, with the columns of `HEADER`, for each goal in each scene that has its cases."""
+def goals(scenes: Sequence[tuple[Scene, list[Outcome]]]) -> list[Goal]:
+    """Each goal in each scene that has its cases."""
     return [
-        goal_line(goal.text, dtype, f"{scene.base}, {scene.mix}", found, bound, at_least=goal.at_least)
-        for goal in GOALS
-        for dtype, bound in goal.wanted.items()
-        for scene, found in _found(goal, dtype, scenes)
+        Goal(wanted.text, dtype, f"{scene.base}, {scene.mix}", found, bound, at_least=bounds is wanted.least)
+        for wanted in WANTED
+        for bounds in (wanted.least, wanted.most)
+        for dtype, bound in bounds.items()
+        for scene, found in _found(wanted, dtype, scenes)
     ]
 
 
-def goal_line(text: str, dtype: str, on: str, found: Spread, wanted: float, *, at_least: bool) -> list[str]:
-    """A line of the table of goals."""
-    reached = found.middle >= wanted if at_least else found.middle <= wanted
-    return [text, dtype, on, str(found), f"{'≥' if at_least else '≤'} {wanted:g}", "yes" if reached else "no"]
-
-
-def _found(goal: Goal, dtype: str, scenes: Sequence[tuple[Scene, list[Outcome]]]) -> Iterator[tuple[Scene, Spread]]:
+def _found(wanted: Wanted, dtype: str, scenes: Sequence[tuple[Scene, list[Outcome]]]) -> Iterator[tuple[Scene, Spread]]:
     for scene, outcomes in scenes:
-        above, below = (_times(outcomes, {"dtype": dtype, **pick}) for pick in (goal.above, goal.below))
-        if scene.kind == goal.kind and goal.base in (None, scene.base) and above and below:
+        above, below = (_times(outcomes, {"dtype": dtype, **pick}) for pick in (wanted.above, wanted.below))
+        if scene.kind == wanted.kind and wanted.base in (None, scene.base) and above and below:
             yield scene, ratio(above, below)
 
 

@@ -10,11 +10,10 @@ from statistics import median
 
 import numpy as np
 
-from onebert_bench.suite.peers.entries import ENTRIES, PEERS
-from onebert_bench.suite.peers.environments import python_of
-from onebert_bench.suite.peers.errors import PeerFailed
-from onebert_bench.suite.peers.workers import Json, Worker
+from onebert_bench.report import Json
+from onebert_bench.suite.peers import ENTRIES, PEERS, PeerFailed, python_of
 from onebert_bench.suite.scenes import FAN_OUT, Case, Scene
+from onebert_bench.suite.workers import Worker
 from onebert_bench.suite.workload import Workload
 from onebert_encoder.text.tokens import Tokens
 
@@ -116,21 +115,16 @@ class Measurer:
     def _job(self, case: Case, workload: Workload, tokens: Sequence[Tokens]) -> Json:
         """The arguments of `Job` in benchmarks/peers/worker.py."""
         chosen = tokens[: case.tasks] if case.fan_out else tokens
-        work = self._settings.cache / "work"
-        return {
+        own = {name: getattr(case, name) for name in ("dtype", "resident", "shared", "rotate", "invariant")}
+        return own | {
             "base": str(workload.folder),
             "tasks": [str(file) for file in workload.files(case.method, case.tasks)],
             "task_of": [i % case.tasks for i in range(len(chosen))],
             "ids": [text.input_ids for text in chosen],
             "type_ids": [text.type_ids for text in chosen],
-            "dtype": case.dtype,
             "device": self._settings.device,
             "threads": self._settings.threads,
-            "work": str(work),
-            "resident": case.resident,
-            "shared": case.shared,
-            "rotate": case.rotate,
-            "invariant": case.invariant,
+            "work": str(self._settings.cache / "work"),
         }
 
     def _prepare(self, outcomes: Sequence[Outcome], jobs: Sequence[Json]) -> None:
@@ -191,8 +185,8 @@ class Measurer:
         own = {"TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor")}
         try:
             python = python_of(ENTRIES[entry].environment, cache / "environments")
-            log = cache / "logs" / f"{entry}.txt"
-            return Worker(python, PEERS / f"{entry}.py", self._settings.threads, log, own)
+            script, log = (PEERS / ENTRIES[entry].script, entry), cache / "logs" / f"{entry}.txt"
+            return Worker(python, script, self._settings.threads, log, own)
         except PeerFailed as failure:
             return failure
 

@@ -2,34 +2,29 @@
 
 import signal
 import subprocess
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx
 
 from onebert_bench.load import Load, Request, run_load
-from onebert_bench.processes import family, memory_bytes, signal_all
+from onebert_bench.machine import family, memory_bytes, signal_all
+from onebert_bench.report import Json
+from onebert_bench.servers import TEXTS, Serving, loaded
 from onebert_bench.suite.measure import TOLERANCE, Settings
-from onebert_bench.suite.peers.entries import PEERS
-from onebert_bench.suite.peers.environments import python_of
-from onebert_bench.suite.peers.errors import PeerFailed
-from onebert_bench.suite.peers.servers import PEER_SERVERS, Launch, Peer, Scores, free_port, ours, read_ours, running
-from onebert_bench.suite.peers.workers import Json
-from onebert_bench.suite.texts import MAX_LENGTH
-from onebert_bench.suite.workload import Workload
-from onebert_server.client import Client
-from onebert_server.process import serving
+from onebert_bench.suite.peers import PEERS, PeerFailed, python_of
+from onebert_bench.suite.servers import OURS, PEER_SERVERS, Launch, Peer, free_port, running
+from onebert_bench.suite.workload import MAX_LENGTH, Workload
+from onebert_bench.timing import in_turns
 
 TASKS = 64
-CLIENTS = (1, 64)
+TRAFFIC = [(tasks, clients) for tasks in (1, TASKS) for clients in (1, 64)]
 DTYPE = "float32"
-_TEXTS = 256
 _SECONDS = {1: 1.0, 64: 2.0}
-_WARM_UP_S = 1.0
 _MOST_REPETITIONS = 3  # each takes seconds
 
 
@@ -65,67 +60,47 @@ class HttpOutcome:
         return {"title": PEER_SERVERS[self.peer].title, "dtype": DTYPE, **vars(self), **loads}
 
 
-def measure_peers(
-    settings: Settings, workload: Workload, peers: Sequence[str] = tuple(PEER_SERVERS)
-) -> list[HttpOutcome]:
+def measure_peers(settings: Settings, workload: Workload) -> list[HttpOutcome]:
     """Measures every peer beside OneBERT; a peer that does not start has an outcome, too."""
-    texts = [str(text) for text in workload.texts("sst2", _TEXTS)]
+    texts = [str(text) for text in workload.texts("sst2", TEXTS)]
+    files = (file.read_bytes() for file in workload.files("BitFit", TASKS))
+    own = Serving(str(workload.folder), DTYPE, settings.device, settings.threads)
     outcomes = []
-    with _own_server(settings, workload) as own:
-        for name in peers:
-            mine = [HttpOutcome(name, tasks, clients) for tasks in (1, TASKS) for clients in CLIENTS]
+    with loaded(files, None, **vars(own)) as server:
+        for name in PEER_SERVERS:
             try:
-                _measure_peer(mine, settings, workload, texts, own)
+                outcomes += _measure_peer(name, settings, workload, texts, server.url)
             # OSError: the peer closed a connection or died.
             except (PeerFailed, OSError) as failure:
-                for outcome in mine:
-                    outcome.failed = str(failure)
-            outcomes += mine
+                outcomes += [HttpOutcome(name, *traffic, failed=str(failure)) for traffic in TRAFFIC]
     return outcomes
 
 
-@contextmanager
-def _own_server(settings: Settings, workload: Workload) -> Iterator[str]:
-    """Runs `onebert serve` with all tasks; gives its address."""
-    with (
-        tempfile.TemporaryDirectory(prefix="onebert-bench-") as folder,
-        serving(
-            Path(folder), base=workload.folder, dtype=DTYPE, device=settings.device, threads=settings.threads
-        ) as server,
-    ):
-        with Client(server.url) as client:
-            for task, file in enumerate(workload.files("BitFit", TASKS)):
-                client.push(f"task-{task}", file.read_bytes())
-        yield server.url
-
-
 def _measure_peer(
-    outcomes: Sequence[HttpOutcome], settings: Settings, workload: Workload, texts: Sequence[str], own: str
-) -> None:
-    peer = PEER_SERVERS[outcomes[0].peer]
+    name: str, settings: Settings, workload: Workload, texts: Sequence[str], own: str
+) -> list[HttpOutcome]:
+    peer = PEER_SERVERS[name]
     python = python_of(peer.environment, settings.cache / "environments")
     models = merged_models(settings, workload)
     launch = Launch(python, models, free_port(), settings.threads, DTYPE, settings.device, TASKS)
-    with running(peer, launch, settings.cache / "logs" / f"http-{outcomes[0].peer}.txt") as (url, pid):
-        error = _difference(peer, url, own, texts)
-        for outcome in outcomes:
-            outcome.error = error
-            run_load(url, _traffic(url, peer.request, outcome.tasks, texts), outcome.clients, _WARM_UP_S)
-        for _ in range(min(settings.repetitions, _MOST_REPETITIONS)):
-            for outcome in outcomes:
-                seconds = _SECONDS[outcome.clients]
-                traffic = _traffic(url, peer.request, outcome.tasks, texts)
-                outcome.theirs.append(run_load(url, traffic, outcome.clients, seconds))
-                with _stopped(pid):
-                    traffic = _traffic(own, ours, outcome.tasks, texts)
-                    outcome.ours.append(run_load(own, traffic, outcome.clients, seconds))
-        for outcome in outcomes:
-            outcome.memory = memory_bytes(pid)
+    with running(peer, launch, settings.cache / "logs" / f"http-{name}.txt") as (url, pid):
+        sides = {"ours": (own, OURS), "theirs": (url, peer)}
 
+        def load(side: str, tasks: int, clients: int) -> Load:
+            at, asked = sides[side]
+            turns = ((f"task-{turn % tasks}", texts[turn * 7 % len(texts)]) for turn in range(len(texts)))
+            requests = [asked.request(task, text).encode(at) for task, text in turns]
+            with _stopped(pid) if side == "ours" else nullcontext():
+                return run_load(at, requests, clients, _SECONDS[clients])
 
-def _traffic(url: str, request: Callable[[str, str], Request], tasks: int, texts: Sequence[str]) -> list[bytes]:
-    turns = ((f"task-{turn % tasks}", texts[turn * 7 % len(texts)]) for turn in range(len(texts)))
-    return [request(task, text).encode(url) for task, text in turns]
+        error = _difference(sides, texts)
+        runs = {(side, *traffic): partial(load, side, *traffic) for traffic in TRAFFIC for side in sides}
+        loads = in_turns(runs, min(settings.repetitions, _MOST_REPETITIONS))
+        memory = memory_bytes(pid)
+    return [
+        HttpOutcome(name, *traffic, loads["ours", *traffic], loads["theirs", *traffic], error, memory)
+        for traffic in TRAFFIC
+    ]
 
 
 @contextmanager
@@ -138,19 +113,19 @@ def _stopped(pid: int) -> Iterator[None]:
         signal_all(members, signal.SIGCONT)
 
 
-def _difference(peer: Peer, url: str, own: str, texts: Sequence[str]) -> float:
+def _difference(sides: Mapping[str, tuple[str, Peer]], texts: Sequence[str]) -> float:
     """The largest difference of a probability, over one text for each task.
 
     The requests also make servers load all tasks that they load on first use.
     """
     worst = 0.0
     for number in range(TASKS):
-        task, text = f"task-{number}", texts[number]
-        expected = read_ours(_post(own, ours(task, text)))
-        found: Scores = peer.read(_post(url, peer.request(task, text)))
-        if found.keys() != expected.keys():
-            raise PeerFailed(f"its labels are {', '.join(found)}")
-        worst = max(worst, *(abs(found[label] - expected[label]) for label in expected))
+        asked = {name: (at, peer.request(f"task-{number}", texts[number])) for name, (at, peer) in sides.items()}
+        scores = {name: sides[name][1].read(_post(*request)) for name, request in asked.items()}
+        ours, theirs = scores["ours"], scores["theirs"]
+        if theirs.keys() != ours.keys():
+            raise PeerFailed(f"its labels are {', '.join(theirs)}")
+        worst = max(worst, *(abs(theirs[label] - ours[label]) for label in ours))
     return worst
 
 

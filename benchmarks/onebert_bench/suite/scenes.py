@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from onebert_bench.suite.peers.entries import ENTRIES
-from onebert_bench.suite.workload import BERT_BASE, METHODS, MINILM
+from onebert_bench.suite.peers import ENTRIES
+from onebert_bench.suite.workload import METHODS
+from onebert_bench.workload import BERT_BASE, MINILM
 
 DTYPES = ("float32", "bfloat16")
 FAN_OUT = "fan-out"
@@ -41,14 +42,23 @@ class Case:
     checked: int = MIXED
 
     @property
+    def flags(self) -> list[str]:
+        """How the case differs from a batch of texts with a task each."""
+        flags = {
+            "another task each time": self.rotate,
+            "one text": self.shared,
+            "a sequence each": self.fan_out and not self.shared,
+            "batch-invariant": self.invariant,
+        }
+        return [flag for flag, is_set in flags.items() if is_set]
+
+    @property
     def label(self) -> str:
         """The case's name in tables, unique in its scene."""
         parts = [ENTRIES[self.entry].title, self.dtype]
         if self.entry != "floor":
             parts += [self.method, f"{max(self.tasks, self.resident):,} tasks"]
-        flags = {"in turn": self.rotate, "one text": self.shared, "a sequence each": self.fan_out and not self.shared}
-        flags["batch-invariant"] = self.invariant
-        return ", ".join(parts + [flag for flag, is_set in flags.items() if is_set])
+        return ", ".join(parts + self.flags)
 
 
 @dataclass(frozen=True)

@@ -1,45 +1,57 @@
-"""Bases and tasks to measure on, written once into the work folder, where all peers read them."""
+"""Texts to measure on, drawn from real data or made up with the same lengths, and the files of random tasks."""
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-import torch
-from transformers import AutoTokenizer, BertConfig, BertModel
+import numpy as np
 
-from onebert_bench.suite.texts import MAX_LENGTH, texts
-from onebert_encoder.base.base import DEFAULT_BASE, Base, load_base
-from onebert_encoder.base.source import find_base
+from onebert_bench.workload import BERT_BASE, LORA, MINILM, base_folder, task_delta, whole_words
+from onebert_encoder.base.base import Base, load_base
 from onebert_encoder.text.tokens import Text, Tokens
 from onebert_store.disk import write_whole
-from onebert_store.file.delta import HEAD_WEIGHT, Delta
 from onebert_store.file.format import dumps
-from onebert_store.file.manifest import Pooling, parse_manifest
-from onebert_training.methods.methods import parse_method
-from onebert_training.target_scale import TargetScale
+from onebert_store.file.manifest import Pooling
+from onebert_store.tables.tables import read_source
 
-# Size of random differences: about that of trained biases, and of low-rank and sparse differences.
-_CHANGE = 0.02
-_HEAD = 0.3  # size of head weights; gives logits of a few units, as trained heads do
-_LABELS = ("no", "yes")
+MAX_LENGTH = 256
+"""Longest text in tokens, to which all are cut: the default base's own limit."""
 
-MINILM, BERT_BASE, TINY = "MiniLM-L6", "BERT-base", "two tiny layers"
-
-# Shapes of bases with random weights; the tiny one takes next to no time, so that other costs show.
-_RANDOM: Mapping[str, BertConfig] = {
-    BERT_BASE: BertConfig(),
-    TINY: BertConfig(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64),
+# Name of a method -> the method as users write it; SPAFIT freezes half of a base's six or twelve layers.
+METHODS: Mapping[str, str | Mapping[str, str]] = {
+    "BitFit": "bitfit",
+    "LayerNorm": "layernorm",
+    "LoRA r=8 q, v": LORA,
+    "SPAFIT, half": {MINILM: "spafit:2-3-I,r=8,alpha=8", BERT_BASE: "spafit:5-7-I,r=8,alpha=8"},
+    "sparse 0.1 %": "random:0.1%",
+    "frozen": "frozen",
 }
 
-# Name of a method -> number of layers of the base -> the method as users write it. SPAFIT freezes half of the layers.
-METHODS: Mapping[str, Mapping[int, str]] = {
-    "BitFit": dict.fromkeys((6, 12), "bitfit"),
-    "LayerNorm": dict.fromkeys((6, 12), "layernorm"),
-    "LoRA r=8 q, v": dict.fromkeys((6, 12), "lora:r=8,alpha=8,targets=q,v"),
-    "SPAFIT, half": {6: "spafit:2-3-I,r=8,alpha=8", 12: "spafit:5-7-I,r=8,alpha=8"},
-    "sparse 0.1 %": dict.fromkeys((6, 12), "random:0.1%"),
-    "frozen": dict.fromkeys((6, 12), "frozen"),
+
+@dataclass(frozen=True)
+class Mix:
+    """A kind of text.
+
+    Attributes:
+        deciles: lengths in tokens in the real data, by the default base's tokenizer with special tokens: the shortest,
+            nine deciles, the longest; cut at `MAX_LENGTH`.
+        pair: whether each text is a pair.
+        split: the split of the real data that is used.
+    """
+
+    deciles: tuple[int, ...]
+    pair: bool
+    split: str
+
+
+MIXES: Mapping[str, Mix] = {
+    # Of a few words, like a search query: made up in every run.
+    "short": Mix((11,) * 11, pair=False, split="validation"),
+    "sst2": Mix((4, 12, 16, 19, 21, 24, 27, 30, 34, 40, 55), pair=False, split="validation"),
+    "mrpc": Mix((19, 35, 41, 45, 49, 53, 57, 61, 65, 70, 104), pair=True, split="test"),
+    "imdb": Mix((39, 117, 153, 171, 196, 226, 256, 256, 256, 256, 256), pair=False, split="test"),
 }
 
 
@@ -48,14 +60,13 @@ class Workload:
 
     Args:
         name: `MINILM`, with its real weights, or a base with random weights.
-        work: folder to which bases and deltas are written.
+        work: folder to which bases and deltas are written, where all peers read them.
         data: folder of real texts; None makes texts up.
     """
 
     def __init__(self, name: str, work: Path, data: Path | None) -> None:
-        self.folder = find_base(DEFAULT_BASE) if name == MINILM else _random_base(name, work)
-        self._work = work
-        self._data = data
+        self.folder = base_folder(name, work)
+        self._name, self._work, self._data = name, work, data
 
     @cached_property
     def base(self) -> Base:
@@ -75,47 +86,47 @@ class Workload:
         return [self._file(method, seed) for seed in range(count)]
 
     def _file(self, method: str, seed: int) -> Path:
-        what = (self.base.spec.digest, METHODS[method], seed, _CHANGE, _HEAD, _LABELS, MAX_LENGTH)
-        key = hashlib.sha256(repr(what).encode()).hexdigest()[:20]
+        """The head of a frozen encoder reads the mean, as is usual; all others read BERT's pooler."""
+        meant = METHODS[method]
+        text = meant if isinstance(meant, str) else meant[self._name]
+        key = hashlib.sha256(repr((self.base.spec.digest, text, seed, MAX_LENGTH)).encode()).hexdigest()[:20]
         file = self._work / "tasks" / f"{key}.safetensors"
         if not file.exists():
             file.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(file, dumps(self._delta(method, seed)))
+            pooling: Pooling = "mean" if method == "frozen" else "pooler"
+            write_whole(file, dumps(task_delta(self.base, text, seed, pooling, MAX_LENGTH)))
         return file
 
-    def _delta(self, method: str, seed: int) -> Delta:
-        """A random delta. The head of a frozen encoder reads the mean, as is usual; all others read BERT's pooler."""
-        base, text = self.base, METHODS[method][self.base.config.num_layers]
-        pooling: Pooling = "mean" if method == "frozen" else "pooler"
-        plan = parse_method(text).plan(base.anatomy, pooling, base.spec.num_parameters)
-        generator = torch.Generator().manual_seed(seed)
-        with torch.no_grad():
-            values = plan.init(base, len(_LABELS), seed)
-            for name, value in values.items():
-                if value.is_floating_point():
-                    far = _HEAD if name == HEAD_WEIGHT else _CHANGE
-                    value.add_(torch.randn(value.shape, generator=generator), alpha=far)
-            tensors = {
-                name: value.numpy() if value.is_floating_point() else value.int().numpy()
-                for name, value in plan.tensors(values, TargetScale()).items()
-            }
-        manifest = {
-            "format": 1,
-            "base": {"name": base.spec.name, "model_type": base.spec.model_type, "digest": base.spec.digest},
-            "task_type": "single_label",
-            "labels": list(_LABELS),
-            "pooling": pooling,
-            "max_length": MAX_LENGTH,
-            "method": text,
-        }
-        return Delta(parse_manifest(manifest), tensors)
+
+def texts(base: Base, mix: str, count: int, data: Path | None = None) -> list[Text]:
+    """Texts of a mix: drawn from `data/<mix>` if that folder is there, else generated."""
+    if data is not None and (data / mix).is_dir():
+        return _drawn(data / mix, MIXES[mix], count)
+    return _generated(base, MIXES[mix], count)
 
 
-def _random_base(name: str, work: Path) -> Path:
-    """The folder of a base with random weights and the default base's tokenizer."""
-    folder = work / f"{name.replace(' ', '-').lower()}-random"
-    if not (folder / "tokenizer.json").exists():
-        torch.manual_seed(0)
-        BertModel(_RANDOM[name]).save_pretrained(folder)
-        AutoTokenizer.from_pretrained(find_base(DEFAULT_BASE)).save_pretrained(folder)
-    return folder
+def lengths(mix: Mix, count: int) -> list[int]:
+    """Lengths in tokens with the mix's deciles."""
+    shares = np.random.default_rng(0).random(count)
+    grid = np.linspace(0, 1, len(mix.deciles))
+    return [round(length) for length in np.interp(shares, grid, mix.deciles)]
+
+
+def _drawn(folder: Path, mix: Mix, count: int) -> list[Text]:
+    table = read_source(str(folder)).tables[mix.split]
+    rows = np.random.default_rng(0).choice(len(table["sentence1"]), count, replace=False)
+    if mix.pair:
+        return [(table["sentence1"][row], table["sentence2"][row]) for row in rows]
+    return [table["sentence1"][row] for row in rows]
+
+
+def _generated(base: Base, mix: Mix, count: int) -> list[Text]:
+    rng = np.random.default_rng(0)
+    words = whole_words(base)
+    special = 3 if mix.pair else 2
+    made: list[Text] = []
+    for length in lengths(mix, count):
+        chosen = [str(word) for word in rng.choice(words, max(length - special, special - 1))]
+        half = len(chosen) // 2
+        made.append((" ".join(chosen[:half]), " ".join(chosen[half:])) if mix.pair else " ".join(chosen))
+    return made

@@ -1,4 +1,4 @@
-"""The lowest version of each dependency that pyproject.toml allows: store and server pass their tests with these."""
+"""The lowest version of each dependency: store, server and training's statistics pass their tests with these."""
 
 import subprocess
 from pathlib import Path

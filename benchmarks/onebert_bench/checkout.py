@@ -1,0 +1,68 @@
+"""A checkout that runs without being installed: another revision beside this tree, or this tree on a bare machine.
+
+Imports nothing but Python's own modules, since nothing else may be there yet.
+"""
+
+import atexit
+import importlib.util
+import io
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import tomllib
+import zipfile
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+
+def copied(revision: str, folder: Path) -> Path:
+    """The files of a revision of this repository, in a folder."""
+    command = ["git", "archive", revision]
+    packed = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, check=True).stdout
+    with tarfile.open(fileobj=io.BytesIO(packed)) as files:
+        files.extractall(folder, filter="data")
+    return folder
+
+
+def import_path(root: Path, folder: Path) -> list[str]:
+    """The import path of a checkout; `folder` gets what an installation leaves of it: its name and its commands."""
+    facts = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
+    project, packages = facts["project"], facts["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    own = folder / f"{project['name']}-{project['version']}.dist-info"
+    own.mkdir(parents=True)
+    names = f"Name: {project['name']}\nVersion: {project['version']}\n"
+    (own / "METADATA").write_text(f"Metadata-Version: 2.1\n{names}", encoding="utf-8")
+    groups = project["entry-points"].items()
+    lines = [line for group, names in groups for line in (f"[{group}]", *(f"{n} = {v}" for n, v in names.items()))]
+    (own / "entry_points.txt").write_text("\n".join(lines), encoding="utf-8")
+    return [str(folder), *(str((root / package).parent) for package in packages)]
+
+
+def complete_path(root: Path, wheels: Path) -> None:
+    """Adds what is missing to the path of this process and of its children.
+
+    Args:
+        root: of the checkout; its components are added where OneBERT is not installed.
+        wheels: folder with wheels, which are unpacked where their distributions are not installed; need not exist.
+    """
+    found = Path(tempfile.mkdtemp(prefix="onebert-path-"))
+    atexit.register(shutil.rmtree, found, ignore_errors=True)
+    for wheel in sorted(wheels.glob("*.whl")):
+        if not _is_installed(wheel.name.split("-")[0]):
+            with zipfile.ZipFile(wheel) as packed:
+                packed.extractall(found)  # noqa: S202 - a member's name cannot lead out of the folder
+    added = import_path(root, found) if importlib.util.find_spec("onebert_encoder") is None else [str(found)]
+    sys.path += added
+    importlib.invalidate_caches()
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), *added]))
+
+
+def _is_installed(distribution: str) -> bool:
+    try:
+        version(distribution)
+    except PackageNotFoundError:
+        return False
+    return True

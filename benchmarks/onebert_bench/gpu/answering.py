@@ -1,0 +1,216 @@
+"""Sections on answering: exactness, one text, full batches, mixed tasks, many tasks resident."""
+
+import warnings
+from collections.abc import Callable, Sequence
+from functools import partial
+from statistics import median
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from onebert_bench.gpu.made import BASES, Made, bank_of, crowd_of, texts
+from onebert_bench.report import Cell, Goal, Section
+from onebert_bench.timing import interleaved_ms, launch_ms, row_ms, step_ms
+from onebert_bench.workload import BERT_BASE, LORA, MINILM, sentence_lengths, task_tensors
+from onebert_encoder.base.base import Base
+from onebert_encoder.layout.dropout import NO_DROPOUT
+from onebert_encoder.maths.batch import pack
+from onebert_encoder.maths.choose import choose_kernels
+from onebert_encoder.maths.fold import fold
+from onebert_encoder.maths.graphs import CudaRecorder, Graphs
+from onebert_encoder.maths.predict import compute_logits
+from onebert_encoder.maths.rows import Rows, stack_rows
+from onebert_encoder.text.tokens import Tokens
+from onebert_server.engine.host_copy import HostCopy
+
+# Peak rate of dense bfloat16 products on an H100 or H200 by its datasheet, in TFLOP/s.
+PEAK = 989.0
+_KINDS = {"BitFit": "bitfit", "LoRA r=8 q, v": LORA}
+_DTYPE = "bfloat16"
+
+
+def exactness(made: Made) -> Section:
+    """Logits on the device against OneBERT's in float32 on the CPU, which the tests compare with Hugging Face."""
+    rows: list[list[Cell]] = []
+    exact = made.base(BERT_BASE, torch.float32, "cpu")
+    inputs = texts(exact, np.random.default_rng(0).integers(1, made.count(128, 20), 8).tolist())
+    tasks = [task_tensors(exact, ("bitfit", LORA)[i % 2], i) for i in range(len(inputs))]
+    wanted = _logits(exact, inputs, tasks)
+    for dtype in (torch.float32, torch.bfloat16):
+        base = made.base(BERT_BASE, dtype)
+        with torch.inference_mode():
+            kernels = choose_kernels(base, NO_DROPOUT).name
+        error = float((_logits(base, inputs, tasks) - wanted).norm() / wanted.norm())
+        rows.append([base.dtype_name, kernels, error])
+    about = (
+        "Eight texts of BERT-base's shape, BitFit and LoRA tasks in turn: |logits − float32 on the CPU| / |float32|."
+    )
+    return Section("Exactness", about, ("dtype", "kernels", "relative error"), rows)
+
+
+def _logits(base: Base, inputs: Sequence[Tokens], tasks: Sequence[dict[str, Tensor]]) -> Tensor:
+    moved = [{name: value.to(base.device) for name, value in tensors.items()} for tensors in tasks]
+    rows = stack_rows(base, [fold(base, tensors) for tensors in moved])
+    with torch.inference_mode():
+        return torch.cat(compute_logits(base, rows, pack(base, inputs, range(len(inputs))))).cpu()
+
+
+def latency(made: Made) -> Section:
+    """One text alone, as the engine answers it: with a recording where there can be one, and without for comparison."""
+    rows: list[list[Cell]] = []
+    goals = []
+    for name in BASES:
+        base = made.base(name)
+        recorded = Graphs(base, CudaRecorder(base.device)) if base.device.type == "cuda" else None
+        for kind, method in _KINDS.items():
+            bank, slots = bank_of(base, method, 1)
+            for length in (11, 28, 128):
+                inputs = texts(base, [length])
+                for graphs in (None, recorded)[: 1 if recorded is None else 2]:
+                    with torch.inference_mode():
+                        answer = partial(answer_on_host, base, bank.rows, inputs, slots, graphs)
+                        taken = step_ms(answer, made.count(300, 3))
+                        start = partial(launch, base, bank.rows, inputs, slots, graphs)
+                        host = launch_ms(start, made.count(100, 2))
+                    low, middle, high = min(taken), median(taken), float(np.quantile(taken, 0.99))
+                    how = "recorded" if graphs else "launched"
+                    rows.append([name, kind, length, how, middle, low, high, host])
+                    if (name, kind, length, how) == (BERT_BASE, "BitFit", 11, "recorded"):
+                        goals.append(Goal("one text to its logits, ms", _DTYPE, BERT_BASE, middle, 0.6))
+    about = (
+        "From token ids to logits on the host, one text after the other. `host` is what launching alone takes; what is "
+        "recorded is replayed as one launch."
+    )
+    header = ("base", "task", "tokens", "how", "median ms", "min", "p99", "host ms")
+    return Section("One text", about, header, rows, goals)
+
+
+def throughput(made: Made) -> Section:
+    """Full batches of one task."""
+    rows: list[list[Cell]] = []
+    goals = []
+    full = made.count(256, 4)
+    for name in BASES:
+        base = made.base(name)
+        bank, slots = bank_of(base, "bitfit", 1)
+        for lengths in ([128] * full, sentence_lengths(4 * full)):
+            batch = (base, bank.rows, texts(base, lengths), slots * len(lengths))
+            with torch.inference_mode():
+                taken = median(step_ms(partial(answer_on_host, *batch), made.count(15, 2)))
+                host = launch_ms(partial(launch, *batch), made.count(5, 1))
+                overlapped = row_ms(overlapping(*batch), made.count(20, 2))
+            rate = product_flops(base, sum(lengths)) / overlapped / 1e9
+            each = sum(lengths) / overlapped * 1e3
+            rows.append([name, _shape(lengths), taken, host, overlapped, each, rate, rate / PEAK])
+            if (name, len(set(lengths))) == (BERT_BASE, 1):
+                on = f"{BERT_BASE}, 256 × 128"
+                goals.append(Goal("share of the peak", _DTYPE, on, rate / PEAK, 0.55, at_least=True))
+    about = (
+        "One BitFit task, bfloat16. `alone` waits for each batch, `overlapped` packs and launches the next while one "
+        "runs, as the engine does under load; rates are of the latter and count the matrix products alone, against "
+        f"{PEAK:.0f} TFLOP/s."
+    )
+    header = ("base", "texts", "alone ms", "host ms", "overlapped ms", "tokens/s", "TFLOP/s", "share of peak")
+    return Section("Full batches", about, header, rows, goals)
+
+
+def _shape(lengths: Sequence[int]) -> str:
+    return f"{len(lengths)} × {lengths[0]}" if len(set(lengths)) == 1 else f"{len(lengths)} sentences"
+
+
+def mixed(made: Made) -> Section:
+    """Many tasks in one batch against one task."""
+    rows: list[list[Cell]] = []
+    goals = []
+    count = made.count(256, 6)
+    for name, lengths in (
+        (BERT_BASE, [128] * count),
+        (BERT_BASE, sentence_lengths(count)),
+        (MINILM, sentence_lengths(count)),
+    ):
+        base = made.base(name)
+        inputs = texts(base, lengths)
+        for kind, method in _KINDS.items():
+            bank, slots = bank_of(base, method, count)
+            one, many = _in_turns(made, base, bank.rows, inputs, slots[:1] * count, slots)
+            waited = _waits(partial(launch, base, bank.rows, inputs, slots))
+            rows.append([name, _shape(lengths), kind, one, many, one / many, waited])
+            if len(set(lengths)) == 1:
+                wanted = 0.9 if method == LORA else 0.98
+                what = f"{count} {kind} tasks mixed, rate of one"
+                goals.append(Goal(what, _DTYPE, BERT_BASE, one / many, wanted, at_least=True))
+    about = (
+        "A task for each text against one task for all, in turns, each step waited for. Waits for the device while a "
+        "step is launched are as PyTorch's debug mode for synchronizations counts them; none is meant."
+    )
+    header = ("base", "texts", "method", "one, ms", "mixed, ms", "rate of one", "waits")
+    return Section("Mixed tasks", about, header, rows, goals)
+
+
+def _waits(run: Callable[[], object]) -> int | None:
+    if not torch.cuda.is_available():
+        return None
+    torch.cuda.set_sync_debug_mode("warn")
+    try:
+        with warnings.catch_warnings(record=True) as caught, torch.inference_mode():
+            warnings.simplefilter("always")
+            run()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    return sum("synchroniz" in str(warning.message) for warning in caught)
+
+
+def resident(made: Made) -> Section:
+    """Ten thousand tasks in memory."""
+    count, tasks = made.count(256, 6), made.count(10_000, 40)
+    base = made.base(BERT_BASE)
+    inputs = texts(base, [128] * count)
+    bank, slots = crowd_of(base, tasks)
+    spread = [slots[(i * (tasks // count)) % tasks] for i in range(count)]
+    side_by_side, apart = _in_turns(made, base, bank.rows, inputs, slots[:count], spread)
+    share = side_by_side / apart
+    rows = [[tasks, bank.num_bytes / 1e9, side_by_side, apart, share]]
+    what = f"{tasks:,} tasks resident, mixed, rate of neighbors"
+    goals = [Goal(what, _DTYPE, BERT_BASE, share, 0.98, at_least=True)]
+    header = ("BitFit tasks", "GB of the bank", "neighbors, ms", "spread over all, ms", "rate of neighbors")
+    return Section("Many tasks resident", f"BERT-base's shape, {count} texts of 128 tokens.", header, rows, goals)
+
+
+def _in_turns(made: Made, base: Base, rows: Rows, inputs: Sequence[Tokens], *slots: list[int]) -> list[float]:
+    """Milliseconds of a batch for each choice of slots."""
+    with torch.inference_mode():
+        runs = {str(i): partial(answer_on_host, base, rows, inputs, own) for i, own in enumerate(slots)}
+        return list(interleaved_ms(runs, made.count(15, 2), made.device).values())
+
+
+def launch(
+    base: Base, rows: Rows, inputs: Sequence[Tokens], slots: Sequence[int], graphs: Graphs | None = None
+) -> HostCopy:
+    """Launches a step as the engine does."""
+    return HostCopy(torch.cat(compute_logits(base, rows, pack(base, inputs, slots), graphs=graphs)))
+
+
+def answer_on_host(
+    base: Base, rows: Rows, inputs: Sequence[Tokens], slots: Sequence[int], graphs: Graphs | None = None
+) -> None:
+    """Runs a step and waits for its answers."""
+    launch(base, rows, inputs, slots, graphs).read()
+
+
+def overlapping(base: Base, rows: Rows, inputs: Sequence[Tokens], slots: Sequence[int]) -> Callable[[], None]:
+    """A function that launches a step and then waits for the answers of the step before."""
+    before: list[HostCopy] = []
+
+    def step() -> None:
+        before.append(launch(base, rows, inputs, slots))
+        if len(before) > 1:
+            before.pop(0).read()
+
+    return step
+
+
+def product_flops(base: Base, tokens: int) -> float:
+    """Floating-point operations of the four matrix products of all layers."""
+    h, f = base.config.hidden_size, base.config.intermediate_size
+    return 2.0 * tokens * base.config.num_layers * (4 * h * h + 2 * h * f)

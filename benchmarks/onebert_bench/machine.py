@@ -1,0 +1,89 @@
+"""The machine, and processes with all their children: signals, memory, processor time."""
+
+import os
+import platform
+import re
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+import torch
+
+from onebert_bench.report import Json
+
+
+def machine(device: str) -> Json:
+    """The machine and the date."""
+    name = processor()
+    gpu = torch.cuda.get_device_name(device) if device != "cpu" else None
+    return {
+        # Of its files.
+        "name": re.sub(r"[^a-z0-9]+", "-", (gpu or f"{name} {os.cpu_count()} cores").lower()).strip("-"),
+        "processor": name,
+        "cores": os.cpu_count(),
+        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9),
+        "system": platform.platform(terse=True),
+        "device": gpu or "cpu",
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+    }
+
+
+def processor() -> str:
+    """The processor's name."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def conditions() -> str:
+    """The cores and the load of this machine, for the line below a table."""
+    return f"{os.cpu_count()} cores ({platform.machine()}), load average {os.getloadavg()[0]:.1f}"
+
+
+def family(pid: int) -> list[int]:
+    """The ids of a process and its descendants, parents first; without /proc, of the process alone."""
+    children: dict[int, list[int]] = {}
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError, ValueError, IndexError):
+            # The name stands in parentheses and may contain anything; after it come the state and the parent's id.
+            parent = int(status.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[1])
+            children.setdefault(parent, []).append(int(status.parent.name))
+    return list(_walk(pid, children))
+
+
+def _walk(pid: int, children: dict[int, list[int]]) -> Iterator[int]:
+    yield pid
+    for child in children.get(pid, []):
+        yield from _walk(child, children)
+
+
+def signal_all(pids: Sequence[int], number: signal.Signals) -> None:
+    """Sends a signal to those of the processes that are still there."""
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def memory_bytes(pid: int) -> int:
+    """Memory of a process and its descendants, with shared pages divided among them (PSS); 0 if not reported."""
+    total = 0
+    for member in family(pid):
+        with suppress(OSError):
+            lines = Path(f"/proc/{member}/smaps_rollup").read_text(encoding="utf-8").splitlines()
+            total += sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
+    return total
+
+
+def resident_bytes(pid: int | str = "self") -> int:
+    """Resident memory of one process."""
+    return int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def cpu_seconds(pid: int) -> float:
+    """Processor time that a process has taken."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -1,0 +1,268 @@
+"""Real server processes under load: requests for 64 tasks, in turns with each other and with the engine alone.
+
+The load comes from a second process. In a third one the engine alone answers the same texts, as many at a time but
+tokenized already, so that the ratio of their rates comes from one run. On few cores the clients slow the server: they
+take `client_us` of processor time for each request.
+"""
+
+import json
+import math
+import multiprocessing
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from pathlib import Path
+
+import torch
+
+from onebert_bench.load import Load, Request, run_load
+from onebert_bench.machine import memory_bytes
+from onebert_bench.numbers import percentile
+from onebert_bench.timing import in_turns
+from onebert_bench.workload import bitfit_delta, sentences, tokenized
+from onebert_encoder.answering.scores import Logits
+from onebert_encoder.base.base import Base, load_base
+from onebert_encoder.maths.fold import fold, to_tensors
+from onebert_encoder.text.tokens import Tokens
+from onebert_server.access.context import Context
+from onebert_server.access.principal import root
+from onebert_server.client import Client
+from onebert_server.engine.bank import Bank
+from onebert_server.engine.engine import Engine, EngineLimits
+from onebert_server.engine.memory import keep_freed_memory
+from onebert_server.engine.queue import QueueLimits
+from onebert_server.engine.request import Item
+from onebert_server.process import ChildServer, serving
+from onebert_server.runtime import MAX_BATCH_SECONDS
+from onebert_server.settings import Settings
+from onebert_store.file.format import dumps
+
+TASKS = 64
+TEXTS = 256
+_TURNS = 4
+# PyTorch's default; read before the thread that sends is told to compute with one.
+_ALL_THREADS = torch.get_num_threads()
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Closed-loop clients.
+
+    Attributes:
+        texts: number of texts in a request, each for another task.
+    """
+
+    clients: int
+    texts: int = 1
+
+
+@dataclass(frozen=True)
+class Serving:
+    """The base and the settings of all servers.
+
+    Attributes:
+        base: Hub id or folder; None is the default base.
+        threads: threads of the server and of the engine alone; None is PyTorch's default.
+    """
+
+    base: str | None
+    dtype: str
+    device: str = "cpu"
+    threads: int | None = None
+
+
+@dataclass(frozen=True)
+class Served:
+    """The measurements.
+
+    Attributes:
+        loads: of clients and the number of front ends, the loads of every turn but the first. None front ends are the
+            engine alone, which gets only single texts.
+        memory: bytes of a server's processes after the load, by its number of front ends.
+    """
+
+    loads: dict[tuple[Traffic, int | None], list[Load]]
+    memory: dict[int, int]
+
+
+def measure_http(
+    name: str | None, dtype: str, device: str, clients: tuple[int, ...], seconds: float
+) -> dict[str, dict[str, float]]:
+    """For each number of clients the result of `_summary`; server and engine are loaded for `seconds` each."""
+    base = load_base(name)
+    texts = sentences(base, TEXTS)
+    mean_tokens = sum(map(len, tokenized(base, texts))) / len(texts)
+    traffic = [Traffic(count) for count in clients]
+    served = measure_served(Serving(name, dtype, device), base, (0,), traffic, _TURNS, seconds / _TURNS)
+    return {str(one.clients): _summary(served.loads[one, 0], served.loads[one, None], mean_tokens) for one in traffic}
+
+
+def measure_served(
+    what: Serving, base: Base, layouts: Sequence[int], traffic: Sequence[Traffic], turns: int, seconds: float
+) -> Served:
+    """Measures servers with the same tasks, which take turns with each other and with the engine alone.
+
+    Args:
+        what: base and settings of all servers.
+        base: the same base, for texts and tasks.
+        layouts: numbers of front ends, one for each server.
+        traffic: kinds of load; each server gets each of them once a turn.
+        turns: number of turns that count; one more comes first as warm-up.
+        seconds: duration of each load.
+    """
+    texts = sentences(base, TEXTS)
+    with ExitStack() as stack:
+        stack.enter_context(_as_served())
+        servers = {
+            count: stack.enter_context(loaded(bitfit_files(base), **vars(what), front_ends=count)) for count in layouts
+        }
+        alone = stack.enter_context(process())
+        send = stack.enter_context(sender())
+        runs: dict[tuple[Traffic, int | None], Callable[[], Load]] = {}
+        for one in traffic:
+            for count, server in servers.items():
+                requests = requests_for(server.url, texts, one.texts)
+                runs[one, count] = partial(send, server.url, requests, one.clients, seconds)
+            if one.texts == 1:
+                runs[one, None] = partial(_alone, alone, what, one.clients, seconds)
+        found = in_turns(runs, turns)
+        memory = {count: memory_bytes(server.pid) for count, server in servers.items()}
+    return Served(found, memory)
+
+
+@contextmanager
+def loaded(files: Iterable[bytes], /, api_key: str | None = None, **settings: object) -> Iterator[ChildServer]:
+    """A server with the tasks of the load, `task-0` and so on, and a folder of its own."""
+    with (
+        tempfile.TemporaryDirectory(prefix="onebert-bench-") as folder,
+        serving(Path(folder), **settings) as server,
+    ):
+        push_tasks(server.url, files, api_key)
+        yield server
+
+
+@contextmanager
+def sender() -> Iterator[Callable[[str, Sequence[bytes], int, float], Load]]:
+    """`run_load` in a process of its own."""
+    with process() as own:
+        yield lambda *load: own.submit(run_load, *load).result()
+
+
+def process() -> ProcessPoolExecutor:
+    """A process of its own, which has used no memory and no threads yet."""
+    return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
+
+
+@contextmanager
+def _as_served() -> Iterator[None]:
+    """Inside, child processes get the environment that `onebert` sets (decision 6), for the engine alone."""
+    before = os.environ.copy()
+    os.environ.setdefault("GOMP_SPINCOUNT", "2000")
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def push_tasks(url: str, files: Iterable[bytes], api_key: str | None = None) -> None:
+    """Uploads the tasks of the load."""
+    with Client(url, api_key) as client:
+        for number, file in enumerate(files):
+            client.push(f"task-{number}", file)
+
+
+def bitfit_files(base: Base) -> Iterator[bytes]:
+    """The tasks of the load, as files."""
+    return (dumps(bitfit_delta(base, seed)) for seed in range(TASKS))
+
+
+def requests_for(
+    url: str, texts: Sequence[str], each: int = 1, headers: Mapping[str, str] | None = None
+) -> list[bytes]:
+    """Encoded requests: single texts in the order of the engine alone, or requests of `each` texts for many tasks."""
+    asked: list[tuple[str, dict[str, object]]]
+    if each == 1:
+        texts = [texts[turn * 7 % TEXTS] for turn in range(TEXTS)]
+        asked = [(f"/v1/tasks/task-{turn % TASKS}/classify", {"inputs": text}) for turn, text in enumerate(texts)]
+    else:
+        items = [{"task": f"task-{place % TASKS}", "text": text} for place, text in enumerate(texts)]
+        asked = [("/v1/classify", {"items": items[start : start + each]}) for start in range(0, TEXTS, each)]
+    return [Request(path, json.dumps(body), headers or {}).encode(url) for path, body in asked]
+
+
+def _alone(process: ProcessPoolExecutor, what: Serving, clients: int, seconds: float) -> Load:
+    return process.submit(_run_engine, what, clients, seconds).result()
+
+
+def _run_engine(what: Serving, clients: int, seconds: float) -> Load:
+    """A closed loop like `run_load` on the engine alone, which is set up like `onebert serve`."""
+    engine, slots, inputs = _engine(what)
+    latencies: list[float] = []
+    started, cpu, left, done = time.perf_counter(), time.process_time(), clients, threading.Event()
+    context = Context(root("load"), math.inf, time.monotonic(), "load")
+
+    def send(turn: int) -> None:
+        # A copy for each request, since requests over HTTP share no tokens either.
+        item = Item(replace(inputs[turn * 7 % TEXTS]), slots[turn % TASKS])
+        sent = time.perf_counter()
+        engine.submit([item], context).add_done_callback(lambda future: answered(turn, sent, future.result()))
+
+    def answered(turn: int, sent: float, _: list[Logits]) -> None:
+        nonlocal left
+        latencies.append((time.perf_counter() - sent) * 1e3)
+        if time.perf_counter() < started + seconds:
+            send(turn + 1)
+        else:
+            left -= 1
+            if not left:
+                done.set()
+
+    for number in range(clients):
+        send(number * 7)
+    done.wait()
+    return Load(latencies, 0, time.perf_counter() - started, time.process_time() - cpu)
+
+
+@cache
+def _engine(what: Serving) -> tuple[Engine, list[int], list[Tokens]]:
+    keep_freed_memory()
+    torch.set_num_threads(1)
+    base = load_base(what.base, dtype=getattr(torch, what.dtype), device=what.device)
+    bank = Bank(base)
+    with torch.inference_mode():
+        deltas = [bitfit_delta(base, seed) for seed in range(TASKS)]
+        slots = [bank.install(fold(base, to_tensors(delta, base), delta.manifest.pooling)) for delta in deltas]
+    settings = Settings.model_construct()  # the defaults, whatever the environment says
+    queue = QueueLimits(settings.max_queue_sequences, settings.max_queue_tokens, settings.max_queue_seconds)
+    limits = EngineLimits(settings.max_batch_tokens, queue, MAX_BATCH_SECONDS)
+    engine = Engine(base, bank, limits, threads=what.threads or _ALL_THREADS)
+    engine.start()
+    return engine, slots, tokenized(base, sentences(base, TEXTS))
+
+
+def _summary(http: Sequence[Load], engine: Sequence[Load], mean_tokens: float) -> dict[str, float]:
+    """Rates over all turns and percentiles over all requests; `engine_…` is the engine alone."""
+    (latencies, rate), (engine_latencies, engine_rate) = map(_over_all, (http, engine))
+    return {
+        "refused": float(sum(load.refused for load in http)),
+        "requests_per_second": rate,
+        "tokens_per_second": rate * mean_tokens,
+        "p50_ms": percentile(latencies, 0.5),
+        "p99_ms": percentile(latencies, 0.99),
+        "client_us": sum(load.cpu_seconds for load in http) / len(latencies) * 1e6,
+        "engine_requests_per_second": engine_rate,
+        "engine_p50_ms": percentile(engine_latencies, 0.5),
+        "share_of_engine": rate / engine_rate,
+    }
+
+
+def _over_all(loads: Sequence[Load]) -> tuple[list[float], float]:
+    latencies = [value for load in loads for value in load.latencies_ms]
+    return latencies, len(latencies) / sum(load.seconds for load in loads)
