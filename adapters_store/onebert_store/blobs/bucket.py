@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -13,9 +13,9 @@ from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import S3Store
 
 from onebert_store.blobs.cache import BlobCache
-from onebert_store.blobs.digests import DIGEST_PREFIX, digest_of, digits_of, is_digits, verified
-from onebert_store.blobs.protocol import BlobInfo
-from onebert_store.blobs.staging import UNFINISHED_GRACE, StagedFile, StagingFolder
+from onebert_store.blobs.digests import DIGEST_PREFIX, digest_of, digits_of, is_digits
+from onebert_store.blobs.protocol import BlobStore
+from onebert_store.blobs.staging import UNFINISHED_GRACE, BlobInfo, StagedFile
 from onebert_store.disk import storage_errors_are_typed
 from onebert_store.errors import (
     BlobsAway,
@@ -126,19 +126,17 @@ def typed(error: Exception, bucket: str, missing: str | None = None) -> OneBertE
     return BlobsAway(f"{bucket} does not work: {reason}")
 
 
-class ObjectBlobs:
-    """A BlobStore in a bucket, with a local cache of blobs read or written lately.
+class ObjectBlobs(BlobStore):
+    """Blobs in a bucket, with a local cache of blobs read or written lately.
 
     An upload is hashed into a local file and then sent in one request, so the bucket never holds parts of blobs or of
     multipart uploads. The first upload creates the local folder for unfinished files.
     """
 
     def __init__(self, bucket: S3Store, staging: Path, cache: BlobCache, max_bytes: int) -> None:
+        super().__init__(staging, max_bytes)
         self._bucket = bucket
         self._cache = cache
-        self._folder = staging
-        self._staging = StagingFolder(staging, max_bytes)
-        self._max_bytes = max_bytes
         self._silent_until = 0.0
         self._is_tidy = False
 
@@ -147,9 +145,9 @@ class ObjectBlobs:
             self._folder.mkdir(parents=True, exist_ok=True)
         if not self._is_tidy:
             # Removes files of killed processes: sweeps of the store may run on other machines only.
-            self._staging.drop_unfinished(datetime.now(UTC) - UNFINISHED_GRACE)
+            self.drop_unfinished(datetime.now(UTC) - UNFINISHED_GRACE)
             self._is_tidy = True
-        return self._staging.writer(self._commit)
+        return super().writer()
 
     def put(self, data: bytes) -> str:
         if len(data) > self._max_bytes:
@@ -161,16 +159,12 @@ class ObjectBlobs:
     def get(self, digest: str) -> bytes:
         data = self.get_local(digest)
         if data is None:
-            data = b"".join(self._pieces(digest))
+            data = super().get(digest)
             self._cache.keep(digest, data)
         return data
 
     def get_local(self, digest: str) -> bytes | None:
         return self._cache.get(digest)
-
-    def verify(self, digest: str, stop: Callable[[], bool] = lambda: False) -> bool:
-        """Reads the object, never a local copy."""
-        return not any(stop() for _ in self._pieces(digest))
 
     def delete(self, digest: str) -> None:
         with self._asking():
@@ -186,13 +180,6 @@ class ObjectBlobs:
                 for found in objects:
                     if is_digits(found["path"]):
                         yield BlobInfo(DIGEST_PREFIX + found["path"], found["size"], found["last_modified"])
-
-    def unfinished(self) -> Iterator[BlobInfo]:
-        return self._staging.unfinished() if self._folder.is_dir() else iter(())
-
-    def drop_unfinished(self, before: datetime) -> None:
-        if self._folder.is_dir():
-            self._staging.drop_unfinished(before)
 
     def _commit(self, staged: Path, digest: str) -> None:
         with storage_errors_are_typed():
@@ -210,9 +197,6 @@ class ObjectBlobs:
                 # fail; and the new time makes an orphan's mark older than the object.
                 obstore.put(self._bucket, digits_of(digest), data, mode="overwrite", use_multipart=False)
         self._cache.keep(digest, data)
-
-    def _pieces(self, digest: str) -> Iterator[bytes]:
-        return verified(self._unverified(digest), digest, self._max_bytes)
 
     def _unverified(self, digest: str) -> Iterator[bytes]:
         with self._asking(f"the blob {digest} is missing"):

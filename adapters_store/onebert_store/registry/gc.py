@@ -12,8 +12,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, delete, insert, select
 
-from onebert_store.blobs.protocol import BlobInfo
-from onebert_store.blobs.staging import UNFINISHED_GRACE
+from onebert_store.blobs.staging import UNFINISHED_GRACE, BlobInfo
 from onebert_store.errors import OneBertError
 from onebert_store.registry.database import ORPHANS, VERSIONS, reading, writing
 from onebert_store.registry.dialects.protocol import Sweeping

@@ -14,7 +14,7 @@ from typing import Self
 from sqlalchemy import true
 from sqlalchemy.exc import IntegrityError
 
-from onebert_store.blobs.protocol import BlobWriter
+from onebert_store.blobs.staging import StagedFile
 from onebert_store.errors import AliasNotFound, StoreCorrupt, VersionInUse
 from onebert_store.file.delta import Delta
 from onebert_store.file.format import dumps
@@ -100,12 +100,12 @@ class Registry:
     ) -> None:
         self.close()
 
-    def writer(self) -> BlobWriter:
+    def writer(self) -> StagedFile:
         """Returns a writer for an upload's body; it hashes the bytes while it writes them."""
         return self._store.blobs.writer()
 
     def add(
-        self, task: str, delta: Delta, body: BlobWriter | None = None, by: Actor = CLI, most: Quotas = UNLIMITED
+        self, task: str, delta: Delta, body: StagedFile | None = None, by: Actor = CLI, most: Quotas = UNLIMITED
     ) -> tuple[VersionRecord, bool]:
         """Stores `delta` as the next version of `task`, durable on return; a task's first version becomes `live`.
 
@@ -129,7 +129,7 @@ class Registry:
                 return added.record, added.created
 
     @contextmanager
-    def storing(self, delta: Delta, body: BlobWriter | None = None) -> Iterator[Stored]:
+    def storing(self, delta: Delta, body: StagedFile | None = None) -> Iterator[Stored]:
         """Writes the blob, the first half of `add`; no sweep removes the blob while the block runs.
 
         Waits while a sweep removes a batch of blobs. Raises InvalidDelta or TooLarge if the delta cannot be written.
