@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from onebert_store.blobs.protocol import BlobStore
+from onebert_store.blobs.store import BlobStore
 from onebert_store.registry.store import StoreAddress, open_store
 
 

@@ -14,8 +14,8 @@ from obstore.store import S3Store
 
 from onebert_store.blobs.cache import BlobCache
 from onebert_store.blobs.digests import DIGEST_PREFIX, digest_of, digits_of, is_digits
-from onebert_store.blobs.protocol import BlobStore
 from onebert_store.blobs.staging import UNFINISHED_GRACE, BlobInfo, StagedFile
+from onebert_store.blobs.store import BlobStore
 from onebert_store.disk import storage_errors_are_typed
 from onebert_store.errors import (
     BlobsAway,
@@ -27,11 +27,11 @@ from onebert_store.errors import (
     TooLarge,
 )
 
+# Environment variables that may name an S3-compatible server; the first one that is set counts.
 ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
-"""Environment variables that may name an S3-compatible server; the first one that is set counts."""
 
+# Seconds after a timeout in which further requests fail at once instead of waiting for another timeout.
 SILENCE_S = 5.0
-"""Seconds after a timeout in which further requests fail at once instead of waiting for another timeout."""
 
 _CONNECT_TIMEOUT = timedelta(seconds=2)
 _PAUSE, _LONGEST_PAUSE = timedelta(milliseconds=100), timedelta(seconds=2)
@@ -74,12 +74,10 @@ class Patience:
     retries: int
 
 
+# Limits for a server.
+# 20 seconds of silence are enough for the largest file at 3.4 MB/s. If nothing listens, the retries are over within a
+# second. A request that was silent for long is not retried: its callers get an error and retry themselves.
 PROMPT = Patience(timedelta(seconds=20), timedelta(seconds=60), timedelta(seconds=10), 3)
-"""Limits for a server.
-
-20 seconds of silence are enough for the largest file at 3.4 MB/s. If nothing listens, the retries are over within a
-second. A request that was silent for long is not retried: its callers get an error and retry themselves.
-"""
 
 
 def open_bucket(bucket: str, prefix: str, patience: Patience = PROMPT) -> S3Store:
@@ -107,8 +105,8 @@ def open_bucket(bucket: str, prefix: str, patience: Patience = PROMPT) -> S3Stor
         raise InvalidSettings("the AWS_… variables of the bucket are incomplete, or one of them is not valid") from None
 
 
+# The exceptions that obstore raises.
 BUCKET_ERRORS = BaseError, FileNotFoundError
-"""The exceptions that obstore raises."""
 
 
 def typed(error: Exception, bucket: str, missing: str | None = None) -> OneBertError:

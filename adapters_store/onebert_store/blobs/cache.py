@@ -10,8 +10,8 @@ from onebert_store.blobs.staging import files
 from onebert_store.errors import OneBertError
 
 _TEMPORARY = "new-"
+# A process recounts the folder after writing 1/16 of the bound, because other processes write to it as well.
 _PARTS = 16
-"""A process recounts the folder after writing 1/16 of the bound, because other processes write to it as well."""
 
 
 class BlobCache:

@@ -9,15 +9,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from onebert_store.blobs.digests import DIGEST_PREFIX
 from onebert_store.disk import storage_errors_are_typed
 from onebert_store.errors import TooLarge
 
+# Younger unfinished files are never removed, because an upload may be writing to them.
 UNFINISHED_GRACE = timedelta(hours=1)
-"""Younger unfinished files are never removed, because an upload may be writing to them."""
 
 UNFINISHED = "tmp-"
 
@@ -98,9 +97,7 @@ class StagedFile:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.discard()
 
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from sqlalchemy import true
@@ -21,7 +20,7 @@ from onebert_store.file.format import dumps
 from onebert_store.file.manifest import Manifest
 from onebert_store.registry import statements
 from onebert_store.registry.database import TASKS, reading, writing
-from onebert_store.registry.dialects.protocol import Adding
+from onebert_store.registry.dialects.protocol import Lock
 from onebert_store.registry.feed import Feed, last_change
 from onebert_store.registry.grants import UNLIMITED, Quotas
 from onebert_store.registry.keys import Keys
@@ -49,7 +48,7 @@ class Stored:
     """A durable file: its size in bytes, and the lock that keeps sweeps away until a row names it."""
 
     size: int
-    lock: Adding
+    lock: Lock
 
 
 class Registry:
@@ -95,9 +94,7 @@ class Registry:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def writer(self) -> StagedFile:
