@@ -119,23 +119,21 @@ class _Facts:
         if self.pairs:
             answers = answers.replace("a text", "a pair of texts")
         yield f"A OneBERT delta: with the frozen encoder {base}, which many tasks share, it answers {answers}."
-        yield from self.section("What it is", table(("", ""), self.identity()))
-        yield from self.section("How to use it", self.usage())
-        yield from self.section("Labels", self.labels())
-        yield from self.section("Training data", _pairs(self.data))
-        yield from self.section("Settings", _pairs({k: v for k, v in self.training.items() if k not in _ELSEWHERE}))
-        yield from self.section("Scores", self.measured())
         # Thresholds and positive labels stand beside their labels.
         decision = self.manifest.decision
         rest = decision.model_dump(exclude_none=True, exclude={"thresholds", "positives"}) if decision else {}
-        yield from self.section("How answers are decided", _pairs(rest, exact=True))
-        yield from self.section("Calibration", _pairs(self.calibration))
-        yield from self.section("Limitations", "\n".join(f"- {line}" for line in self.limitations()))
-
-    def section(self, title: str, body: str) -> Iterator[str]:
-        if body:
-            yield f"## {title}"
-            yield body
+        bodies = {
+            "What it is": table(("", ""), self.identity()),
+            "How to use it": self.usage(),
+            "Labels": self.labels(),
+            "Training data": _pairs(self.data),
+            "Settings": _pairs({k: v for k, v in self.training.items() if k not in _ELSEWHERE}),
+            "Scores": self.measured(),
+            "How answers are decided": _pairs(rest, exact=True),
+            "Calibration": _pairs(self.calibration),
+            "Limitations": "\n".join(f"- {line}" for line in self.limitations()),
+        }
+        yield from (f"## {title}\n\n{body}" for title, body in bodies.items() if body)
 
     def identity(self) -> Iterator[tuple[str, str]]:
         manifest = self.manifest
@@ -162,19 +160,14 @@ class _Facts:
 
     def labels(self) -> str:
         decision, labels = self.manifest.decision, self.manifest.labels
-        thresholds = (decision.thresholds if decision else None) or {}
-        positives = (decision.positives if decision else None) or ()
-        head = ["label", *["threshold"] * bool(thresholds), *["positive"] * bool(positives)]
-        rows = [
-            [
-                plain(label),
-                *[str(thresholds.get(label, ""))] * bool(thresholds),
-                *["yes" if label in positives else ""] * bool(positives),
-            ]
-            for label in labels[:MOST_LABELS]
-        ]
+        shown_labels = labels[:MOST_LABELS]
+        columns = {"label": [plain(label) for label in shown_labels]}
+        if decision and (thresholds := decision.thresholds):
+            columns["threshold"] = [str(thresholds.get(label, "")) for label in shown_labels]
+        if decision and (positives := decision.positives):
+            columns["positive"] = ["yes" if label in positives else "" for label in shown_labels]
         more = f"\n\nAnd {len(labels) - MOST_LABELS:,} more." if len(labels) > MOST_LABELS else ""
-        return table(head, rows) + more
+        return table(list(columns), zip(*columns.values(), strict=True)) + more
 
     def measured(self) -> str:
         scores = {split: self.scores(split) for split in _SPLITS}
