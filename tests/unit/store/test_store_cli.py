@@ -10,27 +10,17 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from onebert_store.command.cli import main
 from onebert_store.registry.database import writing
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.store import StoreAddress, join_store
+from stores import name_of
 from tiny_delta import make_delta
 
 
 @pytest.fixture
-def onebert(monkeypatch, capsys, tmp_path, place):
-    """Runs `onebert store …` on the store of this test; exit code, standard output and error."""
-    monkeypatch.setenv("ONEBERT_DATA_DIR", str(tmp_path / "store"))
+def onebert(onebert, monkeypatch, place):
     monkeypatch.setenv("ONEBERT_REGISTRY", place.registry)
-    monkeypatch.setenv("COLUMNS", "160")
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["onebert", "store", *arguments])
-        with pytest.raises(SystemExit) as left:
-            main()
-        return left.value.code or 0, *capsys.readouterr()
-
-    return run
+    return onebert
 
 
 @pytest.fixture
@@ -45,11 +35,11 @@ def store(place):
 
 
 def blob(place, delta):
-    return place.folder / "blobs" / delta.digest.removeprefix("sha256:")
+    return place.folder / "blobs" / name_of(delta)
 
 
 def short(delta):
-    return delta.digest.removeprefix("sha256:")[:12]
+    return name_of(delta)[:12]
 
 
 def change(place, *statements):
@@ -102,7 +92,6 @@ def test_what_is_missing_or_damaged_is_named_and_the_rest_is_whole(onebert, stor
 
 
 def test_a_damaged_manifest_is_repaired_from_the_file(onebert, store):
-    before = dict.fromkeys(versions(store), Registry.version)
     with Registry.open(store) as registry:
         before = registry.version("spam", 3)
     change(store, "UPDATE versions SET manifest = '{}' WHERE task = 'spam' AND version = 3")
