@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
+from onebert_store.registry.check import check_versions
 from onebert_store.registry.database import writing
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.store import StoreAddress, join_store
@@ -120,6 +121,16 @@ def test_a_repair_that_is_not_possible_is_named_and_the_rest_is_repaired(onebert
     }
     assert "; not repaired: " in problems["tone", 1]["problem"]
     assert (code, err) == (1, "error: 1 of 3 versions cannot be served as they are\n")
+
+
+def test_a_version_that_is_deleted_while_it_is_checked_is_no_problem(store):
+    """Its file may be swept already."""
+    with Registry.open(store) as registry, join_store(store) as opened:
+        entries = registry.entries()
+        registry.delete_version("spam", 3)
+        registry.delete_task("tone")
+        blob(store, make_delta(3)).unlink()
+        assert [one.problem for one in check_versions(opened, entries)] == [None] * 3
 
 
 def test_sweeping_keeps_what_is_young_and_takes_what_is_not(onebert, store):
