@@ -34,9 +34,9 @@ def read_hub(name: str, splits: tuple[str, ...]) -> dict[str, Table]:
 
 def label_names_of(data: Any) -> dict[str, tuple[str, ...]]:
     """Returns label names by column for columns of a Hugging Face data set; empty for other data."""
-    features = getattr(data, "features", None)
     # A DataFrame has an attribute `features` if one of its columns has this name.
-    return arrow.label_names_of(features.to_dict()) if isinstance(features, Mapping) else {}
+    has_features = isinstance(getattr(data, "features", None), Mapping)
+    return arrow.label_names_of(data.features.to_dict()) if has_features else {}
 
 
 def _load(datasets: Any, name: str) -> Any:
