@@ -7,7 +7,7 @@ import obstore
 from onebert_store.blobs.bucket import ObjectBlobs, open_bucket
 from onebert_store.blobs.cache import BlobCache
 from onebert_store.blobs.folder import FolderBlobs
-from onebert_store.blobs.protocol import BlobStore
+from onebert_store.blobs.store import BlobStore
 
 
 class FolderLocation:

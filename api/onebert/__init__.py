@@ -31,15 +31,9 @@ __all__ = [
 __version__ = version("onebert")
 
 _HOMES = {
-    "Classifier": "onebert.classifier",
-    "load": "onebert.classifier",
-    "Trained": "onebert.training",
-    "train": "onebert.training",
-    "AsyncClient": "onebert_server.client",
-    "Client": "onebert_server.client",
-    "Result": "onebert_server.client",
-    "TaskResult": "onebert_server.client",
-    "as_dict": "onebert_server.client",
+    **dict.fromkeys(("Classifier", "load"), "onebert.classifier"),
+    **dict.fromkeys(("Trained", "train"), "onebert.training"),
+    **dict.fromkeys(("AsyncClient", "Client", "Result", "TaskResult", "as_dict"), "onebert_server.client"),
 }
 
 

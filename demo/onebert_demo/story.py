@@ -8,7 +8,7 @@ from pathlib import Path
 from onebert_demo import show
 from onebert_demo.processes import Json, ending_on_signals, train
 from onebert_demo.tasks import ROUTING, SAME, TASKS, TONE, Task
-from onebert_demo.traffic import Item, Stream, measure
+from onebert_demo.traffic import Item, asking, measure
 from onebert_server.client import Client
 from onebert_server.process import ChildServer, serving
 from onebert_store.command.console import say
@@ -64,7 +64,7 @@ def upload_while_answering(server: ChildServer, client: Client, work: Path) -> N
     first, *others = TASKS
     pushed = client.push(first.name, _file(work, first))
     uploads = []
-    with Stream(server.url, first.name, [example.text for example in first.test]) as stream:
+    with asking(server.url, first.name, [example.text for example in first.test]) as answered:
         for task in others:
             began = time.monotonic()
             client.push(task.name, _file(work, task))
@@ -72,7 +72,10 @@ def upload_while_answering(server: ChildServer, client: Client, work: Path) -> N
             ended = time.monotonic()
             expect(answer.version == 1, f"{task.name} is not answered by the version just uploaded")
             uploads.append(show.Upload(task.name, began, ended))
-    during = [stream.between(upload.began, upload.ended) for upload in uploads]
+    during = [
+        [answer for answer in answered if answer.asked < upload.ended and answer.given > upload.began]
+        for upload in uploads
+    ]
     expect(all(during), "nothing was answered during an upload")
     expect(
         all(one.digest == pushed.digest for answers in during for answer in answers for one in answer.results),

@@ -2,16 +2,14 @@
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import cycle
 from statistics import quantiles
-from types import TracebackType
-from typing import Self
 
 from onebert_server.client import Client, Input, TaskResult
-from onebert_store.errors import OneBertError
 
 Item = tuple[str, Input]
 
@@ -29,50 +27,36 @@ class Answer:
         return self.given - self.asked
 
 
-class Stream:
-    """Sends text after text to one task, from its own thread, while the `with` block runs.
+@contextmanager
+def asking(url: str, task: str, texts: Sequence[Input]) -> Iterator[list[Answer]]:
+    """Sends text after text to one task, from its own thread, while the block runs; yields the growing list of answers.
 
-    The block starts after the first answer. It raises OneBertError at its end if a request failed.
+    The block starts after the first answer. OneBertError is raised at its end if a request failed.
     """
+    answers: list[Answer] = []
+    flowing, enough = threading.Event(), threading.Event()
 
-    def __init__(self, url: str, task: str, texts: Sequence[Input]) -> None:
-        self._url, self._task, self._texts = url, task, texts
-        self._answers: list[Answer] = []
-        self._error: OneBertError | None = None
-        self._flowing, self._enough = threading.Event(), threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def _run(self) -> None:
+    def ask() -> None:
         try:
-            with Client(self._url) as client:
-                for text in cycle(self._texts):
-                    if self._enough.is_set():
+            with Client(url) as client:
+                for text in cycle(texts):
+                    if enough.is_set():
                         return
                     asked = time.monotonic()
-                    result = client.classify(self._task, text)
-                    self._answers.append(Answer(asked, time.monotonic(), [result]))
-                    self._flowing.set()
-        except OneBertError as error:
-            self._error = error
+                    result = client.classify(task, text)
+                    answers.append(Answer(asked, time.monotonic(), [result]))
+                    flowing.set()
         finally:
-            self._flowing.set()
+            flowing.set()
 
-    def between(self, start: float, end: float) -> list[Answer]:
-        """The answers whose requests were running at some time between start and end."""
-        return [answer for answer in self._answers if answer.asked < end and answer.given > start]
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        self._flowing.wait()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._enough.set()
-        self._thread.join()
-        if self._error and not error:
-            raise self._error
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(ask)
+        flowing.wait()
+        try:
+            yield answers
+        finally:
+            enough.set()
+        running.result()
 
 
 @dataclass

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -13,9 +13,9 @@ from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import S3Store
 
 from onebert_store.blobs.cache import BlobCache
-from onebert_store.blobs.digests import DIGEST_PREFIX, digest_of, digits_of, is_digits, verified
-from onebert_store.blobs.protocol import BlobInfo
-from onebert_store.blobs.staging import UNFINISHED_GRACE, StagedFile, StagingFolder
+from onebert_store.blobs.digests import DIGEST_PREFIX, digest_of, digits_of, is_digits
+from onebert_store.blobs.staging import UNFINISHED_GRACE, BlobInfo, StagedFile
+from onebert_store.blobs.store import BlobStore
 from onebert_store.disk import storage_errors_are_typed
 from onebert_store.errors import (
     BlobsAway,
@@ -27,11 +27,11 @@ from onebert_store.errors import (
     TooLarge,
 )
 
+# Environment variables that may name an S3-compatible server; the first one that is set counts.
 ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
-"""Environment variables that may name an S3-compatible server; the first one that is set counts."""
 
+# Seconds after a timeout in which further requests fail at once instead of waiting for another timeout.
 SILENCE_S = 5.0
-"""Seconds after a timeout in which further requests fail at once instead of waiting for another timeout."""
 
 _CONNECT_TIMEOUT = timedelta(seconds=2)
 _PAUSE, _LONGEST_PAUSE = timedelta(milliseconds=100), timedelta(seconds=2)
@@ -74,12 +74,10 @@ class Patience:
     retries: int
 
 
+# Limits for a server.
+# 20 seconds of silence are enough for the largest file at 3.4 MB/s. If nothing listens, the retries are over within a
+# second. A request that was silent for long is not retried: its callers get an error and retry themselves.
 PROMPT = Patience(timedelta(seconds=20), timedelta(seconds=60), timedelta(seconds=10), 3)
-"""Limits for a server.
-
-20 seconds of silence are enough for the largest file at 3.4 MB/s. If nothing listens, the retries are over within a
-second. A request that was silent for long is not retried: its callers get an error and retry themselves.
-"""
 
 
 def open_bucket(bucket: str, prefix: str, patience: Patience = PROMPT) -> S3Store:
@@ -107,8 +105,8 @@ def open_bucket(bucket: str, prefix: str, patience: Patience = PROMPT) -> S3Stor
         raise InvalidSettings("the AWS_… variables of the bucket are incomplete, or one of them is not valid") from None
 
 
+# The exceptions that obstore raises.
 BUCKET_ERRORS = BaseError, FileNotFoundError
-"""The exceptions that obstore raises."""
 
 
 def typed(error: Exception, bucket: str, missing: str | None = None) -> OneBertError:
@@ -126,19 +124,17 @@ def typed(error: Exception, bucket: str, missing: str | None = None) -> OneBertE
     return BlobsAway(f"{bucket} does not work: {reason}")
 
 
-class ObjectBlobs:
-    """A BlobStore in a bucket, with a local cache of blobs read or written lately.
+class ObjectBlobs(BlobStore):
+    """Blobs in a bucket, with a local cache of blobs read or written lately.
 
     An upload is hashed into a local file and then sent in one request, so the bucket never holds parts of blobs or of
     multipart uploads. The first upload creates the local folder for unfinished files.
     """
 
     def __init__(self, bucket: S3Store, staging: Path, cache: BlobCache, max_bytes: int) -> None:
+        super().__init__(staging, max_bytes)
         self._bucket = bucket
         self._cache = cache
-        self._folder = staging
-        self._staging = StagingFolder(staging, max_bytes)
-        self._max_bytes = max_bytes
         self._silent_until = 0.0
         self._is_tidy = False
 
@@ -147,9 +143,9 @@ class ObjectBlobs:
             self._folder.mkdir(parents=True, exist_ok=True)
         if not self._is_tidy:
             # Removes files of killed processes: sweeps of the store may run on other machines only.
-            self._staging.drop_unfinished(datetime.now(UTC) - UNFINISHED_GRACE)
+            self.drop_unfinished(datetime.now(UTC) - UNFINISHED_GRACE)
             self._is_tidy = True
-        return self._staging.writer(self._commit)
+        return super().writer()
 
     def put(self, data: bytes) -> str:
         if len(data) > self._max_bytes:
@@ -161,16 +157,12 @@ class ObjectBlobs:
     def get(self, digest: str) -> bytes:
         data = self.get_local(digest)
         if data is None:
-            data = b"".join(self._pieces(digest))
+            data = super().get(digest)
             self._cache.keep(digest, data)
         return data
 
     def get_local(self, digest: str) -> bytes | None:
         return self._cache.get(digest)
-
-    def verify(self, digest: str, stop: Callable[[], bool] = lambda: False) -> bool:
-        """Reads the object, never a local copy."""
-        return not any(stop() for _ in self._pieces(digest))
 
     def delete(self, digest: str) -> None:
         with self._asking():
@@ -186,13 +178,6 @@ class ObjectBlobs:
                 for found in objects:
                     if is_digits(found["path"]):
                         yield BlobInfo(DIGEST_PREFIX + found["path"], found["size"], found["last_modified"])
-
-    def unfinished(self) -> Iterator[BlobInfo]:
-        return self._staging.unfinished() if self._folder.is_dir() else iter(())
-
-    def drop_unfinished(self, before: datetime) -> None:
-        if self._folder.is_dir():
-            self._staging.drop_unfinished(before)
 
     def _commit(self, staged: Path, digest: str) -> None:
         with storage_errors_are_typed():
@@ -210,9 +195,6 @@ class ObjectBlobs:
                 # fail; and the new time makes an orphan's mark older than the object.
                 obstore.put(self._bucket, digits_of(digest), data, mode="overwrite", use_multipart=False)
         self._cache.keep(digest, data)
-
-    def _pieces(self, digest: str) -> Iterator[bytes]:
-        return verified(self._unverified(digest), digest, self._max_bytes)
 
     def _unverified(self, digest: str) -> Iterator[bytes]:
         with self._asking(f"the blob {digest} is missing"):

@@ -10,8 +10,8 @@ from onebert_store.blobs.staging import files
 from onebert_store.errors import OneBertError
 
 _TEMPORARY = "new-"
+# A process recounts the folder after writing 1/16 of the bound, because other processes write to it as well.
 _PARTS = 16
-"""A process recounts the folder after writing 1/16 of the bound, because other processes write to it as well."""
 
 
 class BlobCache:
@@ -68,13 +68,13 @@ class BlobCache:
 
     def _make_room(self, size: int) -> None:
         if size > self._room:
-            found = sorted(files(self._folder), key=lambda file: file[2])
-            free = self._max_bytes - sum(file[1] for file in found)
-            for name, freed, _ in found:
+            found = sorted(files(self._folder), key=lambda file: file.modified)
+            free = self._max_bytes - sum(file.size for file in found)
+            for file in found:
                 # Free 1/16 more than needed, so that not every new copy lists the folder.
                 if free >= min(size + self._max_bytes // _PARTS, self._max_bytes):
                     break
-                (self._folder / name).unlink(missing_ok=True)
-                free += freed
+                (self._folder / file.digest).unlink(missing_ok=True)
+                free += file.size
             self._room = min(free, max(size, self._max_bytes // _PARTS))
         self._room -= size

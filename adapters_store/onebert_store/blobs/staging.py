@@ -6,47 +6,35 @@ import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from onebert_store.blobs.digests import DIGEST_PREFIX
-from onebert_store.blobs.protocol import BlobInfo
 from onebert_store.disk import storage_errors_are_typed
 from onebert_store.errors import TooLarge
 
+# Younger unfinished files are never removed, because an upload may be writing to them.
 UNFINISHED_GRACE = timedelta(hours=1)
-"""Younger unfinished files are never removed, because an upload may be writing to them."""
 
-_UNFINISHED = "tmp-"
+UNFINISHED = "tmp-"
 
 
-class StagingFolder:
-    """An existing folder for writers' temporary files; processes may share it."""
+@dataclass(frozen=True)
+class BlobInfo:
+    """A stored blob: `size` in bytes, `modified` in UTC."""
 
-    def __init__(self, folder: Path, max_bytes: int) -> None:
-        self._folder = folder
-        self._max_bytes = max_bytes
-
-    def writer(self, store: Callable[[Path, str], None]) -> "StagedFile":
-        """Opens a temporary file; a commit calls `store` with the file and its digest, which may move the file away."""
-        return StagedFile(self._folder, self._max_bytes, store)
-
-    def unfinished(self) -> Iterator[BlobInfo]:
-        for name, size, modified in files(self._folder):
-            if name.startswith(_UNFINISHED):
-                yield BlobInfo(name, size, modified)
-
-    def drop_unfinished(self, before: datetime) -> None:
-        with storage_errors_are_typed():
-            for one in self.unfinished():
-                if one.modified < before:
-                    (self._folder / one.digest).unlink(missing_ok=True)
+    digest: str
+    size: int
+    modified: datetime
 
 
 class StagedFile:
-    """A BlobWriter: a temporary file that a blob store takes on `commit`."""
+    """An upload, hashed while it is written to a temporary file; leaving `with` discards it unless it was committed.
+
+    A commit calls `store` with the file and its digest.
+    """
 
     def __init__(self, folder: Path, max_bytes: int, store: Callable[[Path, str], None]) -> None:
         self._max_bytes = max_bytes
@@ -54,7 +42,7 @@ class StagedFile:
         self._hash = hashlib.sha256()
         self._size = 0
         with storage_errors_are_typed():
-            handle, name = tempfile.mkstemp(prefix=_UNFINISHED, dir=folder)
+            handle, name = tempfile.mkstemp(prefix=UNFINISHED, dir=folder)
         self._file = os.fdopen(handle, "w+b")
         self._path: Path | None = Path(name)
 
@@ -67,6 +55,7 @@ class StagedFile:
         return DIGEST_PREFIX + self._hash.hexdigest()
 
     def write(self, chunk: bytes) -> None:
+        """Appends; raises TooLarge beyond the store's limit, StorageFull or StorageUnavailable."""
         if self._size + len(chunk) > self._max_bytes:
             raise TooLarge(f"a delta file has at most {self._max_bytes} bytes")
         with storage_errors_are_typed():
@@ -81,7 +70,10 @@ class StagedFile:
             return self._file.read()
 
     def commit(self) -> str:
-        """Commits like BlobWriter; on any failure the bytes are discarded."""
+        """Makes the bytes durable and returns their digest; replaces a damaged blob of the same digest.
+
+        On any failure the bytes are discarded.
+        """
         if self._path is None:
             raise ValueError("already committed or discarded")
         try:
@@ -93,6 +85,7 @@ class StagedFile:
         return self.digest
 
     def discard(self) -> None:
+        """Drops the bytes; does nothing after a commit or a discard."""
         # The bytes are not needed any more, so a failing disk is not the caller's error. A sweep removes what is left.
         with suppress(OSError):
             if self._path is not None:
@@ -104,14 +97,12 @@ class StagedFile:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.discard()
 
 
-def files(folder: Path) -> Iterator[tuple[str, int, datetime]]:
-    """Lists a folder's regular files: name, size in bytes, modification time in UTC."""
+def files(folder: Path) -> Iterator[BlobInfo]:
+    """Lists a folder's regular files; `digest` is the file name."""
     with storage_errors_are_typed(), os.scandir(folder) as entries:
         for entry in entries:
             try:
@@ -123,4 +114,4 @@ def files(folder: Path) -> Iterator[tuple[str, int, datetime]]:
                 raise
             # Folders, pipes and devices are not blobs, whatever their name.
             if stat.S_ISREG(found.st_mode):
-                yield entry.name, found.st_size, datetime.fromtimestamp(found.st_mtime, UTC)
+                yield BlobInfo(entry.name, found.st_size, datetime.fromtimestamp(found.st_mtime, UTC))

@@ -9,10 +9,11 @@ from huggingface_hub import EvalResult, ModelCardData
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
-from onebert_store.command.inspection import flat, measured_on
+from onebert_store.command.inspection import count_parameters, flat, measured_on
 from onebert_store.command.markdown import plain, table
 from onebert_store.errors import InvalidInput
-from onebert_store.file.delta import SPARSE_INDEX, Delta
+from onebert_store.file.decision import Decision
+from onebert_store.file.delta import Delta
 from onebert_store.file.manifest import TaskType
 from onebert_store.file.strict_json import shown
 from onebert_store.registry.names import check_name
@@ -70,11 +71,9 @@ class _Facts:
         said = self.training.get("task")
         trained_for = said if isinstance(said, str) and _passes(check_name, said) else None
         self.task = task or trained_for or file.removesuffix(".safetensors")
-        data = self.training.get("data")
-        self.data: Mapping[str, Any] = data if isinstance(data, dict) else {}
+        self.data, self.calibration = (_dict(self.training.get(name)) for name in ("data", "calibration"))
         self.metric = self.training.get("metric")
-        calibration = self.training.get("calibration")
-        self.calibration: Mapping[str, Any] = calibration if isinstance(calibration, dict) else {}
+        self.decision = self.manifest.decision or Decision.model_construct()
         self.pairs = self.manifest.task_type != "span" and self.data.get("pairs") is True
 
     def front_matter(self) -> ModelCardData:
@@ -110,8 +109,7 @@ class _Facts:
                 )
 
     def scores(self, split: str) -> dict[str, float]:
-        said = self.training.get(split)
-        numbers = {name: value for name, value in said.items() if _is_number(value)} if isinstance(said, dict) else {}
+        numbers = _numbers(self.training.get(split))
         return {name: numbers[name] for name in sorted(numbers, key=lambda name: name != self.metric)}
 
     def sections(self) -> Iterator[str]:
@@ -119,33 +117,29 @@ class _Facts:
         if self.pairs:
             answers = answers.replace("a text", "a pair of texts")
         yield f"A OneBERT delta: with the frozen encoder {base}, which many tasks share, it answers {answers}."
-        yield from self.section("What it is", table(("", ""), self.identity()))
-        yield from self.section("How to use it", self.usage())
-        yield from self.section("Labels", self.labels())
-        yield from self.section("Training data", _pairs(self.data))
-        yield from self.section("Settings", _pairs({k: v for k, v in self.training.items() if k not in _ELSEWHERE}))
-        yield from self.section("Scores", self.measured())
         # Thresholds and positive labels stand beside their labels.
-        decision = self.manifest.decision
-        rest = decision.model_dump(exclude_none=True, exclude={"thresholds", "positives"}) if decision else {}
-        yield from self.section("How answers are decided", _pairs(rest, exact=True))
-        yield from self.section("Calibration", _pairs(self.calibration))
-        yield from self.section("Limitations", "\n".join(f"- {line}" for line in self.limitations()))
-
-    def section(self, title: str, body: str) -> Iterator[str]:
-        if body:
-            yield f"## {title}"
-            yield body
+        rest = self.decision.model_dump(exclude_none=True, exclude={"thresholds", "positives"})
+        bodies = {
+            "What it is": table(("", ""), self.identity()),
+            "How to use it": self.usage(),
+            "Labels": self.labels(),
+            "Training data": _pairs(self.data),
+            "Settings": _pairs({k: v for k, v in self.training.items() if k not in _ELSEWHERE}),
+            "Scores": self.measured(),
+            "How answers are decided": _pairs(rest, exact=True),
+            "Calibration": _pairs(self.calibration),
+            "Limitations": "\n".join(f"- {line}" for line in self.limitations()),
+        }
+        yield from (f"## {title}\n\n{body}" for title, body in bodies.items() if body)
 
     def identity(self) -> Iterator[tuple[str, str]]:
         manifest = self.manifest
-        sizes = {name: tensor.size for name, tensor in self.delta.tensors.items() if not name.startswith(SPARSE_INDEX)}
-        head = sum(size for name, size in sizes.items() if name.startswith("head."))
+        parameters = count_parameters(self.delta)
         yield "task type", plain(manifest.task_type)
         yield "base", f"{plain(manifest.base.name)} ({plain(manifest.base.model_type)}), `{manifest.base.digest}`"
         yield "method", plain(manifest.method)
         yield "reads", f"{manifest.max_length} tokens, pooling {manifest.pooling}"
-        yield "numbers", f"{sum(sizes.values()) - head:,} in the delta, {head:,} in the head"
+        yield "numbers", f"{parameters['delta']:,} in the delta, {parameters['head']:,} in the head"
         yield "file", f"{self.file_bytes:,} bytes, `{self.delta.digest}`"
 
     def usage(self) -> str:
@@ -161,61 +155,52 @@ class _Facts:
         return "\n".join(("```bash", *commands, "```"))
 
     def labels(self) -> str:
-        decision, labels = self.manifest.decision, self.manifest.labels
-        thresholds = (decision.thresholds if decision else None) or {}
-        positives = (decision.positives if decision else None) or ()
-        head = ["label", *["threshold"] * bool(thresholds), *["positive"] * bool(positives)]
-        rows = [
-            [
-                plain(label),
-                *[str(thresholds.get(label, ""))] * bool(thresholds),
-                *["yes" if label in positives else ""] * bool(positives),
-            ]
-            for label in labels[:MOST_LABELS]
-        ]
-        more = f"\n\nAnd {len(labels) - MOST_LABELS:,} more." if len(labels) > MOST_LABELS else ""
-        return table(head, rows) + more
+        labels, more = self.manifest.labels[:MOST_LABELS], len(self.manifest.labels) - MOST_LABELS
+        columns = {"label": [plain(label) for label in labels]}
+        if thresholds := self.decision.thresholds:
+            columns["threshold"] = [str(thresholds.get(label, "")) for label in labels]
+        if positives := self.decision.positives:
+            columns["positive"] = ["yes" if label in positives else "" for label in labels]
+        rest = f"\n\nAnd {more:,} more." if more > 0 else ""
+        return table(list(columns), zip(*columns.values(), strict=True)) + rest
 
     def measured(self) -> str:
-        scores = {split: self.scores(split) for split in _SPLITS}
-        splits = [split for split in _SPLITS if scores[split]]
-        if not splits:
+        scores = {split: found for split in _SPLITS if (found := self.scores(split))}
+        if not scores:
             return ""
         rows = [
             [
                 plain(metric) + " (decides)" * (metric == self.metric),
-                *(_score(scores[split], metric) for split in splits),
+                *(_score(found, metric) for found in scores.values()),
             ]
-            for metric in dict.fromkeys(name for split in splits for name in scores[split])
+            for metric in dict.fromkeys(name for found in scores.values() for name in found)
         ]
         rows += [
-            [f"{plain(str(self.metric))} of {words}", *(_score(found, split) for split in splits)]
+            [f"{plain(str(self.metric))} of {words}", *(_score(found, split) for split in scores)]
             for words, found in self.yardsticks()
         ]
-        return table(("", *(measured_on(self.training, split) for split in splits)), rows)
+        return table(("", *(measured_on(self.training, split) for split in scores)), rows)
 
     def yardsticks(self) -> Iterator[tuple[str, dict[str, float]]]:
-        said = self.training.get("yardsticks")
+        said = _dict(self.training.get("yardsticks"))
         for name, words in _YARDSTICKS.items():
-            found = said.get(name) if isinstance(said, dict) else None
-            if isinstance(found, dict):
-                yield words, {key: value for key, value in found.items() if _is_number(value)}
+            if isinstance(said.get(name), dict):
+                yield words, _numbers(said[name])
 
     def of_calibration(self) -> Iterator[str]:
-        decision, said = self.manifest.decision, self.calibration.get("temperature")
-        if self.manifest.task_type == "regression" or (decision is not None and decision.temperature is not None):
+        if self.manifest.task_type == "regression" or self.decision.temperature is not None:
             return
-        if isinstance(said, dict) and said.get("calibrated") is True:
+        if _dict(self.calibration.get("temperature")).get("calibrated") is True:
             yield "Its probabilities are uncorrected: on the rows of its calibration no temperature was better."
         else:
             yield "Nothing in the file says that its probabilities are calibrated."
 
     def limitations(self) -> Iterator[str]:
-        manifest, decision = self.manifest, self.manifest.decision
+        manifest = self.manifest
         yield "It works on the base with the digest above and on no other."
-        if decision is None or decision.window is None:
+        if self.decision.window is None:
             yield f"Of a text of over {manifest.max_length} tokens the end is not read, unless windows are asked for."
-        if manifest.task_type in ("single_label", "token") and (decision is None or decision.abstain is None):
+        if manifest.task_type in ("single_label", "token") and self.decision.abstain is None:
             yield "It answers one of its labels, also to texts that none of them fits."
         yield from self.of_calibration()
         if not any(self.scores(split) for split in _SPLITS):
@@ -234,8 +219,13 @@ def _score(scores: Mapping[str, float], name: str) -> str:
     return f"{scores[name]:.4f}" if name in scores else ""
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+def _dict(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _numbers(value: Any) -> dict[str, float]:
+    found = {name: one for name, one in _dict(value).items() if isinstance(one, int | float)}
+    return {name: one for name, one in found.items() if not isinstance(one, bool) and math.isfinite(one)}
 
 
 def _passes(check: Callable[[str], None], name: str) -> bool:

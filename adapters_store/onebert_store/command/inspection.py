@@ -13,7 +13,7 @@ from rich.table import Table
 from onebert_store.command import console
 from onebert_store.file import strict_json
 from onebert_store.file.changes import LAYER, Change, changes
-from onebert_store.file.delta import SPARSE_INDEX
+from onebert_store.file.delta import SPARSE_INDEX, Delta
 from onebert_store.file.format import load_with_bytes
 from onebert_store.file.strict_json import shown
 
@@ -38,18 +38,22 @@ def inspect_file(path: Path) -> dict[str, Any]:
     """Reads a delta file and describes it in plain JSON values; sizes are in bytes."""
     delta, data = load_with_bytes(path)
     manifest = delta.manifest.model_dump(exclude={"golden"}, exclude_none=True)
-    # Indices of sparse values do not count as parameters.
-    sizes = {name: tensor.size for name, tensor in delta.tensors.items() if not name.startswith(SPARSE_INDEX)}
-    head = sum(size for name, size in sizes.items() if name.startswith("head."))
     return manifest | {
         "digest": delta.digest,
         "bytes": len(data),
         "tensors": len(delta.tensors),
         "dtypes": sorted({tensor.dtype.name for tensor in delta.tensors.values()}),
-        "parameters": {"delta": sum(sizes.values()) - head, "head": head},
+        "parameters": count_parameters(delta),
         "golden": len(delta.manifest.golden.input_ids) if delta.manifest.golden else 0,
         "changes": _by_name(changes(delta.tensors)),
     }
+
+
+def count_parameters(delta: Delta) -> dict[str, int]:
+    """Counts the numbers outside the head and in it; indices of sparse values are not among them."""
+    sizes = {name: tensor.size for name, tensor in delta.tensors.items() if not name.startswith(SPARSE_INDEX)}
+    head = sum(size for name, size in sizes.items() if name.startswith("head."))
+    return {"delta": sum(sizes.values()) - head, "head": head}
 
 
 def render(facts: dict[str, Any]) -> RenderableType:

@@ -14,7 +14,7 @@ from onebert_store.file.format import loads
 from onebert_store.file.strict_json import shown
 
 if TYPE_CHECKING:
-    from onebert_store.blobs.protocol import BlobInfo
+    from onebert_store.blobs.staging import BlobInfo
     from onebert_store.registry.gc import Orphan
     from onebert_store.registry.store import Store
 

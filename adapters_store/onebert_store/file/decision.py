@@ -12,6 +12,7 @@ Reduction = Literal["max", "mean", "union"]
 
 MIN_WINDOW = 8
 
+# Activations allowed per task type, the default first; a regression answers values and a span task spans.
 ACTIVATIONS: Mapping[str, tuple[Activation, ...]] = {
     "single_label": ("softmax", "sigmoid", "none"),
     "multi_label": ("sigmoid", "softmax", "none"),
@@ -19,8 +20,8 @@ ACTIVATIONS: Mapping[str, tuple[Activation, ...]] = {
     "token": ("softmax", "none"),
     "span": (),
 }
-"""Activations allowed per task type, the default first; a regression answers values and a span task spans."""
 
+# Reductions of window answers allowed per task type, the default first.
 REDUCTIONS: Mapping[str, tuple[Reduction, ...]] = {
     "single_label": ("max", "mean"),
     "multi_label": ("max", "mean"),
@@ -28,17 +29,16 @@ REDUCTIONS: Mapping[str, tuple[Reduction, ...]] = {
     "token": ("union",),
     "span": ("max",),
 }
-"""Reductions of window answers allowed per task type, the default first."""
 
+# Task types whose labels may have thresholds.
 THRESHOLDS = frozenset({"single_label", "multi_label", "regression"})
-"""Task types whose labels may have thresholds."""
 
+# Rules for abstaining allowed per task type.
 ABSTAINING: Mapping[str, tuple[str, ...]] = {
     "single_label": ("below", "energy"),
     "multi_label": ("below", "energy"),
     "span": ("below",),
 }
-"""Rules for abstaining allowed per task type."""
 
 
 class Abstain(Strict):

@@ -21,11 +21,11 @@ MAX_TOKEN = 2**31 - 1
 TaskType = Literal["single_label", "multi_label", "regression", "token", "span"]
 Pooling = Literal["cls", "mean", "pooler", "siamese", "none"]
 
+# Pooling of a pair task that encodes each text on its own; the head compares their mean vectors.
 SIAMESE: Pooling = "siamese"
-"""Pooling of a pair task that encodes each text on its own; the head compares their mean vectors."""
 
+# Task types whose head reads every token, with `pooling: "none"`.
 PER_TOKEN: frozenset[TaskType] = frozenset({"token", "span"})
-"""Task types whose head reads every token, with `pooling: "none"`."""
 
 MIN_LABELS: Mapping[TaskType, int] = {"single_label": 2, "token": 2}
 SPAN_LABELS = ["start", "end"]

@@ -1,7 +1,8 @@
 """Checks a store, rewrites damaged manifests from files, and makes versions of blobs without a row."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 
 from sqlalchemy import update
@@ -38,12 +39,9 @@ def check_database(store: Store) -> None:
 def check_versions(store: Store, entries: list[VersionEntry], repair: bool = False) -> Iterator[Checked]:
     """Verifies every blob once and every manifest; `repair` rewrites damaged manifests from the files."""
     for digest, same in groupby(sorted(entries, key=lambda entry: entry.digest), lambda entry: entry.digest):
-        blob_problem = _problem_of_blob(store, digest)
+        problem = _problem_in(partial(store.blobs.verify, digest))
         for entry in same:
-            if blob_problem is None:
-                yield _check_manifest(store, entry, repair)
-            elif _exists(store, entry):
-                yield Checked(entry, blob_problem)
+            yield _check(store, entry, problem, repair)
 
 
 def find_digest(store: Store, start: str) -> str:
@@ -72,32 +70,23 @@ def recover(store: Store, digest: str, task: str | None = None) -> tuple[Version
     return Registry(store).add(task or f"recovered-{digest.removeprefix('sha256:')[:_SHOWN_DIGITS]}", delta)
 
 
-def _problem_of_blob(store: Store, digest: str) -> str | None:
-    try:
-        store.blobs.verify(digest)
-    except OneBertError as error:
-        return error.detail
-    return None
-
-
-def _check_manifest(store: Store, entry: VersionEntry, repair: bool) -> Checked:
+def _check(store: Store, entry: VersionEntry, problem: str | None, repair: bool) -> Checked:
+    """Checks the manifest of one version; with a known `problem`, only whether the version still exists."""
     try:
         with reading(store.database) as connection:
-            version_record(connection, entry.task, entry.version)
+            (require_version if problem else version_record)(connection, entry.task, entry.version)
     except NotFound:
+        # Deleted since the listing; its blob may be swept.
         return Checked(entry, None)
     except StoreCorrupt as error:
-        return _repair(store, entry, error.detail) if repair else Checked(entry, error.detail)
-    return Checked(entry, None)
-
-
-def _repair(store: Store, entry: VersionEntry, problem: str) -> Checked:
-    try:
-        _write_manifest(store, entry)
-    except OneBertError as error:
-        # Go on with the other versions; this one may have been deleted and its blob swept.
-        return Checked(entry, f"{problem}; not repaired: {error.detail}" if _exists(store, entry) else None)
-    return Checked(entry, problem, repaired=True)
+        if problem:
+            raise
+        if not repair:
+            return Checked(entry, error.detail)
+        if why := _problem_in(lambda: _write_manifest(store, entry)):
+            return _check(store, entry, f"{error.detail}; not repaired: {why}", repair)
+        return Checked(entry, error.detail, repaired=True)
+    return Checked(entry, problem)
 
 
 def _write_manifest(store: Store, entry: VersionEntry) -> None:
@@ -107,11 +96,9 @@ def _write_manifest(store: Store, entry: VersionEntry) -> None:
         connection.execute(update(VERSIONS).where(*same).values(manifest=manifest))
 
 
-def _exists(store: Store, entry: VersionEntry) -> bool:
-    """Tells a version that was deleted since the listing, whose blob may be swept, from a damaged one."""
+def _problem_in(work: Callable[[], object]) -> str | None:
     try:
-        with reading(store.database) as connection:
-            require_version(connection, entry.task, entry.version)
-    except NotFound:
-        return False
-    return True
+        work()
+    except OneBertError as error:
+        return error.detail
+    return None

@@ -7,24 +7,8 @@ from importlib import import_module
 from math import inf
 from typing import TYPE_CHECKING
 
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    Connection,
-    DateTime,
-    Dialect,
-    Double,
-    ForeignKey,
-    ForeignKeyConstraint,
-    Index,
-    Integer,
-    MetaData,
-    String,
-    Table,
-    Text,
-    TypeDecorator,
-    UniqueConstraint,
-)
+import sqlalchemy as sa
+from sqlalchemy import Connection, DateTime, Dialect, MetaData, Table, TypeDecorator
 
 from onebert_store.registry.dialects.protocol import Database
 
@@ -48,46 +32,46 @@ class UtcDateTime(TypeDecorator[datetime]):
 TABLES = MetaData()
 
 # Ordered by bytes, as in Python and SQLite; a language's collation would ignore dots and dashes.
-NAME = String().with_variant(String(collation="C"), "postgresql")
+NAME = sa.String().with_variant(sa.String(collation="C"), "postgresql")
 
 # The row outlives the task's versions: `last_version` only grows, so a number is never used twice.
 TASKS = Table(
     "tasks",
     TABLES,
-    Column("name", NAME, primary_key=True),
-    Column("last_version", Integer, nullable=False),
+    sa.Column("name", NAME, primary_key=True),
+    sa.Column("last_version", sa.Integer, nullable=False),
 )
 
 # One immutable version; its content is the blob with this digest.
 VERSIONS = Table(
     "versions",
     TABLES,
-    Column("task", NAME, ForeignKey("tasks.name"), primary_key=True),
-    Column("version", Integer, primary_key=True),
-    Column("digest", NAME, nullable=False, index=True),
-    Column("size", Integer, nullable=False),
-    Column("created_at", UtcDateTime, nullable=False),
-    Column("manifest", Text, nullable=False),
-    UniqueConstraint("task", "digest"),
+    sa.Column("task", NAME, sa.ForeignKey("tasks.name"), primary_key=True),
+    sa.Column("version", sa.Integer, primary_key=True),
+    sa.Column("digest", NAME, nullable=False, index=True),
+    sa.Column("size", sa.Integer, nullable=False),
+    sa.Column("created_at", UtcDateTime, nullable=False),
+    sa.Column("manifest", sa.Text, nullable=False),
+    sa.UniqueConstraint("task", "digest"),
 )
 
 # The foreign key protects `version`; the version in `previous` may be deleted.
 ALIASES = Table(
     "aliases",
     TABLES,
-    Column("task", NAME, primary_key=True),
-    Column("alias", NAME, primary_key=True),
-    Column("version", Integer, nullable=False),
-    Column("previous", Integer),
-    ForeignKeyConstraint(["task", "version"], ["versions.task", "versions.version"]),
+    sa.Column("task", NAME, primary_key=True),
+    sa.Column("alias", NAME, primary_key=True),
+    sa.Column("version", sa.Integer, nullable=False),
+    sa.Column("previous", sa.Integer),
+    sa.ForeignKeyConstraint(["task", "version"], ["versions.task", "versions.version"]),
 )
 
 # Blobs that no version names, and the time they were first seen; a sweep removes them after a grace period.
 ORPHANS = Table(
     "orphans",
     TABLES,
-    Column("digest", NAME, primary_key=True),
-    Column("since", UtcDateTime, nullable=False),
+    sa.Column("digest", NAME, primary_key=True),
+    sa.Column("since", UtcDateTime, nullable=False),
 )
 
 
@@ -95,39 +79,39 @@ ORPHANS = Table(
 CHANGES = Table(
     "changes",
     TABLES,
-    Column("seq", BigInteger, primary_key=True, autoincrement=False),
-    Column("at", UtcDateTime, nullable=False),
-    Column("action", String, nullable=False),
-    Column("task", NAME),
-    Column("version", Integer),
-    Column("alias", NAME),
-    Column("before", Integer),
-    Column("principal", String, nullable=False),
-    Column("request", String, nullable=False),
-    Column("key", String),
-    Column("name", NAME),
-    Index("ix_changes_name", "name", "seq"),
-    Index("ix_changes_principal", "principal", "seq"),
-    Index("ix_changes_task", "task", "seq"),
+    sa.Column("seq", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("at", UtcDateTime, nullable=False),
+    sa.Column("action", sa.String, nullable=False),
+    sa.Column("task", NAME),
+    sa.Column("version", sa.Integer),
+    sa.Column("alias", NAME),
+    sa.Column("before", sa.Integer),
+    sa.Column("principal", sa.String, nullable=False),
+    sa.Column("request", sa.String, nullable=False),
+    sa.Column("key", sa.String),
+    sa.Column("name", NAME),
+    sa.Index("ix_changes_name", "name", "seq"),
+    sa.Index("ix_changes_principal", "principal", "seq"),
+    sa.Index("ix_changes_task", "task", "seq"),
 )
 
 # Keys by their SHA-256; rows are added and revoked, never removed. Lists are words separated by spaces.
 KEYS = Table(
     "keys",
     TABLES,
-    Column("id", String, primary_key=True),
-    Column("name", String, nullable=False),
-    Column("digest", String, nullable=False, unique=True),
-    Column("scopes", String, nullable=False),
-    Column("tasks", Text, nullable=False),
-    Column("default_task", String),
-    Column("most_tasks", BigInteger),
-    Column("most_bytes", BigInteger),
-    Column("most_requests", Double),
-    Column("most_tokens", Double),
-    Column("created_at", UtcDateTime, nullable=False),
-    Column("expires_at", UtcDateTime),
-    Column("revoked_at", UtcDateTime),
+    sa.Column("id", sa.String, primary_key=True),
+    sa.Column("name", sa.String, nullable=False),
+    sa.Column("digest", sa.String, nullable=False, unique=True),
+    sa.Column("scopes", sa.String, nullable=False),
+    sa.Column("tasks", sa.Text, nullable=False),
+    sa.Column("default_task", sa.String),
+    sa.Column("most_tasks", sa.BigInteger),
+    sa.Column("most_bytes", sa.BigInteger),
+    sa.Column("most_requests", sa.Double),
+    sa.Column("most_tokens", sa.Double),
+    sa.Column("created_at", UtcDateTime, nullable=False),
+    sa.Column("expires_at", UtcDateTime),
+    sa.Column("revoked_at", UtcDateTime),
 )
 
 # Per task and principal: how many existing versions the principal has uploaded, and their bytes, for quotas. Counting a
@@ -135,23 +119,23 @@ KEYS = Table(
 HOLDINGS = Table(
     "holdings",
     TABLES,
-    Column("task", NAME, primary_key=True),
-    Column("principal", String, primary_key=True),
-    Column("versions", Integer, nullable=False),
-    Column("bytes", BigInteger, nullable=False),
-    Index("ix_holdings_principal", "principal"),
+    sa.Column("task", NAME, primary_key=True),
+    sa.Column("principal", sa.String, primary_key=True),
+    sa.Column("versions", sa.Integer, nullable=False),
+    sa.Column("bytes", sa.BigInteger, nullable=False),
+    sa.Index("ix_holdings_principal", "principal"),
 )
 
 # One row with the number of the latest change; a transaction that makes a change holds it until its commit.
-FEED = Table("feed", TABLES, Column("last", BigInteger, nullable=False))
+FEED = Table("feed", TABLES, sa.Column("last", sa.BigInteger, nullable=False))
 
 # Servers that follow the feed: their latest change, and when they reported it, in seconds of the database's clock.
 REPLICAS = Table(
     "replicas",
     TABLES,
-    Column("id", NAME, primary_key=True),
-    Column("seq", BigInteger, nullable=False),
-    Column("at", Double, nullable=False),
+    sa.Column("id", NAME, primary_key=True),
+    sa.Column("seq", sa.BigInteger, nullable=False),
+    sa.Column("at", sa.Double, nullable=False),
 )
 
 

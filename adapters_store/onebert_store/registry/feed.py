@@ -24,8 +24,8 @@ from onebert_store.registry.names import check_name
 from onebert_store.registry.queries import version_entries
 from onebert_store.registry.records import Action, Actor, Alias, Change, Place, Snapshot, VersionEntry
 
+# Characters of manifests that one read returns at most; one manifest (up to 2^20) is always read whole.
 MANIFESTS_TOGETHER = 4 * 2**20
-"""Characters of manifests that one read returns at most; one manifest (up to 2^20) is always read whole."""
 
 # Times beyond these leave the range of the database's type when they are converted to UTC.
 _FIRST, _LAST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)

@@ -12,19 +12,18 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, delete, insert, select
 
-from onebert_store.blobs.protocol import BlobInfo
-from onebert_store.blobs.staging import UNFINISHED_GRACE
+from onebert_store.blobs.staging import UNFINISHED_GRACE, BlobInfo
 from onebert_store.errors import OneBertError
 from onebert_store.registry.database import ORPHANS, VERSIONS, reading, writing
-from onebert_store.registry.dialects.protocol import Sweeping
+from onebert_store.registry.dialects.protocol import Lock
 from onebert_store.registry.store import Store
 
 GRACE = timedelta(hours=24)
 
+# Orphans per batch; uploads wait while a sweep handles one batch.
 BATCH_BLOBS = 50
-"""Orphans per batch; uploads wait while a sweep handles one batch."""
+# Seconds between batches, so that waiting uploads get in; taking the lock again at once would keep them out.
 PAUSE_S = 0.01
-"""Seconds between batches, so that waiting uploads get in; taking the lock again at once would keep them out."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +93,7 @@ class _Sweep:
             _mark(self.store, [orphan.blob for orphan in orphans if orphan.since is None])
             self._remove([orphan.blob for orphan in orphans if (orphan.since or self.now) <= self.before], lock)
 
-    def _remove(self, due: list[BlobInfo], lock: Sweeping) -> None:
+    def _remove(self, due: list[BlobInfo], lock: Lock) -> None:
         gone: list[str] = []
         try:
             for blob in due:

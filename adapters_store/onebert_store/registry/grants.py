@@ -1,7 +1,7 @@
 """The permissions of a key: scopes, tasks and quotas, with the rules for making a key."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from math import isfinite
@@ -85,12 +85,7 @@ class KeyRecord:
 
     def facts(self, now: datetime) -> dict[str, Any]:
         """Returns the key's state and all fields by name, including the grant's, but not the digest."""
-        of_grant = {
-            **vars(self.grant),
-            "scopes": sorted(self.grant.scopes),
-            "tasks": list(self.grant.tasks),
-            "quotas": vars(self.grant.quotas),
-        }
+        of_grant = {**asdict(self.grant), "scopes": sorted(self.grant.scopes), "tasks": list(self.grant.tasks)}
         times = {"created_at": self.created_at, "expires_at": self.expires_at, "revoked_at": self.revoked_at}
         return {"id": self.id, **of_grant, **times, "state": self.state(now)}
 

@@ -90,18 +90,10 @@ def _label(record: KeyRecord) -> str:
 
 def _row(record: KeyRecord) -> dict[str, object]:
     grant = record.grant
-    return {
-        "id": record.id,
-        "name": grant.name,
-        "digest": record.digest.hex(),
-        "scopes": " ".join(sorted(grant.scopes)),
-        "tasks": " ".join(grant.tasks),
-        "default_task": grant.default_task,
-        **{f"most_{name}": most for name, most in vars(grant.quotas).items()},
-        "created_at": record.created_at,
-        "expires_at": record.expires_at,
-        "revoked_at": record.revoked_at,
-    }
+    quotas = {f"most_{name}": most for name, most in vars(grant.quotas).items()}
+    lists = {"scopes": " ".join(sorted(grant.scopes)), "tasks": " ".join(grant.tasks)}
+    own = {**vars(grant), **vars(record), **lists, **quotas, "digest": record.digest.hex()}
+    return {column.name: own[column.name] for column in KEYS.columns}
 
 
 def _record(row: Row[tuple[object, ...]]) -> KeyRecord:

@@ -71,8 +71,8 @@ class Actor:
     until: float = inf
 
 
+# Actor of the commands that work on a store directly.
 CLI = Actor("cli")
-"""Actor of the commands that work on a store directly."""
 
 
 @dataclass(frozen=True)

@@ -8,20 +8,19 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from sqlalchemy import true
 from sqlalchemy.exc import IntegrityError
 
-from onebert_store.blobs.protocol import BlobWriter
+from onebert_store.blobs.staging import StagedFile
 from onebert_store.errors import AliasNotFound, StoreCorrupt, VersionInUse
 from onebert_store.file.delta import Delta
 from onebert_store.file.format import dumps
 from onebert_store.file.manifest import Manifest
 from onebert_store.registry import statements
 from onebert_store.registry.database import TASKS, reading, writing
-from onebert_store.registry.dialects.protocol import Adding
+from onebert_store.registry.dialects.protocol import Lock
 from onebert_store.registry.feed import Feed, last_change
 from onebert_store.registry.grants import UNLIMITED, Quotas
 from onebert_store.registry.keys import Keys
@@ -49,7 +48,7 @@ class Stored:
     """A durable file: its size in bytes, and the lock that keeps sweeps away until a row names it."""
 
     size: int
-    lock: Adding
+    lock: Lock
 
 
 class Registry:
@@ -95,17 +94,15 @@ class Registry:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
-    def writer(self) -> BlobWriter:
+    def writer(self) -> StagedFile:
         """Returns a writer for an upload's body; it hashes the bytes while it writes them."""
         return self._store.blobs.writer()
 
     def add(
-        self, task: str, delta: Delta, body: BlobWriter | None = None, by: Actor = CLI, most: Quotas = UNLIMITED
+        self, task: str, delta: Delta, body: StagedFile | None = None, by: Actor = CLI, most: Quotas = UNLIMITED
     ) -> tuple[VersionRecord, bool]:
         """Stores `delta` as the next version of `task`, durable on return; a task's first version becomes `live`.
 
@@ -129,7 +126,7 @@ class Registry:
                 return added.record, added.created
 
     @contextmanager
-    def storing(self, delta: Delta, body: BlobWriter | None = None) -> Iterator[Stored]:
+    def storing(self, delta: Delta, body: StagedFile | None = None) -> Iterator[Stored]:
         """Writes the blob, the first half of `add`; no sweep removes the blob while the block runs.
 
         Waits while a sweep removes a batch of blobs. Raises InvalidDelta or TooLarge if the delta cannot be written.

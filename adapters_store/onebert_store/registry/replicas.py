@@ -7,10 +7,10 @@ from sqlalchemy import ColumnElement, Double, delete, literal_column, select
 from onebert_store.registry.database import REPLICAS, reading, upsert, writing
 from onebert_store.registry.dialects.protocol import Database
 
+# A replica counts as dead after this many seconds without a report.
 LIVE_SECONDS = 5.0
-"""A replica counts as dead after this many seconds without a report."""
+# Seconds between two reports of a replica at most.
 BEAT_SECONDS = 1.0
-"""Seconds between two reports of a replica at most."""
 FORGOTTEN_SECONDS = 24 * 3600.0
 
 

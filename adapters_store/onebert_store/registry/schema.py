@@ -11,8 +11,8 @@ from onebert_store.errors import StoreCorrupt
 from onebert_store.registry.database import reading, writing
 from onebert_store.registry.dialects.protocol import NO_DATABASE, Database
 
+# The newest revision in `migrations/versions`; SQLite's mark is the same number.
 SCHEMA = 6
-"""The newest revision in `migrations/versions`; SQLite's mark is the same number."""
 
 
 def ensure_schema(

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 from onebert_store.blobs.address import bucket_of
 from onebert_store.blobs.cache import BlobCache
 from onebert_store.blobs.folder import FolderBlobs
-from onebert_store.blobs.protocol import BlobStore
+from onebert_store.blobs.store import BlobStore
 from onebert_store.errors import InvalidSettings, StoreCorrupt
 from onebert_store.file.format import MAX_FILE_BYTES
 from onebert_store.registry.dialects.protocol import Database
@@ -80,11 +80,11 @@ def _postgresql(url: str) -> Database:
     return PostgresDatabase(url)
 
 
+# Opens a database, by its URL's scheme; the database need not exist yet.
 STORES: Mapping[str, Callable[[str], Database]] = {"sqlite": SqliteDatabase.of_url, "postgresql": _postgresql}
-"""Opens a database, by its URL's scheme; the database need not exist yet."""
 
+# Opens a blob store, by its URL's scheme; False as second argument requires that it exists.
 BLOBS: Mapping[str, Callable[[StoreAddress, bool], BlobStore]] = {"file": _file, "s3": _s3}
-"""Opens a blob store, by its URL's scheme; False as second argument requires that it exists."""
 
 
 @contextmanager

@@ -10,8 +10,8 @@ from onebert_store.errors import InvalidInput, StoreCorrupt
 from onebert_store.registry.database import ORPHANS, REPLICAS, TABLES, TASKS, VERSIONS, reading
 from onebert_store.registry.store import Store
 
+# Blobs that are copied at a time; most of that time is waiting for a bucket or a disk.
 WORKERS = 8
-"""Blobs that are copied at a time; most of that time is waiting for a bucket or a disk."""
 
 _BLOBS_TOGETHER = 256
 _ROWS_TOGETHER = 500

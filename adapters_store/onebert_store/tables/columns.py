@@ -66,8 +66,7 @@ def find_label_columns(table: Table, columns: Columns) -> tuple[str, ...]:
     """Returns the columns if each label has one of its own; empty if one column holds all labels."""
     if columns.label is None or "," not in columns.label or named(table, columns.label) is not None:
         return ()
-    found = [named(table, name) for name in columns.label.split(",")]
-    return tuple(name for name in found if name is not None) if None not in found else ()
+    return _all_named(table, columns.label.split(",")) or ()
 
 
 def find_texts(table: Table, columns: Columns) -> tuple[str, ...] | None:

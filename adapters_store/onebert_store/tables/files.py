@@ -56,7 +56,9 @@ def read_file(file: Path | File, encoding: str | None = None, faults: Faults | N
         ]
     if not numbers:
         raise InvalidData(f"{origin.name} has no rows" + (" that can be read" if bad else ""))
-    return Table(columns, origin.name, places_of(numbers), records.label_names, records.notes, (_kind(records),))
+    separated = records.delimiter and f"{records.delimiter} between columns"
+    kind = ", ".join(filter(None, (records.name, records.encoding, separated)))
+    return Table(columns, origin.name, places_of(numbers), records.label_names, records.notes, (kind,))
 
 
 def _fill(columns: dict[str, list[Any]], numbers: list[int], bad: dict[str, list[int]], records: Records) -> None:
@@ -80,11 +82,6 @@ def _fill(columns: dict[str, list[Any]], numbers: list[int], bad: dict[str, list
         empty += len(columns) - len(cells)
         if empty > max(_EMPTY, there * _EMPTY_EACH):
             raise InvalidData(f"{records.name} has {len(columns):,} columns of which nearly all cells are empty")
-
-
-def _kind(records: Records) -> str:
-    text = [records.encoding] if records.encoding else []
-    return ", ".join([records.name, *text, *([f"{records.delimiter} between columns"] if records.delimiter else [])])
 
 
 def join_tables(tables: Sequence[Table], origin: str) -> Table:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from onebert_store.errors import InvalidData
+from onebert_store.tables import arrow
 from onebert_store.tables.table import Table
 
 MAX_REASON = 200  # characters
@@ -33,11 +34,9 @@ def read_hub(name: str, splits: tuple[str, ...]) -> dict[str, Table]:
 
 def label_names_of(data: Any) -> dict[str, tuple[str, ...]]:
     """Returns label names by column for columns of a Hugging Face data set; empty for other data."""
-    features = getattr(data, "features", None)
     # A DataFrame has an attribute `features` if one of its columns has this name.
-    items = features.items() if isinstance(features, Mapping) else ()
-    named = {str(column): getattr(getattr(f, "feature", f), "names", None) for column, f in items}
-    return {column: tuple(found) for column, found in named.items() if found}
+    has_features = isinstance(getattr(data, "features", None), Mapping)
+    return arrow.label_names_of(data.features.to_dict()) if has_features else {}
 
 
 def _load(datasets: Any, name: str) -> Any:

@@ -23,7 +23,7 @@ from onebert_store.tables.columns import (
 from onebert_store.tables.table import Table
 from onebert_store.tables.tables import Source
 
-TASK_TYPE_ALIASES: Mapping[str, TaskType] = {"extractive_qa": "span"}
+TASK_TYPES: Mapping[str, TaskType] = {**{name: name for name in get_args(TaskType)}, "extractive_qa": "span"}
 ON, OFF = ("1", "true", "yes", "x"), ("0", "false", "no", "")  # cells if each label has a column of its own
 AMBIGUOUS = (
     "the label cells can be names or indices of the labels listed beside the data; "
@@ -112,12 +112,10 @@ def infer_task_type(read: Source, columns: Columns) -> TaskType:
     everything else a single_label task. The order of rows and cells without a label never matter.
     """
     if read.task_type is not None:
-        known: tuple[TaskType, ...] = get_args(TaskType)
-        named = TASK_TYPE_ALIASES.get(str(read.task_type), read.task_type)
-        for task_type in known:
-            if task_type == named:
-                return task_type
-        raise InvalidData(f"task type {str(read.task_type)[:40]!r} is not supported; {', '.join(known)} are")
+        if found := TASK_TYPES.get(str(read.task_type)):
+            return found
+        known = ", ".join(get_args(TaskType))
+        raise InvalidData(f"task type {str(read.task_type)[:40]!r} is not supported; {known} are")
     table = read.tables["train"]
     texts, label = find_columns(table, columns)
     cells = table[label]

@@ -42,7 +42,7 @@ class Records(Iterator[Record]):
         unit: the unit of row numbers.
         names: the columns; None if rows may differ (JSON).
         delimiter: of a CSV, in words.
-        notes: tell the user how the file was read.
+        notes: tell the user how the file was read; empty ones are left out.
         schema: types of the columns, if the file has types.
         label_names: column -> names by label index, if the file has them.
     """
@@ -56,6 +56,9 @@ class Records(Iterator[Record]):
     notes: tuple[str, ...] = ()
     schema: pyarrow.Schema | None = None
     label_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.notes = tuple(filter(None, self.notes))
 
     def __next__(self) -> Record:
         return next(self.rows)
@@ -122,8 +125,7 @@ def _csv(file: File, asked: str | None, opened: ExitStack) -> Records:
     delimiter = find_delimiter(file, encoding.name)
     rows = CsvRows(opened.enter_context(open_text(file, encoding.name)), file.name, delimiter)
     unusual = "" if delimiter.usual else f"{file.name}: {delimiter.name} are between the columns"
-    notes = tuple(filter(None, (encoding.doubt, unusual)))
-    found = _with_names(rows, rows.header)
+    found, notes = _with_names(rows, rows.header), (encoding.doubt, unusual)
     return Records(file.name, "line", tuple(rows.header), found, encoding.name, delimiter.name, notes)
 
 
@@ -151,8 +153,7 @@ def _json(file: File, asked: str | None, opened: ExitStack) -> Records:
         found = values = JsonRows(stream, file.name)
         doubt = values.doubt
     rows = (_of_object(number, row) for number, row in found)
-    notes = tuple(filter(None, (encoding.doubt, doubt)))
-    return Records(file.name, "line" if lines else "row", None, rows, encoding.name, notes=notes)
+    return Records(file.name, "line" if lines else "row", None, rows, encoding.name, notes=(encoding.doubt, doubt))
 
 
 def _of_object(number: int, row: dict[str, Any] | None) -> Record:
@@ -163,8 +164,8 @@ def _of_object(number: int, row: dict[str, Any] | None) -> Record:
 
 def _sheet(file: File, asked: str | None, opened: ExitStack) -> Records:
     rows = Sheet(file, opened)
-    notes = (rows.doubt,) if rows.doubt else ()
-    return Records(file.name, "row", tuple(rows.header), _with_names(rows, rows.header, short=True), notes=notes)
+    found = _with_names(rows, rows.header, short=True)
+    return Records(file.name, "row", tuple(rows.header), found, notes=(rows.doubt,))
 
 
 def _batches(open_batches: Callable[[File, ExitStack], Any]) -> _Reader:
@@ -187,8 +188,7 @@ def _lines(file: File, asked: str | None, opened: ExitStack) -> Records:
             return _words(file, encoding.name, opened)
     lines = numbered_lines(opened.enter_context(open_text(file, encoding.name)), file.name)
     rows = (Record(number, {"text": line.rstrip("\r\n")}) for number, line in lines)
-    notes = (encoding.doubt,) if encoding.doubt else ()
-    return Records(file.name, "line", ("text",), rows, encoding.name, notes=notes)
+    return Records(file.name, "line", ("text",), rows, encoding.name, notes=(encoding.doubt,))
 
 
 def _words(file: File, asked: str | None, opened: ExitStack) -> Records:
@@ -197,8 +197,7 @@ def _words(file: File, asked: str | None, opened: ExitStack) -> Records:
         word = int(are_numbered(sentences(Lines(stream), file.name)))
     found = sentences(Lines(opened.enter_context(open_text(file, encoding.name))), file.name, word)
     rows = (Record(number, dict(zip(CONLL_COLUMNS, cells, strict=True)), fault) for number, cells, fault in found)
-    notes = (encoding.doubt,) if encoding.doubt else ()
-    return Records(file.name, "line", CONLL_COLUMNS, rows, encoding.name, notes=notes)
+    return Records(file.name, "line", CONLL_COLUMNS, rows, encoding.name, notes=(encoding.doubt,))
 
 
 READERS: Mapping[str, _Reader] = {

@@ -52,11 +52,11 @@ class Sheet(Iterator[tuple[int, list[str | None]]]):
             return self._above.pop(0)
         while True:
             try:
-                row = next(self._rows)
-            except StopIteration:
-                raise
+                row = next(self._rows, None)
             except Exception as error:  # see above
                 raise self._unreadable(error) from None
+            if row is None:
+                raise StopIteration
             self._number += 1
             # A row may state any number, and the rows before it count as blank.
             if self._number > MAX_ROWS:

@@ -14,7 +14,7 @@ from onebert_server.versions.directory import Directory
 from onebert_server.versions.follower import Follower, Offer
 from onebert_server.versions.residency.residents import PROVED_TOGETHER, Residents
 from onebert_server.versions.version import State, Version
-from onebert_store.blobs.protocol import BlobWriter
+from onebert_store.blobs.staging import StagedFile
 from onebert_store.errors import DeadlineExceeded, InvalidInput, NotFound, OneBertError, StoreCorrupt
 from onebert_store.file.delta import Delta
 from onebert_store.file.format import loads
@@ -89,7 +89,7 @@ class Catalog:
             self.learn_all(versions, progress.advance)
         return left
 
-    def upload(self, task: str, body: BlobWriter, context: Context) -> Taken:
+    def upload(self, task: str, body: StagedFile, context: Context) -> Taken:
         """Takes an upload: reads, checks, folds, installs, proves, stores, publishes; or leaves no trace of it.
 
         Raises:

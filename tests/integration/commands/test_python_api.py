@@ -255,33 +255,36 @@ def test_a_classifier_shares_its_base(tmp_path):
     assert second.classify([]) == []
 
 
-@pytest.mark.parametrize("wrong", ["", " ", "\u200b", (), ("a",), ("a", " "), ("a", "b", "c"), "\ud800"])
-def test_what_is_no_input_is_refused(tmp_path, wrong):
-    (tmp_path / "a").write_bytes(Task(seed=1).file)
-    here = onebert.load(tmp_path / "a", base=str(tiny_base()))
-    with pytest.raises(InvalidInput, match="input 1"):
-        here.classify(["fine", wrong])
+@pytest.mark.parametrize(
+    ("kind", "inputs", "said"),
+    [
+        *(
+            ("single_label", ["fine", wrong], "input 1")
+            for wrong in ("", " ", "\u200b", (), ("a",), ("a", " "), ("a", "b", "c"), "\ud800")
+        ),
+        *(("span", wrong, "input 0") for wrong in ((), ("q",), "q")),
+    ],
+)
+def test_what_is_no_input_is_refused(tmp_path, kind, inputs, said):
+    (tmp_path / "a").write_bytes(Task(seed=1, **TASKS[kind][0]).file)
+    with pytest.raises(InvalidInput, match=said):
+        onebert.load(tmp_path / "a", base=str(tiny_base())).classify(inputs)
 
 
-@pytest.mark.parametrize("wrong", [(), ("q",), "q"])
-def test_a_span_task_takes_two_texts(tmp_path, wrong):
-    options, _ = TASKS["span"]
-    (tmp_path / "a").write_bytes(Task(seed=1, **options).file)
-    with pytest.raises(InvalidInput, match="input 0"):
-        onebert.load(tmp_path / "a", base=str(tiny_base())).classify(wrong)
+FOREIGN = {"base": {"name": "other", "model_type": "bert", "digest": "sha256:" + "0" * 64}}
 
 
-def test_a_dtype_that_is_none_is_refused(tmp_path):
-    (tmp_path / "a").write_bytes(Task(seed=1).file)
-    with pytest.raises(InvalidSettings, match=r"^dtype is float32 or bfloat16"):
-        onebert.load(tmp_path / "a", base=str(tiny_base()), dtype="int8")
-
-
-def test_a_delta_for_another_base_is_refused(tmp_path):
-    foreign = {"name": "other", "model_type": "bert", "digest": "sha256:" + "0" * 64}
-    (tmp_path / "a").write_bytes(Task(seed=1, base=foreign).file)
-    with pytest.raises(BaseMismatch):
-        onebert.load(tmp_path / "a", base=str(tiny_base()))
+@pytest.mark.parametrize(
+    ("manifest", "options", "error", "said"),
+    [
+        ({}, {"dtype": "int8"}, InvalidSettings, "^dtype is float32 or bfloat16"),
+        (FOREIGN, {}, BaseMismatch, "made for other"),
+    ],
+)
+def test_what_cannot_be_loaded_is_refused(tmp_path, manifest, options, error, said):
+    (tmp_path / "a").write_bytes(Task(seed=1, **manifest).file)
+    with pytest.raises(error, match=said):
+        onebert.load(tmp_path / "a", base=str(tiny_base()), **options)
 
 
 def test_every_public_name_is_there_and_no_other():

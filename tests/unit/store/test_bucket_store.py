@@ -7,12 +7,12 @@ from datetime import timedelta
 import obstore
 import pytest
 
-from onebert_store.command.cli import main
 from onebert_store.errors import InvalidSettings, StoreCorrupt
 from onebert_store.file.format import dumps, loads
 from onebert_store.registry import gc
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.store import StoreAddress, join_store
+from stores import digests, name_of
 from tiny_delta import make_delta
 
 NO_TIME = timedelta(0)
@@ -38,24 +38,10 @@ def registry(store):
 
 
 @pytest.fixture
-def onebert(monkeypatch, capsys, address, tmp_path):
-    """Runs `onebert store …` on the store of this test; exit code, standard output and error."""
-    monkeypatch.setenv("ONEBERT_DATA_DIR", str(tmp_path / "store"))
+def onebert(onebert, monkeypatch, address):
     monkeypatch.setenv("ONEBERT_REGISTRY", address.registry)
     monkeypatch.setenv("ONEBERT_BLOBS", address.blobs)
-    monkeypatch.setenv("COLUMNS", "160")
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["onebert", "store", *map(str, arguments)])
-        with pytest.raises(SystemExit) as left:
-            main()
-        return left.value.code or 0, *capsys.readouterr()
-
-    return run
-
-
-def digests(store):
-    return {blob.digest for blob in store.blobs.blobs()}
+    return onebert
 
 
 def test_versions_are_kept_and_the_bucket_has_their_files_alone(registry, store, tmp_path):
@@ -106,7 +92,7 @@ def test_the_same_content_again_renews_its_object(registry, store):
 def test_what_is_missing_or_damaged_is_found_and_healed_by_the_same_upload(onebert, registry, store):
     registry.add("tone", make_delta(2))
     for delta, content in ((make_delta(1), None), (make_delta(2), b"x")):
-        name = delta.digest.removeprefix("sha256:")
+        name = name_of(delta)
         if content is None:
             obstore.delete(store.blobs._bucket, name)
         else:

@@ -21,12 +21,6 @@ from tiny_delta import make_delta
 ANN = Actor("key:ann", "request-1")
 
 
-@pytest.fixture
-def registry(place):
-    with Registry.open(place) as opened:
-        yield opened
-
-
 def facts(change):
     return change.action, change.task, change.version, change.alias, change.before
 

@@ -19,6 +19,7 @@ from onebert_store.registry import gc
 from onebert_store.registry.database import ORPHANS, reading, writing
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.store import join_store
+from stores import digests
 from tiny_delta import make_delta
 
 DAY = timedelta(hours=24)
@@ -54,10 +55,6 @@ def age_marks(store, by):
     """As if every mark had been made so much earlier."""
     with writing(store.database) as connection:
         connection.execute(ORPHANS.update().values(since=datetime.now(UTC) - by))
-
-
-def digests(store):
-    return {blob.digest for blob in store.blobs.blobs()}
 
 
 def test_an_old_blob_that_is_first_seen_now_is_marked_and_kept(store):

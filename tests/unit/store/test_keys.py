@@ -3,7 +3,6 @@
 import hashlib
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from datetime import UTC, datetime, timedelta
 
@@ -18,16 +17,11 @@ from onebert_store.registry.grants import Grant, Quotas, Scope
 from onebert_store.registry.records import Action, Actor
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.store import join_store
+from stores import all_at_once
 from tiny_delta import make_delta
 
 CI = Grant("ci", frozenset({Scope.UPLOAD}), ("acme-*",))
 BY = Actor("key:boss", "a-request")
-
-
-@pytest.fixture
-def registry(place):
-    with Registry.open(place) as opened:
-        yield opened
 
 
 def test_of_a_key_its_hash_alone_is_kept(registry, place):
@@ -150,16 +144,8 @@ def test_the_audit_trail_is_paged_and_filtered(registry):
 def test_a_quota_of_tasks_is_kept_in_the_transaction(registry):
     """Eight threads upload to tasks of their own at once; three of them may."""
     by, most = Actor("key:small"), Quotas(tasks=3)
-
-    def add(number):
-        try:
-            registry.add(f"task-{number}", make_delta(number + 1), by=by, most=most)
-        except OverQuota:
-            return False
-        return True
-
-    with ThreadPoolExecutor(8) as pool:
-        assert sum(pool.map(add, range(8))) == 3
+    added = all_at_once(8, lambda n: registry.add(f"task-{n}", make_delta(n + 1), by=by, most=most), OverQuota)
+    assert sum(map(bool, added)) == 3
     assert len(registry.tasks()) == 3
     mine = registry.tasks()[0].name
     registry.add(mine, make_delta(50), by=by, most=most)

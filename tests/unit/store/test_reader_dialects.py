@@ -11,16 +11,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from onebert_store.errors import InvalidData
-from onebert_store.tables.file import File
 from onebert_store.tables.files import read_file
 from onebert_store.tables.sample import sample_of
+from table_files import file
 
 HEADER = ("text", "label", "n")
 LATIN = "abc äöüßéèçñ,;\t'\"\n—’€"
-
-
-def file(name, content):
-    return File(name, lambda: io.BufferedReader(io.BytesIO(content)))
 
 
 def rows_of(table):

@@ -5,7 +5,6 @@ import io
 import zipfile
 from contextlib import suppress
 
-import openpyxl
 import pyarrow
 import pyarrow.parquet
 import pytest
@@ -20,18 +19,7 @@ from onebert_store.tables.files import Faults, read_file
 from onebert_store.tables.records import READERS
 from onebert_store.tables.sample import sample_of
 from onebert_store.tables.text import json_rows, lines
-
-
-def file(name, content):
-    return File(name, lambda: io.BufferedReader(io.BytesIO(content)))
-
-
-def workbook(rows=(("text", "label"), ("a", "b"))):
-    book, out = openpyxl.Workbook(), io.BytesIO()
-    for row in rows:
-        book.active.append(row)
-    book.save(out)
-    return out.getvalue()
+from table_files import book, file, replaced
 
 
 def parquet():
@@ -40,15 +28,8 @@ def parquet():
     return out.getvalue()
 
 
-def replaced(content, member, data):
-    """A workbook with another member in the place of one."""
-    out = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(content)) as old, zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as new:
-        for name in old.namelist():
-            new.writestr(name, data if name == member else old.read(name))
-    return out.getvalue()
-
-
+TABLE = book(One=[("text", "label"), ("a", "b")])
+SHEET = "xl/worksheets/sheet1.xml"
 LAUGHS = (
     '<!DOCTYPE x [<!ENTITY a "lol">'
     + "".join(f'<!ENTITY {b} "{f"&{a};" * 10}">' for a, b in zip("abcdefghi", "bcdefghij", strict=True))
@@ -97,11 +78,11 @@ BIG = b"x" * (16 * 2**20 + 1)
         ),
         ("a.json", b'{"columns": ["text", "text"], "data": [["a", "b"]]}', "a.json: two columns have one name"),
         ("a.xlsx", b"PK\x03\x04 nonsense", r"a.xlsx is not readable \(no workbook\)"),
-        ("a.xlsx", workbook()[:-300], r"a.xlsx is not readable"),
-        ("a.xlsx", workbook([("text", "label"), ("a", "b"), ("c", "d", "e")]), "a.xlsx row 3: 3 cells under 2 columns"),
-        ("a.xlsx", workbook([]), "a.xlsx has no rows"),
-        ("a.xlsx", replaced(workbook(), "xl/worksheets/sheet1.xml", "<worksheet><sheetData><row>"), "not readable"),
-        ("a.xlsx", replaced(workbook(), "xl/worksheets/sheet1.xml", LAUGHS), "a.xlsx is not readable"),
+        ("a.xlsx", TABLE[:-300], r"a.xlsx is not readable"),
+        ("a.xlsx", book(One=[("text", "label"), ("a", "b"), ("c", "d", "e")]), "a.xlsx row 3: 3 cells under 2 columns"),
+        ("a.xlsx", book(One=[]), "a.xlsx has no rows"),
+        ("a.xlsx", replaced(TABLE, SHEET, "<worksheet><sheetData><row>"), "not readable"),
+        ("a.xlsx", replaced(TABLE, SHEET, LAUGHS), "a.xlsx is not readable"),
         ("a.parquet", parquet()[:-200], "a.parquet is not readable"),
         ("a.parquet", parquet()[:4] + b"\xff" * 90 + parquet()[94:], "a.parquet is not readable|has no rows"),
         ("a.arrow", b"ARROW1 nonsense", "a.arrow is not readable"),
@@ -117,7 +98,7 @@ def test_what_is_wrong_is_one_line(name, content, said):
 
 def test_a_workbook_that_unpacks_to_more_than_is_bounded_is_not_unpacked(monkeypatch):
     monkeypatch.setattr(size_of_workbooks, "MAX_UNPACKED", 2**20)
-    bomb = replaced(workbook(), "xl/styles.xml", b" " * 2**21)
+    bomb = replaced(TABLE, "xl/styles.xml", b" " * 2**21)
     assert len(bomb) < 2**14
     with pytest.raises(InvalidData, match="unpacks to more than 1,048,576 bytes; save it as CSV"):
         read_file(file("a.xlsx", bomb))
@@ -224,7 +205,7 @@ HEADER = b"<row>" + CELL + b"</row>"
 )
 def test_a_small_workbook_does_not_become_a_large_table(monkeypatch, rows, said):
     monkeypatch.setattr(size_of_workbooks, "_MOST_PASSED", 2**20)
-    bomb = replaced(workbook(), "xl/worksheets/sheet1.xml", sheet_of(rows))
+    bomb = replaced(TABLE, SHEET, sheet_of(rows))
     assert len(bomb) < 2**19
     with pytest.raises(InvalidData, match=said):
         read_file(file("a.xlsx", bomb))
@@ -233,10 +214,10 @@ def test_a_small_workbook_does_not_become_a_large_table(monkeypatch, rows, said)
 def test_a_sheet_is_counted_wherever_the_workbook_keeps_it():
     """The library follows the relationships of a workbook, which may name any member."""
     moved = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(workbook())) as old, zipfile.ZipFile(moved, "w", zipfile.ZIP_DEFLATED) as new:
+    with zipfile.ZipFile(io.BytesIO(TABLE)) as old, zipfile.ZipFile(moved, "w", zipfile.ZIP_DEFLATED) as new:
         for name in old.namelist():
-            content = old.read(name).replace(b"xl/worksheets/sheet1.xml", b"xl/other/s")
-            new.writestr(name.replace("xl/worksheets/sheet1.xml", "xl/other/s"), content)
+            content = old.read(name).replace(SHEET.encode(), b"xl/other/s")
+            new.writestr(name.replace(SHEET, "xl/other/s"), content)
     assert read_file(file("a.xlsx", moved.getvalue()))["text"] == ["a"]
     bomb = replaced(moved.getvalue(), "xl/other/s", sheet_of(HEADER + b"<row>" + b"<c/>" * (2**20 + 1) + b"</row>"))
     assert len(bomb) < 2**17
@@ -248,7 +229,7 @@ def test_rows_under_a_wide_header_do_not_become_a_table_of_empty_cells(monkeypat
     monkeypatch.setattr(files, "_EMPTY", 2**20)
     names = b"".join(b"<c><v>%d</v></c>" % i for i in range(16_384))
     rows = b"<row>" + names + b"</row>" + b"<row><c><v>7</v></c></row>" * 999
-    bomb = replaced(workbook(), "xl/worksheets/sheet1.xml", sheet_of(rows))
+    bomb = replaced(TABLE, SHEET, sheet_of(rows))
     assert len(bomb) < 2**17
     with pytest.raises(InvalidData, match="has 16,384 columns of which nearly all cells are empty"):
         read_file(file("a.xlsx", bomb))
@@ -269,7 +250,7 @@ def test_all_bad_rows_are_taken_note_of_and_the_good_ones_kept():
 @given(
     name=st.sampled_from([f"a{ending}" for ending in (*READERS, ".txt", ".txt.gz")]),
     content=st.binary(max_size=200),
-    good=st.sampled_from([b"", b"text,label\na,b\n", b'[{"text": "a"}]', workbook(), parquet()]),
+    good=st.sampled_from([b"", b"text,label\na,b\n", b'[{"text": "a"}]', TABLE, parquet()]),
     cut=st.integers(0, 6000),
 )
 def test_whatever_the_bytes_are_a_file_is_read_or_refused(name, content, good, cut):

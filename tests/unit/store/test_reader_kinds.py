@@ -3,9 +3,7 @@
 import gzip
 import io
 import json
-import zipfile
 
-import openpyxl
 import pyarrow
 import pyarrow.parquet
 import pytest
@@ -15,7 +13,7 @@ from onebert_store.meant import meant
 from onebert_store.tables import file as files
 from onebert_store.tables import workbook
 from onebert_store.tables.columns import Columns, find_columns
-from onebert_store.tables.file import File, file_at
+from onebert_store.tables.file import file_at
 from onebert_store.tables.files import Faults, read_file
 from onebert_store.tables.records import READERS
 from onebert_store.tables.sample import sample_of
@@ -23,14 +21,7 @@ from onebert_store.tables.table import Table
 from onebert_store.tables.text import json_rows, lines
 from onebert_store.tables.text.unicode import escaped, is_blank, text_fault
 from onebert_store.tables.writers import WRITERS
-
-
-def file(name, content, sheet=None):
-    content = content.encode() if isinstance(content, str) else content
-    return File(name, lambda: io.BufferedReader(io.BytesIO(content)), sheet)
-
-
-GOOD = ["works well", "broke at once"]
+from table_files import book, file, replaced
 
 
 @pytest.mark.parametrize(
@@ -95,17 +86,6 @@ def test_plain_lines_end_as_lines_of_tables_do():
         "two",
         "three\u2028x",
     ]
-
-
-def book(**sheets):
-    made, out = openpyxl.Workbook(), io.BytesIO()
-    made.remove(made.active)
-    for name, rows in sheets.items():
-        sheet = made.create_sheet(name)
-        for row in rows:
-            sheet.append(row)
-    made.save(out)
-    return out.getvalue()
 
 
 TABLE = [("text", "label"), ("a", "x"), ("b", "y")]
@@ -270,13 +250,9 @@ def arrow_file(cells):
 def test_a_workbook_of_empty_texts_is_refused(monkeypatch, empty):
     monkeypatch.setattr(workbook, "_MOST_EMPTY", 100)
     monkeypatch.setattr(workbook, "_SMALL", 100)
-    made = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(book(One=TABLE))) as old, zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as new:
-        for name in old.namelist():
-            new.writestr(name, old.read(name))
-        new.writestr("xl/sharedStrings.xml", f"<sst>{empty * 200}</sst>")
+    made = replaced(book(One=TABLE), "xl/sharedStrings.xml", f"<sst>{empty * 200}</sst>")
     with pytest.raises(InvalidData, match="has more than 100 empty texts; save it as CSV"):
-        read_file(file("a.xlsx", made.getvalue()))
+        read_file(file("a.xlsx", made))
 
 
 def test_all_missing_columns_are_said_at_once_with_what_may_be_meant():

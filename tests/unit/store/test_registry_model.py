@@ -3,8 +3,6 @@
 import copy
 import shutil
 import tempfile
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -22,6 +20,7 @@ from onebert_store.registry import gc
 from onebert_store.registry.records import Alias
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.store import StoreAddress, join_store
+from stores import all_at_once, orphans
 from tiny_delta import make_delta
 
 pytestmark = pytest.mark.nightly("kills")
@@ -44,6 +43,7 @@ class ModelTask:
 
 
 WRITERS = 8
+REFUSALS = AliasConflict, AliasNotFound, TaskNotFound, VersionInUse, VersionNotFound
 DELTAS = [make_delta(seed) for seed in range(4)]
 TASKS = st.sampled_from(["a", "b", "c"])
 ALIASES = st.sampled_from(["live", "next"])
@@ -79,16 +79,7 @@ class Histories(RuleBasedStateMachine):
 
     def at_once(self, work):
         """Runs `work(registry, number)` of eight writers at the same time; None for those who were refused."""
-        start = threading.Barrier(WRITERS)
-
-        def begin(number):
-            start.wait()
-            try:
-                return work(self.writers[number], number)
-            except (AliasConflict, AliasNotFound, TaskNotFound, VersionInUse, VersionNotFound):
-                return None
-
-        return list(self.pool.map(begin, range(WRITERS)))
+        return all_at_once(WRITERS, lambda n: work(self.writers[n], n), *REFUSALS)
 
     def existing(self, name):
         """The task as long as it has versions; its numbers stay in the model."""
@@ -106,7 +97,6 @@ class Histories(RuleBasedStateMachine):
         """One registry that goes on alone, and seven more of the same store, as other processes have."""
         self.close()
         with ExitStack() as opened:
-            self.pool = opened.enter_context(ThreadPoolExecutor(WRITERS))
             self.registry = opened.enter_context(Registry.open(self.place))
             joined = [Registry(opened.enter_context(join_store(self.place))) for _ in range(WRITERS - 1)]
             self.writers = [self.registry, *joined]
@@ -298,9 +288,7 @@ class Histories(RuleBasedStateMachine):
             (name, n, digest) for name, task in self.model.items() for n, digest in task.versions.items()
         }
         assert all(loads(self.registry.read(entry)).digest == entry.digest for entry in entries)
-        with join_store(self.place) as store:
-            orphans = {orphan.blob.digest for orphan in gc.find_orphans(store)}
-        assert orphans == self.blobs() - self.digests()
+        assert orphans(self.place) == self.blobs() - self.digests()
 
 
 class OnSqlite(Histories):

@@ -1,6 +1,5 @@
 """Many writers at once, on one registry or on several of one database: each change happens once, or is refused."""
 
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import timedelta
@@ -20,6 +19,7 @@ from onebert_store.registry import gc
 from onebert_store.registry.records import Alias
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.store import join_store
+from stores import all_at_once
 from tiny_delta import make_delta
 
 WRITERS = 8
@@ -36,21 +36,9 @@ def writers(request, place):
             yield [Registry(opened.enter_context(join_store(place))) for _ in range(WRITERS)]
 
 
-def all_at_once(writers, work):
-    """Runs `work(registry, number)` of every writer at the same time; their results in order."""
-    start = threading.Barrier(len(writers))
-
-    def begin(number):
-        start.wait()
-        return work(writers[number], number)
-
-    with ThreadPoolExecutor(len(writers)) as pool:
-        return list(pool.map(begin, range(len(writers))))
-
-
 def test_the_same_contents_are_added_once_each(writers):
     deltas = [make_delta(seed) for seed in range(10)]
-    results = all_at_once(writers, lambda registry, _: [registry.add("spam", delta) for delta in deltas])
+    results = all_at_once(WRITERS, lambda n: [writers[n].add("spam", delta) for delta in deltas])
     results = [result for one in results for result in one]
     assert sum(created for _, created in results) == 10
     assert writers[0].task("spam").versions == tuple(range(1, 11))
@@ -59,7 +47,7 @@ def test_the_same_contents_are_added_once_each(writers):
 
 def test_different_contents_get_numbers_without_a_gap_and_one_becomes_live(writers):
     results = all_at_once(
-        writers, lambda registry, n: [registry.add("spam", make_delta(n * 10 + i))[0].version for i in range(5)]
+        WRITERS, lambda n: [writers[n].add("spam", make_delta(n * 10 + i))[0].version for i in range(5)]
     )
     assert sorted(n for numbers in results for n in numbers) == list(range(1, 41))
     assert all(numbers == sorted(numbers) for numbers in results)
@@ -75,13 +63,10 @@ def test_of_those_who_move_an_alias_one_wins(writers):
         live = writers[0].task("spam").aliases["live"].version
         targets = [n for n in range(1, WRITERS + 2) if n != live]
 
-        def move(registry, number, live=live, targets=targets):
-            try:
-                return registry.move_alias("spam", "live", targets[number], live)[0]
-            except AliasConflict:
-                return None
+        def move(n, live=live, targets=targets):
+            return writers[n].move_alias("spam", "live", targets[n], live)[0]
 
-        (won,) = filter(None, all_at_once(writers, move))
+        (won,) = filter(None, all_at_once(WRITERS, move, AliasConflict))
         assert writers[0].task("spam").aliases == {"live": won}, turn
         assert won.previous == live
 
@@ -89,14 +74,8 @@ def test_of_those_who_move_an_alias_one_wins(writers):
 def test_of_those_who_make_an_alias_one_wins(writers):
     for seed in range(WRITERS):
         writers[0].add("spam", make_delta(seed))
-
-    def make(registry, number):
-        try:
-            return registry.move_alias("spam", "canary", number + 1, None)[0]
-        except AliasConflict:
-            return None
-
-    (won,) = filter(None, all_at_once(writers, make))
+    moves = all_at_once(WRITERS, lambda n: writers[n].move_alias("spam", "canary", n + 1, None)[0], AliasConflict)
+    (won,) = filter(None, moves)
     assert writers[0].task("spam").aliases["canary"] == won
 
 
@@ -104,22 +83,11 @@ def test_of_those_who_delete_one_wins(writers):
     for seed in range(2):
         writers[0].add("spam", make_delta(seed))
     writers[0].move_alias("spam", "canary", 1, None)
-
-    def delete_both(registry, _):
-        done = []
-        for call, error in (
-            (lambda: registry.delete_alias("spam", "canary", 1), AliasNotFound),
-            (lambda: registry.delete_version("spam", 2), VersionNotFound),
-        ):
-            try:
-                call()
-                done.append(True)
-            except error:
-                done.append(False)
-        return done
-
-    for done in zip(*all_at_once(writers, delete_both), strict=True):
-        assert sum(done) == 1
+    for call, refusal in (
+        (lambda n: writers[n].delete_alias("spam", "canary", 1), AliasNotFound),
+        (lambda n: writers[n].delete_version("spam", 2), VersionNotFound),
+    ):
+        assert sum(map(bool, all_at_once(WRITERS, call, refusal))) == 1
     assert writers[0].task("spam").versions == (1,)
 
 
@@ -128,15 +96,10 @@ def test_of_those_who_delete_and_rename_a_task_one_wins(writers):
         writers[0].add("spam", make_delta(0))
         free = f"ham-{turn}"
 
-        def delete_or_rename(registry, number, free=free):
-            try:
-                if number % 2:
-                    return registry.delete_task("spam")
-                return registry.rename_task("spam", free)
-            except (TaskNotFound, TaskExists):
-                return None
+        def delete_or_rename(n, free=free):
+            return writers[n].delete_task("spam") if n % 2 else writers[n].rename_task("spam", free)
 
-        done = all_at_once(writers, delete_or_rename)
+        done = all_at_once(WRITERS, delete_or_rename, TaskNotFound, TaskExists)
         assert sum(seq is not None for seq in done) == 1
         renamed = any(done[::2])
         assert [task.name for task in writers[0].tasks()] == ([free] if renamed else [])
@@ -150,17 +113,15 @@ def test_an_alias_never_points_at_a_version_that_is_deleted_meanwhile(writers):
         writers[0].add("spam", make_delta(0))
         n = writers[0].add("spam", make_delta(1))[0].version
 
-        def move_or_delete(registry, number, n=n):
-            try:
-                if number % 2:
-                    registry.move_alias("spam", "next", n, None)
-                else:
-                    registry.delete_version("spam", n)
-            except (AliasConflict, VersionNotFound, VersionInUse):
-                return None
-            return "moved" if number % 2 else "deleted"
+        def move_or_delete(number, n=n):
+            if number % 2:
+                writers[number].move_alias("spam", "next", n, None)
+                return "moved"
+            writers[number].delete_version("spam", n)
+            return "deleted"
 
-        (outcome,) = filter(None, all_at_once(writers, move_or_delete))
+        refusals = AliasConflict, VersionNotFound, VersionInUse
+        (outcome,) = filter(None, all_at_once(WRITERS, move_or_delete, *refusals))
         task = writers[0].task("spam")
         assert ("next" in task.aliases, n in task.versions) == ((True, True) if outcome == "moved" else (False, False))
         if outcome == "moved":
@@ -188,7 +149,7 @@ def test_a_sweep_waits_for_those_who_add_and_keeps_others_out(writers):
 def test_a_sweep_takes_nothing_that_is_added_meanwhile(writers, place):
     """The same few contents are added and deleted while others sweep with no grace: every version keeps its blob."""
 
-    def work(registry, number):
+    def work(number):
         if number % 2:
             with join_store(place) as store:
                 for _ in range(20):
@@ -198,15 +159,15 @@ def test_a_sweep_takes_nothing_that_is_added_meanwhile(writers, place):
         for i in range(10):
             delta = make_delta(i % 3)
             task = f"task-{number}"
-            other = registry.add(task, make_delta(100 + number))[0]
-            record, _ = registry.add(task, delta)
+            other = writers[number].add(task, make_delta(100 + number))[0]
+            record, _ = writers[number].add(task, delta)
             if record.version != other.version and i < 7:
-                registry.delete_version(task, record.version)
+                writers[number].delete_version(task, record.version)
             else:
                 kept.append(record)
         return kept
 
-    kept = [record for records in all_at_once(writers, work) for record in records]
+    kept = [record for records in all_at_once(WRITERS, work) for record in records]
     assert kept
     for record in kept:
         assert loads(writers[0].read(record)).digest == record.digest

@@ -10,27 +10,18 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from onebert_store.command.cli import main
+from onebert_store.registry.check import check_versions
 from onebert_store.registry.database import writing
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.store import StoreAddress, join_store
+from stores import name_of
 from tiny_delta import make_delta
 
 
 @pytest.fixture
-def onebert(monkeypatch, capsys, tmp_path, place):
-    """Runs `onebert store …` on the store of this test; exit code, standard output and error."""
-    monkeypatch.setenv("ONEBERT_DATA_DIR", str(tmp_path / "store"))
+def onebert(onebert, monkeypatch, place):
     monkeypatch.setenv("ONEBERT_REGISTRY", place.registry)
-    monkeypatch.setenv("COLUMNS", "160")
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["onebert", "store", *arguments])
-        with pytest.raises(SystemExit) as left:
-            main()
-        return left.value.code or 0, *capsys.readouterr()
-
-    return run
+    return onebert
 
 
 @pytest.fixture
@@ -45,11 +36,11 @@ def store(place):
 
 
 def blob(place, delta):
-    return place.folder / "blobs" / delta.digest.removeprefix("sha256:")
+    return place.folder / "blobs" / name_of(delta)
 
 
 def short(delta):
-    return delta.digest.removeprefix("sha256:")[:12]
+    return name_of(delta)[:12]
 
 
 def change(place, *statements):
@@ -102,7 +93,6 @@ def test_what_is_missing_or_damaged_is_named_and_the_rest_is_whole(onebert, stor
 
 
 def test_a_damaged_manifest_is_repaired_from_the_file(onebert, store):
-    before = dict.fromkeys(versions(store), Registry.version)
     with Registry.open(store) as registry:
         before = registry.version("spam", 3)
     change(store, "UPDATE versions SET manifest = '{}' WHERE task = 'spam' AND version = 3")
@@ -131,6 +121,16 @@ def test_a_repair_that_is_not_possible_is_named_and_the_rest_is_repaired(onebert
     }
     assert "; not repaired: " in problems["tone", 1]["problem"]
     assert (code, err) == (1, "error: 1 of 3 versions cannot be served as they are\n")
+
+
+def test_a_version_that_is_deleted_while_it_is_checked_is_no_problem(store):
+    """Its file may be swept already."""
+    with Registry.open(store) as registry, join_store(store) as opened:
+        entries = registry.entries()
+        registry.delete_version("spam", 3)
+        registry.delete_task("tone")
+        blob(store, make_delta(3)).unlink()
+        assert [one.problem for one in check_versions(opened, entries)] == [None] * 3
 
 
 def test_sweeping_keeps_what_is_young_and_takes_what_is_not(onebert, store):

@@ -1,13 +1,11 @@
 """`onebert store backup`, `restore` and `copy`: whole stores from one place to another, also while they are in use."""
 
 import os
-import sys
 from datetime import timedelta
 
 import pytest
 from sqlalchemy import select
 
-from onebert_store.command.cli import main
 from onebert_store.errors import InvalidInput
 from onebert_store.registry import transfer
 from onebert_store.registry.check import check_versions
@@ -17,22 +15,8 @@ from onebert_store.registry.gc import sweep
 from onebert_store.registry.queries import version_entries
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.store import StoreAddress, join_store, open_store
+from stores import digests, name_of
 from tiny_delta import make_delta
-
-
-@pytest.fixture
-def onebert(monkeypatch, capsys, tmp_path):
-    """Runs `onebert store …`, by default on the store of this test; exit code, standard output and error."""
-    monkeypatch.setenv("ONEBERT_DATA_DIR", str(tmp_path / "store"))
-    monkeypatch.setenv("COLUMNS", "160")
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["onebert", "store", *map(str, arguments)])
-        with pytest.raises(SystemExit) as left:
-            main()
-        return left.value.code or 0, *capsys.readouterr()
-
-    return run
 
 
 @pytest.fixture
@@ -65,9 +49,9 @@ def rows(address):
         return {table.name: sorted(map(repr, connection.execute(select(table)))) for table in tables}
 
 
-def digests(address):
+def blobs(address):
     with join_store(address) as store:
-        return {blob.digest for blob in store.blobs.blobs()}
+        return digests(store)
 
 
 def problems(address):
@@ -113,7 +97,7 @@ def test_a_copy_has_every_row_and_the_blobs_that_they_name(onebert, source, targ
     assert (code, out, err) == (0, "3 versions; 3 files (3,080 bytes) were new\n", "")
     assert rows(target) == rows(source)
     # The blob of the deleted version stays behind.
-    assert digests(source) - digests(target) == {make_delta(3).digest}
+    assert blobs(source) - blobs(target) == {make_delta(3).digest}
     assert problems(target) == []
     with Registry.open(target) as registry:
         record, created = registry.add("spam", make_delta(5))
@@ -149,7 +133,7 @@ def test_a_copy_that_was_broken_off_goes_on_where_it_stopped(source, target, mon
 
     with pytest.raises(KeyboardInterrupt):
         copy(source, target, report=break_off)
-    assert len(digests(target)) == 2
+    assert len(blobs(target)) == 2
     assert not any(rows(target)["versions"])
     assert copy(source, target).blobs == 1
     assert rows(target) == rows(source)
@@ -255,7 +239,7 @@ def test_a_store_that_is_not_empty_is_not_restored_into(onebert, source, tmp_pat
 
 @pytest.mark.parametrize("put", [lambda path: None, os.mkfifo], ids=["nothing", "a pipe"])
 def test_a_damaged_file_is_named_and_the_rest_is_copied(onebert, source, tmp_path, put):
-    path = tmp_path / "store" / "blobs" / make_delta(1).digest.removeprefix("sha256:")
+    path = tmp_path / "store" / "blobs" / name_of(make_delta(1))
     path.unlink()
     put(path)
     code, out, err = onebert("backup", tmp_path / "backup")

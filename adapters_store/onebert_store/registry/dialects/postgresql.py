@@ -26,13 +26,13 @@ _BLOBS, _SCHEMA = 1, 2
 _CHANNEL = "onebert_changes"
 _SHARED, _EXCLUSIVE = "pg_advisory_xact_lock_shared", "pg_advisory_xact_lock"
 
+# Seconds that a sweep waits for the uploads that began before it.
 SWEEP_WAIT_S = 120
-"""Seconds that a sweep waits for the uploads that began before it."""
+# Seconds that a schema change may take, and that another replica waits for it.
 MIGRATION_S = 600
-"""Seconds that a schema change may take, and that another replica waits for it."""
 
+# Seconds that a statement over a whole table may take, as when a store is copied.
 WHOLE_TABLES_S = 3600
-"""Seconds that a statement over a whole table may take, as when a store is copied."""
 
 _READ_ONLY = "25006"
 _CORRUPT = {"XX001", "XX002", "42P01", "42703"}
@@ -104,15 +104,11 @@ class PostgresDatabase:
                 raise typed from error
             raise
 
-    @contextmanager
-    def adding(self) -> Iterator["_Adding"]:
-        with self._locked(_SHARED) as (connection, transaction):
-            yield _Adding(self, connection, transaction)
+    def adding(self) -> AbstractContextManager["_Held"]:
+        return self._locked(_SHARED)
 
-    @contextmanager
-    def sweeping(self) -> Iterator["_Sweeping"]:
-        with self._locked(_EXCLUSIVE, SWEEP_WAIT_S) as (connection, _):
-            yield _Sweeping(self, connection)
+    def sweeping(self) -> AbstractContextManager["_Held"]:
+        return self._locked(_EXCLUSIVE, SWEEP_WAIT_S)
 
     @contextmanager
     def migrating(self, connection: Connection) -> Iterator[None]:
@@ -156,7 +152,7 @@ class PostgresDatabase:
         return [f"the index {name} is not valid" for name in connection.scalars(text(bad))]
 
     @contextmanager
-    def _locked(self, function: str, wait_s: int = 0) -> Iterator[tuple[Connection, RootTransaction]]:
+    def _locked(self, function: str, wait_s: int = 0) -> Iterator["_Held"]:
         with self.typed_errors():
             connection = self.writers.connect()
         try:
@@ -164,7 +160,7 @@ class PostgresDatabase:
                 transaction = connection.begin()
                 with _patient(connection, wait_s) if wait_s else nullcontext():
                     _lock(connection, function, _BLOBS)
-            yield connection, transaction
+            yield _Held(self, connection, transaction)
         finally:
             # Closing rolls back and so releases the lock; a lost connection has done both already.
             with suppress(SQLAlchemyError):
@@ -192,7 +188,9 @@ def _typed_errors() -> Iterator[None]:
         raise _typed(error) or _unavailable("the connection is lost") from error
 
 
-class _Adding:
+class _Held:
+    """The lock and the transaction that holds it: whoever loses the connection loses both."""
+
     def __init__(self, database: PostgresDatabase, connection: Connection, transaction: RootTransaction) -> None:
         self._database = database
         self._connection = connection
@@ -202,12 +200,6 @@ class _Adding:
     def writing(self) -> Iterator[Connection]:
         with self._database.typed_errors(), self._transaction:
             yield self._connection
-
-
-class _Sweeping:
-    def __init__(self, database: PostgresDatabase, connection: Connection) -> None:
-        self._database = database
-        self._connection = connection
 
     def check(self) -> None:
         with self._database.typed_errors():

@@ -13,14 +13,14 @@ from onebert_store.errors import InvalidSettings
 
 log = logging.getLogger(__name__)
 
+# Seconds to connect to one of the hosts.
 CONNECT_S = 3
-"""Seconds to connect to one of the hosts."""
+# Seconds after which the server ends a statement or a wait for a lock.
 STATEMENT_S = 10
-"""Seconds after which the server ends a statement or a wait for a lock."""
+# Milliseconds of silence after which the connection is given up; also libpq's `tcp_user_timeout`.
 ANSWER_MS = 12_000
-"""Milliseconds of silence after which the connection is given up; also libpq's `tcp_user_timeout`."""
+# Seconds between two log lines about a failed connection.
 LOG_S = 10.0
-"""Seconds between two log lines about a failed connection."""
 
 # These release the resources of a stopped replica: its connection if the machine is gone, its locks if it hangs.
 _OPTIONS = (

@@ -12,15 +12,11 @@ NO_DATABASE = (
 )
 
 
-class Adding(Protocol):
-    """The lock of an upload, held from before the blob's commit until a row names the blob."""
+class Lock(Protocol):
+    """The lock on the blobs: of an upload, until a row names the blob, or of a sweep that removes blobs."""
 
     def writing(self) -> AbstractContextManager[Connection]:
-        """Opens the one transaction that writes the row; it never commits if the lock has been lost."""
-
-
-class Sweeping(Protocol):
-    """The lock of a sweep, which removes blobs that no version names."""
+        """Opens the one transaction that writes an upload's row; it never commits if the lock has been lost."""
 
     def check(self) -> None:
         """Raises StorageUnavailable if the lock has been lost; call it before each removal."""
@@ -73,10 +69,10 @@ class Database(Protocol):
         StorageUnavailable if it cannot be reached, opened, read, written or locked.
         """
 
-    def adding(self) -> AbstractContextManager[Adding]:
+    def adding(self) -> AbstractContextManager[Lock]:
         """Holds a shared lock during an upload; excludes `sweeping`."""
 
-    def sweeping(self) -> AbstractContextManager[Sweeping]:
+    def sweeping(self) -> AbstractContextManager[Lock]:
         """Holds an exclusive lock while blobs are removed: waits for uploads inside `adding`, delays new ones."""
 
     def migrating(self, connection: Connection) -> AbstractContextManager[None]:

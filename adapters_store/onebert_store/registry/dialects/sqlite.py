@@ -4,7 +4,7 @@ import fcntl
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from math import inf
 from pathlib import Path
 from time import monotonic, sleep
@@ -19,13 +19,13 @@ from onebert_store.disk import storage_errors_are_typed, sync
 from onebert_store.errors import InvalidSettings, StorageFull, StorageUnavailable, StoreCorrupt, StoreLocked
 from onebert_store.registry.dialects.protocol import NO_DATABASE
 
+# Seconds that a writer waits for other writers, which hold the database for a few milliseconds each.
 BUSY_TIMEOUT_S = 30.0
-"""Seconds that a writer waits for other writers, which hold the database for a few milliseconds each."""
+# Seconds that a reader, or a starting server, waits; only a program with an exclusive lock blocks readers.
 READ_TIMEOUT_S = 5.0
-"""Seconds that a reader, or a starting server, waits; only a program with an exclusive lock blocks readers."""
 
+# Seconds between two attempts to lock; below `PAUSE_S` of a sweep, so that uploads get in between batches.
 _TURN_S = 0.001
-"""Seconds between two attempts to lock; below `PAUSE_S` of a sweep, so that uploads get in between batches."""
 
 _URL = "sqlite:///"
 _UNAVAILABLE = {
@@ -101,30 +101,23 @@ class SqliteDatabase:
                 raise StorageUnavailable(f"the store's database does not work: {reason}") from error
             raise
 
-    @contextmanager
-    def adding(self) -> Iterator["_Held"]:
-        with self._flock(fcntl.LOCK_SH):
-            yield _Held(self)
+    def adding(self) -> AbstractContextManager["_Held"]:
+        return self._flock(fcntl.LOCK_SH)
 
-    @contextmanager
-    def sweeping(self) -> Iterator["_Held"]:
-        with self._flock(fcntl.LOCK_EX):
-            yield _Held(self)
+    def sweeping(self) -> AbstractContextManager["_Held"]:
+        return self._flock(fcntl.LOCK_EX)
 
-    @contextmanager
-    def migrating(self, connection: Connection) -> Iterator[None]:
+    def migrating(self, connection: Connection) -> AbstractContextManager[None]:
         """Does nothing: a transaction that writes locks the whole file."""
-        yield
+        return nullcontext()
 
-    @contextmanager
-    def unhurried(self, connection: Connection) -> Iterator[None]:
-        yield
+    def unhurried(self, connection: Connection) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def announce(self, connection: Connection) -> None: ...
 
-    @contextmanager
-    def listening(self) -> Iterator[None]:
-        yield
+    def listening(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def schema_mark(self, connection: Connection) -> int:
         return int(connection.exec_driver_sql("PRAGMA user_version").scalar_one())
@@ -139,7 +132,7 @@ class SqliteDatabase:
         return pages + [f"a row of {row[0]} refers to a row of {row[2]} that is not there" for row in references]
 
     @contextmanager
-    def _flock(self, kind: int) -> Iterator[None]:
+    def _flock(self, kind: int) -> Iterator["_Held"]:
         # Lock the blobs folder if it lies beside the database, as older versions of OneBERT do on the same folder. Each
         # holder opens its own descriptor, so that the lock also works between threads.
         with storage_errors_are_typed():
@@ -152,16 +145,13 @@ class SqliteDatabase:
                 if monotonic() >= until:
                     raise StorageUnavailable("the store's files are held by another process")
                 sleep(_TURN_S)
-            yield
+            yield _Held(self)
         finally:
             os.close(handle)
 
-    @contextmanager
-    def _lock_file(self) -> Iterator[TextIO]:
-        with ExitStack() as opened:
-            with storage_errors_are_typed():
-                lock = opened.enter_context(open(self.path.with_name("lock"), "a", encoding="utf-8"))
-            yield lock
+    def _lock_file(self) -> TextIO:
+        with storage_errors_are_typed():
+            return open(self.path.with_name("lock"), "a", encoding="utf-8")
 
     def _refuse_other(self) -> None:
         if self.path.exists() and not self.path.is_file():
