@@ -18,7 +18,8 @@ from onebert_bench.pages import markdown_table, write_section
 from onebert_bench.style import STYLE
 from onebert_bench.timing import interleaved_ms
 from onebert_bench.workload import bitfit_tensors, sentences, tokenized
-from onebert_encoder.base.base import Base, LayerWeights, load_base
+from onebert_encoder.base.base import Base, load_base
+from onebert_encoder.blocks.running import LayerWeights
 from onebert_encoder.layout.dropout import NO_DROPOUT
 from onebert_encoder.maths.batch import Batch, pack
 from onebert_encoder.maths.choose import answering_kernels, choose_forward
@@ -102,7 +103,8 @@ def _of_layers(base: Base, rows: Rows, batch: Batch) -> dict[str, Callable[[], o
 
 
 def _products(layer: LayerWeights, x: Tensor, z: Tensor) -> None:
-    layer.W_qkv(x), layer.W_m1(x), layer.W_m2(x), layer.W_m3(z)
+    for site, own in {"qkv": x, "m1": x, "m2": x, "m3": z}.items():
+        layer.W[site](own)
 
 
 def draw(found: Mapping[str, Mapping[str, float]], file: Path) -> None:

@@ -12,9 +12,9 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from onebert_encoder.compute.kernels.plain import PlainKernels
-from onebert_encoder.layout.branches import Branch, Core, Joined, LowRank, Sparse, merged
+from onebert_encoder.layout.branches import Branch, Core, Joined, LowRank, merged
 from onebert_encoder.layout.directions import Directions
-from stages import bottleneck, directions, draw, low_rank, sparse
+from stages import bottleneck, directions, draw, exact, low_rank, sparse
 
 # Tolerances for sums of up to 384 products, of order 1 to 10. float32: a few hundred roundings of 6e-8. bfloat16: the
 # plain kernels also round intermediate results to 8 bits.
@@ -22,23 +22,6 @@ TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 0.05}
 DTYPES = list(TOLERANCE)
 SPANS = [1, 2, 16, 17, 40, 3]
 PLAIN = PlainKernels(torch.nn.functional.gelu)
-
-
-def exact(branch: Branch, x: Tensor) -> Tensor:
-    """[tokens, out] in float64, by a dense matrix."""
-    x = x.double()
-    if isinstance(branch, Core):
-        rank = len(branch.R)
-        up, down = branch.shared.up[:, :rank].double(), branch.shared.down[:rank].double()
-        return x @ (up @ branch.R.double() @ down).T
-    if isinstance(branch, LowRank):
-        return x @ (branch.B.double() @ branch.A.double()).T
-    if isinstance(branch, Sparse):
-        dense = torch.zeros(branch.shape, dtype=torch.float64)
-        dense[branch.indices[0], branch.indices[1]] = branch.values.double()
-        return x @ dense.T
-    z = x @ branch.D.double().T + branch.c.double()
-    return z * torch.special.ndtr(z) @ branch.U.double().T
 
 
 def spans_of(branches: list[tuple[Branch, ...]]) -> list[Joined]:

@@ -2,16 +2,18 @@
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
 from torch import Tensor
 
+import stages
 from onebert_encoder.compute.kernels.gpu import kernels as gpu
 from onebert_encoder.compute.kernels.gpu.kernels import GpuKernels
-from onebert_encoder.layout.branches import Bottleneck, Branch, Branches, Core, Joined, LowRank, Sparse
-from onebert_encoder.layout.directions import Directions
-from stages import draw, stage_of
+from onebert_encoder.layout.branches import Branches, Core, Joined, LowRank, Sparse
+from onebert_encoder.layout.stage import stage_of
+from stages import bottleneck, directions, draw, exact
 
 pytest.importorskip("triton", reason="Triton exists for Linux alone")
 
@@ -26,35 +28,14 @@ SPANS = [(0, 1), (1, 65), (70, 135), (140, 144), (144, 310)]
 TOKENS = 315
 
 
-def low_rank(rank: int, into: int, out: int, dtype: torch.dtype, seed: int) -> LowRank:
-    A, B = (draw(*shape, dtype=torch.float32, seed=seed, device=DEVICE) for shape in ((rank, into), (out, rank)))
-    return LowRank(A / into**0.5, B / rank**0.5).to(dtype)
-
-
-def adapter(rank: int, width: int, dtype: torch.dtype, seed: int) -> Bottleneck:
-    down = draw(rank, width, dtype=torch.float32, seed=seed, device=DEVICE)
-    c = draw(rank, dtype=torch.float32, seed=seed, device=DEVICE)
-    return Bottleneck(down / width**0.5, c, down.T / rank**0.5).to(dtype)
-
-
-def exact(branch: Branch, x: Tensor) -> Tensor:
-    x = x.double()
-    if isinstance(branch, Core):
-        rank = len(branch.R)
-        up, down = branch.shared.up[:, :rank].double(), branch.shared.down[:rank].double()
-        return x @ (up @ branch.R.double() @ down).T
-    if isinstance(branch, LowRank):
-        return x @ (branch.B.double() @ branch.A.double()).T
-    assert isinstance(branch, Bottleneck)
-    z = x @ branch.D.double().T + branch.c.double()
-    return z * torch.special.ndtr(z) @ branch.U.double().T
+low_rank, adapter = partial(stages.low_rank, device=DEVICE), partial(bottleneck, device=DEVICE)
 
 
 def add(y: Tensor, x: Tensor, joined: list[Joined]) -> Tensor:
     """Adds the branches by the Triton kernels, with a row of its own for each span."""
     place, rows = (3, "qkv"), [Branches(), *(Branches({(3, "qkv"): branches}) for _, _, branches in joined)]
     spans = [(row, start, stop) for row, (start, stop, _) in enumerate(joined, 1)]
-    stage = replace(stage_of([len(y)], [0], 0, y.dtype, DEVICE), spans=spans)
+    stage = replace(stage_of([len(y)], [0], 0, y.dtype, torch.device(DEVICE)), spans=spans)
     kernels = GpuKernels()
     return kernels.add_branches(y, x, kernels.join(rows, stage)[place])
 
@@ -75,23 +56,16 @@ def assert_joined(joined: list[Joined], into: int, out: int, dtype: torch.dtype)
 
 @pytest.mark.nightly("gpu")
 @pytest.mark.parametrize("dtype", [torch.float32, HALF])
-@pytest.mark.parametrize(("into", "out"), [(1, 3), (48, 144), (65, 200)])
-def test_ranks_of_all_sizes_in_one_batch(dtype: torch.dtype, into: int, out: int) -> None:
-    ranks = (1, 16, 3, 65, 24)
-    assert_joined(
-        [(*span, (low_rank(rank, into, out, dtype, rank),)) for span, rank in zip(SPANS, ranks, strict=True)],
-        into,
-        out,
-        dtype,
-    )
+def test_ranks_of_all_sizes_in_one_batch(dtype: torch.dtype) -> None:
+    branches = [(low_rank(rank, 65, 200, dtype, rank),) for rank in (1, 16, 3, 65, 24)]
+    assert_joined([(*span, own) for span, own in zip(SPANS, branches, strict=True)], 65, 200, dtype)
 
 
 @pytest.mark.nightly("gpu")
 @pytest.mark.parametrize("dtype", [torch.float32, HALF])
-@pytest.mark.parametrize(("into", "out"), [(48, 48), (65, 100)])
-def test_cores_of_all_ranks_share_directions_beside_low_rank_branches(dtype: torch.dtype, into: int, out: int) -> None:
-    down, up = (draw(48, width, dtype=torch.float32, seed=width + 1, device=DEVICE) for width in (into, out))
-    shared = Directions(down / into**0.5, up.T / 7).among(1, 2).to(dtype)
+def test_cores_of_all_ranks_share_directions_beside_low_rank_branches(dtype: torch.dtype) -> None:
+    into, out = 65, 100
+    shared = directions(48, into, out, torch.float32, 0, DEVICE).among(1, 2).to(dtype)
     cores = [
         Core(draw(rank, rank, dtype=torch.float32, seed=rank, device=DEVICE) / rank**0.5, shared).to(dtype)
         for rank in (1, 16, 3, 48)
@@ -126,12 +100,7 @@ def test_an_adapter_reads_what_it_adds_to() -> None:
 def test_sparse_branches_come_with_the_others() -> None:
     indices = torch.tensor([[0, 3, 23], [5, 0, 23]], device=DEVICE)
     sparse = Sparse(indices, draw(3, dtype=torch.float32, device=DEVICE), (24, 24))
-    dense, x = low_rank(2, 24, 24, torch.float32, 0), draw(TOKENS, 24, dtype=torch.float32, device=DEVICE)
-    want = exact(dense, x)
-    for row, column, value in zip(*indices.tolist(), sparse.values.tolist(), strict=True):
-        want[:, row] += value * x[:, column]
-    got = add(torch.zeros_like(x), x, [(0, TOKENS, (dense, sparse))])
-    torch.testing.assert_close(got.double(), want, rtol=1e-5, atol=1e-5)
+    assert_joined([(0, 300, (low_rank(2, 24, 24, torch.float32, 0), sparse))], 24, 24, torch.float32)
 
 
 def test_matrices_that_lie_askew_are_left_to_the_plain_kernels(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,8 @@ from onebert_encoder.compute.kernels.gpu.choice import Shape, choose, choose_way
 from onebert_encoder.compute.kernels.gpu.kernels import GpuKernels
 from onebert_encoder.compute.kernels.plain import PlainKernels
 from onebert_encoder.compute.plain import PlainLinear
-from stages import draw, stage_of
+from onebert_encoder.layout.stage import stage_of
+from stages import draw
 
 pytest.importorskip("triton", reason="Triton exists for Linux alone")
 
@@ -94,7 +95,7 @@ def test_packed_attention_is_the_plain_one(varlen: None, dtype: torch.dtype) -> 
     if DEVICE == "cuda" and dtype == torch.float32:
         pytest.skip("FlashAttention takes 16 bits")
     lengths, filling, h = [5, 70, 1, 33], 7, 48
-    at = stage_of(lengths, [2, 0, 1, 2], filling, dtype, DEVICE)
+    at = stage_of(lengths, [2, 0, 1, 2], filling, dtype, torch.device(DEVICE))
     qkv = draw(sum(lengths) + filling, 3 * h, dtype=dtype, device=DEVICE)
     b_q = draw(3, 2 * h, dtype=dtype, seed=1, device=DEVICE)[:, h:]
     got = VarlenAttention(GpuKernels().programs)(qkv.clone(), b_q, at, 3)
@@ -148,7 +149,7 @@ def test_small_batches_keep_the_product_apart(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(kernels, "project_activate_at_once", counted)
     for tokens in (15, 16):
-        at = stage_of([tokens], [0], 0, torch.float32, DEVICE)
+        at = stage_of([tokens], [0], 0, torch.float32, torch.device(DEVICE))
         x, b = draw(tokens, 32, dtype=torch.float32, device=DEVICE), draw(1, 64, dtype=torch.float32, device=DEVICE)
         got = kernels.project_activate(linear, x, b, at)
         torch.testing.assert_close(got, F.gelu(linear(x) + b), rtol=1e-5, atol=1e-5)

@@ -18,7 +18,6 @@ TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 4e-3, torch.int8: 0.02}
 @pytest.mark.parametrize("tokens", [1, 16, 33, 70, 300])
 def test_a_large_weight_is_multiplied_whole_and_each_token_by_itself(dtype: torch.dtype, tokens: int) -> None:
     products, into = load_products("cpu", dtype), INPUTS[dtype]
-    assert products is not None
     of_tokens = torch.bfloat16 if dtype == torch.int8 else dtype
     x, weight = draw(tokens, into, dtype=of_tokens), draw(200, into, dtype=torch.float32, seed=1).to(of_tokens)
     packed = products.pack(weight)
