@@ -22,6 +22,11 @@ needs_int8 = pytest.mark.skipif(
 )
 
 
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+"""For tests of GPU kernels: Triton's interpreter runs them without a GPU, and has no bfloat16 in matrix products."""
+HALF = torch.float16 if DEVICE == "cpu" else torch.bfloat16
+
+
 def draw(*shape: int, dtype: torch.dtype, seed: int = 0, device: str = "cpu") -> Tensor:
     """Normally distributed numbers, the same on every device."""
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(device, dtype)

@@ -57,7 +57,7 @@ class EmbeddingWeights:
     W_e: Linear | None
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Base:
     """One encoder in memory, shared by every task.
 

@@ -3,7 +3,6 @@
 The C++ of the pass in one call is compared with these, in test_forward.py.
 """
 
-from itertools import accumulate
 from typing import Any
 
 import pytest
@@ -48,30 +47,6 @@ def test_every_span_gets_what_its_own_branches_make(dtype: torch.dtype, rank: in
     got = PLAIN.add_branches(y.clone(), x, spans_of(branches))
     torch.testing.assert_close(got.double(), want, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
     assert torch.equal(got[3:19], y[3:19])
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(
-    ("ranks", "outs"), [((8, 0, 8), (33, 33, 34)), ((1, 3, 2), (48, 5, 48)), ((0, 0, 4), (64, 64, 64))]
-)
-@torch.no_grad()
-def test_what_a_column_reaches_is_all_that_it_adds_to(
-    dtype: torch.dtype, ranks: tuple[int, ...], outs: tuple[int, ...]
-) -> None:
-    """Blocks of differences of several maps, which begin and end anywhere."""
-    into, blocks = (
-        16,
-        [low_rank(rank, 16, out, dtype, seed) for seed, (rank, out) in enumerate(zip(ranks, outs, strict=True))],
-    )
-    stops = list(accumulate(outs))
-    reach = [(stop - out, stop) for rank, out, stop in zip(ranks, outs, stops, strict=True) for _ in range(rank)]
-    A, B = torch.cat([one.A for one in blocks]), torch.block_diag(*(one.B for one in blocks))
-    joined = LowRank(A, B, torch.tensor(reach)).to(dtype)
-    y, x = draw(9, sum(outs), dtype=dtype), draw(9, into, dtype=dtype, seed=1)
-    got = PLAIN.add_branches(y.clone(), x, [(1, 8, (joined,))])
-    want = y.double()
-    want[1:8] += torch.cat([exact(one, x[1:8]) for one in blocks], dim=1)
-    torch.testing.assert_close(got.double(), want, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
 
 
 @pytest.mark.parametrize("learns", [False, True])

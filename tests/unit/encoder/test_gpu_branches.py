@@ -13,14 +13,14 @@ from onebert_encoder.compute.kernels.gpu import kernels as gpu
 from onebert_encoder.compute.kernels.gpu.kernels import GpuKernels
 from onebert_encoder.layout.branches import Branches, Core, Joined, LowRank, Sparse
 from onebert_encoder.layout.stage import stage_of
-from stages import bottleneck, directions, draw, exact
+from stages import DEVICE, HALF, bottleneck, directions, exact
 
 pytest.importorskip("triton", reason="Triton exists for Linux alone")
 
 pytestmark = pytest.mark.gpu
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-HALF = torch.float16 if DEVICE == "cpu" else torch.bfloat16
+draw = partial(stages.draw, device=DEVICE)
+
 # Tolerances for sums of up to 200 products, of order 1 to 10, with intermediate results rounded to the dtype.
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 0.02, torch.bfloat16: 0.1}
 # Tiles have 64 tokens: spans are shorter, as long, one longer and much longer, with tokens without a branch between.
@@ -41,8 +41,8 @@ def add(y: Tensor, x: Tensor, joined: list[Joined]) -> Tensor:
 
 
 def assert_joined(joined: list[Joined], into: int, out: int, dtype: torch.dtype) -> None:
-    y = draw(TOKENS, out, dtype=dtype, device=DEVICE)
-    x = draw(TOKENS, into, dtype=dtype, seed=1, device=DEVICE)
+    y = draw(TOKENS, out, dtype=dtype)
+    x = draw(TOKENS, into, dtype=dtype, seed=1)
     want = y.double()
     for start, stop, branches in joined:
         want[start:stop] += sum(exact(branch, x[start:stop]) for branch in branches)
@@ -67,8 +67,7 @@ def test_cores_of_all_ranks_share_directions_beside_low_rank_branches(dtype: tor
     into, out = 65, 100
     shared = directions(48, into, out, torch.float32, 0, DEVICE).among(1, 2).to(dtype)
     cores = [
-        Core(draw(rank, rank, dtype=torch.float32, seed=rank, device=DEVICE) / rank**0.5, shared).to(dtype)
-        for rank in (1, 16, 3, 48)
+        Core(draw(rank, rank, dtype=torch.float32, seed=rank) / rank**0.5, shared).to(dtype) for rank in (1, 16, 3, 48)
     ]
     own = low_rank(20, into, 2 * out, dtype, 0)
     rows = [(cores[0],), (cores[1], own), (own,), (own, cores[2]), (cores[3],)]
@@ -88,7 +87,7 @@ def test_several_branches_of_one_span_are_all_added() -> None:
 
 
 def test_an_adapter_reads_what_it_adds_to() -> None:
-    y = draw(TOKENS, 40, dtype=torch.float32, device=DEVICE)
+    y = draw(TOKENS, 40, dtype=torch.float32)
     own = adapter(8, 40, torch.float32, 1)
     want = y.double()
     want[3:150] += exact(own, y[3:150])
@@ -99,12 +98,12 @@ def test_an_adapter_reads_what_it_adds_to() -> None:
 
 def test_sparse_branches_come_with_the_others() -> None:
     indices = torch.tensor([[0, 3, 23], [5, 0, 23]], device=DEVICE)
-    sparse = Sparse(indices, draw(3, dtype=torch.float32, device=DEVICE), (24, 24))
+    sparse = Sparse(indices, draw(3, dtype=torch.float32), (24, 24))
     assert_joined([(0, 300, (low_rank(2, 24, 24, torch.float32, 0), sparse))], 24, 24, torch.float32)
 
 
 def test_matrices_that_lie_askew_are_left_to_the_plain_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = draw(1 + 3 * 24, dtype=torch.float32, device=DEVICE)
+    whole = draw(1 + 3 * 24, dtype=torch.float32)
     A = whole[1:].view(3, 24)
     askew = LowRank(A, A.T)
     monkeypatch.setattr(gpu.GpuKernels, "_add_tiles", None)
@@ -116,8 +115,8 @@ def test_matrices_that_lie_askew_are_left_to_the_plain_kernels(monkeypatch: pyte
 @pytest.mark.parametrize("dtype", [torch.float32, HALF])
 def test_a_span_has_the_same_bits_alone_and_among_others_and_keeps_its_poison(dtype: torch.dtype) -> None:
     branches = [(low_rank(5 + 20 * i, 33, 48, dtype, i),) for i in range(len(SPANS))]
-    y = draw(TOKENS, 48, dtype=dtype, device=DEVICE)
-    x = draw(TOKENS, 33, dtype=dtype, seed=1, device=DEVICE)
+    y = draw(TOKENS, 48, dtype=dtype)
+    x = draw(TOKENS, 33, dtype=dtype, seed=1)
     x[70:135] = math.nan
     among = add(y.clone(), x, [(*span, own) for span, own in zip(SPANS, branches, strict=True)])
     assert among[70:135].isnan().all()

@@ -2,11 +2,13 @@
 
 import logging
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 
+import stages
 from bases import Reference, as_read, far_task, loaded, tiny_base
 from onebert_encoder.maths.batch import pack
 from onebert_encoder.maths.encode import encode
@@ -15,19 +17,17 @@ from onebert_encoder.maths.gpu_heads import GpuHeads, load_heads
 from onebert_encoder.maths.heads import classify
 from onebert_encoder.maths.rows import Head, stack_rows
 from onebert_encoder.text.tokens import Tokens
-from stages import draw
+from stages import DEVICE
 
 pytest.importorskip("triton", reason="Triton exists for Linux alone")
 
 pytestmark = pytest.mark.gpu
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+draw = partial(stages.draw, device=DEVICE)
 
 
 def head_of(labels: int, width: int, seed: int, pooling: str = "mean") -> Head:
-    weight, bias = (
-        draw(*shape, dtype=torch.float32, seed=seed, device=DEVICE) for shape in ((labels, width), (labels,))
-    )
+    weight, bias = (draw(*shape, dtype=torch.float32, seed=seed) for shape in ((labels, width), (labels,)))
     return Head(pooling, (), weight, bias)
 
 
@@ -44,7 +44,7 @@ def logits_by(heads: list[Head], pooled: torch.Tensor) -> list[torch.Tensor]:
 def test_pooled_vectors_are_means_or_first_tokens(dtype: torch.dtype) -> None:
     width = 200
     lengths, first = np.array([1, 16, 17, 90, 3]), np.array([130, 0, 16, 40, 33])
-    x, mean = draw(131, width, dtype=dtype, device=DEVICE), [True, True, False, True, False]
+    x, mean = draw(131, width, dtype=dtype), [True, True, False, True, False]
     heads = [head_of(2, width, 0, "mean" if whole else "cls") for whole in mean]
     pooled = pooled_by(heads, first, lengths, x)
     assert pooled.dtype == torch.float32
@@ -57,14 +57,14 @@ def test_logits_are_those_of_each_sequences_own_head() -> None:
     width = 200
     tasks = [head_of(labels, width, seed) for seed, labels in enumerate((2, 1, 9, 4))]
     heads = [tasks[i % 4] for i in range(11)]
-    pooled = draw(11, width, dtype=torch.float32, seed=9, device=DEVICE)
+    pooled = draw(11, width, dtype=torch.float32, seed=9)
     for vector, head, got in zip(pooled, heads, logits_by(heads, pooled), strict=True):
         want = head.weight.double() @ vector.double() + head.bias.double()
         torch.testing.assert_close(got.double(), want, rtol=1e-5, atol=1e-4)
 
 
 def test_a_sequence_has_the_same_bits_alone_and_among_others() -> None:
-    x, heads = draw(64, 48, dtype=torch.bfloat16, device=DEVICE), [head_of(n, 48, n) for n in (2, 30, 5)]
+    x, heads = draw(64, 48, dtype=torch.bfloat16), [head_of(n, 48, n) for n in (2, 30, 5)]
     first, lengths = np.array([40, 0, 33]), np.array([20, 33, 7])
     pooled = pooled_by(heads, first, lengths, x)
     among = logits_by(heads, pooled)

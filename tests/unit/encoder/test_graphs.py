@@ -133,13 +133,11 @@ def mixed(one: int, other: int) -> list[tuple[list[int], list[int]]]:
         pytest.param([([LONGEST, 93 - LONGEST], [1, 2]), ([40, 50], [1, 2])] * 4, {96}, 2 * 2, id="long texts"),
         pytest.param([([8], [7])] * 4, set(), 0, id="a sparse branch"),
         pytest.param([([3] * 3, [1] * 3)] * 4, set(), 0, id="more sequences than there is room for"),
-        pytest.param([([LONGEST] * 2, [1, 2])] * 4, set(), 0, id="a large batch"),
     ],
 )
 def test_batches_are_replayed_where_they_can_be(
-    recorder: Any, batches: list[Any], sizes: set[int], replays: int, monkeypatch: pytest.MonkeyPatch
+    recorder: Any, batches: list[Any], sizes: set[int], replays: int
 ) -> None:
-    monkeypatch.setattr(graphs_module, "_MOST_TOKENS", 128)
     base, rows = zoo()
     graphs = Graphs(base, recorder)
     for seed, (lengths, which) in enumerate(batches):
@@ -147,6 +145,15 @@ def test_batches_are_replayed_where_they_can_be(
     assert graphs.sizes == sizes
     if not ON_GPU:
         assert recorder.replays == replays
+
+
+def test_large_batches_are_not_recorded(recorder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graphs_module, "_MOST_TOKENS", 7)
+    base, rows = zoo()
+    graphs = Graphs(base, recorder)
+    for seed in range(4):
+        assert_same(graphs, base, rows, [8], [1], seed)
+    assert not graphs.sizes
 
 
 def test_recordings_are_bounded(recorder: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Products with a trained weight on our own tiles: against PyTorch's in float64, and in a step of full fine-tuning."""
+"""Products on our own tiles, with packed and with trained weights, against float64; a step of full fine-tuning."""
 
 from collections.abc import Iterator
 
@@ -12,14 +12,21 @@ from bases import tiny_base
 from lengths import examples
 from onebert_encoder.base.base import load_base
 from onebert_encoder.compute import trained
+from onebert_encoder.compute.kernels.products import load_products
 from onebert_encoder.compute.trained import TrainedLinear, TrainedTiles
 from onebert_encoder.maths.batch import pack
 from onebert_encoder.maths.fold import fold
 from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.rows import stack_rows
-from stages import draw, needs_kernels
+from stages import draw, needs_int8, needs_kernels
 
 pytestmark = [needs_kernels, pytest.mark.usefixtures("two_threads")]
+
+
+# Inputs of which four panels, what a thread takes at a time, are a whole block on matrix registers and a part of one.
+INPUTS = {torch.float32: 1040, torch.bfloat16: 2080, torch.int8: 4160}
+# Relative to the product's own size: of the rounding of its sums, of its result, and of its factors to 8 bits.
+TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 4e-3, torch.int8: 0.02}
 
 
 @pytest.fixture(autouse=True)
@@ -39,6 +46,19 @@ def learned(x: Tensor, weight: Tensor, grad: Tensor) -> tuple[Tensor, ...]:
     x, weight = x.clone().requires_grad_(), weight.clone().requires_grad_()
     y = TrainedLinear(tiles(), weight)(x)
     return (y.detach(), *torch.autograd.grad(y, (x, weight), grad))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, pytest.param(torch.int8, marks=needs_int8)])
+@pytest.mark.parametrize("tokens", [1, 16, 33, 70, 300])
+def test_a_large_weight_is_multiplied_whole_and_each_token_by_itself(dtype: torch.dtype, tokens: int) -> None:
+    products, into = load_products("cpu", dtype), INPUTS[dtype]
+    of_tokens = torch.bfloat16 if dtype == torch.int8 else dtype
+    x, weight = draw(tokens, into, dtype=of_tokens), draw(200, into, dtype=torch.float32, seed=1).to(of_tokens)
+    packed = products.pack(weight)
+    got = products.multiply(x, packed)
+    want = x.double() @ weight.double().T
+    assert ((got.double() - want).norm(dim=1) / want.norm(dim=1)).max() < TOLERANCE[dtype]
+    assert torch.equal(got[-1:], products.multiply(x[-1:], packed))
 
 
 @settings(max_examples=examples(60), deadline=None)
