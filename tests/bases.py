@@ -1,6 +1,6 @@
 """Small random bases of every family and size class, and the plain Hugging Face model to hold answers against."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,9 @@ from transformers import (
 )
 from transformers.utils import logging
 
+from onebert_encoder.base.base import Base, load_base
+from onebert_encoder.maths.fold import fold
+from onebert_encoder.maths.rows import Row
 from onebert_encoder.text.tokens import Tokens
 
 WORDS = """
@@ -121,6 +124,13 @@ def tiny_base(family: str = "bert") -> Path:
     folder = Path(tempfile.mkdtemp(prefix=f"onebert-{family}-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return write_base(family, folder)
+
+
+@cache
+def loaded(family: str = "bert", device: str = "cpu") -> Base:
+    """The tiny base of a family, which all tests share and none changes."""
+    with torch.inference_mode(False):
+        return load_base(str(tiny_base(family)), device=device)
 
 
 class Reference:
@@ -301,6 +311,23 @@ def _far_branches(spec: Any, name: str, kind: str, rng: np.random.Generator) -> 
     if kind in ("output-scale", "everything") and symbol in ("W_m1", "W_m2", "W_m3"):
         drawn[f"output_scale.{name}"] = rng.normal(1, 0.5, out)
     return {key: value if value.dtype == np.int32 else value.astype(np.float32) for key, value in drawn.items()}
+
+
+def far_task(
+    base: Base, kind: str, pooling: str = "mean", labels: int = 2, seed: int = 0
+) -> tuple[Row, dict[str, np.ndarray]]:
+    """A folded `far_delta` and its tensors."""
+    tensors = far_delta(base.spec, kind, pooling, labels, seed)
+    return fold(base, {name: one.to(base.device) for name, one in torch_tensors(tensors).items()}, pooling), tensors
+
+
+def far_row(base: Base, kind: str, pooling: str = "mean", labels: int = 2, seed: int = 0) -> Row:
+    return far_task(base, kind, pooling, labels, seed)[0]
+
+
+def random_texts(lengths: Iterable[int], seed: int = 0) -> list[Tokens]:
+    rng = np.random.default_rng(seed)
+    return [Tokens(rng.integers(5, 60, length).tolist(), [0] * length) for length in lengths]
 
 
 def torch_tensors(values: Mapping[str, np.ndarray]) -> dict[str, Tensor]:

@@ -2,17 +2,14 @@
 
 import shutil
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from onebert_encoder.layout.branches import Bottleneck, LowRank, Sparse
+from onebert_encoder.layout.branches import Bottleneck, Branch, Core, LowRank, Sparse
 from onebert_encoder.layout.directions import Directions
-from onebert_encoder.layout.stage import Stage
 
 WITH_KERNELS = sys.platform == "linux" and shutil.which("g++") is not None
 
@@ -25,13 +22,9 @@ needs_int8 = pytest.mark.skipif(
 )
 
 
-def stage_of(
-    lengths: Sequence[int], rows: Sequence[int], filling: int, dtype: torch.dtype, device: str = "cpu"
-) -> Stage:
-    """Sequences end to end, each with its row, and filling behind them."""
-    of_token = torch.tensor([*np.repeat(rows, lengths), *[0] * filling], device=device)
-    edges = torch.tensor([0, *np.cumsum(lengths)], dtype=torch.int32, device=device)
-    return Stage(range(1), None, filling, of_token, [], edges, np.array(rows), np.array(lengths), dtype)
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+"""For tests of GPU kernels: Triton's interpreter runs them without a GPU, and has no bfloat16 in matrix products."""
+HALF = torch.float16 if DEVICE == "cpu" else torch.bfloat16
 
 
 def draw(*shape: int, dtype: torch.dtype, seed: int = 0, device: str = "cpu") -> Tensor:
@@ -39,8 +32,9 @@ def draw(*shape: int, dtype: torch.dtype, seed: int = 0, device: str = "cpu") ->
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(device, dtype)
 
 
-def low_rank(rank: int, into: int, out: int, dtype: torch.dtype, seed: int) -> LowRank:
-    A, B = draw(rank, into, dtype=torch.float32, seed=seed), draw(out, rank, dtype=torch.float32, seed=seed + 1)
+def low_rank(rank: int, into: int, out: int, dtype: torch.dtype, seed: int, device: str = "cpu") -> LowRank:
+    A = draw(rank, into, dtype=torch.float32, seed=seed, device=device)
+    B = draw(out, rank, dtype=torch.float32, seed=seed + 1, device=device)
     return LowRank(A / into**0.5, B / rank**0.5).to(dtype)
 
 
@@ -49,11 +43,30 @@ def sparse(entries: int, into: int, out: int, dtype: torch.dtype, seed: int) -> 
     return Sparse(torch.stack([drawn // into, drawn % into]), draw(len(drawn), dtype=dtype, seed=seed), (out, into))
 
 
-def bottleneck(rank: int, width: int, dtype: torch.dtype, seed: int) -> Bottleneck:
-    down, c = draw(rank, width, dtype=torch.float32, seed=seed), draw(rank, dtype=torch.float32, seed=seed)
+def bottleneck(rank: int, width: int, dtype: torch.dtype, seed: int, device: str = "cpu") -> Bottleneck:
+    down = draw(rank, width, dtype=torch.float32, seed=seed, device=device)
+    c = draw(rank, dtype=torch.float32, seed=seed, device=device)
     return Bottleneck(down / width**0.5, c, down.T / rank**0.5).to(dtype)
 
 
-def directions(rank: int, into: int, out: int, dtype: torch.dtype, seed: int) -> Directions:
-    down, up = draw(rank, into, dtype=torch.float32, seed=seed), draw(rank, out, dtype=torch.float32, seed=seed + 1)
+def directions(rank: int, into: int, out: int, dtype: torch.dtype, seed: int, device: str = "cpu") -> Directions:
+    down = draw(rank, into, dtype=torch.float32, seed=seed, device=device)
+    up = draw(rank, out, dtype=torch.float32, seed=seed + 1, device=device)
     return Directions(down / into**0.5, up.T / rank**0.5).to(dtype)
+
+
+def exact(branch: Branch, x: Tensor) -> Tensor:
+    """[tokens, out] in float64, by a dense matrix."""
+    x = x.double()
+    if isinstance(branch, Core):
+        rank = len(branch.R)
+        up, down = branch.shared.up[:, :rank].double(), branch.shared.down[:rank].double()
+        return x @ (up @ branch.R.double() @ down).T
+    if isinstance(branch, LowRank):
+        return x @ (branch.B.double() @ branch.A.double()).T
+    if isinstance(branch, Sparse):
+        dense = torch.zeros(branch.shape, dtype=torch.float64, device=x.device)
+        dense[branch.indices[0], branch.indices[1]] = branch.values.double()
+        return x @ dense.T
+    z = x @ branch.D.double().T + branch.c.double()
+    return z * torch.special.ndtr(z) @ branch.U.double().T

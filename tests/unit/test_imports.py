@@ -27,7 +27,14 @@ ARROWS = {
 # A room is a folder, or a file at the component's root; names that no tuple lists are below all others.
 ROOMS: dict[str, tuple[set[str], ...]] = {
     "onebert_store": ({"command"}, {"registry", "tables"}, {"file", "blobs"}),
-    "onebert_encoder": ({"explaining"}, {"maths"}, {"base"}, {"compute", "answering"}, {"layout", "text"}),
+    "onebert_encoder": (
+        {"explaining"},
+        {"maths"},
+        {"base"},
+        {"blocks"},
+        {"compute", "answering"},
+        {"layout", "text"},
+    ),
     "onebert_training": (
         {"cli"},
         {"commands", "sweep"},

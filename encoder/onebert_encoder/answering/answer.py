@@ -15,23 +15,6 @@ from onebert_store.file.decision import ABSTAINING, ACTIVATIONS, REDUCTIONS, THR
 from onebert_store.file.manifest import SIAMESE, Pooling, TaskType
 
 
-@dataclass(frozen=True)
-class RawAnswer:
-    """The logits of one input (float64), and everything needed to read an answer from them."""
-
-    logits: Array
-    outputs: Outputs
-    text: Text = ""
-    alignment: Alignment | None = None
-    asked: Asked = PLAIN
-
-    @property
-    def aligned(self) -> Alignment:
-        if self.alignment is None:
-            raise ValueError("a per-token task is answered with the alignment of its tokens")
-        return self.alignment
-
-
 def answer(
     logits: Array, outputs: Outputs, text: Text = "", alignment: Alignment | None = None, asked: Asked = PLAIN
 ) -> Answer:
@@ -42,8 +25,14 @@ def answer(
         outputs: the task type, the labels and the decision, such as a manifest.
         asked: options that `TaskKind.refusal` accepts. Only span tasks read `top_k`: the number of spans (None: 1).
     """
-    raw = RawAnswer(logits.astype(np.float64), outputs, text, alignment, asked)
-    return TASK_TYPES[outputs.task_type].answer(raw)
+    return TASK_TYPES[outputs.task_type].answer(logits.astype(np.float64), outputs, text, alignment, asked)
+
+
+def aligned(alignment: Alignment | None) -> Alignment:
+    """The alignment, which a per-token task needs."""
+    if alignment is None:
+        raise ValueError("a per-token task is answered with the alignment of its tokens")
+    return alignment
 
 
 def predict(found: Scored, outputs: Outputs) -> Prediction:
@@ -59,28 +48,27 @@ def predict(found: Scored, outputs: Outputs) -> Prediction:
     return Prediction(outputs.labels, found.scores, best, selected, abstained, ranks, energy)
 
 
-def _whole(raw: RawAnswer) -> Prediction:
-    return predict(score(raw.logits, raw.outputs, raw.asked), raw.outputs)
+def _whole(logits: Array, outputs: Outputs, text: Text, alignment: Alignment | None, asked: Asked) -> Prediction:
+    return predict(score(logits, outputs, asked), outputs)
 
 
-def _token(raw: RawAnswer) -> Labeling:
-    starts, spans = find_words(raw.aligned)
-    activation, logits, names = raw.asked.activation, raw.logits[starts], raw.outputs.labels
-    if activation != "none":
-        logits = tempered(logits, raw.outputs.decision)
-    scores = ACTIVATE[activation or own_activation(raw.outputs)](logits)
+def _token(logits: Array, outputs: Outputs, text: Text, alignment: Alignment | None, asked: Asked) -> Labeling:
+    starts, spans = find_words(aligned(alignment))
+    logits = logits[starts]
+    if asked.activation != "none":
+        logits = tempered(logits, outputs.decision)
+    scores = ACTIVATE[asked.activation or own_activation(outputs)](logits)
     best = scores.argmax(axis=-1)
     words = [
-        Labeled(start, end, names[label], score)
+        Labeled(start, end, outputs.labels[label], score)
         for (start, end), label, score in zip(spans, best.tolist(), scores.max(axis=-1).tolist(), strict=True)
     ]
-    return Labeling(words, join_entities(words) if is_bio(names) else None)
+    return Labeling(words, join_entities(words) if is_bio(outputs.labels) else None)
 
 
-def _span(raw: RawAnswer) -> Extraction:
-    logits = tempered(raw.logits, raw.outputs.decision)
-    answers = find_spans(logits, raw.aligned, raw.text[1], _wanted(raw.asked))
-    return extract(answers, raw.outputs, raw.asked)
+def _span(logits: Array, outputs: Outputs, text: Text, alignment: Alignment | None, asked: Asked) -> Extraction:
+    answers = find_spans(tempered(logits, outputs.decision), aligned(alignment), text[1], _wanted(asked))
+    return extract(answers, outputs, asked)
 
 
 def extract(answers: list[FoundSpan], outputs: Outputs, asked: Asked) -> Extraction:
@@ -99,7 +87,7 @@ class TaskKind:
     """The inputs and options that a task type accepts; `question` names the input in error messages."""
 
     name: TaskType
-    answer: Callable[[RawAnswer], Answer]
+    answer: Callable[[Array, Outputs, Text, Alignment | None, Asked], Answer]
     takes_text: bool = True
     takes_pair: bool = True
     question: str = "a text or a pair of texts"

@@ -107,8 +107,7 @@ def _abstained(logits: Array, decided: Array, decision: Decision | None, reduce:
     if decision is None or decision.abstain is None:
         return None
     if decision.abstain.below is not None:
-        below: Array = decided.max(axis=-1) < decision.abstain.below
-        return below
+        return np.asarray(decided.max(axis=-1) < decision.abstain.below)
     return np.asarray(energy_of(logits, decision, reduce) > decision.abstain.energy)
 
 
@@ -123,27 +122,23 @@ def energy_of(logits: Array, decision: Decision | None, reduce: Reduce = lambda 
 def softmax(logits: Array) -> Array:
     """Softmax over the last dimension."""
     exponentials = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    probabilities: Array = exponentials / exponentials.sum(axis=-1, keepdims=True)
-    return probabilities
+    return np.asarray(exponentials / exponentials.sum(axis=-1, keepdims=True))
 
 
 def sigmoid(logits: Array) -> Array:
     """Elementwise sigmoid."""
-    probabilities: Array = 0.5 * (1.0 + np.tanh(0.5 * logits))
-    return probabilities
+    return np.asarray(0.5 * (1.0 + np.tanh(0.5 * logits)))
 
 
 def log_softmax(logits: Array) -> Array:
     """Logarithm of the softmax over the last dimension."""
     shifted = logits - logits.max(axis=-1, keepdims=True)
-    logarithms: Array = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
-    return logarithms
+    return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True)))
 
 
 def _logsumexp(logits: Array) -> Array:
     highest = logits.max(axis=-1, keepdims=True)
-    logarithms: Array = highest + np.log(np.exp(logits - highest).sum(axis=-1, keepdims=True))
-    return logarithms
+    return np.asarray(highest + np.log(np.exp(logits - highest).sum(axis=-1, keepdims=True)))
 
 
 ACTIVATE: Mapping[Activation, Callable[[Array], Array]] = {

@@ -39,8 +39,7 @@ def join_entities(words: Sequence[Labeled]) -> list[Labeled]:
     before = "O"
     for word in words:
         if word.label != "O":
-            continues = word.label[0] == "I" and before != "O" and before[2:] == word.label[2:]
-            if continues:
+            if word.label[0] == "I" and before != "O" and before[2:] == word.label[2:]:
                 found[-1].append(word)
             else:
                 found.append([word])

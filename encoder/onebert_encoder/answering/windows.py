@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from onebert_encoder.answering.answer import answer, extract, predict
+from onebert_encoder.answering.answer import aligned, answer, extract, predict
 from onebert_encoder.answering.asked import PLAIN, Asked
 from onebert_encoder.answering.results import Answer, Extraction, FoundSpan
 from onebert_encoder.answering.scores import Array, Outputs, Reduce, score
@@ -100,9 +100,7 @@ def _joined(windows: Sequence[WindowLogits], outputs: Outputs, text: Text) -> tu
 
 
 def _rows(window: WindowLogits) -> list[int]:
-    if window.alignment is None:
-        raise ValueError("a per-token task is answered with the alignment of its tokens")
-    return [i for i, half in enumerate(window.alignment.sequences) if half == 0]
+    return [i for i, half in enumerate(aligned(window.alignment).sequences) if half == 0]
 
 
 def _shown(start: int, end: int, count: int) -> Array:

@@ -1,7 +1,7 @@
 """The frozen base: weights on the compute device, tokenizer and digest."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -16,9 +16,11 @@ from onebert_encoder.base.config import TANH, EncoderConfig, library_config, rea
 from onebert_encoder.base.digest import base_digest
 from onebert_encoder.base.source import DEFAULT_BASE, MOST_BYTES, find_base, read_json, read_weights
 from onebert_encoder.base.subspaces import Subspaces
+from onebert_encoder.blocks.running import LayerWeights
 from onebert_encoder.compute.linear import make_linear
 from onebert_encoder.compute.plain import Linear
 from onebert_encoder.compute.quantized import Int8Linear
+from onebert_encoder.compute.scores import scores_of
 from onebert_encoder.text.tokenizer import Tokenizer
 from onebert_store.errors import MalformedFile, UnsupportedBase
 from onebert_store.file.manifest import SIAMESE
@@ -39,18 +41,6 @@ _NO_LIMIT = 1 << 20
 
 
 @dataclass(frozen=True)
-class LayerWeights:
-    """The weights of one layer, shared by every task; gains are [h] in the compute dtype."""
-
-    W_qkv: Linear
-    W_m1: Linear
-    W_m2: Linear
-    W_m3: Linear
-    g_LN1: Tensor
-    g_LN2: Tensor
-
-
-@dataclass(frozen=True)
 class EmbeddingWeights:
     """The weights below the first layer; V is the size of the vocabulary, e the width of the embeddings.
 
@@ -67,6 +57,7 @@ class EmbeddingWeights:
     W_e: Linear | None
 
 
+@dataclass(eq=False, repr=False)
 class Base:
     """One encoder in memory, shared by every task.
 
@@ -78,32 +69,23 @@ class Base:
         subspaces: singular directions of the loaded weights; `with_params` does not change them.
     """
 
-    def __init__(
-        self,
-        spec: BaseSpec,
-        config: EncoderConfig,
-        anatomy: Anatomy,
-        params: dict[str, Tensor],
-        tokenizer: Tokenizer,
-        precision: torch.dtype,
-        device: torch.device,
-        batch_invariant: bool = False,
-        subspaces: Subspaces | None = None,
-    ) -> None:
-        self.spec = spec
-        self.config = config
-        self.anatomy = anatomy
-        self.tokenizer = tokenizer
-        self.precision = precision
-        self.dtype = torch.bfloat16 if precision == torch.int8 else precision
-        self.device = device
-        self.batch_invariant = batch_invariant
-        self.params = {name: tensor.to(device) for name, tensor in params.items()}
-        self.subspaces = subspaces or Subspaces(self.params)
-        name = config.activation
+    spec: BaseSpec
+    config: EncoderConfig
+    anatomy: Anatomy
+    params: Mapping[str, Tensor]
+    tokenizer: Tokenizer
+    precision: torch.dtype
+    device: torch.device
+    subspaces: Subspaces
+    batch_invariant: bool = False
+
+    def __post_init__(self) -> None:
+        self.dtype = torch.bfloat16 if self.precision == torch.int8 else self.precision
+        self.params = {name: tensor.to(self.device) for name, tensor in self.params.items()}
+        name = self.config.activation
         self.activation = partial(F.gelu, approximate="tanh") if name in TANH else getattr(F, name)
         self.embeddings = self._embeddings()
-        self.layers = [self._layer(layer) for layer in range(config.num_layers)]
+        self.layers = [self._layer(layer) for layer in range(self.config.num_layers)]
 
     def with_params(self, changed: Mapping[str, Tensor]) -> "Base":
         """The same encoder with some parameters replaced; gradients flow to the ones that require them.
@@ -111,17 +93,13 @@ class Base:
         A delta that is trained on the changed encoder fits no other base, although `spec` stays the same. int8 products
         have no gradient and become bfloat16.
         """
-        return self._like(params={**self.params, **changed}, precision=self.dtype)
+        return replace(self, params={**self.params, **changed}, precision=self.dtype)
 
     def in_dtype(self, dtype: torch.dtype) -> "Base":
-        return self._like(params=self.params, precision=dtype)
+        return replace(self, precision=dtype)
 
     def with_batch_invariance(self) -> "Base":
-        return self._like(params=self.params, precision=self.precision, batch_invariant=True)
-
-    def _like(self, params: dict[str, Tensor], precision: torch.dtype, batch_invariant: bool | None = None) -> "Base":
-        own = (self.spec, self.config, self.anatomy, params, self.tokenizer, precision, self.device)
-        return Base(*own, self.batch_invariant if batch_invariant is None else batch_invariant, self.subspaces)
+        return replace(self, batch_invariant=True)
 
     @property
     def dtype_name(self) -> str:
@@ -133,24 +111,22 @@ class Base:
     def _table(self, part: str) -> Tensor:
         return self.params[f"{self.anatomy.path(part)}.weight"]
 
-    def _linear(self, *symbols: str, layer: int | None) -> Linear:
+    def _linear(self, *parts: str, layer: int | None) -> Linear:
         if self.precision == torch.int8:
-            return Int8Linear(self._weight(symbols, layer))
-        return make_linear(lambda: self._weight(symbols, layer).to(self.dtype), self.batch_invariant)
+            return Int8Linear(self._weight(parts, layer))
+        return make_linear(lambda: self._weight(parts, layer).to(self.dtype), self.batch_invariant)
 
-    def _weight(self, symbols: Sequence[str], layer: int | None) -> Tensor:
-        weights = [self.param(symbol, layer) for symbol in symbols]
+    def _weight(self, parts: Sequence[str], layer: int | None) -> Tensor:
+        weights = [self.param(f"W_{part}", layer) for part in parts]
         # A single float32 weight is not copied: it stays the tensor that `params` holds.
         return weights[0] if len(weights) == 1 else torch.cat(weights)
 
     def _layer(self, layer: int) -> LayerWeights:
+        block, make_scores = self.anatomy.block, scores_of(self.anatomy.family.scores)
         return LayerWeights(
-            W_qkv=self._linear("W_q", "W_k", "W_v", layer=layer),
-            W_m1=self._linear("W_m1", layer=layer),
-            W_m2=self._linear("W_m2", layer=layer),
-            W_m3=self._linear("W_m3", layer=layer),
-            g_LN1=self.param("g_LN1", layer).to(self.dtype),
-            g_LN2=self.param("g_LN2", layer).to(self.dtype),
+            W={site: self._linear(*parts, layer=layer) for site, parts in block.products.items()},
+            g={norm: self.param(f"g_{norm}", layer).to(self.dtype) for norm in block.norms},
+            scores=make_scores(self.param, layer),
         )
 
     def _embeddings(self) -> EmbeddingWeights:
@@ -162,7 +138,7 @@ class Base:
             position=position.to(self.dtype),
             no_bias=position.new_zeros(1, position.shape[1], dtype=self.dtype),
             g_LN0=self.param("g_LN0").to(self.dtype),
-            W_e=self._linear("W_e", layer=None) if self.anatomy.has_projection else None,
+            W_e=self._linear("e", layer=None) if self.anatomy.has_projection else None,
         )
 
 
@@ -240,7 +216,7 @@ def _load(folder: Path, name: str, dtype: torch.dtype, device: str, batch_invari
         intermediate_size=config.intermediate_size,
         has_pooler="p" in family.outside and f"{family.outside['p']}.weight" in found,
     )
-    params = _checked_params(found, anatomy, config)
+    params, on = _checked_params(found, anatomy, config), torch.device(device)
     words, _ = read_tokenizer(folder, config)
     spec = BaseSpec(
         name=name,
@@ -259,7 +235,8 @@ def _load(folder: Path, name: str, dtype: torch.dtype, device: str, batch_invari
             **{module.name: module.symbol for module in anatomy.modules},
         },
     )
-    return Base(spec, config, anatomy, params, words, dtype, torch.device(device), batch_invariant)
+    params = {name: tensor.to(on) for name, tensor in params.items()}
+    return Base(spec, config, anatomy, params, words, dtype, on, Subspaces(params), batch_invariant)
 
 
 def _checked_params(found: Mapping[str, Tensor], anatomy: Anatomy, config: EncoderConfig) -> dict[str, Tensor]:

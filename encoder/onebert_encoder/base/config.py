@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from onebert_encoder.base.anatomy import Family, family_of
+from onebert_encoder.base.families import Family, family_of
 from onebert_encoder.base.source import read_json
 from onebert_store.errors import MalformedFile, UnsupportedBase
 from onebert_store.file.strict_json import shown
@@ -16,14 +16,7 @@ TANH = ("gelu_new", "gelu_pytorch_tanh")
 ACTIVATIONS = ("gelu", *TANH, "relu", "silu")
 
 # Keys of config.json that are read besides each family's sizes.
-_USED = (
-    "vocab_size",
-    "max_position_embeddings",
-    "type_vocab_size",
-    "pad_token_id",
-    "layer_norm_eps",
-    "tokenizer_class",
-)
+_USED = "vocab_size max_position_embeddings type_vocab_size pad_token_id layer_norm_eps tokenizer_class".split()
 
 # Upper bounds of sizes. Layers have a lower one: the names of all their parameters are listed before the weights are
 # read, and the names of a billion layers would fill the memory.

@@ -12,16 +12,10 @@ from onebert_encoder.base.config import EncoderConfig
 
 # Keys that the `tokenizers` library wrote at our first release, for a tokenizer and for its model. A key of a later
 # release enters the digest only with a non-empty value: an empty one changes no token.
-_TOKENIZER_KEYS = frozenset(
-    {"version", "added_tokens", "normalizer", "pre_tokenizer", "post_processor", "decoder", "model"}
-)
-_MODEL_KEYS = frozenset(
-    {
-        *("type", "vocab", "unk_token", "continuing_subword_prefix", "max_input_chars_per_word"),  # WordPiece
-        *("dropout", "end_of_word_suffix", "fuse_unk", "byte_fallback", "ignore_merges", "merges"),  # BPE
-        "unk_id",  # Unigram
-    }
-)
+_TOKENIZER_KEYS = frozenset("version added_tokens normalizer pre_tokenizer post_processor decoder model".split())
+_WORD_PIECE = "type vocab unk_token continuing_subword_prefix max_input_chars_per_word"
+_BPE, _UNIGRAM = "dropout end_of_word_suffix fuse_unk byte_fallback ignore_merges merges", "unk_id"
+_MODEL_KEYS = frozenset(f"{_WORD_PIECE} {_BPE} {_UNIGRAM}".split())
 # Excluded from the digest: OneBERT truncates texts itself and never pads.
 _REPLACED = frozenset({"truncation", "padding"})
 

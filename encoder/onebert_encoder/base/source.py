@@ -11,7 +11,7 @@ from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 from safetensors import SafetensorError, safe_open
 
-from onebert_encoder.base.anatomy import FAMILIES
+from onebert_encoder.base.families import FAMILIES
 from onebert_store.errors import BaseNotFound, MalformedFile, UnsupportedBase
 from onebert_store.file import strict_json
 

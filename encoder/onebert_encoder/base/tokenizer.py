@@ -18,7 +18,12 @@ def load_tokenizer(name: str | None = None) -> tuple[Tokenizer, int]:
     name = name or DEFAULT_BASE
     folder = find_base(name)
     try:
-        return _read_plainly(folder) or _read_as_loaded(folder)
+        if found := _read_plainly(folder):
+            return found
+        from onebert_encoder.base.base import read_tokenizer  # noqa: PLC0415 - imports torch
+
+        config, _ = read_config(folder)
+        return read_tokenizer(folder, config)[0], config.max_length
     except UnsupportedBase as error:
         raise UnsupportedBase(f"base {name}: {error.detail}") from None
 
@@ -35,10 +40,3 @@ def _read_plainly(folder: Path) -> tuple[Tokenizer, int] | None:
     except Exception:  # tokenizers raises a bare Exception; the base's own reader gives the reason
         return None
     return (Tokenizer(backend, has_types=raw.get("type_vocab_size", 0) > 1), most) if fits else None
-
-
-def _read_as_loaded(folder: Path) -> tuple[Tokenizer, int]:
-    from onebert_encoder.base.base import read_tokenizer  # noqa: PLC0415 - imports torch
-
-    config, _ = read_config(folder)
-    return read_tokenizer(folder, config)[0], config.max_length

@@ -10,15 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onebert_encoder.compute.kernels.library import find_library, functions_of
+from onebert_encoder.compute.kernels.library import INT, POINTER, find_library, functions_of
 from onebert_encoder.compute.kernels.products import FETCHED_AHEAD, PANEL, NativeProducts, Packed, load_products
 
 logger = logging.getLogger("onebert.kernels")
 
-_POINTER, _INT = ctypes.c_void_p, ctypes.c_int64
 _SIGNATURES = {
-    "pack_trained": (_POINTER, *[_INT] * 4, _POINTER, _INT),
-    "transpose": (_POINTER, *[_INT] * 2, _POINTER, _INT),
+    "pack_trained": (POINTER, *[INT] * 4, POINTER, INT),
+    "transpose": (POINTER, *[INT] * 2, POINTER, INT),
 }
 
 
@@ -86,10 +85,9 @@ def load_trained(device: str, dtype: torch.dtype) -> TrainedTiles | None:
     if products is None or library is None:
         return None
     tiles = TrainedTiles(library, products)
-    if not _matches_plain(tiles):
+    if not (right := _matches_plain(tiles)):
         logger.warning("the fast CPU products for training give wrong numbers on this machine, so plain PyTorch trains")
-        return None
-    return tiles
+    return tiles if right else None
 
 
 @cache

@@ -19,8 +19,15 @@ from onebert_encoder.layout.upload import Array
 _ENTRIES_AT_ONCE = 4096
 
 
+class _Owned:
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the row's own tensors on the device."""
+        return sum(one.nbytes for name, one in vars(self).items() if isinstance(one, Tensor) and name != "reach")
+
+
 @dataclass(frozen=True)
-class LowRank:
+class LowRank(_Owned):
     """x (B A)ᵀ for A [r, in] and B [out, r] (LoRA, Hu et al. 2022, equation 3; B contains the scale α / r).
 
     `reach` [r, 2] int64 on the CPU is the range of outputs where each column of B is nonzero; None if unknown.
@@ -42,13 +49,9 @@ class LowRank:
         """Numbers for the compiled kernels: the rank and the addresses of A, B, no bias, no core and the reach."""
         return len(self.A), self.A.data_ptr(), self.B.data_ptr(), 0, 0, _address(self.reach)
 
-    @property
-    def nbytes(self) -> int:
-        return self.A.nbytes + self.B.nbytes
-
 
 @dataclass(frozen=True)
-class Core:
+class Core(_Owned):
     """x (U Σ R Vᵀ)ᵀ for the row's own R [r, r] (LoRA-XS, Bałazy et al. 2024); all rows share U Σ and Vᵀ."""
 
     R: Tensor
@@ -67,14 +70,9 @@ class Core:
         down, up = self.shared.down.data_ptr(), self.shared.up.data_ptr()
         return len(self.R), down, up, 0, self.R.data_ptr(), _address(self.shared.reach)
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the row's own tensors on the device."""
-        return self.R.nbytes
-
 
 @dataclass(frozen=True)
-class Sparse:
+class Sparse(_Owned):
     """x Sᵀ for S [out, in] with n nonzero entries `values` at `indices` [2, n] int64 (rows, columns; ascending)."""
 
     indices: Tensor
@@ -99,10 +97,6 @@ class Sparse:
         """The numbers that branches.h reads: the number of entries and the addresses of rows, columns and values."""
         rows, columns = self.indices
         return len(self.values), rows.data_ptr(), columns.data_ptr(), self.values.data_ptr()
-
-    @property
-    def nbytes(self) -> int:
-        return self.indices.nbytes + self.values.nbytes
 
 
 class _SparseProduct(torch.autograd.Function):
@@ -141,7 +135,7 @@ def _scatter(x: Tensor, source: Tensor, values: Tensor, target: Tensor, width: i
 
 
 @dataclass(frozen=True)
-class Bottleneck:
+class Bottleneck(_Owned):
     """U gelu(D x + c), an adapter (Houlsby et al. 2019, Figure 2) with D [r, h] and U [h, r], without its last bias.
 
     `fold` has moved the last bias into the row's shift, and added D times the bias missing from the input to c [r].
@@ -162,10 +156,6 @@ class Bottleneck:
         """The fields of `LowRank.native`, with the address of c and neither core nor reach."""
         return len(self.D), self.D.data_ptr(), self.U.data_ptr(), self.c.data_ptr(), 0, 0
 
-    @property
-    def nbytes(self) -> int:
-        return self.D.nbytes + self.c.nbytes + self.U.nbytes
-
 
 def _by_columns(matrix: Tensor) -> Tensor:
     return matrix.T.contiguous().T
@@ -180,13 +170,8 @@ Branch = LowRank | Core | Sparse | Bottleneck
 Joined = tuple[int, int, Sequence[Branch]]
 """Tokens `start:stop` of a batch and the branches of their row."""
 
-SITES = ("qkv", "m1", "after_m1", "m2", "m3", "after_m3")
-"""The sites of a layer's branches, in the order of forward.h."""
-
 LayerSite = tuple[int, str]
-"""Layer and site. At `qkv m1 m2 m3` a branch reads the product's input; at `after_m1 after_m3` it reads the product's
-output, after dropout.
-"""
+"""Layer and site, a place in the layer at which a block lets branches add."""
 
 BranchesOf = Mapping[LayerSite, tuple[Branch, ...]]
 """All branches of one row."""
@@ -194,6 +179,8 @@ BranchesOf = Mapping[LayerSite, tuple[Branch, ...]]
 
 class Branches(dict[LayerSite, tuple[Branch, ...]]):
     """All branches of one row in the compute dtype; immutable, since the kernels' view of them is cached."""
+
+    _native: tuple[Array, Array] | None = None
 
     @cached_property
     def dense(self) -> tuple[tuple[tuple[LayerSite, int], ...], Array]:
@@ -206,19 +193,21 @@ class Branches(dict[LayerSite, tuple[Branch, ...]]):
         turns, numbers = zip(*found, strict=True) if found else ((), ())
         return tuple(turns), np.array(numbers, dtype=np.int64).reshape(-1, 5)
 
-    @cached_property
-    def native(self) -> tuple[Array, Array]:
+    def native(self, sites: Sequence[str]) -> tuple[Array, Array]:
         """[n, 7] for branches that are not sparse and [n, 5] for sparse ones: the site's number, then `native`.
 
-        A site's number is layer * len(SITES) + its index in SITES.
+        A site's number is layer * len(sites) + its index in `sites`. Cached for the first `sites`: a base has one kind
+        of layers.
         """
-        found: tuple[list[tuple[int, ...]], list[tuple[int, ...]]] = [], []
-        for (layer, site), branches in self.items():
-            for branch in branches:
-                own = layer * len(SITES) + SITES.index(site), *branch.native
-                found[isinstance(branch, Sparse)].append(own)
-        low_rank, sparse = (np.array(own, dtype=np.int64) for own in found)
-        return low_rank.reshape(-1, 7), sparse.reshape(-1, 5)
+        if self._native is None:
+            found: tuple[list[tuple[int, ...]], list[tuple[int, ...]]] = [], []
+            for (layer, site), branches in self.items():
+                for branch in branches:
+                    own = layer * len(sites) + sites.index(site), *branch.native
+                    found[isinstance(branch, Sparse)].append(own)
+            low_rank, sparse = (np.array(own, dtype=np.int64) for own in found)
+            self._native = low_rank.reshape(-1, 7), sparse.reshape(-1, 5)
+        return self._native
 
     @cached_property
     def sparse(self) -> Mapping[LayerSite, tuple[Branch, ...]]:

@@ -11,6 +11,8 @@ from torch import Tensor
 
 from onebert_encoder.layout.upload import Array, upload
 
+CPU = torch.device("cpu")
+
 
 @dataclass(frozen=True)
 class Bucket:
@@ -83,6 +85,18 @@ class Stage:
         mask = np.where(present, np.float32(0), np.float32("-inf"))[:, None, None]
         on_device = upload({"slots": np.flatnonzero(present), "mask": mask}, self.row_of_token.device)
         return Bucket(*whole, on_device["slots"], on_device["mask"].to(self.dtype), *of_sequences)
+
+
+def stage_of(
+    lengths: Sequence[int], rows: Sequence[int], filling: int, dtype: torch.dtype, device: torch.device = CPU
+) -> Stage:
+    """A stage of one layer alone: sequences end to end, each with its row, and filling behind them."""
+    edges, of_token = np.cumsum([0, *lengths]).tolist(), np.repeat([*rows, 0], [*lengths, filling])
+    found = upload({"row_of_token": of_token, "edges": np.array(edges, dtype=np.int32)}, device)
+    spans = [(row, start, stop) for row, (start, stop) in zip(rows, pairwise(edges), strict=True)]
+    spans += [(0, edges[-1], edges[-1] + filling)] * bool(filling)
+    own = (np.array(rows), np.array(lengths))
+    return Stage(range(1), None, filling, found["row_of_token"], spans, found["edges"], *own, dtype)
 
 
 def length_class(length: int) -> int:

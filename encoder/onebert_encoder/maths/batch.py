@@ -55,8 +55,7 @@ class Batch:
     @property
     def sequence(self) -> Array:
         """[sequences], index in the last stage of each sequence."""
-        places: Array = np.searchsorted(self.stages[-1].edges.numpy(), self.first, side="right") - 1
-        return places
+        return np.asarray(np.searchsorted(self.stages[-1].edges.numpy(), self.first, side="right") - 1)
 
     def of_inputs(self, x: Tensor) -> list[Tensor]:
         """The tokens of each input, [its tokens, h]; a pair of two sequences is joined."""
@@ -184,8 +183,7 @@ class _Layout:
         return [before.start_of[parent[key]] for key in self.order]
 
     def tokens_from(self, parents: Sequence[int]) -> Array:
-        source: Array = self._filled(np.repeat(np.array(parents, dtype=np.int64), self.lengths)) + self.position
-        return source
+        return np.asarray(self._filled(np.repeat(np.array(parents, dtype=np.int64), self.lengths)) + self.position)
 
     def indices(self, parents: Sequence[int] | None) -> dict[str, Array]:
         """The stage's index arrays; `parents`: each sequence's start in the stage before, if there is one."""

@@ -1,11 +1,13 @@
 """Decides which kernels compute a batch; no other file does."""
 
+from collections.abc import Mapping
 from operator import is_
 from weakref import WeakKeyDictionary
 
 import torch
 
-from onebert_encoder.base.base import Base, EmbeddingWeights, LayerWeights
+from onebert_encoder.base.base import Base, EmbeddingWeights
+from onebert_encoder.blocks.running import LayerWeights
 from onebert_encoder.compute.kernels.gpu.choice import Shape, load_gpu
 from onebert_encoder.compute.kernels.native import load_native
 from onebert_encoder.compute.kernels.plain import PlainKernels
@@ -13,11 +15,10 @@ from onebert_encoder.compute.kernels.products import GROUP_BYTES, load_products
 from onebert_encoder.compute.kernels.protocol import Kernels
 from onebert_encoder.layout.dropout import NO_DROPOUT, Dropout
 from onebert_encoder.maths.forward import Forward, packed_weights
-from onebert_encoder.maths.gpu_heads import load_heads
-from onebert_encoder.maths.heads import HeadKernels
+from onebert_encoder.maths.gpu_heads import GpuHeads, load_heads
 
-# The products of a layer: W_qkv, W_m1, W_m2 and W_m3.
-_PRODUCTS = 4
+# The blocks' native programs; without one, layers go operation by operation.
+_PROGRAMS: Mapping[str, type[Forward]] = {"post_norm": Forward}
 
 _Weights = tuple[EmbeddingWeights | LayerWeights, ...]
 _FORWARDS: "WeakKeyDictionary[Base, tuple[_Weights, Forward | None]]" = WeakKeyDictionary()
@@ -48,7 +49,7 @@ def choose_kernels(base: Base, dropout: Dropout) -> Kernels:
 def answering_kernels(base: Base) -> Kernels:
     """The fastest kernels for answers, without gradients and dropout."""
     config, fast = base.config, None
-    if base.device.type == "cuda" and config.activation == "gelu":
+    if base.device.type == "cuda" and _compiled(base):
         shape = Shape(base.device, base.dtype, config.hidden_size, config.num_heads, config.intermediate_size)
         fast = load_gpu(shape, base.batch_invariant)
     return _on_cpu(base, NO_DROPOUT) if fast is None else fast
@@ -59,7 +60,7 @@ def rounds_alike(base: Base) -> bool:
     return _one_call(base) is not None or answering_kernels(base).batch_invariant
 
 
-def choose_heads(base: Base) -> HeadKernels | None:
+def choose_heads(base: Base) -> type[GpuHeads] | None:
     """Faster kernels than PyTorch's for pooling and classifying; None on a CPU or with gradients."""
     if torch.is_grad_enabled() or base.device.type != "cuda":
         return None
@@ -68,14 +69,21 @@ def choose_heads(base: Base) -> HeadKernels | None:
 
 def _on_cpu(base: Base, dropout: Dropout) -> Kernels:
     """Compiled kernels on a CPU, else the plain ones, on any device."""
-    make = load_native(base.device.type, base.dtype) if base.config.activation == "gelu" else None
+    make = load_native(base.device.type, base.dtype) if _compiled(base) else None
     return PlainKernels(base.activation, dropout) if make is None else make(dropout)
 
 
+def _compiled(base: Base) -> bool:
+    """Whether fast kernels have the base's activation and the scores of its attention."""
+    return base.config.activation == "gelu" and base.anatomy.family.scores == "none"
+
+
 def _forward(base: Base) -> Forward | None:
-    products = load_products(base.device.type, base.precision)
+    program, products = _PROGRAMS.get(base.anatomy.family.block), load_products(base.device.type, base.precision)
+    if program is None or products is None or not _compiled(base):
+        return None
     packed = [weight.numbers.dtype for layer in base.layers for weight in packed_weights(layer)]
-    if products is None or packed != [base.precision] * (_PRODUCTS * len(base.layers)):
+    if packed != [base.precision] * sum(len(layer.W) for layer in base.layers):
         return None
     # A trainable base keeps its word table in float32, whatever its dtype.
     if base.embeddings.word.dtype != base.dtype:
@@ -83,6 +91,4 @@ def _forward(base: Base) -> Forward | None:
     # The pass in one call reads whole groups of inputs, as one instruction multiplies them.
     group = GROUP_BYTES // base.precision.itemsize
     whole = base.config.hidden_size % group == 0 and base.config.intermediate_size % group == 0
-    if not whole or base.config.activation != "gelu":
-        return None
-    return Forward(base, products)
+    return program(base, products) if whole else None

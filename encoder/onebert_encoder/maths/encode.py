@@ -1,20 +1,19 @@
 """The encoder's forward pass, for training and serving: shared weights, one gathered row per sequence.
 
-`x` is [tokens, h] and lacks the bias of its last LayerNorm: that bias is folded into the vectors that are added next
-(see fold.py). `kernels` compute everything between the matrix products.
+This file drives the base's block from the embeddings up; `x` is [tokens, h] and lacks the biases that the block's
+`fold_layer` has moved on. `kernels` compute everything between the matrix products.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from onebert_encoder.base.base import Base
+from onebert_encoder.blocks.running import LayerPass
 from onebert_encoder.compute.kernels.protocol import Gain, Kernels
-from onebert_encoder.compute.plain import Linear
 from onebert_encoder.layout.branches import LayerSite
 from onebert_encoder.layout.dropout import NO_DROPOUT, Dropout
 from onebert_encoder.layout.stage import Stage
@@ -46,7 +45,7 @@ class Gathered:
 
 @dataclass(frozen=True)
 class Pass:
-    """One stage of a forward pass: the data that its layers share, and the mathematics of a layer."""
+    """One stage of a forward pass: the data that its layers share."""
 
     base: Base
     rows: Rows
@@ -55,20 +54,23 @@ class Pass:
     kernels: Kernels
 
     def layer(self, layer: int, x: Tensor) -> Tensor:
-        """[tokens, h] to [tokens, h]: BitFit's equations 1 to 5, with folded vectors instead of the eight biases."""
-        W, h, f = self.base.layers[layer], self.base.config.hidden_size, self.base.config.intermediate_size
-        b_q, b_m1, b_m3, b_m2 = torch.split(self.rows.shift[:, layer], [h, h, h, f], dim=1)
-
-        qkv = self.scale_keys_and_values(self.project(W.W_qkv, x, layer, "qkv"), layer)
-        context = self.kernels.attend(qkv, b_q, self.stage, self.base.config.num_heads)
-        y = self.scale(self.project(W.W_m1, context, layer, "m1"), layer, "m1")
-        y = self.drop_attention_output(y)
-        x = self.add_norm(self.adapt(y, layer, "after_m1"), x, b_m1, self.gain(W.g_LN1, layer, 0))
-
-        a = self.activate(W.W_m2, x, b_m2, layer)
-        y = self.scale(self.project(W.W_m3, self.scale(a, layer, "inner"), layer, "m3"), layer, "m3")
-        y = self.adapt(self.kernels.drop(y, self.stage), layer, "after_m3")
-        return self.add_norm(y, x, b_m3, self.gain(W.g_LN2, layer, 1))
+        """[tokens, h] to [tokens, h], by the base's block."""
+        base, rows, gathered = self.base, self.rows, self.gathered
+        own = LayerPass(
+            layer=layer,
+            weights=base.layers[layer],
+            stage=self.stage,
+            kernels=self.kernels,
+            shift=rows.shift[:, layer],
+            gain=rows.gain[:, layer],
+            gain_of_token=gathered.gains,
+            scales={place: (rows.scales[place].table[:, layer], index) for place, index in gathered.scales.items()},
+            branches=gathered.branches,
+            num_heads=base.config.num_heads,
+            eps=base.config.eps,
+            drops_attention_output=base.anatomy.family.drops_attention_output,
+        )
+        return base.anatomy.block.encode_layer(own, x)
 
     def embed(self, batch: Batch) -> Tensor:
         weights = self.base.embeddings
@@ -78,48 +80,10 @@ class Pass:
         word = F.embedding(batch.word, weights.word, sparse=sparse).to(self.base.dtype)
         position = F.embedding(batch.position, weights.position)
         gain = Gain(weights.g_LN0, self.rows.g_LN0, self.gathered.gains)
-        x = self.add_norm(word, position, weights.no_bias.expand(len(self.rows.shift), -1), gain)
+        no_bias = weights.no_bias.expand(len(self.rows.shift), -1)
+        x = self.kernels.add_norm(word, position, no_bias, self.stage, gain, self.base.config.eps)
         x = self.kernels.drop(x, self.stage)
         return x if weights.W_e is None else weights.W_e(x)
-
-    def project(self, linear: Linear, x: Tensor, layer: int, site: str) -> Tensor:
-        return self._add_branches(linear(x), x, layer, site)
-
-    def activate(self, linear: Linear, x: Tensor, b: Tensor, layer: int) -> Tensor:
-        """The activation of `project`, scaled, + b; one kernel if no row changes the map."""
-        if (layer, "m2") in self.gathered.branches or "m2" in self.gathered.scales:
-            z = self.scale(self.project(linear, x, layer, "m2"), layer, "m2")
-            return self.kernels.add_activate(z, b, self.stage)
-        return self.kernels.project_activate(linear, x, b, self.stage)
-
-    def adapt(self, y: Tensor, layer: int, site: str) -> Tensor:
-        """`y` plus the adapter of each token's row, applied to `y`; may overwrite `y`."""
-        return self._add_branches(y, y, layer, site)
-
-    def gain(self, shared: Tensor, layer: int, norm: int) -> Gain:
-        return Gain(shared, self.rows.gain[:, layer, norm], self.gathered.gains)
-
-    def add_norm(self, y: Tensor, x: Tensor, b: Tensor, gain: Gain) -> Tensor:
-        """LayerNorm(y + x + b) without the LayerNorm's own bias; may overwrite `y`."""
-        return self.kernels.add_norm(y, x, b, self.stage, gain, self.base.config.eps)
-
-    def scale_keys_and_values(self, qkv: Tensor, layer: int) -> Tensor:
-        if not {"k", "v"} & self.gathered.scales.keys():
-            return qkv
-        q, k, v = qkv.split(self.base.config.hidden_size, dim=1)
-        return torch.cat([q, self.scale(k, layer, "k"), self.scale(v, layer, "v")], dim=1)
-
-    def scale(self, y: Tensor, layer: int, place: str) -> Tensor:
-        """`y` [tokens, h or f] times the scales of the tokens' rows at one of `PLACES`."""
-        index = self.gathered.scales.get(place)
-        return y if index is None else y * self.rows.scales[place].table[:, layer].index_select(0, index)
-
-    def drop_attention_output(self, y: Tensor) -> Tensor:
-        return self.kernels.drop(y, self.stage) if self.base.anatomy.family.drops_attention_output else y
-
-    def _add_branches(self, y: Tensor, x: Tensor, layer: int, site: str) -> Tensor:
-        branches = self.gathered.branches.get((layer, site))
-        return y if branches is None else self.kernels.add_branches(y, x, branches)
 
 
 def encode(

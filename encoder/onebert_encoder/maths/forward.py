@@ -14,15 +14,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from onebert_encoder.base.base import Base, LayerWeights
-from onebert_encoder.compute.kernels.forward import Job, Layer, Model, Scale
+from onebert_encoder.base.base import Base
+from onebert_encoder.blocks.running import LayerWeights
+from onebert_encoder.compute.kernels.forward import SITES, Job, Layer, Model, Scale
 from onebert_encoder.compute.kernels.plain import normalize
 from onebert_encoder.compute.kernels.products import NativeProducts, Packed
 from onebert_encoder.compute.kernels.protocol import Gain
 from onebert_encoder.compute.linear import PackedLinear
 from onebert_encoder.compute.plain import Linear
 from onebert_encoder.compute.quantized import Int8Linear
-from onebert_encoder.layout.branches import SITES
 from onebert_encoder.layout.stage import Stage
 from onebert_encoder.layout.upload import Array
 from onebert_encoder.maths.batch import Batch
@@ -41,7 +41,7 @@ _NO_CLASSIFIERS: Array = np.empty((0, _OF_CLASSIFIER), dtype=np.int64)
 
 
 class Forward:
-    """One base's forward pass, on a CPU, with GELU; needs a base whose products are all packed."""
+    """The native program of `PostNorm`: one base's forward pass, on a CPU, with GELU and all products packed."""
 
     def __init__(self, base: Base, products: NativeProducts) -> None:
         self._run = products.forward
@@ -138,13 +138,12 @@ class Forward:
 
 
 def packed_weights(layer: LayerWeights) -> list[Packed]:
-    """The packed weights of a layer, in the order of forward.h; fewer than four if one is not packed."""
-    linears = (layer.W_qkv, layer.W_m1, layer.W_m2, layer.W_m3)
-    return [one.packed for one in linears if isinstance(one, PackedLinear | Int8Linear)]
+    """The packed weights of a layer, in the order of forward.h, which is the block's; without those not packed."""
+    return [one.packed for one in layer.W.values() if isinstance(one, PackedLinear | Int8Linear)]
 
 
 def _layer(layer: LayerWeights) -> Layer:
-    return Layer(*(one.struct for one in packed_weights(layer)), layer.g_LN1.data_ptr(), layer.g_LN2.data_ptr())
+    return Layer(*(one.struct for one in packed_weights(layer)), *(gain.data_ptr() for gain in layer.g.values()))
 
 
 def _sites(rows: Rows, stage: Stage, layers: int) -> tuple[Array | None, list[object]]:
@@ -158,7 +157,7 @@ def _sites(rows: Rows, stage: Stage, layers: int) -> tuple[Array | None, list[ob
     sites: Array = np.zeros((layers * len(SITES), _OF_SITE), dtype=np.int64)
     edges = np.array([(start, stop) for _, start, stop in spans])
     kept: list[object] = [spans]
-    for place, found in enumerate(zip(*(branches.native for branches, _, _ in spans), strict=True)):
+    for place, found in enumerate(zip(*(branches.native(SITES) for branches, _, _ in spans), strict=True)):
         of_span = np.repeat(edges, [len(one) for one in found], axis=0)
         numbers = np.concatenate(found)
         # Within a site and a span branches keep their order.

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -19,55 +18,47 @@ _POOL = {"T_BLOCK": 16, "C_BLOCK": 128}
 _LABELS = 4
 
 
-@dataclass(frozen=True)
-class GpuReading:
-    """Pooled spans [sequences, 2] (first token, count), readers [sequences, fields] (see `Reader`) and label counts."""
-
-    spans: Tensor
-    readers: Tensor
-    counts: Sequence[int]
-
-
 class GpuHeads:
-    """Pools and classifies with Triton programs, without gradients."""
+    """The heads of a batch's sequences, on the device; pools and classifies with Triton programs, without gradients.
 
-    def __init__(self) -> None:
+    `first` and `lengths` are as in `Batch`.
+    """
+
+    def __init__(self, heads: Sequence[Head], first: Array, lengths: Array, device: torch.device) -> None:
         from onebert_encoder.compute.kernels.gpu import head_programs  # noqa: PLC0415
 
         self._programs = head_programs
-
-    def prepare(self, heads: Sequence[Head], first: Array, lengths: Array, device: torch.device) -> GpuReading:
-        counts = [len(head.bias) for head in heads]
+        self.counts = [len(head.bias) for head in heads]
         addresses = [(head.weight.data_ptr(), head.bias.data_ptr()) for head in heads]
-        readers = np.column_stack([addresses, counts, np.cumsum([0, *counts[:-1]])]).astype(np.int64)
+        readers = np.column_stack([addresses, self.counts, np.cumsum([0, *self.counts[:-1]])]).astype(np.int64)
         spans = np.stack([first, np.where([head.pooling == "mean" for head in heads], lengths, 1)], axis=1)
+        # Pooled spans [sequences, 2] (first token, count) and readers [sequences, fields] (see `Reader`).
         found = upload({"spans": spans, "readers": readers}, device)
-        return GpuReading(found["spans"], found["readers"], counts)
+        self._spans, self._readers = found["spans"], found["readers"]
 
-    def pool(self, reading: GpuReading, x: Tensor) -> Tensor:
+    def pool(self, x: Tensor) -> Tensor:
         """[sequences, h] float32: each head's choice of the mean over the tokens or the first token."""
-        sequences, width = len(reading.counts), x.shape[1]
+        sequences, width = len(self.counts), x.shape[1]
         pooled = x.new_empty(sequences, width, dtype=torch.float32)
         with torch.cuda.device_of(x):
-            self._programs.pool[(sequences, -(-width // _POOL["C_BLOCK"]))](x, reading.spans, pooled, width, **_POOL)
+            self._programs.pool[(sequences, -(-width // _POOL["C_BLOCK"]))](x, self._spans, pooled, width, **_POOL)
         return pooled
 
-    def classify(self, reading: GpuReading, pooled: Tensor) -> list[Tensor]:
-        counts, width = reading.counts, pooled.shape[1]
-        logits = pooled.new_empty(sum(counts))
+    def classify(self, pooled: Tensor) -> list[Tensor]:
+        """Logits [labels] of each sequence of `pooled` [sequences, h] by its own head; all matrices are contiguous."""
+        logits, width = pooled.new_empty(sum(self.counts)), pooled.shape[1]
         with torch.cuda.device_of(pooled):
-            self._programs.classify[(len(counts), -(-max(counts) // _LABELS))](
-                *(reading.readers, pooled, logits, width, 1 << (width - 1).bit_length(), _LABELS)
+            self._programs.classify[(len(self.counts), -(-max(self.counts) // _LABELS))](
+                *(self._readers, pooled, logits, width, 1 << (width - 1).bit_length(), _LABELS)
             )
-        return list(torch.split(logits, list(counts)))
+        return list(torch.split(logits, self.counts))
 
 
 @cache
-def load_heads(device: torch.device) -> GpuHeads | None:
+def load_heads(device: torch.device) -> type[GpuHeads] | None:
     """The compiled programs; None if they do not run or give wrong numbers."""
     try:
-        heads = GpuHeads()
-        right = _matches_plain(heads, device)
+        right = _matches_plain(device)
     except ImportError:  # no Triton; load_gpu has logged it
         return None
     except Exception as error:  # Triton's compilers and drivers may raise anything
@@ -75,24 +66,19 @@ def load_heads(device: torch.device) -> GpuHeads | None:
         return None
     if not right:
         logger.warning("the GPU's programs for heads give wrong numbers, so plain PyTorch is used")
-        return None
-    return heads
+    return GpuHeads if right else None
 
 
 @torch.no_grad()
-def _matches_plain(heads: GpuHeads, device: torch.device) -> bool:
+def _matches_plain(device: torch.device) -> bool:
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(60, 200, generator=generator).to(device)
-    own = [
-        Head(
-            pooling, (), *(torch.randn(*shape, generator=generator).to(device) for shape in ((labels, 200), (labels,)))
-        )
-        for pooling, labels in (("cls", 3), ("mean", 9))
-    ]
-    reading = heads.prepare(own, np.array([40, 3]), np.array([20, 37]), device)
-    pooled = heads.pool(reading, x)
+    drawn = (torch.randn(*shape, generator=generator).to(device) for shape in ((3, 200), (3,), (9, 200), (9,)))
+    own = [Head(pooling, (), next(drawn), next(drawn)) for pooling in ("cls", "mean")]
+    heads = GpuHeads(own, np.array([40, 3]), np.array([20, 37]), device)
+    pooled = heads.pool(x)
     wanted = torch.stack([x[40], x[3:40].mean(0)])
-    logits = torch.cat(heads.classify(reading, pooled))
+    logits = torch.cat(heads.classify(pooled))
     computed = torch.cat([head.weight @ vector + head.bias for head, vector in zip(own, wanted, strict=True)])
     return torch.allclose(pooled, wanted, rtol=1e-4, atol=1e-4) and torch.allclose(
         logits, computed, rtol=1e-3, atol=1e-3

@@ -58,7 +58,6 @@ class Recorder(Protocol):
 
     def record(self, run: Callable[[], Tensor]) -> Callable[[], Tensor]:
         """Runs and records `run`; the result replays it at the same addresses and returns the output."""
-        ...
 
 
 class CudaRecorder:
@@ -179,15 +178,11 @@ def _kind_of(batch: Batch, gathered: Gathered, max_length: int) -> _Kind:
     return _Kind(size, min(bound, size, max_length), tuple(gathered.scales), _branches_of(gathered).key)
 
 
-@dataclass(frozen=True)
-class _StaticInputs:
-    batch: Batch
-    gathered: Gathered
+class _Graph:
+    """The recording of one kind, and its inputs: at first zeros in the longest sequences, which no batch has."""
 
-    @classmethod
-    def of(cls, base: Base, kind: _Kind, branches: GpuBranches) -> "_StaticInputs":
-        """Zeros, in the longest possible sequences; no batch has these values."""
-        size = kind.size
+    def __init__(self, eager: Pass, kind: _Kind, recorder: Recorder) -> None:
+        base, branches, size = eager.base, _branches_of(eager.gathered), kind.size
         zeros = torch.zeros(4 + len(kind.scaled), size, dtype=torch.int64, device=base.device)
         word, position, row_of_token, gains, *scales = zeros
         sequences = max(1, size // _TOKENS_PER_SEQUENCE)
@@ -196,38 +191,29 @@ class _StaticInputs:
         filling, layers = step_at(size), range(base.config.num_layers)
         # One span per sequence and one for the filling, each with one partial tile.
         room = branches.static(sequences + 1 + size // TILE_TOKENS)
-        gathered = Gathered(gains, dict(zip(kind.scaled, scales, strict=True)), room)
+        self._gathered = Gathered(gains, dict(zip(kind.scaled, scales, strict=True)), room)
         rows = np.zeros(sequences, dtype=np.int64)
-        stage = Stage(layers, None, filling, row_of_token, [], edges, rows, lengths, base.dtype)
-        return cls(Batch(word, position, [stage], [], rows, lengths, [], base.batch_invariant), gathered)
+        self._stage = Stage(layers, None, filling, row_of_token, [], edges, rows, lengths, base.dtype)
+        self._batch = Batch(word, position, [self._stage], [], rows, lengths, [], base.batch_invariant)
+        recorded = replace(eager, stage=self._stage, gathered=self._gathered)
+        self._replay = recorder.record(lambda: run_passes([recorded], self._batch))
 
-    def load(self, batch: Batch, gathered: Gathered) -> None:
-        """Copies a batch into these inputs on the device; all indices of tokens in one launch."""
-        (stage,), (here,) = batch.stages, self.batch.stages
+    def replay(self, batch: Batch, gathered: Gathered) -> Tensor:
+        """Copies a batch into the inputs on the device (all indices of tokens in one launch) and replays."""
+        (stage,), here, own = batch.stages, self._stage, self._gathered
         copied = [
-            (self.batch.word, batch.word),
-            (self.batch.position, batch.position),
+            (self._batch.word, batch.word),
+            (self._batch.position, batch.position),
             (here.row_of_token, stage.row_of_token),
-            *((index, gathered.scales[place]) for place, index in self.gathered.scales.items()),
-            (self.gathered.gains, gathered.gains),
+            *((index, gathered.scales[place]) for place, index in own.scales.items()),
+            (own.gains, gathered.gains),
         ]
         given = [(into, index) for into, index in copied if into is not None and index is not None]
         torch._foreach_copy_([into for into, _ in given], [index for _, index in given])
-        if self.gathered.gains is not None and gathered.gains is None:
-            self.gathered.gains.zero_()
+        if own.gains is not None and gathered.gains is None:
+            own.gains.zero_()
         here.edges[: len(stage.edges)].copy_(stage.edges)
         # The recording's surplus sequences are empty: they start and end where the filling starts.
         here.edges[len(stage.edges) :].copy_(stage.edges[-1:].expand(len(here.edges) - len(stage.edges)))
-        _branches_of(self.gathered).load(_branches_of(gathered))
-
-
-class _Graph:
-    def __init__(self, eager: Pass, kind: _Kind, recorder: Recorder) -> None:
-        self._inputs = _StaticInputs.of(eager.base, kind, _branches_of(eager.gathered))
-        static = self._inputs.batch
-        recorded = replace(eager, stage=static.stages[0], gathered=self._inputs.gathered)
-        self._replay = recorder.record(lambda: run_passes([recorded], static))
-
-    def replay(self, batch: Batch, gathered: Gathered) -> Tensor:
-        self._inputs.load(batch, gathered)
+        _branches_of(own).load(_branches_of(gathered))
         return self._replay()

@@ -3,7 +3,6 @@
 import math
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -12,6 +11,7 @@ from torch.nn import functional as F
 
 from onebert_encoder.layout.upload import Array, upload
 from onebert_encoder.maths.batch import Batch
+from onebert_encoder.maths.gpu_heads import GpuHeads
 from onebert_encoder.maths.rows import Head
 from onebert_store.file.manifest import SIAMESE
 
@@ -24,24 +24,12 @@ _STACKED_NUMBERS = 2**22
 ALONE = 0.3
 
 
-class HeadKernels(Protocol):
-    """Pooling and classifiers faster than PyTorch's operations, without gradients, for any mix of tasks."""
-
-    def prepare(self, heads: Sequence[Head], first: Array, lengths: Array, device: torch.device) -> Any:
-        """Uploads the data for the methods below; `first` and `lengths` as in `Batch`."""
-        ...
-
-    def pool(self, reading: Any, x: Tensor) -> Tensor:
-        """The same as the function `pool`, for the prepared heads."""
-        ...
-
-    def classify(self, reading: Any, pooled: Tensor) -> list[Tensor]:
-        """Logits [labels] of each sequence of `pooled` [sequences, h] by its own head; all matrices are contiguous."""
-        ...
-
-
 def classify(
-    heads: Sequence[Head], batch: Batch, x: Tensor, fast: HeadKernels | None = None, inputs: Sequence[int] | None = None
+    heads: Sequence[Head],
+    batch: Batch,
+    x: Tensor,
+    fast: type[GpuHeads] | None = None,
+    inputs: Sequence[int] | None = None,
 ) -> list[Tensor]:
     """Float32 logits of the inputs of a batch: [labels], or [length, labels] if the head reads every token.
 
@@ -84,15 +72,15 @@ def _classify_tokens(heads: Sequence[Head], batch: Batch, x: Tensor, chosen: Seq
 
 
 def _classify_sequences(
-    heads: Sequence[Head], first: Array, lengths: Array, x: Tensor, apart: bool, fast: HeadKernels | None
+    heads: Sequence[Head], first: Array, lengths: Array, x: Tensor, apart: bool, fast: type[GpuHeads] | None
 ) -> list[Tensor]:
-    reading = None if fast is None else fast.prepare(heads, first, lengths, x.device)
+    on_gpu = None if fast is None else fast(heads, first, lengths, x.device)
     mean = [head.pooling == "mean" for head in heads]
-    pooled = pool(first, lengths, x, mean) if fast is None else fast.pool(reading, x)
+    pooled = pool(first, lengths, x, mean) if on_gpu is None else on_gpu.pool(x)
     for depth in range(max(len(head.dense) for head in heads)):
         pooled = _tanh_layer(heads, pooled, depth, apart)
-    if fast is not None and all(head.weight.is_contiguous() and head.bias.is_contiguous() for head in heads):
-        return fast.classify(reading, pooled)
+    if on_gpu is not None and all(head.weight.is_contiguous() and head.bias.is_contiguous() for head in heads):
+        return on_gpu.classify(pooled)
     return _by_labels(heads, pooled, apart)
 
 
@@ -141,8 +129,7 @@ def pool(first: Array, lengths: Array, x: Tensor, mean: Sequence[bool]) -> Tenso
 
 def _token_indices(first: Array, lengths: Array) -> Array:
     before = np.cumsum(lengths) - lengths
-    indices: Array = np.arange(lengths.sum()) + np.repeat(first - before, lengths)
-    return indices
+    return np.asarray(np.arange(lengths.sum()) + np.repeat(first - before, lengths))
 
 
 def _index(positions: Array | Sequence[int], x: Tensor) -> Tensor:

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from onebert_encoder.base.base import Base
 from onebert_encoder.layout.branches import Branches, BranchesOf
-from onebert_store.file.delta import PLACES
 
 # The poolings, as forward.h numbers them.
 POOLED = {"cls": 0, "pooler": 0, "mean": 1, "none": 2}
@@ -71,11 +70,10 @@ class Row:
     """One folded task; float32.
 
     Attributes:
-        shift: [layers, 3h + f], the vectors b_q' b_m1' b_m3' (h each) and b_m2' (f) of each layer.
+        shift: [layers, width], the vectors that the base's block adds.
         g_LN0: [e], the embedding LayerNorm's gain; None for the base's.
-        gain: [layers, 2, h], g_LN1 and g_LN2; None for the base's.
-        scales: [layers, h or f] by place of `PLACES`: scales of the outputs of these maps; `inner` scales the input of
-            W_m3.
+        gain: [layers, norms, h], the gains of the block's LayerNorms; None for the base's.
+        scales: [layers, h or f] by place of `PLACES`.
         head: None for the bare base.
     """
 
@@ -100,11 +98,11 @@ class Rows:
     """Stacked rows on the compute device, in the compute dtype; `encode` gathers from them.
 
     Attributes:
-        shift: [rows, layers, 3h + f].
+        shift: [rows, layers, width].
         g_LN0: [gains, e]; entry 0 is the base's.
-        gain: [gains, layers, 2, h]; entry 0 is the base's.
+        gain: [gains, layers, norms, h]; entry 0 is the base's.
         gain_of_row: index into `g_LN0` and `gain` for each row.
-        scales: every place of `PLACES`, in their order.
+        scales: every place of the base's layers, in the order of `PLACES`.
     """
 
     shift: Tensor
@@ -168,12 +166,10 @@ class Defaults:
 
     @classmethod
     def of(cls, base: Base) -> "Defaults":
-        config = base.config
-        layers = range(config.num_layers)
-        gain = [torch.stack([base.param("g_LN1", layer), base.param("g_LN2", layer)]) for layer in layers]
+        layers, norms = range(base.config.num_layers), base.anatomy.block.norms
+        gain = [torch.stack([base.param(f"g_{norm}", layer) for norm in norms]) for layer in layers]
         ones = {
-            place: torch.ones(len(layers), base.param(symbol, 0).shape[side], device=base.device)
-            for place, (_, symbol, side) in PLACES.items()
+            place: torch.ones(len(layers), width, device=base.device) for place, width in base.anatomy.places.items()
         }
         return cls(base.param("g_LN0"), torch.stack(gain), ones)
 

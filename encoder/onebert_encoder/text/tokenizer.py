@@ -84,16 +84,15 @@ class Tokenizer:
     def split(self, texts: Sequence[Text], most: int, placed: bool = True) -> list[Pieces]:
         """Splits texts or pairs; keeps the first `most` pieces of each half, and their offsets if `placed` (slower)."""
         halves = [half for text in texts for half in _halves(text)]
-        if not placed:
-            bare = iter(self._backend.encode_batch_fast(halves, add_special_tokens=False))
-            return [_bare_pieces([next(bare).ids for _ in _halves(text)], most) for text in texts]
-        if len(halves) == 1:
+        if placed and len(halves) == 1:
             # `encode_batch` would hand a single text to other threads and release Python's lock, which takes longer
             # than the text.
-            [half] = halves
-            return [_pieces(halves, [self._backend.encode(half, add_special_tokens=False)], most)]
-        encodings = iter(self._backend.encode_batch(halves, add_special_tokens=False))
-        return [_pieces(_halves(text), [next(encodings) for _ in _halves(text)], most) for text in texts]
+            found = [self._backend.encode(halves[0], add_special_tokens=False)]
+        else:
+            encode = self._backend.encode_batch if placed else self._backend.encode_batch_fast
+            found = encode(halves, add_special_tokens=False)
+        encodings = iter(found)
+        return [_pieces(_halves(text), [next(encodings) for _ in _halves(text)], most, placed) for text in texts]
 
     def fit(self, pieces: Pieces, max_length: int) -> Cut:
         """The beginning of an input that fits into `max_length` tokens; a pair is truncated at its longer half first.
@@ -170,16 +169,13 @@ def _halves(text: Text) -> Sequence[str]:
     return (text,) if isinstance(text, str) else text
 
 
-def _pieces(halves: Sequence[str], encodings: Sequence[tokenizers.Encoding], most: int) -> Pieces:
+def _pieces(halves: Sequence[str], encodings: Sequence[tokenizers.Encoding], most: int, placed: bool) -> Pieces:
+    both = zip(halves, encodings, strict=True) if placed else ()
     return Pieces(
         tuple(encoding.ids[:most] for encoding in encodings),
         tuple(len(encoding) for encoding in encodings),
-        tuple(Source(half, _placed(encoding, most)) for half, encoding in zip(halves, encodings, strict=True)),
+        tuple(Source(half, _placed(encoding, most)) for half, encoding in both),
     )
-
-
-def _bare_pieces(ids: Sequence[list[int]], most: int) -> Pieces:
-    return Pieces(tuple(half[:most] for half in ids), tuple(map(len, ids)))
 
 
 def _placed(encoding: tokenizers.Encoding, most: int) -> Placed:

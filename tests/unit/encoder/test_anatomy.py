@@ -4,8 +4,9 @@ import pytest
 from transformers import AutoModel
 
 from bases import FAMILIES, tiny_base
-from onebert_encoder.base.anatomy import Anatomy, family_of
+from onebert_encoder.base.anatomy import Anatomy
 from onebert_encoder.base.base import load_base
+from onebert_encoder.base.families import family_of
 from onebert_store.errors import UnsupportedBase
 
 

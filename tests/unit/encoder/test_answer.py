@@ -1,6 +1,5 @@
 """Answers from logits: scores against scipy, entities against seqeval, spans against a search through all of them."""
 
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -10,22 +9,17 @@ from hypothesis import strategies as st
 from scipy.special import expit, softmax
 from seqeval.metrics.sequence_labeling import get_entities
 
-from bases import manifest_for, tiny_base
+from bases import loaded as base
+from bases import manifest_for
 from onebert_encoder.answering.answer import TASK_TYPES, answer
 from onebert_encoder.answering.asked import Asked
 from onebert_encoder.answering.results import FEW, Extraction, Labeling, Prediction, fields_of
 from onebert_encoder.answering.stretches import is_bio
-from onebert_encoder.base.base import Base, load_base
 from onebert_encoder.text.tokens import Alignment, Text
 from onebert_store.file.manifest import Manifest, TaskType, parse_manifest
 
 LOGITS = np.array([0.3, -2.0, 4.5, 1.0], np.float32)
 BIO = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC", "B-a-b", "I-a-b"]
-
-
-@cache
-def base(family: str = "bert") -> Base:
-    return load_base(str(tiny_base(family)))
 
 
 def manifest(task_type: TaskType, labels: int) -> Manifest:
@@ -36,32 +30,21 @@ def per_token(task_type: TaskType, labels: list[str]) -> Manifest:
     return parse_manifest(manifest_for(base().spec, "none") | {"task_type": task_type, "labels": labels})
 
 
-def predicted(*arguments: Any, **more: Any) -> Prediction:
-    got = answer(*arguments, **more)
-    assert isinstance(got, Prediction)
-    return got
+def labeled(logits: np.ndarray, labels: list[str], text: str, alignment: Alignment) -> Any:
+    return answer(logits.astype(np.float32), per_token("token", labels), text, alignment)
 
 
-def labeled(logits: np.ndarray, labels: list[str], text: str, alignment: Alignment) -> Labeling:
-    got = answer(logits.astype(np.float32), per_token("token", labels), text, alignment)
-    assert isinstance(got, Labeling)
-    return got
-
-
-def extracted(logits: np.ndarray, text: tuple[str, str], alignment: Alignment, top_k: int | None = None) -> Extraction:
-    got = answer(logits.astype(np.float32), per_token("span", ["start", "end"]), text, alignment, Asked(top_k))
-    assert isinstance(got, Extraction)
-    return got
+def extracted(logits: np.ndarray, text: tuple[str, str], alignment: Alignment, top_k: int | None = None) -> Any:
+    return answer(logits.astype(np.float32), per_token("span", ["start", "end"]), text, alignment, Asked(top_k))
 
 
 def aligned(text: Text, family: str = "bert", max_length: int = 64) -> Alignment:
     (tokens,) = base(family).tokenizer.encode([text], max_length, align=True)
-    assert tokens.alignment is not None
     return tokens.alignment
 
 
 def test_single_label_scores_are_the_softmax_highest_first() -> None:
-    got = predicted(LOGITS, manifest("single_label", 4))
+    got = answer(LOGITS, manifest("single_label", 4))
     wanted = softmax(LOGITS.astype(np.float64))
     assert got.names == [f"label {i}" for i in range(4)]
     assert got.scores.tolist() == pytest.approx(wanted.tolist())
@@ -73,13 +56,13 @@ def test_single_label_scores_are_the_softmax_highest_first() -> None:
 
 
 def test_multi_label_scores_are_sigmoids_and_labels_are_those_over_one_half() -> None:
-    got = predicted(LOGITS, manifest("multi_label", 4))
+    got = answer(LOGITS, manifest("multi_label", 4))
     assert got.scores.tolist() == pytest.approx(expit(LOGITS.astype(np.float64)).tolist())
     assert got.selected == ["label 2", "label 3", "label 0"]
 
 
 def test_a_regression_answers_the_plain_value() -> None:
-    got = predicted(np.array([3.25, 9.5], np.float32), manifest("regression", 2))
+    got = answer(np.array([3.25, 9.5], np.float32), manifest("regression", 2))
     wanted = {"label": "label 0", "score": 3.25, "scores": {"label 0": 3.25, "label 1": 9.5}}
     assert fields_of(got, 1) == wanted | {"labels": None, "abstained": None, "energy": None}
 
@@ -93,15 +76,15 @@ def test_labels_are_ranked_alike_however_many_and_equal_ones_stay_in_their_order
 
 
 def test_top_k_cuts_the_scores_and_nothing_else() -> None:
-    got = fields_of(predicted(LOGITS, manifest("multi_label", 4)), 1)
+    got = fields_of(answer(LOGITS, manifest("multi_label", 4)), 1)
     assert list(got["scores"]) == ["label 2"]
     assert got["labels"] == ["label 2", "label 3", "label 0"]
 
 
 def test_extreme_logits_do_not_overflow() -> None:
     extreme = np.array([-1e4, 1e4], np.float32)
-    assert predicted(extreme, manifest("single_label", 2)).top() == {"label 1": 1.0, "label 0": 0.0}
-    assert predicted(extreme, manifest("multi_label", 2)).top() == {"label 1": 1.0, "label 0": 0.0}
+    assert answer(extreme, manifest("single_label", 2)).top() == {"label 1": 1.0, "label 0": 0.0}
+    assert answer(extreme, manifest("multi_label", 2)).top() == {"label 1": 1.0, "label 0": 0.0}
 
 
 def test_each_word_has_the_label_of_its_first_token() -> None:
@@ -159,7 +142,6 @@ def test_entities_are_seqevals(tags: list[str], seed: int) -> None:
     logits[range(len(tags)), [BIO.index(tag) for tag in tags]] += 9
     got = labeled(logits, BIO, text, Alignment([*spans], [*range(len(tags))], [0] * len(tags)))
     assert [word.label for word in got.words] == tags
-    assert got.entities is not None
     wanted = [(kind, spans[first][0], spans[last][1]) for kind, first, last in get_entities(tags)]
     assert [(entity.label, entity.start, entity.end) for entity in got.entities] == wanted
     scores = softmax(logits, axis=-1).max(-1)

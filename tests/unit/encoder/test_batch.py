@@ -1,6 +1,5 @@
 """Packing: every token stands once, in its own sequence, with its own row; and which layers sequences share."""
 
-from functools import cache
 from itertools import pairwise
 
 import pytest
@@ -8,23 +7,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bases import Reference, far_delta, tiny_base, torch_tensors
-from onebert_encoder.base.base import Base, load_base
+from bases import Reference, far_row, far_task, loaded, tiny_base
+from bases import loaded as base
 from onebert_encoder.layout.shapes import round_up
 from onebert_encoder.maths.batch import BASE_ROW, pack
 from onebert_encoder.maths.encode import encode
-from onebert_encoder.maths.fold import fold
 from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.rows import stack_rows
 from onebert_encoder.text.tokens import Tokens
 
 LAYERS = 3
-TWO_KINDS = ("everything", "bitfit")
-
-
-@cache
-def base() -> Base:
-    return load_base(str(tiny_base("bert")))
 
 
 def tokens(length: int, start: int = 0) -> Tokens:
@@ -112,7 +104,6 @@ def test_a_shared_text_is_computed_once_up_to_where_its_tasks_part() -> None:
 def test_masks_hide_exactly_the_padding() -> None:
     batch = pack(base(), [tokens(9), tokens(4), tokens(4)], [1, 1, 2])
     (bucket,) = batch.stages[0].buckets
-    assert bucket.mask is not None
     lengths = sorted(torch.isfinite(bucket.mask).sum(-1).flatten().tolist())
     assert lengths == [4, 4, 9]
 
@@ -126,7 +117,6 @@ def test_a_batch_that_enters_above_takes_every_token_from_its_place(drawn: list[
     if low == 0:
         assert stage.source is None
         return
-    assert stage.source is not None
     given_ids = torch.tensor([number for text in texts for number in text.input_ids])[stage.source]
     for text, first in zip(texts, batch.first.tolist(), strict=True):
         assert given_ids[first : first + len(text)].tolist() == text.input_ids
@@ -136,8 +126,7 @@ def test_a_batch_that_enters_above_takes_every_token_from_its_place(drawn: list[
 def test_layers_in_two_parts_are_the_layers_at_once(lengths: list[int], low: int) -> None:
     texts = [tokens(length, start=i) for i, length in enumerate(lengths)]
     which = [i % 2 for i in range(len(texts))]
-    folded = [fold(base(), torch_tensors(far_delta(base().spec, kind, "none", 3, 1)), "none") for kind in TWO_KINDS]
-    rows = stack_rows(base(), folded)
+    rows = stack_rows(base(), [far_row(base(), kind, "none", 3, 1) for kind in ("everything", "bitfit")])
     with torch.no_grad():
         whole = compute_logits(base(), rows, pack(base(), texts, which))
         below = pack(base(), texts, which, layers=range(low))
@@ -153,13 +142,13 @@ def test_layers_in_two_parts_are_the_layers_at_once(lengths: list[int], low: int
 @pytest.mark.parametrize("family", ["bert", "roberta", "xlm-roberta"])
 def test_a_typed_padding_token_is_read_as_transformers_reads_it(family: str) -> None:
     """In RoBERTa's families it has the position before the first, and the tokens behind it are not moved on."""
-    base = load_base(str(tiny_base(family)))
+    base = loaded(family)
     pad = "[PAD]" if family == "bert" else "<pad>"
     typed = [f"{pad} late", f"a{pad}{pad}b", "late", pad, (f"a{pad}", f"{pad}b late")]
     texts = [one for one in base.tokenizer.encode(typed, 40) for _ in range(2)]
     assert sum(one.input_ids.count(base.config.padding_id) for one in texts) == 2 * 6
-    tensors = [far_delta(base.spec, kind, "mean", 3, seed=1) for kind in ("spafit", "bitfit")]
-    rows = stack_rows(base, [fold(base, torch_tensors(each), "mean") for each in tensors])
+    folded, tensors = zip(*(far_task(base, kind, "mean", 3, seed=1) for kind in ("spafit", "bitfit")), strict=True)
+    rows = stack_rows(base, folded)
     which = [0, 1] * len(typed)
     with torch.no_grad():
         together = compute_logits(base, rows, pack(base, texts, which))

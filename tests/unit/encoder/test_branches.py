@@ -3,7 +3,6 @@
 The C++ of the pass in one call is compared with these, in test_forward.py.
 """
 
-from itertools import accumulate
 from typing import Any
 
 import pytest
@@ -12,9 +11,9 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from onebert_encoder.compute.kernels.plain import PlainKernels
-from onebert_encoder.layout.branches import Branch, Core, Joined, LowRank, Sparse, merged
+from onebert_encoder.layout.branches import Branch, Core, Joined, LowRank, merged
 from onebert_encoder.layout.directions import Directions
-from stages import bottleneck, directions, draw, low_rank, sparse
+from stages import bottleneck, directions, draw, exact, low_rank, sparse
 
 # Tolerances for sums of up to 384 products, of order 1 to 10. float32: a few hundred roundings of 6e-8. bfloat16: the
 # plain kernels also round intermediate results to 8 bits.
@@ -22,23 +21,6 @@ TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 0.05}
 DTYPES = list(TOLERANCE)
 SPANS = [1, 2, 16, 17, 40, 3]
 PLAIN = PlainKernels(torch.nn.functional.gelu)
-
-
-def exact(branch: Branch, x: Tensor) -> Tensor:
-    """[tokens, out] in float64, by a dense matrix."""
-    x = x.double()
-    if isinstance(branch, Core):
-        rank = len(branch.R)
-        up, down = branch.shared.up[:, :rank].double(), branch.shared.down[:rank].double()
-        return x @ (up @ branch.R.double() @ down).T
-    if isinstance(branch, LowRank):
-        return x @ (branch.B.double() @ branch.A.double()).T
-    if isinstance(branch, Sparse):
-        dense = torch.zeros(branch.shape, dtype=torch.float64)
-        dense[branch.indices[0], branch.indices[1]] = branch.values.double()
-        return x @ dense.T
-    z = x @ branch.D.double().T + branch.c.double()
-    return z * torch.special.ndtr(z) @ branch.U.double().T
 
 
 def spans_of(branches: list[tuple[Branch, ...]]) -> list[Joined]:
@@ -65,30 +47,6 @@ def test_every_span_gets_what_its_own_branches_make(dtype: torch.dtype, rank: in
     got = PLAIN.add_branches(y.clone(), x, spans_of(branches))
     torch.testing.assert_close(got.double(), want, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
     assert torch.equal(got[3:19], y[3:19])
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(
-    ("ranks", "outs"), [((8, 0, 8), (33, 33, 34)), ((1, 3, 2), (48, 5, 48)), ((0, 0, 4), (64, 64, 64))]
-)
-@torch.no_grad()
-def test_what_a_column_reaches_is_all_that_it_adds_to(
-    dtype: torch.dtype, ranks: tuple[int, ...], outs: tuple[int, ...]
-) -> None:
-    """Blocks of differences of several maps, which begin and end anywhere."""
-    into, blocks = (
-        16,
-        [low_rank(rank, 16, out, dtype, seed) for seed, (rank, out) in enumerate(zip(ranks, outs, strict=True))],
-    )
-    stops = list(accumulate(outs))
-    reach = [(stop - out, stop) for rank, out, stop in zip(ranks, outs, stops, strict=True) for _ in range(rank)]
-    A, B = torch.cat([one.A for one in blocks]), torch.block_diag(*(one.B for one in blocks))
-    joined = LowRank(A, B, torch.tensor(reach)).to(dtype)
-    y, x = draw(9, sum(outs), dtype=dtype), draw(9, into, dtype=dtype, seed=1)
-    got = PLAIN.add_branches(y.clone(), x, [(1, 8, (joined,))])
-    want = y.double()
-    want[1:8] += torch.cat([exact(one, x[1:8]) for one in blocks], dim=1)
-    torch.testing.assert_close(got.double(), want, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
 
 
 @pytest.mark.parametrize("learns", [False, True])

@@ -11,9 +11,8 @@ from scipy.special import expit, logsumexp, softmax
 from onebert_encoder.answering.answer import TASK_TYPES, answer
 from onebert_encoder.answering.asked import PLAIN, Asked, AskedWindow
 from onebert_encoder.answering.positives import flagged
-from onebert_encoder.answering.results import Extraction, Labeling, Prediction, fields_of
+from onebert_encoder.answering.results import fields_of
 from onebert_encoder.answering.scores import score
-from onebert_encoder.answering.windows import WindowLogits, answer_windows
 from onebert_encoder.text.tokens import Alignment
 from onebert_store.errors import InvalidInput
 from onebert_store.file.decision import ACTIVATIONS, REDUCTIONS
@@ -31,10 +30,8 @@ def task(task_type: str = "single_label", labels: list[str] | None = None, **dec
     return parse_manifest(manifest_dict(**names, **pooled, **({"format": 2, "decision": decision} if decision else {})))
 
 
-def predicted(manifest: Manifest, asked: Asked = PLAIN, logits: np.ndarray = LOGITS) -> Prediction:
-    got = answer(logits, manifest, asked=asked)
-    assert isinstance(got, Prediction)
-    return got
+def predicted(manifest: Manifest, asked: Asked = PLAIN, logits: np.ndarray = LOGITS) -> Any:
+    return answer(logits, manifest, asked=asked)
 
 
 @pytest.mark.parametrize("task_type", ["single_label", "multi_label"])
@@ -114,22 +111,10 @@ def test_an_answer_says_its_energy_where_it_is_asked_for(task_type, decision) ->
     assert predicted(manifest, Asked(activation="none", threshold=0.0, energy=True)).energy == asked.energy
 
 
-def test_the_energy_of_windows_is_that_of_the_surest_or_their_mean() -> None:
-    logits = np.random.default_rng(2).normal(0, 3, (4, 3)).astype(np.float32)
-    windows = [WindowLogits(one, 0, None) for one in logits]
-    each = -logsumexp(logits.astype(np.float64), axis=-1)
-    for reduction, expected in (("max", each.min()), ("mean", each.mean())):
-        got = answer_windows(windows, task(), "", reduction, Asked(energy=True))
-        assert isinstance(got, Prediction)
-        assert got.energy == pytest.approx(expected, rel=1e-12)
-
-
 def test_many_texts_at_once_are_scored_as_each_alone() -> None:
     logits = np.random.default_rng(0).normal(0, 3, (50, 3))
     manifest = task("multi_label", temperature=1.7, thresholds={"b": 0.3}, abstain={"energy": -1.5})
     found = score(logits, manifest)
-    assert found.selected is not None
-    assert found.abstained is not None
     for number, one in enumerate(logits):
         alone = predicted(manifest, logits=one)
         np.testing.assert_array_equal(found.scores[number], alone.scores)
@@ -149,13 +134,11 @@ def test_words_and_spans_have_a_temperature_too() -> None:
         (Asked(activation="none"), logits.astype(np.float64)),
     ):
         got = answer(logits, task("token", temperature=4.0), "a b c d", alignment, asked)
-        assert isinstance(got, Labeling)
         assert [word.score for word in got.words] == pytest.approx(expected.max(-1).tolist(), rel=1e-12)
     alignment = Alignment(alignment.offsets, alignment.words, [1] * 4)
     for below in (0.05, 1.0):
         span = task("span", ["start", "end"], temperature=4.0, abstain={"below": below})
         got = answer(logits[:, :2], span, ("q", "a b c d"), alignment)
-        assert isinstance(got, Extraction)
         starts, ends = softmax(logits[:, :2].astype(np.float64) / 4.0, axis=0).T
         best = max(starts[i] * ends[j] for i in range(4) for j in range(i, 4))
         assert got.answers[0].score == pytest.approx(best)

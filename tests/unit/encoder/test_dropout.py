@@ -1,6 +1,5 @@
 """Dropout: masks of a row do not depend on other rows, have the right rate, and apply where the base has dropout."""
 
-from functools import cache
 from itertools import chain
 
 import numpy as np
@@ -10,22 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from bases import far_delta, tiny_base, torch_tensors
-from onebert_encoder.base.base import Base, load_base
+from bases import far_row
+from bases import loaded as base
 from onebert_encoder.layout.dropout import NO_DROPOUT, Dropout
 from onebert_encoder.layout.stage import Bucket
 from onebert_encoder.maths.batch import Batch, pack
-from onebert_encoder.maths.fold import fold
 from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.rows import stack_rows
 from onebert_encoder.text.tokens import Tokens
 
 Masks = list[tuple[Tensor, Tensor]]
-
-
-@cache
-def base() -> Base:
-    return load_base(str(tiny_base("bert")))
 
 
 def text_of(length: int) -> Tokens:
@@ -105,10 +98,7 @@ def test_no_dropout_draws_nothing() -> None:
 
 def test_logits_with_dropout_are_the_same_alone_and_in_a_mixture() -> None:
     """Checked through the whole forward pass, in which another mask would change logits by tenths."""
-    rows = [
-        fold(base(), torch_tensors(far_delta(base().spec, kind, "mean", labels=2, seed=seed)), "mean")
-        for seed, kind in enumerate(("bitfit", "lora", "everything"))
-    ]
+    rows = [far_row(base(), kind, seed=seed) for seed, kind in enumerate(("bitfit", "lora", "everything"))]
     texts = [text_of(length) for length in (60, 5, 17, 33, 8, 40, 16, 3, 64)]
     which = [0, 1, 2] * 3
     mixed = compute_logits(base(), stack_rows(base(), rows), pack(base(), texts, which), dropout_of([0, 1, 2]))

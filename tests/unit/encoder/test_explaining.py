@@ -1,7 +1,5 @@
 """Explanations: gradients of the plain model, effects of what a text without its word says, rows of files."""
 
-from functools import cache
-
 import numpy as np
 import pytest
 import torch
@@ -9,24 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bases import Reference, far_delta, manifest_for, tiny_base, torch_tensors
-from onebert_encoder.base.base import load_base
+from bases import loaded as base
 from onebert_encoder.explaining.gradients import gradient_times_input
 from onebert_encoder.explaining.layers import RemovedRows, removals
 from onebert_encoder.explaining.texts import TextExplainer
 from onebert_encoder.explaining.words import Stretch, joined, removable, without, words_of
 from onebert_encoder.maths.fold import fold
-from onebert_encoder.text.tokens import Tokens
 from onebert_store.errors import InvalidInput
 from onebert_store.file.decision import Decision
 from onebert_store.file.delta import DELTA, Delta
 from onebert_store.file.manifest import parse_manifest
 
 TEXTS = ["my order is late , please help !", "great screen", "the the parcel was broken again and they said nothing"]
-
-
-@cache
-def base(family="bert"):
-    return load_base(str(tiny_base(family)))
 
 
 def made(kind="bitfit", pooling="mean", labels=3, seed=0, family="bert", **manifest):
@@ -200,12 +192,3 @@ def test_a_removed_layer_is_a_file_without_its_tensors(family, kind, pooling):
 def path_of(name):
     prefix, _, path = name.partition(".")
     return path if prefix == "delta" else path.removesuffix(".weight").removesuffix(".bias")
-
-
-def test_a_shared_text_below_a_removed_layer_is_computed_once():
-    """The rows of a delta that changes the last layers alone share the layers below with the bare base."""
-    delta = made("spafit")
-    removed = removals(torch_tensors(delta.tensors), base().spec)
-    alone = [RemovedRows(base(), [one], "mean").logits([Tokens([5, 6, 7], [0] * 3)])[0][0].numpy() for one in removed]
-    together = [one.numpy() for [one] in RemovedRows(base(), removed, "mean").logits([Tokens([5, 6, 7], [0] * 3)])]
-    np.testing.assert_allclose(together, alone, atol=1e-5)

@@ -2,23 +2,25 @@
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
 from torch import Tensor
 
+import stages
 from onebert_encoder.compute.kernels.gpu import kernels as gpu
 from onebert_encoder.compute.kernels.gpu.kernels import GpuKernels
-from onebert_encoder.layout.branches import Bottleneck, Branch, Branches, Core, Joined, LowRank, Sparse
-from onebert_encoder.layout.directions import Directions
-from stages import draw, stage_of
+from onebert_encoder.layout.branches import Branches, Core, Joined, LowRank, Sparse
+from onebert_encoder.layout.stage import stage_of
+from stages import DEVICE, HALF, bottleneck, directions, exact
 
 pytest.importorskip("triton", reason="Triton exists for Linux alone")
 
 pytestmark = pytest.mark.gpu
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-HALF = torch.float16 if DEVICE == "cpu" else torch.bfloat16
+draw = partial(stages.draw, device=DEVICE)
+
 # Tolerances for sums of up to 200 products, of order 1 to 10, with intermediate results rounded to the dtype.
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 0.02, torch.bfloat16: 0.1}
 # Tiles have 64 tokens: spans are shorter, as long, one longer and much longer, with tokens without a branch between.
@@ -26,42 +28,21 @@ SPANS = [(0, 1), (1, 65), (70, 135), (140, 144), (144, 310)]
 TOKENS = 315
 
 
-def low_rank(rank: int, into: int, out: int, dtype: torch.dtype, seed: int) -> LowRank:
-    A, B = (draw(*shape, dtype=torch.float32, seed=seed, device=DEVICE) for shape in ((rank, into), (out, rank)))
-    return LowRank(A / into**0.5, B / rank**0.5).to(dtype)
-
-
-def adapter(rank: int, width: int, dtype: torch.dtype, seed: int) -> Bottleneck:
-    down = draw(rank, width, dtype=torch.float32, seed=seed, device=DEVICE)
-    c = draw(rank, dtype=torch.float32, seed=seed, device=DEVICE)
-    return Bottleneck(down / width**0.5, c, down.T / rank**0.5).to(dtype)
-
-
-def exact(branch: Branch, x: Tensor) -> Tensor:
-    x = x.double()
-    if isinstance(branch, Core):
-        rank = len(branch.R)
-        up, down = branch.shared.up[:, :rank].double(), branch.shared.down[:rank].double()
-        return x @ (up @ branch.R.double() @ down).T
-    if isinstance(branch, LowRank):
-        return x @ (branch.B.double() @ branch.A.double()).T
-    assert isinstance(branch, Bottleneck)
-    z = x @ branch.D.double().T + branch.c.double()
-    return z * torch.special.ndtr(z) @ branch.U.double().T
+low_rank, adapter = partial(stages.low_rank, device=DEVICE), partial(bottleneck, device=DEVICE)
 
 
 def add(y: Tensor, x: Tensor, joined: list[Joined]) -> Tensor:
     """Adds the branches by the Triton kernels, with a row of its own for each span."""
     place, rows = (3, "qkv"), [Branches(), *(Branches({(3, "qkv"): branches}) for _, _, branches in joined)]
     spans = [(row, start, stop) for row, (start, stop, _) in enumerate(joined, 1)]
-    stage = replace(stage_of([len(y)], [0], 0, y.dtype, DEVICE), spans=spans)
+    stage = replace(stage_of([len(y)], [0], 0, y.dtype, torch.device(DEVICE)), spans=spans)
     kernels = GpuKernels()
     return kernels.add_branches(y, x, kernels.join(rows, stage)[place])
 
 
 def assert_joined(joined: list[Joined], into: int, out: int, dtype: torch.dtype) -> None:
-    y = draw(TOKENS, out, dtype=dtype, device=DEVICE)
-    x = draw(TOKENS, into, dtype=dtype, seed=1, device=DEVICE)
+    y = draw(TOKENS, out, dtype=dtype)
+    x = draw(TOKENS, into, dtype=dtype, seed=1)
     want = y.double()
     for start, stop, branches in joined:
         want[start:stop] += sum(exact(branch, x[start:stop]) for branch in branches)
@@ -75,26 +56,18 @@ def assert_joined(joined: list[Joined], into: int, out: int, dtype: torch.dtype)
 
 @pytest.mark.nightly("gpu")
 @pytest.mark.parametrize("dtype", [torch.float32, HALF])
-@pytest.mark.parametrize(("into", "out"), [(1, 3), (48, 144), (65, 200)])
-def test_ranks_of_all_sizes_in_one_batch(dtype: torch.dtype, into: int, out: int) -> None:
-    ranks = (1, 16, 3, 65, 24)
-    assert_joined(
-        [(*span, (low_rank(rank, into, out, dtype, rank),)) for span, rank in zip(SPANS, ranks, strict=True)],
-        into,
-        out,
-        dtype,
-    )
+def test_ranks_of_all_sizes_in_one_batch(dtype: torch.dtype) -> None:
+    branches = [(low_rank(rank, 65, 200, dtype, rank),) for rank in (1, 16, 3, 65, 24)]
+    assert_joined([(*span, own) for span, own in zip(SPANS, branches, strict=True)], 65, 200, dtype)
 
 
 @pytest.mark.nightly("gpu")
 @pytest.mark.parametrize("dtype", [torch.float32, HALF])
-@pytest.mark.parametrize(("into", "out"), [(48, 48), (65, 100)])
-def test_cores_of_all_ranks_share_directions_beside_low_rank_branches(dtype: torch.dtype, into: int, out: int) -> None:
-    down, up = (draw(48, width, dtype=torch.float32, seed=width + 1, device=DEVICE) for width in (into, out))
-    shared = Directions(down / into**0.5, up.T / 7).among(1, 2).to(dtype)
+def test_cores_of_all_ranks_share_directions_beside_low_rank_branches(dtype: torch.dtype) -> None:
+    into, out = 65, 100
+    shared = directions(48, into, out, torch.float32, 0, DEVICE).among(1, 2).to(dtype)
     cores = [
-        Core(draw(rank, rank, dtype=torch.float32, seed=rank, device=DEVICE) / rank**0.5, shared).to(dtype)
-        for rank in (1, 16, 3, 48)
+        Core(draw(rank, rank, dtype=torch.float32, seed=rank) / rank**0.5, shared).to(dtype) for rank in (1, 16, 3, 48)
     ]
     own = low_rank(20, into, 2 * out, dtype, 0)
     rows = [(cores[0],), (cores[1], own), (own,), (own, cores[2]), (cores[3],)]
@@ -114,7 +87,7 @@ def test_several_branches_of_one_span_are_all_added() -> None:
 
 
 def test_an_adapter_reads_what_it_adds_to() -> None:
-    y = draw(TOKENS, 40, dtype=torch.float32, device=DEVICE)
+    y = draw(TOKENS, 40, dtype=torch.float32)
     own = adapter(8, 40, torch.float32, 1)
     want = y.double()
     want[3:150] += exact(own, y[3:150])
@@ -125,17 +98,12 @@ def test_an_adapter_reads_what_it_adds_to() -> None:
 
 def test_sparse_branches_come_with_the_others() -> None:
     indices = torch.tensor([[0, 3, 23], [5, 0, 23]], device=DEVICE)
-    sparse = Sparse(indices, draw(3, dtype=torch.float32, device=DEVICE), (24, 24))
-    dense, x = low_rank(2, 24, 24, torch.float32, 0), draw(TOKENS, 24, dtype=torch.float32, device=DEVICE)
-    want = exact(dense, x)
-    for row, column, value in zip(*indices.tolist(), sparse.values.tolist(), strict=True):
-        want[:, row] += value * x[:, column]
-    got = add(torch.zeros_like(x), x, [(0, TOKENS, (dense, sparse))])
-    torch.testing.assert_close(got.double(), want, rtol=1e-5, atol=1e-5)
+    sparse = Sparse(indices, draw(3, dtype=torch.float32), (24, 24))
+    assert_joined([(0, 300, (low_rank(2, 24, 24, torch.float32, 0), sparse))], 24, 24, torch.float32)
 
 
 def test_matrices_that_lie_askew_are_left_to_the_plain_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = draw(1 + 3 * 24, dtype=torch.float32, device=DEVICE)
+    whole = draw(1 + 3 * 24, dtype=torch.float32)
     A = whole[1:].view(3, 24)
     askew = LowRank(A, A.T)
     monkeypatch.setattr(gpu.GpuKernels, "_add_tiles", None)
@@ -147,8 +115,8 @@ def test_matrices_that_lie_askew_are_left_to_the_plain_kernels(monkeypatch: pyte
 @pytest.mark.parametrize("dtype", [torch.float32, HALF])
 def test_a_span_has_the_same_bits_alone_and_among_others_and_keeps_its_poison(dtype: torch.dtype) -> None:
     branches = [(low_rank(5 + 20 * i, 33, 48, dtype, i),) for i in range(len(SPANS))]
-    y = draw(TOKENS, 48, dtype=dtype, device=DEVICE)
-    x = draw(TOKENS, 33, dtype=dtype, seed=1, device=DEVICE)
+    y = draw(TOKENS, 48, dtype=dtype)
+    x = draw(TOKENS, 33, dtype=dtype, seed=1)
     x[70:135] = math.nan
     among = add(y.clone(), x, [(*span, own) for span, own in zip(SPANS, branches, strict=True)])
     assert among[70:135].isnan().all()

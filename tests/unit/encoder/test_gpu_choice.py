@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -9,20 +10,22 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+import stages
 from onebert_encoder.compute.kernels.gpu import choice as gpu_choice
 from onebert_encoder.compute.kernels.gpu.attention import VarlenAttention
 from onebert_encoder.compute.kernels.gpu.choice import Shape, choose, choose_ways
 from onebert_encoder.compute.kernels.gpu.kernels import GpuKernels
 from onebert_encoder.compute.kernels.plain import PlainKernels
 from onebert_encoder.compute.plain import PlainLinear
-from stages import draw, stage_of
+from onebert_encoder.layout.stage import stage_of
+from stages import DEVICE, HALF
 
 pytest.importorskip("triton", reason="Triton exists for Linux alone")
 
 pytestmark = pytest.mark.gpu
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-HALF = torch.float16 if DEVICE == "cpu" else torch.bfloat16
+draw = partial(stages.draw, device=DEVICE)
+
 Way = Callable[[], Tensor]
 
 
@@ -94,9 +97,9 @@ def test_packed_attention_is_the_plain_one(varlen: None, dtype: torch.dtype) -> 
     if DEVICE == "cuda" and dtype == torch.float32:
         pytest.skip("FlashAttention takes 16 bits")
     lengths, filling, h = [5, 70, 1, 33], 7, 48
-    at = stage_of(lengths, [2, 0, 1, 2], filling, dtype, DEVICE)
-    qkv = draw(sum(lengths) + filling, 3 * h, dtype=dtype, device=DEVICE)
-    b_q = draw(3, 2 * h, dtype=dtype, seed=1, device=DEVICE)[:, h:]
+    at = stage_of(lengths, [2, 0, 1, 2], filling, dtype, torch.device(DEVICE))
+    qkv = draw(sum(lengths) + filling, 3 * h, dtype=dtype)
+    b_q = draw(3, 2 * h, dtype=dtype, seed=1)[:, h:]
     got = VarlenAttention(GpuKernels().programs)(qkv.clone(), b_q, at, 3)
     want = PlainKernels(F.gelu).attend(qkv.clone(), b_q, at, 3)
     tolerance = {torch.float32: 1e-5, torch.float16: 0.02, torch.bfloat16: 0.1}[dtype]
@@ -137,7 +140,7 @@ def test_a_device_without_packed_attention_keeps_ours(monkeypatch: pytest.Monkey
 
 
 def test_small_batches_keep_the_product_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    kernels, linear = GpuKernels(), PlainLinear(draw(64, 32, dtype=torch.float32, device=DEVICE), False)
+    kernels, linear = GpuKernels(), PlainLinear(draw(64, 32, dtype=torch.float32), False)
     kernels.fused_from = 16
     together: list[int] = []
     at_once = kernels.project_activate_at_once
@@ -148,8 +151,8 @@ def test_small_batches_keep_the_product_apart(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(kernels, "project_activate_at_once", counted)
     for tokens in (15, 16):
-        at = stage_of([tokens], [0], 0, torch.float32, DEVICE)
-        x, b = draw(tokens, 32, dtype=torch.float32, device=DEVICE), draw(1, 64, dtype=torch.float32, device=DEVICE)
+        at = stage_of([tokens], [0], 0, torch.float32, torch.device(DEVICE))
+        x, b = draw(tokens, 32, dtype=torch.float32), draw(1, 64, dtype=torch.float32)
         got = kernels.project_activate(linear, x, b, at)
         torch.testing.assert_close(got, F.gelu(linear(x) + b), rtol=1e-5, atol=1e-5)
     assert together == [16]

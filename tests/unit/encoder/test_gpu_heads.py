@@ -2,51 +2,49 @@
 
 import logging
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 
-from bases import Reference, as_read, far_delta, tiny_base, torch_tensors
-from onebert_encoder.base.base import load_base
+import stages
+from bases import Reference, as_read, far_task, loaded, tiny_base
 from onebert_encoder.maths.batch import pack
 from onebert_encoder.maths.encode import encode
 from onebert_encoder.maths.fold import fold
-from onebert_encoder.maths.gpu_heads import GpuHeads, GpuReading, load_heads
+from onebert_encoder.maths.gpu_heads import GpuHeads, load_heads
 from onebert_encoder.maths.heads import classify
 from onebert_encoder.maths.rows import Head, stack_rows
 from onebert_encoder.text.tokens import Tokens
-from stages import draw
+from stages import DEVICE
 
 pytest.importorskip("triton", reason="Triton exists for Linux alone")
 
 pytestmark = pytest.mark.gpu
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+draw = partial(stages.draw, device=DEVICE)
 
 
 def head_of(labels: int, width: int, seed: int, pooling: str = "mean") -> Head:
-    weight, bias = (
-        draw(*shape, dtype=torch.float32, seed=seed, device=DEVICE) for shape in ((labels, width), (labels,))
-    )
+    weight, bias = (draw(*shape, dtype=torch.float32, seed=seed) for shape in ((labels, width), (labels,)))
     return Head(pooling, (), weight, bias)
 
 
 def pooled_by(heads: list[Head], first: np.ndarray, lengths: np.ndarray, x: torch.Tensor) -> torch.Tensor:
-    kernels = GpuHeads()
-    return kernels.pool(kernels.prepare(heads, first, lengths, x.device), x)
+    return GpuHeads(heads, first, lengths, x.device).pool(x)
 
 
 def logits_by(heads: list[Head], pooled: torch.Tensor) -> list[torch.Tensor]:
-    kernels, ones = GpuHeads(), np.ones(len(heads), dtype=np.int64)
-    return kernels.classify(kernels.prepare(heads, ones, ones, pooled.device), pooled)
+    ones = np.ones(len(heads), dtype=np.int64)
+    return GpuHeads(heads, ones, ones, pooled.device).classify(pooled)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("width", [1, 100, 384])
-def test_pooled_vectors_are_means_or_first_tokens(dtype: torch.dtype, width: int) -> None:
+def test_pooled_vectors_are_means_or_first_tokens(dtype: torch.dtype) -> None:
+    width = 200
     lengths, first = np.array([1, 16, 17, 90, 3]), np.array([130, 0, 16, 40, 33])
-    x, mean = draw(131, width, dtype=dtype, device=DEVICE), [True, True, False, True, False]
+    x, mean = draw(131, width, dtype=dtype), [True, True, False, True, False]
     heads = [head_of(2, width, 0, "mean" if whole else "cls") for whole in mean]
     pooled = pooled_by(heads, first, lengths, x)
     assert pooled.dtype == torch.float32
@@ -55,18 +53,18 @@ def test_pooled_vectors_are_means_or_first_tokens(dtype: torch.dtype, width: int
         torch.testing.assert_close(vector.double(), want, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("width", [1, 100, 384])
-def test_logits_are_those_of_each_sequences_own_head(width: int) -> None:
+def test_logits_are_those_of_each_sequences_own_head() -> None:
+    width = 200
     tasks = [head_of(labels, width, seed) for seed, labels in enumerate((2, 1, 9, 4))]
     heads = [tasks[i % 4] for i in range(11)]
-    pooled = draw(11, width, dtype=torch.float32, seed=9, device=DEVICE)
+    pooled = draw(11, width, dtype=torch.float32, seed=9)
     for vector, head, got in zip(pooled, heads, logits_by(heads, pooled), strict=True):
         want = head.weight.double() @ vector.double() + head.bias.double()
         torch.testing.assert_close(got.double(), want, rtol=1e-5, atol=1e-4)
 
 
 def test_a_sequence_has_the_same_bits_alone_and_among_others() -> None:
-    x, heads = draw(64, 48, dtype=torch.bfloat16, device=DEVICE), [head_of(n, 48, n) for n in (2, 30, 5)]
+    x, heads = draw(64, 48, dtype=torch.bfloat16), [head_of(n, 48, n) for n in (2, 30, 5)]
     first, lengths = np.array([40, 0, 33]), np.array([20, 33, 7])
     pooled = pooled_by(heads, first, lengths, x)
     among = logits_by(heads, pooled)
@@ -78,13 +76,12 @@ def test_a_sequence_has_the_same_bits_alone_and_among_others() -> None:
 
 def test_heads_of_every_kind_in_one_batch_equal_the_plain_models() -> None:
     """Heads that pool or read every token, with and without tanh layers, one with a matrix that is not contiguous."""
-    base = load_base(str(tiny_base("bert")), device=DEVICE)
+    base = loaded(device=DEVICE)
     rows, references = [fold(base, {})], []
     for seed, pooling in enumerate((*base.spec.poolings, "none", "mean")):
-        tensors = far_delta(base.spec, "bitfit", pooling, labels=2 + seed, seed=seed)
+        row, tensors = far_task(base, "bitfit", pooling, labels=2 + seed, seed=seed)
         references.append(Reference(tiny_base("bert"), tensors, pooling))
-        on_device = {name: value.to(DEVICE) for name, value in torch_tensors(tensors).items()}
-        rows.append(fold(base, on_device, pooling))
+        rows.append(row)
     texts = [
         as_read(Tokens(list(range(5, 5 + n)), [0] * n), reference.pooling)
         for n, reference in zip((3, 40, 17, 1, 33, 8), references, strict=True)
@@ -95,7 +92,7 @@ def test_heads_of_every_kind_in_one_batch_equal_the_plain_models() -> None:
     last = heads[-1]
     for own in (heads, [*heads[:-1], Head(last.pooling, last.dense, last.weight.T.contiguous().T, last.bias)]):
         with torch.inference_mode():
-            logits = classify(own, batch, encode(base, stack_rows(base, rows), batch), GpuHeads())
+            logits = classify(own, batch, encode(base, stack_rows(base, rows), batch), GpuHeads)
         for got, reference, text in zip(logits, references, texts, strict=True):
             want = reference.logits(text.input_ids, text.type_ids, text.second)
             torch.testing.assert_close(got.cpu(), want, rtol=0, atol=1e-4)
@@ -108,10 +105,10 @@ def test_programs_that_agree_are_used_and_others_are_told_of(
     load_heads.cache_clear()
     assert load_heads(device) is not None
 
-    def wrong(self: GpuHeads, reading: GpuReading, pooled: torch.Tensor) -> list[torch.Tensor]:
-        return [pooled.new_zeros(count) for count in reading.counts]
+    def wrong(self: GpuHeads, pooled: torch.Tensor) -> list[torch.Tensor]:
+        return [pooled.new_zeros(count) for count in self.counts]
 
-    def broken(self: GpuHeads, reading: GpuReading, pooled: torch.Tensor) -> list[torch.Tensor]:
+    def broken(self: GpuHeads, pooled: torch.Tensor) -> list[torch.Tensor]:
         raise RuntimeError("out of shared memory")
 
     said = []

@@ -10,41 +10,39 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from bases import Reference, far_delta, tiny_base, torch_tensors
-from onebert_encoder.base.base import load_base
+import stages
+from bases import Reference, far_task, loaded, random_texts, tiny_base
 from onebert_encoder.compute.kernels.check import matches_plain
 from onebert_encoder.compute.kernels.gpu.choice import Shape, load_gpu
 from onebert_encoder.compute.kernels.gpu.kernels import GpuKernels
 from onebert_encoder.compute.kernels.plain import PlainKernels
 from onebert_encoder.compute.kernels.protocol import Gain
-from onebert_encoder.layout.stage import Stage
+from onebert_encoder.layout.stage import Stage, stage_of
 from onebert_encoder.maths.batch import pack
 from onebert_encoder.maths.encode import passes_of, run_passes
 from onebert_encoder.maths.fold import fold
 from onebert_encoder.maths.heads import classify
 from onebert_encoder.maths.rows import stack_rows
-from onebert_encoder.text.tokens import Tokens
-from stages import draw, stage_of
+from stages import DEVICE, HALF
 
 pytest.importorskip("triton", reason="Triton exists for Linux alone")
 
 pytestmark = pytest.mark.gpu
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+draw = partial(stages.draw, device=DEVICE)
+
 PLAIN = PlainKernels(F.gelu)
 # Tolerances for numbers of order 1 to 4 and gains up to 4. float32: sums of some hundred roundings of 6e-8. In 16 bits
 # both kernels round their results, and the plain ones intermediate results, too; bfloat16 keeps 8 bits, float16 11.
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 0.02, torch.bfloat16: 0.1}
-HALF = torch.float16 if DEVICE == "cpu" else torch.bfloat16
 
 
 @cache
@@ -58,7 +56,7 @@ def assert_close(got: Tensor, want: Tensor) -> None:
 
 
 def stage(lengths: list[int], rows: list[int], filling: int, dtype: torch.dtype) -> Stage:
-    return stage_of(lengths, rows, filling, dtype, DEVICE)
+    return stage_of(lengths, rows, filling, dtype, torch.device(DEVICE))
 
 
 @contextmanager
@@ -71,26 +69,14 @@ def unwritten_memory_is_nan() -> Iterator[None]:
         torch.use_deterministic_algorithms(False)
 
 
-# Blocks hold 32 or 64 tokens: lengths at their edges and between, filling of more than one, heads that fill no power
-# of two, and fewer than the 16 numbers that a product needs.
-SHAPES = [
-    ([1], 1, 1, 7),
-    ([64, 64], 2, 16, 0),
-    ([65, 3, 31, 32, 33], 3, 24, 5),
-    ([5, 150], 2, 64, 70),
-    ([8] * 9, 1, 80, 127),
-]
-
-
 @pytest.mark.nightly("gpu")
 @pytest.mark.parametrize("dtype", [torch.float32, HALF])
-@pytest.mark.parametrize(("lengths", "heads", "d", "filling"), SHAPES)
-def test_attention_of_any_lengths_heads_and_widths(
-    dtype: torch.dtype, lengths: list[int], heads: int, d: int, filling: int
-) -> None:
-    at, h = stage(lengths, [i % 3 for i in range(len(lengths))], filling, dtype), heads * d
-    qkv = draw(sum(lengths) + filling, 3 * h, dtype=dtype, device=DEVICE)
-    b_q = draw(3, 2 * h, dtype=dtype, seed=1, device=DEVICE)[:, h:]
+def test_attention(dtype: torch.dtype) -> None:
+    """Blocks hold 32 or 64 tokens: lengths at their edges and between; heads that fill no power of two."""
+    lengths, heads, filling, h = [65, 3, 31, 32, 33], 3, 5, 3 * 24
+    at = stage(lengths, [i % 3 for i in range(len(lengths))], filling, dtype)
+    qkv = draw(sum(lengths) + filling, 3 * h, dtype=dtype)
+    b_q = draw(3, 2 * h, dtype=dtype, seed=1)[:, h:]
     with unwritten_memory_is_nan():
         context = fast().attend(qkv.clone(), b_q, at, heads)
     assert_close(context, PLAIN.attend(qkv.clone(), b_q, at, heads))
@@ -101,7 +87,7 @@ def test_attention_of_any_lengths_heads_and_widths(
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_attention_never_reads_the_filling_or_a_neighbor() -> None:
     at = stage([6, 40, 3], [0, 1, 0], 15, torch.float32)
-    qkv = draw(64, 3 * 32, dtype=torch.float32, device=DEVICE)
+    qkv = draw(64, 3 * 32, dtype=torch.float32)
     qkv[7], qkv[49:] = float("nan"), float("nan")
     context = fast().attend(qkv, torch.zeros(2, 32, device=DEVICE), at, 2)
     assert context[6:46].isnan().all()
@@ -113,12 +99,11 @@ def test_attention_never_reads_the_filling_or_a_neighbor() -> None:
 @pytest.mark.nightly("gpu")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("own_gains", [False, True])
-@pytest.mark.parametrize("width", [1, 100, 384, 768])
-def test_add_norm(dtype: torch.dtype, own_gains: bool, width: int) -> None:
-    at = stage([5, 9], [2, 0], 2, dtype)
-    y, x = (draw(16, width, dtype=dtype, seed=seed, device=DEVICE) for seed in (0, 1))
+def test_add_norm(dtype: torch.dtype, own_gains: bool) -> None:
+    at, width = stage([5, 9], [2, 0], 2, dtype), 100
+    y, x = (draw(16, width, dtype=dtype, seed=seed) for seed in (0, 1))
     # Tables are slices of larger ones, like those of one layer in the bank.
-    b, gains = (draw(3, 2, width, dtype=dtype, seed=seed, device=DEVICE)[:, 1] for seed in (2, 3))
+    b, gains = (draw(3, 2, width, dtype=dtype, seed=seed)[:, 1] for seed in (2, 3))
     gain = Gain(b[1].contiguous(), gains, torch.arange(16, device=DEVICE) % 3 if own_gains else None)
     got = fast().add_norm(y.clone(), x, b, at, gain, 1e-5)
     assert_close(got, PLAIN.add_norm(y.clone(), x, b, at, gain, 1e-5))
@@ -126,53 +111,38 @@ def test_add_norm(dtype: torch.dtype, own_gains: bool, width: int) -> None:
 
 @pytest.mark.nightly("gpu")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("width", [1, 100, 1536, 3072])
-def test_add_activate(dtype: torch.dtype, width: int) -> None:
-    at = stage([5, 9], [2, 0], 2, dtype)
-    z = 3 * draw(16, width, dtype=dtype, device=DEVICE)
-    b = draw(3, 2, width, dtype=dtype, seed=2, device=DEVICE)[:, 1]
+def test_add_activate(dtype: torch.dtype) -> None:
+    at, width = stage([5, 9], [2, 0], 2, dtype), 1100
+    z = 3 * draw(16, width, dtype=dtype)
+    b = draw(3, 2, width, dtype=dtype, seed=2)[:, 1]
     assert_close(fast().add_activate(z.clone(), b, at), PLAIN.add_activate(z.clone(), b, at))
 
 
-@pytest.mark.nightly("gpu")
-# In float32, in which it is never used, its blocks need more shared memory than most GPUs have.
-@pytest.mark.parametrize("dtype", [torch.float32, HALF] if DEVICE == "cpu" else [HALF])
-@pytest.mark.parametrize(
-    ("tokens", "into", "out"),
-    [(1, 16, 3), (128, 64, 128), (129, 100, 130), (300, 128, 260), (16, 65, 384)],
-)
-def test_a_product_with_its_activation(dtype: torch.dtype, tokens: int, into: int, out: int) -> None:
-    """Blocks have 128 tokens and columns, and take 64 inputs at a time: fewer, as many, one more, several."""
-    at = stage([tokens - tokens // 2, tokens // 2], [2, 0], 0, dtype)
-    x, weight = draw(tokens, into, dtype=dtype, device=DEVICE), draw(out, into, dtype=dtype, seed=1, device=DEVICE)
+def test_a_product_with_its_activation() -> None:
+    """Blocks have 128 tokens and columns, and take 64 inputs at a time; eight blocks of tokens are one group.
+
+    In 16 bits alone: in float32, in which it is never used, it needs more shared memory than most GPUs have.
+    """
+    tokens, into, out = 9 * 128 + 5, 100, 130
+    at = stage([tokens - tokens // 2, tokens // 2], [2, 0], 0, HALF)
+    x, weight = draw(tokens, into, dtype=HALF), draw(out, into, dtype=HALF, seed=1) / into**0.5
     # Tables are slices of larger ones, like those of one layer in the bank.
-    b = draw(3, 2, out, dtype=dtype, seed=2, device=DEVICE)[:, 1]
+    b = draw(3, 2, out, dtype=HALF, seed=2)[:, 1]
     with unwritten_memory_is_nan():
-        got = fast().project_activate_at_once(weight / into**0.5, x, b, at)
-    exact = x.double() @ (weight / into**0.5).double().T + b.double()[at.row_of_token]
-    torch.testing.assert_close(got.double(), F.gelu(exact), rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
-
-
-def test_groups_of_blocks_cover_every_block_once() -> None:
-    """More than the eight blocks of tokens that are computed together, and a last group that is not full."""
-    tokens, into, out = 9 * 128 + 5, 16, 130
-    at = stage([tokens], [0], 0, HALF)
-    x, weight = (draw(rows, into, dtype=HALF, seed=rows, device=DEVICE) for rows in (tokens, out))
-    with unwritten_memory_is_nan():
-        got = fast().project_activate_at_once(weight, x, x.new_zeros(1, out), at)
-    want = F.gelu(x.double() @ weight.double().T)
-    torch.testing.assert_close(got.double(), want, rtol=TOLERANCE[HALF], atol=TOLERANCE[HALF])
+        got = fast().project_activate_at_once(weight, x, b, at)
+    exact = x.double() @ weight.double().T + b.double()[at.row_of_token]
+    torch.testing.assert_close(got.double(), F.gelu(exact), rtol=TOLERANCE[HALF], atol=TOLERANCE[HALF])
 
 
 def test_rows_that_lie_beyond_what_32_bits_can_count() -> None:
     # The table takes little memory: only three of its rows are ever touched.
     table = torch.empty(2**31 + 64, dtype=torch.bfloat16, device=DEVICE).as_strided((3, 32), (2**30, 1))
-    near = draw(3, 32, dtype=torch.bfloat16, device=DEVICE)
+    near = draw(3, 32, dtype=torch.bfloat16)
     for row in range(3):
         table[row] = near[row]
     at, of_token = stage([5, 3], [2, 1], 0, torch.bfloat16), torch.tensor([2, 0, 1, 2] * 2, device=DEVICE)
-    x = draw(8, 32, dtype=torch.bfloat16, seed=1, device=DEVICE)
-    qkv = draw(8, 96, dtype=HALF, seed=2, device=DEVICE)
+    x = draw(8, 32, dtype=torch.bfloat16, seed=1)
+    qkv = draw(8, 96, dtype=HALF, seed=2)
     for gathered, want in (
         (fast().add_activate(x.clone(), table, at), fast().add_activate(x.clone(), near, at)),
         (
@@ -190,8 +160,8 @@ def test_rows_that_lie_beyond_what_32_bits_can_count() -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, HALF])
 def test_a_sequence_has_the_same_bits_alone_and_among_others(dtype: torch.dtype) -> None:
     among, alone = stage([3, 33, 70, 5], [1, 0, 2, 1], 3, dtype), stage([70], [2], 2, dtype)
-    qkv = draw(114, 3 * 48, dtype=dtype, device=DEVICE)
-    b = draw(3, 48, dtype=dtype, seed=1, device=DEVICE)
+    qkv = draw(114, 3 * 48, dtype=dtype)
+    b = draw(3, 48, dtype=dtype, seed=1)
     mine = torch.cat([qkv[36:106], qkv[:2]])
     assert torch.equal(fast().attend(qkv, b, among, 3)[36:106], fast().attend(mine, b, alone, 3)[:70])
     y, own_y, gain = qkv[:, :48].contiguous(), mine[:, :48].contiguous(), Gain(b[0], b, None)
@@ -203,15 +173,13 @@ def test_a_sequence_has_the_same_bits_alone_and_among_others(dtype: torch.dtype)
 @pytest.mark.parametrize("family", ["bert", pytest.param("electra", marks=pytest.mark.nightly("gpu"))])
 @pytest.mark.slow("Triton's interpreter computes every method")
 def test_every_method_in_one_mixed_batch_equals_the_plain_model(family: str) -> None:
-    base = load_base(str(tiny_base(family)), device=DEVICE)
+    base = loaded(family, DEVICE)
     rows, references = [fold(base, {})], []
     for seed, kind in enumerate(("bitfit", "gains", "lora", "scale", "everything", "adapter")):
-        tensors = far_delta(base.spec, kind, "mean", labels=2 + seed, seed=seed)
+        row, tensors = far_task(base, kind, labels=2 + seed, seed=seed)
         references.append(Reference(tiny_base(family), tensors, "mean"))
-        on_device = {name: value.to(DEVICE) for name, value in torch_tensors(tensors).items()}
-        rows.append(fold(base, on_device, "mean"))
-    stacked, rng = stack_rows(base, rows), np.random.default_rng(7)
-    texts = [Tokens(rng.integers(5, base.config.vocab_size, n).tolist(), [0] * n) for n in (3, 40, 17, 1, 33, 21)]
+        rows.append(row)
+    stacked, texts = stack_rows(base, rows), random_texts((3, 40, 17, 1, 33, 21), seed=7)
     batch = pack(base, texts, [1, 2, 3, 4, 5, 6])
     with torch.inference_mode():
         x = run_passes(passes_of(base, stacked, batch, fast()), batch)

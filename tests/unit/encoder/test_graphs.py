@@ -8,12 +8,11 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from bases import far_delta, tiny_base, torch_tensors
+from bases import far_row, random_texts, tiny_base
 from onebert_encoder.base.base import Base, load_base
 from onebert_encoder.compute.kernels.gpu.kernels import GpuKernels
 from onebert_encoder.maths import encode as encoder
@@ -23,7 +22,6 @@ from onebert_encoder.maths.encode import encode
 from onebert_encoder.maths.fold import fold
 from onebert_encoder.maths.graphs import CudaRecorder, Graphs
 from onebert_encoder.maths.rows import Rows, stack_rows
-from onebert_encoder.text.tokens import Tokens
 
 pytest.importorskip("triton", reason="Triton exists for Linux alone")
 
@@ -32,19 +30,8 @@ pytestmark = [pytest.mark.gpu, pytest.mark.nightly("gpu")]
 ON_GPU = torch.cuda.is_available()
 DEVICE = "cuda" if ON_GPU else "cpu"
 DTYPE = torch.bfloat16 if ON_GPU else torch.float32
-KINDS = (
-    "bitfit",
-    "gains",
-    "layernorm",
-    "frozen",
-    "lora",
-    "scale",
-    "sparse",
-    "lora",
-    "adapter",
-    "output-scale",
-    "lora-xs",
-)
+LONGEST = 66  # tokens of a sequence of the tiny base
+KINDS = "bitfit gains layernorm frozen lora scale sparse lora adapter output-scale lora-xs".split()
 
 
 class Imitation:
@@ -79,9 +66,9 @@ class Noting(GpuKernels):
         self.seen.extend(tiles.data_ptr() for tiles, _ in joined.turns)
         return super().add_branches(y, x, joined)
 
-    def attend(self, qkv: Tensor, b_q: Tensor, stage: Any, num_heads: int) -> Tensor:
+    def attend(self, qkv: Tensor, b_q: Tensor, stage: Any, *more: Any) -> Tensor:
         self.seen.extend(one.data_ptr() for one in (b_q, stage.row_of_token, stage.edges))
-        return super().attend(qkv, b_q, stage, num_heads)
+        return super().attend(qkv, b_q, stage, *more)
 
     def add_norm(self, y: Tensor, x: Tensor, b: Tensor, stage: Any, gain: Any, eps: float) -> Tensor:
         self.seen.extend(
@@ -109,80 +96,64 @@ def recorder() -> Any:
 def zoo(seed: int = 0) -> tuple[Base, Rows]:
     """Row 0 is the bare base; row 1 + i is a task of the i-th kind."""
     base = load_base(str(tiny_base("bert")), device=DEVICE, dtype=DTYPE)
-    rows = [fold(base, {})]
-    for number, kind in enumerate(KINDS):
-        tensors = torch_tensors(far_delta(base.spec, kind, "mean", labels=2, seed=seed + number))
-        rows.append(fold(base, {name: value.to(DEVICE) for name, value in tensors.items()}))
+    rows = [fold(base, {}), *(far_row(base, kind, seed=seed + number) for number, kind in enumerate(KINDS))]
     return base, stack_rows(base, rows)
 
 
-def texts_of(lengths: list[int], seed: int) -> list[Tokens]:
-    rng = np.random.default_rng(seed)
-    return [Tokens(rng.integers(5, 60, n).tolist(), [0] * n) for n in lengths]
-
-
 def assert_same(graphs: Graphs, base: Base, rows: Rows, lengths: list[int], which: list[int], seed: int = 0) -> None:
-    batch = pack(base, texts_of(lengths, seed), which)
+    batch = pack(base, random_texts(lengths, seed), which)
     tokens = sum(lengths)
     assert torch.equal(graphs.encode(rows, batch)[:tokens], encode(base, rows, batch)[:tokens])
 
 
-def test_batches_of_one_size_and_any_other_content(recorder: Any) -> None:
-    base, rows = zoo()
-    graphs = Graphs(base, recorder)
-    mixtures = [([9, 5], [1, 2]), ([16], [3]), ([9], [4]), ([4, 7], [2, 1]), ([16], [2]), ([10], [1]), ([8, 8], [0, 3])]
-    for seed, (lengths, which) in enumerate(mixtures):
-        assert_same(graphs, base, rows, lengths, which, seed)
-    assert graphs.sizes == {16}
-    if not ON_GPU:
-        # The third batch is recorded and compared; each of the four after it is replayed.
-        assert recorder.replays == 5
+def mixed(one: int, other: int) -> list[tuple[list[int], list[int]]]:
+    """Batches with two rows, beside rows without branches or scales, and one row twice; tiles end and begin anew."""
+    rows = ([one, 1], [other], [one, other], [other], [2, one], [one])
+    return list(zip(([9, 5], [16], [9, 7], [10], [4, 7], [16]), rows, strict=True))
 
 
 @pytest.mark.parametrize(
-    "mixtures",
+    ("batches", "sizes", "replays"),
     [
-        # Low-rank branches: one row or two, beside rows without any, and one row twice; tiles that end and begin anew.
-        [([9, 5], [5, 1]), ([16], [8]), ([9, 7], [5, 8]), ([10], [8]), ([4, 7], [2, 5]), ([16], [5])],
-        [([9, 5], [9, 1]), ([16], [9]), ([9, 7], [9, 9]), ([10], [9]), ([4, 7], [2, 9]), ([16], [9])],
-        [([9, 5], [6, 1]), ([16], [6]), ([9, 7], [6, 6]), ([10], [6]), ([4, 7], [2, 6]), ([16], [6])],
-        [([9, 5], [10, 1]), ([16], [10]), ([9, 7], [10, 10]), ([10], [10]), ([4, 7], [2, 10]), ([16], [10])],
-        [([9, 5], [11, 1]), ([16], [11]), ([9, 7], [11, 11]), ([10], [11]), ([4, 7], [2, 11]), ([16], [11])],
+        # The third batch is recorded and compared; each after it is replayed.
+        pytest.param(
+            [([9, 5], [1, 2]), ([16], [3]), ([9], [4]), ([4, 7], [2, 1]), ([16], [2]), ([10], [1]), ([8, 8], [0, 3])],
+            {16},
+            1 + 4,
+            id="one size, any content",
+        ),
+        pytest.param(mixed(5, 8), {16}, 1 + 3, id="low rank"),
+        pytest.param(mixed(9, 9), {16}, 1 + 3, id="adapters"),
+        pytest.param(mixed(6, 6), {16}, 1 + 3, id="scales"),
+        pytest.param(mixed(10, 10), {16}, 1 + 3, id="scales of outputs"),
+        pytest.param(mixed(11, 11), {16}, 1 + 3, id="cores"),
+        pytest.param([([10], [row]) for row in (1, 5, 6, 10)] * 5, {16}, 4 * (1 + 2), id="kinds in turn"),
+        pytest.param([([8 + i % 2], [1 + i % 4]) for i in range(8)], {8, 16}, 2 * 2, id="sizes in turn"),
+        # A recording starts programs for texts up to some length: its blocks would not reach a longer text's end.
+        pytest.param([([LONGEST, 93 - LONGEST], [1, 2]), ([40, 50], [1, 2])] * 4, {96}, 2 * 2, id="long texts"),
+        pytest.param([([8], [7])] * 4, set(), 0, id="a sparse branch"),
+        pytest.param([([3] * 3, [1] * 3)] * 4, set(), 0, id="more sequences than there is room for"),
     ],
-    ids=["low rank", "adapters", "scales", "scales of outputs", "cores"],
 )
-def test_rows_that_change_more_than_biases_are_recorded(recorder: Any, mixtures: list[Any]) -> None:
+def test_batches_are_replayed_where_they_can_be(
+    recorder: Any, batches: list[Any], sizes: set[int], replays: int
+) -> None:
     base, rows = zoo()
     graphs = Graphs(base, recorder)
-    for seed, (lengths, which) in enumerate(mixtures):
+    for seed, (lengths, which) in enumerate(batches):
         assert_same(graphs, base, rows, lengths, which, seed)
-    assert graphs.sizes == {16}
+    assert graphs.sizes == sizes
     if not ON_GPU:
-        assert recorder.replays == 1 + 3
+        assert recorder.replays == replays
 
 
-def test_what_computes_more_is_recorded_for_itself(recorder: Any) -> None:
-    """Biases alone, low-rank branches and scales of two kinds take turns at one size; none answers for another."""
+def test_large_batches_are_not_recorded(recorder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graphs_module, "_MOST_TOKENS", 7)
     base, rows = zoo()
     graphs = Graphs(base, recorder)
-    for seed in range(20):
-        assert_same(graphs, base, rows, [10], [(1, 5, 6, 10)[seed % 4]], seed)
-    if not ON_GPU:
-        assert recorder.replays == 4 * (1 + 2)
-
-
-def test_long_texts_are_recorded_for_themselves(recorder: Any) -> None:
-    """A recording starts programs for texts up to some length: its blocks would not reach a longer text's end."""
-    base, rows = zoo()
-    graphs = Graphs(base, recorder)
-    longest = base.config.max_length
-    assert longest > 64
-    mixtures = [[longest, 96 - longest - 3], [40, 50]] * 4
-    for seed, lengths in enumerate(mixtures):
-        assert_same(graphs, base, rows, lengths, [1, 2], seed)
-    assert graphs.sizes == {96}
-    if not ON_GPU:
-        assert recorder.replays == 2 * 2
+    for seed in range(4):
+        assert_same(graphs, base, rows, [8], [1], seed)
+    assert not graphs.sizes
 
 
 def test_recordings_are_bounded(recorder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,16 +192,6 @@ def test_kinds_whose_recording_failed_take_no_place(recorder: Any, monkeypatch: 
     assert graphs.sizes == {16}
 
 
-def test_sizes_are_recorded_each_for_itself(recorder: Any) -> None:
-    base, rows = zoo()
-    graphs = Graphs(base, recorder)
-    for seed in range(8):
-        assert_same(graphs, base, rows, [(8, 9)[seed % 2]], [1 + seed % 4], seed)
-    assert graphs.sizes == {8, 16}
-    if not ON_GPU:
-        assert recorder.replays == 2 * 2
-
-
 def test_rows_that_change_in_their_place_are_read_anew_and_tables_that_move_are_recorded_anew(recorder: Any) -> None:
     base, rows = zoo()
     graphs = Graphs(base, recorder)
@@ -245,42 +206,16 @@ def test_rows_that_change_in_their_place_are_read_anew_and_tables_that_move_are_
         assert recorder.replays == 3 + 3
 
 
-@pytest.mark.parametrize(
-    ("lengths", "which"),
-    [
-        ([8], [7]),  # a sparse branch
-        ([3] * 3, [1] * 3),  # more sequences than there is room for
-    ],
-)
-def test_what_a_recording_cannot_do_is_launched_as_ever(recorder: Any, lengths: list[int], which: list[int]) -> None:
-    base, rows = zoo()
-    graphs = Graphs(base, recorder)
-    for seed in range(4):
-        assert_same(graphs, base, rows, lengths, which, seed)
-    if not ON_GPU:
-        assert recorder.replays == 0
-
-
 def test_texts_that_share_layers_are_launched_as_ever(recorder: Any) -> None:
     base, rows = zoo()
     # One that leaves the base at the last layer.
     rows.shift[1] = rows.shift[0]
     rows.shift[1, -1] += 1
-    graphs, (text,) = Graphs(base, recorder), texts_of([5], 0)
+    graphs, (text,) = Graphs(base, recorder), random_texts([5], 0)
     batch = pack(base, [text] * 2, [1, 2], [len(base.layers) - 1, 0])
     assert len(batch.stages) == 2
     for _ in range(4):
         assert torch.equal(graphs.encode(rows, batch)[:10], encode(base, rows, batch)[:10])
-    if not ON_GPU:
-        assert recorder.replays == 0
-
-
-def test_large_batches_are_not_recorded(recorder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graphs_module, "_MOST_TOKENS", 7)
-    base, rows = zoo()
-    graphs = Graphs(base, recorder)
-    for seed in range(4):
-        assert_same(graphs, base, rows, [8], [1], seed)
     if not ON_GPU:
         assert recorder.replays == 0
 
@@ -323,7 +258,7 @@ def test_a_task_that_gives_nan_is_recorded_like_any_other(recorder: Any) -> None
     base, rows = zoo()
     rows.shift[1, 0, 0] = float("nan")
     graphs = Graphs(base, recorder)
-    batch = pack(base, texts_of([8], 0), [1])
+    batch = pack(base, random_texts([8], 0), [1])
     for _ in range(4):
         assert graphs.encode(rows, batch)[:8].isnan().all()
     if not ON_GPU:

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from bases import Reference, as_read, far_delta, tiny_base
-from onebert_encoder.base.base import Base, load_base
+from bases import Reference, as_read, far_delta, random_texts, tiny_base, torch_tensors
+from bases import loaded as base
 from onebert_encoder.maths.batch import pack
 from onebert_encoder.maths.fold import fold
 from onebert_encoder.maths.heads import classify
@@ -24,11 +24,6 @@ TASKS = [
     *(("mean", "bitfit"), ("cls", "frozen"), ("mean", "spafit"), ("cls", "lora")),
     *(("siamese", "bitfit"), ("siamese", "frozen"), ("siamese", "everything")),
 ]
-
-
-@cache
-def base(family: str = "bert") -> Base:
-    return load_base(str(tiny_base(family)))
 
 
 @dataclass(frozen=True)
@@ -51,14 +46,12 @@ def zoo(family: str) -> Zoo:
             tensors["head.dense.weight"] = rng.normal(0, 0.3, (32, 32)).astype(np.float32)
             tensors["head.dense.bias"] = rng.normal(0, 0.3, 32).astype(np.float32)
         references.append(Reference(tiny_base(family), tensors, pooling))
-        rows.append(fold(base(family), {name: torch.from_numpy(value) for name, value in tensors.items()}, pooling))
+        rows.append(fold(base(family), torch_tensors(tensors), pooling))
     return Zoo(stack_rows(base(family), rows), references, [diverges_at(row, bare, base(family)) for row in rows])
 
 
-def random_texts(family: str, count: int, seed: int) -> list[Tokens]:
-    rng = np.random.default_rng(seed)
-    lengths = rng.integers(1, 40, count).tolist()
-    return [Tokens(rng.integers(5, base(family).config.vocab_size, n).tolist(), [0] * n) for n in lengths]
+def texts_of(count: int, seed: int) -> list[Tokens]:
+    return random_texts(np.random.default_rng(seed).integers(1, 40, count).tolist(), seed)
 
 
 def check(family: str, texts: list[Tokens], rows: list[int], share: bool) -> None:
@@ -77,13 +70,13 @@ def check(family: str, texts: list[Tokens], rows: list[int], share: bool) -> Non
 @pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "electra"])
 def test_logits_of_mixed_batches_are_the_plain_models(family: str) -> None:
     rng = np.random.default_rng(0)
-    check(family, random_texts(family, 40, seed=1), rng.integers(1, len(TASKS) + 1, 40).tolist(), share=False)
+    check(family, texts_of(40, seed=1), rng.integers(1, len(TASKS) + 1, 40).tolist(), share=False)
 
 
 @pytest.mark.parametrize("family", ["bert", "electra"])
 def test_logits_of_texts_that_go_to_many_tasks_are_the_plain_models(family: str) -> None:
     """Shared layers: the batch has a stage for each layer where a task leaves the base, and filling in each."""
-    texts = random_texts(family, 3, seed=2)
+    texts = texts_of(3, seed=2)
     rows = list(range(1, len(TASKS) + 1))
     check(family, [text for text in texts for _ in rows], rows * 3, share=True)
     only_tokens = [row for row in rows if TASKS[row - 1][0] == "none"]
@@ -94,7 +87,7 @@ def test_logits_of_texts_that_go_to_many_tasks_are_the_plain_models(family: str)
 def test_gradients_of_tokens_and_of_pairs_are_the_plain_models(pooling: str) -> None:
     values = far_delta(base().spec, "bitfit", pooling, labels=3, seed=4)
     leaves = {name: torch.from_numpy(value).requires_grad_() for name, value in values.items()}
-    texts = [as_read(text, pooling) for text in random_texts("bert", 5, seed=3)]
+    texts = [as_read(text, pooling) for text in texts_of(5, seed=3)]
     ours = compute_logits(base(), stack_rows(base(), [fold(base(), leaves, pooling)]), pack(base(), texts, [0] * 5))
     weights = [torch.randn(logits.shape, generator=torch.Generator().manual_seed(5)) for logits in ours]
     torch.stack([(w * logits).sum() for w, logits in zip(weights, ours, strict=True)]).sum().backward()

@@ -25,16 +25,18 @@ SAPPHIRE_RAPIDS = f"{COOPER_LAKE} avx_vnni avx512_fp16 amx_bf16 amx_tile amx_int
 WITHOUT_AVX512 = " ".join(flag for flag in SAPPHIRE_RAPIDS.split() if not flag.startswith(("avx512", "amx")))
 
 PROCESSORS = [
-    (SANDY_BRIDGE, []),
-    (HASWELL, ["avx2"]),
-    (ZEN_3, ["avx2"]),
-    (SKYLAKE, ["avx512", "avx2"]),
-    (CASCADE_LAKE, ["avx512_vnni", "avx512", "avx2"]),
-    (COOPER_LAKE, ["avx512_bf16", "avx512_vnni", "avx512", "avx2"]),
-    (ZEN_4, ["avx512_bf16", "avx512_vnni", "avx512", "avx2"]),
-    (SAPPHIRE_RAPIDS, ["amx", "avx512_bf16", "avx512_vnni", "avx512", "avx2"]),
-    (WITHOUT_AVX512, ["avx2"]),
-    ("", []),
+    ("x86_64", SANDY_BRIDGE, ""),
+    ("x86_64", HASWELL, "avx2"),
+    ("x86_64", ZEN_3, "avx2"),
+    ("x86_64", SKYLAKE, "avx512 avx2"),
+    ("x86_64", CASCADE_LAKE, "avx512_vnni avx512 avx2"),
+    ("x86_64", COOPER_LAKE, "avx512_bf16 avx512_vnni avx512 avx2"),
+    ("x86_64", ZEN_4, "avx512_bf16 avx512_vnni avx512 avx2"),
+    ("x86_64", SAPPHIRE_RAPIDS, "amx avx512_bf16 avx512_vnni avx512 avx2"),
+    ("x86_64", WITHOUT_AVX512, "avx2"),
+    ("x86_64", "", ""),
+    ("aarch64", "fp asimd crc32", "neon"),
+    ("riscv64", "rv64imafdcv", ""),
 ]
 
 # Libraries that do nothing but to be loaded, each as C.
@@ -73,35 +75,52 @@ def pretend(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Pretend
     library.find_library.cache_clear()
 
 
-@pytest.mark.parametrize(("cpu_flags", "names"), PROCESSORS)
-def test_a_processor_runs_the_levels_whose_instructions_it_has(cpu_flags: str, names: list[str]) -> None:
-    assert [level.name for level in compiler.supported("x86_64", cpu_flags.split())] == names
-
-
-def test_other_architectures_have_levels_of_their_own() -> None:
-    assert [level.name for level in compiler.supported("aarch64", ["fp", "asimd", "crc32"])] == ["neon"]
-    assert compiler.supported("riscv64", ["rv64imafdcv"]) == []
+@pytest.mark.parametrize(("machine", "cpu_flags", "names"), PROCESSORS)
+def test_a_processor_runs_the_levels_whose_instructions_it_has(machine: str, cpu_flags: str, names: str) -> None:
+    assert [level.name for level in compiler.supported(machine, cpu_flags.split())] == names.split()
 
 
 @needs_kernels
-def test_the_best_level_is_loaded_and_none_that_the_processor_lacks(pretend: Pretend) -> None:
-    pretend(CASCADE_LAKE, amx=ENDS_THE_PROCESS, avx512_bf16=ENDS_THE_PROCESS, avx512_vnni=RUNS, avx512=RUNS, avx2=RUNS)
-    found = library.find_library()
-    assert found is not None
-    assert found.level == "avx512_vnni"
-
-
-@needs_kernels
-def test_where_the_system_refuses_the_matrix_registers_the_next_level_is_loaded(
-    pretend: Pretend, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("cpu_flags", "sources", "loaded", "said"),
+    [
+        pytest.param(
+            CASCADE_LAKE,
+            {"amx": ENDS_THE_PROCESS, "avx512_bf16": ENDS_THE_PROCESS, "avx512_vnni": RUNS, "avx512": RUNS},
+            "avx512_vnni",
+            "",
+            id="the best that the processor has",
+        ),
+        pytest.param(
+            SAPPHIRE_RAPIDS,
+            {"amx": REFUSED, "avx512_bf16": RUNS, "avx2": RUNS},
+            "avx512_bf16",
+            "for amx are not used: the operating system keeps",
+            id="the next, where the system refuses the matrix registers",
+        ),
+        pytest.param(
+            SANDY_BRIDGE,
+            {"avx2": ENDS_THE_PROCESS},
+            None,
+            "neither g++ nor c++ is installed",
+            id="compiled as in a checkout, where none runs",
+        ),
+    ],
+)
+def test_the_library_that_is_loaded(
+    pretend: Pretend,
+    caplog: pytest.LogCaptureFixture,
+    cpu_flags: str,
+    sources: dict[str, str],
+    loaded: str | None,
+    said: str,
 ) -> None:
-    pretend(SAPPHIRE_RAPIDS, amx=REFUSED, avx512_bf16=RUNS, avx2=RUNS)
+    pretend(cpu_flags, **sources)
     with caplog.at_level(logging.WARNING):
         found = library.find_library()
-    assert found is not None
-    assert found.level == "avx512_bf16"
-    (record,) = caplog.records
-    assert "for amx are not used: the operating system keeps" in record.getMessage()
+    assert (found and found.level) == loaded
+    assert said in caplog.text
+    assert len(caplog.records) == bool(said)
 
 
 @needs_kernels
@@ -112,15 +131,6 @@ def test_a_library_of_other_sources_is_not_loaded(
     changed = tmp_path / "numbers.h"
     changed.write_text("// another version", encoding="utf-8")
     monkeypatch.setattr(compiler, "_HEADERS", (*compiler._HEADERS[1:], changed))
-    assert library.find_library() is None
-    assert "neither g++ nor c++ is installed" in caplog.text
-
-
-@needs_kernels
-def test_where_no_level_runs_they_are_compiled_as_in_a_checkout(
-    pretend: Pretend, caplog: pytest.LogCaptureFixture
-) -> None:
-    pretend(SANDY_BRIDGE, avx2=ENDS_THE_PROCESS)
     assert library.find_library() is None
     assert "neither g++ nor c++ is installed" in caplog.text
 

@@ -36,7 +36,7 @@ def test_float32_takes_over_where_something_else_is_computed(
 ) -> None:
     base = load_base(str(tiny_base("bert")), dtype=dtype)
     wrong = 10 * torch.randn(32, 32, generator=torch.Generator().manual_seed(0)).to(torch.bfloat16)
-    base.layers[1] = replace(base.layers[1], W_m1=make_linear(lambda: wrong))
+    base.layers[1] = replace(base.layers[1], W={**base.layers[1].W, "m1": make_linear(lambda: wrong)})
     with caplog.at_level(logging.WARNING):
         settled = trusted(base)
     assert settled.dtype == torch.float32

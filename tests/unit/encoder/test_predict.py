@@ -1,19 +1,11 @@
 """Golden sequences and their tolerance."""
 
-from functools import cache
-
 import numpy as np
 import torch
 
-from bases import Reference, far_delta, tiny_base
-from onebert_encoder.base.base import Base, load_base
-from onebert_encoder.maths.fold import fold
+from bases import Reference, far_row, far_task, tiny_base
+from bases import loaded as base
 from onebert_encoder.maths.predict import compute_golden, golden_tokens, golden_tolerance
-
-
-@cache
-def base() -> Base:
-    return load_base(str(tiny_base("bert")))
 
 
 def test_golden_sequences_are_fixed_and_fit_the_task() -> None:
@@ -24,11 +16,7 @@ def test_golden_sequences_are_fixed_and_fit_the_task() -> None:
 
 
 def test_golden_logits_tell_tasks_apart_by_far_more_than_the_tolerance() -> None:
-    rows = []
-    for seed in (1, 2):
-        tensors = far_delta(base().spec, "bitfit", "mean", labels=2, seed=seed)
-        rows.append(fold(base(), {name: torch.from_numpy(value) for name, value in tensors.items()}, "mean"))
-    one, other = (compute_golden(base(), row, 48).logits for row in rows)
+    one, other = (compute_golden(base(), far_row(base(), "bitfit", seed=seed), 48).logits for seed in (1, 2))
     gap = np.abs(np.array(one) - np.array(other)).max()
     assert gap > 3 * golden_tolerance(torch.bfloat16, one, [0.0, 0.0])
     assert gap > 100 * golden_tolerance(torch.float32, one, [0.0, 0.0])
@@ -40,8 +28,7 @@ def test_a_regression_far_from_zero_is_held_as_tightly_as_one_near_it() -> None:
 
 
 def test_per_token_golden_logits_are_flat_short_and_the_plain_models() -> None:
-    tensors = far_delta(base().spec, "bitfit", "none", labels=3, seed=1)
-    row = fold(base(), {name: torch.from_numpy(value) for name, value in tensors.items()}, "none")
+    row, tensors = far_task(base(), "bitfit", "none", labels=3, seed=1)
     golden = compute_golden(base(), row, 48)
     reference = Reference(tiny_base("bert"), tensors, "none")
     assert [len(ids) for ids in golden.input_ids] == [4, 17]

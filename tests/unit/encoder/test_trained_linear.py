@@ -1,4 +1,4 @@
-"""Products with a trained weight on our own tiles: against PyTorch's in float64, and in a step of full fine-tuning."""
+"""Products on our own tiles, with packed and with trained weights, against float64; a step of full fine-tuning."""
 
 from collections.abc import Iterator
 
@@ -12,14 +12,21 @@ from bases import tiny_base
 from lengths import examples
 from onebert_encoder.base.base import load_base
 from onebert_encoder.compute import trained
+from onebert_encoder.compute.kernels.products import load_products
 from onebert_encoder.compute.trained import TrainedLinear, TrainedTiles
 from onebert_encoder.maths.batch import pack
 from onebert_encoder.maths.fold import fold
 from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.rows import stack_rows
-from stages import draw, needs_kernels
+from stages import draw, needs_int8, needs_kernels
 
 pytestmark = [needs_kernels, pytest.mark.usefixtures("two_threads")]
+
+
+# Inputs of which four panels, what a thread takes at a time, are a whole block on matrix registers and a part of one.
+INPUTS = {torch.float32: 1040, torch.bfloat16: 2080, torch.int8: 4160}
+# Relative to the product's own size: of the rounding of its sums, of its result, and of its factors to 8 bits.
+TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 4e-3, torch.int8: 0.02}
 
 
 @pytest.fixture(autouse=True)
@@ -32,15 +39,26 @@ def held_back(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def tiles() -> TrainedTiles:
-    found = trained.load_trained("cpu", torch.float32)
-    assert found is not None
-    return found
+    return trained.load_trained("cpu", torch.float32)
 
 
 def learned(x: Tensor, weight: Tensor, grad: Tensor) -> tuple[Tensor, ...]:
     x, weight = x.clone().requires_grad_(), weight.clone().requires_grad_()
     y = TrainedLinear(tiles(), weight)(x)
     return (y.detach(), *torch.autograd.grad(y, (x, weight), grad))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, pytest.param(torch.int8, marks=needs_int8)])
+@pytest.mark.parametrize("tokens", [1, 16, 33, 70, 300])
+def test_a_large_weight_is_multiplied_whole_and_each_token_by_itself(dtype: torch.dtype, tokens: int) -> None:
+    products, into = load_products("cpu", dtype), INPUTS[dtype]
+    of_tokens = torch.bfloat16 if dtype == torch.int8 else dtype
+    x, weight = draw(tokens, into, dtype=of_tokens), draw(200, into, dtype=torch.float32, seed=1).to(of_tokens)
+    packed = products.pack(weight)
+    got = products.multiply(x, packed)
+    want = x.double() @ weight.double().T
+    assert ((got.double() - want).norm(dim=1) / want.norm(dim=1)).max() < TOLERANCE[dtype]
+    assert torch.equal(got[-1:], products.multiply(x[-1:], packed))
 
 
 @settings(max_examples=examples(60), deadline=None)
@@ -72,7 +90,7 @@ def test_a_changed_base_has_the_gradient_of_pytorchs_products(monkeypatch: pytes
         trained.load_trained.cache_clear()
         leaves = {name: value.clone().requires_grad_() for name, value in base.params.items() if "layer" in name}
         view = base.with_params(leaves)
-        assert isinstance(view.layers[0].W_m2, TrainedLinear) == held_back
+        assert isinstance(view.layers[0].W["m2"], TrainedLinear) == held_back
         head = {"head.weight": draw(2, base.config.hidden_size, dtype=torch.float32), "head.bias": torch.zeros(2)}
         rows = stack_rows(view, [fold(view, head, "mean")])
         logits = torch.stack(compute_logits(view, rows, pack(view, texts, [0] * len(texts))))

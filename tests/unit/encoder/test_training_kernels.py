@@ -1,11 +1,9 @@
-"""The C++ kernels of training against the plain ones in float32: what they give, what they drop out, all gradients."""
+"""The C++ kernels against the plain ones in float32, on shapes that no base has: results, dropout, all gradients."""
 
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import pairwise
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -18,8 +16,8 @@ from onebert_encoder.compute.kernels import native
 from onebert_encoder.compute.kernels.plain import PlainKernels
 from onebert_encoder.compute.kernels.protocol import Gain, Kernels
 from onebert_encoder.layout.dropout import NO_DROPOUT, Dropout
-from onebert_encoder.layout.stage import Stage
-from stages import draw, needs_kernels, stage_of
+from onebert_encoder.layout.stage import Stage, stage_of
+from stages import draw, needs_kernels
 
 pytestmark = [needs_kernels, pytest.mark.usefixtures("two_threads")]
 
@@ -34,9 +32,7 @@ sequences = st.lists(st.tuples(st.integers(1, 70), st.integers(0, 3)), min_size=
 
 
 def fast(dtype: torch.dtype, dropout: Dropout = NO_DROPOUT) -> Kernels:
-    make = native.load_native("cpu", dtype)
-    assert make is not None
-    return make(dropout)
+    return native.load_native("cpu", dtype)(dropout)
 
 
 def dropout_of(drop: float) -> Dropout:
@@ -46,10 +42,7 @@ def dropout_of(drop: float) -> Dropout:
 def packed(drawn: list[tuple[int, int]], filling: int, dtype: torch.dtype) -> Stage:
     """A stage as `pack` makes it: sequences by length class and row."""
     order = sorted(drawn, key=lambda one: (max(one[0] - 1, 15).bit_length(), one[1]))
-    lengths, rows = [length for length, _ in order], [row for _, row in order]
-    edges = pairwise(np.cumsum([0, *lengths]).tolist())
-    spans = [(row, start, stop) for row, (start, stop) in zip(rows, edges, strict=True)]
-    return replace(stage_of(lengths, rows, filling, dtype), spans=spans)
+    return stage_of([length for length, _ in order], [row for _, row in order], filling, dtype)
 
 
 def assert_learns_alike(
@@ -74,7 +67,11 @@ def assert_learns_alike(
 @pytest.mark.parametrize("dtype", DTYPES)
 @settings(max_examples=examples(40), deadline=None)
 @given(
-    sequences, st.integers(1, 3), st.sampled_from([1, 5, 16, 32, 48, 80]), st.integers(0, 7), st.sampled_from([0, 0.3])
+    sequences,
+    st.integers(1, 3),
+    st.sampled_from([1, 5, 16, 24, 32, 48, 64, 80]),
+    st.integers(0, 7),
+    st.sampled_from([0, 0.3]),
 )
 def test_attention(
     dtype: torch.dtype, drawn: list[tuple[int, int]], heads: int, d: int, filling: int, drop: float
@@ -88,22 +85,23 @@ def test_attention(
     assert_learns_alike(layer, stage, [(len(stage.row_of_token), 3 * h), (4, 2, h)], dtype, drop)
 
 
+# Without dropout the plain kernels compute so long a text by PyTorch's fused attention.
+@pytest.mark.parametrize("drop", [0, 0.1])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_attention_of_a_long_text(dtype: torch.dtype) -> None:
-    stage = packed([(600, 0), (3, 1)], 5, dtype)
+def test_attention_of_a_long_text(dtype: torch.dtype, drop: float) -> None:
     assert_learns_alike(
         lambda kernels, stage, leaves: kernels.attend(leaves[0], leaves[1], stage, 2),
-        stage,
+        packed([(600, 0), (3, 1)], 5, dtype),
         [(608, 192), (2, 64)],
         dtype,
-        0.1,
+        drop,
     )
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("own_gains", [False, True])
-@pytest.mark.parametrize("width", [1, 7, 16, 100, 384])
-def test_sum_bias_and_layer_norm(dtype: torch.dtype, own_gains: bool, width: int) -> None:
+@pytest.mark.parametrize("width", [1, 7, 16, 48, 100, 384])
+def test_add_norm(dtype: torch.dtype, own_gains: bool, width: int) -> None:
     stage = packed([(5, 2), (9, 0)], 0, dtype)
 
     def layer(kernels: Kernels, stage: Stage, leaves: list[Tensor]) -> Tensor:
@@ -118,7 +116,7 @@ def test_sum_bias_and_layer_norm(dtype: torch.dtype, own_gains: bool, width: int
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("width", [1, 7, 16, 100, 1536])
-def test_bias_and_activation(dtype: torch.dtype, width: int) -> None:
+def test_add_activate(dtype: torch.dtype, width: int) -> None:
     stage = packed([(5, 2), (9, 0)], 2, dtype)
 
     def layer(kernels: Kernels, stage: Stage, leaves: list[Tensor]) -> Tensor:
@@ -127,15 +125,18 @@ def test_bias_and_activation(dtype: torch.dtype, width: int) -> None:
     assert_learns_alike(layer, stage, [(16, width), (3, 2, width)], dtype, 0)
 
 
-def test_the_slope_of_gelu_is_right_everywhere() -> None:
-    x = torch.linspace(-12, 12, 40_001)[None].requires_grad_()
-    stage = packed([(1, 0)], 0, torch.float32)
-    fast(torch.float32).add_activate(x, torch.zeros(1, x.shape[1]), stage).sum().backward()
-    exact = x.detach().double().requires_grad_()
-    F.gelu(exact).sum().backward()
-    assert x.grad is not None
+def test_gelu_and_its_slope_are_those_of_the_normal_distribution_everywhere() -> None:
+    x = torch.cat([torch.linspace(-12, 12, 40_001), torch.tensor([0.0, -1e30, 1e30, math.inf, math.nan])])
+    leaf = x.clone().requires_grad_()
+    got = fast(torch.float32).add_activate(leaf[None], torch.zeros(1, len(x)), packed([(1, 0)], 0, torch.float32))[0]
+    exact = x.double() * torch.special.ndtr(x.double())
+    # The polynomial's error is below 5e-7; beyond 5 the rounding of the value itself counts, up to 12 * 6e-8 * a few.
+    torch.testing.assert_close(got.double(), exact, rtol=5e-7, atol=2e-6, equal_nan=True)
+    twin = x[:40_001].double().requires_grad_()
+    F.gelu(twin).sum().backward()
+    (grad,) = torch.autograd.grad(got[:40_001].sum(), leaf)
     # The polynomial's error is below 1e-7, that of the density below 1e-6 of itself.
-    torch.testing.assert_close(x.grad.double(), exact.grad, rtol=0, atol=1e-6)
+    torch.testing.assert_close(grad[:40_001].double(), twin.grad, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -145,19 +146,22 @@ def test_dropout_of_activations(dtype: torch.dtype, width: int) -> None:
     assert_learns_alike(lambda kernels, stage, leaves: kernels.drop(leaves[0], stage), stage, [(56, width)], dtype, 0.3)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("poison", [math.nan, math.inf, -math.inf])
-def test_what_is_not_finite_stays_in_its_sequence(poison: float) -> None:
-    stage = packed([(6, 0), (9, 1), (12, 2)], 3, torch.float32)
-    qkv, b = draw(30, 96, dtype=torch.float32), draw(3, 32, dtype=torch.float32)
+def test_what_is_not_finite_stays_so_and_stays_in_its_sequence(dtype: torch.dtype, poison: float) -> None:
+    stage = packed([(6, 0), (9, 1), (12, 2)], 3, dtype)
+    qkv, b = draw(30, 96, dtype=dtype), draw(3, 32, dtype=dtype)
     qkv[7] = poison
     qkv.requires_grad_()
     b.requires_grad_()
-    kernels = fast(torch.float32, dropout_of(0.1))
+    kernels = fast(dtype, dropout_of(0.1))
     context = kernels.attend(qkv, b, stage, 2)
-    out = kernels.add_norm(context, qkv[:, :32], b, stage, Gain(torch.ones(32), b, None), 1e-12)
-    grads = torch.autograd.grad(kernels.add_activate(out, b, stage)[:27].sum(), (qkv, b))
+    out = kernels.add_norm(context * 1, qkv[:, :32], b, stage, Gain(torch.ones(32, dtype=dtype), b, None), 1e-12)
+    grads = torch.autograd.grad(kernels.add_activate(out * 1, b, stage)[:27].sum(), (qkv, b))
     others = torch.tensor([*range(6), *range(15, 27)])
-    assert torch.isfinite(out[others]).all()
+    for each in (context, out):
+        assert torch.isfinite(each[others]).all()
+        assert not torch.isfinite(each[6:15]).any()
     assert torch.isfinite(grads[0][others]).all()
     assert torch.isfinite(grads[1][[0, 2]]).all()
     assert not torch.isfinite(grads[1][1]).any()

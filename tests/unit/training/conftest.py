@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from bases import tiny_base
-from onebert_encoder.base.base import Base, load_base
+from onebert_encoder.base.base import load_base
 from onebert_training.data.dataset import load_dataset
 
 THINGS = ("parcel", "order", "invoice", "password", "screen", "refund")
@@ -52,7 +52,7 @@ def base():
 @pytest.fixture(scope="session")
 def base_without_dropout(base):
     config = replace(base.config, hidden_dropout=0.0, attention_dropout=0.0)
-    return Base(base.spec, config, base.anatomy, base.params, base.tokenizer, base.dtype, base.device)
+    return replace(base, config=config)
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from bases import Reference, tiny_base
-from onebert_encoder.base.base import Base
 from onebert_store.errors import InvalidMethod, InvalidSettings, NotFinite
 from onebert_store.file.delta import HEAD_BIAS, HEAD_WEIGHT
 from onebert_store.file.format import dumps
@@ -263,7 +262,7 @@ def test_what_has_no_exact_head_is_refused(base, questions):
 
 def test_a_base_whose_vectors_are_not_finite_is_said(base, data):
     params = {**base.params, "embeddings.LayerNorm.weight": torch.full((base.spec.hidden_size,), torch.nan)}
-    broken = Base(base.spec, base.config, base.anatomy, params, base.tokenizer, base.dtype, base.device)
+    broken = replace(base, params=params)
     with pytest.raises(NotFinite, match="the base's vectors are not finite numbers"):
         train(run_of(broken, data))
     inputs = TaskInputs(broken, data, 40)

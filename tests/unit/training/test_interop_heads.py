@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from onebert_encoder.base.anatomy import FAMILIES
+from onebert_encoder.base.families import FAMILIES
 from onebert_store.errors import InvalidInput
 from onebert_training.interop.heads import fitting_layout, layout_of, outputs_of, peft_layout
 from tiny_delta import make_delta
@@ -16,7 +16,7 @@ HEAD = ("head.weight", "head.bias")
 def new_family(monkeypatch):
     """A family without an entry for its sequence head."""
     monkeypatch.setattr(
-        "onebert_encoder.base.anatomy.FAMILIES",
+        "onebert_encoder.base.families.FAMILIES",
         {**FAMILIES, "newbert": replace(FAMILIES["bert"], sequence_head=None)},
     )
     return "newbert"

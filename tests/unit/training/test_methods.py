@@ -2,7 +2,8 @@
 
 import pytest
 
-from onebert_encoder.base.anatomy import FAMILIES, Anatomy
+from onebert_encoder.base.anatomy import Anatomy
+from onebert_encoder.base.families import FAMILIES
 from onebert_store.errors import InvalidMethod
 from onebert_training.methods import rules
 from onebert_training.methods.methods import parse_method

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from onebert_encoder.base.anatomy import family_of
+from onebert_encoder.base.families import family_of
 from onebert_store.errors import InvalidInput
 from onebert_store.file import strict_json
 from onebert_store.file.delta import HEAD_BIAS, HEAD_DENSE_BIAS, HEAD_DENSE_WEIGHT, HEAD_WEIGHT, listed

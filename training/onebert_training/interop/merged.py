@@ -8,8 +8,8 @@ from typing import Any
 from torch import Tensor
 from transformers.models.auto import modeling_auto
 
-from onebert_encoder.base.anatomy import family_of
 from onebert_encoder.base.base import TOKENIZER_FILES, Base
+from onebert_encoder.base.families import family_of
 from onebert_encoder.base.source import DEFAULT_BASE, find_base, read_json
 from onebert_encoder.maths.fold import expand_cores
 from onebert_store.errors import InvalidInput

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from functools import partial
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -13,7 +12,7 @@ from onebert_encoder.compute.kernels.protocol import Gain, Kernels
 from onebert_encoder.layout.branches import Bottleneck, Branches, Core, LowRank, Sparse
 from onebert_encoder.layout.directions import Directions
 from onebert_encoder.layout.dropout import Dropout
-from onebert_encoder.layout.stage import Stage
+from onebert_encoder.layout.stage import stage_of
 
 # Both the absolute and the relative tolerance. bfloat16 keeps 8 bits, and the plain kernels round several times where a
 # fast kernel rounds once.
@@ -43,27 +42,15 @@ def learns_as_plain(make: Callable[[Dropout], Kernels], dtype: torch.dtype) -> b
 @torch.inference_mode(False)  # the first user of the kernels may compute without gradients
 @torch.enable_grad()
 def _learned(kernels: Kernels, dtype: torch.dtype, computed: torch.dtype) -> list[Tensor]:
-    lengths, rows, h, heads = np.array([5, 40]), np.array([1, 0]), 48, 2
-    tokens = int(lengths.sum())
-    of_token, edges = (
-        torch.from_numpy(np.repeat(rows, lengths)),
-        torch.tensor([0, *np.cumsum(lengths)], dtype=torch.int32),
-    )
-    spans = [(int(row), int(start), int(start + n)) for row, start, n in zip(rows, edges[:-1], lengths, strict=True)]
-    stage = Stage(range(1), None, 0, of_token, spans, edges, rows, lengths, computed)
+    stage, h, heads = stage_of([5, 40], [1, 0], 0, computed), 48, 2
+    tokens, of_token = len(stage.row_of_token), stage.row_of_token
     generator = torch.Generator().manual_seed(0)
 
     def draw(*shape: int) -> Tensor:
         return torch.randn(*shape, generator=generator).to(dtype).to(computed).requires_grad_()
 
-    qkv, x, z, b, wide, gains = (
-        draw(tokens, 3 * h),
-        draw(tokens, h),
-        draw(tokens, h),
-        draw(2, h),
-        draw(2, h),
-        draw(2, h),
-    )
+    shapes = ((tokens, 3 * h), *[(tokens, h)] * 2, *[(2, h)] * 3)
+    qkv, x, z, b, wide, gains = (draw(*shape) for shape in shapes)
     context = kernels.drop(kernels.attend(qkv * 1, b, stage, heads), stage)
     normed = kernels.add_norm(context, x, b, stage, Gain(gains[0], gains, of_token), 1e-12)
     active = kernels.add_activate(z * normed, wide, stage)
@@ -76,12 +63,8 @@ def _learned(kernels: Kernels, dtype: torch.dtype, computed: torch.dtype) -> lis
 @torch.no_grad()
 def _sample(kernels: Kernels, device: torch.device, dtype: torch.dtype, h: int, num_heads: int) -> Tensor:
     """The outputs of all kernels for two sequences of different rows and some filling, joined into one vector."""
-    lengths, rows, filling = np.array([5, 80]), np.array([1, 0]), 3
-    tokens = int(lengths.sum()) + filling
-    of_token = torch.tensor([*np.repeat(rows, lengths), *[0] * filling], device=device)
-    edges = torch.tensor([0, *np.cumsum(lengths)], dtype=torch.int32, device=device)
-    spans = [(0, int(lengths[0]), tokens - filling)]
-    stage = Stage(range(1), None, filling, of_token, spans, edges, rows, lengths, dtype)
+    stage = stage_of([5, 80], [0, 1], 3, dtype, device)
+    tokens, of_token, filled = 88, stage.row_of_token, 85
     generator = torch.Generator().manual_seed(0)
 
     def draw(count: int, width: int) -> Tensor:
@@ -95,9 +78,9 @@ def _sample(kernels: Kernels, device: torch.device, dtype: torch.dtype, h: int, 
         Bottleneck(draw(5, h) / h, draw(1, 5)[0], draw(h, 5)).to(dtype),
         Sparse(indices, draw(1, 3)[0], (h, h)),
     )
-    joined = kernels.join([Branches({(0, "qkv"): branches})], stage)[0, "qkv"]
+    joined = kernels.join([Branches(), Branches({(0, "qkv"): branches})], stage)[0, "qkv"]
     found = (
-        kernels.attend(draw(tokens, 3 * h), b, stage, num_heads)[: tokens - filling],
+        kernels.attend(draw(tokens, 3 * h), b, stage, num_heads)[:filled],
         kernels.add_norm(draw(tokens, h), draw(tokens, h), b, stage, Gain(shared, gains, None), 1e-12),
         kernels.add_norm(draw(tokens, h), draw(tokens, h), b, stage, Gain(shared, gains, of_token), 1e-12),
         kernels.add_activate(draw(tokens, h), b, stage),

@@ -21,6 +21,8 @@ logger = logging.getLogger("onebert.kernels")
 
 Signatures = Mapping[str, Sequence[Any]]
 
+POINTER, INT, FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
+
 # Status for a token outside the embedding tables (forward.cpp).
 _OUTSIDE = 2
 

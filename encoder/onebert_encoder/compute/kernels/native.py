@@ -8,53 +8,52 @@ import ctypes
 import logging
 from collections.abc import Callable, Mapping
 from functools import cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from onebert_encoder.compute.kernels.check import learns_as_plain
-from onebert_encoder.compute.kernels.library import find_library, functions_of
+from onebert_encoder.compute.kernels.library import FLOAT, INT, POINTER, find_library, functions_of
 from onebert_encoder.compute.kernels.plain import PlainKernels
 from onebert_encoder.compute.kernels.protocol import Gain
+from onebert_encoder.compute.scores import PLAIN_SCORES, Scores
 from onebert_encoder.layout.dropout import NO_DROPOUT, Dropout, keep_of
 from onebert_encoder.layout.stage import Stage
 from onebert_encoder.layout.upload import Array
 
 logger = logging.getLogger("onebert.kernels")
 
-_POINTER, _INT, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
-
 
 class _Keep(ctypes.Structure):
-    _fields_ = [("below", ctypes.c_int32), ("scale", _FLOAT)]
+    _fields_ = [("below", ctypes.c_int32), ("scale", FLOAT)]
 
 
 class _Attention(ctypes.Structure):
     _fields_ = [
-        ("qkv", _POINTER),
-        *((name, _INT) for name in ("h", "heads")),
-        ("b_q", _POINTER),
-        ("stride", _INT),
-        *((name, _POINTER) for name in ("row_of_token", "edges")),
-        ("count", _INT),
-        ("drawn", _POINTER),
+        ("qkv", POINTER),
+        *((name, INT) for name in ("h", "heads")),
+        ("b_q", POINTER),
+        ("stride", INT),
+        *((name, POINTER) for name in ("row_of_token", "edges")),
+        ("count", INT),
+        ("drawn", POINTER),
         ("keep", _Keep),
-        ("threads", _INT),
+        ("threads", INT),
     ]
 
 
-_BIAS = (_POINTER, _INT, _POINTER)
-_GAIN = (_POINTER, _INT, _POINTER)
+_BIAS = (POINTER, INT, POINTER)
+_GAIN = (POINTER, INT, POINTER)
 _SIGNATURES = {
-    "drop": (_POINTER, _INT, _POINTER, _Keep, _POINTER, _INT),
-    "norm": (*[_POINTER] * 2, *[_INT] * 2, *_BIAS, *_GAIN, _FLOAT, *[_POINTER] * 2, _INT),
-    "norm_back": (*[_POINTER] * 3, *[_INT] * 2, _POINTER, *_GAIN, *[_POINTER] * 3, _INT),
-    "activate": (_POINTER, *[_INT] * 2, *_BIAS, _POINTER, _INT),
-    "activate_back": (*[_POINTER] * 2, *[_INT] * 2, *_BIAS, *[_POINTER] * 2, _INT),
-    "attend": (_POINTER, _POINTER),
-    "attend_back": (_POINTER, *[_POINTER] * 3),
+    "drop": (POINTER, INT, POINTER, _Keep, POINTER, INT),
+    "norm": (*[POINTER] * 2, *[INT] * 2, *_BIAS, *_GAIN, FLOAT, *[POINTER] * 2, INT),
+    "norm_back": (*[POINTER] * 3, *[INT] * 2, POINTER, *_GAIN, *[POINTER] * 3, INT),
+    "activate": (POINTER, *[INT] * 2, *_BIAS, POINTER, INT),
+    "activate_back": (*[POINTER] * 2, *[INT] * 2, *_BIAS, *[POINTER] * 2, INT),
+    "attend": (POINTER, POINTER),
+    "attend_back": (POINTER, *[POINTER] * 3),
 }
 _SUFFIX = {torch.float32: "f32", torch.bfloat16: "bf16"}
 
@@ -76,14 +75,15 @@ class NativeKernels(PlainKernels):
         self.description = self.name if level is None else f"{self.name} ({level})"
         self._functions = functions
 
-    def attend(self, qkv: Tensor, b_q: Tensor, stage: Stage, num_heads: int) -> Tensor:
+    def attend(self, qkv: Tensor, b_q: Tensor, stage: Stage, num_heads: int, scores: Scores = PLAIN_SCORES) -> Tensor:
         """Does not pad; the backward pass recomputes the probabilities."""
         return _attend(qkv.contiguous(), b_q, self._functions, stage, num_heads, self._dropout)
 
     def add_norm(self, y: Tensor, x: Tensor, b: Tensor, stage: Stage, gain: Gain, eps: float) -> Tensor:
         """Leaves the normalized numbers, without the gain, in `y`."""
         table = gain.shared if gain.of_token is None else gain.table
-        return _add_norm(y.contiguous(), x.contiguous(), b, table, self._functions, stage, gain.of_token, eps)
+        own = _Norm(self._functions, stage, gain.of_token, eps)
+        return _add_norm(y.contiguous(), x.contiguous(), b, table, own)
 
     def add_activate(self, z: Tensor, b: Tensor, stage: Stage) -> Tensor:
         return _add_activate(z.contiguous(), b, self._functions, stage)
@@ -113,23 +113,20 @@ def _dropped(x: Tensor, out: Tensor, functions: Functions, drawn: Tensor, drop: 
     return out
 
 
+class _Norm(NamedTuple):
+    functions: Functions
+    stage: Stage
+    of_token: Tensor | None
+    eps: float
+
+
 class _AddNorm(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any,
-        y: Tensor,
-        x: Tensor,
-        b: Tensor,
-        gain: Tensor,
-        functions: Functions,
-        stage: Stage,
-        gain_of_token: Tensor | None,
-        eps: float,
-    ) -> Tensor:
+    def forward(ctx: Any, y: Tensor, x: Tensor, b: Tensor, gain: Tensor, own: _Norm) -> Tensor:
         out, scales = torch.empty_like(y), torch.empty(len(y), dtype=torch.float32)
-        ctx.functions, ctx.stage, ctx.gain_of_token = functions, stage, gain_of_token
-        functions["norm"](
-            *(y.data_ptr(), x.data_ptr(), *y.shape, *_bias(b, stage), *_gain(gain, gain_of_token), eps),
+        ctx.own = own
+        own.functions["norm"](
+            *(y.data_ptr(), x.data_ptr(), *y.shape, *_bias(b, own.stage), *_gain(gain, own.of_token), own.eps),
             *(out.data_ptr(), scales.data_ptr(), torch.get_num_threads()),
         )
         ctx.save_for_backward(y, scales, b, gain)
@@ -137,17 +134,17 @@ class _AddNorm(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        normed, scales, b, gain = ctx.saved_tensors
-        grad, of_token = grads[0].contiguous(), ctx.gain_of_token
+        (normed, scales, b, gain), own = ctx.saved_tensors, ctx.own
+        grad = grads[0].contiguous()
         of_y, of_x, of_b, of_gain = ctx.needs_input_grad[:4]
         grad_in, grad_b, grad_gain = torch.empty_like(grad), _sums(b, of_b), _sums(gain, of_gain)
-        ctx.functions["norm_back"](
-            *(grad.data_ptr(), normed.data_ptr(), scales.data_ptr(), *grad.shape, ctx.stage.row_of_token.data_ptr()),
-            *(*_gain(gain, of_token), grad_in.data_ptr(), _address(grad_b), _address(grad_gain)),
+        own.functions["norm_back"](
+            *(grad.data_ptr(), normed.data_ptr(), scales.data_ptr(), *grad.shape, own.stage.row_of_token.data_ptr()),
+            *(*_gain(gain, own.of_token), grad_in.data_ptr(), _address(grad_b), _address(grad_gain)),
             torch.get_num_threads(),
         )
-        of_inputs = (grad_in if of_y else None, grad_in if of_x else None, _like(grad_b, b), _like(grad_gain, gain))
-        return *of_inputs, None, None, None, None
+        of_rows = _like(grad_b, b), _like(grad_gain, gain)
+        return grad_in if of_y else None, grad_in if of_x else None, *of_rows, None
 
 
 class _AddActivate(torch.autograd.Function):
@@ -247,7 +244,6 @@ def load_native(device: str, dtype: torch.dtype) -> Callable[[Dropout], NativeKe
         return None
     functions = functions_of(library, _SIGNATURES, f"training_{{}}_{_SUFFIX[dtype]}")
     make = partial(NativeKernels, functions, library.level)
-    if not learns_as_plain(make, dtype):
+    if not (right := learns_as_plain(make, dtype)):
         logger.warning("the fast CPU kernels give wrong numbers on this machine, so plain PyTorch is used")
-        return None
-    return make
+    return make if right else None

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from onebert_encoder.compute.kernels.protocol import Gain
 from onebert_encoder.compute.plain import Linear
+from onebert_encoder.compute.scores import PLAIN_SCORES, Scores
 from onebert_encoder.layout.branches import Branch, Branches, Core, Joined, LayerSite, join, merged
 from onebert_encoder.layout.directions import Directions
 from onebert_encoder.layout.dropout import NO_DROPOUT, Dropout
@@ -29,11 +30,11 @@ class PlainKernels:
         self._activation = activation
         self._dropout = dropout
 
-    def attend(self, qkv: Tensor, b_q: Tensor, stage: Stage, num_heads: int) -> Tensor:
+    def attend(self, qkv: Tensor, b_q: Tensor, stage: Stage, num_heads: int, scores: Scores = PLAIN_SCORES) -> Tensor:
         """Pads every sequence to the longest of its bucket."""
         h = b_q.shape[1]
         qkv[:, :h] += b_q.index_select(0, stage.row_of_token)
-        parts = [self._attend_bucket(qkv[bucket.start : bucket.stop], bucket, num_heads) for bucket in stage.buckets]
+        parts = [self._attend_bucket(qkv[one.start : one.stop], one, num_heads, scores) for one in stage.buckets]
         return torch.cat([*parts, qkv.new_zeros(stage.filling, h)])
 
     def add_norm(self, y: Tensor, x: Tensor, b: Tensor, stage: Stage, gain: Gain, eps: float) -> Tensor:
@@ -58,20 +59,24 @@ class PlainKernels:
         """Adds span by span, cores together; in place in `y` without gradients."""
         return _add_apart(y, x, joined) if torch.is_grad_enabled() else add_in_place(y, x, joined)
 
-    def _attend_bucket(self, qkv: Tensor, bucket: Bucket, num_heads: int) -> Tensor:
+    def _attend_bucket(self, qkv: Tensor, bucket: Bucket, num_heads: int, scores: Scores) -> Tensor:
         h = qkv.shape[1] // 3
         d, slots = h // num_heads, bucket.count * bucket.length
         if bucket.slots is not None:
             qkv = qkv.new_zeros(slots, 3 * h).index_copy(0, bucket.slots, qkv)
         q, k, v = qkv.view(bucket.count, bucket.length, 3, num_heads, d).permute(2, 0, 3, 1, 4)
+        q, k = scores.turn(q, k)
+        mask, added = bucket.mask, scores.added(q, k)
+        if added is not None:
+            mask = added if mask is None else mask + added
         # Fused attention's own dropout draws for the whole batch, not from each row's generator.
         if not self._dropout.attention and (qkv.device.type != "cpu" or bucket.length > _PLAIN_ATTENTION_LENGTH):
-            context = F.scaled_dot_product_attention(q, k, v, attn_mask=bucket.mask)
+            context = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
         else:
-            scores = (q * d**-0.5) @ k.transpose(-1, -2)
-            if bucket.mask is not None:
-                scores += bucket.mask
-            context = self._dropout.on_attention(scores.softmax(-1), bucket) @ v
+            products = (q * d**-0.5) @ k.transpose(-1, -2)
+            if mask is not None:
+                products += mask
+            context = self._dropout.on_attention(products.softmax(-1), bucket) @ v
         context = context.transpose(1, 2).reshape(slots, h)
         return context if bucket.slots is None else context.index_select(0, bucket.slots)
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from onebert_encoder.compute.kernels.forward import Weight
-from onebert_encoder.compute.kernels.library import find_library, functions_of
+from onebert_encoder.compute.kernels.library import INT, POINTER, find_library, functions_of
 
 logger = logging.getLogger("onebert.kernels")
 
@@ -20,11 +20,10 @@ PANEL, GROUP_BYTES = 32, 4
 FETCHED_AHEAD = 16384
 
 _NAMES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.int8: "int8"}
-_POINTER, _INT = ctypes.c_void_p, ctypes.c_int64
 _SIGNATURES = {
-    "pack": (_POINTER, _INT, _INT, _POINTER),
-    "product": (_POINTER, _INT, _INT, _POINTER, _INT, _POINTER, _INT),
-    "forward": (_POINTER, _POINTER),
+    "pack": (POINTER, INT, INT, POINTER),
+    "product": (POINTER, INT, INT, POINTER, INT, POINTER, INT),
+    "forward": (POINTER, POINTER),
 }
 _LARGEST = 127
 
@@ -96,10 +95,9 @@ def load_products(device: str, precision: torch.dtype) -> NativeProducts | None:
     if device != "cpu" or precision not in _NAMES or (library := find_library()) is None:
         return None
     products = NativeProducts(library, precision)
-    if not _matches_plain(products, precision):
+    if not (right := _matches_plain(products, precision)):
         logger.warning("the fast CPU products give wrong numbers on this machine, so plain PyTorch is used")
-        return None
-    return products
+    return products if right else None
 
 
 @torch.no_grad()

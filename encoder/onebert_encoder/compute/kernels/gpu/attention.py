@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,16 +15,6 @@ from onebert_encoder.layout.stage import Stage
 _BLOCK_BYTES = 128
 
 
-class Attention(Protocol):
-    """One way to compute attention; `name` appears in logs and in the server's description of its base."""
-
-    name: str
-
-    def __call__(self, qkv: Tensor, b_q: Tensor, stage: Stage, num_heads: int) -> Tensor:
-        """Computes `Kernels.attend`."""
-        ...
-
-
 class TritonAttention:
     """Our own program: any dtype and head size, adds the queries' bias, one order of sums."""
 
@@ -34,7 +24,7 @@ class TritonAttention:
         self._programs = programs
 
     def __call__(self, qkv: Tensor, b_q: Tensor, stage: Stage, num_heads: int) -> Tensor:
-        """Launches programs for every block of the longest sequence; those past a shorter one's end do nothing."""
+        """`Kernels.attend`; programs of blocks past a sequence's end do nothing."""
         tokens, h = len(qkv), b_q.shape[1]
         d, block, sequences = h // num_heads, _BLOCK_BYTES // qkv.element_size(), len(stage.lengths)
         out = qkv.new_empty(tokens, h)
@@ -69,6 +59,10 @@ class VarlenAttention:
         longest = int(stage.lengths.max())
         out: Tensor = self._varlen_attn(q, k, v, stage.edges, stage.edges, longest, longest)
         return out.reshape(tokens, h)
+
+
+Attention = TritonAttention | VarlenAttention
+"""One way to compute attention; `name` appears in logs and in the server's description of its base."""
 
 
 def power_of_two(n: int) -> int:

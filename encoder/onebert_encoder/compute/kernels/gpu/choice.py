@@ -7,7 +7,6 @@ from functools import cache, partial
 from itertools import pairwise
 from statistics import median
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -15,8 +14,7 @@ from torch.nn import functional as F
 from onebert_encoder.compute.kernels.check import TOLERANCE, matches_plain
 from onebert_encoder.compute.kernels.gpu.attention import Attention, TritonAttention, VarlenAttention
 from onebert_encoder.compute.kernels.gpu.kernels import GpuKernels
-from onebert_encoder.layout.stage import Stage
-from onebert_encoder.layout.upload import Array, upload
+from onebert_encoder.layout.stage import Stage, stage_of
 
 logger = logging.getLogger("onebert.kernels")
 
@@ -118,8 +116,7 @@ def load_gpu(shape: Shape, batch_invariant: bool) -> GpuKernels | None:
         return None
     if not right:
         logger.warning("the fast GPU kernels give wrong numbers on this machine, so plain PyTorch is used")
-        return None
-    return kernels
+    return kernels if right else None
 
 
 def _is_right(kernels: GpuKernels, shape: Shape) -> bool:
@@ -135,7 +132,7 @@ def choose_ways(
     compared: Sequence[tuple[int, int]] = _COMPARED,
 ) -> None:
     """Sets `kernels` to the fastest ways, and logs the timings."""
-    ways = {name: partial(_attention, kernels, made, shape, compared[0]) for name, made in _ATTENTIONS.items()}
+    ways = {name: partial(_attention, kernels, made, shape, *compared[0]) for name, made in _ATTENTIONS.items()}
     attention = choose(ways, tolerance, milliseconds)
     logger.info("attention: %s", attention)
     fused_from = None
@@ -150,9 +147,9 @@ def choose_ways(
 
 
 def _attention(
-    kernels: GpuKernels, made: Callable[[GpuKernels], Attention], shape: Shape, batch: tuple[int, int]
+    kernels: GpuKernels, made: Callable[[GpuKernels], Attention], shape: Shape, count: int, length: int
 ) -> Way:
-    attention, stage, (count, length) = made(kernels), _stage(shape, *batch), batch
+    attention, stage = made(kernels), _stage(shape, count, length)
     # New for each way, since some add to the queries.
     qkv, b_q = _drawn(shape, count * length, 3 * shape.hidden), _drawn(shape, count, shape.hidden)
     return lambda: attention(qkv, b_q, stage, shape.num_heads)
@@ -168,16 +165,9 @@ def _activations(kernels: GpuKernels, shape: Shape, count: int, length: int) -> 
     }
 
 
+def _stage(shape: Shape, count: int, length: int) -> Stage:
+    return stage_of([length] * count, range(count), 0, shape.dtype, shape.device)
+
+
 def _drawn(shape: Shape, rows: int, width: int) -> Tensor:
     return torch.randn(rows, width, generator=torch.Generator().manual_seed(rows)).to(shape.device, shape.dtype)
-
-
-def _stage(shape: Shape, count: int, length: int) -> Stage:
-    rows, lengths = np.arange(count), np.full(count, length)
-    arrays: dict[str, Array] = {
-        "row_of_token": np.repeat(rows, length),
-        "edges": np.arange(0, (count + 1) * length, length, dtype=np.int32),
-    }
-    found = upload(arrays, shape.device)
-    spans = [(row, row * length, (row + 1) * length) for row in range(count)]
-    return Stage(range(1), None, 0, found["row_of_token"], spans, found["edges"], rows, lengths, shape.dtype)

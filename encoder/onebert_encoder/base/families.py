@@ -1,0 +1,145 @@
+"""The supported families of encoders: names of modules and configuration values, the block and the scores of each.
+
+Imports no torch, since a tokenizer is read without it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from onebert_store.errors import UnsupportedBase
+from onebert_store.file.strict_json import shown
+
+
+@dataclass(frozen=True)
+class SequenceHead:
+    """The head of a `…ForSequenceClassification` class: two linear maps on the first token, `dense` and `linear`."""
+
+    dense: str
+    activation: str
+    linear: str
+
+
+@dataclass(frozen=True)
+class Family:
+    """Names of modules and configuration values in one architecture; a new one needs one entry in `FAMILIES`.
+
+    Attributes:
+        prefix: precedes every encoder parameter in checkpoints with a head.
+        layer: path of a layer, with `{}` for its index.
+        parts: part of a layer -> its module path inside the layer.
+        outside: part outside the layers -> its module path; `type`, `e` and `p` are optional.
+        positions_after_padding: positions start after the padding id (RoBERTa), not at 0.
+        drops_attention_output: training applies dropout to the attention sublayer's output (all but DistilBERT).
+        config: our name -> the architecture's name of a configuration value.
+        block: the kind of its layers, a key of `BLOCKS` (blocks/block.py).
+        scores: the scores of its attention, a key of `SCORES` (compute/scores.py).
+    """
+
+    prefix: str
+    layer: str
+    parts: Mapping[str, str]
+    outside: Mapping[str, str]
+    positions_after_padding: bool
+    drops_attention_output: bool
+    config: Mapping[str, str]
+    sequence_head: SequenceHead | None = None
+    block: str = "post_norm"
+    scores: str = "none"
+
+
+_BERT = Family(
+    prefix="bert.",
+    layer="encoder.layer.{}.",
+    parts={
+        "q": "attention.self.query",
+        "k": "attention.self.key",
+        "v": "attention.self.value",
+        "m1": "attention.output.dense",
+        "LN1": "attention.output.LayerNorm",
+        "m2": "intermediate.dense",
+        "m3": "output.dense",
+        "LN2": "output.LayerNorm",
+    },
+    outside={
+        "word": "embeddings.word_embeddings",
+        "position": "embeddings.position_embeddings",
+        "type": "embeddings.token_type_embeddings",
+        "LN0": "embeddings.LayerNorm",
+        "p": "pooler.dense",
+    },
+    positions_after_padding=False,
+    drops_attention_output=True,
+    config={
+        "hidden_size": "hidden_size",
+        "embedding_size": "hidden_size",
+        "num_layers": "num_hidden_layers",
+        "num_heads": "num_attention_heads",
+        "intermediate_size": "intermediate_size",
+        "activation": "hidden_act",
+        "hidden_dropout": "hidden_dropout_prob",
+        "attention_dropout": "attention_probs_dropout_prob",
+    },
+    sequence_head=SequenceHead("bert.pooler.dense", "tanh", "classifier"),
+)
+
+
+def _without(parts: Mapping[str, str], *names: str) -> dict[str, str]:
+    return {name: path for name, path in parts.items() if name not in names}
+
+
+_ROBERTA = replace(
+    _BERT,
+    prefix="roberta.",
+    positions_after_padding=True,
+    sequence_head=SequenceHead("classifier.dense", "tanh", "classifier.out_proj"),
+)
+
+FAMILIES: Mapping[str, Family] = {
+    "bert": _BERT,
+    "roberta": _ROBERTA,
+    "xlm-roberta": _ROBERTA,
+    "electra": replace(
+        _BERT,
+        prefix="electra.",
+        outside={**_without(_BERT.outside, "p"), "e": "embeddings_project"},
+        config={**_BERT.config, "embedding_size": "embedding_size"},
+        sequence_head=SequenceHead("classifier.dense", "gelu", "classifier.out_proj"),
+    ),
+    "distilbert": Family(
+        prefix="distilbert.",
+        layer="transformer.layer.{}.",
+        parts={
+            "q": "attention.q_lin",
+            "k": "attention.k_lin",
+            "v": "attention.v_lin",
+            "m1": "attention.out_lin",
+            "LN1": "sa_layer_norm",
+            "m2": "ffn.lin1",
+            "m3": "ffn.lin2",
+            "LN2": "output_layer_norm",
+        },
+        outside=_without(_BERT.outside, "type", "p"),
+        positions_after_padding=False,
+        drops_attention_output=False,
+        config={
+            "hidden_size": "dim",
+            "embedding_size": "dim",
+            "num_layers": "n_layers",
+            "num_heads": "n_heads",
+            "intermediate_size": "hidden_dim",
+            "activation": "activation",
+            "hidden_dropout": "dropout",
+            "attention_dropout": "attention_dropout",
+        },
+        sequence_head=SequenceHead("pre_classifier", "relu", "classifier"),
+    ),
+}
+
+
+def family_of(model_type: str) -> Family:
+    """The entry of `FAMILIES` for a Hugging Face `model_type`; raises UnsupportedBase without one."""
+    try:
+        return FAMILIES[model_type]
+    except KeyError:
+        supported = ", ".join(FAMILIES)
+        raise UnsupportedBase(f"architecture {shown(model_type)!r} is not supported; supported: {supported}") from None

@@ -1,0 +1,1 @@
+"""Kinds of layers: the parts, row layout, folding and mathematics of each."""

@@ -1,0 +1,34 @@
+"""The seam between an encoder and one kind of layer; `BLOCKS` has every kind, by the name that families use."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from torch import Tensor
+
+from onebert_encoder.blocks.folding import FoldedLayer, LayerFolding
+from onebert_encoder.blocks.post_norm import PostNorm
+from onebert_encoder.blocks.running import LayerPass
+
+
+class Block(Protocol):
+    """One kind of layer. A part is a linear map X with `W_X` and perhaps `b_X`, or a LayerNorm with `g_X`.
+
+    Attributes:
+        products: the maps that each matrix product computes side by side, by the site of their branches.
+        norms: the LayerNorms, in the order of a row's gains.
+    """
+
+    products: Mapping[str, tuple[str, ...]]
+    norms: tuple[str, ...]
+
+    def shapes(self, hidden: int, intermediate: int) -> Mapping[str, tuple[int, ...]]:
+        """The shape of each parameter of a layer, by its symbol; every weight is [out, in]."""
+
+    def fold_layer(self, own: LayerFolding, prev: Tensor) -> FoldedLayer:
+        """Folds one layer of a task; `prev` [h] is the bias that the layer's input lacks."""
+
+    def encode_layer(self, own: LayerPass, x: Tensor) -> Tensor:
+        """[tokens, h] to [tokens, h], both without the biases that `fold_layer` has moved on."""
+
+
+BLOCKS: Mapping[str, Block] = {"post_norm": PostNorm()}

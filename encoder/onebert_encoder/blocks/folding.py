@@ -1,0 +1,151 @@
+"""One layer of a base with the tensors of one task, as a block folds it.
+
+Every weight W of the layer is W + BA + U Σ R Vᵀ + S if the task has a low-rank difference, one between W's own singular
+directions, or a sparse one.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from onebert_encoder.layout.branches import Bottleneck, Branch, Core, LowRank, Sparse
+from onebert_encoder.layout.directions import Directions
+from onebert_store.file import delta
+
+
+class FoldedLayer(NamedTuple):
+    """One layer of a row.
+
+    Attributes:
+        shift: [width], the vectors that the block's `encode_layer` adds, end to end.
+        branches: by site.
+        prev: [h], the bias that the layer's output lacks.
+    """
+
+    shift: Tensor
+    branches: Mapping[str, tuple[Branch, ...]]
+    prev: Tensor
+
+
+class LayerFolding:
+    """Parameters by symbol, and branches by part.
+
+    Args:
+        params: a base's float32 parameters by name.
+        tensors: a task's, named as in the delta file.
+        name: the name of a symbol in this layer.
+        directions: the singular directions of a module (`Subspaces.directions`).
+    """
+
+    def __init__(
+        self,
+        params: Mapping[str, Tensor],
+        tensors: Mapping[str, Tensor],
+        name: Callable[[str], str],
+        directions: Callable[[str, int], Directions],
+    ) -> None:
+        self._params, self._tensors, self._name, self._directions = params, tensors, name, directions
+
+    def param(self, symbol: str) -> Tensor:
+        """The base's bias or gain plus the task's difference."""
+        name = self._name(symbol)
+        value, difference = self._params[name], self._tensors.get(delta.DELTA + name)
+        return value if difference is None else value + difference
+
+    def weight(self, part: str) -> Tensor:
+        """The base's own weight [out, in]."""
+        return self._params[self._name(f"W_{part}")]
+
+    def scale(self, place: str) -> Tensor | None:
+        prefix, symbol, _ = delta.PLACES[place]
+        return self._own(prefix, symbol.removeprefix("W_"))
+
+    def scaled(self, place: str, bias: Tensor) -> Tensor:
+        scale = self.scale(place)
+        return bias if scale is None else scale * bias
+
+    def apply(self, part: str, vector: Tensor) -> Tensor:
+        """(W + BA + U Σ R Vᵀ + S) vector, without forming the sum."""
+        out = self.weight(part) @ vector
+        for branch in (self._low_rank(part), self._core(part), self._sparse(part)):
+            if branch is not None:
+                out = out + branch(vector[None])[0]
+        return out
+
+    def after(self, part: str, bias: Tensor) -> Tensor:
+        """The bias, with the last one of the adapter behind a map."""
+        u = self._own(delta.ADAPTER_UP, part, ".bias")
+        return bias if u is None else bias + u
+
+    def adapters(self, biases: Mapping[str, Tensor]) -> dict[str, tuple[Branch, ...]]:
+        """The adapters behind maps, at `after_…`; `biases` are the parts of their inputs that folding has removed."""
+        found: dict[str, tuple[Branch, ...]] = {}
+        for part, bias in biases.items():
+            if (D := self._own(delta.ADAPTER_DOWN, part, ".weight")) is not None:
+                c = self._tensors[f"{delta.ADAPTER_DOWN}{self._module(part)}.bias"]
+                U = self._tensors[f"{delta.ADAPTER_UP}{self._module(part)}.weight"]
+                found[f"after_{part}"] = (Bottleneck(D, c + D @ bias, U),)
+        return found
+
+    def branches(self, products: Mapping[str, Sequence[str]]) -> dict[str, tuple[Branch, ...]]:
+        """The branches at each product's site, joined for the maps that it computes side by side."""
+        return {site: found for site, parts in products.items() if (found := tuple(self._joined(parts)))}
+
+    def _own(self, prefix: str, part: str, suffix: str = "") -> Tensor | None:
+        return self._tensors.get(f"{prefix}{self._module(part)}{suffix}")
+
+    def _module(self, part: str) -> str:
+        return self._name(f"W_{part}").removesuffix(".weight")
+
+    def _low_rank(self, part: str) -> LowRank | None:
+        A = self._own(delta.LORA_A, part)
+        return None if A is None else LowRank(A, self._tensors[delta.LORA_B + self._module(part)])
+
+    def _core(self, part: str) -> Core | None:
+        R = self._own(delta.LORA_XS, part)
+        return None if R is None else Core(R, self._directions(self._module(part), len(R)))
+
+    def _sparse(self, part: str) -> Sparse | None:
+        index = self._own(delta.SPARSE_INDEX, part)
+        if index is None:
+            return None
+        out, into = self.weight(part).shape
+        values = self._tensors[delta.SPARSE_VALUE + self._module(part)]
+        return Sparse(torch.stack([index // into, index % into]), values, (out, into))
+
+    def _joined(self, parts: Sequence[str]) -> Iterator[Branch]:
+        low_rank = [self._low_rank(part) for part in parts]
+        if any(low_rank):
+            yield self._block_diagonal(parts, low_rank)
+        # Cores are not joined: rows with other maps can still share the directions of one map.
+        for i, part in enumerate(parts):
+            if core := self._core(part):
+                yield Core(core.R, core.shared.among(i, len(parts)))
+        sparse = {i: one for i, part in enumerate(parts) if (one := self._sparse(part)) is not None}
+        if sparse:
+            yield _stacked(sparse, len(parts))
+
+    def _block_diagonal(self, parts: Sequence[str], found: Sequence[LowRank | None]) -> LowRank:
+        """Joins the low-rank differences of several maps: the As stacked, the Bs as a block-diagonal matrix."""
+        A = torch.cat([pair.A for pair in found if pair is not None])
+        # A map without a difference gets a block of no columns, which keeps the other blocks' rows in place.
+        outs = [self.weight(part)[:, 0] for part in parts]
+        blocks = [out.new_zeros(len(out), 0) if pair is None else pair.B for out, pair in zip(outs, found, strict=True)]
+        stops = list(accumulate(len(block) for block in blocks))
+        reach = [
+            (stop - len(block), stop) for block, stop in zip(blocks, stops, strict=True) for _ in range(block.shape[1])
+        ]
+        return LowRank(A, torch.block_diag(*blocks), torch.tensor(reach) if len(blocks) > 1 else None)
+
+
+def _stacked(found: Mapping[int, Sparse], count: int) -> Sparse:
+    """Joins the sparse differences of some of `count` equal maps side by side, by their numbers."""
+    first = next(iter(found.values()))
+    out, into = first.shape
+    # int64, which makes the sums int64 as well: the kernels read no other indices.
+    below = torch.tensor([[1], [0]], device=first.indices.device)
+    indices = torch.cat([one.indices + i * out * below for i, one in found.items()], dim=1)
+    return Sparse(indices, torch.cat([one.values for one in found.values()]), (count * out, into))
