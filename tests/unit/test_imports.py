@@ -55,7 +55,8 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
         {"engine"},
         {"access"},
         {"metrics"},
-        {"telemetry"},
+        {"telemetry", "receiving"},
+        {"fairness"},
     ),
 }
 

@@ -12,12 +12,12 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from onebert_server.fairness.shares import Permits
 from onebert_server.front_ends.channel import framed, read_message
 from onebert_server.http.auth import OPEN_PATHS, PROBES, ApiKeys
 from onebert_server.http.lean.formats import Formats
 from onebert_server.http.problems import problem_response
 from onebert_server.http.refusals import REFUSAL
-from onebert_server.permits import Permits
 from onebert_store.errors import OneBertError, ShuttingDown, Unhealthy
 
 logger = logging.getLogger("onebert.forwarding")
@@ -84,11 +84,8 @@ class Forwarding:
             return
         room, patience = self._room_of(scope["path"])
         try:
-            room.take(whose.name, 1)
-            try:
+            with room.held(whose.name):
                 await self._forward(scope, receive, send, patience)
-            finally:
-                room.give_back(whose.name, 1)
         except OneBertError as error:
             await self._refuse(error)(scope, receive, send)
 

@@ -13,11 +13,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from onebert_server.access.context import Context
 from onebert_server.edge import Listening
+from onebert_server.fairness.shares import Permits
 from onebert_server.http.problems import FORM_OF, FormOf, internal_error, problem_response, problems_alone
 from onebert_server.http.refusals import REFUSAL, WHOLE
 from onebert_server.limits import MAX_COMING_BYTES, MAX_REQUEST_TIMEOUT
 from onebert_server.logs import log_failure
-from onebert_server.permits import Permits
 from onebert_server.telemetry.observed import Ended, Observed
 from onebert_store.errors import InvalidInput, OneBertError
 

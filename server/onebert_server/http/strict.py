@@ -15,11 +15,11 @@ from starlette.types import Receive, Scope, Send
 
 from onebert_server.access.context import Context
 from onebert_server.edge import Edge
+from onebert_server.fairness.shares import Permits
 from onebert_server.http.digests import SentDigests
 from onebert_server.http.middleware import BODIES
 from onebert_server.http.schemas.system import Problem
 from onebert_server.limits import MAX_REQUEST_TIMEOUT
-from onebert_server.permits import Permits
 from onebert_store.errors import TooLarge
 from onebert_store.file import strict_json
 

@@ -18,12 +18,12 @@ from starlette.requests import ClientDisconnect
 
 from onebert_server.access.context import Context
 from onebert_server.access.principal import root
+from onebert_server.fairness.shares import Permits
 from onebert_server.http.digests import ALGORITHMS, SentDigests
 from onebert_server.http.inflate import PIECE_BYTES, InflateMiddleware
 from onebert_server.http.middleware import BODIES, BodyLimitMiddleware
 from onebert_server.http.strict import MAX_BYTES_ON_LOOP, MAX_VALUES, StrictRequest, count_values, whole_body
 from onebert_server.limits import BODY_BYTES, MAX_COMING_BYTES
-from onebert_server.permits import Permits
 from onebert_store.errors import DigestMismatch, InvalidInput, QueueFull
 
 TEXTS = st.text(alphabet=st.sampled_from('ab,[{"\\\n}]:é'), max_size=20)
