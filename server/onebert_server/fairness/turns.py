@@ -27,7 +27,7 @@ class Turns(Generic[T]):
     """Deficit round robin (Shreedhar and Varghese) over principals; things are hashable. Not thread-safe.
 
     Each principal is served `quantum` per round. If its next thing costs several rounds, its turn is in the last of
-    them, and no code walks through the others: each operation takes O(log n) steps.
+    them, and no code walks through the others: each operation takes O(log n) steps for n principals.
 
     Args:
         cost: returns what serving the next part of a thing costs. With the quantum of 1, principals are served one
@@ -46,9 +46,6 @@ class Turns(Generic[T]):
 
     def __len__(self) -> int:
         return len(self._waiting)
-
-    def __contains__(self, thing: T) -> bool:
-        return thing in self._waiting
 
     def __iter__(self) -> Iterator[T]:
         return iter(self._waiting)

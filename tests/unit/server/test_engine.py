@@ -185,12 +185,6 @@ def test_a_long_batch_makes_way_between_its_layers_for_short_texts_of_others(
     assert set(ended[-2:]) == {"own", "longer"}
 
 
-def test_a_request_larger_than_a_batch_is_answered_in_order(engine: Engine, gate: Gate) -> None:
-    gate.opened.set()
-    items = [item(1 + i % 12, length=25, seed=i) for i in range(20)]
-    check(items, submit(engine, items).result(WAIT))
-
-
 def test_a_request_keeps_its_answers_in_its_result_alone(engine: Engine, gate: Gate) -> None:
     gate.opened.set()
     request = submit(engine, [item(1)] * 20)

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onebert_server.engine.queue import FairQueue, QueueLimits
-from onebert_server.fairness.buckets import Bucket
 from onebert_server.fairness.places import PartByPart
 from onebert_server.fairness.shares import Backlog, Permits
 from onebert_server.fairness.turns import Turns
@@ -239,17 +238,3 @@ def test_a_part_that_fails_gives_its_place_back():
 
     with ThreadPoolExecutor(1) as workers:
         asyncio.run(ask(workers))
-
-
-@given(st.lists(st.tuples(st.floats(0, 3), st.integers(1, 40)), max_size=60))
-def test_a_bucket_never_gives_more_than_it_began_with_and_time_has_filled(asked):
-    now, spent = 0.0, 0
-    bucket = Bucket(7.0, 20.0, now)
-    assert bucket.is_full(now)
-    for gap, amount in asked:
-        now += gap
-        if bucket.fill(now) >= amount:
-            bucket.level -= amount
-            spent += amount
-        assert spent <= 20.0 + 7.0 * now + 1e-6
-    assert bucket.is_full(now + 3.0) == (bucket.level + 21.0 >= 20.0)

@@ -186,14 +186,6 @@ def test_principals_that_wait_are_served_equally(lengths):
         assert max(served.values()) - min(served.values()) <= 2 * (QUANTUM + 512)
 
 
-def test_a_short_text_of_another_principal_waits_for_a_batch_and_not_for_a_fan_out():
-    waiting = queue()
-    put(waiting, Request("flood", [512] * 160))
-    take(waiting)
-    [short] = put(waiting, Request("other"))
-    assert (short, 0) in take(waiting)
-
-
 def test_a_short_text_of_the_same_principal_waits_for_a_turn_and_not_for_a_fan_out():
     waiting = queue()
     put(waiting, Request("same", [512] * 160), short := Request("same"))

@@ -140,8 +140,8 @@ class Residents:
             QueueFull: too many requests wait for versions.
             OverShare: the same, and more requests of this principal wait than of others.
         """
-        # Pinned versions that are resident stay so, and are read without the directory's lock.
-        if all(one.state is State.RESIDENT for one in versions):
+        # Pinned versions that are resident stay so, and need no lock. A load clears `loading` after all else.
+        if all(one.state is State.RESIDENT and one.loading is None for one in versions):
             return
         name, deadline = context.principal.name, context.deadline
         while awaited := self.directory.awaited(versions, name):
