@@ -18,10 +18,6 @@ class Agenda(Generic[T]):
         self._things: dict[int, T] = {}
         self._places = itertools.count()
 
-    def __len__(self) -> int:
-        """Entries in the heap, dropped ones included."""
-        return len(self._heap)
-
     def put(self, when: float, thing: T) -> int:
         """Adds a thing; returns its place, for `drop`."""
         place = next(self._places)

@@ -466,7 +466,7 @@ def test_what_no_longer_waits_is_not_kept_until_its_deadline(leave):
         leave(waiting, request)
         del request
         assert not kept
-    assert max(len(waiting._deadlines), len(waiting._turns._order)) <= MAX_STALE + 2
+    assert max(len(waiting._deadlines._heap), len(waiting._turns._order._heap)) <= MAX_STALE + 2
 
 
 def test_clearing_gives_everything_back():

@@ -14,9 +14,6 @@ class LoadQueue:
         self._changed = threading.Condition()
         self._turns: Turns[tuple[Version, str]] = Turns()
 
-    def __bool__(self) -> bool:
-        return bool(self._turns)
-
     def put(self, version: Version, principal: str) -> None:
         """Queues a version for a principal; a second call for the same two changes nothing."""
         with self._changed:
