@@ -28,6 +28,7 @@ from onebert_server.answering.backend import Wanted
 from onebert_server.answering.plan import Reading
 from onebert_server.engine.bank import Bank
 from onebert_server.engine.engine import Engine, EngineLimits
+from onebert_server.engine.observer import Unobserved
 from onebert_server.engine.queue import QueueLimits
 from onebert_server.versions.residency.residents import Residents
 from onebert_server.versions.version import Version
@@ -45,7 +46,7 @@ TASKS = {
 }
 
 
-class Batches:
+class Batches(Unobserved):
     """Counts what is computed, and holds the engine's thread after a batch unless it is `opened`."""
 
     def __init__(self):
@@ -57,15 +58,6 @@ class Batches:
         self.sequences.append(sequences)
         self.entered.set()
         self.opened.wait(180)
-
-    def observe_wait(self, seconds):
-        pass
-
-    def count_dropped(self, why):
-        pass
-
-    def count_left(self, waiting, running, computed):
-        pass
 
 
 class Parts:

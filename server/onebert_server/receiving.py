@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
-from onebert_server.turns import Places
+from onebert_server.fairness.places import Places
 from onebert_store.errors import QueueFull
 
 # Uploads with bytes on the disk: their bytes still arrive, or they wait for the uploader.

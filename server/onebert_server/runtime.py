@@ -202,9 +202,9 @@ def _pool(opened: ExitStack, size: int, name: str) -> ThreadPoolExecutor:
 def _add_gauges(
     metrics: Metrics, engine: Engine, bank: Bank, catalog: Catalog, follower: Follower, keeper: KeyKeeper
 ) -> None:
-    metrics.gauge("queue_sequences", "Sequences that wait.", lambda: engine.waiting_sequences)
-    metrics.gauge("queue_tokens", "Tokens that wait.", lambda: engine.waiting_tokens)
-    metrics.gauge("queue_seconds", "Estimated seconds of work that waits.", lambda: engine.waiting_seconds)
+    metrics.gauge("queue_sequences", "Sequences that wait.", lambda: engine.queue.sequences)
+    metrics.gauge("queue_tokens", "Tokens that wait.", lambda: engine.queue.tokens)
+    metrics.gauge("queue_seconds", "Estimated seconds of work that waits.", lambda: engine.queue.seconds)
     metrics.gauge("batch_tokens_limit", "Tokens computed in a batch where more wait.", lambda: engine.batch_tokens)
     metrics.gauge("bank_rows", "Rows on the device.", lambda: bank.num_resident)
     metrics.gauge("bank_bytes", "Bytes of the rows on the device.", lambda: bank.num_bytes)

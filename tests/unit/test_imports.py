@@ -62,7 +62,8 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
         {"engine"},
         {"access"},
         {"metrics"},
-        {"telemetry"},
+        {"telemetry", "receiving"},
+        {"fairness"},
     ),
 }
 

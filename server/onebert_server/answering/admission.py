@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from onebert_encoder.answering.answer import kind_of
@@ -70,17 +71,11 @@ class Admission:
             self._check_rates(context)
             expanded = self._expand(held, inputs, wanted.asked)
             items = [item for question in expanded for item in question.items]
-            request = self._engine.submit(items, context, wake=False)
-            self._rates.count(context.principal, items, requests=0 if context.counted else 1)
-            self._wake_engine()
+            request = self._submit(items, context, 0 if context.counted else 1)
         except BaseException:
             self._directory.unpin(held)
             raise
-        # Unpin when the engine's future ends, not when this coroutine does: a request may end early, while a batch
-        # still reads the rows of its versions.
-        request.add_done_callback(lambda _: self._directory.unpin(held))
-        # Cancelling this coroutine cancels the future, and the engine drops the items that it has not begun.
-        logits = iter(await self._arriving().result(request))
+        logits = await self._logits(request, held)
         observed.phase(QUEUE, began, request.began)
         observed.phase(FORWARD, request.began, request.ended, request.batches)
         return [Result(question.version.facts, question.input, _computed(question, logits)) for question in expanded]
@@ -91,7 +86,7 @@ class Admission:
         await self._take_up(context)
         context.principal.require_scope(Action.CLASSIFY)
         self._rates.check(context.principal)
-        self._rates.count(context.principal, ())
+        self._rates.count(context.principal, requests=1, tokens=0)
         one_by_one = _OneByOne(context, wanted.asked, CutOnce(self._tokenizer), AnswerSize(wanted.asked), [], [])
         asking: list[Awaitable[Result | Missed]] = []
         for index, ref in enumerate(wanted.refs or ()):
@@ -133,15 +128,12 @@ class Admission:
             try:
                 await self._residents.ready([versions], context)
                 question = self._expand_one(versions, number, pieces, shared.asked, shared.tokens, shared.size)
-                request = self._engine.submit(question.items, context, wake=False)
+                request = self._submit(question.items, context, requests=0)
             except BaseException:
                 self._directory.unpin([versions])
                 raise
-            request.add_done_callback(lambda _: self._directory.unpin([versions]))
-            self._rates.count(context.principal, question.items, requests=0)
-            self._wake_engine()
             async with asyncio.timeout(context.deadline - time.monotonic()):
-                logits = iter(await self._arriving().result(request))
+                logits = await self._logits(request, [versions])
         except TimeoutError:
             return Missed(ref, number, DeadlineExceeded("the answer was not there when the request's time was over"))
         except OneBertError as error:
@@ -149,21 +141,32 @@ class Admission:
         shared.done.append(request)
         return Result(question.version.facts, number, _computed(question, logits))
 
-    def _wake_engine(self) -> None:
-        """Wakes the engine at the end of this turn of the event loop: requests of one turn begin in one batch."""
+    def _submit(self, items: Sequence[Item], context: Context, requests: int) -> Request:
+        """Submits and counts items; the engine wakes at the end of this turn of the event loop.
+
+        So the requests of one turn begin in one batch. Await `_logits` next.
+        """
+        request = self._engine.submit(items, context, wake=False)
+        self._rates.count(context.principal, requests, sum(request.lengths))
         loop = asyncio.get_running_loop()
         if self._waking_from is not loop:
             self._waking_from = loop
             loop.call_soon(self._wake)
+        return request
 
     def _wake(self) -> None:
         self._waking_from = None
         self._engine.wake()
 
-    def _arriving(self) -> Arrivals[list[Logits]]:
+    async def _logits(self, request: Request, held: Sequence[Held]) -> Iterator[Logits]:
+        """Awaits the answers of a request; a cancellation makes the engine drop the items that it has not begun.
+
+        The versions are unpinned when the engine's future ends, not when this coroutine does: a request may end early,
+        while a batch still reads the rows of its versions.
+        """
         if self._arrivals is None or not self._arrivals.current:
             self._arrivals = Arrivals()
-        return self._arrivals
+        return iter(await self._arrivals.result(request, partial(self._directory.unpin, held)))
 
     def _pin(self, wanted: Wanted, principal: Principal) -> list[Held]:
         principal.require_scope(Action.CLASSIFY)

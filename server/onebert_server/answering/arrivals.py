@@ -2,7 +2,8 @@
 
 import asyncio
 from collections import deque
-from concurrent.futures import Future
+from collections.abc import Callable
+from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from functools import partial
 from typing import Generic, TypeVar
@@ -26,18 +27,22 @@ class Arrivals(Generic[T]):
     def current(self) -> bool:
         return self._loop is asyncio.get_running_loop()
 
-    async def result(self, future: Future[T]) -> T:
-        """Awaits a future of another thread; cancelling the caller cancels the future."""
+    async def result(self, future: Future[T], ended: Callable[[], None]) -> T:
+        """Awaits a future of another thread; cancelling the caller cancels the future.
+
+        The other thread calls `ended` when the future ends, even if nobody waits for it any more.
+        """
         waiting: asyncio.Future[T] = self._loop.create_future()
-        future.add_done_callback(partial(self._arrive, waiting))
+        future.add_done_callback(partial(self._arrive, waiting, ended))
         try:
             return await waiting
         except asyncio.CancelledError:
             future.cancel()
             raise
 
-    def _arrive(self, waiting: asyncio.Future[T], future: Future[T]) -> None:
+    def _arrive(self, waiting: asyncio.Future[T], ended: Callable[[], None], future: Future[T]) -> None:
         """Runs on the thread that ends the future."""
+        ended()
         self._ended.append((future, waiting))
         if not self._waking:
             self._waking = True
@@ -52,9 +57,12 @@ class Arrivals(Generic[T]):
             future, waiting = self._ended.popleft()
             if waiting.done():
                 continue
-            if future.cancelled():
+            # Ask once: each question to a future takes its lock.
+            try:
+                result = future.result()
+            except CancelledError:
                 waiting.cancel()
-            elif error := future.exception():
+            except Exception as error:
                 waiting.set_exception(error)
             else:
-                waiting.set_result(future.result())
+                waiting.set_result(result)

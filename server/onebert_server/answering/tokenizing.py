@@ -5,9 +5,9 @@ from concurrent.futures import Executor
 
 from onebert_encoder.text.tokenizer import Tokenizer
 from onebert_encoder.text.tokens import Pieces, Text
+from onebert_server.fairness.places import PartByPart
+from onebert_server.fairness.shares import Permits
 from onebert_server.limits import MAX_CHARACTERS, MAX_TEXT
-from onebert_server.permits import Permits
-from onebert_server.turns import PartByPart
 
 # Up to so many characters are tokenized on the event loop, in less than a third of a millisecond.
 TINY_CHARACTERS = 512
@@ -44,12 +44,9 @@ class Tokenizing:
         if characters <= TINY_CHARACTERS:
             made = self._tokenizer.split(distinct, most)
         else:
-            self._permits.take(principal, characters)
-            try:
+            with self._permits.held(principal, characters):
                 costs = [characters_of(text) for text in distinct]
                 made = await self._parts.run(principal, costs, lambda part: self._tokenizer.split(distinct[part], most))
-            finally:
-                self._permits.give_back(principal, characters)
         by_text = dict(zip(distinct, made, strict=True))
         return [by_text[text] for text in texts]
 

@@ -3,7 +3,8 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ from onebert_encoder.base.base import Base
 from onebert_encoder.compute.threads import compute_with
 from onebert_server.access.context import Context
 from onebert_server.engine.bank import Bank
-from onebert_server.engine.observer import Observer
+from onebert_server.engine.observer import Observer, Unobserved
 from onebert_server.engine.passes import Passes
 from onebert_server.engine.queue import INFINITY, QueueLimits
 from onebert_server.engine.request import Flight, Item, Request, Waiting
@@ -56,6 +57,9 @@ class Engine:
 
     An engine that `overlaps` packs and launches the next batch while the device computes one, if the waiting work fills
     it; a smaller batch waits, and grows, until the device is free. None means: on every device but the CPU.
+
+    Attributes:
+        queue: any thread may read its totals.
     """
 
     def __init__(
@@ -71,16 +75,14 @@ class Engine:
         self._base = base
         self._bank = bank
         self._limits = limits
-        self._observer = observer
+        self._observer = observer or Unobserved()
         self._tracing = tracing
         self._threads = threads
         self._overlaps = base.device.type != "cpu" if overlaps is None else overlaps
         self._passes = Passes(base, bank)
-        self._scheduler = Scheduler(limits.queue, observer)
+        self._scheduler = Scheduler(limits.queue, self._observer)
+        self.queue = self._scheduler.queue
         self._speed = Speed()
-        # Seconds of a waiting token in batches of `batch_tokens`. Kept, because each request is checked by this number
-        # three times before it waits; only a batch changes the number.
-        self._seconds_per_token = 0.0
         self._landed = 0.0
         self._failed = 0
         self._pass_started: float | None = None
@@ -95,7 +97,7 @@ class Engine:
 
     def check(self, context: Context) -> None:
         """Raises QueueFull, OverShare, ShuttingDown or EngineFailed if `submit` would refuse the smallest request."""
-        self._scheduler.check(context.principal.name, self._seconds_per_token)
+        self._scheduler.check(context.principal.name)
 
     def wake(self) -> None:
         """Starts the requests that were submitted without waking the engine; the running batch goes on."""
@@ -119,7 +121,7 @@ class Engine:
         """
         request = Request(items, self._passes.costs(items), context, self._scheduler.withdraw)
         if items:
-            self._scheduler.put(request, self._seconds_per_token, wake)
+            self._scheduler.put(request, wake)
         else:
             request.set_result([])
         return request
@@ -179,18 +181,6 @@ class Engine:
         return self._failed
 
     @property
-    def waiting_sequences(self) -> int:
-        return self._scheduler.sequences
-
-    @property
-    def waiting_tokens(self) -> int:
-        return self._scheduler.tokens
-
-    @property
-    def waiting_seconds(self) -> float:
-        return self._scheduler.tokens * self._seconds_per_token
-
-    @property
     def batch_tokens(self) -> int:
         """Tokens that a batch computes if more wait: the fewest that lose no capacity of the device."""
         return self._speed.worthwhile(self._max_tokens)
@@ -212,7 +202,7 @@ class Engine:
 
     def _fly(self) -> None:
         flight: Flight | None = None
-        while (waiting := self._take(only_full=flight is not None)) or flight:
+        while (waiting := self._scheduler.take(self.batch_tokens, self._max_tokens, flight is not None)) or flight:
             following = self._launched(waiting, flight) if waiting else None
             if flight:
                 self._land(flight, following)
@@ -221,44 +211,40 @@ class Engine:
                 following = None
             flight = following
 
-    def _take(self, only_full: bool) -> list[Waiting]:
-        return self._scheduler.take(self.batch_tokens, self._max_tokens, only_full)
-
     def _launched(self, waiting: Sequence[Waiting], before: Flight | None) -> Flight | None:
-        try:
-            self._pass_started = self._pass_started or time.monotonic()
+        self._pass_started = self._pass_started or time.monotonic()
+        with self._losing(waiting):
             return self.launch(waiting)
-        except BaseException as error:
-            self._lose({entry.request for entry in waiting}, error)
-            self._let_go(before)
-            return None
+        self._let_go(before)
+        return None
 
     def _make_way(self, running: Sequence[Waiting], max_tokens: int, spent: list[float]) -> None:
         """Between two layers of a long batch: answers short texts of other principals, and adds the time to `spent`."""
         if waiting := self._scheduler.take_beside((entry.request for entry in running), max_tokens):
             began, landed = time.monotonic(), self._landed
-            try:
+            with self._losing(waiting):
                 self.land(self.launch(waiting, whole=True))
-            except BaseException as error:
-                self._lose({entry.request for entry in waiting}, error)
             self._landed = landed
             spent.append(time.monotonic() - began)
 
     def _land(self, flight: Flight, following: Flight | None) -> None:
-        try:
+        with self._losing(flight.waiting):
             self.land(flight)
             self._failed = 0
-        except BaseException as error:
-            self._lose(flight.requests, error)
         self._let_go(following)
 
-    def _lose(self, requests: set[Request], error: BaseException) -> None:
-        """Fails the requests of one batch; the engine goes on, unless the error is no Exception."""
-        logger.exception("a batch of %d requests failed", len(requests))
-        self._failed += 1
-        self._scheduler.lose(requests)
-        if not isinstance(error, Exception):
-            raise error
+    @contextmanager
+    def _losing(self, batch: Sequence[Waiting]) -> Iterator[None]:
+        """Fails the requests of a batch if the block raises; the engine goes on, unless the error is no Exception."""
+        try:
+            yield
+        except BaseException as error:
+            requests = {entry.request for entry in batch}
+            logger.exception("a batch of %d requests failed", len(requests))
+            self._failed += 1
+            self._scheduler.lose(requests)
+            if not isinstance(error, Exception):
+                raise
 
     def _let_go(self, running: Flight | None) -> None:
         """Releases the finished batch's requests. `running`: the batch launched behind it, if any."""
@@ -281,8 +267,9 @@ class Engine:
             self._measured.set()
 
     def _note_speed(self) -> None:
+        """Tells the queue the seconds of a waiting token, in batches of `batch_tokens`."""
         tokens = self.batch_tokens
-        self._seconds_per_token = self._speed.seconds(tokens) / tokens
+        self.queue.seconds_per_token = self._speed.seconds(tokens) / tokens
 
     def _observe(self, flight: Flight) -> int:
         """Returns a batch's tokens. With overlapping batches, a batch's time begins when the one before it is done."""
@@ -291,6 +278,5 @@ class Engine:
         self._speed.observe(flight.launched.computed_tokens, seconds)
         self._note_speed()
         tokens = sum(len(entry.item.tokens) for entry in flight.waiting)
-        if self._observer is not None:
-            self._observer.observe_batch(len(flight.waiting), tokens, seconds)
+        self._observer.observe_batch(len(flight.waiting), tokens, seconds)
         return tokens

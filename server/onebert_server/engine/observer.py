@@ -1,4 +1,4 @@
-"""The interface through which the engine reports to the server's metrics."""
+"""The interface through which the engine reports to the server's metrics, and an observer that drops everything."""
 
 from typing import Literal, Protocol
 
@@ -19,3 +19,15 @@ class Observer(Protocol):
 
     def count_left(self, waiting: int, running: int, computed: int) -> None:
         """Called for each request that nobody waits for any more, with its number of sequences by state."""
+
+
+class Unobserved:
+    """An Observer that counts nothing."""
+
+    def observe_batch(self, sequences: int, tokens: int, seconds: float) -> None: ...
+
+    def observe_wait(self, seconds: float) -> None: ...
+
+    def count_dropped(self, why: Dropped) -> None: ...
+
+    def count_left(self, waiting: int, running: int, computed: int) -> None: ...

@@ -1,12 +1,10 @@
 """The order of waiting sequences, in fair turns between principals; pure logic, callers pass the time.
 
-Two levels decide. Principals take turns by deficit round robin on tokens: each gets `QUANTUM` tokens per round, so that
-every waiting principal gets an equal part of the device. If a principal's next sequence needs the tokens of several
-rounds, its turn is in the last of them, and no code walks through the others. Within a principal the request that is
-due first is served first. A request is due some time after its arrival, `SLACK` times its own compute time: a short
-text goes ahead of a long one that came slightly earlier, and an old request goes ahead of every new one. A request that
-has had `REQUEST_TURN` tokens is due anew, as if the rest of it had just arrived: a text never waits for a whole
-fan-out.
+Two levels decide (see `Turns`). Principals take turns by tokens: each gets `QUANTUM` tokens per round, so that every
+waiting principal gets an equal part of the device. Within a principal the request that is due first is served first. A
+request is due some time after its arrival, `SLACK` times its own compute time: a short text goes ahead of a long one
+that came slightly earlier, and an old request goes ahead of every new one. A request that has had `REQUEST_TURN` tokens
+is due anew, as if the rest of it had just arrived: a text never waits for a whole fan-out.
 
 The queue is bounded by the estimated wait of a new request, in seconds, if all principals are served equally: until its
 principal has been served all of its waiting tokens, and `min(own tokens, COUNTED × max_seconds)` of the request. One
@@ -19,13 +17,19 @@ from collections import OrderedDict
 from collections.abc import Collection
 from dataclasses import dataclass
 from math import ceil
-from typing import Generic
 
 from onebert_server.access.principal import RESERVED
-from onebert_server.engine.agenda import Agenda
-from onebert_server.engine.backlog import Backlog
-from onebert_server.engine.flow import REQUEST_TURN, Flow, Progress, R
+from onebert_server.engine.request import Request
+from onebert_server.fairness.agenda import Agenda
+from onebert_server.fairness.shares import Backlog, Shares
+from onebert_server.fairness.turns import Turns
 from onebert_store.errors import DeadlineExceeded, OverShare, QueueFull, TooLarge
+
+# Tokens that a principal is served per turn, about one sentence: even a small batch holds work of a dozen principals,
+# and a newcomer is in the next batch.
+QUANTUM = 32
+# Tokens that a request is served before the rest of it is due anew.
+REQUEST_TURN = 2048
 
 # A new request counts with its own tokens, up to this share of the longest wait: a larger one is served in many turns,
 # beside others of its kind.
@@ -60,54 +64,78 @@ class QueueLimits:
     max_seconds: float = INFINITY
 
 
-class FairQueue(Generic[R]):
-    """Requests with waiting sequences; not thread-safe. `sequences` and `tokens` are totals over all principals."""
+@dataclass
+class Progress:
+    """The progress of a request through the queue.
+
+    Attributes:
+        slack: seconds between the moment when one of its turns begins to wait and the moment when it is due.
+        late: its place among the deadlines; None if it has no deadline.
+        next: index of its next sequence.
+        turn: tokens that are left of its turn.
+    """
+
+    slack: float
+    late: int | None = None
+    next: int = 0
+    turn: int = REQUEST_TURN
+
+
+class FairQueue:
+    """Requests with waiting sequences; not thread-safe, but any thread may `check`.
+
+    Attributes:
+        sequences, tokens: totals over all principals.
+        seconds_per_token: the estimate that turns waiting tokens into seconds; the engine keeps it.
+    """
 
     def __init__(self, limits: QueueLimits) -> None:
         self.sequences = self.tokens = 0
+        self.seconds_per_token = 0.0
         self._limits = limits
-        # Only principals with waiting work: by name, and by the rounds of their turns.
-        self._flows: dict[str, Flow[R]] = {}
-        self._turns: Agenda[Flow[R]] = Agenda()
-        self._round = 0
+        self._progress: dict[Request, Progress] = {}
+        self._turns: Turns[Request] = Turns(QUANTUM, lambda request: request.lengths[self._progress[request].next])
+        self._deadlines: Agenda[Request] = Agenda()
         # All waiting work but the server's own.
-        self._backlog = Backlog()
-        self._deadlines: Agenda[R] = Agenda()
+        self._sequences, self._tokens = Shares(limits.max_sequences), Backlog(limits.max_tokens)
         # Principals whose clients left -> (seconds that the last one had waited, time when it left).
         self._patience: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
-    def check(self, principal: str, seconds_per_token: float) -> None:
-        """Raises QueueFull or OverShare if `put` would refuse the smallest request of this principal; cheap."""
-        self._refuse(principal, 1, 1, False, seconds_per_token)
+    @property
+    def seconds(self) -> float:
+        """Estimated seconds of all waiting work."""
+        return self.tokens * self.seconds_per_token
 
-    def put(self, request: R, now: float, seconds_per_token: float) -> None:
+    def check(self, principal: str) -> None:
+        """Raises QueueFull or OverShare if `put` would refuse the smallest request of this principal; cheap."""
+        self._refuse(principal, 1, 1, self._wait(principal, min(1, self._counted)), late=False)
+
+    def put(self, request: Request, now: float) -> None:
         """Queues a request that was never in the queue; a full queue never refuses the reserved principal.
 
         Raises:
             TooLarge, DeadlineExceeded: it exceeds the whole queue, or its deadline has passed.
             QueueFull, OverShare: the queue is too full; for OverShare it holds more of this principal than of others.
         """
-        sequences, tokens = len(request.lengths), sum(request.lengths)
+        principal, sequences, tokens = request.principal, len(request.lengths), sum(request.lengths)
         if sequences > self._limits.max_sequences or tokens > self._limits.max_tokens:
             raise TooLarge("the request holds more than the server's whole queue; send it in parts")
         if now >= request.deadline:
             raise DeadlineExceeded("the request's time was over before its work began")
-        flow = self._flows.get(request.principal)
-        own = flow.tokens if flow else 0
-        seconds = (self._backlog.served(own + tokens) + tokens) * seconds_per_token
-        spare = request.deadline - now - seconds
-        self._refuse(request.principal, sequences, tokens, spare < 0, seconds_per_token)
-        progress = Progress(now + (slack := self._slack(tokens, spare, seconds_per_token)), slack)
+        wait = self._wait(principal, tokens)
+        spare = request.deadline - now - wait - tokens * self.seconds_per_token
+        if tokens > self._counted:
+            wait = self._wait(principal, self._counted)
+        self._refuse(principal, sequences, tokens, wait, late=spare < 0)
+        progress = self._progress[request] = Progress(self._slack(tokens, spare))
         if request.deadline < INFINITY:
             progress.late = self._deadlines.put(request.deadline, request)
-        if flow is None:
-            flow = self._flows[request.principal] = Flow(request.principal, self._round + 1)
-        flow.add(request, progress)
-        self._count(flow, sequences, tokens)
+        self._turns.put(request, principal, now + progress.slack)
+        self._count(principal, sequences, tokens)
 
     def take(
         self, max_cost: int, max_tokens: int, now: float, beside: Collection[str] | None = None
-    ) -> list[tuple[R, int]]:
+    ) -> list[tuple[Request, int]]:
         """Takes the next batch: requests with the index of the sequence that was taken.
 
         Args:
@@ -115,36 +143,28 @@ class FairQueue(Generic[R]):
             max_tokens: bound on its tokens. A sequence over either bound still goes, alone.
             beside: principals with a running batch; takes nothing of theirs, and no sequence over the bounds.
         """
-        served = [self._flows[one] for one in beside or () if one in self._flows]
-        for flow in served:
-            self._turns.drop(flow.place)
-        taken: list[tuple[R, int]] = []
-        while head := self._turns.first():
-            turn, flow = head
-            request, progress = flow.first()
-            length, cost = request.lengths[progress.next], request.costs[progress.next]
-            if (taken or beside is not None) and (cost > max_cost or length > max_tokens):
-                break
-            # A batch `beside` another one may take turns ahead of rounds that skipped principals still have.
-            self._round = max(self._round, int(turn))
-            taken.append((request, progress.next))
-            max_cost -= cost
-            max_tokens -= length
-            if flow.advance(length, now):
-                self._deadlines.drop(progress.late)
-            self._count(flow, -1, -length)
-        for flow in served:
-            flow.place = self._turns.put(flow.turn, flow)
+        taken: list[tuple[Request, int]] = []
+        # A batch `beside` another one may take turns ahead of rounds that skipped principals still have.
+        with self._turns.without(beside or ()):
+            while (request := self._turns.first()) is not None:
+                progress = self._progress[request]
+                length, cost = request.lengths[progress.next], request.costs[progress.next]
+                if (taken or beside is not None) and (cost > max_cost or length > max_tokens):
+                    break
+                taken.append((request, progress.next))
+                max_cost -= cost
+                max_tokens -= length
+                self._advance(request, progress, length, now)
         return taken
 
-    def expire(self, now: float) -> list[R]:
+    def expire(self, now: float) -> list[Request]:
         """Removes and returns every request whose deadline has passed; forgets clients that left long ago."""
         while self._patience and next(iter(self._patience.values()))[1] < now - REMEMBERED:
             self._patience.popitem(last=False)
         late = []
-        while (first := self._deadlines.first()) and first[0] <= now:
-            self.remove(first[1])
-            late.append(first[1])
+        while (first := self._deadlines.first()) is not None and first.deadline <= now:
+            self.remove(first)
+            late.append(first)
         return late
 
     def note_left(self, principal: str, waited: float, now: float) -> None:
@@ -160,66 +180,81 @@ class FairQueue(Generic[R]):
         if len(self._patience) > MAX_REMEMBERED:
             self._patience.popitem(last=False)
 
-    def remove(self, request: R) -> int:
+    def remove(self, request: Request) -> int:
         """Removes the waiting sequences of a request; returns their number."""
-        flow = self._flows.get(request.principal)
-        if flow is None or request not in flow:
+        progress = self._progress.get(request)
+        if progress is None:
             return 0
-        progress = flow.remove(request)
-        self._deadlines.drop(progress.late)
+        self._turns.remove(request)
+        self._forget(request)
         left = request.lengths[progress.next :]
-        self._count(flow, -len(left), -sum(left))
+        self._count(request.principal, -len(left), -sum(left))
         return len(left)
 
-    def clear(self) -> list[R]:
-        requests = [request for flow in self._flows.values() for request in flow]
+    def clear(self) -> list[Request]:
+        requests = list(self._progress)
         for request in requests:
             self.remove(request)
         return requests
 
-    def _count(self, flow: Flow[R], sequences: int, tokens: int) -> None:
-        if flow.principal != RESERVED:
-            self._backlog.change(sequences, flow.tokens, flow.tokens + tokens)
-        flow.sequences += sequences
-        flow.tokens += tokens
+    def _advance(self, request: Request, progress: Progress, length: int, now: float) -> None:
+        """Records that the first request's next sequence, of `length` tokens, was taken."""
+        progress.next += 1
+        progress.turn -= length
+        if progress.next == len(request.lengths):
+            self._turns.serve(request, length)
+            self._forget(request)
+        elif progress.turn > 0:
+            self._turns.serve(request, length, left=True)
+        else:
+            progress.turn += REQUEST_TURN
+            self._turns.serve(request, length, left=True, due=now + progress.slack)
+        self._count(request.principal, -1, -length)
+
+    def _forget(self, request: Request) -> None:
+        self._deadlines.drop(self._progress.pop(request).late)
+
+    def _count(self, principal: str, sequences: int, tokens: int) -> None:
         self.sequences += sequences
         self.tokens += tokens
-        if flow.sequences and not flow.settle(self._round) and flow.place is not None:
-            return
-        self._turns.drop(flow.place)
-        if flow.sequences:
-            flow.place = self._turns.put(flow.turn, flow)
-        else:
-            del self._flows[flow.principal]
+        if principal != RESERVED:
+            self._sequences.add(principal, sequences)
+            self._tokens.add(principal, tokens)
+
+    @property
+    def _counted(self) -> float:
+        """The tokens of a new request that count at most for its wait."""
+        return COUNTED * self._limits.max_seconds / self.seconds_per_token if self.seconds_per_token else INFINITY
+
+    def _wait(self, principal: str, tokens: float) -> float:
+        """Returns the seconds until a principal has been served its waiting work, and so many tokens more.
+
+        Until then each other principal is served the same number of tokens, or all of its work.
+        """
+        return self._tokens.served(self._tokens.of(principal) + tokens) * self.seconds_per_token
 
     def _longest_wait(self, principal: str) -> float:
         """Returns the longest wait, in seconds, that a new request of this principal may find."""
         waited, _ = self._patience.get(principal, (INFINITY, 0.0))
         return min(waited / 2, self._limits.max_seconds)
 
-    def _slack(self, tokens: int, spare: float, seconds_per_token: float) -> float:
+    def _slack(self, tokens: int, spare: float) -> float:
         """Returns the seconds for which each turn of a request lets others go first; all turns share `spare` seconds.
 
         They use at most half of `spare`: more work may arrive in that time than is computed.
         """
         turns = ceil(tokens / REQUEST_TURN)
-        own = SLACK * min(tokens, REQUEST_TURN) * seconds_per_token
+        own = SLACK * min(tokens, REQUEST_TURN) * self.seconds_per_token
         return max(min(own, MAX_SLACK * self._limits.max_seconds, spare / (2 * turns)), 0.0)
 
-    def _refuse(self, principal: str, sequences: int, tokens: int, late: bool, seconds_per_token: float) -> None:
+    def _refuse(self, principal: str, sequences: int, tokens: int, wait: float, late: bool) -> None:
         """Raises QueueFull or OverShare if so much more of a principal may not wait, or would be answered too late."""
-        waits, flow = self._backlog, self._flows.get(principal)
-        if principal == RESERVED or not waits.principals:
+        if principal == RESERVED or not self._tokens.principals:
             return
-        own_sequences, own = (flow.sequences, flow.tokens) if flow else (0, 0)
-        # Until this principal is served so many tokens, each other one is served the same number, or all of its work.
-        counted = COUNTED * self._limits.max_seconds / seconds_per_token if seconds_per_token else INFINITY
-        wait = waits.served(own + min(tokens, counted)) * seconds_per_token
-        fits = own_sequences + sequences <= self._limits.max_sequences - waits.sequences
-        fits = fits and own + tokens <= self._limits.max_tokens - waits.tokens
+        fits = self._sequences.fits(principal, sequences) and self._tokens.fits(principal, tokens)
         if fits and wait < self._longest_wait(principal) and not late:
             return
         seconds = max(1, ceil(wait))
-        if own * waits.principals > waits.tokens:
+        if self._tokens.is_over(principal):
             raise OverShare("more of this caller's work is waiting than of others'; try again soon", seconds)
         raise QueueFull("as much work is waiting as the server holds; try again soon", seconds)

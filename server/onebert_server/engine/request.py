@@ -27,6 +27,8 @@ class Request(Future[list[Logits]]):
     """Items that are answered together, possibly by several batches.
 
     Attributes:
+        lengths: tokens of each item, at least one.
+        costs: computed tokens of each item: fewer than its length if it shares a text with others.
         left: whether it ends without answers as soon as no batch reads its rows.
         error: its error in that case; None if its caller has left.
         began, ended: start of its first batch and end of its last one, on the monotonic clock.

@@ -20,39 +20,33 @@ class Scheduler:
 
     A request that ends without answers ends as soon as no batch reads its rows, and not before: its submitter then
     gives the rows back, and another version may be written in their place.
+
+    Attributes:
+        queue: any thread may read its totals and `check` it; all else happens under the lock.
     """
 
-    def __init__(self, limits: QueueLimits, observer: Observer | None) -> None:
+    def __init__(self, limits: QueueLimits, observer: Observer) -> None:
         self.closing = False
+        self.queue = FairQueue(limits)
         self._observer = observer
-        self._queue: FairQueue[Request] = FairQueue(limits)
         self._running: set[Request] = set()
         self._serves = False
         self._changed = threading.Condition()
-
-    @property
-    def sequences(self) -> int:
-        return self._queue.sequences
-
-    @property
-    def tokens(self) -> int:
-        return self._queue.tokens
 
     def open(self) -> None:
         with self._changed:
             self._serves = True
 
-    def check(self, principal: str, seconds_per_token: float) -> None:
-        """Raises QueueFull, OverShare, ShuttingDown or EngineFailed if `put` would refuse the smallest request."""
-        with self._changed:
-            self._check_open()
-            self._queue.check(principal, seconds_per_token)
+    def check(self, principal: str) -> None:
+        """See `Engine.check`. It takes no lock: only `put` decides."""
+        self._check_open()
+        self.queue.check(principal)
 
-    def put(self, request: Request, seconds_per_token: float, wake: bool = True) -> None:
+    def put(self, request: Request, wake: bool) -> None:
         """Queues a request and, with `wake`, notifies the engine's thread; raises the errors of `Engine.submit`."""
         with self._changed:
             self._check_open()
-            self._queue.put(request, request.submitted, seconds_per_token)
+            self.queue.put(request, request.submitted)
             if wake:
                 self._changed.notify()
 
@@ -68,23 +62,27 @@ class Scheduler:
         """
         while True:
             with self._changed:
-                if only_full and self._queue.tokens <= max_cost:
+                if only_full and self.queue.tokens <= max_cost:
                     return []
-                while not (self._queue.sequences or self.closing):
+                while not (self.queue.sequences or self.closing):
                     self._changed.wait()
-            waiting = self._take(max_cost, max_tokens, None)
-            if waiting or (self.closing and not self._queue.sequences):
-                return waiting
+                late, taken = self._take(max_cost, max_tokens)
+            self._drop(late)
+            if taken or (self.closing and not self.queue.sequences):
+                return self._observed(taken)
 
     def take_beside(self, running: Iterable[Request], max_tokens: int) -> list[Waiting]:
         """Returns short sequences of principals that are not `running`; never blocks, may be empty."""
-        return self._take(max_tokens, max_tokens, {request.principal for request in running})
+        with self._changed:
+            late, taken = self._take(max_tokens, max_tokens, {request.principal for request in running})
+        self._drop(late)
+        return self._observed(taken)
 
     def lose(self, requests: Iterable[Request]) -> None:
         """Marks the requests of a failed batch: none of their other sequences is computed."""
         with self._changed:
             for request in requests:
-                self._queue.remove(request)
+                self.queue.remove(request)
                 request.left, request.error = True, EngineFailed("the forward pass failed")
 
     def release(self, still: set[Request]) -> None:
@@ -109,14 +107,13 @@ class Scheduler:
             if request.done():
                 return request.cancelled()
             request.left = True
-            waiting = self._queue.remove(request)
+            waiting = self.queue.remove(request)
             running = request in self._running
             if left := now < request.deadline - DEADLINE_MARGIN:
-                self._queue.note_left(request.principal, now - request.submitted, now)
-        if self._observer is not None:
-            if waiting:
-                self._observer.count_dropped("left" if left else "deadline")
-            self._observer.count_left(waiting, len(request.items) - waiting - request.computed, request.computed)
+                self.queue.note_left(request.principal, now - request.submitted, now)
+        if waiting:
+            self._observer.count_dropped("left" if left else "deadline")
+        self._observer.count_left(waiting, len(request.items) - waiting - request.computed, request.computed)
         return running or Future.cancel(request)
 
     def close(self) -> None:
@@ -129,7 +126,7 @@ class Scheduler:
         """Ends every unfinished request with this error, and lets nothing more in."""
         with self._changed:
             self._serves = False
-            left = {*self._queue.clear(), *self._running}
+            left = {*self.queue.clear(), *self._running}
         for request in left:
             request.fail(error)
 
@@ -139,14 +136,15 @@ class Scheduler:
         if not self._serves:
             raise EngineFailed("the engine does not run")
 
-    def _take(self, max_cost: int, max_tokens: int, beside: Collection[str] | None) -> list[Waiting]:
-        with self._changed:
-            now = time.monotonic()
-            late = self._queue.expire(now)
-            taken = self._queue.take(max_cost, max_tokens, now, beside)
-            self._running |= {request for request, _ in taken}
-        self._drop(late)
-        return self._observed([Waiting(request.items[position], request, position) for request, position in taken])
+    def _take(
+        self, max_cost: int, max_tokens: int, beside: Collection[str] | None = None
+    ) -> tuple[list[Request], list[tuple[Request, int]]]:
+        """Returns the requests that are late, and the next batch."""
+        now = time.monotonic()
+        late = self.queue.expire(now)
+        taken = self.queue.take(max_cost, max_tokens, now, beside)
+        self._running |= {request for request, _ in taken}
+        return late, taken
 
     def _drop(self, late: Sequence[Request]) -> None:
         for request in late:
@@ -156,14 +154,12 @@ class Scheduler:
                 request.left, request.error = True, error
             else:
                 request.fail(error)
-            if self._observer is not None:
-                self._observer.count_dropped("deadline")
+            self._observer.count_dropped("deadline")
 
-    def _observed(self, waiting: list[Waiting]) -> list[Waiting]:
+    def _observed(self, taken: Iterable[tuple[Request, int]]) -> list[Waiting]:
         now = time.monotonic()
-        for entry in waiting:
-            if entry.position == 0:
-                entry.request.began = now
-                if self._observer is not None:
-                    self._observer.observe_wait(now - entry.request.submitted)
-        return waiting
+        for request, position in taken:
+            if position == 0:
+                request.began = now
+                self._observer.observe_wait(now - request.submitted)
+        return [Waiting(request.items[position], request, position) for request, position in taken]

@@ -12,12 +12,12 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from onebert_server.fairness.shares import Permits
 from onebert_server.front_ends.channel import framed, read_message
 from onebert_server.http.auth import OPEN_PATHS, PROBES, ApiKeys
 from onebert_server.http.formats import Formats
 from onebert_server.http.pipeline import REFUSED
 from onebert_server.http.refusals import REFUSAL
-from onebert_server.permits import Permits
 from onebert_store.errors import OneBertError, ShuttingDown, Unhealthy
 
 logger = logging.getLogger("onebert.forwarding")
@@ -74,12 +74,8 @@ class Forwarding:
         room, patience = self._room_of(scope["path"])
         try:
             await self._keys.admit(scope)
-            name = scope["state"]["principal"].name
-            room.take(name, 1)
-            try:
+            with room.held(scope["state"]["principal"].name):
                 await self._forward(scope, receive, send, patience)
-            finally:
-                room.give_back(name, 1)
         except OneBertError as error:
             scope["state"][REFUSED] = error
             await self._app(scope, receive, send)

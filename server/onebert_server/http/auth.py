@@ -11,6 +11,7 @@ from starlette.types import Scope
 
 from onebert_server.access.keys import KeyRing
 from onebert_server.access.principal import Principal, nobody, root
+from onebert_server.fairness.buckets import Bucket
 from onebert_server.http.head import HEAD, Head
 from onebert_server.page import files
 from onebert_server.settings import is_loopback
@@ -92,19 +93,18 @@ class Attempts:
     ADDRESSES = 4096
 
     def __init__(self) -> None:
-        # Address -> (counted attempts, time of the last one), least recently used first.
-        self._counted: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        # By address, least recently used first.
+        self._buckets: OrderedDict[str, Bucket] = OrderedDict()
 
     def count(self, address: str, now: float) -> None:
         """Counts one attempt; raises TooManyAttempts if the address is over the limit."""
-        before, since = self._counted.pop(address, (0.0, now))
-        attempts = max(before - (now - since) * self.A_SECOND, 0.0)
-        many = attempts + 1 > self.AT_ONCE
-        self._counted[address] = (attempts if many else attempts + 1, now)
-        if len(self._counted) > self.ADDRESSES:
-            self._counted.popitem(last=False)
-        if many:
+        bucket = self._buckets.setdefault(address, Bucket(self.A_SECOND, self.AT_ONCE, now))
+        self._buckets.move_to_end(address)
+        if len(self._buckets) > self.ADDRESSES:
+            self._buckets.popitem(last=False)
+        if bucket.fill(now) < 1:
             raise TooManyAttempts("too many requests without a valid key came from this address", 1)
+        bucket.level -= 1
 
 
 def is_open(scope: Scope) -> bool:

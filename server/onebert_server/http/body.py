@@ -11,11 +11,11 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope
 
 from onebert_server.access.context import Context
+from onebert_server.fairness.shares import Permits
 from onebert_server.http.digests import SentDigests
 from onebert_server.http.head import HEAD, Head
 from onebert_server.http.refusals import REFUSAL, WHOLE
 from onebert_server.limits import MAX_COMING_BYTES
-from onebert_server.permits import Permits
 
 T = TypeVar("T")
 

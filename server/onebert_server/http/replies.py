@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from starlette.types import Send
 
+from onebert_server.fairness.shares import Permits
 from onebert_server.http.head import Field
-from onebert_server.permits import Permits
 
 # Bytes per send of a large response: a socket buffers about this many before `send` waits.
 PIECE_BYTES = 2**16

@@ -13,12 +13,12 @@ from starlette.types import Receive, Scope, Send
 
 from onebert_server.access.context import Context
 from onebert_server.edge import Edge
+from onebert_server.fairness.shares import Permits
 from onebert_server.http.body import BODY
 from onebert_server.http.head import HEAD, Head
 from onebert_server.http.replies import send_whole
 from onebert_server.http.schemas.system import Problem
 from onebert_server.limits import MAX_REQUEST_TIMEOUT
-from onebert_server.permits import Permits
 from onebert_store.errors import TooLarge
 from onebert_store.file import strict_json
 

@@ -12,11 +12,11 @@ from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from onebert_server.edge import Listening
+from onebert_server.fairness.shares import Permits
 from onebert_server.front_ends.forwarding import HEALTH_PATHS, HEALTH_PATIENCE, SCOPE
 from onebert_server.http.body import BODY, Body
 from onebert_server.http.problems import problem_of
 from onebert_server.on_ray import messages
-from onebert_server.permits import Permits
 from onebert_store.errors import ShuttingDown
 
 # Requests that one front end may relay concurrently, and bytes of bodies that it may hold.
@@ -65,11 +65,8 @@ class Relay:
         try:
             if self._edge.draining and scope["path"] == "/readyz":
                 raise ShuttingDown("the server is stopping")
-            room.take(principal, 1)
-            try:
+            with room.held(principal):
                 answer = await self._relay(scope, principal)
-            finally:
-                room.give_back(principal, 1)
         except Exception as error:
             problem = problem_of(scope, error)
             if problem is None:
@@ -85,11 +82,8 @@ class Relay:
         if scope["method"] == "PUT":
             arriving.most, arriving.deadline = self._max_upload_bytes, math.inf
         body = await arriving.whole(self._held)
-        self._held.take(principal, len(body))
-        try:
+        with self._held.held(principal, len(body)):
             return await self._ask(scope, body)
-        finally:
-            self._held.give_back(principal, len(body))
 
     async def _ask(self, scope: Scope, body: bytes) -> messages.Answer:
         sent = _scope(scope)

@@ -39,7 +39,7 @@ class Replica:
         self._runtime = runtime
         self._app = create_app(runtime)
         self._keys = messages.Keys(runtime.keys)
-        self._work = Work(lambda: runtime.metrics.busy_seconds, lambda: runtime.engine.waiting_seconds)
+        self._work = Work(lambda: runtime.metrics.busy_seconds, lambda: runtime.engine.queue.seconds)
 
     async def setup(self) -> tuple[str, int]:
         """The base's tokenizer as `Tokenizer.dumps`, and its maximum length in tokens."""

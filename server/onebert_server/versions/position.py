@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from math import isinf
 
 from onebert_server.access.context import Context
-from onebert_server.permits import Permits
+from onebert_server.fairness.shares import Permits
 from onebert_store.errors import ChangeUnknown, DeadlineExceeded
 
 # Requests that may wait for changes, each with its body, while the registry does not answer; a principal may hold no
@@ -64,11 +64,8 @@ class Position:
         """Waits until this replica shows the change that a request needs; raises ChangeUnknown or DeadlineExceeded."""
         if self.seq >= context.min_seq:
             return
-        self._permits.take(context.principal.name, 1)
-        try:
+        with self._permits.held(context.principal.name):
             await self._shown(context)
-        finally:
-            self._permits.give_back(context.principal.name, 1)
 
     async def _shown(self, context: Context) -> None:
         with self._lock:

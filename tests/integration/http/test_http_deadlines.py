@@ -51,7 +51,7 @@ class Held:
 
     async def wait_for_work(self, sequences):
         async with asyncio.timeout(60):
-            while self.runtime.engine.waiting_sequences != sequences:
+            while self.runtime.engine.queue.sequences != sequences:
                 await asyncio.sleep(0.001)
 
 

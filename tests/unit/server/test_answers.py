@@ -166,7 +166,7 @@ def test_a_batch_wakes_the_event_loop_once(parts, monkeypatch):
             await asyncio.to_thread(parts.batches.entered.wait, 60)
             waiting = [asyncio.create_task(one()) for _ in range(20)]
             await running
-            while parts.engine.waiting_sequences < 20:
+            while parts.engine.queue.sequences < 20:
                 await asyncio.sleep(0)
             wake = loop.call_soon_threadsafe
             monkeypatch.setattr(
@@ -211,7 +211,7 @@ def test_what_waits_for_who_has_left_is_not_computed(parts):
             running = asyncio.create_task(ask(Wanted(["good"])))
             await asyncio.to_thread(parts.batches.entered.wait, 60)
             leaving, staying = (asyncio.create_task(ask(Wanted([ref]))) for ref in ("short", "tags"))
-            while parts.engine.waiting_sequences < 2:
+            while parts.engine.queue.sequences < 2:
                 await asyncio.sleep(0)
             resident = parts.bank.num_resident
             leaving.cancel()
@@ -262,7 +262,7 @@ def test_a_version_that_goes_before_its_answer_is_explained_is_not_found(parts):
             running = asyncio.create_task(answerer.answer(context(), Wanted(["tags"]), ["it is late"], same))
             await asyncio.to_thread(parts.batches.entered.wait, 60)
             asking = asyncio.create_task(answerer.answer_explained(context(), Wanted(["good"]), ["it is late"], same))
-            while parts.engine.waiting_sequences < 1:
+            while parts.engine.queue.sequences < 1:
                 await asyncio.sleep(0)
             retire(parts.directory, "good", 1)
             parts.batches.opened.set()

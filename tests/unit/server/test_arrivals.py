@@ -29,7 +29,7 @@ def counted_wake_ups(loop, monkeypatch):
 
 
 async def waiting(arrivals, futures):
-    tasks = [asyncio.create_task(arrivals.result(future)) for future in futures]
+    tasks = [asyncio.create_task(arrivals.result(future, lambda: None)) for future in futures]
     await asyncio.sleep(0)
     return tasks
 
@@ -84,7 +84,7 @@ def test_what_ends_after_its_loop_is_no_fault(caplog):
 
     async def leave():
         asyncio.get_running_loop().call_later(0, asyncio.current_task().cancel)
-        await Arrivals().result(future)
+        await Arrivals().result(future, lambda: None)
 
     future.cancel = lambda: False  # as one whose batch still runs
     with pytest.raises(asyncio.CancelledError):

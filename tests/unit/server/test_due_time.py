@@ -150,9 +150,9 @@ class Device(Engine):
         for entry in flight.waiting:
             entry.request.settle(entry.position, np.zeros(2, np.float32))
         self._observe(flight)
-        while self._coming and not self.waiting_sequences:
+        while self._coming and not self.queue.sequences:
             self._let_come(max(self._coming[0].at, Clock.now))
-        if not self._coming and not self.waiting_sequences:
+        if not self._coming and not self.queue.sequences:
             self._all_ended.set()
 
     def _let_come(self, until: float) -> None:

@@ -25,10 +25,11 @@ from onebert_server.engine import passes
 from onebert_server.engine.bank import Bank
 from onebert_server.engine.engine import Engine, EngineLimits
 from onebert_server.engine.host_copy import HostCopy
+from onebert_server.engine.observer import Unobserved
 from onebert_server.engine.queue import QueueLimits
 from onebert_server.engine.request import Item
 from onebert_server.engine.speed import Speed
-from onebert_store.errors import DeadlineExceeded, EngineFailed, OverShare, QueueFull, ShuttingDown, TooLarge
+from onebert_store.errors import DeadlineExceeded, EngineFailed, OverShare, QueueFull, ShuttingDown
 
 KINDS = ("bitfit", "layernorm", "lora", "spafit", "frozen", "everything")
 WAIT = 60.0
@@ -139,7 +140,7 @@ def test_callers_in_many_threads_get_their_own_answers(engine: Engine, gate: Gat
 def test_what_waits_goes_together_up_to_the_token_budget(engine: Engine, gate: Gate) -> None:
     held = hold(engine, gate)
     futures = [submit(engine, [item(1 + i, length=30, seed=i)]) for i in range(6)]
-    assert (engine.waiting_sequences, engine.waiting_tokens) == (6, 180)
+    assert (engine.queue.sequences, engine.queue.tokens) == (6, 180)
     gate.opened.set()
     for future in [held, *futures]:
         future.result(WAIT)
@@ -184,12 +185,6 @@ def test_a_long_batch_makes_way_between_its_layers_for_short_texts_of_others(
     assert set(ended[-2:]) == {"own", "longer"}
 
 
-def test_a_request_larger_than_a_batch_is_answered_in_order(engine: Engine, gate: Gate) -> None:
-    gate.opened.set()
-    items = [item(1 + i % 12, length=25, seed=i) for i in range(20)]
-    check(items, submit(engine, items).result(WAIT))
-
-
 def test_a_request_keeps_its_answers_in_its_result_alone(engine: Engine, gate: Gate) -> None:
     gate.opened.set()
     request = submit(engine, [item(1)] * 20)
@@ -211,20 +206,12 @@ def test_a_full_queue_refuses_at_once_and_recovers(engine: Engine, gate: Gate) -
     assert len(submit(engine, [item(1)]).result(WAIT)) == 1
 
 
-def test_waiting_tokens_are_bounded_too(engine: Engine, gate: Gate) -> None:
-    hold(engine, gate)
-    submit(engine, [item(1, length=60)] * 17)
-    with pytest.raises(QueueFull):
-        submit(engine, [item(1, length=60)])
-    submit(engine, [item(1, length=60)], asker("someone else"))
-
-
 def test_a_caller_who_left_costs_nothing_and_makes_room_at_once(engine: Engine, gate: Gate) -> None:
     hold(engine, gate)
     leaving, staying = submit(engine, [item(1)] * 3), submit(engine, [item(2)])
     assert leaving.cancel()
     assert leaving.cancelled()
-    assert (engine.waiting_sequences, engine.waiting_tokens) == (1, 8)
+    assert (engine.queue.sequences, engine.queue.tokens) == (1, 8)
     gate.opened.set()
     check([item(2)], staying.result(WAIT))
     engine.close(WAIT)
@@ -242,7 +229,7 @@ def test_who_leaves_while_a_part_runs_is_let_go_only_when_the_rows_are_no_longer
     held.add_done_callback(lambda _: freed.set())
     assert gate.entered.wait(WAIT)
     assert held.cancel()
-    assert engine.waiting_sequences == 0, "what had not begun is dropped at once"
+    assert engine.queue.sequences == 0, "what had not begun is dropped at once"
     assert not held.done(), "the batch under way still reads its rows"
     gate.opened.set()
     assert freed.wait(WAIT)
@@ -270,12 +257,12 @@ def test_who_leaves_says_how_long_its_principals_requests_are_worth_queueing(
 
     def fill(principal: str) -> float:
         """Seconds of its work that are let in, where a request is about one."""
-        before = engine.waiting_seconds
+        before = engine.queue.seconds
         try:
             while True:
                 submit(engine, [item(1)] * 100, asker(principal))
         except (QueueFull, OverShare):
-            return engine.waiting_seconds - before
+            return engine.queue.seconds - before
 
     assert fill("left") == pytest.approx(30, abs=2)
     assert fill("late") == pytest.approx(70, abs=4)
@@ -329,9 +316,9 @@ def test_the_wait_is_bounded_in_seconds_of_the_machines_own_measured_speed(gate:
     engine = Engine(base(), bank()[0], limits, gate)
     engine.start()
     hold(engine, gate)
-    while engine.waiting_seconds < 0.05:
+    while engine.queue.seconds < 0.05:
         submit(engine, [item(1, length=64)])
-    assert engine.waiting_tokens >= 2 * 64, "the bound is of time, and not of these few tokens"
+    assert engine.queue.tokens >= 2 * 64, "the bound is of time, and not of these few tokens"
     with pytest.raises(QueueFull) as refused:
         submit(engine, [item(1)])
     assert refused.value.retry_after == 1
@@ -378,12 +365,6 @@ def test_nothing_more_is_run_of_a_request_that_has_failed(engine: Engine, gate: 
     check([item(4, length=60)] * 5, neighbor.result(WAIT))
     engine.close(WAIT)
     assert gate.batches == [(1, 8), (2, 120), (2, 120), (1, 60)]
-
-
-def test_what_can_never_wait_is_refused_for_good(engine: Engine, gate: Gate) -> None:
-    gate.opened.set()
-    with pytest.raises(TooLarge):
-        submit(engine, [item(1)] * 81)
 
 
 def test_an_engine_that_does_not_run_says_so() -> None:
@@ -626,7 +607,7 @@ def test_a_late_request_fails_only_when_no_batch_reads_its_rows(overlapping: Eng
     assert gate.dropped == ["deadline"]
 
 
-class Threads:
+class Threads(Unobserved):
     """Records how many threads the engine's own thread computes on."""
 
     def __init__(self) -> None:
@@ -634,12 +615,6 @@ class Threads:
 
     def observe_batch(self, sequences: int, tokens: int, seconds: float) -> None:
         self.seen.append(torch.get_num_threads())
-
-    def observe_wait(self, seconds: float) -> None: ...
-
-    def count_dropped(self, why: str) -> None: ...
-
-    def count_left(self, waiting: int, running: int, computed: int) -> None: ...
 
 
 def test_the_engine_alone_computes_on_the_threads_it_is_given() -> None:

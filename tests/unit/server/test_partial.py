@@ -91,7 +91,7 @@ def test_what_is_late_is_said_to_be_late(parts):
             holding = asyncio.create_task(answerer.answer(context(), Wanted(["good"]), ["it is late"], same))
             await asyncio.to_thread(parts.batches.entered.wait, 180)
             asking = asyncio.create_task(each(answerer, ["good", "nobody", "short"], ["late"] * 3))
-            while parts.engine.waiting_sequences < 2:
+            while parts.engine.queue.sequences < 2:
                 await asyncio.sleep(0)
             found = await late(parts, asking)
             await holding

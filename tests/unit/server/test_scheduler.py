@@ -6,6 +6,7 @@ from onebert_encoder.text.tokens import Tokens
 from onebert_server.access.context import Context
 from onebert_server.access.principal import root
 from onebert_server.engine import scheduler as scheduler_module
+from onebert_server.engine.observer import Unobserved
 from onebert_server.engine.queue import QueueLimits
 from onebert_server.engine.request import Item, Request
 from onebert_server.engine.scheduler import Scheduler
@@ -42,15 +43,16 @@ def request(scheduler: Scheduler, tokens: int, deadline: float) -> Request:
 def test_a_request_given_up_at_its_deadline_takes_no_room_from_its_principal(
     clock: type[Clock], before_deadline: float, left: bool
 ) -> None:
-    scheduler = Scheduler(QueueLimits(10**6, 10**9, max_seconds=1.0), None)
+    scheduler = Scheduler(QueueLimits(10**6, 10**9, max_seconds=1.0), Unobserved())
+    scheduler.queue.seconds_per_token = SECONDS_PER_TOKEN
     scheduler.open()
     given_up = request(scheduler, 8, deadline=1.0)
-    scheduler.put(given_up, SECONDS_PER_TOKEN)
+    scheduler.put(given_up, wake=True)
     clock.now = 1.0 - before_deadline
     assert given_up.cancel()
-    scheduler.put(request(scheduler, 700, deadline=60.0), SECONDS_PER_TOKEN)  # 0.7 s of work
+    scheduler.put(request(scheduler, 700, deadline=60.0), wake=True)  # 0.7 s of work
     if left:
         with pytest.raises((QueueFull, OverShare)):
-            scheduler.check("someone", SECONDS_PER_TOKEN)
+            scheduler.check("someone")
     else:
-        scheduler.check("someone", SECONDS_PER_TOKEN)
+        scheduler.check("someone")

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import pytest
 
 from onebert_server.access.principal import root
+from onebert_server.fairness.shares import Permits
 from onebert_server.http.replies import PIECE_BYTES
 from onebert_server.http.strict import Answer
-from onebert_server.permits import Permits
 from onebert_store.errors import QueueFull
 
 SIZE = 10 * PIECE_BYTES + 7

@@ -74,23 +74,6 @@ def test_what_waits_to_be_tokenized_is_bounded_and_given_back(small, workers):
     asyncio.run(split())
 
 
-def test_of_what_waits_to_be_tokenized_one_principal_leaves_as_much_to_others(small, workers):
-    opened = Event()
-
-    async def split():
-        workers.submit(opened.wait, 60)
-        flood = [asyncio.create_task(small.split("flood", [letter * 1000])) for letter in "abc"]
-        await asyncio.sleep(0)
-        other = asyncio.create_task(small.split("other", ["d" * 2000]))
-        await asyncio.sleep(0)
-        opened.set()
-        return await asyncio.gather(*flood, other, return_exceptions=True)
-
-    *taken, refused, other = asyncio.run(split())
-    assert [len(found) for found in [*taken, other]] == [1, 1, 1]
-    assert isinstance(refused, QueueFull)
-
-
 def test_who_has_much_tokenized_is_served_in_turns_with_others(workers, monkeypatch):
     """Texts for tasks that are not there are tokenized, too, and no queue of the engine counts them."""
     monkeypatch.setattr(tokenizing, "AT_ONCE", 1)

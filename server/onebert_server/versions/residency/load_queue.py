@@ -2,7 +2,7 @@
 
 import threading
 
-from onebert_server.turns import Turns
+from onebert_server.fairness.turns import Turns
 from onebert_server.versions.version import State, Version
 
 
@@ -13,9 +13,6 @@ class LoadQueue:
         self.closed = False
         self._changed = threading.Condition()
         self._turns: Turns[tuple[Version, str]] = Turns()
-
-    def __bool__(self) -> bool:
-        return bool(self._turns)
 
     def put(self, version: Version, principal: str) -> None:
         """Queues a version for a principal; a second call for the same two changes nothing."""
@@ -47,4 +44,5 @@ class LoadQueue:
     def clear(self) -> list[Version]:
         """Removes everything, and returns, once, each version that still has to be loaded."""
         with self._changed:
-            return list(dict.fromkeys(one for one, _ in self._turns.clear() if one.state is State.LOADING))
+            left, self._turns = self._turns, Turns()
+            return list(dict.fromkeys(one for one, _ in left if one.state is State.LOADING))

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
@@ -20,6 +19,7 @@ from onebert_encoder.maths.rows import Row
 from onebert_server.access.context import Context
 from onebert_server.engine.bank import Bank
 from onebert_server.engine.engine import Engine
+from onebert_server.fairness.shares import Permits
 from onebert_server.versions.directory import Directory
 from onebert_server.versions.residency.fetches import Fetches
 from onebert_server.versions.residency.load_queue import LoadQueue
@@ -36,7 +36,7 @@ logger = logging.getLogger("onebert.residents")
 
 # Versions whose golden sequences go through the engine together: some 70 tokens each, so half of a full batch.
 PROVED_TOGETHER = 64
-# Requests that may wait for versions, and beside them one of each principal that has none waiting.
+# Requests that may wait for versions; a principal may hold no more than is left for others.
 MAX_WAITING = 1024
 # Seconds before the next try of a version that could not be loaded; doubled each time, up to the second number.
 RETRY_AFTER, RETRY_AT_MOST = 1.0, 300.0
@@ -68,8 +68,11 @@ class Residents:
         self._room = Room(bank, self.directory)
         self._engine = engine
         self._clock = time.monotonic
-        # Requests that wait for versions, by principal; only the event loop reads and writes it.
-        self._waiting: Counter[str] = Counter()
+        self._waiting = Permits(
+            MAX_WAITING,
+            full="as many requests wait for versions to be loaded as the server holds; try again soon",
+            over="more of this caller's requests wait for versions to be loaded than of others'",
+        )
 
     def load(self, versions: Mapping[Version, str]) -> bool:
         """Loads and proves versions, in order, that are marked as loading; returns whether the bank had room for all.
@@ -143,18 +146,14 @@ class Residents:
         name, deadline = context.principal.name, context.deadline
         while awaited := self.directory.awaited(held, name):
             self._check_sum(held)
-            self._check_share(name)
-            self._waiting[name] += 1
-            try:
+            with self._waiting.held(name):
                 # Shielded: a request that leaves must not cancel a loading that others wait for.
                 loading = asyncio.gather(*(asyncio.shield(asyncio.wrap_future(one)) for one in awaited))
-                await asyncio.wait_for(loading, None if isinf(deadline) else deadline - time.monotonic())
-            except TimeoutError:
-                raise errors.DeadlineExceeded("the request's time was over before its versions were loaded") from None
-            finally:
-                self._waiting[name] -= 1
-                if not self._waiting[name]:
-                    del self._waiting[name]
+                try:
+                    await asyncio.wait_for(loading, None if isinf(deadline) else deadline - time.monotonic())
+                except TimeoutError:
+                    late = "the request's time was over before its versions were loaded"
+                    raise errors.DeadlineExceeded(late) from None
 
     def found_damaged(self, version: Version, error: errors.OneBertError) -> None:
         """Marks a version's stored file as damaged; its row in memory answers as before."""
@@ -174,15 +173,6 @@ class Residents:
     def _least_bytes(self, version: Version) -> int:
         facts = version.known_facts
         return self._bank.least_row_bytes(len(facts.labels) if facts else 1)
-
-    def _check_share(self, principal: str) -> None:
-        """Refuses a principal with more waiting requests than it leaves free; one without any is admitted."""
-        own, total = self._waiting[principal], self._waiting.total()
-        if own == 0 or own < MAX_WAITING - total:
-            return
-        if own * len(self._waiting) > total:
-            raise errors.OverShare("more of this caller's requests wait for versions to be loaded than of others'")
-        raise errors.QueueFull("as many requests wait for versions to be loaded as the server holds; try again soon")
 
     def _fold(self, delta: Delta) -> tuple[Row, int]:
         check(delta, self._base.spec)

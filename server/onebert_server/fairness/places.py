@@ -1,44 +1,13 @@
-"""Lets principals take turns: one item of each principal after the other, however many items each has."""
+"""Places for which principals wait in turns, and work that runs in them part by part."""
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
-from typing import Generic, TypeVar
+from typing import TypeVar
+
+from onebert_server.fairness.turns import Turns
 
 T = TypeVar("T")
-
-
-class Turns(Generic[T]):
-    """A queue with turns of principals, first in first out within each; items are hashable. Not thread-safe."""
-
-    def __init__(self) -> None:
-        # In the order of their turns; only principals with waiting items.
-        self._of: OrderedDict[str, OrderedDict[T, None]] = OrderedDict()
-
-    def __bool__(self) -> bool:
-        return bool(self._of)
-
-    def put(self, one: T, principal: str) -> None:
-        """Queues an item for a principal; a second call for the same two changes nothing."""
-        self._of.setdefault(principal, OrderedDict())[one] = None
-
-    def take(self, wanted: Callable[[T], bool]) -> T | None:
-        """Takes the next wanted item; None if nothing waits. An unwanted item is dropped and costs no turn."""
-        while self._of:
-            principal, waiting = self._of.popitem(last=False)
-            while waiting:
-                one, _ = waiting.popitem(last=False)
-                if wanted(one):
-                    if waiting:
-                        self._of[principal] = waiting
-                    return one
-        return None
-
-    def clear(self) -> list[T]:
-        left = dict.fromkeys(one for waiting in self._of.values() for one in waiting)
-        self._of.clear()
-        return list(left)
 
 
 class Places:

@@ -1,4 +1,4 @@
-"""A priority queue whose entries can be dropped; not thread-safe."""
+"""A priority queue with entries that can be dropped; not thread-safe."""
 
 import heapq
 import itertools
@@ -18,10 +18,6 @@ class Agenda(Generic[T]):
         self._things: dict[int, T] = {}
         self._places = itertools.count()
 
-    def __len__(self) -> int:
-        """Entries in the heap, dropped ones included."""
-        return len(self._heap)
-
     def put(self, when: float, thing: T) -> int:
         """Adds a thing; returns its place, for `drop`."""
         place = next(self._places)
@@ -38,11 +34,11 @@ class Agenda(Generic[T]):
             self._heap = [entry for entry in self._heap if entry[1] in self._things]
             heapq.heapify(self._heap)
 
-    def first(self) -> tuple[float, T] | None:
-        """Returns the thing with the least number, and that number; None if there is nothing."""
+    def first(self) -> T | None:
+        """Returns the thing with the least number; None if there is nothing."""
         while self._heap:
-            when, place = self._heap[0]
+            place = self._heap[0][1]
             if place in self._things:
-                return when, self._things[place]
+                return self._things[place]
             heapq.heappop(self._heap)
         return None

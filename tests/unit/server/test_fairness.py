@@ -1,0 +1,240 @@
+"""Fairness between principals: shares and turns against twins that walk everything, and their steps per operation."""
+
+import asyncio
+import sys
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from threading import Event
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onebert_server.engine.queue import FairQueue, QueueLimits
+from onebert_server.fairness.places import PartByPart
+from onebert_server.fairness.shares import Backlog, Permits
+from onebert_server.fairness.turns import Turns
+from onebert_store.errors import OneBertError, OverShare, QueueFull
+
+MOST = 100
+principals = st.sampled_from("abcdef")
+
+
+def taken(permits, principal, amount):
+    """What comes of an attempt: nothing, or the kind of the refusal."""
+    try:
+        permits.take(principal, amount)
+    except OneBertError as error:
+        return type(error)
+    return None
+
+
+@given(st.lists(st.tuples(principals, st.integers(0, 60), st.booleans()), max_size=60))
+def test_permits_are_those_of_a_twin_that_walks_all_holders(asked):
+    permits, plain, twin = Permits(MOST, "full", "over"), Permits(MOST, "full"), []
+    for principal, amount, gives_back in asked:
+        if gives_back and twin:
+            one, held = twin.pop(amount % len(twin))
+            for each in (permits, plain):
+                each.give_back(one, held)
+            continue
+        own = sum(held for one, held in twin if one == principal)
+        total, holders = sum(held for _, held in twin), {one for one, held in twin if held}
+        fits = own + amount <= MOST - total
+        refused = OverShare if own * len(holders) > total else QueueFull
+        assert taken(permits, principal, amount) is (None if fits else refused)
+        assert taken(plain, principal, amount) is (None if fits else QueueFull)
+        if fits:
+            twin.append((principal, amount))
+        assert permits.total == sum(held for _, held in twin) <= MOST
+        assert permits.principals == len({one for one, held in twin if held})
+        # One that holds less is refused only where every other one that holds more is refused, too.
+        by_share = sorted("abcdef", key=permits.of)
+        assert all(permits.fits(less, 1) >= permits.fits(more, 1) for less, more in pairwise(by_share))
+
+
+@pytest.mark.parametrize(("floods", "each"), [(1, [512]), (2, [342, 341]), (3, [256, 256, 256])])
+def test_a_newcomer_finds_as_much_free_as_each_of_those_that_flood_holds(floods, each):
+    permits = Permits(1024, "full")
+    full = set()
+    while len(full) < floods:
+        full |= {one for one in range(floods) if taken(permits, str(one), 1)}
+    assert [permits.of(str(one)) for one in range(floods)] == each
+    assert permits.fits("newcomer", each[-1])
+
+
+def test_what_a_block_holds_is_given_back_whatever_ends_it():
+    permits = Permits(2, "everything is taken")
+    with permits.held("a"):
+        assert permits.total == 1
+        with pytest.raises(QueueFull, match="everything is taken"):
+            permits.take("a", 2)
+        assert permits.total == 1
+    with pytest.raises(ZeroDivisionError), permits.held("a"):
+        1 / 0  # noqa: B018
+    assert (permits.total, permits.principals) == (0, 0)
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 3000)), max_size=40), st.integers(0, 4000))
+def test_sums_over_principals_are_those_of_a_walk_through_all(changes, tokens):
+    """Principals whose amounts are not told apart are counted for at most a fifth too much, and never for less."""
+    backlog, held = Backlog(10**9), dict.fromkeys(map(str, range(10)), 0)
+    for who, after in changes:
+        backlog.add(str(who), after - held[str(who)])
+        held[str(who)] = after
+    assert (backlog.principals, backlog.total) == (sum(map(bool, held.values())), sum(held.values()))
+    exact = sum(min(one, tokens) for one in held.values())
+    assert exact <= backlog.served(tokens) <= 1.21 * exact
+    assert backlog.served(10**9) == sum(held.values())
+
+
+@given(
+    st.lists(st.tuples(principals, st.integers(0, 9)), max_size=60),
+    st.sets(st.integers(0, 9)),
+    st.lists(st.integers(0, 59), max_size=10),
+)
+def test_things_are_taken_once_and_none_waits_longer_than_its_principals_turns(asked, unwanted, removed):
+    """Round robin of a twin: a list of lists, of which each in turn gives its first one."""
+    turns, twin = Turns(), {}
+    for principal, number in asked:
+        turns.put((principal, number), principal)
+        twin.setdefault(principal, {})[principal, number] = None
+    assert len(turns) == sum(map(len, twin.values()))
+    for place in removed:
+        if asked and (gone := asked[place % len(asked)]) in turns:
+            turns.remove(gone)
+            del twin[gone[0]][gone]
+    left = {principal: [one for one in own if one[1] not in unwanted] for principal, own in twin.items()}
+    expected = [own[turn] for turn in range(10) for own in left.values() if turn < len(own)]
+    found = []
+    while (one := turns.take(lambda one: one[1] not in unwanted)) is not None:
+        found.append(one)
+    assert Counter(found) == Counter(expected)
+    for principal, own in left.items():
+        for place, one in enumerate(own):
+            before = found[: found.index(one)]
+            assert max(Counter(other for other, _ in before if other != principal).values(), default=0) <= place + 1
+    assert (len(turns), turns.first(), list(turns)) == (0, None, [])
+
+
+class Counted(int):
+    """A number that counts the sums and comparisons that it is in, also those of loops in C."""
+
+    steps = 0
+
+
+def counting(name):
+    plain = getattr(int, name)
+
+    def step(self, other):
+        Counted.steps += 1
+        result = plain(self, other)
+        return Counted(result) if type(result) is int else result
+
+    return step
+
+
+for name in ("add", "radd", "sub", "rsub", "mul", "rmul", "lt", "le", "gt", "ge"):
+    setattr(Counted, f"__{name}__", counting(f"__{name}__"))
+
+
+def steps_of(work):
+    """Instructions of Python's, and operations on counted numbers, that something takes."""
+    Counted.steps, count, before = 0, 0, sys.gettrace()
+
+    def step(frame, event, _):
+        nonlocal count
+        frame.f_trace_opcodes = True
+        count += event == "opcode"
+        return step
+
+    sys.settrace(step)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return count + Counted.steps
+
+
+class Waiting:
+    """A request of the queue."""
+
+    def __init__(self, principal, tokens):
+        self.principal, self.deadline, self.lengths = principal, 1e9, [tokens]
+        self.costs = self.lengths
+
+
+class Crowd:
+    """Many principals in every structure: each holds something, and has a sentence or a long text waiting."""
+
+    def __init__(self, number):
+        self.permits, self.turns = Permits(10**12, "full", "over"), Turns()
+        self.queue = FairQueue(QueueLimits(10**9, 10**12, 1e6))
+        self.queue.seconds_per_token = 0.001
+        for principal in range(number):
+            tokens = Counted((23, 512)[principal % 2])
+            self.permits.take(str(principal), tokens)
+            self.turns.put(principal, str(principal))
+            self.queue.put(Waiting(str(principal), tokens), 0.0)
+
+
+OPERATIONS = {
+    "hold": lambda crowd: [crowd.permits.take("3", Counted(5)), crowd.permits.give_back("3", Counted(5))],
+    "refuse": lambda crowd: taken(crowd.permits, "3", 10**12),
+    "wait for a turn": lambda crowd: crowd.turns.put("one more", "3"),
+    "leave": lambda crowd: crowd.turns.remove(5),
+    "whose turn": lambda crowd: [crowd.turns.take(lambda one: True) for _ in range(8)],
+    "check": lambda crowd: crowd.queue.check("3"),
+    "put": lambda crowd: crowd.queue.put(Waiting("one more", Counted(10)), 0.0),
+    "take": lambda crowd: crowd.queue.take(70, 70, 0.0),
+    "take beside": lambda crowd: crowd.queue.take(70, 70, 0.0, beside={"3", "4"}),
+    "expire": lambda crowd: crowd.queue.expire(1.0),
+}
+
+
+def test_no_question_and_no_batch_walks_all_principals():
+    """From 16 to 16,384 principals the steps of each operation grow no faster than the logarithm of their number."""
+    few, *more = map(Crowd, (16, 512, 16_384))
+    for name, operation in OPERATIONS.items():
+        first = steps_of(lambda work=operation: work(few))
+        for log2, crowd in zip((9, 14), more, strict=True):
+            assert 0 < steps_of(lambda work=operation, crowd=crowd: work(crowd)) <= first * log2 / 4, name
+
+
+def test_who_gives_up_keeps_the_place_of_a_thread_that_still_computes():
+    entered, opened, done = Event(), Event(), []
+
+    def long(_):
+        entered.set()
+        opened.wait(60)
+        return done.append("long") or []
+
+    async def ask(workers):
+        parts = PartByPart(workers, at_once=1, most=1)
+        given_up = asyncio.create_task(parts.run("a", [1, 1], long))
+        await asyncio.to_thread(entered.wait, 60)
+        given_up.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await given_up
+        other = asyncio.create_task(parts.run("b", [1], lambda _: done.append("other") or []))
+        await asyncio.sleep(0)
+        assert parts._places._waiting
+        opened.set()
+        await other
+
+    with ThreadPoolExecutor(2) as workers:
+        asyncio.run(ask(workers))
+    assert done == ["long", "other"]
+
+
+def test_a_part_that_fails_gives_its_place_back():
+    async def ask(workers):
+        parts = PartByPart(workers, at_once=1, most=1)
+        for _ in range(2):
+            with pytest.raises(ZeroDivisionError):
+                await parts.run("a", [1], lambda _: [1 / 0])
+        assert await parts.run("a", [1, 1], lambda part: [part.start]) == [0, 1]
+
+    with ThreadPoolExecutor(1) as workers:
+        asyncio.run(ask(workers))
