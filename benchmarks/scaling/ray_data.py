@@ -26,7 +26,7 @@ from onebert_server.score.job import Job
 from onebert_server.score.output import open_output
 from onebert_server.score.ray_cluster import score_on_cluster
 from onebert_server.score.reading import Window
-from onebert_server.score.scorer import open_scorer
+from onebert_server.score.scorer import Scorer
 from onebert_server.score.sources import find_sources
 from onebert_server.score.stream import Chosen, Rows
 from onebert_server.score.tasks import ScoredTask
@@ -87,7 +87,7 @@ def by_tasks(data: Path, out: Path, base: Base, tasks: Sequence[ScoredTask], cor
         batch_tokens=Settings.model_construct().max_batch_tokens,
     )
     with open_output(str(out), job) as output:
-        score_on_cluster(job, output, None, "cpu", cores, lambda _: None)
+        output.write(score_on_cluster(job, (), None, "cpu", cores), lambda _: None)
         output.finish()
 
 
@@ -113,7 +113,7 @@ class Scores:
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
         torch.set_num_threads(1)
         settings = Settings.model_construct(dtype=dtype, device="cpu")
-        self._scorer = open_scorer(settings, ray.get(tasks), settings.max_batch_tokens, all_scores=False)
+        self._scorer = Scorer(*load_bank(settings), ray.get(tasks), settings.max_batch_tokens, all_scores=False)
 
     def __call__(self, table: pyarrow.Table) -> pyarrow.Table:
         """Scores a window of rows."""

@@ -138,7 +138,7 @@ class Scene:
 
     def _score(self, turn: int) -> None:
         with open_output(str(self._folder / f"scored-{turn}"), self._job) as output:
-            score_here(self._job, output, self._scorer, self._threads, lambda _: None)
+            output.write(score_here(self._job, (), self._scorer, self._threads), lambda _: None)
             output.finish()
 
 

@@ -1,7 +1,10 @@
 """Options shared by several components' commands, with one help text each; and the parser of durations."""
 
 import re
+from collections.abc import Callable
 from datetime import timedelta
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from typing import Annotated, Any
 
 import typer
@@ -26,6 +29,30 @@ class Panel(str):
 
     def option(self, help: str, *names: str, **more: Any) -> Any:
         return typer.Option(*names, help=help, rich_help_panel=self, **more)
+
+
+def with_options(**made: Callable[..., Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Replaces a command's parameters, each by the options that are the parameters of the function which makes it."""
+
+    def expand(command: Callable[..., None]) -> Callable[..., None]:
+        own, options = signature(command), {name: signature(make) for name, make in made.items()}
+
+        @wraps(command)
+        def run(**given: Any) -> None:
+            for name, make in made.items():
+                given[name] = make(**{option: given.pop(option) for option in options[name].parameters})
+            command(**given)
+
+        found = list[Parameter]()
+        for name, parameter in own.parameters.items():
+            found += options[name].parameters.values() if name in options else [parameter]
+        # typer reads both.
+        run.__annotations__ = {one.name: one.annotation for one in found}
+        keywords = [one.replace(kind=Parameter.KEYWORD_ONLY) for one in found]
+        run.__signature__ = Signature(keywords)  # type: ignore[attr-defined]
+        return run
+
+    return expand
 
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]

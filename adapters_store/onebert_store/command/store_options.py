@@ -1,9 +1,13 @@
-"""Options shared by the commands `onebert store …`, which select the store."""
+"""Options shared by the commands that open a store, which select it."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+# Heavy imports are inside the function: `onebert --help` imports this file.
+if TYPE_CHECKING:
+    from onebert_store.registry.store import StoreAddress
 
 DataDir = Annotated[
     Path,
@@ -32,3 +36,10 @@ BlobsUrl = Annotated[
     ),
 ]
 DEFAULT = Path("onebert-data")
+
+
+def store_at(data_dir: DataDir = DEFAULT, registry: RegistryUrl = None, blobs: BlobsUrl = None) -> "StoreAddress":
+    """The store that the options select."""
+    from onebert_store.registry.store import StoreAddress  # noqa: PLC0415
+
+    return StoreAddress.within(data_dir, registry, blobs)

@@ -57,12 +57,10 @@ def alias(
     if remove:
         console.say(f"{task}@{name}: deleted; it was at version {wanted[str(name)]}")
         return
-    if as_json:
-        places = wanted.items()
-        console.print_json([{"alias": one, "version": at, "before": found.previous.get(one)} for one, at in places])
-        return
-    rows = ((one, str(at), str(found.previous.get(one, "–"))) for one, at in wanted.items())
-    console.show(("alias", "version", "before"), rows, numbers=("version", "before"))
+    places = [(one, at, found.previous.get(one)) for one, at in wanted.items()]
+    heads = ("alias", "version", "before")
+    record = [dict(zip(heads, place, strict=True)) for place in places] if as_json else None
+    console.show(heads, ((one, str(at), str(before or "–")) for one, at, before in places), heads[1:], record)
 
 
 def download(
@@ -145,10 +143,8 @@ def log(task: TaskName, url: Url = URL, api_key: ApiKey = None, as_json: AsJson 
             console.tell("note: this key may not read the audit trail; these are the versions that are there")
             found = client.task(task).versions
             rows = [_line(one.created_at, "", "upload", f"version {one.version}") for one in found]
-    if as_json:
-        console.print_json(rows)
-        return
-    console.show((TIME, "principal", "action", "what"), ((time_of(row.pop("time")), *row.values()) for row in rows))
+    cells = ((time_of(row["time"]), row["principal"], row["action"], row["what"]) for row in rows)
+    console.show((TIME, "principal", "action", "what"), cells, record=rows if as_json else None)
 
 
 def _history(client: Client, task: str) -> list[Change]:

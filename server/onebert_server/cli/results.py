@@ -6,8 +6,9 @@ from typing import Any
 
 from rich.table import Table
 
-from onebert_server.cli.inputs import Asked
-from onebert_server.client import AnswerSpan, LabeledSpan, TaskResult, as_dict
+from onebert_server.cli.remote import answer_of
+from onebert_server.cli.rows import Row
+from onebert_server.client import AnswerSpan, LabeledSpan, TaskResult
 from onebert_store.command import console
 from onebert_store.file.strict_json import shown
 
@@ -19,26 +20,16 @@ OWED = 3
 GAP = 2
 
 
-def json_lines(asked: Sequence[Asked], results: Sequence[TaskResult]) -> list[str]:
-    """One object per input: place, text, version, answer."""
-    lines = []
-    for one, result in zip(asked, results, strict=True):
-        halves = _halves(one)
-        answer = as_dict(result)
-        # Offsets count code points, which other languages may not: add the text itself.
-        for found in (*answer.get("words", ()), *answer.get("entities", ())):
-            found["text"] = _source(one)[found["start"] : found["end"]]
-        for found in answer.get("explanation", {}).get("words", ()):
-            found["text"] = halves[found["field"]][found["start"] : found["end"]]
-        # A table's id may be a date or another value without a JSON form.
-        lines.append(json.dumps(one.place | halves | answer, ensure_ascii=False, default=str))
-    return lines
+def json_line(row: Row, result: TaskResult) -> str:
+    """An object with place, text, version and answer."""
+    # A table's id may be a date or another value without a JSON form.
+    return json.dumps({**row.place, **row.halves, **answer_of(row, result)}, ensure_ascii=False, default=str)
 
 
 class ResultTable:
     """A table printed piecewise as results arrive; the terminal and the first piece determine its widths."""
 
-    def __init__(self, asked: Sequence[Asked], first: Sequence[TaskResult], top_k: int | None) -> None:
+    def __init__(self, asked: Sequence[Row], first: Sequence[TaskResult], top_k: int | None) -> None:
         self._top_k = top_k
         found = ("answers", "entities", "words")
         self._kind = next((kind for kind in found if getattr(first[0], kind) is not None), None)
@@ -56,7 +47,7 @@ class ResultTable:
         self._text_width = max(left, 10) if self._cut else max(len(_text(one, None)) for one in asked)
         self._began = False
 
-    def print(self, asked: Sequence[Asked], results: Sequence[TaskResult]) -> None:
+    def print(self, asked: Sequence[Row], results: Sequence[TaskResult]) -> None:
         """Prints one row per input; for token and span tasks, one row per finding below the input's text."""
         table = Table(box=None, show_header=not self._began, pad_edge=False, padding=(0, GAP, 0, 0))
         for name, width in (("text", self._text_width), *zip(self._heads, self._widths, strict=True)):
@@ -69,13 +60,14 @@ class ResultTable:
         console.out.print(table)
         self._began = True
 
-    def _rows(self, result: TaskResult, asked: Asked) -> list[tuple[str, ...]]:
+    def _rows(self, result: TaskResult, asked: Row) -> list[tuple[str, ...]]:
         """At least one row; the first one has the fields of the whole answer."""
         more = tuple(_said(getattr(result, name)) for name in self._more)
         if self._kind is None:
             owed = (_owed(result, asked),) if self._explained else ()
             return [(shown(str(result.label)), self._scores(result), *more, *owed)]
-        source = _source(asked)
+        # Offsets refer to a pair's second text.
+        source = [*asked.halves.values()][-1]
         found = [_finding(each, source) for each in getattr(result, self._kind)]
         found = found or [("",) * (len(self._heads) - len(more))]
         return [(*row, *(("",) * len(more) if place else more)) for place, row in enumerate(found)]
@@ -86,11 +78,10 @@ class ResultTable:
         return ", ".join(f"{shown(name)} {score:.3f}" for name, score in (result.scores or {}).items())
 
 
-def _owed(result: TaskResult, asked: Asked) -> str:
+def _owed(result: TaskResult, asked: Row) -> str:
     """The words with the largest effects; words of a pair's second text are marked."""
-    halves = _halves(asked)
     words = sorted(result.explanation.words if result.explanation else (), key=lambda one: -abs(one.effect))
-    said = ((halves[one.field][one.start : one.end], one) for one in words[:OWED])
+    said = ((asked.halves[one.field][one.start : one.end], one) for one in words[:OWED])
     of = {"text_pair": " (second text)"}
     return ", ".join(f"{shown(word)}{of.get(one.field, '')} {one.effect:+z.3f}" for word, one in said)
 
@@ -103,18 +94,9 @@ def _said(value: Any) -> str:
     return "" if value is None else ("yes" if value else "no") if isinstance(value, bool) else str(value)
 
 
-def _text(one: Asked, most: int | None) -> str:
-    text = one.input if isinstance(one.input, str) else " | ".join(one.input)
+def _text(one: Row, most: int | None) -> str:
+    text = " | ".join(one.halves.values())
     return shown(text, len(text) if most is None else most)
-
-
-def _halves(one: Asked) -> dict[str, str]:
-    return dict(zip(("text", "text_pair"), (one.input,) if isinstance(one.input, str) else one.input, strict=False))
-
-
-def _source(one: Asked) -> str:
-    """The text that an answer's offsets refer to: a pair's second text."""
-    return one.input if isinstance(one.input, str) else one.input[1]
 
 
 def _finding(found: LabeledSpan | AnswerSpan, source: str) -> tuple[str, ...]:

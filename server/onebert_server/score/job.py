@@ -60,7 +60,9 @@ class Job:
             "format": _FORMAT,
             # Names, not paths: the same files may be named from another folder, or be copied with their times.
             "inputs": [
-                {"file": one.name, "size": one.size, "modified": one.modified} | one.chosen for one in self.sources
+                {"file": one.name, "size": one.size, "modified": one.modified}
+                | ({} if one.sheet is None else {"sheet": one.sheet})
+                for one in self.sources
             ],
             "encoding": self.encoding,
             "texts": [*self.chosen.texts],

@@ -1,15 +1,20 @@
 """Reads rows of every format but Parquet; the file is read from its beginning even when rows are skipped."""
 
 import json
-from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+from io import BufferedReader
 from typing import Any
 
 import pyarrow
 
 from onebert_encoder.text.tokens import Text
+from onebert_server.score.sources import Source
 from onebert_server.score.stream import WINDOW_BYTES, Chosen, Rows, checked, numbered
 from onebert_store.errors import InvalidData
-from onebert_store.tables.records import Record, Records
+from onebert_store.tables.file import File
+from onebert_store.tables.records import Record, open_records
+from onebert_store.tables.sample import sample_of
 from onebert_store.tables.table import Table, cell_of
 from onebert_store.tables.text.unicode import escaped
 
@@ -17,19 +22,26 @@ from onebert_store.tables.text.unicode import escaped
 class RecordRows:
     """A stream of records. Kept cells are written as text: CSV has no types, and JSON types may change between rows."""
 
-    def __init__(self, records: Records, sample: Callable[[], Table], read: Callable[[], float]) -> None:
-        self.row, self.notes = 0, records.notes
-        self._records, self._sample, self._read = records, sample, read
+    def __init__(self, source: Source, encoding: str | None, opened: ExitStack) -> None:
+        self._source, self._encoding = source, encoding
+        self._file = File(source.name, source.buffered, source.sheet)
+        self._records = opened.enter_context(open_records(replace(self._file, open=self._open), encoding))
+        self.row, self.notes = 0, self._records.notes
+
+    def _open(self) -> BufferedReader:
+        self._latest = self._source.buffered()
+        return self._latest
 
     @property
     def share(self) -> float:
-        return self._read()
+        """By the bytes of the file, which is opened several times."""
+        return min(self._latest.raw.tell() / self._source.size, 1.0) if self._source.size else 1.0
 
     def sample(self) -> Table:
         # A header is enough; JSON and typed files have to be read whole, which downloads them again from a bucket.
         if self._records.names is not None and self._records.schema is None:
             return Table({name: [""] for name in self._records.names}, self._records.name)
-        return self._sample()
+        return sample_of(self._file, self._encoding)
 
     def choose(self, chosen: Chosen) -> None:
         self._chosen = chosen

@@ -1,8 +1,8 @@
-"""The interface of an input file: choose columns, then take rows in order, one window at a time."""
+"""The columns and rows of an input file, and the rules for a text."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow
@@ -40,31 +40,8 @@ class Rows:
     errors: list[str | None]
 
 
-class Stream(Protocol):
-    """The rows of one file, in order; `row` counts rows taken or skipped, `notes` say how the file is read."""
-
-    row: int
-    notes: tuple[str, ...]
-
-    @property
-    def share(self) -> float:
-        """The share of the file read so far, from 0 to 1; by bytes in text files."""
-
-    def sample(self) -> Table:
-        """A table with the file's columns and plausible cells, for finding the text columns."""
-
-    def choose(self, chosen: Chosen) -> None:
-        """Sets the columns; must precede `take` and `skip`. Raises InvalidData for missing or unsuitable columns."""
-
-    def skip(self, rows: int) -> None: ...
-
-    def take(self, most: int) -> Rows:
-        """The next rows, at most `most`; fewer at the end or if texts are long; empty after the end."""
-
-
-def choose_columns(stream: Stream, columns: Columns, ids: Sequence[str], origin: str) -> Chosen:
+def choose_columns(sample: Table, columns: Columns, ids: Sequence[str], origin: str) -> Chosen:
     """The text columns and the kept columns, as given or found by the usual names; InvalidData for a missing column."""
-    sample = stream.sample()
     texts = require_texts(sample, columns)
     kept = {name: named(sample, name) for name in ids or ("id",)}
     if lacking := [name for name, found in kept.items() if ids and found is None]:

@@ -163,7 +163,7 @@ def test_pairs(tmp_path):
     path = parquet(tmp_path / "x.parquet", {"question": ["q", "q", None], "context": ["c", None, "c"]})
     with ExitStack() as stack:
         stream = opened(stack, path, None)
-        chosen = choose_columns(stream, Columns(), (), "x")
+        chosen = choose_columns(stream.sample(), Columns(), (), "x")
         stream.choose(chosen)
         rows = stream.take(9)
     assert chosen == Chosen(("question", "context"), ())
@@ -175,14 +175,14 @@ def test_columns_are_found_by_name_and_kept_as_they_are(tmp_path):
     path = parquet(tmp_path / "x.parquet", {"Id": [7, 8], "when": [1.5, None], "Sentence": ["a", "b"]})
     with ExitStack() as stack:
         stream = opened(stack, path, None)
-        assert choose_columns(stream, Columns(), (), "x") == Chosen(("Sentence",), ("Id",))
-        chosen = choose_columns(stream, Columns("sentence"), ("when", "id"), "x")
+        assert choose_columns(stream.sample(), Columns(), (), "x") == Chosen(("Sentence",), ("Id",))
+        chosen = choose_columns(stream.sample(), Columns("sentence"), ("when", "id"), "x")
         assert chosen == Chosen(("Sentence",), ("when", "Id"))
         stream.choose(chosen)
         assert stream.take(9).ids.to_pydict() == {"when": [1.5, None], "Id": [7, 8]}
         for columns, ids, said in ((Columns("no"), (), "no column no"), (Columns(), ("no",), "no column no")):
             with pytest.raises(InvalidData, match=said):
-                choose_columns(stream, columns, ids, "x")
+                choose_columns(stream.sample(), columns, ids, "x")
 
 
 def test_what_cannot_be_read_is_one_sentence(tmp_path):
@@ -235,7 +235,7 @@ def test_every_kind_of_file_gives_the_same_rows(tmp_path):
     assert len(sources) == 7
     for source in sources:
         with open_stream(source, None) as stream:
-            assert choose_columns(stream, Columns(), (), source.name) == TEXT
+            assert choose_columns(stream.sample(), Columns(), (), source.name) == TEXT
             stream.choose(TEXT)
             taken = stream.take(100)
         assert taken.texts == [row["text"] for row in rows], source.name
@@ -249,7 +249,7 @@ def test_the_order_of_json_rows_does_not_choose_the_column(tmp_path):
         (tmp_path / name).write_text("\n".join(made))
         with ExitStack() as stack:
             stream = opened(stack, tmp_path / name, None)
-            assert choose_columns(stream, Columns(), (), name) == Chosen(("text",), ())
+            assert choose_columns(stream.sample(), Columns(), (), name) == Chosen(("text",), ())
 
 
 def test_an_id_that_parquet_cannot_hold_is_written_so_that_it_stays_itself(tmp_path):
@@ -278,7 +278,7 @@ def test_a_sheet_is_scored_by_its_name(tmp_path):
     book.save(tmp_path / "a.xlsx")
     [source] = find_sources([str(tmp_path / "a.xlsx")], "Data")
     with open_stream(source, None) as stream:
-        stream.choose(choose_columns(stream, Columns(), (), "a.xlsx"))
+        stream.choose(choose_columns(stream.sample(), Columns(), (), "a.xlsx"))
         assert stream.take(5).texts == ["fine"]
 
 
