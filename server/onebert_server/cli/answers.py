@@ -1,7 +1,7 @@
 """Writes the rows of a table with their answers, in the format of the output file."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -20,21 +20,13 @@ _SAID = "label score labels scores words entities answers abstained energy trunc
 _ALWAYS = ("version", "digest", "error")
 
 
-@dataclass
-class Written:
-    """Counts of the rows written, of those without an answer, and of those with a truncated text."""
-
-    rows: int = 0
-    without: int = 0
-    cut: int = 0
-
-
 def write_answers(
     file: BinaryIO, name: str, task: str, table: Table, answered: Iterable[tuple[Row, Answer]]
-) -> Written:
+) -> Mapping[str, int]:
     """Writes rows with their answers or errors; the first answer determines the columns, and `task` is their prefix.
 
-    Raises InvalidSettings if an answer's column has the name of an input column.
+    Returns the counts of `rows`, of those `without` an answer, and of those with a `cut` text. Raises InvalidSettings
+    if an answer's column has the name of an input column.
     """
     held, answered, first = list[tuple[Row, Answer]](), iter(answered), None
     for row, answer in answered:
@@ -49,13 +41,13 @@ def write_answers(
     make = WRITERS[Path(name).suffix.lower()]
     # Only Parquet needs types, and `_types` imports pyarrow. Untyped input columns become text.
     types = _types(task, table.schema) if make is ParquetWriter else {}
-    writer, counts = make(file, (*table.columns, *mine), types), Written()
+    writer, counts = make(file, (*table.columns, *mine), types), Counter[str]()
     for row, answer in chain(held, answered):
         fields = {"error": answer} if isinstance(answer, str) else answer_of(row, answer)
         writer.add({**row.cells, **{column: fields.get(one) for column, one in zip(mine, said, strict=True)}})
-        counts.rows += 1
-        counts.without += isinstance(answer, str)
-        counts.cut += fields.get("truncated") is True
+        counts["rows"] += 1
+        counts["without"] += isinstance(answer, str)
+        counts["cut"] += fields.get("truncated") is True
     writer.end()
     return counts
 

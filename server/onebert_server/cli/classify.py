@@ -118,8 +118,8 @@ def _write(remote: Remote, ref: str, file: Path, out: Path, reading: Reading, pa
         answered = (one for rows, answers in windows for one in zip(rows, answers, strict=True))
         counted = bar.track(answered, description="classifying rows")
         written = write_answers(made, out.name, ref.partition("@")[0], table, counted)
-    console.say(f"{written.rows:,} rows in {out}, {written.without:,} without an answer")
-    _say_cut(written.cut)
+    console.say(f"{written['rows']:,} rows in {out}, {written['without']:,} without an answer")
+    _say_cut(written["cut"])
 
 
 def _rows(texts: list[str] | None, file: Path | None, reading: Reading, pair: bool) -> Iterator[Row]:

@@ -10,8 +10,8 @@ import typer
 from onebert_server.cli.audit import TIME, action_of, pages, time_of
 from onebert_server.cli.completion import references
 from onebert_server.cli.options import OUTPUT, REFERENCE, URL, ApiKey, AsJson, TaskName, Url, connect
-from onebert_server.cli.tasks import move, number_of, print_move
-from onebert_server.client import Change, Client, TaskFacts
+from onebert_server.cli.tasks import at_alias, move, number_of, print_move
+from onebert_server.client import Change, Client
 from onebert_store.command import console
 from onebert_store.errors import Forbidden, InvalidInput, TaskNotFound
 from onebert_store.registry.names import no_such_task, parse_ref
@@ -51,7 +51,7 @@ def alias(
             print_move(move(client, task, name, number_of(version)), as_json)
             return
         found = client.task(task)
-        wanted = found.aliases if name is None else {name: _at(found, name)}
+        wanted = found.aliases if name is None else {name: at_alias(found, name)}
         if remove and name is not None:
             client.delete_alias(task, name, wanted[name])
     if remove:
@@ -124,7 +124,7 @@ def delete(
         elif parsed.version is not None:
             client.delete_version(parsed.task, parsed.version)
         elif parsed.alias is not None:
-            client.delete_alias(parsed.task, parsed.alias, _at(found, parsed.alias))
+            client.delete_alias(parsed.task, parsed.alias, at_alias(found, parsed.alias))
     versions = len(found.versions)
     gone = f"with {versions} version{'' if versions == 1 else 's'}" if everything else ""
     console.say(f"{ref}: deleted {gone}".rstrip())
@@ -199,7 +199,7 @@ def version_of(client: Client, ref: str) -> tuple[str, int]:
     parsed = parse_ref(ref)
     if parsed.version is not None:
         return parsed.task, parsed.version
-    return parsed.task, _at(client.task(parsed.task), parsed.alias)
+    return parsed.task, at_alias(client.task(parsed.task), parsed.alias)
 
 
 def _download(client: Client, task: str, version: int, path: Path, several: bool) -> None:
@@ -215,9 +215,3 @@ def _download(client: Client, task: str, version: int, path: Path, several: bool
     digest = loads(content).digest
     write_whole(path, content)
     console.say(f"{path}: {task}@{version}, {len(content):,} bytes ({digest[:19]}…)")
-
-
-def _at(found: TaskFacts, alias: str | None) -> int:
-    if alias not in found.aliases:
-        raise InvalidInput(f"{found.name} has no alias {alias}")
-    return found.aliases[alias]

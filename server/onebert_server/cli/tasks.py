@@ -158,9 +158,7 @@ def move(client: Client, task: str, alias: str, version: int, wait: Wait | None 
 def _version_before(client: Client, task: str, alias: str, yes: bool) -> int:
     """The alias's previous version; asks for confirmation (unless `yes`) if that version was rolled back."""
     found, ref = client.task(task), f"{task}@{alias}"
-    if alias not in found.aliases:
-        raise AliasNotFound(f"{task} has no alias {alias}")
-    at, before = found.aliases[alias], found.previous.get(alias)
+    at, before = at_alias(found, alias), found.previous.get(alias)
     if before is None:
         raise InvalidInput(f"{ref} was never at another version")
     if before not in {version.version for version in found.versions}:
@@ -172,6 +170,13 @@ def _version_before(client: Client, task: str, alias: str, yes: bool) -> int:
             raise InvalidInput(f"{going}; say --yes, or name a version")
         typer.confirm(f"{going}; go on?", abort=True, err=True)
     return before
+
+
+def at_alias(found: TaskFacts, alias: str | None) -> int:
+    """The version that an alias of a task points at; raises AliasNotFound."""
+    if alias not in found.aliases:
+        raise AliasNotFound(f"{found.name} has no alias {alias}")
+    return found.aliases[alias]
 
 
 def _rolled_back_at(client: Client, task: str, alias: str, version: int) -> str:

@@ -205,6 +205,9 @@ def test_what_cannot_be_read_is_one_sentence(tmp_path):
     for name, sentence in said.items():
         with pytest.raises(InvalidData, match=sentence):
             taken(tmp_path / name, Chosen(("text",), ()))
+    for column in ("other", "text.field"):
+        with pytest.raises(InvalidData, match=rf"numbers\.parquet has no column {column}"):
+            taken(tmp_path / "numbers.parquet", Chosen((column,), ()))
 
 
 def test_files_of_a_folder_are_found_by_name(tmp_path):
