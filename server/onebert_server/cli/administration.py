@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
-from onebert_server.cli.options import CONNECTION, ApiKey, connect
+from onebert_server.cli.options import CONNECTION, ApiKey
 from onebert_server.client import Change, Client, KeyFacts, KeyQuotas, MadeKey, as_dict
 from onebert_store.command.store_options import DEFAULT, BlobsUrl, DataDir, RegistryUrl, store_at
 from onebert_store.errors import StoreCorrupt
@@ -74,7 +74,7 @@ def administration(
 ) -> Iterator[Client | OfStore]:
     """Connects to the server at `url`; without a URL, opens the store."""
     if url is not None:
-        with connect(url, api_key) as client:
+        with Client(url, api_key) as client:
             yield client
         return
     from onebert_store.registry.store import join_store  # noqa: PLC0415

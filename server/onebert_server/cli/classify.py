@@ -11,7 +11,7 @@ from onebert_server.cli import options
 from onebert_server.cli.remote import Remote
 from onebert_server.cli.results import ResultTable, json_line
 from onebert_server.cli.rows import Reading, Row, from_arguments, from_file, from_lines, open_table
-from onebert_server.client import TaskResult
+from onebert_server.client import Client, TaskResult
 from onebert_store.command import console
 
 
@@ -77,11 +77,11 @@ def classify(
     if out is not None:
         if file is None or texts or as_json or explain:
             raise typer.BadParameter("--out goes with --file, and without --json and --explain")
-        with options.connect(url, api_key) as client:
+        with Client(url, api_key) as client:
             _write(Remote(client, task, wanted, go_on=True), task, file, out, reading, pair)
         return
     rows = _rows(texts, file, reading, pair)
-    with options.connect(url, api_key) as client, console.progress(with_results=True) as bar:
+    with Client(url, api_key) as client, console.progress(with_results=True) as bar:
         done = bar.add_task("classifying", total=None, visible=file is not None)
         table, cut = None, 0
         for asked, answers in Remote(client, task, wanted).windows(rows):

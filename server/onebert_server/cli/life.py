@@ -9,7 +9,7 @@ import typer
 
 from onebert_server.cli.audit import TIME, action_of, pages, time_of
 from onebert_server.cli.completion import references
-from onebert_server.cli.options import OUTPUT, REFERENCE, URL, ApiKey, AsJson, TaskName, Url, connect
+from onebert_server.cli.options import OUTPUT, REFERENCE, URL, ApiKey, AsJson, TaskName, Url
 from onebert_server.cli.tasks import at_alias, move, number_of, print_move
 from onebert_server.client import Change, Client
 from onebert_store.command import console
@@ -28,7 +28,7 @@ def rename(
     Versions keep their numbers, aliases stay where they are, requests under way are answered. The old name is not found
     any more. Keys are not changed: those for the old name alone do not see the task by its new one.
     """
-    with connect(url, api_key) as client:
+    with Client(url, api_key) as client:
         client.rename_task(task, name)
     console.say(f"{task}: is {name} now; keys and callers that say {task} do not find it")
     console.say(f"to go back: onebert rename {name} {task}")
@@ -46,7 +46,7 @@ def alias(
     """List the aliases of a task, show one, point it at a version, or delete it."""
     if remove and (name is None or version is not None):
         raise typer.BadParameter("--remove deletes one alias: onebert alias TASK NAME --remove")
-    with connect(url, api_key) as client:
+    with Client(url, api_key) as client:
         if name is not None and version is not None:
             print_move(move(client, task, name, number_of(version)), as_json)
             return
@@ -86,7 +86,7 @@ def download(
     """
     if not refs and not everything:
         raise typer.BadParameter("name one or several tasks, or download all of them with --all")
-    with connect(url, api_key) as client:
+    with Client(url, api_key) as client:
         wanted = _every_version(client, refs) if everything else [version_of(client, ref) for ref in refs or ()]
         several = everything or len(wanted) > 1 or (out is not None and out.is_dir())
         if several and out is not None and not out.is_dir():
@@ -117,7 +117,7 @@ def delete(
         raise typer.BadParameter(f"to delete all of {ref}: onebert delete {ref} --all; one version: {ref}@3")
     if "@" in ref and everything:
         raise typer.BadParameter(f"{ref} is deleted without --all, which deletes the whole of {parsed.task}")
-    with connect(url, api_key) as client:
+    with Client(url, api_key) as client:
         found = client.task(parsed.task)
         if everything:
             client.delete_task(parsed.task)
@@ -136,7 +136,7 @@ def log(task: TaskName, url: Url = URL, api_key: ApiKey = None, as_json: AsJson 
     What other tasks did under one of its names is theirs. It is read from the audit trail; with a key that may not read
     that, the versions that are there are shown.
     """
-    with connect(url, api_key) as client:
+    with Client(url, api_key) as client:
         try:
             rows = [_row(change) for change in _history(client, task)]
         except Forbidden:

@@ -12,7 +12,7 @@ import typer
 
 from onebert_server.cli.audit import pages, time_of
 from onebert_server.cli.completion import task_names
-from onebert_server.cli.options import URL, ApiKey, AsJson, TaskName, Url, connect
+from onebert_server.cli.options import URL, ApiKey, AsJson, TaskName, Url
 from onebert_server.client import Change, Client, TaskFacts, TaskSummary, VersionSummary, Wait, as_dict
 from onebert_store.command import console
 from onebert_store.errors import AliasNotFound, Forbidden, InvalidInput, NotFound, StoreCorrupt, VersionUnavailable
@@ -49,7 +49,7 @@ def push(
     name = task or (trained_for if isinstance(trained_for, str) else None)
     if name is None:
         raise InvalidInput("the file does not name its task; use --task")
-    with connect(url, api_key) as client:
+    with Client(url, api_key) as client:
         pushed = client.push(name, content)
         moved = move(client, name, LIVE, pushed.version) if promote else None
         live = client.task(name).aliases.get(LIVE)
@@ -82,7 +82,7 @@ def tasks(
     as_json: AsJson = False,
 ) -> None:
     """List the tasks of a server, or the versions of one task with what each was trained on and how good it was."""
-    with connect(url, api_key) as client:
+    with Client(url, api_key) as client:
         if task is None:
             listed, heads = client.tasks(), ("task", "live", "versions", "aliases")
             record = [as_dict(one) for one in listed] if as_json else None
@@ -131,7 +131,7 @@ def promote(
         raise typer.BadParameter(f"{task} is not the name of a task: write `onebert promote {name} {what}`")
     if (version is None) != rollback:
         raise typer.BadParameter("give a VERSION, or --rollback")
-    with connect(url, api_key) as client:
+    with Client(url, api_key) as client:
         number = _version_before(client, task, alias, yes) if version is None else number_of(version)
         moved = move(client, task, alias, number, "all" if wait_all else None)
     print_move(moved, as_json)

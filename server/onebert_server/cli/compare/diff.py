@@ -62,7 +62,7 @@ def diff(
 
     columns = Columns(text, text_pair, label)
     read = None if data is None else read_source(data, encoding, sheet=sheet)
-    with options.connect(url, api_key) as client:
+    with Client(url, api_key) as client:
         found = [version_of(client, ref) for ref in (first, second)]
         refs = [f"{task}@{version}" for task, version in found]
         files = [client.download(*one) for one in found]
