@@ -26,9 +26,9 @@ from onebert_server.score.job import Job
 from onebert_server.score.output import open_output
 from onebert_server.score.ray_cluster import score_on_cluster
 from onebert_server.score.reading import Window
+from onebert_server.score.rows import Chosen, Rows
 from onebert_server.score.scorer import Scorer
 from onebert_server.score.sources import find_sources
-from onebert_server.score.stream import Chosen, Rows
 from onebert_server.score.tasks import ScoredTask
 from onebert_server.settings import Settings
 from onebert_store.command.cluster import ray

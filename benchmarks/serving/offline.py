@@ -34,9 +34,9 @@ from onebert_server.score.job import Job
 from onebert_server.score.local import score_here
 from onebert_server.score.output import open_output
 from onebert_server.score.reading import read_windows
+from onebert_server.score.rows import Chosen
 from onebert_server.score.scorer import Scorer
 from onebert_server.score.sources import find_sources
-from onebert_server.score.stream import Chosen
 from onebert_server.score.tasks import ScoredTask
 from onebert_server.settings import Settings
 

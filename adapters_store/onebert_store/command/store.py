@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from onebert_store.command import console
-from onebert_store.command.options import AsJson, duration, with_options
+from onebert_store.command.options import AsJson, duration, store_at, with_options
 from onebert_store.command.store_copy import backup, copy, restore
-from onebert_store.command.store_options import store_at
 from onebert_store.errors import OneBertError, StoreCorrupt
 from onebert_store.file.format import loads
 from onebert_store.file.strict_json import shown

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from onebert_store.command import console
-from onebert_store.command.options import with_options
-from onebert_store.command.store_options import DEFAULT, store_at
+from onebert_store.command.options import DATA_DIR, store_at, with_options
 from onebert_store.errors import InvalidInput, StoreCorrupt
 
 if TYPE_CHECKING:
@@ -80,7 +79,7 @@ def _copy(source: "StoreAddress", target: "StoreAddress", into_empty: bool = Fal
 def _address(text: str) -> "StoreAddress":
     registry, _, blobs = text.rpartition(",")
     if _URL.fullmatch(registry) and _URL.fullmatch(blobs):
-        return store_at(DEFAULT, registry, blobs)
+        return store_at(DATA_DIR, registry, blobs)
     if _URL.fullmatch(text):
         raise InvalidInput(f"a store is {Place}")
     return store_at(Path(text))

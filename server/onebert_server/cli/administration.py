@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from onebert_server.cli.options import CONNECTION, ApiKey
 from onebert_server.client import Change, Client, KeyFacts, KeyQuotas, MadeKey, as_dict
-from onebert_store.command.store_options import DEFAULT, BlobsUrl, DataDir, RegistryUrl, store_at
+from onebert_store.command.options import DATA_DIR, BlobsUrl, DataDir, RegistryUrl, store_at
 from onebert_store.errors import StoreCorrupt
 
 # Heavy imports are inside the functions: `onebert --help` imports this file.
@@ -68,7 +68,7 @@ class OfStore:
 def administration(
     url: ServerUrl = None,
     api_key: ApiKey = None,
-    data_dir: DataDir = DEFAULT,
+    data_dir: DataDir = DATA_DIR,
     registry: RegistryUrl = None,
     blobs: BlobsUrl = None,
 ) -> Iterator[Client | OfStore]:

@@ -9,10 +9,12 @@ import typer
 
 from onebert_server.cli import options
 from onebert_server.cli.remote import Remote
-from onebert_server.cli.results import ResultTable, json_line
+from onebert_server.cli.results import ResultTable, json_line, write_answers
 from onebert_server.cli.rows import Reading, Row, from_arguments, from_file, from_lines, open_table
 from onebert_server.client import Client, TaskResult
 from onebert_store.command import console
+from onebert_store.disk import is_read, written_whole
+from onebert_store.tables.writers import WRITERS
 
 
 def classify(
@@ -105,10 +107,6 @@ def _say_cut(count: int) -> None:
 
 
 def _write(remote: Remote, ref: str, file: Path, out: Path, reading: Reading, pair: bool) -> None:
-    from onebert_server.cli.answers import write_answers  # noqa: PLC0415
-    from onebert_store.disk import is_read, written_whole  # noqa: PLC0415
-    from onebert_store.tables.writers import WRITERS  # noqa: PLC0415
-
     if out.suffix.lower() not in WRITERS:
         raise typer.BadParameter(f"--out ends in one of {', '.join(WRITERS)}")
     if is_read(out, [file]):

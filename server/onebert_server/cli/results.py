@@ -1,16 +1,24 @@
-"""Prints the results of `onebert classify`: JSON lines for scripts, a table for people."""
+"""The results of `onebert classify`: JSON lines for scripts, a table for people, files of rows with their answers."""
 
 import json
-from collections.abc import Sequence
-from typing import Any
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from rich.table import Table
 
-from onebert_server.cli.remote import answer_of
-from onebert_server.cli.rows import Row
+from onebert_server.cli.remote import Answer, answer_of
+from onebert_server.cli.rows import Row, Rows
 from onebert_server.client import AnswerSpan, LabeledSpan, TaskResult
 from onebert_store.command import console
+from onebert_store.errors import InvalidSettings
 from onebert_store.file.strict_json import shown
+from onebert_store.tables.writers import WRITERS, ParquetWriter
+
+if TYPE_CHECKING:
+    import pyarrow
 
 HEADS = {"answers": ("answer",), "entities": ("entity", "label"), "words": ("word", "label")}
 # Optional fields of an answer, shown if the task or the request has them.
@@ -18,6 +26,9 @@ MORE = ("labels", "abstained", "energy", "windows")
 # The most words shown of an explanation.
 OWED = 3
 GAP = 2
+# Fields of an answer, in order; the file has a column for each field that the first answer has.
+_SAID = "label score labels scores words entities answers abstained energy truncated windows".split()
+_ALWAYS = ("version", "digest", "error")
 
 
 def json_line(row: Row, result: TaskResult) -> str:
@@ -103,3 +114,59 @@ def _finding(found: LabeledSpan | AnswerSpan, source: str) -> tuple[str, ...]:
     label: Any = getattr(found, "label", None)
     labels = () if label is None else (shown(label),)
     return shown(source[found.start : found.end]), *labels, f"{found.score:.3f}"
+
+
+def write_answers(
+    file: BinaryIO, name: str, task: str, rows: Rows, answered: Iterable[tuple[Row, Answer]]
+) -> Mapping[str, int]:
+    """Writes rows with their answers or errors; the first answer determines the columns, and `task` is their prefix.
+
+    Returns the counts of `rows`, of those `without` an answer, and of those with a `cut` text. Raises InvalidSettings
+    if an answer's column has the name of an input column.
+    """
+    held, answered, first = list[tuple[Row, Answer]](), iter(answered), None
+    for row, answer in answered:
+        held.append((row, answer))
+        if isinstance(answer, TaskResult):
+            first = answer
+            break
+    said = [*(one for one in _SAID if first is not None and getattr(first, one) is not None), *_ALWAYS]
+    mine = [f"{task}_{one}" for one in said]
+    if twice := [one for one in mine if one in rows.columns]:
+        raise InvalidSettings(f"two columns would be called {twice[0][:80]}")
+    make = WRITERS[Path(name).suffix.lower()]
+    # Only Parquet needs types, and `_types` imports pyarrow. Untyped input columns become text.
+    types = _types(task, rows.schema) if make is ParquetWriter else {}
+    writer, counts = make(file, (*rows.columns, *mine), types), Counter[str]()
+    for row, answer in chain(held, answered):
+        fields = {"error": answer} if isinstance(answer, str) else answer_of(row, answer)
+        writer.add({**row.cells, **{column: fields.get(one) for column, one in zip(mine, said, strict=True)}})
+        counts["rows"] += 1
+        counts["without"] += isinstance(answer, str)
+        counts["cut"] += fields.get("truncated") is True
+    writer.end()
+    return counts
+
+
+def _types(task: str, schema: "pyarrow.Schema | None") -> dict[str, Any]:
+    import pyarrow  # noqa: PLC0415
+
+    text, number, place = pyarrow.string(), pyarrow.float64(), pyarrow.int32()
+    stretch = [("start", place), ("end", place), ("text", text)]
+    words = pyarrow.list_(pyarrow.struct([*stretch, ("label", text), ("score", number)]))
+    answers = {
+        "score": number,
+        "labels": pyarrow.list_(text),
+        "scores": pyarrow.map_(text, number),
+        "words": words,
+        "entities": words,
+        "answers": pyarrow.list_(pyarrow.struct([*stretch, ("score", number)])),
+        "abstained": pyarrow.bool_(),
+        "energy": number,
+        "truncated": pyarrow.bool_(),
+        "windows": place,
+        "version": place,
+    }
+    kinds = {column.name: column.type for column in schema or ()}
+    kinds = {name: kind.value_type if pyarrow.types.is_dictionary(kind) else kind for name, kind in kinds.items()}
+    return kinds | {f"{task}_{name}": kind for name, kind in answers.items()}

@@ -59,7 +59,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Table:
+class Rows:
     """The rows of a file with its columns and, if the file has types, a schema."""
 
     columns: Sequence[str]
@@ -93,7 +93,7 @@ def from_file(file: Path, reading: Reading, pair: bool) -> Iterator[Row]:
 
 
 @contextmanager
-def open_table(path: Path, reading: Reading, pair: bool) -> Iterator[Table]:
+def open_table(path: Path, reading: Reading, pair: bool) -> Iterator[Rows]:
     """The rows of a table, or of a text file as columns `line` and `text`; prints notes on how a table is read.
 
     `pair` requires pairs. Raises InvalidInput or InvalidData, also while rows are taken.
@@ -113,7 +113,7 @@ def open_table(path: Path, reading: Reading, pair: bool) -> Iterator[Table]:
         except OSError:
             raise InvalidInput("the file of texts cannot be read") from None
         with opened:
-            yield Table(("line", "text", *["text_pair"] * pair), _lines(opened, path.name, pair))
+            yield Rows(("line", "text", *["text_pair"] * pair), _lines(opened, path.name, pair))
         return
     if not path.is_file():
         raise InvalidInput("the file of texts cannot be read")
@@ -126,7 +126,7 @@ def open_table(path: Path, reading: Reading, pair: bool) -> Iterator[Table]:
         for note in records.notes:
             console.tell(f"note: {note}")
         rows = (_row(record, texts, pair, records.unit, id_column) for record in records)
-        yield Table(list(sample), rows, records.schema)
+        yield Rows(list(sample), rows, records.schema)
 
 
 def _row(record: "Record", texts: Sequence[str], pair: bool, unit: str, id_column: str | None) -> Row:

@@ -15,9 +15,9 @@ from onebert_server.score.job import Job
 from onebert_server.score.local import score_here
 from onebert_server.score.output import Parts, open_output
 from onebert_server.score.reading import Window, open_stream
+from onebert_server.score.rows import Chosen, choose_columns
 from onebert_server.score.scorer import Scorer, require_takes
 from onebert_server.score.sources import Source, find_sources
-from onebert_server.score.stream import Chosen, choose_columns
 from onebert_server.score.tasks import ScoredTask, find_tasks
 from onebert_server.settings import Settings
 from onebert_store.command import console

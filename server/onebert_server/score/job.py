@@ -6,8 +6,8 @@ from typing import Any
 
 from onebert_encoder.answering.windows import window_of
 from onebert_server.score.columns import column_names
+from onebert_server.score.rows import ROW, Chosen
 from onebert_server.score.sources import Source
-from onebert_server.score.stream import ROW, Chosen
 from onebert_server.score.tasks import ScoredTask
 from onebert_store.errors import InvalidSettings
 

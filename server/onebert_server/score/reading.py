@@ -9,10 +9,8 @@ from typing import TypeAlias
 import pyarrow
 
 from onebert_server.score.job import Job
-from onebert_server.score.parquet_rows import ParquetRows
-from onebert_server.score.record_rows import RecordRows
+from onebert_server.score.rows import ParquetRows, RecordRows, Rows
 from onebert_server.score.sources import PARQUET, Source
-from onebert_server.score.stream import Rows
 from onebert_store.command import console
 from onebert_store.errors import InvalidData
 from onebert_store.tables.arrow import Parquet

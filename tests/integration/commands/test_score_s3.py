@@ -16,8 +16,8 @@ from object_server import BUCKET, environment
 from offline import bytes_of, rows_of, score_here
 from onebert_server.score.job import Job
 from onebert_server.score.output import open_output
+from onebert_server.score.rows import Chosen
 from onebert_server.score.sources import find_sources
-from onebert_server.score.stream import Chosen
 from onebert_server.score.tasks import ScoredTask
 from onebert_store.blobs.bucket import open_bucket
 from onebert_store.errors import BlobsAway, InvalidData, InvalidSettings

@@ -12,8 +12,8 @@ import pyarrow.parquet
 import pytest
 
 from onebert_server.score.reading import open_stream
+from onebert_server.score.rows import Chosen, choose_columns
 from onebert_server.score.sources import find_sources
-from onebert_server.score.stream import Chosen, choose_columns
 from onebert_server.score.tasks import find_tasks
 from onebert_store.errors import InvalidData
 from onebert_store.file.format import dumps
