@@ -227,9 +227,7 @@ def test_few_rows_are_all_trained_on_and_folds_give_the_scores(onebert, folder, 
     assert json.loads(printed)["validation"]["accuracy"] == head  # the yardstick's five folds are its own
 
 
-def test_the_yardsticks_come_before_the_first_step_and_what_is_kept_with_the_scores_that_decided(
-    onebert, folder, tmp_path
-):
+def test_the_yardsticks_come_before_the_first_step_and_what_is_kept_after_the_last(onebert, folder, tmp_path):
     out = tmp_path / "tone.safetensors"
     record, progress = recorded(onebert(*train_arguments(folder, out, "--json")))
     constant, head = record["yardsticks"]["constant"], record["yardsticks"]["head"]
