@@ -41,7 +41,7 @@ def test_an_adapter_comes_in_and_goes_out_again(onebert, adapter, tmp_path):
     assert (record["method"], record["pooling"], record["max_length"]) == ("peft:lora", "pooler", 66)
 
     assert "is replaced" not in error
-    printed = onebert("import", adapter, *base, "--out", out, "--labels", "bad, fair,good")[1]
+    printed, error = succeeded(onebert("import", adapter, *base, "--out", out, "--labels", "bad, fair,good"))
     assert f"note: {out} is there, and is replaced when the import is done" in error
     assert printed.splitlines()[-1] == f"next: onebert push {out} --task NAME"
 
