@@ -2,7 +2,7 @@
 
 A process forks a child for each command (`forking.py`), which has its own arguments, environment, folder, standard
 streams and exit status, and takes signals, as one that was started from the shell has. Tests of a start itself
-(`test_http_start.py`, `test_cli_root.py`, of the wheel and the README) run the installed program.
+(`test_http_start.py`, of the wheel and the README) run the installed program.
 """
 
 import array

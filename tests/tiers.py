@@ -49,7 +49,12 @@ GROUPS = {
     "layouts": Group("what one process answers, through front ends", (f"{SERVER}/front_ends",)),
     "clusters": Group(
         "Ray clusters that lose processes and nodes",
-        (f"{SERVER}/on_ray", f"{SERVER}/score/ray_cluster.py", "training/onebert_training/sweep"),
+        (
+            f"{SERVER}/on_ray",
+            f"{SERVER}/score/ray_cluster.py",
+            "training/onebert_training/sweep",
+            f"{STORE}/command/cluster.py",
+        ),
     ),
     "exports": Group("ONNX models of every kind of task", ("training/onebert_training/interop",)),
     "browsers": Group("the page in Chromium", (f"{SERVER}/page",)),

@@ -17,6 +17,8 @@ from tiny_delta import MIDDLE, OUTPUT, QUERY, make_delta, manifest_dict, tensors
 
 RUN = "from onebert_store.command.cli import main; main()"
 
+BROKEN = "error: 'broken' is unavailable: ModuleNotFoundError: No module named 'no_such_module'\n"
+
 TRAINING = {"seed": 7, "data": "[bold]\x1b[31mred"}
 
 PLUGIN = '''
@@ -56,17 +58,11 @@ def waits() -> None:
 '''
 
 
-def onebert(*arguments, path=()):
-    paths = [*map(str, path), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "COLUMNS": "100"}
-    return subprocess.run(
-        [sys.executable, "-c", RUN, *map(str, arguments)], capture_output=True, text=True, env=environment, check=False
-    )
-
-
 @pytest.fixture
-def plugin(tmp_path):
+def plugin(tmp_path, monkeypatch):
     """A folder that looks like an installed package with commands, one of which cannot be imported."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
     info = tmp_path / "plugin-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: plugin\nVersion: 1.0\n")
@@ -83,33 +79,21 @@ def delta_file(tmp_path):
     return path
 
 
-def test_version():
-    done = onebert("--version")
-    assert (done.returncode, done.stdout, done.stderr) == (0, f"onebert {version('onebert')}\n", "")
+def test_version(onebert):
+    assert onebert("--version") == (0, f"onebert {version('onebert')}\n", "")
 
 
 @pytest.mark.parametrize("arguments", [["--help"], []])
-def test_help_lists_every_command(plugin, arguments):
-    done = onebert(*arguments, path=[plugin])
-    assert done.returncode == (0 if arguments else 2)
-    for text in ("inspect", "Show what a delta file holds", "works", "Say hello.", "broken", "Unavailable"):
-        assert text in done.stdout
-    assert done.stderr == ""
-
-
-def test_help_lists_commands_by_what_they_are_for(plugin):
+def test_help_lists_every_command_by_what_it_is_for(onebert, plugin, arguments):
     """One under the other: head, then its commands, in the order in which they are needed."""
-    text = onebert("--help", path=[plugin]).stdout
+    status, text, error = onebert(*arguments)
+    assert (status, error) == (0 if arguments else 2, "")
+    for said in ("inspect", "Show what a delta file holds", "works", "Say hello.", "broken", "Unavailable"):
+        assert said in text
     words = [line.strip("│╭─ ").split(" ")[0] for line in text.splitlines()]
-    places = [
-        words.index(word)
-        for word in ("Training", "train", "Serving", "classify", "keys", "Files", "store", "More", "works")
-    ]
+    heads = "Training train Serving classify keys Files store More works".split()
+    places = [words.index(word) for word in heads]
     assert places == sorted(places)
-
-
-def test_help_is_broken_where_the_terminal_ends(plugin):
-    assert "The second paragraph is written on two lines." in onebert("works", "--help", path=[plugin]).stdout
 
 
 def test_a_shell_completes_commands(plugin):
@@ -121,27 +105,17 @@ def test_a_shell_completes_commands(plugin):
     assert done.stdout.split() == ["works"]
 
 
-def test_every_option_of_inspect_has_a_help_text():
-    done = onebert("inspect", "--help")
-    assert done.returncode == 0
+def test_a_plugged_in_command_runs_and_its_help_is_broken_where_the_terminal_ends(onebert, plugin):
+    assert onebert("works", "--times", "2")[1].split() == ["hello", "hello"]
+    assert "The second paragraph is written on two lines." in onebert("works", "--help")[1]
     for text in ("FILE", "The delta file.", "--json", "Print one JSON object instead of tables."):
-        assert text in done.stdout
-
-
-def test_a_plugged_in_command_runs(plugin):
-    assert onebert("works", "--times", "2", path=[plugin]).stdout.split() == ["hello", "hello"]
-
-
-@pytest.mark.parametrize("arguments", [[], ["--help"], ["a", "--b", "c"]])
-def test_a_broken_command_says_so_and_breaks_no_other(plugin, arguments):
-    done = onebert("broken", *arguments, path=[plugin])
-    assert done.returncode == 1
-    assert done.stderr == "error: 'broken' is unavailable: ModuleNotFoundError: No module named 'no_such_module'\n"
+        assert text in onebert("inspect", "--help")[1]
 
 
 @pytest.mark.parametrize(
     ("arguments", "status", "line"),
     [
+        *((["broken", *more], 1, BROKEN) for more in ([], ["--help"], ["a", "--b", "c"])),
         (["full"], 1, "error: the disk has no room for this"),
         (["disk"], 1, "error: Permission denied"),
         (["file"], 1, "error: no/such file: No such file or directory\n"),
@@ -155,11 +129,10 @@ def test_a_broken_command_says_so_and_breaks_no_other(plugin, arguments):
         (["inspect", __file__], 1, "error: test_cli_root.py: this is no delta file, or it was cut short\n"),
     ],
 )
-def test_an_error_is_one_line_and_a_status(plugin, arguments, status, line):
-    done = onebert(*arguments, path=[plugin])
-    assert (done.returncode, done.stdout) == (status, "")
-    assert done.stderr.startswith(line)
-    assert done.stderr.count("\n") == 1
+def test_an_error_is_one_line_and_a_status(onebert, plugin, arguments, status, line):
+    code, printed, error = onebert(*arguments)
+    assert (code, printed, error.count("\n")) == (status, "", 1)
+    assert error.startswith(line)
 
 
 def test_an_interrupt_is_130_without_a_traceback(plugin):
@@ -186,10 +159,10 @@ def test_starting_imports_nothing_heavy():
     assert {"torch", "transformers", "sklearn", "fastapi", "sqlalchemy"} & set(done.stdout.split()) == set()
 
 
-def test_inspect_shows_the_facts(delta_file):
-    done = onebert("inspect", delta_file)
-    assert (done.returncode, done.stderr) == (0, "")
-    lines = {" ".join(line.split()) for line in done.stdout.splitlines()}
+def test_inspect_shows_the_facts(onebert, delta_file):
+    status, printed, error = onebert("inspect", delta_file)
+    assert (status, error) == (0, "")
+    lines = {" ".join(line.split()) for line in printed.splitlines()}
     data, bias = delta_file.read_bytes(), tensors_for()["delta." + QUERY.format(0) + ".bias"]
     for line in (
         "base tiny (bert)",
@@ -204,34 +177,33 @@ def test_inspect_shows_the_facts(delta_file):
         f"attention.self.query.bias vector added 0 {np.sqrt(np.square(bias).mean()):.3g}",
     ):
         assert line in lines
-    assert "\x1b" not in done.stdout
+    assert "\x1b" not in printed
 
 
-def test_what_stands_above_a_table_is_one_line(tmp_path):
+def test_what_stands_above_a_table_is_one_line(onebert, tmp_path):
     save(tmp_path / "one.safetensors", make_delta(format=2, decision={"temperature": 2.0}, training={"a": 1}))
-    lines = [line.strip() for line in onebert("inspect", tmp_path / "one.safetensors").stdout.splitlines()]
+    lines = [line.strip() for line in onebert("inspect", tmp_path / "one.safetensors")[1].splitlines()]
     for title in ("How its answers are decided", "How it was trained"):
         assert title in lines
 
 
-def test_inspect_names_every_part_of_a_calibration(tmp_path):
+def test_inspect_names_every_part_of_a_calibration(onebert, tmp_path):
     rates = {name: {"here": 0.95078, "low": 0.8643, "high": 1.0} for name in ("fpr", "precision", "recall")}
     said = {"thresholds": {"target": "precision=0.95", "all": rates}, "temperature": {"nll": {"before": 0.35}}}
     save(tmp_path / "x", make_delta(training={"calibration": said}))
-    done = onebert("inspect", tmp_path / "x")
-    lines = {" ".join(line.split()) for line in done.stdout.splitlines()}
+    printed = onebert("inspect", tmp_path / "x")[1]
+    lines = {" ".join(line.split()) for line in printed.splitlines()}
     for line in (
         "calibration thresholds target precision=0.95",
         "calibration thresholds all precision 0.9508 (new rows: 0.8643 to 1)",
         "calibration temperature nll before 0.35",
     ):
         assert line in lines
-    assert "…" not in done.stdout
+    assert "…" not in printed
 
 
-def test_inspect_as_json(delta_file):
-    done = onebert("inspect", "--json", delta_file)
-    facts = json.loads(done.stdout)
+def test_inspect_as_json(onebert, delta_file):
+    facts = json.loads(onebert("inspect", "--json", delta_file)[1])
     tensors = tensors_for()
     changes = {(change["name"], change["kind"]): change for change in facts.pop("changes")}
     product = tensors["lora_B." + MIDDLE.format(1)] @ tensors["lora_A." + MIDDLE.format(1)]
@@ -252,7 +224,7 @@ def test_inspect_as_json(delta_file):
     }
 
 
-def test_inspect_knows_every_kind_of_difference(tmp_path):
+def test_inspect_knows_every_kind_of_difference(onebert, tmp_path):
     module, rng = OUTPUT.format(0), np.random.default_rng(0)
     shapes = {
         f"sparse_value.{module}": (3,),
@@ -265,7 +237,7 @@ def test_inspect_knows_every_kind_of_difference(tmp_path):
     tensors = {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
     places = {f"sparse_index.{module}": np.array([1, 5, 30], np.int32)}
     save(tmp_path / "x", make_delta(tensors=tensors_for() | tensors | places))
-    facts = json.loads(onebert("inspect", "--json", tmp_path / "x").stdout)
+    facts = json.loads(onebert("inspect", "--json", tmp_path / "x")[1])
     assert (facts["tensors"], facts["dtypes"]) == (6 + 7, ["float32", "int32"])
     assert facts["parameters"] == {"delta": 32 + sum(map(np.size, tensors.values())), "head": 10}
     changes = {change["kind"]: change["rms"] for change in facts["changes"] if change["name"] == OUTPUT.format("*")}
@@ -277,11 +249,11 @@ def test_inspect_knows_every_kind_of_difference(tmp_path):
     assert changes == {kind: pytest.approx(np.sqrt(np.square(numbers).mean())) for kind, numbers in wanted.items()}
 
 
-def test_inspect_shortens_many_labels(tmp_path):
+def test_inspect_shortens_many_labels(onebert, tmp_path):
     save(tmp_path / "x", make_delta(labels=[f"label-{i}" for i in range(77)]))
-    done = onebert("inspect", tmp_path / "x")
-    assert "77: label-0, label-1," in done.stdout
-    assert "and 65 more" in " ".join(done.stdout.split())
+    printed = onebert("inspect", tmp_path / "x")[1]
+    assert "77: label-0, label-1," in printed
+    assert "and 65 more" in " ".join(printed.split())
 
 
 def test_an_option_of_several_components_says_the_same_everywhere():
@@ -300,21 +272,18 @@ def test_an_option_of_several_components_says_the_same_everywhere():
     assert {name: len(set(sentences.values())) for name, sentences in said.items()} == dict.fromkeys(said, 1)
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ("rollback tone", "'rollback'. It is 'onebert promote TASK --rollback' here. (see --help)\n"),
-        ("chek tone", "Did you mean 'check'?"),
-        # A command of a group is not one of another program.
-        ("store list", "No such command 'list'. (see --help)\n"),
-    ],
-)
-def test_a_command_that_is_called_otherwise_is_named(monkeypatch, capsys, words, said):
-    monkeypatch.setattr(sys, "argv", ["onebert", *words.split()])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    assert ended.value.code == 2
-    assert said in capsys.readouterr().err
+def test_a_command_that_is_called_otherwise_is_named(onebert):
+    for command, said in (
+        ("rollback", "No such command 'rollback'. It is 'onebert promote TASK --rollback' here. (see --help)"),
+        ("chek", "Did you mean 'check'?"),
+    ):
+        status, _, error = onebert(command, "tone")
+        assert status == 2
+        assert said in error
+    # A command of a group is none of these.
+    error = onebert("store", "list")[2]
+    assert "No such command 'list'" in error
+    assert "here" not in error
 
 
 def test_half_of_a_surrogate_pair_is_printed_as_json_escapes_it(monkeypatch):

@@ -1,8 +1,13 @@
-"""Connects a command to a Ray cluster and reads the nodes' resources; no other file starts Ray."""
+"""Connects a command to a Ray cluster and runs its tasks there; no other file starts Ray."""
 
 import logging
 import os
 import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
 
 from onebert_store.errors import InvalidSettings, OneBertError, ServerUnreachable
 
@@ -17,7 +22,9 @@ except ImportError:
     raise InvalidSettings("--ray needs the package ray: pip install 'onebert[ray]'") from None
 
 # Import `ray` and its error from here, so that the variables are set first and a missing package is a one-line error.
-__all__ = ["RayError", "connect", "device_of", "ray", "reason", "resources"]
+__all__ = ["Cluster", "RayError", "connect", "connected", "on_nodes", "ray", "reason", "run"]
+
+T = TypeVar("T")
 
 CONNECT_S = 5.0
 DEVICES = ("cpu", "cuda")
@@ -40,20 +47,66 @@ def connect(address: str) -> None:
         raise ServerUnreachable(f"the Ray cluster at {address} refuses: {_first_line(error)}") from None
 
 
-def resources() -> tuple[list[int], int]:
-    """Returns the CPUs of each live node that has any, and the GPUs of all nodes together."""
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    return [int(node["CPU"]) for node in nodes if node.get("CPU", 0) >= 1], sum(int(n.get("GPU", 0)) for n in nodes)
+@dataclass(frozen=True)
+class Cluster:
+    """The device of a cluster's tasks, the CPUs of each live node that has any, and the GPUs of all nodes together."""
+
+    device: str
+    cpus: list[int]
+    gpus: int
+
+    def slots(self, threads: int = 1) -> int:
+        """Returns the number of tasks that run at once, each with a GPU or with so many threads."""
+        return self.gpus if self.device == "cuda" else sum(count // threads for count in self.cpus)
 
 
-def device_of(wanted: str | None, cpus: list[int], gpus: int) -> str:
-    """Returns the device for a cluster's tasks; raises InvalidSettings if the cluster has no such device."""
-    device = wanted or ("cuda" if gpus else "cpu")
-    if device not in DEVICES:
-        raise InvalidSettings(f"--device is {' or '.join(DEVICES)} on a cluster")
-    if not cpus or (device == "cuda" and not gpus):
-        raise InvalidSettings(f"the cluster has no {'GPU' if cpus else 'CPU'}")
-    return device
+@contextmanager
+def connected(address: str, device: str | None) -> Iterator[Cluster]:
+    """Connects for the block; None is the GPUs' device if there are any.
+
+    Raises:
+        ServerUnreachable: no cluster answers there.
+        InvalidSettings: the address is invalid, or the cluster lacks the device.
+    """
+    connect(address)
+    try:
+        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        cpus, gpus = [int(node.get("CPU", 0)) for node in nodes], sum(int(node.get("GPU", 0)) for node in nodes)
+        found = Cluster(device or ("cuda" if gpus else "cpu"), [count for count in cpus if count], gpus)
+        if found.device not in DEVICES:
+            raise InvalidSettings(f"--device is {' or '.join(DEVICES)} on a cluster")
+        if not found.cpus or not found.slots():
+            raise InvalidSettings(f"the cluster has no {'GPU' if found.cpus else 'CPU'}")
+        yield found
+    finally:
+        ray.shutdown()
+
+
+def on_nodes(base: str | None) -> str | None:
+    """Returns a base, a Hub id or folder, as nodes can load it: their processes have another working directory."""
+    return str(Path(base).expanduser().resolve()) if base is not None and Path(base).expanduser().is_dir() else base
+
+
+def run(start: Callable[[T], Any], following: Callable[[], T | None], most: int) -> Iterator[tuple[T, Any]]:
+    """Runs at most `most` tasks at once; yields each with its results as they come, and with an error when it ends.
+
+    `following` returns the next task, or None; a task that it returns again is started again. `start` returns the
+    stream of a task's results. The error is StopIteration, or Ray's.
+    """
+    running: list[tuple[Any, T]] = []
+    while True:
+        while len(running) < most and (task := following()) is not None:
+            running.append((start(task), task))
+        if not running:
+            return
+        ready, _ = ray.wait([stream for stream, _ in running])
+        stream, task = next(one for one in running if one[0] is ready[0])
+        try:
+            result = ray.get(next(stream))
+        except (StopIteration, RayError) as error:
+            running.remove((stream, task))
+            result = error
+        yield task, result
 
 
 def reason(error: Exception) -> str:

@@ -66,9 +66,14 @@ def table(*columns: str, numbers: Collection[str] = ()) -> Table:
     return made
 
 
-def show(columns: Collection[str], rows: Iterable[Sequence[str]], numbers: Collection[str] = ()) -> None:
-    """Prints a table of these rows on standard output."""
-    out.print(filled(table(*columns, numbers=numbers), rows))
+def show(
+    columns: Collection[str], rows: Iterable[Sequence[str]], numbers: Collection[str] = (), record: Any = None
+) -> None:
+    """Prints a table of these rows on standard output, or `record` as JSON in its place (`--json`)."""
+    if record is None:
+        out.print(filled(table(*columns, numbers=numbers), rows))
+    else:
+        print_json(record)
 
 
 def filled(table: Table, rows: Iterable[Sequence[str]]) -> Table:

@@ -1,13 +1,21 @@
 """Options shared by several components' commands, with one help text each; and the parser of durations."""
 
 import re
+from collections.abc import Callable
 from datetime import timedelta
-from typing import Annotated, Any
+from functools import wraps
+from inspect import Parameter, Signature, signature
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from onebert_store.errors import InvalidInput
 from onebert_store.file.strict_json import shown
+
+# Heavy imports are inside the functions: `onebert --help` imports this file.
+if TYPE_CHECKING:
+    from onebert_store.registry.store import StoreAddress
 
 TEXT = "Column of the text, a.b for a field of JSON objects; else found by name."
 TEXT_PAIR = "Column of the second text of a pair."
@@ -28,6 +36,30 @@ class Panel(str):
         return typer.Option(*names, help=help, rich_help_panel=self, **more)
 
 
+def with_options(**made: Callable[..., Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Replaces a command's parameters, each by the options that are the parameters of the function which makes it."""
+
+    def expand(command: Callable[..., None]) -> Callable[..., None]:
+        own, options = signature(command), {name: signature(make) for name, make in made.items()}
+
+        @wraps(command)
+        def run(**given: Any) -> None:
+            for name, make in made.items():
+                given[name] = make(**{option: given.pop(option) for option in options[name].parameters})
+            command(**given)
+
+        found = list[Parameter]()
+        for name, parameter in own.parameters.items():
+            found += options[name].parameters.values() if name in options else [parameter]
+        # typer reads both.
+        run.__annotations__ = {one.name: one.annotation for one in found}
+        keywords = [one.replace(kind=Parameter.KEYWORD_ONLY) for one in found]
+        run.__signature__ = Signature(keywords)  # type: ignore[attr-defined]
+        return run
+
+    return expand
+
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
 
 _DURATION = re.compile(r"(\d{1,6})([smhd])")
@@ -40,3 +72,40 @@ def duration(text: str) -> timedelta:
     if not found:
         raise InvalidInput(f"'{shown(text)}' is not a time: a number and s, m, h or d, as 24h")
     return timedelta(**{_UNITS[found[2]]: int(found[1])})
+
+
+# Of a store.
+DataDir = Annotated[
+    Path,
+    typer.Option(
+        "--data-dir", envvar="ONEBERT_DATA_DIR", metavar="FOLDER", help="The store's folder, as the server's setting."
+    ),
+]
+RegistryUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--registry",
+        envvar="ONEBERT_REGISTRY",
+        metavar="URL",
+        help="The store's database, as the server's setting; by default a file in its folder.",
+        show_default=False,
+    ),
+]
+BlobsUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--blobs",
+        envvar="ONEBERT_BLOBS",
+        metavar="URL",
+        help="Where the store's files are, as the server's setting; by default a folder in its folder.",
+        show_default=False,
+    ),
+]
+DATA_DIR = Path("onebert-data")
+
+
+def store_at(data_dir: DataDir = DATA_DIR, registry: RegistryUrl = None, blobs: BlobsUrl = None) -> "StoreAddress":
+    """The store that the options select."""
+    from onebert_store.registry.store import StoreAddress  # noqa: PLC0415
+
+    return StoreAddress.within(data_dir, registry, blobs)

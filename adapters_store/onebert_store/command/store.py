@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from onebert_store.command import console
-from onebert_store.command.options import AsJson, duration
+from onebert_store.command.options import AsJson, duration, store_at, with_options
 from onebert_store.command.store_copy import backup, copy, restore
-from onebert_store.command.store_options import DEFAULT, BlobsUrl, DataDir, RegistryUrl
 from onebert_store.errors import OneBertError, StoreCorrupt
 from onebert_store.file.format import loads
 from onebert_store.file.strict_json import shown
@@ -16,7 +15,7 @@ from onebert_store.file.strict_json import shown
 if TYPE_CHECKING:
     from onebert_store.blobs.staging import BlobInfo
     from onebert_store.registry.gc import Orphan
-    from onebert_store.registry.store import Store
+    from onebert_store.registry.store import Store, StoreAddress
 
 store = typer.Typer(
     help="Look after a store: check it, remove what no version needs, bring versions back, back it up, move it.",
@@ -27,10 +26,9 @@ for command in (backup, restore, copy):
 
 
 @store.command()
+@with_options(address=store_at)
 def check(
-    data_dir: DataDir = DEFAULT,
-    registry: RegistryUrl = None,
-    blobs: BlobsUrl = None,
+    address: "StoreAddress",
     repair: Annotated[
         bool, typer.Option("--repair", help="Write damaged manifests in the database again, from the files.")
     ] = False,
@@ -44,9 +42,9 @@ def check(
     from onebert_store.registry.database import reading  # noqa: PLC0415
     from onebert_store.registry.gc import find_orphans  # noqa: PLC0415
     from onebert_store.registry.queries import version_entries  # noqa: PLC0415
-    from onebert_store.registry.store import StoreAddress, join_store  # noqa: PLC0415
+    from onebert_store.registry.store import join_store  # noqa: PLC0415
 
-    with join_store(StoreAddress.within(data_dir, registry, blobs)) as opened:
+    with join_store(address) as opened:
         check_database(opened)
         with reading(opened.database) as connection:
             entries = version_entries(connection)
@@ -70,10 +68,9 @@ def check(
 
 
 @store.command()
+@with_options(address=store_at)
 def gc(
-    data_dir: DataDir = DEFAULT,
-    registry: RegistryUrl = None,
-    blobs: BlobsUrl = None,
+    address: "StoreAddress",
     older_than: Annotated[
         str,
         typer.Option(
@@ -87,10 +84,10 @@ def gc(
     An older database that is restored finds the files of its versions only as long as none has been removed.
     """
     from onebert_store.registry.gc import sweep  # noqa: PLC0415
-    from onebert_store.registry.store import StoreAddress, join_store  # noqa: PLC0415
+    from onebert_store.registry.store import join_store  # noqa: PLC0415
 
     grace = duration(older_than)
-    with join_store(StoreAddress.within(data_dir, registry, blobs)) as opened:
+    with join_store(address) as opened:
         swept = sweep(opened, grace)
         if as_json:
             removed = [asdict(blob) for blob in swept.removed]
@@ -105,6 +102,7 @@ def gc(
 
 
 @store.command()
+@with_options(address=store_at)
 def recover(
     digests: Annotated[
         list[str] | None,
@@ -113,9 +111,8 @@ def recover(
     task: Annotated[
         str | None, typer.Option("--task", help="The task that gets the versions; by default recovered-DIGEST.")
     ] = None,
-    data_dir: DataDir = DEFAULT,
-    registry: RegistryUrl = None,
-    blobs: BlobsUrl = None,
+    *,
+    address: "StoreAddress",
 ) -> None:
     """Make versions of files that no version has, also where the database is lost. The server must not run.
 
@@ -124,10 +121,10 @@ def recover(
     from onebert_store.registry.check import find_digest  # noqa: PLC0415
     from onebert_store.registry.check import recover as recover_one  # noqa: PLC0415
     from onebert_store.registry.gc import find_orphans  # noqa: PLC0415
-    from onebert_store.registry.store import StoreAddress, open_store  # noqa: PLC0415
+    from onebert_store.registry.store import open_store  # noqa: PLC0415
 
     failed = 0
-    with open_store(StoreAddress.within(data_dir, registry, blobs), new_database=True, new_blobs=False) as opened:
+    with open_store(address, new_database=True, new_blobs=False) as opened:
         wanted = [find_digest(opened, start) for start in digests or []]
         for digest in wanted if digests else [orphan.blob.digest for orphan in find_orphans(opened)]:
             try:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from onebert_store.command import console
-from onebert_store.command.store_options import DEFAULT, BlobsUrl, DataDir, RegistryUrl
+from onebert_store.command.options import DATA_DIR, store_at, with_options
 from onebert_store.errors import InvalidInput, StoreCorrupt
 
 if TYPE_CHECKING:
@@ -18,36 +18,32 @@ _URL = re.compile(r"[a-z0-9+]+:/.*")
 Place = "a folder, or the URLs of database and blobs with a comma between: postgresql://HOST/NAME,s3://BUCKET/PREFIX"
 
 
+@with_options(address=store_at)
 def backup(
     to: Annotated[
         Path, typer.Argument(metavar="TO", help="A folder; one with an earlier backup is brought up to date.")
     ],
-    data_dir: DataDir = DEFAULT,
-    registry: RegistryUrl = None,
-    blobs: BlobsUrl = None,
+    *,
+    address: "StoreAddress",
 ) -> None:
     """Copy the store into a folder, as it is at one moment. May run beside a server.
 
     The folder is a store itself: `onebert store check --data-dir TO` looks at it, `onebert serve` could serve it.
     """
-    from onebert_store.registry.store import StoreAddress  # noqa: PLC0415 - see `inspect`
-
-    _copy(StoreAddress.within(data_dir, registry, blobs), StoreAddress.within(to))
+    _copy(address, store_at(to))
 
 
+@with_options(address=store_at)
 def restore(
     source: Annotated[Path, typer.Argument(metavar="FROM", help="The folder of a backup.", exists=True)],
-    data_dir: DataDir = DEFAULT,
-    registry: RegistryUrl = None,
-    blobs: BlobsUrl = None,
+    *,
+    address: "StoreAddress",
 ) -> None:
     """Fill an empty store from a backup. The server must not run.
 
     Files that are there already, because only the database was lost, are kept and not copied again.
     """
-    from onebert_store.registry.store import StoreAddress  # noqa: PLC0415 - see `inspect`
-
-    _copy(StoreAddress.within(source), StoreAddress.within(data_dir, registry, blobs), into_empty=True)
+    _copy(store_at(source), address, into_empty=True)
 
 
 def copy(
@@ -81,11 +77,9 @@ def _copy(source: "StoreAddress", target: "StoreAddress", into_empty: bool = Fal
 
 
 def _address(text: str) -> "StoreAddress":
-    from onebert_store.registry.store import StoreAddress  # noqa: PLC0415 - see `inspect`
-
     registry, _, blobs = text.rpartition(",")
     if _URL.fullmatch(registry) and _URL.fullmatch(blobs):
-        return StoreAddress.within(DEFAULT, registry, blobs)
+        return store_at(DATA_DIR, registry, blobs)
     if _URL.fullmatch(text):
         raise InvalidInput(f"a store is {Place}")
-    return StoreAddress.within(Path(text))
+    return store_at(Path(text))

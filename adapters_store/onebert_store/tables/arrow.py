@@ -17,26 +17,57 @@ from onebert_store.tables.file import File, Unpacking
 from onebert_store.tables.text.json_rows import parse_json
 
 BAD_CELL = "a text is not valid UTF-8, or a time is in nanoseconds or out of range"
-_BATCH_ROWS = 4096
+# Rows decoded at a time, limited by bytes as well.
+_BATCH_ROWS, _BATCH_BYTES = 4096, 2**22
+_BUFFER_BYTES = 2**20
 _FILE_MARK = b"ARROW1"
+
+
+class Parquet:
+    """A Parquet file: its schema, and its rows in batches from any row on."""
+
+    def __init__(self, file: File, opened: ExitStack) -> None:
+        stream = opened.enter_context(file.open())
+        self._name, self._size = file.name, stream.seek(0, SEEK_END)
+        # Column chunks are read through a buffer; each may be as large as the file.
+        self._file = pyarrow.parquet.ParquetFile(stream, buffer_size=_BUFFER_BYTES, pre_buffer=False)
+        self.schema = self._file.schema_arrow
+        groups = [self._file.metadata.row_group(i) for i in range(self._file.num_row_groups)]
+        self._starts = np.cumsum([0, *(group.num_rows for group in groups)])
+        self.rows = int(self._starts[-1])
+        row_bytes = sum(group.total_byte_size for group in groups) / max(self.rows, 1)
+        self._batch_rows = max(min(_BATCH_ROWS, int(_BATCH_BYTES / max(row_bytes, 1))), 1)
+
+    def schema_of(self, columns: list[str]) -> pyarrow.Schema:
+        """Returns the schema of some columns' batches, in which a struct may have only some of its fields."""
+        return self._file.read_row_groups([], columns).schema
+
+    def batches(self, start: int = 0, columns: list[str] | None = None) -> Iterator[pyarrow.RecordBatch]:
+        """Yields the rows from `start` on; row groups before it are not decoded."""
+        first = int(np.searchsorted(self._starts, start, side="right")) - 1
+        skipped = start - int(self._starts[first])
+        groups = list(range(first, self._file.num_row_groups))
+        found = self._file.iter_batches(self._batch_rows, groups, columns) if groups else iter(())
+        for batch in _bounded(found, self._size, self._name):
+            if len(batch) > skipped:
+                yield batch.slice(skipped)
+            skipped = max(skipped - len(batch), 0)
 
 
 def parquet_batches(file: File, opened: ExitStack) -> tuple[pyarrow.Schema, Iterator[pyarrow.RecordBatch]]:
     """Returns a Parquet file's schema and its rows in batches."""
-    stream = opened.enter_context(file.open())
-    size = stream.seek(0, SEEK_END)
-    parquet = pyarrow.parquet.ParquetFile(stream, pre_buffer=False)
-    return parquet.schema_arrow, _bounded(parquet.iter_batches(_BATCH_ROWS), size, file.name)
+    parquet = Parquet(file, opened)
+    return parquet.schema, parquet.batches()
 
 
 def _bounded(batches: Iterator[pyarrow.RecordBatch], size: int, name: str) -> Iterator[pyarrow.RecordBatch]:
     count = Unpacking(name)
     for batch in batches:
-        count.add(unpacked_bytes(batch, name), size)
+        count.add(_unpacked_bytes(batch, name), size)
         yield batch
 
 
-def unpacked_bytes(batch: pyarrow.RecordBatch, name: str) -> int:
+def _unpacked_bytes(batch: pyarrow.RecordBatch, name: str) -> int:
     """Counts the bytes of a batch's cells; a value that several cells share counts once per cell."""
     total = 0
     for column, cells in zip(batch.schema.names, batch.columns, strict=True):

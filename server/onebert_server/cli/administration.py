@@ -2,13 +2,13 @@
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
-from onebert_server.cli.options import CONNECTION, connect
+from onebert_server.cli.options import CONNECTION, ApiKey
 from onebert_server.client import Change, Client, KeyFacts, KeyQuotas, MadeKey, as_dict
+from onebert_store.command.options import DATA_DIR, BlobsUrl, DataDir, RegistryUrl, store_at
 from onebert_store.errors import StoreCorrupt
 
 # Heavy imports are inside the functions: `onebert --help` imports this file.
@@ -66,18 +66,22 @@ class OfStore:
 
 @contextmanager
 def administration(
-    url: str | None, api_key: str | None, data_dir: Path, registry: str | None, blobs: str | None
+    url: ServerUrl = None,
+    api_key: ApiKey = None,
+    data_dir: DataDir = DATA_DIR,
+    registry: RegistryUrl = None,
+    blobs: BlobsUrl = None,
 ) -> Iterator[Client | OfStore]:
     """Connects to the server at `url`; without a URL, opens the store."""
     if url is not None:
-        with connect(url, api_key) as client:
+        with Client(url, api_key) as client:
             yield client
         return
-    from onebert_store.registry.store import StoreAddress, join_store  # noqa: PLC0415
+    from onebert_store.registry.store import join_store  # noqa: PLC0415
 
     with ExitStack() as stack:
         try:
-            opened = stack.enter_context(join_store(StoreAddress.within(data_dir, registry, blobs)))
+            opened = stack.enter_context(join_store(store_at(data_dir, registry, blobs)))
         except StoreCorrupt as error:
             if server := os.environ.get("ONEBERT_URL"):
                 raise StoreCorrupt(f"{error.detail}; to ask the server of ONEBERT_URL, add --url {server}") from None
@@ -85,7 +89,9 @@ def administration(
         yield OfStore(opened)
 
 
-def _facts(record: "KeyRecord") -> dict[str, Any]:
+Administration: TypeAlias = AbstractContextManager[Client | OfStore]
 
+
+def _facts(record: "KeyRecord") -> dict[str, Any]:
     facts = record.facts(datetime.now(UTC))
     return facts | {"quotas": KeyQuotas(**facts["quotas"])}

@@ -8,12 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
-from onebert_server.cli.administration import OfStore, ServerUrl, administration
-from onebert_server.cli.options import ApiKey
+from onebert_server.cli.administration import Administration, OfStore, administration
 from onebert_server.client import Change, Client, as_dict
 from onebert_store.command import console
-from onebert_store.command.options import duration
-from onebert_store.command.store_options import DEFAULT, BlobsUrl, DataDir, RegistryUrl
+from onebert_store.command.options import duration, with_options
 from onebert_store.errors import InvalidInput
 
 PAGE = 1000
@@ -21,6 +19,7 @@ TIME = "time (UTC)"
 _AGO = re.compile(r"\d+[smhd]")
 
 
+@with_options(place=administration)
 def audit(
     task: Annotated[str | None, typer.Option("--task", help="Changes of this task alone.")] = None,
     principal: Annotated[
@@ -29,17 +28,14 @@ def audit(
     since: Annotated[
         str | None, typer.Option("--since", metavar="TIME", help="Since then: an ISO time, or as 24h or 7d ago.")
     ] = None,
-    url: ServerUrl = None,
-    api_key: ApiKey = None,
-    data_dir: DataDir = DEFAULT,
-    registry: RegistryUrl = None,
-    blobs: BlobsUrl = None,
+    *,
+    place: Administration,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line instead of a table.")] = False,
 ) -> None:
     """List who changed what, the oldest change first."""
     filters = {"task": task, "principal": principal, "since": _time(since) if since else None}
-    with administration(url, api_key, data_dir, registry, blobs) as place:
-        changes = pages(place, filters)
+    with place as opened:
+        changes = pages(opened, filters)
         if as_json:
             for change in changes:
                 # One object per line, so that a long trail can be read as a stream.

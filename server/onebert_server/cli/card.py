@@ -7,7 +7,8 @@ import typer
 
 from onebert_server.cli.completion import references
 from onebert_server.cli.life import version_of
-from onebert_server.cli.options import OUTPUT, REFERENCE, URL, ApiKey, Url, connect
+from onebert_server.cli.options import OUTPUT, REFERENCE, URL, ApiKey, Url
+from onebert_server.client import Client
 from onebert_store.command import console
 from onebert_store.errors import InvalidInput
 
@@ -45,7 +46,7 @@ def card(
         delta, content = load_with_bytes(file)
         text = render_card(delta, file.name, len(content))
     else:
-        with connect(url, api_key) as client:
+        with Client(url, api_key) as client:
             task, version = version_of(client, source)
             content = client.download(task, version)
         text = render_card(loads(content), f"{task}-{version}.safetensors", len(content), task)

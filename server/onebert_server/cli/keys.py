@@ -5,12 +5,10 @@ from typing import Annotated
 
 import typer
 
-from onebert_server.cli.administration import ServerUrl, administration
-from onebert_server.cli.options import ApiKey
+from onebert_server.cli.administration import Administration, administration
 from onebert_server.client import KeyFacts, KeyQuotas, as_dict
 from onebert_store.command import console
-from onebert_store.command.options import AsJson, duration
-from onebert_store.command.store_options import DEFAULT, BlobsUrl, DataDir, RegistryUrl
+from onebert_store.command.options import AsJson, duration, with_options
 from onebert_store.registry.grants import Scope
 
 _COLUMNS = ("id", "name", "scopes", "tasks", "default task", "quotas", "created", "expires", "state")
@@ -22,6 +20,7 @@ keys = typer.Typer(
 
 
 @keys.command()
+@with_options(place=administration)
 def create(
     name: Annotated[str, typer.Option("--name", help="Whose it is; keys of one name are one principal.")],
     scope: Annotated[list[Scope], typer.Option("--scope", help="What it is for; may be given several times.")],
@@ -43,11 +42,8 @@ def create(
     tokens: Annotated[
         float | None, typer.Option("--tokens", help="Tokens that are computed, in a second, of each server.")
     ] = None,
-    url: ServerUrl = None,
-    api_key: ApiKey = None,
-    data_dir: DataDir = DEFAULT,
-    registry: RegistryUrl = None,
-    blobs: BlobsUrl = None,
+    *,
+    place: Administration,
     as_json: AsJson = False,
 ) -> None:
     """Make a key, and print the key alone; nobody can see it again.
@@ -56,8 +52,8 @@ def create(
     """
     quotas = KeyQuotas(tasks=max_tasks, bytes=max_bytes, requests=requests, tokens=tokens)
     expires_at = datetime.now(UTC) + duration(expires) if expires else None
-    with administration(url, api_key, data_dir, registry, blobs) as place:
-        made = place.create_key(name, scope, tasks, default_task, quotas, expires_at)
+    with place as opened:
+        made = opened.create_key(name, scope, tasks, default_task, quotas, expires_at)
     if as_json:
         console.print_json(as_dict(made))
         return
@@ -67,35 +63,27 @@ def create(
 
 
 @keys.command("list")
+@with_options(place=administration)
 def list_(
-    url: ServerUrl = None,
-    api_key: ApiKey = None,
-    data_dir: DataDir = DEFAULT,
-    registry: RegistryUrl = None,
-    blobs: BlobsUrl = None,
+    place: Administration,
     as_json: AsJson = False,
 ) -> None:
     """List the keys: whose each is, what for, and until when."""
-    with administration(url, api_key, data_dir, registry, blobs) as place:
-        found = place.keys()
-    if as_json:
-        console.print_json([as_dict(one) for one in found])
-        return
-    console.show(_COLUMNS, map(_row, found))
+    with place as opened:
+        found = opened.keys()
+    console.show(_COLUMNS, map(_row, found), record=[as_dict(one) for one in found] if as_json else None)
 
 
 @keys.command()
+@with_options(place=administration)
 def revoke(
     key_id: Annotated[str, typer.Argument(metavar="ID", help="What `onebert keys list` calls the key.")],
-    url: ServerUrl = None,
-    api_key: ApiKey = None,
-    data_dir: DataDir = DEFAULT,
-    registry: RegistryUrl = None,
-    blobs: BlobsUrl = None,
+    *,
+    place: Administration,
 ) -> None:
     """Revoke a key for good; every server refuses it within seconds."""
-    with administration(url, api_key, data_dir, registry, blobs) as place:
-        place.revoke_key(key_id)
+    with place as opened:
+        opened.revoke_key(key_id)
     console.say(f"key {key_id} is revoked")
 
 

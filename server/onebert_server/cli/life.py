@@ -9,9 +9,9 @@ import typer
 
 from onebert_server.cli.audit import TIME, action_of, pages, time_of
 from onebert_server.cli.completion import references
-from onebert_server.cli.options import OUTPUT, REFERENCE, URL, ApiKey, AsJson, TaskName, Url, connect
-from onebert_server.cli.tasks import move, number_of, print_move
-from onebert_server.client import Change, Client, TaskFacts
+from onebert_server.cli.options import OUTPUT, REFERENCE, URL, ApiKey, AsJson, TaskName, Url
+from onebert_server.cli.tasks import at_alias, move, number_of, print_move
+from onebert_server.client import Change, Client
 from onebert_store.command import console
 from onebert_store.errors import Forbidden, InvalidInput, TaskNotFound
 from onebert_store.registry.names import no_such_task, parse_ref
@@ -28,7 +28,7 @@ def rename(
     Versions keep their numbers, aliases stay where they are, requests under way are answered. The old name is not found
     any more. Keys are not changed: those for the old name alone do not see the task by its new one.
     """
-    with connect(url, api_key) as client:
+    with Client(url, api_key) as client:
         client.rename_task(task, name)
     console.say(f"{task}: is {name} now; keys and callers that say {task} do not find it")
     console.say(f"to go back: onebert rename {name} {task}")
@@ -46,23 +46,21 @@ def alias(
     """List the aliases of a task, show one, point it at a version, or delete it."""
     if remove and (name is None or version is not None):
         raise typer.BadParameter("--remove deletes one alias: onebert alias TASK NAME --remove")
-    with connect(url, api_key) as client:
+    with Client(url, api_key) as client:
         if name is not None and version is not None:
             print_move(move(client, task, name, number_of(version)), as_json)
             return
         found = client.task(task)
-        wanted = found.aliases if name is None else {name: _at(found, name)}
+        wanted = found.aliases if name is None else {name: at_alias(found, name)}
         if remove and name is not None:
             client.delete_alias(task, name, wanted[name])
     if remove:
         console.say(f"{task}@{name}: deleted; it was at version {wanted[str(name)]}")
         return
-    if as_json:
-        places = wanted.items()
-        console.print_json([{"alias": one, "version": at, "before": found.previous.get(one)} for one, at in places])
-        return
-    rows = ((one, str(at), str(found.previous.get(one, "–"))) for one, at in wanted.items())
-    console.show(("alias", "version", "before"), rows, numbers=("version", "before"))
+    places = [(one, at, found.previous.get(one)) for one, at in wanted.items()]
+    heads = ("alias", "version", "before")
+    record = [dict(zip(heads, place, strict=True)) for place in places] if as_json else None
+    console.show(heads, ((one, str(at), str(before or "–")) for one, at, before in places), heads[1:], record)
 
 
 def download(
@@ -88,7 +86,7 @@ def download(
     """
     if not refs and not everything:
         raise typer.BadParameter("name one or several tasks, or download all of them with --all")
-    with connect(url, api_key) as client:
+    with Client(url, api_key) as client:
         wanted = _every_version(client, refs) if everything else [version_of(client, ref) for ref in refs or ()]
         several = everything or len(wanted) > 1 or (out is not None and out.is_dir())
         if several and out is not None and not out.is_dir():
@@ -119,14 +117,14 @@ def delete(
         raise typer.BadParameter(f"to delete all of {ref}: onebert delete {ref} --all; one version: {ref}@3")
     if "@" in ref and everything:
         raise typer.BadParameter(f"{ref} is deleted without --all, which deletes the whole of {parsed.task}")
-    with connect(url, api_key) as client:
+    with Client(url, api_key) as client:
         found = client.task(parsed.task)
         if everything:
             client.delete_task(parsed.task)
         elif parsed.version is not None:
             client.delete_version(parsed.task, parsed.version)
         elif parsed.alias is not None:
-            client.delete_alias(parsed.task, parsed.alias, _at(found, parsed.alias))
+            client.delete_alias(parsed.task, parsed.alias, at_alias(found, parsed.alias))
     versions = len(found.versions)
     gone = f"with {versions} version{'' if versions == 1 else 's'}" if everything else ""
     console.say(f"{ref}: deleted {gone}".rstrip())
@@ -138,17 +136,15 @@ def log(task: TaskName, url: Url = URL, api_key: ApiKey = None, as_json: AsJson 
     What other tasks did under one of its names is theirs. It is read from the audit trail; with a key that may not read
     that, the versions that are there are shown.
     """
-    with connect(url, api_key) as client:
+    with Client(url, api_key) as client:
         try:
             rows = [_row(change) for change in _history(client, task)]
         except Forbidden:
             console.tell("note: this key may not read the audit trail; these are the versions that are there")
             found = client.task(task).versions
             rows = [_line(one.created_at, "", "upload", f"version {one.version}") for one in found]
-    if as_json:
-        console.print_json(rows)
-        return
-    console.show((TIME, "principal", "action", "what"), ((time_of(row.pop("time")), *row.values()) for row in rows))
+    cells = ((time_of(row["time"]), row["principal"], row["action"], row["what"]) for row in rows)
+    console.show((TIME, "principal", "action", "what"), cells, record=rows if as_json else None)
 
 
 def _history(client: Client, task: str) -> list[Change]:
@@ -203,7 +199,7 @@ def version_of(client: Client, ref: str) -> tuple[str, int]:
     parsed = parse_ref(ref)
     if parsed.version is not None:
         return parsed.task, parsed.version
-    return parsed.task, _at(client.task(parsed.task), parsed.alias)
+    return parsed.task, at_alias(client.task(parsed.task), parsed.alias)
 
 
 def _download(client: Client, task: str, version: int, path: Path, several: bool) -> None:
@@ -219,9 +215,3 @@ def _download(client: Client, task: str, version: int, path: Path, several: bool
     digest = loads(content).digest
     write_whole(path, content)
     console.say(f"{path}: {task}@{version}, {len(content):,} bytes ({digest[:19]}…)")
-
-
-def _at(found: TaskFacts, alias: str | None) -> int:
-    if alias not in found.aliases:
-        raise InvalidInput(f"{found.name} has no alias {alias}")
-    return found.aliases[alias]

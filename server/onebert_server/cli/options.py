@@ -1,8 +1,8 @@
-"""Options shared by several commands, and the client that they configure."""
+"""Options shared by several commands."""
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -11,10 +11,6 @@ from onebert_server.cli.completion import references, task_names
 from onebert_store.command.options import BASE, ENCODING, SHEET, TEXT, TEXT_PAIR, Panel
 from onebert_store.file.decision import Activation
 from onebert_store.file.strict_json import shown
-
-# Heavy imports are inside the commands: `onebert --help` imports these files.
-if TYPE_CHECKING:
-    from onebert_server.client import Client
 
 CONNECTION = Panel("Server")
 COMPUTING = Panel("Base and device")
@@ -110,10 +106,3 @@ def _window(text: str | None) -> dict[str, Any] | None:
         raise typer.BadParameter(f"--window {shown(text, 40)}: write 256, or 256,64, or 256,64,max")
     numbers = {name: int(found[name]) for name in ("tokens", "overlap") if found[name]}
     return numbers | ({"reduction": found["reduction"]} if found["reduction"] else {})
-
-
-def connect(url: str, api_key: str | None) -> "Client":
-    """A client of the server that the options name."""
-    from onebert_server.client import Client  # noqa: PLC0415
-
-    return Client(url, api_key)

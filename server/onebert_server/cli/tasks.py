@@ -12,8 +12,8 @@ import typer
 
 from onebert_server.cli.audit import pages, time_of
 from onebert_server.cli.completion import task_names
-from onebert_server.cli.options import URL, ApiKey, AsJson, TaskName, Url, connect
-from onebert_server.client import Change, Client, TaskFacts, TaskSummary, Wait, as_dict
+from onebert_server.cli.options import URL, ApiKey, AsJson, TaskName, Url
+from onebert_server.client import Change, Client, TaskFacts, TaskSummary, VersionSummary, Wait, as_dict
 from onebert_store.command import console
 from onebert_store.errors import AliasNotFound, Forbidden, InvalidInput, NotFound, StoreCorrupt, VersionUnavailable
 from onebert_store.file.strict_json import shown
@@ -49,7 +49,7 @@ def push(
     name = task or (trained_for if isinstance(trained_for, str) else None)
     if name is None:
         raise InvalidInput("the file does not name its task; use --task")
-    with connect(url, api_key) as client:
+    with Client(url, api_key) as client:
         pushed = client.push(name, content)
         moved = move(client, name, LIVE, pushed.version) if promote else None
         live = client.task(name).aliases.get(LIVE)
@@ -82,22 +82,16 @@ def tasks(
     as_json: AsJson = False,
 ) -> None:
     """List the tasks of a server, or the versions of one task with what each was trained on and how good it was."""
-    with connect(url, api_key) as client:
+    with Client(url, api_key) as client:
         if task is None:
-            listed = client.tasks()
-            if as_json:
-                console.print_json([as_dict(one) for one in listed])
-            else:
-                heads = ("task", "live", "versions", "aliases")
-                console.show(heads, map(_task_row, listed), numbers=("live", "versions"))
+            listed, heads = client.tasks(), ("task", "live", "versions", "aliases")
+            record = [as_dict(one) for one in listed] if as_json else None
+            console.show(heads, map(_task_row, listed), ("live", "versions"), record)
             return
         found = client.task(task)
         training = {v.version: training_of(client, task, v.version) for v in found.versions}
-    if as_json:
-        versions = [as_dict(v) | {"training": training[v.version]} for v in found.versions]
-        console.print_json(as_dict(found) | {"versions": versions})
-    else:
-        _print_versions(found, training)
+    versions = [as_dict(v) | {"training": training[v.version]} for v in found.versions]
+    _show_versions(found, training, as_dict(found) | {"versions": versions} if as_json else None)
 
 
 def promote(
@@ -137,7 +131,7 @@ def promote(
         raise typer.BadParameter(f"{task} is not the name of a task: write `onebert promote {name} {what}`")
     if (version is None) != rollback:
         raise typer.BadParameter("give a VERSION, or --rollback")
-    with connect(url, api_key) as client:
+    with Client(url, api_key) as client:
         number = _version_before(client, task, alias, yes) if version is None else number_of(version)
         moved = move(client, task, alias, number, "all" if wait_all else None)
     print_move(moved, as_json)
@@ -164,9 +158,7 @@ def move(client: Client, task: str, alias: str, version: int, wait: Wait | None 
 def _version_before(client: Client, task: str, alias: str, yes: bool) -> int:
     """The alias's previous version; asks for confirmation (unless `yes`) if that version was rolled back."""
     found, ref = client.task(task), f"{task}@{alias}"
-    if alias not in found.aliases:
-        raise AliasNotFound(f"{task} has no alias {alias}")
-    at, before = found.aliases[alias], found.previous.get(alias)
+    at, before = at_alias(found, alias), found.previous.get(alias)
     if before is None:
         raise InvalidInput(f"{ref} was never at another version")
     if before not in {version.version for version in found.versions}:
@@ -178,6 +170,13 @@ def _version_before(client: Client, task: str, alias: str, yes: bool) -> int:
             raise InvalidInput(f"{going}; say --yes, or name a version")
         typer.confirm(f"{going}; go on?", abort=True, err=True)
     return before
+
+
+def at_alias(found: TaskFacts, alias: str | None) -> int:
+    """The version that an alias of a task points at; raises AliasNotFound."""
+    if alias not in found.aliases:
+        raise AliasNotFound(f"{found.name} has no alias {alias}")
+    return found.aliases[alias]
 
 
 def _rolled_back_at(client: Client, task: str, alias: str, version: int) -> str:
@@ -262,17 +261,16 @@ def _task_row(task: TaskSummary) -> tuple[str, ...]:
     return task.name, str(task.aliases.get(LIVE, "–")), str(len(task.versions)), ", ".join(others)
 
 
-def _print_versions(found: TaskFacts, training: Mapping[int, Mapping[str, Any]]) -> None:
-    measured = {f"{known['split']} {known['metric']}" for known in training.values() if "score" in known}
+def _show_versions(found: TaskFacts, training: Mapping[int, Mapping[str, Any]], record: Any) -> None:
+    measured = {_measure(known) for known in training.values() if "score" in known}
     # If all versions have the same measure, its name is the column's head; otherwise it precedes each score.
     head = shown(measured.pop()) if len(measured) == 1 else "score"
-    columns = ("version", "aliases", head, "data", "method", "labels", "created")
     answering = all(v.status != "unavailable" for v in found.versions)
-    table = console.table(*columns, *(() if answering else ("status",)), numbers=("version", head, "labels"))
-    for v in found.versions:
+
+    def row(v: VersionSummary) -> tuple[str, ...]:
         known = training[v.version]
-        name = "" if head != "score" or "score" not in known else shown(f"{known['split']} {known['metric']} ")
-        table.add_row(
+        name = shown(f"{_measure(known)} ") if head == "score" and "score" in known else ""
+        return (
             str(v.version),
             ", ".join(alias for alias, at in found.aliases.items() if at == v.version),
             f"{name}{known['score']:.4f}" if "score" in known else "–",
@@ -282,7 +280,13 @@ def _print_versions(found: TaskFacts, training: Mapping[int, Mapping[str, Any]])
             f"{v.created_at:%Y-%m-%d}",
             *(() if answering else (shown(f"{v.status}: {v.reason}" if v.reason else v.status),)),
         )
-    console.out.print(table)
+
+    columns = ("version", "aliases", head, "data", "method", "labels", "created", *(() if answering else ("status",)))
+    console.show(columns, map(row, found.versions), ("version", head, "labels"), record)
+
+
+def _measure(known: Mapping[str, Any]) -> str:
+    return f"{known['split']} {known['metric']}"
 
 
 def print_move(moved: Mapping[str, Any], as_json: bool = False) -> None:
@@ -298,7 +302,7 @@ def print_move(moved: Mapping[str, Any], as_json: bool = False) -> None:
     for version, known in moved["measured"].items():
         if "score" in known:
             where = f" on {shown(str(known['data']))}" if "data" in known else ""
-            console.say(f"  version {version}: {known['split']} {known['metric']} {known['score']:.4f}{where}")
+            console.say(f"  version {version}: {_measure(known)} {known['score']:.4f}{where}")
     if doubt := _not_alike(list(moved["measured"].values())):
         console.say(f"  the two scores may not be comparable: {doubt}")
     for line in moved["changed"]:

@@ -1,8 +1,8 @@
 """Converts a task's logits to Arrow columns, vectorized over texts for tasks that answer about whole texts."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from itertools import accumulate
 from typing import Any, cast
 
@@ -24,28 +24,40 @@ _SPANS = pyarrow.list_(pyarrow.struct([*_STRETCH, ("score", pyarrow.float32())])
 _WORDS = pyarrow.list_(pyarrow.struct([*_STRETCH, ("label", pyarrow.string()), ("score", pyarrow.float32())]))
 
 
-@dataclass(frozen=True, eq=False)
-class Computed:
-    """One task's results for some texts.
+@dataclass(eq=False)
+class Read:
+    """One task's reading of a window's texts.
 
     Attributes:
+        kept: the sequences of each text: one, or one per window.
+        refused: the texts that cannot be read in windows, with the reason.
         logits: [sequences, labels] float32; a per-token task has a list of [tokens, labels].
         alignments: token offsets of each sequence, in a per-token task only.
-        kept: the sequences of each text: one, or one per window.
-        refused: texts that cannot be read in windows.
     """
 
-    logits: Any
     texts: Sequence[Text]
-    alignments: Sequence[Alignment]
-    truncated: Sequence[bool]
     kept: Sequence[Sequence[Cut]]
-    refused: Collection[int]
+    truncated: Sequence[bool]
+    refused: Mapping[int, str]
+    logits: Any
+    alignments: Sequence[Alignment] = ()
 
+    @cached_property
+    def starts(self) -> list[int]:
+        """The index of each text's first sequence."""
+        return [0, *accumulate(map(len, self.kept))][:-1]
 
-def first_places(kept: Sequence[Sequence[Cut]]) -> list[int]:
-    """The index of each text's first sequence."""
-    return [0, *accumulate(map(len, kept))][:-1]
+    @cached_property
+    def finite(self) -> Array:
+        """[texts], whether a text has an answer: it was readable, and all its logits are finite."""
+        if isinstance(self.logits, np.ndarray):
+            finite = np.asarray(np.isfinite(self.logits).all(axis=1))
+        else:
+            finite = np.array([bool(np.isfinite(row).all()) for row in self.logits], dtype=bool)
+        if len(finite) > len(self.kept):
+            finite = np.logical_and.reduceat(finite, self.starts)
+        finite[list(self.refused)] = False
+        return np.asarray(finite)
 
 
 def column_names(task: ScoredTask, all_scores: bool) -> list[str]:
@@ -53,32 +65,18 @@ def column_names(task: ScoredTask, all_scores: bool) -> list[str]:
     return [f"{task.name}_{name}" for name in _names(task.delta.manifest, all_scores)]
 
 
-def columns(task: ScoredTask, computed: Computed, all_scores: bool) -> dict[str, pyarrow.Array]:
-    """The columns of a task; answers with non-finite logits are null in every column."""
-    manifest = task.delta.manifest
-    finite = finite_texts(computed)
-    made = _per_token(manifest, computed, finite) if manifest.per_token else _whole(manifest, computed, all_scores)
+def columns(task: ScoredTask, read: Read, all_scores: bool) -> dict[str, pyarrow.Array]:
+    """The columns of a task, once its logits are there; answers with non-finite logits are null in every column."""
+    manifest, count = task.delta.manifest, len(read.kept)
+    made = _per_token(manifest, read) if manifest.per_token else _whole(manifest, read, all_scores)
     made |= {
-        "truncated": pyarrow.array(computed.truncated, pyarrow.bool_()),
-        "windows": pyarrow.array([len(one) for one in computed.kept], pyarrow.int32()),
-        "version": pyarrow.repeat(pyarrow.scalar(task.version, pyarrow.int32()), len(finite)),
-        "digest": pyarrow.repeat(pyarrow.scalar(task.delta.digest), len(finite)),
+        "truncated": pyarrow.array(read.truncated, pyarrow.bool_()),
+        "windows": pyarrow.array([len(one) for one in read.kept], pyarrow.int32()),
+        "version": pyarrow.repeat(pyarrow.scalar(task.version, pyarrow.int32()), count),
+        "digest": pyarrow.repeat(pyarrow.scalar(task.delta.digest), count),
     }
-    kept = pyarrow.array(np.arange(len(finite)), mask=~finite)
+    kept = pyarrow.array(np.arange(count), mask=~read.finite)
     return {f"{task.name}_{name}": made[name].take(kept) for name in _names(manifest, all_scores)}
-
-
-def finite_texts(computed: Computed) -> Array:
-    """[texts], whether a text has an answer: it was readable, and all its logits are finite."""
-    logits = computed.logits
-    if isinstance(logits, np.ndarray):
-        finite = np.asarray(np.isfinite(logits).all(axis=1))
-    else:
-        finite = np.array([bool(np.isfinite(row).all()) for row in logits], dtype=bool)
-    if len(finite) > len(computed.kept):
-        finite = np.logical_and.reduceat(finite, first_places(computed.kept))
-    finite[list(computed.refused)] = False
-    return np.asarray(finite)
 
 
 def _names(manifest: Manifest, all_scores: bool) -> list[str]:
@@ -95,11 +93,11 @@ def _names(manifest: Manifest, all_scores: bool) -> list[str]:
     return [*found, "truncated", "version", "digest"]
 
 
-def _whole(manifest: Manifest, computed: Computed, all_scores: bool) -> dict[str, pyarrow.Array]:
+def _whole(manifest: Manifest, read: Read, all_scores: bool) -> dict[str, pyarrow.Array]:
     """Vectorized `answer` for tasks about whole texts."""
     window = window_of(manifest, manifest.max_length)
-    reduce = partial(_reduced, window.reduction, computed.kept) if window and computed.kept else None
-    scores, selected, abstained, _ = score(computed.logits.astype(np.float64), manifest, reduce=reduce)
+    reduce = partial(_reduced, window.reduction, read) if window and read.kept else None
+    scores, selected, abstained, _ = score(read.logits.astype(np.float64), manifest, reduce=reduce)
     names = pyarrow.array(manifest.labels, pyarrow.string())
     made = {}
     if manifest.task_type == "regression":
@@ -122,11 +120,10 @@ def _whole(manifest: Manifest, computed: Computed, all_scores: bool) -> dict[str
     return made
 
 
-def _per_token(manifest: Manifest, computed: Computed, finite: Array) -> dict[str, pyarrow.Array]:
+def _per_token(manifest: Manifest, read: Read) -> dict[str, pyarrow.Array]:
     words, entities, answers, abstained = [], [], [], []
-    starts = first_places(computed.kept)
-    for i, text in enumerate(computed.texts):
-        found = _one_per_token(manifest, computed, i, starts[i]) if finite[i] else None
+    for i, text in enumerate(read.texts):
+        found = _one_per_token(manifest, read, i) if read.finite[i] else None
         labeling = found if isinstance(found, Labeling) else None
         words.append(None if labeling is None else _stretches(labeling.words, text))
         entities.append(None if labeling is None else _stretches(labeling.entities or (), text))
@@ -141,24 +138,23 @@ def _per_token(manifest: Manifest, computed: Computed, finite: Array) -> dict[st
     }
 
 
-def _one_per_token(manifest: Manifest, computed: Computed, i: int, start: int) -> Answer:
-    text, window = computed.texts[i], window_of(manifest, manifest.max_length)
+def _one_per_token(manifest: Manifest, read: Read, i: int) -> Answer:
+    text, start, window = read.texts[i], read.starts[i], window_of(manifest, manifest.max_length)
     if window is None:
-        return answer(computed.logits[start], manifest, text, computed.alignments[start])
+        return answer(read.logits[start], manifest, text, read.alignments[start])
     windows = [
-        WindowLogits(computed.logits[start + n], one[-1][0], computed.alignments[start + n])
-        for n, one in enumerate(computed.kept[i])
+        WindowLogits(read.logits[start + n], one[-1][0], read.alignments[start + n])
+        for n, one in enumerate(read.kept[i])
     ]
     return answer_windows(windows, manifest, text, window.reduction)
 
 
-def _reduced(reduction: Reduction, kept: Sequence[Sequence[Cut]], numbers: Array) -> Array:
+def _reduced(reduction: Reduction, read: Read, numbers: Array) -> Array:
     """[texts, …] from [sequences, …]: reduces the windows of each text."""
-    starts = first_places(kept)
     if reduction == "max":
-        return np.asarray(np.maximum.reduceat(numbers, starts, axis=0))
-    counts = np.array([len(one) for one in kept])[:, None]
-    return np.asarray(np.add.reduceat(numbers, starts, axis=0) / counts)
+        return np.asarray(np.maximum.reduceat(numbers, read.starts, axis=0))
+    counts = np.array([len(one) for one in read.kept])[:, None]
+    return np.asarray(np.add.reduceat(numbers, read.starts, axis=0) / counts)
 
 
 def _stretches(found: Sequence[Labeled], text: Text) -> list[dict[str, Any]]:

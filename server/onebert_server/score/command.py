@@ -5,18 +5,19 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeAlias
 
 import torch
 
 from onebert_server.garbage import collect_seldom
-from onebert_server.runtime import on_a_thread, store_address
+from onebert_server.runtime import load_bank, on_a_thread, store_address
 from onebert_server.score.job import Job
 from onebert_server.score.local import score_here
-from onebert_server.score.output import Output, open_output
+from onebert_server.score.output import Parts, open_output
 from onebert_server.score.reading import Window, open_stream
-from onebert_server.score.scorer import Scorer, open_scorer, require_takes
+from onebert_server.score.rows import Chosen, choose_columns
+from onebert_server.score.scorer import Scorer, require_takes
 from onebert_server.score.sources import Source, find_sources
-from onebert_server.score.stream import Chosen, choose_columns
 from onebert_server.score.tasks import ScoredTask, find_tasks
 from onebert_server.settings import Settings
 from onebert_store.command import console
@@ -41,6 +42,10 @@ class Asked:
     sheet: str | None = None
 
 
+# A job, and the function that scores its parts except the finished ones, by their names.
+Scores: TypeAlias = tuple[Job, Callable[[frozenset[str]], Parts]]
+
+
 def run_score(asked: Asked, settings: Settings) -> None:
     """Scores the data, or resumes an interrupted job; finished parts survive an error."""
     tasks, sources = find_tasks(asked.tasks, store_address(settings)), find_sources(asked.data, asked.sheet)
@@ -56,43 +61,46 @@ def run_score(asked: Asked, settings: Settings) -> None:
         part_rows=asked.part_rows,
         batch_tokens=settings.max_batch_tokens,
     )
-    if asked.ray is None:
-        _here(asked, settings, tasks, job_in)
-    else:
-        _on_cluster(asked, asked.ray, settings, tasks, job_in)
+    scorer = _here(asked, settings, tasks, job_in) if asked.ray is None else _on_cluster(asked, settings, tasks, job_in)
+    with scorer as (job, scores), open_output(asked.out, job) as output:
+        with _shown() as report:
+            output.write(scores(output.scored), report)
+        counts = output.finish()
+        written = f"{counts['rows']:,} rows in {counts['parts']:,} files in {asked.out}"
+        console.say(f"{written}, {counts['errors']:,} without an answer")
 
 
-def _here(asked: Asked, settings: Settings, tasks: Sequence[ScoredTask], job_in: Callable[..., Job]) -> None:
+@contextmanager
+def _here(
+    asked: Asked, settings: Settings, tasks: Sequence[ScoredTask], job_in: Callable[..., Job]
+) -> Iterator[Scores]:
     threads = settings.threads or torch.get_num_threads()
     scorer = _load(asked, settings, tasks, threads)
     collect_seldom()
     job = job_in(base=scorer.base.spec.digest, precision=scorer.base.dtype_name)
-    with open_output(asked.out, job) as output:
-        with _shown() as report:
-            score_here(job, output, scorer, threads, report)
-        _print_end(asked.out, output)
+    yield job, lambda scored: score_here(job, scored, scorer, threads)
 
 
+@contextmanager
 def _on_cluster(
-    asked: Asked, address: str, settings: Settings, tasks: Sequence[ScoredTask], job_in: Callable[..., Job]
-) -> None:
-    from onebert_server.score.ray_cluster import connected, score_on_cluster  # noqa: PLC0415 - an optional package
+    asked: Asked, settings: Settings, tasks: Sequence[ScoredTask], job_in: Callable[..., Job]
+) -> Iterator[Scores]:
+    from onebert_server.score.ray_cluster import score_on_cluster  # noqa: PLC0415 - an optional package
+    from onebert_store.command.cluster import connected  # noqa: PLC0415
 
-    with connected(address, None if settings.device == "auto" else settings.device) as (device, slots):
+    with connected(str(asked.ray), None if settings.device == "auto" else settings.device) as cluster:
         # Checks here that the tasks reproduce their trainer's golden logits, before the nodes start.
         loaded = _load(asked, settings.model_copy(update={"device": "cpu"}), tasks, torch.get_num_threads()).base
-        fast = "bfloat16" if device == "cuda" else loaded.dtype_name
+        fast = "bfloat16" if cluster.device == "cuda" else loaded.dtype_name
         job = job_in(base=loaded.spec.digest, precision=fast if settings.dtype == "auto" else settings.dtype)
-        with open_output(asked.out, job) as output:
-            with _shown() as report:
-                score_on_cluster(job, output, settings.base, device, slots, report)
-            _print_end(asked.out, output)
+        yield job, lambda scored: score_on_cluster(job, scored, settings.base, cluster.device, cluster.slots())
 
 
 def _load(asked: Asked, settings: Settings, tasks: Sequence[ScoredTask], threads: int) -> Scorer:
     with console.busy("loading"):
-        load = partial(open_scorer, settings, tasks, settings.max_batch_tokens, asked.all_scores)
-        return on_a_thread(threads, load)
+        return on_a_thread(
+            threads, lambda: Scorer(*load_bank(settings), tasks, settings.max_batch_tokens, asked.all_scores)
+        )
 
 
 def _choose(asked: Asked, sources: Sequence[Source]) -> Chosen:
@@ -101,7 +109,7 @@ def _choose(asked: Asked, sources: Sequence[Source]) -> Chosen:
         check_encoding(asked.encoding)
     # JSON and compressed files have to be read to their end for this.
     with console.busy(f"reading {sources[0].name}"), open_stream(sources[0], asked.encoding) as stream:
-        return choose_columns(stream, Columns(asked.text, asked.text_pair), asked.kept, sources[0].name)
+        return choose_columns(stream.sample(), Columns(asked.text, asked.text_pair), asked.kept, sources[0].name)
 
 
 @contextmanager
@@ -118,10 +126,3 @@ def _shown() -> Iterator[Callable[[Window], None]]:
     with console.progress(describe=lambda: latest or "reading") as bar:
         shown = bar.add_task("scoring", total=None)
         yield report
-
-
-def _print_end(out: str, output: Output) -> None:
-    counts = output.finish()
-    console.say(
-        f"{counts['rows']:,} rows in {counts['parts']:,} files in {out}, {counts['errors']:,} without an answer"
-    )

@@ -6,8 +6,8 @@ from typing import Any
 
 from onebert_encoder.answering.windows import window_of
 from onebert_server.score.columns import column_names
+from onebert_server.score.rows import ROW, Chosen
 from onebert_server.score.sources import Source
-from onebert_server.score.stream import ROW, Chosen
 from onebert_server.score.tasks import ScoredTask
 from onebert_store.errors import InvalidSettings
 
@@ -60,7 +60,9 @@ class Job:
             "format": _FORMAT,
             # Names, not paths: the same files may be named from another folder, or be copied with their times.
             "inputs": [
-                {"file": one.name, "size": one.size, "modified": one.modified} | one.chosen for one in self.sources
+                {"file": one.name, "size": one.size, "modified": one.modified}
+                | ({} if one.sheet is None else {"sheet": one.sheet})
+                for one in self.sources
             ],
             "encoding": self.encoding,
             "texts": [*self.chosen.texts],

@@ -1,15 +1,17 @@
 """A job's output files: one per part, written atomically, and a description of the job."""
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from itertools import chain
+from typing import Any, TypeAlias
 
 import pyarrow
 import pyarrow.parquet
 
 from onebert_server.score.job import Job
-from onebert_server.score.places import Place, Sink, place_at
+from onebert_server.score.places import Place, place_at
+from onebert_server.score.reading import Window
 from onebert_store.errors import InvalidSettings, StoreCorrupt
 
 # Readers of Parquet folders skip names that begin with an underscore.
@@ -18,30 +20,8 @@ JOB, DONE = "_job.json", "_done.json"
 _GROUP_BYTES = 2**26
 
 
-class PartFile:
-    """One part while it is being written."""
-
-    def __init__(self, sink: Sink) -> None:
-        self._sink = sink
-        self._writer: pyarrow.parquet.ParquetWriter | None = None
-        self._held: list[pyarrow.Table] = []
-
-    def add(self, table: pyarrow.Table) -> None:
-        self._held.append(table)
-        if sum(one.nbytes for one in self._held) >= _GROUP_BYTES:
-            self._write()
-
-    def close(self) -> None:
-        if self._held:
-            self._write()
-        if self._writer is not None:
-            self._writer.close()
-
-    def _write(self) -> None:
-        rows = pyarrow.concat_tables(self._held)
-        self._held = []
-        self._writer = self._writer or pyarrow.parquet.ParquetWriter(self._sink, rows.schema, compression="zstd")
-        self._writer.write_table(rows, row_group_size=max(rows.num_rows, 1))
+# The windows of a part with their answers, by the part's name.
+Parts: TypeAlias = Generator[tuple[str, Iterable[tuple[Window, pyarrow.Table]]], None, None]
 
 
 class Output:
@@ -51,13 +31,18 @@ class Output:
         self._place = place
         self.scored = frozenset(self._parts())
 
-    @contextmanager
-    def part(self, name: str) -> Iterator[PartFile]:
-        """Opens a part for writing; the file appears, durably, when the block ends without an error."""
-        with self._place.part(name) as sink:
-            file = PartFile(sink)
-            yield file
-            file.close()
+    def write(self, parts: Parts, report: Callable[[Window], None]) -> None:
+        """Writes parts and calls `report` for every window; a file appears, durably, when its part is complete."""
+        with closing(parts):
+            for name, windows in parts:
+                groups = _groups(windows, report)
+                first = next(groups)
+                with (
+                    self._place.part(name) as sink,
+                    pyarrow.parquet.ParquetWriter(sink, first.schema, compression="zstd") as writer,
+                ):
+                    for rows in chain([first], groups):
+                        writer.write_table(rows, row_group_size=max(rows.num_rows, 1))
 
     def finish(self) -> Mapping[str, int]:
         """Records the rows of all parts, which marks the job as complete; StoreCorrupt names a damaged part."""
@@ -77,6 +62,22 @@ class Output:
 
     def _parts(self) -> list[str]:
         return sorted(name for name in self._place.names() if name.startswith("part-") and name.endswith(".parquet"))
+
+
+def _groups(
+    windows: Iterable[tuple[Window, pyarrow.Table]], report: Callable[[Window], None]
+) -> Iterator[pyarrow.Table]:
+    """The rows of a part's row groups."""
+    held, size = [], 0
+    for window, rows in windows:
+        held.append(rows)
+        size += rows.nbytes
+        if size >= _GROUP_BYTES:
+            yield pyarrow.concat_tables(held)
+            held, size = [], 0
+        report(window)
+    if held:
+        yield pyarrow.concat_tables(held)
 
 
 @contextmanager

@@ -3,23 +3,18 @@
 from collections.abc import Container, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import partial
-from io import BufferedReader
 from itertools import count
-from typing import cast
+from typing import TypeAlias
 
 import pyarrow
 
 from onebert_server.score.job import Job
-from onebert_server.score.parquet_rows import ParquetRows
-from onebert_server.score.record_rows import RecordRows
+from onebert_server.score.rows import ParquetRows, RecordRows, Rows
 from onebert_server.score.sources import PARQUET, Source
-from onebert_server.score.stream import Rows, Stream
 from onebert_store.command import console
 from onebert_store.errors import InvalidData
+from onebert_store.tables.arrow import Parquet
 from onebert_store.tables.file import File
-from onebert_store.tables.records import open_records
-from onebert_store.tables.sample import sample_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,42 +35,24 @@ class Window:
         return len(self.rows.texts)
 
 
+# The rows of one file, in order: `row` counts rows taken or skipped, `share` is the share of the file read so far, and
+# `notes` say how the file is read. `choose` precedes `take`, which returns at most so many rows: fewer at the end or if
+# texts are long, and none after the end.
+Stream: TypeAlias = ParquetRows | RecordRows
+
+
 @contextmanager
 def open_stream(source: Source, encoding: str | None) -> Iterator[Stream]:
     """The rows of a file; raises InvalidData, also while rows are taken, for an unreadable or mislabeled file."""
     try:
         with ExitStack() as opened:
             if source.name.lower().endswith(PARQUET):
-                yield ParquetRows(opened.enter_context(source.open()), source.name, source.size)
+                yield ParquetRows(Parquet(File(source.name, source.open), opened), source.name)
             else:
-                bytes_of = _Bytes(source)
-                records = opened.enter_context(open_records(File(source.name, bytes_of.open, source.sheet), encoding))
-                sample = partial(sample_of, File(source.name, _Bytes(source).open, source.sheet), encoding)
-                yield RecordRows(records, sample, bytes_of.share)
+                yield RecordRows(source, encoding, opened)
     except (EOFError, OSError, pyarrow.ArrowException) as error:
         # pyarrow's messages may quote content or a path; report only the error's type.
         raise InvalidData(f"{source.name} is not readable ({type(error).__name__})") from None
-
-
-class _Bytes:
-    """The bytes of a file, which is opened several times, with the share read so far."""
-
-    def __init__(self, source: Source) -> None:
-        self._source = source
-        self._latest: pyarrow.NativeFile | None = None
-
-    def open(self) -> BufferedReader:
-        self._latest = self._source.open()
-        return cast(BufferedReader, BufferedReader(self._latest))
-
-    def share(self) -> float:
-        size = self._source.size
-        return min(self._latest.tell() / size, 1.0) if size and self._latest is not None else 1.0
-
-
-def part_name(file: int, part: int) -> str:
-    """The name of a part; names sort in the order of parts."""
-    return f"part-{file:05d}-{part:05d}.parquet"
 
 
 def read_windows(job: Job, scored: Container[str]) -> Iterator[Window]:
@@ -96,7 +73,8 @@ def read_windows(job: Job, scored: Container[str]) -> Iterator[Window]:
 
 def _parts(stream: Stream, file: int, job: Job, scored: Container[str]) -> Iterator[tuple[str, Rows]]:
     for number in count():
-        part, end = part_name(file, number), (number + 1) * job.part_rows
+        # Names sort in the order of parts.
+        part, end = f"part-{file:05d}-{number:05d}.parquet", (number + 1) * job.part_rows
         if part in scored:
             stream.skip(job.part_rows)
         while stream.row < end:

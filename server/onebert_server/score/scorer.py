@@ -2,9 +2,8 @@
 
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,22 +15,20 @@ from onebert_encoder.answering.windows import window_of
 from onebert_encoder.base.base import Base
 from onebert_encoder.maths.fold import fold, to_tensors
 from onebert_encoder.text.tokenizer import CutOnce
-from onebert_encoder.text.tokens import Cut, Pieces, Text
+from onebert_encoder.text.tokens import Alignment, Cut, Pieces
 from onebert_encoder.text.windows import window_cuts
 from onebert_server.engine.bank import Bank
 from onebert_server.engine.passes import Passes
 from onebert_server.engine.request import Item, Launched
-from onebert_server.runtime import load_bank
-from onebert_server.score.columns import Computed, columns, finite_texts, first_places
+from onebert_server.score.columns import Read, columns
 from onebert_server.score.job import ERROR
 from onebert_server.score.reading import Window
 from onebert_server.score.tasks import ScoredTask
-from onebert_server.settings import Settings
 from onebert_server.versions.residency.proof import Proof
 from onebert_store.errors import InvalidInput, OneBertError
 from onebert_store.file import decision
 from onebert_store.file.delta import check
-from onebert_store.file.manifest import Pooling
+from onebert_store.file.manifest import Manifest, Pooling
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,23 +45,16 @@ class Prepared:
     """A window that is ready to be computed.
 
     Attributes:
-        texts: the distinct texts.
-        of_row: index into `texts` for each row; None for a row without a usable text.
+        of_row: index into the distinct texts for each row; None for a row without a usable text.
         pieces: by text; empty unless a task is per-token.
-        kept: by task and text, the sequences that the task reads: one, or one per window.
-        refused: by task, the texts that it cannot read in windows, with the reason.
-        logits: by task and sequence; filled by `compute`.
+        read: by task; `compute` fills in the logits.
     """
 
     window: Window
-    texts: Sequence[Text]
     of_row: Sequence[int | None]
     pieces: Sequence[Pieces]
-    kept: Sequence[Sequence[Sequence[Cut]]]
-    truncated: Sequence[Sequence[bool]]
-    refused: Sequence[Mapping[int, str]]
+    read: Sequence[Read]
     batches: Sequence[Sequence[Asked]]
-    logits: Sequence[Any] = field(repr=False)
 
 
 class Scorer:
@@ -94,21 +84,17 @@ class Scorer:
         pieces = self.base.tokenizer.split(texts, self._longest, placed=self._placed)
         manifests = [task.delta.manifest for task in self._tasks]
         keys = [(one.pooling, one.max_length, window_of(one, one.max_length)) for one in manifests]
-        read = {key: self._read(pieces, *key) for key in set(keys)}
-        kept = [read[key][0] for key in keys]
+        cut = {key: self._cut(pieces, *key) for key in set(keys)}
+        read = [Read(texts, *cut[key], _room(one, cut[key][0])) for one, key in zip(manifests, keys, strict=True)]
         return Prepared(
             window=window,
-            texts=texts,
             of_row=[None if text is None else number[text] for text in window.rows.texts],
             pieces=pieces if self._placed else (),
-            kept=kept,
-            truncated=[read[key][1] for key in keys],
-            refused=[read[key][2] for key in keys],
-            batches=self._batches(pieces, kept),
-            logits=[self._room(*one) for one in zip(self._tasks, kept, strict=True)],
+            read=read,
+            batches=self._batches(pieces, read),
         )
 
-    def _read(
+    def _cut(
         self, pieces: Sequence[Pieces], pooling: Pooling, max_length: int, window: decision.Window | None
     ) -> tuple[list[Sequence[Cut]], list[bool], dict[int, str]]:
         """By text: the cuts, whether it was truncated, and why it cannot be read in windows."""
@@ -146,14 +132,14 @@ class Scorer:
         rows, errors = computed.window.rows, list(computed.window.rows.errors)
         made: dict[str, pyarrow.Array] = {}
         index = pyarrow.array(computed.of_row, pyarrow.int64())
-        for number, task in enumerate(self._tasks):
-            of_task = self._computed(computed, number)
-            made |= {name: one.take(index) for name, one in columns(task, of_task, self._all_scores).items()}
-            finite, refused = finite_texts(of_task), computed.refused[number]
-            if not finite.all():
+        for task, read in zip(self._tasks, computed.read, strict=True):
+            if task.delta.manifest.per_token:
+                read.alignments = self._aligned(computed.pieces, read.kept)
+            made |= {name: one.take(index) for name, one in columns(task, read, self._all_scores).items()}
+            if not read.finite.all():
                 for row, text in enumerate(computed.of_row):
-                    if text is not None and not finite[text]:
-                        errors[row] = refused.get(text, f"the answer of {task.name} is not a finite number")
+                    if text is not None and not read.finite[text]:
+                        errors[row] = read.refused.get(text, f"the answer of {task.name} is not a finite number")
         made[ERROR] = pyarrow.array(errors, pyarrow.string())
         return pyarrow.table({**dict(zip(rows.ids.column_names, rows.ids.columns, strict=True)), **made})
 
@@ -165,26 +151,23 @@ class Scorer:
         proof.check(list(self._passes.launch([Item(tokens, slot) for tokens in proof.tokens]).read()))
         return slot
 
-    def _batches(self, pieces: Sequence[Pieces], kept: Sequence[Sequence[Sequence[Cut]]]) -> list[list[Asked]]:
+    def _batches(self, pieces: Sequence[Pieces], read: Sequence[Read]) -> list[list[Asked]]:
         """Batches in order of text length; a text's tasks stay together, so that they share equal computation."""
         cuts = CutOnce(self.base.tokenizer)
         poolings = [task.delta.manifest.pooling for task in self._tasks]
-        starts = [first_places(of_task) for of_task in kept]
         batches: list[list[Asked]] = [[]]
         room = self._batch_tokens
         for text in sorted(range(len(pieces)), key=lambda text: sum(map(len, pieces[text].ids))):
             asked = [
-                Asked(Item(cuts.of(pieces[text], one, poolings[task]), slot), task, starts[task][text] + place)
+                Asked(Item(cuts.of(pieces[text], one, poolings[task]), slot), task, place)
                 for task, slot in enumerate(self._slots)
-                for place, one in enumerate(kept[task][text])
+                for place, one in enumerate(read[task].kept[text], read[task].starts[text])
             ]
             costs = self._passes.costs([one.item for one in asked])
             # A text's tasks are split over batches only if they exceed a whole batch.
-            if sum(costs) > room and sum(costs) <= self._batch_tokens:
-                batches.append([])
-                room = self._batch_tokens
-            for one, cost in zip(asked, costs, strict=True):
-                if cost > room and batches[-1]:
+            needed = [sum(costs), *costs[1:]] if sum(costs) <= self._batch_tokens else costs
+            for one, cost, need in zip(asked, costs, needed, strict=True):
+                if need > room and batches[-1]:
                     batches.append([])
                     room = self._batch_tokens
                 batches[-1].append(one)
@@ -194,33 +177,19 @@ class Scorer:
     def _land(self, window: Prepared, batch: Sequence[Asked], launched: Launched | None) -> Iterator[Prepared]:
         if launched is not None:
             for asked, logits in zip(batch, launched.read(), strict=True):
-                window.logits[asked.task][asked.place] = logits
+                window.read[asked.task].logits[asked.place] = logits
         if not window.batches or batch is window.batches[-1]:
             yield window
 
-    def _room(self, task: ScoredTask, kept: Sequence[Sequence[Cut]]) -> Any:
-        manifest, count = task.delta.manifest, sum(map(len, kept))
-        return [None] * count if manifest.per_token else np.empty((count, len(manifest.labels)), np.float32)
-
-    def _computed(self, prepared: Prepared, number: int) -> Computed:
-        per_token, kept = self._tasks[number].delta.manifest.per_token, prepared.kept[number]
-        cut = partial(self.base.tokenizer.cut, align=True)
-        texts = zip(prepared.pieces, kept, strict=True) if per_token else ()
-        cuts = [cut(pieces, one).alignment for pieces, windows in texts for one in windows]
-        return Computed(
-            logits=prepared.logits[number],
-            texts=prepared.texts,
-            alignments=[one for one in cuts if one is not None],
-            truncated=prepared.truncated[number],
-            kept=kept,
-            refused=prepared.refused[number].keys(),
-        )
+    def _aligned(self, pieces: Sequence[Pieces], kept: Sequence[Sequence[Cut]]) -> list[Alignment]:
+        texts = zip(pieces, kept, strict=True)
+        cuts = [self.base.tokenizer.cut(one, cut, align=True) for one, windows in texts for cut in windows]
+        return [one.alignment for one in cuts if one.alignment is not None]
 
 
-def open_scorer(settings: Settings, tasks: Sequence[ScoredTask], batch_tokens: int, all_scores: bool) -> Scorer:
-    """Loads the base and installs the tasks; computes on the calling thread, see `load_bank`."""
-    base, bank = load_bank(settings)
-    return Scorer(base, bank, tasks, batch_tokens, all_scores)
+def _room(manifest: Manifest, kept: Sequence[Sequence[Cut]]) -> Any:
+    count = sum(map(len, kept))
+    return [None] * count if manifest.per_token else np.empty((count, len(manifest.labels)), np.float32)
 
 
 def require_takes(tasks: Sequence[ScoredTask], pair: bool) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
@@ -33,17 +34,15 @@ class Source:
     def name(self) -> str:
         return Path(_bare(self.address)).name
 
-    @property
-    def chosen(self) -> dict[str, str]:
-        """The sheet, if one was chosen, as part of the job's facts."""
-        return {} if self.sheet is None else {"sheet": self.sheet}
-
     def open(self) -> pyarrow.NativeFile:
         system, path = _resolve(self.address)
         try:
             return system.open_input_file(path)
         except OSError as error:
             raise InvalidData(f"{self.name} is not readable ({type(error).__name__})") from None
+
+    def buffered(self) -> BufferedReader:
+        return BufferedReader(self.open())
 
 
 def find_sources(addresses: Sequence[str], sheet: str | None = None) -> list[Source]:

@@ -2,12 +2,10 @@
 
 import json
 import re
-from pathlib import Path
 
 import numpy as np
 import openpyxl
 import pandas
-import polars
 import pyarrow
 import pyarrow.parquet
 import pytest
@@ -50,7 +48,7 @@ def scores_of(row):
 
 SOURCES = {
     "a.csv": lambda path: pandas.DataFrame(ROWS).to_csv(path, index=False, sep=";"),
-    "a.jsonl": lambda path: polars.DataFrame(ROWS).write_ndjson(path),
+    "a.jsonl.gz": lambda path: pandas.DataFrame(ROWS).to_json(path, orient="records", lines=True),
     "a.parquet": lambda path: pandas.DataFrame(ROWS).to_parquet(path),
     "a.xlsx": lambda path: pandas.DataFrame(ROWS).to_excel(path, index=False),
 }
@@ -61,15 +59,6 @@ def test_a_lone_carriage_return_stays_within_its_cell(write, tmp_path):
     write(tmp_path / "a.jsonl", tmp_path / "out.csv")
     [row] = read_rows(tmp_path / "out.csv")
     assert (row["Text"], row["note"]) == ("order 1 is late", "a\rb")
-
-
-def test_the_file_that_is_read_is_not_written(server, task, tmp_path):
-    source = tmp_path / "a.csv"
-    source.write_text("text\norder 1 is late\n")
-    done = run_onebert("classify", "beside", "--file", source, "--out", source, url=server.url)
-    assert done.returncode == 2
-    assert "--out is the file that is read" in done.stderr
-    assert source.read_text() == "text\norder 1 is late\n"
 
 
 @pytest.mark.parametrize("name", SOURCES)
@@ -237,6 +226,7 @@ def test_words_say_what_stands_there(server, write, tmp_path):
     ("arguments", "code", "said"),
     [
         (["beside", "--file", "a.csv", "--out", "b.txt"], 2, "--out ends in one of .csv, .jsonl, .parquet"),
+        (["beside", "--file", "a.csv", "--out", "a.csv"], 2, "--out is the file that is read"),
         (["beside", "x", "--out", "b.csv"], 2, "--out goes with --file"),
         (["beside", "--file", "a.csv", "--out", "b.csv", "--json"], 2, "--out goes with --file, and without --json"),
         (["nobody", "--file", "a.csv", "--out", "b.csv"], 1, "there is no task nobody"),
@@ -253,9 +243,8 @@ def test_nothing_is_left_where_it_does_not_come_to_an_end(server, task, tmp_path
     (tmp_path / "many.csv").write_text("text\n" + "my order is late\n" * 100)
     (tmp_path / "open.csv").write_text('text,label\nfine,a\n"open,b\n')
     (tmp_path / "b.csv").write_text("as before")
-    before = sorted(path.name for path in tmp_path.iterdir())
+    before = {path.name: path.read_text() for path in tmp_path.iterdir()}
     done = forked.run("classify", *arguments, env=clean_env(url=server.url), cwd=tmp_path)
     assert done.returncode == code
     assert said in " ".join(done.stderr.split())
-    assert sorted(path.name for path in tmp_path.iterdir()) == before
-    assert Path(tmp_path / "b.csv").read_text() == "as before"
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == before

@@ -9,6 +9,7 @@ from sklearn.metrics import classification_report, confusion_matrix, roc_auc_sco
 
 import onebert as api
 from bases import tiny_base
+from ended import refused, succeeded
 from insight_records import HOSTILE, delta_of
 from onebert_encoder.base.base import load_base
 from onebert_store.file.delta import Delta
@@ -28,13 +29,7 @@ def base():
 def rows():
     drawn = np.random.default_rng(0).integers(3, size=90).tolist()
     return [
-        {
-            "id": i,
-            "text": f"the {THINGS[i % 5]} is {i}",
-            "label": LABELS[drawn[i]],
-            "day": f"{i % 4}",
-            "n": i / 2,
-        }
+        {"id": i, "text": f"the {THINGS[i % 5]} is {i}", "label": LABELS[drawn[i]], "day": f"{i % 4}", "n": i / 2}
         for i in range(90)
     ]
 
@@ -55,8 +50,7 @@ def evaluate(onebert, base, rows, tmp_path):
 @pytest.mark.parametrize("ending", [".csv", ".jsonl", ".parquet"])
 def test_rows_are_written_with_what_is_answered_and_json_says_what_follows_from_them(evaluate, rows, tmp_path, ending):
     out = tmp_path / f"out{ending}"
-    status, printed, error = evaluate("--json", "--predictions", out, "--slice", "day", "--slice", "N")
-    assert status == 0, error
+    printed, _ = succeeded(evaluate("--json", "--predictions", out, "--slice", "day", "--slice", "N"))
     record, written = json.loads(printed), read_rows(out)
     assert [row["text"] for row in written] == [row["text"] for row in rows]
     assert [float(row["n"]) for row in written] == [row["n"] for row in rows]
@@ -85,8 +79,7 @@ def test_rows_are_written_with_what_is_answered_and_json_says_what_follows_from_
 
 def test_the_page_loads_nothing_and_shows_texts_as_they_are(evaluate, tmp_path):
     (tmp_path / "there").mkdir()
-    status, printed, error = evaluate("--report", tmp_path / "there" / "tone.html", "--slice", "day")
-    assert status == 0, error
+    printed, _ = succeeded(evaluate("--report", tmp_path / "there" / "tone.html", "--slice", "day"))
     assert f"written: {tmp_path / 'there' / 'tone.html'}" in printed
     html = (tmp_path / "there" / "tone.html").read_text(encoding="utf-8")
     found = {"script": [], "address": []}
@@ -108,8 +101,7 @@ def test_the_page_loads_nothing_and_shows_texts_as_they_are(evaluate, tmp_path):
 
 
 def test_without_options_the_score_stands_beside_the_answer_that_never_changes(evaluate):
-    status, printed, _ = evaluate()
-    assert status == 0
+    printed, _ = succeeded(evaluate())
     assert "always " in printed
     assert "calibration" in printed
 
@@ -124,8 +116,7 @@ def test_the_head_of_the_training_stands_with_the_rows_that_it_was_measured_on(o
     for split in ("train", "validation"):
         (tmp_path / "mine" / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     common = ("--data", tmp_path / "mine", "--base", tiny_base(), "--device", "cpu", "--json")
-    status, printed, error = onebert("evaluate", tmp_path / "x.safetensors", *common)
-    assert status == 0, error
+    printed, _ = succeeded(onebert("evaluate", tmp_path / "x.safetensors", *common))
     head = {"name": "head alone, in training (validation, 100 rows)", "metrics": {"accuracy": 0.25}}
     assert json.loads(printed)["yardsticks"][-1] == head
 
@@ -137,13 +128,12 @@ def test_rows_that_it_may_have_learned_from_and_texts_that_are_cut_are_said(oneb
     (tmp_path / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     common = (tmp_path / "tone.safetensors", "--base", tiny_base(), "--device", "cpu", "--json", "--data")
     for command, told in (("evaluate", "warnings"), ("calibrate", "notes")):
-        status, printed, error = onebert(command, *common, tmp_path / "mine.jsonl")
-        assert status == 0, error
+        printed, _ = succeeded(onebert(command, *common, tmp_path / "mine.jsonl"))
         said = " ".join(json.loads(printed)[told])
         assert "trained on data of this name" in said
         assert "of 90 texts the beginning is read, 5 tokens" in said
     (tmp_path / "mine.jsonl").rename(tmp_path / "others.jsonl")
-    status, printed, error = onebert("evaluate", *common, tmp_path / "others.jsonl")
+    printed = onebert("evaluate", *common, tmp_path / "others.jsonl")[1]
     assert "trained on data of this name" not in printed
 
 
@@ -160,10 +150,7 @@ def test_rows_that_it_was_calibrated_on_are_said(onebert, base, rows, tmp_path):
         (tmp_path / folder / f"{name}.jsonl").write_text("".join(found))
     common = ("--base", tiny_base(), "--device", "cpu", "--json", "--data")
     asked = ("--target", "coverage=0.5")
-    status, _, error = onebert(
-        "calibrate", tmp_path / "tone.safetensors", *asked, *common, tmp_path / "a" / "mine.jsonl"
-    )
-    assert status == 0, error
+    succeeded(onebert("calibrate", tmp_path / "tone.safetensors", *asked, *common, tmp_path / "a" / "mine.jsonl"))
     for name, says in (
         ("a/mine", "calibrated on these very rows"),
         ("a/copy", "calibrated on these very rows"),
@@ -187,14 +174,12 @@ def test_rows_that_it_was_calibrated_on_are_said(onebert, base, rows, tmp_path):
 
 def test_what_a_file_decides_by_is_said_with_the_share_that_is_answered(evaluate, base, rows, tmp_path):
     out = tmp_path / "out.jsonl"
-    status, printed, error = evaluate("--predictions", out)
-    assert status == 0, error
+    printed, _ = succeeded(evaluate("--predictions", out))
     assert "answered" not in printed
     below = float(np.median([row["tone_score"] for row in read_rows(out)]))
     decision = {"temperature": 1.0, "thresholds": {"good": 0.75, "bad": 0.5}, "abstain": {"below": below}}
     save(tmp_path / "tone.safetensors", delta_of(base, "single_label", LABELS, decision))
-    status, printed, error = evaluate("--predictions", out)
-    assert status == 0, error
+    printed, _ = succeeded(evaluate("--predictions", out))
     answered = [row for row in read_rows(out) if not row["tone_abstained"]]
     assert 0 < len(answered) < len(rows)
     right = np.mean([row["tone_gold"] == row["tone_answer"] for row in answered])
@@ -208,8 +193,7 @@ def test_what_a_file_decides_by_is_said_with_the_share_that_is_answered(evaluate
 def test_texts_of_no_label_are_told_from_the_rows(evaluate, rows, tmp_path):
     others = [f"? ! {i % 7} . -" for i in range(40)]
     (tmp_path / "others.csv").write_text("text\n" + "\n".join(others) + "\n")
-    status, printed, error = evaluate("--unknown", tmp_path / "others.csv", "--json")
-    assert status == 0, error
+    printed, _ = succeeded(evaluate("--unknown", tmp_path / "others.csv", "--json"))
     found = json.loads(printed)["unknown"]
     model = api.load(tmp_path / "tone.safetensors", base=str(tiny_base()), device="cpu")
     texts = [row["text"] for row in rows] + others
@@ -221,22 +205,19 @@ def test_texts_of_no_label_are_told_from_the_rows(evaluate, rows, tmp_path):
     # Of 90 rows and a new one, the new one is below the fourth lowest with probability 4 / 91, and 5 / 91 is too much.
     cut = np.sort(best[known])[3]
     assert found["probability"]["let_through"] == pytest.approx((best[~known] >= cut).mean(), abs=1 / 40)
-    status, printed, error = evaluate("--unknown", tmp_path / "others.csv", "--report", tmp_path / "page.html")
-    assert status == 0, error
+    printed, _ = succeeded(evaluate("--unknown", tmp_path / "others.csv", "--report", tmp_path / "page.html"))
     assert f"unknown by energy AUROC {found['energy']['auroc']:.3f}, " in " ".join(printed.split())
     assert "Texts of no label" in (tmp_path / "page.html").read_text(encoding="utf-8")
     # A text per line needs no column.
     (tmp_path / "others.txt").write_text("\n\n".join(others) + "\n")
-    status, printed, error = evaluate("--unknown", tmp_path / "others.txt", "--json", "--text", "text")
-    assert status == 0, error
+    printed, _ = succeeded(evaluate("--unknown", tmp_path / "others.txt", "--json", "--text", "text"))
     assert json.loads(printed)["unknown"] == found
     # The columns that are named are those of the labeled rows; other texts need not have them.
     (tmp_path / "others.csv").write_text("Text\n" + "\n".join(others) + "\n")
     named_rows = (tmp_path / "rows.jsonl").read_text().replace('"text"', '"Customer message"')
     (tmp_path / "named.jsonl").write_text(named_rows)
     named = ("--data", tmp_path / "named.jsonl", "--text", "customer message")
-    status, printed, error = evaluate(*named, "--unknown", tmp_path / "others.csv", "--json")
-    assert status == 0, error
+    printed, _ = succeeded(evaluate(*named, "--unknown", tmp_path / "others.csv", "--json"))
     assert json.loads(printed)["unknown"] == found
 
 
@@ -244,10 +225,7 @@ def test_numbers_know_no_unknown_texts(onebert, base, tmp_path):
     save(tmp_path / "price.safetensors", delta_of(base, "regression", ["price"]))
     (tmp_path / "rows.csv").write_text("text,label\n" + "".join(f"parcel {i},{i / 7}\n" for i in range(20)))
     data = ("--data", tmp_path / "rows.csv", "--base", tiny_base(), "--device", "cpu")
-    status, printed, error = onebert(
-        "evaluate", tmp_path / "price.safetensors", *data, "--unknown", tmp_path / "rows.csv"
-    )
-    assert (status, printed) == (1, "")
+    error = refused(onebert("evaluate", tmp_path / "price.safetensors", *data, "--unknown", tmp_path / "rows.csv"))
     assert "unknown texts are told apart by single_label and multi_label tasks with probabilities" in error
 
 
@@ -267,8 +245,7 @@ def test_what_could_not_be_written_is_one_line_before_anything_slow(evaluate, tm
     monkeypatch.chdir(tmp_path)
     (tmp_path / "others.csv").write_text("text\nnothing of this\n")
     before = sorted(tmp_path.iterdir())
-    status, printed, error = evaluate(*options)
-    assert (status, printed) == (1, "")
+    error = refused(evaluate(*options))
     assert error.splitlines()[-1] == f"error: {says}"
     assert sorted(tmp_path.iterdir()) == before
 
@@ -280,6 +257,5 @@ def test_a_column_of_the_data_is_never_written_over(onebert, evaluate, tmp_path,
     assert status == 1
     assert "two columns would be called tone_gold" in error
     save(tmp_path / "other.safetensors", delta_of(base, "single_label", LABELS))
-    status, _, error = onebert("evaluate", tmp_path / "other.safetensors", *again, "--predictions", tmp_path / "2.csv")
-    assert status == 0, error
+    succeeded(onebert("evaluate", tmp_path / "other.safetensors", *again, "--predictions", tmp_path / "2.csv"))
     assert {"tone_answer", "other_answer"} <= read_rows(tmp_path / "2.csv")[0].keys()

@@ -196,16 +196,9 @@ def test_rows_of_several_files_are_found_again(server, onebert, tmp_path):
 
 
 def test_what_differs_in_the_files_is_named(server, onebert, refused):
-    push(
-        server,
-        "said",
-        13,
-        labels=["good", "bad"],
-        training={"seed": 1, "test": {"accuracy": 0.5}, "metric": "accuracy"},
-    )
-    push(
-        server, "said", 13, labels=["yes", "no"], training={"seed": 2, "test": {"accuracy": 0.75}, "metric": "accuracy"}
-    )
+    for seed, labels, score in ((1, ["good", "bad"], 0.5), (2, ["yes", "no"], 0.75)):
+        training = {"seed": seed, "test": {"accuracy": score}, "metric": "accuracy"}
+        push(server, "said", 13, labels=labels, training=training)
     found = json.loads(onebert("diff", "said@1", "said@2", "--json"))
     assert found["manifest"]["labels"] == [["good", "bad"], ["yes", "no"]]
     assert found["manifest"]["training.seed"] == [1, 2]
@@ -257,15 +250,12 @@ def test_what_is_right_is_read_as_evaluate_reads_it(server, onebert, refused, tm
     )
 
 
-@pytest.mark.parametrize(("only_a", "only_b"), [(0, 0), (1, 0), (0, 5), (2, 2), (3, 9), (9, 3), (40, 41), (130, 300)])
-def test_the_test_is_that_of_a_fair_coin(only_a, only_b):
-    n = only_a + only_b
-    as_uneven = [k for k in range(n + 1) if abs(2 * k - n) >= abs(only_a - only_b)]
-    expected = Fraction(sum(math.comb(n, k) for k in as_uneven), 2**n)
-    assert mcnemar(only_a, only_b) == pytest.approx(float(expected), rel=1e-9)
-
-
-def test_millions_of_flips_are_tested():
+def test_the_test_is_that_of_a_fair_coin():
+    for only_a, only_b in ((0, 0), (1, 0), (0, 5), (2, 2), (3, 9), (9, 3), (40, 41), (130, 300)):
+        n = only_a + only_b
+        as_uneven = [k for k in range(n + 1) if abs(2 * k - n) >= abs(only_a - only_b)]
+        expected = Fraction(sum(math.comb(n, k) for k in as_uneven), 2**n)
+        assert mcnemar(only_a, only_b) == pytest.approx(float(expected), rel=1e-9)
     n = 4_000_000
     # A sum of as many binomial coefficients would not come to its end; the normal law is exact enough here.
     assert mcnemar(n // 2 - 1000, n // 2 + 1000) == pytest.approx(math.erfc(999.5 / math.sqrt(n / 2)), rel=1e-4)
@@ -289,13 +279,8 @@ def test_a_shell_completes_commands_tasks_versions_and_aliases(server):
     wait_until(lambda: completed("onebert diff complete-me@", url=server.url) == versions)
     assert completed("onebert promote x", url="http://127.0.0.1:9") == []
     # It asks which shell it was started by: this one stays there to be found.
-    shown = subprocess.run(
-        ["bash", "-c", f"{ONEBERT} --show-completion; exit $?"],
-        env=clean_env(),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    command = ["bash", "-c", f"{ONEBERT} --show-completion; exit $?"]
+    shown = subprocess.run(command, env=clean_env(), capture_output=True, text=True, check=True)
     assert "_ONEBERT_COMPLETE" in shown.stdout
 
 

@@ -83,10 +83,7 @@ SAME = {
         "bert",
         IA3Config(task_type="SEQ_CLS", target_modules=["query", "key", "value"], feedforward_modules=[]),
     ),
-    "ia3 on every output": (
-        "bert",
-        IA3Config(task_type="SEQ_CLS", target_modules=ALL_MAPS, feedforward_modules=[]),
-    ),
+    "ia3 on every output": ("bert", IA3Config(task_type="SEQ_CLS", target_modules=ALL_MAPS, feedforward_modules=[])),
     "ia3 on an input and on outputs": (
         "bert",
         IA3Config(task_type="SEQ_CLS", target_modules=ALL_MAPS, feedforward_modules=["output.dense"]),

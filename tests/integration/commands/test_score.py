@@ -297,21 +297,18 @@ def test_what_was_damaged_meanwhile_is_one_sentence(folder, tmp_path):
         score_here(out, files(folder, "lora"), rows)
 
 
-def test_columns_of_one_name_are_refused(folder, tmp_path):
+def test_columns_of_one_name_and_a_task_of_another_base_are_refused(folder, tmp_path):
     (tmp_path / "lora.safetensors").write_bytes(TASKS["frozen"].file)
     (tmp_path / "rows.csv").write_text("error,text\n1,good\n")
-    with pytest.raises(InvalidInput, match="two tasks are called lora"):
-        score_here(tmp_path / "out", [tmp_path / "lora.safetensors", *files(folder, "lora")], tmp_path / "rows.csv")
-    with pytest.raises(InvalidSettings, match="two columns would be called error"):
-        score_here(tmp_path / "out", files(folder, "lora"), tmp_path / "rows.csv", kept=["error"])
-
-
-def test_a_task_of_another_base_is_refused(folder, tmp_path):
-    (tmp_path / "rows.csv").write_text("text\ngood\n")
-    spoiled = Task("bitfit", base={"name": "x", "model_type": "bert", "digest": f"sha256:{'0' * 64}"})
-    (tmp_path / "a.safetensors").write_bytes(spoiled.file)
-    with pytest.raises(BaseMismatch):
-        score_here(tmp_path / "out", tmp_path / "a.safetensors", tmp_path / "rows.csv")
+    foreign = Task("bitfit", base={"name": "x", "model_type": "bert", "digest": f"sha256:{'0' * 64}"})
+    (tmp_path / "a.safetensors").write_bytes(foreign.file)
+    for tasks, asked, error, said in (
+        ([tmp_path / "lora.safetensors", *files(folder, "lora")], {}, InvalidInput, "two tasks are called lora"),
+        (files(folder, "lora"), {"kept": ["error"]}, InvalidSettings, "two columns would be called error"),
+        ([tmp_path / "a.safetensors"], {}, BaseMismatch, "made for x"),
+    ):
+        with pytest.raises(error, match=said):
+            score_here(tmp_path / "out", tasks, tmp_path / "rows.csv", **asked)
 
 
 # Parts of 50 rows: small enough that a kill comes in the middle of many of them.
@@ -330,11 +327,8 @@ def command(folder, many, out, *more):
     return ["score", *tasks, "--data", str(many), "--out", str(out), "--part-rows", "50", *more]
 
 
-SETTINGS = {"base": tiny_base, "dtype": lambda: "float32", "threads": lambda: 1}
-
-
 def settings():
-    return {name: value() for name, value in SETTINGS.items()}
+    return {"base": tiny_base(), "dtype": "float32", "threads": 1}
 
 
 @pytest.mark.nightly("kills")
@@ -381,15 +375,9 @@ def test_memory_does_not_grow_with_the_file(folder, tmp_path):
         table = pyarrow.table({"id": ids, "text": [text(i % 300) for i in range(rows)]})
         pyarrow.parquet.write_table(table, tmp_path / f"{rows}.parquet")
         del ids, table
-        asked = [
-            "--task",
-            files(folder, "bitfit")[0],
-            "--data",
-            tmp_path / f"{rows}.parquet",
-            "--out",
-            tmp_path / str(rows),
-        ]
-        command = [sys.executable, "-c", MEASURED, "score", *map(str, asked), "--part-rows", "2000"]
+        task, data = files(folder, "bitfit")[0], tmp_path / f"{rows}.parquet"
+        asked = ["--task", task, "--data", data, "--out", tmp_path / str(rows), "--part-rows", 2000]
+        command = [sys.executable, "-c", MEASURED, "score", *map(str, asked)]
         done = subprocess.run(command, env=clean_env(**settings()), capture_output=True, text=True, check=True)
         peaks.append(int(done.stdout.split()[-1]) / 1024)
     assert peaks[1] < peaks[0] + 60

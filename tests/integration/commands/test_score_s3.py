@@ -16,8 +16,8 @@ from object_server import BUCKET, environment
 from offline import bytes_of, rows_of, score_here
 from onebert_server.score.job import Job
 from onebert_server.score.output import open_output
+from onebert_server.score.rows import Chosen
 from onebert_server.score.sources import find_sources
-from onebert_server.score.stream import Chosen
 from onebert_server.score.tasks import ScoredTask
 from onebert_store.blobs.bucket import open_bucket
 from onebert_store.errors import BlobsAway, InvalidData, InvalidSettings
@@ -156,8 +156,8 @@ def test_a_part_is_what_was_there_first(folder, out):
     job = Job([], None, Chosen(("text",), ()), [task], "base", "float32", False, 50, 512)
     with open_output(url, job) as one, open_output(url, job) as other:
         for output, table in zip((one, other), rows, strict=True):
-            with output.part("part-00000-00000.parquet") as part:
-                part.add(table)
+            parts = (part for part in [("part-00000-00000.parquet", [(None, table)])])
+            output.write(parts, lambda _: None)
         assert one.finish() == other.finish() == {"parts": 1, "rows": 1, "errors": 0}
     [part] = [data for name, data in objects(client).items() if name.startswith("part-")]
     assert pyarrow.parquet.read_table(pyarrow.BufferReader(part)) == rows[0]

@@ -1,13 +1,10 @@
 """The commands that talk to a server: what they print, what scripts read, and how they fail."""
 
-import gzip
 import hashlib
 import json
 import os
 import subprocess
 
-import pyarrow
-import pyarrow.parquet
 import pytest
 import typer
 
@@ -212,22 +209,6 @@ def test_classify_reads_the_texts_of_a_file(onebert, task, tmp_path, name, conte
         assert [result["text"], *([result["text_pair"]] if "text_pair" in result else [])] == list(texts)
 
 
-def test_classify_reads_what_train_reads(onebert, task, tmp_path):
-    """The same table in every form that `train` takes gives the same answers; no header is ever taken for a text."""
-    texts = ["my order is late", 'it is, "well", fine']
-    table = pyarrow.table({"text": texts, "label": ["a", "b"]})
-    pyarrow.parquet.write_table(table, tmp_path / "x.parquet")
-    rows = 'text,label\nmy order is late,a\n"it is, ""well"", fine",b\n'
-    (tmp_path / "x.csv").write_text(rows)
-    (tmp_path / "x.csv.gz").write_bytes(gzip.compress(rows.encode()))
-    (tmp_path / "x.jsonl.gz").write_bytes(
-        gzip.compress("".join(json.dumps({"text": t}) + "\n" for t in texts).encode())
-    )
-    for name in ("x.parquet", "x.csv", "x.csv.gz", "x.jsonl.gz"):
-        out = onebert("classify", "mood", "--json", "--file", tmp_path / name)
-        assert [json.loads(line)["text"] for line in out.splitlines()] == texts, name
-
-
 def test_classify_reads_the_tables_of_spreadsheets_and_names_a_bad_row(onebert, server, task, tmp_path):
     (tmp_path / "excel.csv").write_bytes("Text;Label\nDie Suppe war süß;gut\n".encode("cp1252"))
     for options, noted in (([], "read as cp1252"), (["--encoding", "cp1252"], "semicolons are between the columns")):
@@ -374,6 +355,7 @@ def test_texts_cannot_write_to_the_terminal(onebert, task):
         (["promote", "mood@2", "2"], "", 2, "write `onebert promote mood 2`"),
         (["promote", "mood@2"], "", 2, "write `onebert promote mood 2`"),
         (["push", "nowhere.safetensors"], "", 1, "read"),
+        (["push", __file__], "", 1, "error: test_server_cli.py: this is no delta file, or it was cut short\n"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
@@ -428,13 +410,14 @@ def test_download_gives_the_bytes_that_the_digest_is_of(onebert, server, task, t
     _assert_fails(run_onebert("download", "mood", "--out", out, url=server.url), 1, "exists")
 
 
-def test_what_the_trainer_measured_is_shown(onebert, file):
-    def training(score):
-        data = {"name": "reviews", "digest": "sha256:0"}
-        return {"metric": "accuracy", "test": {"accuracy": score}, "validation": {"accuracy": 0.5}, "data": data}
+def measured(split="test", score=0.9, digest="a"):
+    return {"metric": "accuracy", split: {"accuracy": score}, "data": {"name": "reviews", "digest": digest}}
 
+
+def test_what_the_trainer_measured_is_shown_and_what_two_scores_do_not_share(onebert, file):
     for seed, score in ((26, 0.8816), (27, 0.7895)):
-        onebert("push", file(seed=seed, training=training(score)), "--task", "measured")
+        training = {"validation": {"accuracy": 0.5}} | measured(score=score)
+        onebert("push", file(seed=seed, training=training), "--task", "measured")
     out = onebert("tasks", "measured")
     assert "test accuracy" in out
     for score in ("0.8816", "0.7895"):
@@ -445,23 +428,16 @@ def test_what_the_trainer_measured_is_shown(onebert, file):
     assert "comparable" not in out
     described = json.loads(onebert("tasks", "measured", "--json"))
     assert described["versions"][0]["training"]["score"] == 0.8816
-
-
-def test_scores_of_folds_are_called_that(onebert, file):
-    training = {"metric": "accuracy", "validation": {"accuracy": 0.8125}, "folds": 5, "data": {"name": "reviews"}}
-    onebert("push", file(seed=46, training=training), "--task", "folded")
+    for version, training, differs in (
+        (3, measured(digest="b"), "data"),
+        (4, measured("validation"), "split and data"),
+    ):
+        onebert("push", file(seed=37 + version, training=training), "--task", "measured")
+        assert f"may not be comparable: not of the same {differs}\n" in onebert("promote", "measured", version)
+    onebert("push", file(seed=46, training=measured("validation", 0.8125) | {"folds": 5}), "--task", "folded")
     out = onebert("tasks", "folded")
     assert "5 folds accuracy" in out
     assert "validation" not in out
-
-
-def test_promote_says_what_two_scores_do_not_share(onebert, file):
-    for seed, (split, digest) in enumerate((("test", "a"), ("test", "a"), ("test", "b"), ("validation", "c")), 40):
-        training = {"metric": "accuracy", split: {"accuracy": 0.9}, "data": {"name": "reviews", "digest": digest}}
-        onebert("push", file(seed=seed, training=training), "--task", "unlike")
-    assert "comparable" not in onebert("promote", "unlike", 2)
-    assert "may not be comparable: not of the same data" in onebert("promote", "unlike", 3)
-    assert "may not be comparable: not of the same split and data" in onebert("promote", "unlike", 4)
 
 
 def test_promote_says_what_clients_of_the_version_before_do_not_find_again(onebert, file):
@@ -490,14 +466,6 @@ def test_promote_says_what_clients_of_the_version_before_do_not_find_again(onebe
         assert said[1:-1] == lines
     path = file(seed=67, labels=["a", "b"])
     assert "its labels differ: a, b instead of " in onebert("push", path, "--task", "relabeled", "--promote")
-
-
-def test_a_file_that_is_none_is_named(server, tmp_path):
-    path = tmp_path / "tickets.csv"
-    path.write_text("text,label\nwhere is my parcel,delivery\n")
-    done = run_onebert("push", path, "--task", "tickets", url=server.url)
-    assert done.returncode == 1
-    assert done.stderr == "error: tickets.csv: this is no delta file, or it was cut short\n"
 
 
 def test_what_a_file_claims_of_its_training_is_not_believed(onebert, file):

@@ -1,30 +1,19 @@
 """`onebert keys` on a store, without a server."""
 
 import json
-import sys
 from datetime import datetime
 
 import pytest
 
 from onebert_store.command import console
-from onebert_store.command.cli import main
 from onebert_store.registry.registry import Registry
 
 
-@pytest.fixture
-def onebert(monkeypatch, capsys, tmp_path):
-    """Runs a command on the store of this test; exit code, standard output and error."""
+@pytest.fixture(autouse=True)
+def place(monkeypatch, tmp_path):
     monkeypatch.setenv("ONEBERT_DATA_DIR", str(tmp_path / "store"))
     # Wide enough for a row of each table, whatever the terminal or the worker of the tests has.
     monkeypatch.setattr(console.out, "_width", 240)
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["onebert", *arguments])
-        with pytest.raises(SystemExit) as left:
-            main()
-        return left.value.code or 0, *capsys.readouterr()
-
-    return run
 
 
 def test_a_list_of_keys_says_what_each_is_for_and_how_much_and_until_when(onebert, tmp_path):

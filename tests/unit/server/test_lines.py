@@ -4,8 +4,7 @@ import io
 
 import pytest
 
-from onebert_server.cli.inputs import from_file, from_lines
-from onebert_server.cli.rows import Reading
+from onebert_server.cli.rows import Reading, from_file, from_lines
 from onebert_store.errors import InvalidData, InvalidInput
 
 

@@ -1,14 +1,14 @@
 """The table of `onebert classify`: the words that an answer is owed to."""
 
-from onebert_server.cli.inputs import Asked
 from onebert_server.cli.results import ResultTable
+from onebert_server.cli.rows import Row
 from onebert_server.client.results import Explanation, TaskResult, WordEffect
 
 
 def printed(capsys, asked, *words):
     explanation = Explanation("occlusion", "good", [WordEffect(*word) for word in words])
     result = TaskResult(task="tone", version=1, digest="", label="good", score=0.9, explanation=explanation)
-    given = [Asked(asked, {})]
+    given = [Row(asked)]
     ResultTable(given, [result], None).print(given, [result])
     return " ".join(capsys.readouterr().out.split())
 

@@ -12,8 +12,8 @@ import pyarrow.parquet
 import pytest
 
 from onebert_server.score.reading import open_stream
+from onebert_server.score.rows import Chosen, choose_columns
 from onebert_server.score.sources import find_sources
-from onebert_server.score.stream import Chosen, choose_columns
 from onebert_server.score.tasks import find_tasks
 from onebert_store.errors import InvalidData
 from onebert_store.file.format import dumps
@@ -48,6 +48,12 @@ def opened(stack, path, chosen=TEXT):
         stream.sample()
         stream.choose(chosen)
     return stream
+
+
+def taken(path, chosen=TEXT):
+    """All rows of a small file."""
+    with ExitStack() as stack:
+        return opened(stack, path, chosen).take(100)
 
 
 def zipped(path):
@@ -108,13 +114,14 @@ def test_rows_that_are_no_texts_say_why(tmp_path):
         "[]",
         '{"id": 7}',
         json.dumps({"id": 8, "text": "x" * 65537}),
+        '{"id": "a\\ud83e", "text": "an id that Parquet cannot hold"}',
+        '{"id": "b", "text": "\\u200b"}',
     ]
     path = tmp_path / "x.jsonl"
     path.write_text("\n".join(lines))
-    with ExitStack() as stack:
-        rows = opened(stack, path).take(100)
-    assert rows.texts == ["good"] + [None] * 7
-    assert rows.ids["id"].to_pylist() == ["1", None, "[3]", "5", "\\ud800", None, "7", "8"]
+    rows = taken(path)
+    assert rows.texts == ["good"] + [None] * 7 + ["an id that Parquet cannot hold", None]
+    assert rows.ids["id"].to_pylist() == ["1", None, "[3]", "5", "\\ud800", None, "7", "8", "a\\ud83e", "b"]
     assert rows.errors == [
         None,
         "the text is missing",
@@ -124,14 +131,15 @@ def test_rows_that_are_no_texts_say_why(tmp_path):
         "line 6: not a JSON object",
         "the text is missing",
         "the text is longer than 65536 characters",
+        None,
+        "the text is blank",
     ]
 
 
 def test_a_row_of_a_csv_with_other_cells_than_columns_says_so(tmp_path):
     path = tmp_path / "x.csv"
     path.write_text('id,text\n1,"good\nor bad"\n\n2\n3,fine\n')
-    with ExitStack() as stack:
-        rows = opened(stack, path).take(100)
+    rows = taken(path)
     assert rows.texts == ["good\nor bad", None, "fine"]
     assert rows.errors == [None, "line 5: 1 cell under 2 columns", None]
 
@@ -139,8 +147,7 @@ def test_a_row_of_a_csv_with_other_cells_than_columns_says_so(tmp_path):
 def test_bytes_in_parquet_that_are_not_utf8_cost_their_row_alone(tmp_path):
     broken = pyarrow.array([b"good", b"\xff\xfe", None]).view(pyarrow.string())
     path = parquet(tmp_path / "x.parquet", {"text": broken})
-    with ExitStack() as stack:
-        rows = opened(stack, path, Chosen(("text",), ())).take(100)
+    rows = taken(path, Chosen(("text",), ()))
     assert rows.texts == ["good", None, None]
     assert rows.errors == [None, "the text is not UTF-8", "the text is missing"]
     assert rows.ids.to_pydict() == {"row": [1, 2, 3]}
@@ -155,15 +162,14 @@ def test_texts_of_every_type(tmp_path, kind):
     else:
         columns = {"text": cells.dictionary_encode() if kind == "dictionary" else cells.cast(kind)}
     path = parquet(tmp_path / "x.parquet", columns)
-    with ExitStack() as stack:
-        assert opened(stack, path, Chosen((name,), ())).take(9).texts == ["a", None, "b"]
+    assert taken(path, Chosen((name,), ())).texts == ["a", None, "b"]
 
 
 def test_pairs(tmp_path):
     path = parquet(tmp_path / "x.parquet", {"question": ["q", "q", None], "context": ["c", None, "c"]})
     with ExitStack() as stack:
         stream = opened(stack, path, None)
-        chosen = choose_columns(stream, Columns(), (), "x")
+        chosen = choose_columns(stream.sample(), Columns(), (), "x")
         stream.choose(chosen)
         rows = stream.take(9)
     assert chosen == Chosen(("question", "context"), ())
@@ -175,14 +181,14 @@ def test_columns_are_found_by_name_and_kept_as_they_are(tmp_path):
     path = parquet(tmp_path / "x.parquet", {"Id": [7, 8], "when": [1.5, None], "Sentence": ["a", "b"]})
     with ExitStack() as stack:
         stream = opened(stack, path, None)
-        assert choose_columns(stream, Columns(), (), "x") == Chosen(("Sentence",), ("Id",))
-        chosen = choose_columns(stream, Columns("sentence"), ("when", "id"), "x")
+        assert choose_columns(stream.sample(), Columns(), (), "x") == Chosen(("Sentence",), ("Id",))
+        chosen = choose_columns(stream.sample(), Columns("sentence"), ("when", "id"), "x")
         assert chosen == Chosen(("Sentence",), ("when", "Id"))
         stream.choose(chosen)
         assert stream.take(9).ids.to_pydict() == {"when": [1.5, None], "Id": [7, 8]}
         for columns, ids, said in ((Columns("no"), (), "no column no"), (Columns(), ("no",), "no column no")):
             with pytest.raises(InvalidData, match=said):
-                choose_columns(stream, columns, ids, "x")
+                choose_columns(stream.sample(), columns, ids, "x")
 
 
 def test_what_cannot_be_read_is_one_sentence(tmp_path):
@@ -197,8 +203,11 @@ def test_what_cannot_be_read_is_one_sentence(tmp_path):
         "numbers.parquet": "the column text holds int64, not texts",
     }
     for name, sentence in said.items():
-        with pytest.raises(InvalidData, match=sentence), ExitStack() as stack:
-            opened(stack, tmp_path / name, Chosen(("text",), ())).take(9)
+        with pytest.raises(InvalidData, match=sentence):
+            taken(tmp_path / name, Chosen(("text",), ()))
+    for column in ("other", "text.field"):
+        with pytest.raises(InvalidData, match=rf"numbers\.parquet has no column {column}"):
+            taken(tmp_path / "numbers.parquet", Chosen((column,), ()))
 
 
 def test_files_of_a_folder_are_found_by_name(tmp_path):
@@ -210,15 +219,14 @@ def test_files_of_a_folder_are_found_by_name(tmp_path):
             find_sources([str(address)])
     with pytest.raises(InvalidData, match="given twice"):
         find_sources([str(tmp_path / "b.csv")] * 2)
-
-
-def test_a_folder_as_the_hub_has_it(tmp_path):
-    (tmp_path / "data").mkdir()
-    for name in ("train-00000-of-00001.parquet", "test-00000-of-00001.parquet"):
-        parquet(tmp_path / "data" / name, {"text": ["a"]})
-    (tmp_path / "README.md").write_text("")
-    found = [source.name for source in find_sources([str(tmp_path)])]
-    assert found == ["test-00000-of-00001.parquet", "train-00000-of-00001.parquet"]
+    # The layout of the Hub.
+    hub = tmp_path / "hub" / "data"
+    hub.mkdir(parents=True)
+    names = ["test-00000-of-00001.parquet", "train-00000-of-00001.parquet"]
+    for name in names:
+        parquet(hub / name, {"text": ["a"]})
+    (hub.parent / "README.md").write_text("")
+    assert [source.name for source in find_sources([str(hub.parent)])] == names
 
 
 def test_every_kind_of_file_gives_the_same_rows(tmp_path):
@@ -235,7 +243,7 @@ def test_every_kind_of_file_gives_the_same_rows(tmp_path):
     assert len(sources) == 7
     for source in sources:
         with open_stream(source, None) as stream:
-            assert choose_columns(stream, Columns(), (), source.name) == TEXT
+            assert choose_columns(stream.sample(), Columns(), (), source.name) == TEXT
             stream.choose(TEXT)
             taken = stream.take(100)
         assert taken.texts == [row["text"] for row in rows], source.name
@@ -249,16 +257,7 @@ def test_the_order_of_json_rows_does_not_choose_the_column(tmp_path):
         (tmp_path / name).write_text("\n".join(made))
         with ExitStack() as stack:
             stream = opened(stack, tmp_path / name, None)
-            assert choose_columns(stream, Columns(), (), name) == Chosen(("text",), ())
-
-
-def test_an_id_that_parquet_cannot_hold_is_written_so_that_it_stays_itself(tmp_path):
-    path = tmp_path / "x.jsonl"
-    path.write_text('{"id":"a\\ud83d","text":"one"}\n{"id":"a\\ud83e","text":"two"}\n{"id":"b","text":"\\u200b"}\n')
-    with ExitStack() as stack:
-        rows = opened(stack, path).take(10)
-    assert rows.ids["id"].to_pylist() == ["a\\ud83d", "a\\ud83e", "b"]
-    assert rows.errors == [None, None, "the text is blank"]
+            assert choose_columns(stream.sample(), Columns(), (), name) == Chosen(("text",), ())
 
 
 def test_a_text_that_a_parquet_repeats_is_bounded(tmp_path, monkeypatch):
@@ -278,7 +277,7 @@ def test_a_sheet_is_scored_by_its_name(tmp_path):
     book.save(tmp_path / "a.xlsx")
     [source] = find_sources([str(tmp_path / "a.xlsx")], "Data")
     with open_stream(source, None) as stream:
-        stream.choose(choose_columns(stream, Columns(), (), "a.xlsx"))
+        stream.choose(choose_columns(stream.sample(), Columns(), (), "a.xlsx"))
         assert stream.take(5).texts == ["fine"]
 
 

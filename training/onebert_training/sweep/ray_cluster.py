@@ -1,6 +1,7 @@
 """Sends groups of runs to a Ray cluster as plain tasks, and collects each run as it finishes."""
 
 import os
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -12,7 +13,7 @@ import torch
 
 from onebert_encoder.base.base import Base
 from onebert_store.command import console
-from onebert_store.command.cluster import RayError, connect, device_of, ray, reason, resources
+from onebert_store.command.cluster import connected, on_nodes, ray, reason, run
 from onebert_store.errors import BaseMismatch
 from onebert_training.data.dataset import Dataset
 from onebert_training.device import load_on
@@ -47,37 +48,22 @@ class Group:
 def on_cluster(
     address: str, loaded: Base, base: str | None, dtype: str, device: str | None, width: int | None
 ) -> Execute:
-    """Connects to a cluster; returns a function that trains sets of jobs on it and then disconnects.
+    """Returns a function that connects to a cluster, trains sets of jobs on it and then disconnects.
 
     `loaded` is the base on this machine, to find out which runs can step together; nodes load `base`, a Hub id or
-    folder. At most `width` runs form a batch; None is the device's default.
-
-    Raises:
-        ServerUnreachable: no cluster answers there.
-        InvalidSettings: the address is invalid, or the cluster lacks the device.
+    folder. At most `width` runs form a batch; None is the device's default. The function raises as `connected` does.
     """
-    connect(address)
-    if base is not None and Path(base).expanduser().is_dir():
-        base = str(Path(base).expanduser().resolve())  # workers have another working directory
 
     def execute(job_sets: Sequence[JobSet]) -> Iterator[Outcome]:
-        try:
-            slots, setup = _measure(loaded, base, dtype, device, sum(len(job_set.jobs) for job_set in job_sets))
-            yield from _train(_divide(job_sets, loaded, width or WIDTH[setup.device], slots), setup)
-        finally:
-            ray.shutdown()
+        with connected(address, device) as cluster:
+            # One thread per task uses the cores best; tasks get more threads only if there are fewer runs than cores.
+            runs, cpus = sum(len(job_set.jobs) for job_set in job_sets), cluster.cpus
+            threads = 1 if cluster.device == "cuda" else max(1, min(*cpus, sum(cpus) // runs))
+            setup = WorkerSetup(on_nodes(base), loaded.spec.digest, dtype, cluster.device, threads)
+            most = width or WIDTH[cluster.device]
+            yield from _train(_divide(job_sets, loaded, most, cluster.slots(threads)), setup)
 
     return execute
-
-
-def _measure(loaded: Base, base: str | None, dtype: str, device: str | None, runs: int) -> tuple[int, WorkerSetup]:
-    """The number of tasks that the cluster can run at once, and their setup."""
-    cpus, gpus = resources()
-    device = device_of(device, cpus, gpus)
-    # One thread per task uses the cores best; tasks get more threads only if there are fewer runs than cores.
-    threads = 1 if device == "cuda" else max(1, min(*cpus, sum(cpus) // runs))
-    slots = gpus if device == "cuda" else sum(count // threads for count in cpus)
-    return slots, WorkerSetup(base, loaded.spec.digest, dtype, device, threads)
 
 
 def _divide(job_sets: Sequence[JobSet], loaded: Base, width: int, slots: int) -> list[Group]:
@@ -97,36 +83,28 @@ def _divide(job_sets: Sequence[JobSet], loaded: Base, width: int, slots: int) ->
     return [group for _, group in sorted(divided, key=lambda one: one[0], reverse=True)]
 
 
-def _train(waiting: Sequence[Group], setup: WorkerSetup) -> Iterator[Outcome]:
+def _train(groups: Sequence[Group], setup: WorkerSetup) -> Iterator[Outcome]:
     """Trains groups; if a worker dies, its unfinished runs are sent again and resume from their checkpoints."""
-    running = [(_send(group, setup), group) for group in waiting]
-    while running:
-        ready, _ = ray.wait([stream for stream, _ in running])
-        stream, group = next(one for one in running if one[0] is ready[0])
-        try:
-            outcome: Outcome = ray.get(next(stream))
-        except (StopIteration, RayError) as error:
-            running.remove((stream, group))
-            if not group.left:
-                continue
-            group.failures += 1
-            if group.failures < ATTEMPTS:
-                console.tell(f"note: {reason(error)}; {len(group.left)} runs are sent again")
-                running.append((_send(group, setup), group))
-            else:
-                yield from (Outcome(name, error=f"lost: {reason(error)}", lost=True) for name in group.left)
-        else:
-            group.failures = 0
-            del group.left[outcome.name]
-            yield outcome
-
-
-def _send(group: Group, setup: WorkerSetup) -> Any:
-    """Starts a task; returns a stream with a reference per finished run."""
     task = ray.remote(train_group).options(
         num_cpus=setup.cpus, num_gpus=int(setup.device == "cuda"), num_returns="streaming", max_retries=0
     )
-    return task.remote(group.dataset, group.max_length, tuple(group.left.values()), setup)
+
+    def start(group: Group) -> Any:
+        return task.remote(group.dataset, group.max_length, tuple(group.left.values()), setup)
+
+    waiting = deque(groups)
+    for group, found in run(start, lambda: waiting.popleft() if waiting else None, len(groups)):
+        if isinstance(found, Outcome):
+            group.failures = 0
+            del group.left[found.name]
+            yield found
+        elif group.left:
+            group.failures += 1
+            if group.failures < ATTEMPTS:
+                console.tell(f"note: {reason(found)}; {len(group.left)} runs are sent again")
+                waiting.append(group)
+            else:
+                yield from (Outcome(name, error=f"lost: {reason(found)}", lost=True) for name in group.left)
 
 
 def train_group(dataset: Dataset, max_length: int, jobs: tuple[Job, ...], setup: WorkerSetup) -> Iterator[Outcome]:

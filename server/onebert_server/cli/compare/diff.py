@@ -62,7 +62,7 @@ def diff(
 
     columns = Columns(text, text_pair, label)
     read = None if data is None else read_source(data, encoding, sheet=sheet)
-    with options.connect(url, api_key) as client:
+    with Client(url, api_key) as client:
         found = [version_of(client, ref) for ref in (first, second)]
         refs = [f"{task}@{version}" for task, version in found]
         files = [client.download(*one) for one in found]
@@ -109,14 +109,12 @@ def _answers(
 
 
 def _print(record: Mapping[str, Any]) -> None:
-    a, b = record["a"], record["b"]
-    table = console.table("", a, b)
-    for name, values in record["manifest"].items():
-        table.add_row(shown(name), *(shown(in_words(value, exact=False), 200) for value in values))
-    for name in ("bytes", "tensors", "numbers"):
-        table.add_row(name, *(f"{side[name]:,}" for side in record["sizes"]))
-    table.add_row("score", *(_score(side) for side in record["measured"]))
-    console.out.print(table)
+    rows = [
+        (shown(name), *(shown(in_words(value, exact=False), 200) for value in values))
+        for name, values in record["manifest"].items()
+    ]
+    rows += [(name, *(f"{side[name]:,}" for side in record["sizes"])) for name in ("bytes", "tensors", "numbers")]
+    console.show(("", record["a"], record["b"]), [*rows, ("score", *map(_score, record["measured"]))])
     _print_norms(record)
     if "answers" in record:
         _print_answers(record)
@@ -128,14 +126,15 @@ def _print_norms(record: Mapping[str, Any]) -> None:
     found = by_symbol(record["norms"])
     if not found:
         return
-    table = console.table("changes", "kind", record["a"], record["b"], "apart", "by layer")
     most = max((apart for one in found for apart in one["layers"].values() if apart is not None), default=0.0)
-    for one in found:
+
+    def row(one: Mapping[str, Any]) -> tuple[str, ...]:
         numbers = ("–" if one[side] is None else f"{one[side]:.3g}" for side in ("a", "b", "apart"))
-        table.add_row(shown(one["symbol"]), one["kind"], *numbers, _bars(one["layers"].values(), most))
+        return shown(one["symbol"]), one["kind"], *numbers, _bars(one["layers"].values(), most)
+
     console.say("")
     console.out.print(console.title("What each changes in the base (root mean square)"))
-    console.out.print(table)
+    console.show(("changes", "kind", record["a"], record["b"], "apart", "by layer"), map(row, found))
 
 
 def _print_answers(record: Mapping[str, Any]) -> None:
