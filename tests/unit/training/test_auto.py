@@ -14,7 +14,6 @@ from onebert_training.contest.contest import train_kept
 from onebert_training.contest.folds import fold_runs
 from onebert_training.data.dataset import load_dataset
 from onebert_training.data.options import DataOptions
-from onebert_training.fit.evaluation import Measurement
 from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.lead import judged
 from onebert_training.fit.loop import take_step, train
@@ -24,6 +23,7 @@ from onebert_training.fit.state import State
 from onebert_training.methods.methods import parse_method
 from onebert_training.prepared import prepare
 from onebert_training.tasks.metrics import near_best
+from onebert_training.tasks.objective import Measurement
 
 pytestmark = pytest.mark.nightly("trainings")
 

@@ -210,8 +210,8 @@ def test_known_and_unknown_texts_are_told_apart_as_scikit_learn_counts():
     known, unknown = rng.normal(1, 1, 199), rng.normal(0, 1, 80)
     found = separation(known, unknown)
     truth = np.repeat([1, 0], [199, 80])
-    assert found.auroc == pytest.approx(roc_auc_score(truth, np.concatenate([known, unknown])))
-    assert found.let_through == (unknown >= np.sort(known)[9]).mean()  # 10 of 199 and one may be refused
+    assert found["auroc"] == pytest.approx(roc_auc_score(truth, np.concatenate([known, unknown])))
+    assert found["let_through"] == (unknown >= np.sort(known)[9]).mean()  # 10 of 199 and one may be refused
 
 
 def test_energy_is_taken_where_it_tells_unknown_texts_better():

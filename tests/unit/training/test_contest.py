@@ -13,12 +13,12 @@ from onebert_training.contest.contest import started_checkpoint, train_kept
 from onebert_training.contest.few import make_run
 from onebert_training.data.dataset import load_dataset
 from onebert_training.data.options import DataOptions
-from onebert_training.fit.evaluation import Measurement
 from onebert_training.fit.inputs import TaskInputs
-from onebert_training.fit.lead import lead_of
+from onebert_training.fit.lead import judged
 from onebert_training.fit.loop import train
 from onebert_training.fit.run import Run
 from onebert_training.fit.settings import Settings
+from onebert_training.tasks.objective import Measurement
 
 pytestmark = pytest.mark.nightly("trainings")
 
@@ -295,15 +295,13 @@ def test_a_lead_and_its_error(base, data):
     right = [np.eye(2, dtype=np.float32)[label] for label in gold]
     wrong = [np.eye(2, dtype=np.float32)[1 - label] if i < 5 else right[i] for i, label in enumerate(gold)]
 
-    def measured(logits):
-        return Measurement("validation", {}, 0.0, logits)
-
-    lead, error = lead_of(run, measured(right), measured(wrong))
+    right, wrong = (judged(run, Measurement("validation", {}, 0.0, logits)) for logits in (right, wrong))
+    lead, error = right.lead_over(wrong)
     assert lead == pytest.approx(5 / 20)
     # The error of a mean of 20 differences, 5 of them 1 and the others 0.
     assert error == pytest.approx(np.std([1] * 5 + [0] * 15, ddof=1) / np.sqrt(20))
-    assert lead_of(run, measured(wrong), measured(right))[0] == pytest.approx(-5 / 20)
-    assert lead_of(run, measured(right), measured(right)) == (0.0, 0.0)
+    assert wrong.lead_over(right)[0] == pytest.approx(-5 / 20)
+    assert right.lead_over(right) == (0.0, 0.0)
 
 
 def test_a_lead_of_tags_and_of_answers_in_a_context_is_that_of_their_metrics(base, tags, questions):
@@ -313,7 +311,8 @@ def test_a_lead_of_tags_and_of_answers_in_a_context_is_that_of_their_metrics(bas
         split, tokens = found.splits["validation"], run.inputs.splits["validation"].tokens
         sides = [[draw.normal(size=(len(text), len(found.labels))).astype(np.float32) for text in tokens] for _ in "ab"]
         scores = [run.objective.evaluate(split, tokens, logits)[run.metric] for logits in sides]
-        lead, error = lead_of(run, *(Measurement("validation", {}, 0.0, logits) for logits in sides))
+        one, other = (judged(run, Measurement("validation", {}, 0.0, logits)) for logits in sides)
+        lead, error = one.lead_over(other)
         assert lead == pytest.approx(scores[0] - scores[1])
         # Of 20 examples each is a block: the jackknife over examples.
         assert len(split) == 20

@@ -17,7 +17,7 @@ from onebert_training.contest.folds import fold_runs, fold_steps, out_of_fold
 from onebert_training.data.dataset import load_dataset
 from onebert_training.data.options import DataOptions
 from onebert_training.fit.inputs import TaskInputs
-from onebert_training.fit.lead import judged, judged_head, unbeaten
+from onebert_training.fit.lead import judged, unbeaten
 from onebert_training.fit.loop import take_step, train
 from onebert_training.fit.record import make_record
 from onebert_training.fit.run import Run
@@ -274,5 +274,5 @@ def test_a_result_is_judged_by_the_rows_that_decide_and_by_their_standard_error(
     assert unbeaten(run, as_good, judged(run, as_good), run.yardsticks) == "constant"
     # A head that is behind, or ahead by a row, takes nothing from a result; one that is really ahead does.
     answers = run.yardsticks.answers
-    assert not judged_head(run, answers, right).is_ahead_of(judged(run, right))
-    assert judged_head(run, replace(answers, logits=right.logits), wrong).is_ahead_of(judged(run, wrong))
+    assert not judged(run, answers).is_ahead_of(judged(run, right))
+    assert judged(run, replace(answers, logits=right.logits)).is_ahead_of(judged(run, wrong))

@@ -67,7 +67,7 @@ class Frozen:
         return self._seen[split, pooling]
 
     def _bare(self, split: str) -> Seen:
-        return Seen(self._data.splits[split], self._splits[split].tokens, self._targets[split], ())
+        return Seen(split, self._data.splits[split], self._splits[split].tokens, self._targets[split], ())
 
     def _with_vectors(self, seen: Seen, inputs: Inputs, pooling: Pooling) -> Seen:
         vectors = _vectors_of(self._base, inputs, pooling)
