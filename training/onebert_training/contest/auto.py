@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 from onebert_store.disk import write_whole
 from onebert_training.contest.candidate import InShort, step_of
 from onebert_training.contest.few import make_run
-from onebert_training.contest.tournament import Tournament
+from onebert_training.contest.folds import fold_steps
+from onebert_training.contest.tournament import keep
 from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.loop import Progress, Report, ignore
 from onebert_training.fit.run import Run
@@ -106,13 +107,12 @@ def choose(comparison: Comparison, report: Report = ignore, file: Path | None = 
         report(known.run, Progress(0, known.run.steps, note=f"{known.run.method.text} was chosen before"))
         return known
     started = time.perf_counter()
-    candidates = {run.method.text: InShort(run) for run in comparison.runs}
+    candidates = [InShort(run) for run in comparison.runs]
     if comparison.budget is not None:
-        _keep_within(comparison.budget, [*candidates.values()], report)
-    _compare([*candidates.values()], report)
-    chosen = Tournament(candidates, near_best).kept()
-    facts = _facts(candidates, chosen)
-    choice = Choice(_to_train(candidates[chosen].run), facts, time.perf_counter() - started)
+        _keep_within(comparison.budget, candidates, report)
+    _compare(candidates, report)
+    chosen = keep(candidates, near_best)
+    choice = Choice(_to_train(chosen.run), _facts(candidates, chosen), time.perf_counter() - started)
     if file is not None:
         said = {"of": comparison.fingerprint, "facts": choice.facts, "seconds": choice.seconds}
         write_whole(file, json.dumps(said).encode())
@@ -142,7 +142,7 @@ def _keep_within(budget: float, candidates: Sequence[InShort], report: Report) -
     prices = {candidate: candidate.price() for candidate in candidates if candidate.sides}
     for candidate in dear(prices, budget, spare=len(prices) == len(candidates)):
         candidate.left = "left out for the time budget"
-        note = f"{candidate.run.method.text} is left out: comparing it would take about {prices[candidate]:.0f} s"
+        note = f"{candidate.name} is left out: comparing it would take about {prices[candidate]:.0f} s"
         report(candidate.run, Progress(0, candidate.steps, note=note))
 
 
@@ -186,9 +186,10 @@ def _leave(candidates: Sequence[InShort], step: int) -> None:
             candidate.left = f"behind at step {step}"
 
 
-def _facts(candidates: Mapping[str, InShort], chosen: str) -> dict[str, Any]:
-    kept, methods = candidates[chosen], {}
-    for name, one in candidates.items():
-        lead, error = one.judged.lead_over(kept.judged) if kept.measured and not one.left else (None, None)
-        methods[name] = {"score": one.score, "lead": lead, "error": error, "left": one.left}
-    return {"chosen": chosen, **kept.judged_by(), "methods": methods}
+def _facts(candidates: Sequence[InShort], chosen: InShort) -> dict[str, Any]:
+    run, methods = chosen.run, {}
+    for one in candidates:
+        lead, error = one.judged.lead_over(chosen.judged) if chosen.measured and not one.left else (None, None)
+        methods[one.name] = {"score": one.score, "lead": lead, "error": error, "left": one.left}
+    split, folds = ("validation", 0) if run.validates else ("train", len(fold_steps(run)))
+    return {"chosen": chosen.name, "folds": folds, "rows": len(run.data.splits[split]), "methods": methods}

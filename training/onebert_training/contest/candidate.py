@@ -4,10 +4,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from math import isfinite
-from typing import Any
 
 from onebert_store.errors import NotFinite
-from onebert_training.contest.folds import fold_runs, fold_steps, measured
+from onebert_training.contest.folds import fold_runs, measured
 from onebert_training.contest.tournament import Candidate
 from onebert_training.fit.features import BATCH_TOKENS
 from onebert_training.fit.loop import groups, take_step
@@ -29,15 +28,10 @@ class InShort(Candidate):
     """
 
     def __init__(self, run: Run) -> None:
-        super().__init__(run, _of_head(run) if run.plan.exact else None)
+        super().__init__(run.method.text, run, _of_head(run) if run.plan.exact else None)
         runs = [] if run.plan.exact else _short(run)
         self.sides = [(one, State(one.init_values(), one.averaged_steps)) for one in runs]
         self.steps = max((one.steps for one, _ in self.sides), default=0)
-
-    def judged_by(self) -> dict[str, Any]:
-        """The judging rows: their number, and the number of folds of the training rows; 0 folds is validation."""
-        split, folds = ("validation", 0) if self.run.validates else ("train", len(fold_steps(self.run)))
-        return {"folds": folds, "rows": len(self.run.data.splits[split])}
 
     def measure(self) -> None:
         """Measures the current values; a candidate with answers that are not finite leaves."""

@@ -12,7 +12,7 @@ from typing import Any
 from onebert_store.errors import NotFinite
 from onebert_training.contest.contrastive import ContrastiveRun
 from onebert_training.contest.few import train_judged
-from onebert_training.contest.tournament import Candidate, Tournament
+from onebert_training.contest.tournament import Candidate, keep
 from onebert_training.fit import checkpoint
 from onebert_training.fit.keeping import kept_measurement
 from onebert_training.fit.lead import head_beside
@@ -92,7 +92,7 @@ def train_kept(run: Run, report: Report = ignore, checkpoint_file: Path | None =
         return _preferred_by_folds(run, report, checkpoint_file)
     trained = _train_beside(run, report, checkpoint_file)
     active = trained | {"alone": _alone(run, head)}
-    candidates = {name: _candidate(one) for name, one in active.items()}
+    candidates = [_candidate(name, one) for name, one in active.items()]
     facts = _facts(candidates, {name: one.state.step for name, one in trained.items()})
     winner = active[facts["kept"]]
     report(winner.run, Progress(winner.state.step, run.steps, testing=True))
@@ -101,22 +101,21 @@ def train_kept(run: Run, report: Report = ignore, checkpoint_file: Path | None =
     return Kept(winner.run, replace(result, seconds=result.seconds + others), facts)
 
 
-def _candidate(one: Active) -> Candidate:
+def _candidate(name: str, one: Active) -> Candidate:
     if one.error:
-        return Candidate(one.run, left=one.error.detail)
-    return Candidate(one.run, kept_measurement(one.run, one.state))
+        return Candidate(name, one.run, left=one.error.detail)
+    return Candidate(name, one.run, kept_measurement(one.run, one.state))
 
 
-def _facts(candidates: Mapping[str, Candidate], steps: Mapping[str, int]) -> dict[str, Any]:
+def _facts(candidates: Sequence[Candidate], steps: Mapping[str, int]) -> dict[str, Any]:
     """The contest for the record: a candidate is kept in place of the first if it is ahead of it.
 
     A short run, and a head whose strength these rows have chosen, lead by luck as easily as an early evaluation
     (decision 53).
     """
-    found = Tournament(candidates, defended)
-    scores = {name: one.score for name, one in found.going.items()}
-    ended = next((one.left for one in candidates.values() if one.left), None)
-    return {"kept": found.kept(), "validation": scores, "steps": steps, **({"ended": ended} if ended else {})}
+    scores = {one.name: one.score for one in candidates if not one.left}
+    kept, ended = keep(candidates, defended).name, next((one.left for one in candidates if one.left), None)
+    return {"kept": kept, "validation": scores, "steps": steps, **({"ended": ended} if ended else {})}
 
 
 def _rival(run: Run) -> ExactHead | None:
@@ -136,7 +135,7 @@ def _preferred_by_folds(run: Run, report: Report, checkpoint_file: Path | None) 
     if trained.measured is None or (head := head_beside(trained.measured, answers)) is None:
         return Kept(run, trained)
     name = "head" if isinstance(run, ContrastiveRun) else "fresh"
-    candidates = {name: Candidate(run, trained.measured), "alone": Candidate(run, head)}
+    candidates = [Candidate(name, run, trained.measured), Candidate("alone", run, head)]
     facts = _facts(candidates, {name: trained.steps})
     if facts["kept"] != "alone":
         return Kept(run, trained, facts)

@@ -1,7 +1,8 @@
-"""A tournament: candidates with their answers to the same rows, and the judge that keeps one of them."""
+"""A tournament: candidates with their answers to the same rows, and a judge that keeps one of them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from onebert_store.errors import NotFinite
 from onebert_training.fit.lead import judged
@@ -9,9 +10,6 @@ from onebert_training.fit.result import SMALLER
 from onebert_training.fit.run import Run
 from onebert_training.tasks.metrics import Judged
 from onebert_training.tasks.objective import Measurement
-
-Judge = Callable[[Sequence[Judged]], int]
-"""Returns the place of the one to keep."""
 
 
 @dataclass(eq=False)
@@ -24,6 +22,7 @@ class Candidate:
         left: the reason it left the tournament; None while it takes part.
     """
 
+    name: str
     run: Run
     measured: Measurement | None = None
     left: str | None = None
@@ -32,7 +31,7 @@ class Candidate:
     def judged(self) -> Judged:
         """The answers' score; raises ValueError before they are measured."""
         if self.measured is None:
-            raise ValueError(f"{self.run.method.text} was not measured")
+            raise ValueError(f"{self.name} was not measured")
         return judged(self.run, self.measured)
 
     @property
@@ -40,22 +39,13 @@ class Candidate:
         return self.measured.scores[self.run.metric] if self.measured else None
 
 
-@dataclass(frozen=True)
-class Tournament:
-    """Candidates by name, in the order in which the judge sees them."""
+_Own = TypeVar("_Own", bound=Candidate)
 
-    candidates: Mapping[str, Candidate]
-    judge: Judge
 
-    @property
-    def going(self) -> dict[str, Candidate]:
-        return {name: one for name, one in self.candidates.items() if not one.left}
-
-    def kept(self) -> str:
-        """The judge's choice among the candidates that take part; raises NotFinite if all have left."""
-        going = self.going
-        if not going:
-            raise NotFinite(f"the losses are no longer numbers; {SMALLER}")
-        # The only one that is left may not be measured.
-        place = self.judge([one.judged for one in going.values()]) if len(going) > 1 else 0
-        return list(going)[place]
+def keep(candidates: Sequence[_Own], judge: Callable[[Sequence[Judged]], int]) -> _Own:
+    """The candidate at the place that the judge returns for those that take part; NotFinite if all have left."""
+    going = [one for one in candidates if not one.left]
+    if not going:
+        raise NotFinite(f"the losses are no longer numbers; {SMALLER}")
+    # The only one that is left may not be measured.
+    return going[judge([one.judged for one in going])] if len(going) > 1 else going[0]

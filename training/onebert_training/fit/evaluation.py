@@ -50,12 +50,15 @@ def tokenize(base: Base, manifest: Manifest, texts: Sequence[Text]) -> list[Toke
 
 def predict_delta(base: Base, delta: Delta, tokens: Sequence[Tokens]) -> list[Logits]:
     """Logits of a delta that was checked against the base; raises NotFinite if one is NaN or infinite."""
-    pooling = delta.manifest.pooling
-    with torch.no_grad():
-        row = fold(base, to_tensors(delta, base), pooling)
-    logits = predict(base, row, Inputs(base, tokens).features(0, pooling))
+    logits = predict(base, row_of(base, delta), Inputs(base, tokens).features(0, delta.manifest.pooling))
     check_finite(logits)
     return logits
+
+
+@torch.no_grad()
+def row_of(base: Base, delta: Delta) -> Row:
+    """The folded row of a delta that was checked against the base."""
+    return fold(base, to_tensors(delta, base), delta.manifest.pooling)
 
 
 def joined(activations: Sequence[Tensor]) -> Tensor | None:

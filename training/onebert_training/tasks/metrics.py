@@ -76,11 +76,6 @@ def defended(found: Sequence[Judged]) -> int:
     return max(ahead, key=lambda place: found[place].lead_over(found[0])[0], default=0)
 
 
-def single_label_metrics(num_labels: int) -> tuple[str, ...]:
-    """Names of the metrics that `score_single_label` reports."""
-    return ("accuracy", "macro_f1", "matthews", *(("f1",) if num_labels == 2 else ()))
-
-
 def tag_metrics(labels: Sequence[str]) -> tuple[str, ...]:
     """Names of the metrics that `score_tags` reports."""
     return (*ENTITIES, *WORDS) if is_bio(labels) else WORDS
