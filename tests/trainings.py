@@ -1,4 +1,4 @@
-"""What tests of training share: short runs, one that is interrupted, and commands in this process."""
+"""Shared by the tests of training: short runs, one that is interrupted, and commands in this process."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

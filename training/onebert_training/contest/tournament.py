@@ -43,7 +43,10 @@ _Own = TypeVar("_Own", bound=Candidate)
 
 
 def keep(candidates: Sequence[_Own], judge: Callable[[Sequence[Judged]], int]) -> _Own:
-    """The candidate at the place that the judge returns for those that take part; NotFinite if all have left."""
+    """The judge's choice: `judge` reads the scores of all candidates that take part, and returns the place of one.
+
+    Raises NotFinite if all have left.
+    """
     going = [one for one in candidates if not one.left]
     if not going:
         raise NotFinite(f"the losses are no longer numbers; {SMALLER}")

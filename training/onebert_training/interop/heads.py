@@ -18,7 +18,7 @@ Kind = Literal["sequence", "token", "span"]
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a user says of an imported task; None is read from its files, for `max_length` (in tokens) or the base."""
+    """The user's choices for an imported task; None reads the model's files, or the base for `max_length` in tokens."""
 
     labels: Sequence[str] | None = None
     task_type: TaskType | None = None

@@ -20,8 +20,8 @@ def import_adapter(folder: Path, base: Base, wanted: Wanted = Wanted()) -> Delta
     Args:
         folder: with adapter_config.json and adapter_model.safetensors.
         base: must compute in float32.
-        wanted: labels are else those of the folder's model configuration, or `LABEL_0`, …; a single output without a
-            problem type is `multi_label`, by the sigmoid; the longest input is the base's own.
+        wanted: without labels, the folder's model configuration names the outputs, or `LABEL_0`, …; a single output
+            without a problem type is `multi_label`, by the sigmoid.
 
     Raises:
         InvalidInput: the folder cannot be read, or a delta cannot hold its content.
