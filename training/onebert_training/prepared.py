@@ -35,10 +35,6 @@ from onebert_training.methods.grammar import AUTO, HEAD
 Busy = Callable[[str], AbstractContextManager[None]]
 
 
-def _unseen(_: str) -> AbstractContextManager[None]:
-    return nullcontext()
-
-
 @dataclass(frozen=True)
 class PreparedRun:
     """A training that can start: all checks are done.
@@ -100,7 +96,7 @@ def prepare(
     dtype: str = "float32",
     device: str | None = None,
     out: Path | None = None,
-    busy: Busy = _unseen,
+    busy: Busy = lambda _: nullcontext(),
 ) -> PreparedRun:
     """Reads the data, loads the base and plans the run.
 

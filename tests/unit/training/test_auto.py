@@ -14,7 +14,6 @@ from onebert_training.contest.contest import train_kept
 from onebert_training.contest.folds import fold_runs
 from onebert_training.data.dataset import load_dataset
 from onebert_training.data.options import DataOptions
-from onebert_training.fit.evaluation import Measurement
 from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.lead import judged
 from onebert_training.fit.loop import take_step, train
@@ -24,12 +23,10 @@ from onebert_training.fit.state import State
 from onebert_training.methods.methods import parse_method
 from onebert_training.prepared import prepare
 from onebert_training.tasks.metrics import near_best
+from onebert_training.tasks.objective import Measurement
+from trainings import interrupted
 
 pytestmark = pytest.mark.nightly("trainings")
-
-
-class InterruptedRunError(Exception):
-    """Raised by a test in the middle of a run."""
 
 
 QUICK = Settings(method="auto", epochs=4, batch_size=8, learning_rate=5e-3, patience=0)  # 24 steps: fewer than a look's
@@ -162,12 +159,8 @@ def test_a_budget_that_does_not_bite_changes_nothing(base, hard):
 
 def test_a_task_without_an_exact_head_leaves_it_out_and_keeps_one_method(base, questions):
     comparison = comparison_of(base, questions, max_steps=4)
-    assert [run.method.text.partition(":")[0] for run in comparison.runs] == [
-        "layernorm",
-        "bitfit",
-        "spafit",
-        "bitfit+gamma",
-    ]
+    methods = [run.method.text.partition(":")[0] for run in comparison.runs]
+    assert methods == ["layernorm", "bitfit", "spafit", "bitfit+gamma"]
     assert choose(comparison).run in comparison.runs
     (kept,) = (s for s in choose(replace(comparison, budget=1e-6)).facts["methods"].values() if not s["left"])
     assert kept["score"] is None
@@ -241,13 +234,9 @@ def test_the_training_is_that_of_the_chosen_method_and_an_interrupted_one_goes_o
     job = prepared("whole").chosen()
     whole, _ = job.finish(train_kept(job.run, checkpoint_file=job.checkpoint))
 
-    def interrupt(run, progress):
-        if progress.validation is not None:
-            raise InterruptedRunError
-
     job = prepared("again").chosen()
-    with pytest.raises(InterruptedRunError):
-        train_kept(job.run, interrupt, job.checkpoint)
+    with interrupted(lambda _, progress: progress.validation is not None) as report:
+        train_kept(job.run, report, job.checkpoint)
     notes = []
     job = prepared("again").chosen(lambda _, progress: notes.append(progress.note))
     again, _ = job.finish(train_kept(job.run, checkpoint_file=job.checkpoint))

@@ -6,10 +6,8 @@ import re
 import numpy as np
 import pytest
 import torch
-import typer
 from scipy.special import expit, softmax
 from sklearn.metrics import log_loss, roc_auc_score
-from typer.testing import CliRunner
 
 import onebert
 from bases import far_delta, manifest_for, tiny_base
@@ -25,6 +23,7 @@ from onebert_training.insight.intervals import Judged, interval_on_new_rows
 from onebert_training.insight.temperature import fit_temperature, losses
 from onebert_training.insight.thresholds import as_rates, rates, thresholds_for_fpr, thresholds_for_precision
 from tiny_delta import manifest_dict
+from trainings import invoke
 
 pytestmark = pytest.mark.nightly("trainings")
 
@@ -210,8 +209,8 @@ def test_known_and_unknown_texts_are_told_apart_as_scikit_learn_counts():
     known, unknown = rng.normal(1, 1, 199), rng.normal(0, 1, 80)
     found = separation(known, unknown)
     truth = np.repeat([1, 0], [199, 80])
-    assert found.auroc == pytest.approx(roc_auc_score(truth, np.concatenate([known, unknown])))
-    assert found.let_through == (unknown >= np.sort(known)[9]).mean()  # 10 of 199 and one may be refused
+    assert found["auroc"] == pytest.approx(roc_auc_score(truth, np.concatenate([known, unknown])))
+    assert found["let_through"] == (unknown >= np.sort(known)[9]).mean()  # 10 of 199 and one may be refused
 
 
 def test_energy_is_taken_where_it_tells_unknown_texts_better():
@@ -243,11 +242,7 @@ def test_what_a_delta_decides_already_stays():
 @pytest.mark.parametrize(
     ("rows", "target", "said"),
     [
-        (
-            50,
-            "fpr=0.01",
-            r"a label that at least 99 rows do not have, and here none is absent from more than \d+: give",
-        ),
+        (50, "fpr=0.01", r"that at least 99 rows do not have, and here none is absent from more than \d+: give"),
         (50, "precision=0.99", r"needs a label that at least 99 rows have, and here none has more than \d+: give more"),
         (3000, "precision=0.9985", "the highest precision that these rows promise is 0.9"),
         (50, "coverage=0.99", "at least 99 rows, and here are 50: give more rows, or ask for coverage=0.9803 or less"),
@@ -297,16 +292,10 @@ def test_targets_and_tasks_that_are_none_are_refused():
             calibrate(*drawn(20, 0), one, [])
 
 
-def invoke(*arguments):
-    app = typer.Typer()
-    app.command()(command)
-    done = CliRunner().invoke(app, [*map(str, arguments), "--base", str(tiny_base()), "--device", "cpu"])
-    assert done.exception is None, done.exception
-    return done
-
-
 def ask(*arguments):
-    return invoke(*arguments).stdout
+    done = invoke(command, *arguments)
+    assert done.exception is None, done.exception
+    return done.stdout
 
 
 @pytest.fixture
@@ -333,10 +322,7 @@ def task(tmp_path):
 def test_no_file_that_is_read_is_written_over(task):
     folder, _, _ = task
     rows = (folder / "rows.jsonl").read_bytes()
-    app = typer.Typer()
-    app.command()(command)
-    asked = [folder / "tone.safetensors", "--data", folder / "rows.jsonl", "--out", folder / "rows.jsonl"]
-    done = CliRunner().invoke(app, list(map(str, asked)))
+    done = invoke(command, folder / "tone.safetensors", "--data", folder / "rows.jsonl", "--out", folder / "rows.jsonl")
     assert (type(done.exception), str(done.exception)) == (InvalidSettings, "--out is a file that is read")
     assert (folder / "rows.jsonl").read_bytes() == rows
 
@@ -382,8 +368,8 @@ def test_the_new_file_has_equal_tensors_and_answers_as_the_command_says(task):
 def test_a_file_that_is_replaced_is_said(task):
     folder, *_ = task
     common = (folder / "tone.safetensors", "--data", folder / "rows.jsonl")
-    assert "is replaced" not in invoke(*common).stderr
-    said = " ".join(invoke(*common, "--target", "fpr=0.1").stderr.split())
+    assert "is replaced" not in invoke(command, *common).stderr
+    said = " ".join(invoke(command, *common, "--target", "fpr=0.1").stderr.split())
     assert f"note: {folder / 'tone-calibrated.safetensors'} is there, and is replaced where" in said
 
 

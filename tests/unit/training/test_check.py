@@ -9,7 +9,6 @@ from collections import Counter
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 from bases import CONFIGS, tiny_base
 from onebert_encoder.base.base import load_base
@@ -24,14 +23,11 @@ from onebert_training.commands.check import _lengths
 from onebert_training.data.dataset import load_dataset
 from onebert_training.data.examination import MAX_LISTED, examine
 from onebert_training.data.options import DataOptions
+from trainings import invoke
 
 
 def run(*arguments):
-    import typer
-
-    app = typer.Typer()
-    app.command()(check)
-    done = CliRunner().invoke(app, [*map(str, arguments), "--base", str(tiny_base())])
+    done = invoke(check, *arguments)
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
     return done
 
@@ -65,10 +61,8 @@ def test_good_data_is_taken(tmp_path):
 
 
 def test_everything_is_said_at_once(tmp_path):
-    write(
-        tmp_path / "train.csv",
-        [*GOOD, GOOD[0], "my order 1 is late,a", "rare,c", "one cell", " ,a", "no label,", "a,b,c"],
-    )
+    bad = ["one cell", " ,a", "no label,", "a,b,c"]
+    write(tmp_path / "train.csv", [*GOOD, GOOD[0], "my order 1 is late,a", "rare,c", *bad])
     write(tmp_path / "validation.csv", ["my order 2 is late,a", "new,b"])
     write(tmp_path / "test.csv", ["new,b", "my order 2 is late,a", "newer,a", "t,unknown"])
     found = facts(tmp_path)
@@ -91,11 +85,8 @@ def test_everything_is_said_at_once(tmp_path):
     }
     assert found["bad"]["rows"] == 5
     shown = run(tmp_path).stdout
-    for line in (
-        "bad: train.csv line 46: the text is empty",
-        "texts with different answers: 1: train.csv lines 3 and 43",
-    ):
-        assert line in shown
+    assert "bad: train.csv line 46: the text is empty" in shown
+    assert "texts with different answers: 1: train.csv lines 3 and 43" in shown
     assert "refused: " in shown
 
 

@@ -1,6 +1,7 @@
 """The contest of a training: who is beside whom, who is kept, and that an interrupted one ends in the same bytes."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,36 +14,33 @@ from onebert_training.contest.contest import started_checkpoint, train_kept
 from onebert_training.contest.few import make_run
 from onebert_training.data.dataset import load_dataset
 from onebert_training.data.options import DataOptions
-from onebert_training.fit.evaluation import Measurement
 from onebert_training.fit.inputs import TaskInputs
-from onebert_training.fit.lead import lead_of
+from onebert_training.fit.lead import judged
 from onebert_training.fit.loop import train
-from onebert_training.fit.run import Run
 from onebert_training.fit.settings import Settings
+from onebert_training.tasks.objective import Measurement
+from trainings import interrupted, short_run
 
 pytestmark = pytest.mark.nightly("trainings")
 
 QUICK = Settings(epochs=4, batch_size=8, learning_rate=5e-3, patience=0)  # 24 steps, of which 2 are beside each other
 
 
-class InterruptedRunError(Exception):
-    """Raised by a test in the middle of a run."""
+run_of = partial(short_run, settings=QUICK)
 
 
-def run_of(base, data, **changes):
-    settings = replace(QUICK, **changes)
-    return Run(TaskInputs(base, data, settings.max_length), settings, "tone")
+def numbers_of(data):
+    """The labels as numbers, far from zero."""
+    splits = {
+        name: replace(split, gold=(100 + 40 * split.gold).astype(np.float32)) for name, split in data.splits.items()
+    }
+    return replace(data, task_type="regression", labels=("score",), splits=splits)
 
 
 @pytest.fixture(params=["data", "numbers", "tags"])
 def any_data(request, data, tags):
     """One label a text, a number a text, a tag a word."""
-    if request.param == "numbers":
-        splits = {
-            name: replace(split, gold=(100 + 40 * split.gold).astype(np.float32)) for name, split in data.splits.items()
-        }
-        return replace(data, task_type="regression", labels=("score",), splits=splits)
-    return tags if request.param == "tags" else data
+    return {"data": data, "numbers": numbers_of(data), "tags": tags}[request.param]
 
 
 def test_what_validation_prefers_is_kept_and_said(base, any_data):
@@ -68,12 +66,9 @@ def test_the_head_alone_is_the_yardstick_whatever_is_trained_from_it(base, any_d
 
 @pytest.fixture
 def few(data):
-    """Rows without a validation split; the numbers are those of their labels, far from zero."""
+    """Rows without a validation split, and the same with numbers."""
     labeled = replace(data, splits={"train": data.splits["train"], "test": data.splits["test"]})
-    splits = {
-        name: replace(split, gold=(100 + 40 * split.gold).astype(np.float32)) for name, split in labeled.splits.items()
-    }
-    return labeled, replace(labeled, task_type="regression", labels=("score",), splits=splits)
+    return labeled, numbers_of(labeled)
 
 
 def test_of_few_rows_the_head_alone_is_kept_where_it_is_clearly_ahead_in_folds(base, few):
@@ -188,10 +183,6 @@ def test_what_steps_alone_has_its_short_run_beside_it(base, data, method):
     assert kept.facts["steps"] == {"fresh": 20, "head": 2}
 
 
-def test_a_run_of_few_steps_is_beside_the_head_alone(base, data):
-    assert set(train_kept(run_of(base, data, max_steps=9)).facts["validation"]) == {"fresh", "alone"}
-
-
 def test_an_answer_in_a_text_has_no_contest(base, questions):
     assert train_kept(run_of(base, questions, max_steps=12)).facts is None
 
@@ -209,12 +200,8 @@ def whole(base, data):
 def test_an_interrupted_contest_ends_in_the_same_bytes(base, data, tmp_path, whole, at):
     file = tmp_path / "tone.checkpoint"
 
-    def interrupt(run, progress):
-        if progress.validation is not None and progress.step == at:
-            raise InterruptedRunError
-
-    with pytest.raises(InterruptedRunError):
-        train_kept(run_of(base, data, **OFTEN), interrupt, file)
+    with interrupted(lambda _, progress: progress.validation is not None and progress.step == at) as report:
+        train_kept(run_of(base, data, **OFTEN), report, file)
     assert file.exists()
     assert started_checkpoint(file).exists()
     notes = []
@@ -249,12 +236,8 @@ def test_a_short_run_that_is_no_longer_finite_is_left_out_for_good(base, data, t
     assert f"the run from the exact head is left out: {whole.facts['ended']}" in whole.line
     file, notes = tmp_path / "tone.checkpoint", []
 
-    def interrupt(run, progress):
-        if progress.step == at:
-            raise InterruptedRunError
-
-    with pytest.raises(InterruptedRunError):
-        train_kept(run_of(base, data, **changes), interrupt, file)
+    with interrupted(lambda _, progress: progress.step == at) as report:
+        train_kept(run_of(base, data, **changes), report, file)
     again = train_kept(run_of(base, data, **changes), lambda _, progress: notes.append(progress.note), file)
     assert notes[0] == f"continued at step {at}"
     assert again.facts == whole.facts
@@ -295,15 +278,13 @@ def test_a_lead_and_its_error(base, data):
     right = [np.eye(2, dtype=np.float32)[label] for label in gold]
     wrong = [np.eye(2, dtype=np.float32)[1 - label] if i < 5 else right[i] for i, label in enumerate(gold)]
 
-    def measured(logits):
-        return Measurement("validation", {}, 0.0, logits)
-
-    lead, error = lead_of(run, measured(right), measured(wrong))
+    right, wrong = (judged(run, Measurement("validation", {}, 0.0, logits)) for logits in (right, wrong))
+    lead, error = right.lead_over(wrong)
     assert lead == pytest.approx(5 / 20)
     # The error of a mean of 20 differences, 5 of them 1 and the others 0.
     assert error == pytest.approx(np.std([1] * 5 + [0] * 15, ddof=1) / np.sqrt(20))
-    assert lead_of(run, measured(wrong), measured(right))[0] == pytest.approx(-5 / 20)
-    assert lead_of(run, measured(right), measured(right)) == (0.0, 0.0)
+    assert wrong.lead_over(right)[0] == pytest.approx(-5 / 20)
+    assert right.lead_over(right) == (0.0, 0.0)
 
 
 def test_a_lead_of_tags_and_of_answers_in_a_context_is_that_of_their_metrics(base, tags, questions):
@@ -313,7 +294,8 @@ def test_a_lead_of_tags_and_of_answers_in_a_context_is_that_of_their_metrics(bas
         split, tokens = found.splits["validation"], run.inputs.splits["validation"].tokens
         sides = [[draw.normal(size=(len(text), len(found.labels))).astype(np.float32) for text in tokens] for _ in "ab"]
         scores = [run.objective.evaluate(split, tokens, logits)[run.metric] for logits in sides]
-        lead, error = lead_of(run, *(Measurement("validation", {}, 0.0, logits) for logits in sides))
+        one, other = (judged(run, Measurement("validation", {}, 0.0, logits)) for logits in sides)
+        lead, error = one.lead_over(other)
         assert lead == pytest.approx(scores[0] - scores[1])
         # Of 20 examples each is a block: the jackknife over examples.
         assert len(split) == 20

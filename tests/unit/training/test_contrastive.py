@@ -1,6 +1,7 @@
 """A delta trained by contrast: the loss is the paper's, batches are even, the file is the method's."""
 
 from dataclasses import replace
+from functools import partial
 from math import exp, log
 
 import numpy as np
@@ -12,9 +13,9 @@ from onebert_store.file.delta import DELTA, HEAD_BIAS, HEAD_WEIGHT
 from onebert_store.file.format import dumps
 from onebert_training.contest.contrastive import ContrastiveRun, contrast
 from onebert_training.contest.folds import fold_runs, out_of_fold
-from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.loop import train
 from onebert_training.fit.settings import Settings
+from trainings import short_run
 
 SETTINGS = Settings(learning_rate=5e-3, max_steps=40)
 
@@ -24,8 +25,7 @@ def few(data):
     return replace(data, splits={name: data.splits[name] for name in ("train", "test")})
 
 
-def run_of(base, data, **changes):
-    return ContrastiveRun(TaskInputs(base, data, 40), replace(SETTINGS, **changes), "tone")
+run_of = partial(short_run, settings=SETTINGS, kind=ContrastiveRun)
 
 
 def of_the_paper(vectors, gold, temperature):

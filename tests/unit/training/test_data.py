@@ -248,21 +248,18 @@ def test_the_digest_sees_every_cell(folder):
 
 
 def test_labels_of_another_task_are_said_before_any_row(folder):
-    with pytest.raises(
-        InvalidData, match="no label of the data, 'ham', 'spam', is one of the task, which has 'good', 'bad'"
-    ):
+    why = "no label of the data, 'ham', 'spam', is one of the task, which has 'good', 'bad'"
+    with pytest.raises(InvalidData, match=why):
         load_split(str(folder), ReadOptions(), "single_label", ("good", "bad"))
 
 
 def test_load_split_matches_labels_by_name(folder):
     labeled = load_split(str(folder), ReadOptions(), "single_label", ("spam", "other", "ham"))
-    name, split = labeled.name, labeled.split
-    assert (name, len(split)) == ("test", 12)
-    assert split.gold[:5].tolist() == [0, 2, 2, 2, 0]
+    assert (labeled.name, len(labeled.split)) == ("test", 12)
+    assert labeled.split.gold[:5].tolist() == [0, 2, 2, 2, 0]
     assert load_split(str(folder), ReadOptions(), "single_label", ("spam", "ham"), "validation").name == "validation"
     labeled = load_split(str(folder / "dev.csv"), ReadOptions(), "single_label", ("spam", "ham"))
-    name, split = labeled.name, labeled.split
-    assert (name, len(split)) == ("all", 8)
+    assert (labeled.name, len(labeled.split)) == ("all", 8)
     with pytest.raises(InvalidData, match=r"test\.csv lines 3, 4, 5, 7, 8, 9, 11, 12 and 13: the label 'ham' is not"):
         load_split(str(folder), ReadOptions(), "single_label", ("spam",))
 
@@ -281,17 +278,9 @@ TEN = [("t", label) for label in "xy"] * 5
         ([*TEN, ("t", "")], ("text", "label"), "data.csv line 12: there is no label"),
         ([*TEN, ("t", "x", "z")], ("text", "label"), "data.csv line 12: 3 cells under 2 columns"),
         ([("t", "x")] * 20, ("text", "label"), "all training rows have the same label"),
-        (
-            [("good", "x"), ("bad", "y")] * 10,
-            ("text", "label"),
-            "after 10 of 20 training rows were held out for validation, all training rows that are left have the same",
-        ),
+        ([("good", "x"), ("bad", "y")] * 10, ("text", "label"), "after 10 of 20 .* rows that are left have the same"),
         ([("t", "0.5")] * 20, ("text", "label"), "all training rows have the same label"),
-        (
-            [("t", n) for n in ("0.5", "1", "1e39")] * 5,
-            ("text", "label"),
-            "data.csv lines 4, 7, 10, 13 and 16: the label is",
-        ),
+        ([("t", n) for n in ("0.5", "1", "1e39")] * 5, ("text", "label"), "data.csv lines 4, 7, .* 16: the label is"),
         (TEN[:4], ("text", "label"), "at least 10 training rows"),
         ([], ("text", "label"), "data.csv has no rows"),
     ],
@@ -353,8 +342,8 @@ def test_listed_labels_that_no_file_can_hold_are_refused(tmp_path, listed, messa
         pytest.param("a.jsonl", b'{"text": ' + b"[" * 99999, "a.jsonl line 1: not a JSON object", id="deep"),
         (
             "a.jsonl",
-            b'{"text": "a", "label": 0.5}\n{"text": "b", "label": 1%s}\n' % (b"0" * 400),
-            "a.jsonl line 2: the label is not a number",
+            b'{"label": 0.5, "text": "a"}\n{"label": 1%s, "text": "b"}' % (b"0" * 400),
+            "2: the label is not a n",
         ),
         ("a.csv", b"text,label\na,0.5\nb,1e30\n", "a.csv line 3: the label is not a number, or too large"),
         ("a.jsonl", b'{"text": "\\ud800", "label": "x"}\n', "a.jsonl line 1: the text has half of a surrogate pair"),

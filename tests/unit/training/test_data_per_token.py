@@ -179,8 +179,7 @@ def test_questions_and_answers(tmp_path, ending, header, answers, facts):
     assert data.splits["train"].texts == tuple((question, CONTEXT) for question, _ in QUESTIONS)
     assert data.splits["train"].gold == (ACCEPTED, ((46, "sixth"),))
     labeled = load_split(str(tmp_path), ReadOptions(), "span", ("start", "end"))
-    name, split = labeled.name, labeled.split
-    assert (name, split.gold) == ("validation", data.splits["validation"].gold)
+    assert (labeled.name, labeled.split.gold) == ("validation", data.splits["validation"].gold)
 
 
 @pytest.mark.parametrize(
@@ -190,18 +189,8 @@ def test_questions_and_answers(tmp_path, ending, header, answers, facts):
         ("q", CONTEXT, {"text": ["308"], "answer_start": [-41]}, "an answer has no text or no answer_start"),
         ("q", CONTEXT, {"text": ["308"], "answer_start": [True]}, "an answer has no text or no answer_start"),
         ("q", CONTEXT, {"text": [""], "answer_start": [0]}, "an answer has no text or no answer_start"),
-        (
-            "q",
-            CONTEXT,
-            {"text": ["308", "1"], "answer_start": [26]},
-            "the answers have no lists text and answer_start of one length",
-        ),
-        (
-            "q",
-            CONTEXT,
-            {"text": "308", "answer_start": 26},
-            "the answers have no lists text and answer_start of one length",
-        ),
+        ("q", CONTEXT, {"text": ["308", "1"], "answer_start": [26]}, "the answers have no lists text and answer_start"),
+        ("q", CONTEXT, {"text": "308", "answer_start": 26}, "the answers have no lists text and answer_start of one"),
         ("q", CONTEXT, {"text": [], "answer_start": []}, "there is no answer, and every question needs one"),
         ("q", CONTEXT, "308", "the answers are not of the form"),
         ("q", CONTEXT, None, "the answers are not of the form"),

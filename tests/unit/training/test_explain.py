@@ -4,8 +4,6 @@ import json
 
 import numpy as np
 import pytest
-import typer
-from typer.testing import CliRunner
 
 from bases import Reference, far_delta, manifest_for, tiny_base
 from onebert_encoder.base.base import load_base
@@ -14,20 +12,14 @@ from onebert_store.file.delta import Delta
 from onebert_store.file.format import save
 from onebert_store.file.manifest import parse_manifest
 from onebert_training.cli import evaluate, explain
+from trainings import invoke
 
 TEXT = "my order is late please help"
 ROWS = [("the order is good", "label 0"), ("a late parcel", "label 1"), ("broken screen again", "label 1")]
 
 
-def run(command, *arguments):
-    app = typer.Typer()
-    app.command()(command)
-    common = ["--base", str(tiny_base()), "--device", "cpu"]
-    return CliRunner().invoke(app, [*map(str, arguments), *common], env={"COLUMNS": "200"})
-
-
 def facts(command, *arguments):
-    done = run(command, *arguments, "--json")
+    done = invoke(command, *arguments, "--json")
     assert done.exit_code == 0, done.output
     return json.loads(done.stdout)
 
@@ -38,9 +30,8 @@ def made(tmp_path):
 
     def write(kind="bitfit", pooling="mean", labels=2, **manifest):
         spec = load_base(str(tiny_base())).spec
-        delta = Delta(
-            parse_manifest(manifest_for(spec, pooling, labels, **manifest)), far_delta(spec, kind, pooling, labels, 4)
-        )
+        made = parse_manifest(manifest_for(spec, pooling, labels, **manifest))
+        delta = Delta(made, far_delta(spec, kind, pooling, labels, 4))
         save(tmp_path / "a.safetensors", delta)
         return tmp_path / "a.safetensors", delta
 
@@ -73,7 +64,7 @@ def test_words_and_parts_of_one_text(made):
             assert part["score"] == pytest.approx(effect, abs=2e-4)
     kinds = [part["kind"] for part in found["removed"]]
     assert (kinds.count("base"), kinds.count("layer"), kinds[-1]) == (1, 4, "symbol")
-    shown = run(explain, file, TEXT, "--layers").stdout
+    shown = invoke(explain, file, TEXT, "--layers").stdout
     assert "gradient × input" in shown
     assert "all that it changes of the base" in shown
     assert "removed" not in facts(explain, file, TEXT)
@@ -81,7 +72,7 @@ def test_words_and_parts_of_one_text(made):
 
 def test_words_of_a_pair_say_their_text_and_those_left_out_are_counted(made):
     file, _ = made()
-    printed = run(explain, file, TEXT, f"{TEXT} now and then").stdout
+    printed = invoke(explain, file, TEXT, f"{TEXT} now and then").stdout
     rows = [line.split()[:2] for line in printed.splitlines()]
     found = [row for row in rows if row and row[0] in ("first", "second")]
     assert len(found) == 12
@@ -89,7 +80,7 @@ def test_words_of_a_pair_say_their_text_and_those_left_out_are_counted(made):
     words = {"first": TEXT.split(), "second": [*TEXT.split(), "now", "and", "then"]}
     assert all(word in words[which] for which, word in found)
     assert "and 3 more, which --json has\n" in printed
-    alone = run(explain, file, TEXT).stdout
+    alone = invoke(explain, file, TEXT).stdout
     assert "first" not in alone
     assert "more, which" not in alone
 
@@ -97,11 +88,11 @@ def test_words_of_a_pair_say_their_text_and_those_left_out_are_counted(made):
 def test_of_a_single_word_a_line_stands_in_place_of_an_empty_table(made):
     file, _ = made()
     said = "can be left out: of what was read nothing would be left\n"
-    printed = run(explain, file, "late").stdout
+    printed = invoke(explain, file, "late").stdout
     assert f"no word of the text {said}" in printed
     assert "gradient" not in printed
     assert facts(explain, file, "late")["explanations"][0]["words"] == []
-    of_pair = run(explain, file, "late order", "late").stdout
+    of_pair = invoke(explain, file, "late order", "late").stdout
     assert f"no word of the second text {said}" in of_pair
     assert of_pair.count("first") == 2
 
@@ -114,7 +105,7 @@ def test_what_rounds_to_nothing_has_no_minus(tmp_path):
     save(tmp_path / "a.safetensors", Delta(parse_manifest(manifest_for(spec, "mean", 2)), tensors))
     effects = [one["effect"] for one in facts(explain, tmp_path / "a.safetensors", TEXT)["explanations"][1]["words"]]
     assert min(effects) < 0
-    printed = run(explain, tmp_path / "a.safetensors", TEXT).stdout
+    printed = invoke(explain, tmp_path / "a.safetensors", TEXT).stdout
     assert "+0.0000" in printed
     assert "-0.0000" not in printed
 
@@ -124,7 +115,7 @@ def test_how_much_of_a_long_text_is_explained_is_said(made):
     window = {"tokens": 8, "overlap": 2, "reduction": "mean"}
     file, _ = made(max_length=8, format=2, decision={"window": window})
     for text, tokens in ((TEXT, 8), (f"{TEXT} now", 9), (f"{TEXT} {TEXT}", 14)):
-        found, printed = facts(explain, file, text), run(explain, file, text).stdout
+        found, printed = facts(explain, file, text), invoke(explain, file, text).stdout
         assert found["tokens"] == {"read": 8, "of": tokens}
         for one in found["explanations"]:
             assert [text[word["start"] : word["end"]] for word in one["words"]] == text.split()[:6]
@@ -172,7 +163,7 @@ def test_parts_are_measured_by_the_thresholds_and_the_temperature_that_a_server_
 
 def test_a_token_task_has_parts_and_no_words(made, tmp_path):
     file, _ = made(pooling="none", task_type="token")
-    assert "token task" in str(run(explain, file, TEXT).exception)
+    assert "token task" in str(invoke(explain, file, TEXT).exception)
     data = tmp_path / "rows.jsonl"
     rows = [{"words": text.split(), "tags": ["label 0", "label 1"] * (len(text.split()) // 2)} for text in [TEXT] * 3]
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -184,7 +175,7 @@ def test_a_token_task_has_parts_and_no_words(made, tmp_path):
 def test_what_is_explained_is_a_text_or_rows(made, tmp_path):
     file, _ = made()
     for arguments in ((), ("one", "two", "three"), (TEXT, "--data", tmp_path)):
-        done = run(explain, file, *arguments)
+        done = invoke(explain, file, *arguments)
         assert done.exit_code == 2
         assert "a TEXT, or the two of a pair, or --data" in " ".join(done.output.replace("│", " ").split())
 
@@ -193,20 +184,15 @@ def test_what_is_explained_is_a_text_or_rows(made, tmp_path):
 def test_what_is_no_number_is_said_in_one_line(made, tmp_path, options):
     _, delta = made()
     file = tmp_path / "far.safetensors"
-    save(
-        file,
-        Delta(
-            delta.manifest,
-            delta.tensors | {"head.weight": (np.sign(delta.tensors["head.weight"]) * 3e38).astype(np.float32)},
-        ),
-    )
+    weight = (np.sign(delta.tensors["head.weight"]) * 3e38).astype(np.float32)
+    save(file, Delta(delta.manifest, delta.tensors | {"head.weight": weight}))
     data = tmp_path / "rows.csv"
     data.write_text("text,label\n" + "".join(f"{text},{label}\n" for text, label in ROWS))
-    assert "is not a finite number" in str(run(explain, file, TEXT, "--layers", *options).exception)
-    assert "a loss is NaN or infinite" in str(run(explain, file, "--data", data, *options).exception)
+    assert "is not a finite number" in str(invoke(explain, file, TEXT, "--layers", *options).exception)
+    assert "a loss is NaN or infinite" in str(invoke(explain, file, "--data", data, *options).exception)
 
 
 @pytest.mark.parametrize("text", [" ", "\u200b", "\udcff late"])
 def test_a_text_that_is_none_is_one_line(made, text):
     file, _ = made()
-    assert isinstance(run(explain, file, text).exception, InvalidInput)
+    assert isinstance(invoke(explain, file, text).exception, InvalidInput)

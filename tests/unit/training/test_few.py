@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from math import ceil
 
 import numpy as np
@@ -17,20 +18,17 @@ from onebert_training.contest.folds import fold_runs, fold_steps, out_of_fold
 from onebert_training.data.dataset import load_dataset
 from onebert_training.data.options import DataOptions
 from onebert_training.fit.inputs import TaskInputs
-from onebert_training.fit.lead import judged, judged_head, unbeaten
+from onebert_training.fit.lead import judged, unbeaten
 from onebert_training.fit.loop import take_step, train
 from onebert_training.fit.record import make_record
 from onebert_training.fit.run import Run
 from onebert_training.fit.settings import Settings
 from onebert_training.fit.state import State
+from trainings import interrupted, short_run
 
 pytestmark = pytest.mark.nightly("trainings")
 
 QUICK = Settings(epochs=4, learning_rate=5e-3)
-
-
-class InterruptedRunError(Exception):
-    """Raised by a test in the middle of a run."""
 
 
 @pytest.fixture(scope="module")
@@ -40,8 +38,7 @@ def few(data):
     return replace(data, splits={"train": data.splits["train"].take(rows), "test": data.splits["test"]})
 
 
-def run_of(base, data, **changes):
-    return Run(TaskInputs(base, data, 40), replace(QUICK, **changes), "tone")
+run_of = partial(short_run, settings=QUICK)
 
 
 def test_folds_hold_out_every_row_once_and_no_text_is_on_two_sides(base, few):
@@ -157,12 +154,8 @@ def test_a_run_that_validates_nothing_continues_to_the_same_bytes(base, few, tmp
     whole = train(run_of(base, few))
     path = tmp_path / "few.checkpoint"
 
-    def interrupt(run, progress):
-        if progress.step == run.steps // 2:
-            raise InterruptedRunError
-
-    with pytest.raises(InterruptedRunError):
-        train(run_of(base, few), interrupt, path)
+    with interrupted(lambda run, progress: progress.step == run.steps // 2) as report:
+        train(run_of(base, few), report, path)
     continued = train(run_of(base, few), checkpoint_file=path)
     assert 0 < continued.resumed_at < continued.steps
     assert dumps(continued.delta) == dumps(whole.delta)
@@ -274,5 +267,5 @@ def test_a_result_is_judged_by_the_rows_that_decide_and_by_their_standard_error(
     assert unbeaten(run, as_good, judged(run, as_good), run.yardsticks) == "constant"
     # A head that is behind, or ahead by a row, takes nothing from a result; one that is really ahead does.
     answers = run.yardsticks.answers
-    assert not judged_head(run, answers, right).is_ahead_of(judged(run, right))
-    assert judged_head(run, replace(answers, logits=right.logits), wrong).is_ahead_of(judged(run, wrong))
+    assert not judged(run, answers).is_ahead_of(judged(run, right))
+    assert judged(run, replace(answers, logits=right.logits)).is_ahead_of(judged(run, wrong))

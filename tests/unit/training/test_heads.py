@@ -200,13 +200,7 @@ def test_the_vectors_of_words_that_have_a_label():
 
 
 def test_spans_have_none():
-    assert {kind: has_exact_head(one(("a", "b"))) for kind, one in OBJECTIVES.items()} == {
-        "single_label": True,
-        "multi_label": True,
-        "regression": True,
-        "token": True,
-        "span": False,
-    }
+    assert [kind for kind, one in OBJECTIVES.items() if not has_exact_head(one(("a", "b")))] == ["span"]
 
 
 @pytest.mark.parametrize(("task_type", "model"), [("single_label", LogisticRegression), ("regression", Ridge)])

@@ -155,11 +155,11 @@ def test_points_of_the_curve_have_as_many_answers_each():
     draw = np.random.default_rng(7)
     confidence, right = draw.random(205), draw.random(205) < 0.5
     points = calibration_curve(confidence, right)
-    assert [point.answers for point in points] == [21] * 5 + [20] * 5
-    assert [point.confidence for point in points] == sorted(point.confidence for point in points)
-    assert sum(point.right * point.answers for point in points) == pytest.approx(right.sum())
-    assert all(point.low <= point.right <= point.high for point in points)
-    assert [point.answers for point in calibration_curve(confidence[:30], right[:30])] == [30]
+    assert [point["answers"] for point in points] == [21] * 5 + [20] * 5
+    assert [point["confidence"] for point in points] == sorted(point["confidence"] for point in points)
+    assert sum(point["right"] * point["answers"] for point in points) == pytest.approx(right.sum())
+    assert all(point["low"] <= point["right"] <= point["high"] for point in points)
+    assert [point["answers"] for point in calibration_curve(confidence[:30], right[:30])] == [30]
     assert calibration_curve(confidence[:0], right[:0]) == []
 
 
@@ -167,13 +167,13 @@ def test_slices_are_the_metric_on_the_rows_of_each_value():
     draw = np.random.default_rng(8)
     cells = draw.choice(["web", "mail", "phone"], 120, p=[0.6, 0.3, 0.1]).tolist()
     right = (draw.random(120) < 0.8).astype(float)
-    found = slice_by(Table({"Channel": cells}), "channel", Measure("accuracy", right, np.ones(120)))
-    assert [one.value for one in found] == ["web", "mail", "phone"]
+    found = slice_by(Table({"Channel": cells}), "channel", Measure("accuracy", right, np.ones(120)))["values"]
+    assert [one["value"] for one in found] == ["web", "mail", "phone"]
     for one in found:
-        own = right[[cell == one.value for cell in cells]]
-        assert (one.rows, one.score) == (len(own), pytest.approx(own.mean()))
+        own = right[[cell == one["value"] for cell in cells]]
+        assert (one["rows"], one["score"]) == (len(own), pytest.approx(own.mean()))
         expected = binomtest(int(own.sum()), len(own)).proportion_ci(method="wilson")
-        assert one.interval == pytest.approx((expected.low, expected.high))
+        assert (one["low"], one["high"]) == pytest.approx((expected.low, expected.high))
 
 
 @pytest.mark.parametrize("kind", [int, float, str])

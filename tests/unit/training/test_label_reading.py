@@ -50,11 +50,8 @@ def test_lists_of_pandas_in_cells_train_and_measure_alike(tmp_path):
     split = load_split(few, ReadOptions(), "multi_label", data.labels).split
     assert split.gold.tolist() == [[1, 1]]
     asked = DataOptions(label_separator=";", task_type="multi_label")
-    assert load_dataset(csv(tmp_path / "c.csv", [f"t{i},x;y{i % 2}" for i in range(20)]), asked).labels == (
-        "x",
-        "y0",
-        "y1",
-    )
+    path = csv(tmp_path / "c.csv", [f"t{i},x;y{i % 2}" for i in range(20)])
+    assert load_dataset(path, asked).labels == ("x", "y0", "y1")
 
 
 def test_a_name_that_looks_like_several_labels_is_noted_where_nobody_says_which(tmp_path):

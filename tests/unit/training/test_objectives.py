@@ -48,6 +48,11 @@ def asked():
     return Split(texts, answers)
 
 
+def span_task(tokenizer):
+    split = asked()
+    return split, OBJECTIVES["span"](("start", "end")), tokenizer.encode(split.texts, 256, align=True)
+
+
 def random_logits(shapes, seed=0):
     generator = torch.Generator().manual_seed(seed)
     return [(3 * torch.randn(shape, generator=generator)).requires_grad_() for shape in shapes]
@@ -165,9 +170,7 @@ def test_words_cut_off_are_outside_or_else_wrong(tags, accuracy):
 
 
 def test_span_targets_are_the_tokens_of_the_answer(tokenizer):
-    split = asked()
-    objective = OBJECTIVES["span"](("start", "end"))
-    tokens = tokenizer.encode(split.texts, 256, align=True)
+    split, objective, tokens = span_task(tokenizer)
     for target, pair, answers in zip(objective.targets(split, tokens), tokens, split.gold, strict=True):
         first, last, begin, end = target.tolist()
         offsets = pair.alignment.offsets
@@ -177,9 +180,7 @@ def test_span_targets_are_the_tokens_of_the_answer(tokenizer):
 
 
 def test_span_loss_is_over_the_tokens_of_the_context(tokenizer):
-    split = asked()
-    objective = OBJECTIVES["span"](("start", "end"))
-    tokens = tokenizer.encode(split.texts, 256, align=True)
+    split, objective, tokens = span_task(tokenizer)
     logits, targets = random_logits([(len(pair), 2) for pair in tokens]), objective.targets(split, tokens)
     targets[0] = torch.tensor([NO_TARGET, NO_TARGET, *targets[0][2:]])
     targets[1] = torch.tensor([NO_TARGET, NO_TARGET, 0, 0])  # the whole context is cut off
@@ -193,9 +194,7 @@ def test_span_loss_is_over_the_tokens_of_the_context(tokenizer):
 
 def test_the_best_span_of_the_context_is_compared_with_every_answer():
     tokenizer = load_base(str(tiny_base("bert"))).tokenizer
-    split = asked()
-    objective = OBJECTIVES["span"](("start", "end"))
-    tokens = tokenizer.encode(split.texts, 256, align=True)
+    split, objective, tokens = span_task(tokenizer)
     logits = [np.zeros((len(pair), 2), dtype=np.float32) for pair in tokens]
     for values, target in zip(logits, objective.targets(split, tokens), strict=True):
         values[target[0], 0] = values[target[1], 1] = 9

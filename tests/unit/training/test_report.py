@@ -181,13 +181,7 @@ def test_of_an_error_the_lowest_is_best_and_stays_in_its_unit():
 
 
 def test_bases_metrics_splits_and_sizes_are_kept_apart():
-    one, other = results(
-        make(),
-        make(metric="f1"),
-        make(test=None),
-        make(train_rows=100),
-        make(base="another"),
-    )
+    one, other = results(make(), make(metric="f1"), make(test=None), make(train_rows=100), make(base="another"))
     assert (one.base, len(one.columns)) == ("another", 1)
     assert (other.base, len(other.columns)) == ("tiny", 4)
 

@@ -4,16 +4,14 @@ import json
 
 import numpy as np
 import pytest
-import typer
 from sklearn.linear_model import LogisticRegression
-from typer.testing import CliRunner
 
-from bases import tiny_base
 from onebert_store.errors import InvalidData, InvalidSettings
 from onebert_training.cli import check
 from onebert_training.data.examples import Split
 from onebert_training.insight.out_of_fold import folds_of, out_of_fold
 from onebert_training.insight.suspects import find_suspects
+from trainings import invoke
 
 
 def of_texts(texts, gold):
@@ -117,9 +115,7 @@ def test_many_labels_of_few_rows_are_no_warning():
 
 
 def ask(*arguments):
-    app = typer.Typer()
-    app.command()(check)
-    return CliRunner().invoke(app, [*map(str, arguments), "--labels", "--base", str(tiny_base()), "--device", "cpu"])
+    return invoke(check, *arguments, "--labels")
 
 
 def test_the_command_names_suspects_by_file_and_line(tmp_path):

@@ -16,23 +16,9 @@ from onebert_training.methods.trainables import draw_indices
 from onebert_training.target_scale import TargetScale
 
 SERVABLE = (
-    "frozen",
-    "bitfit",
-    "bitfit:-bq,-bm2",
-    "init-bias",
-    "init-bias:bq,bLN2",
-    "random-bias:0.5%",
-    "layernorm",
-    "gamma:gLN2",
-    "random:0.2%",
-    "random-rows:1%",
-    "random-cols:1%",
-    "lora:II,r=3",
-    "spafit:0-1-II,r=2",
-    "adapter:5",
-    "ia3",
-    "diff-pruning:0.5%",
-    "bitfit:bq,bm2+gamma+lora:r=2+random:0.2%+ia3",
+    *("frozen", "bitfit", "bitfit:-bq,-bm2", "init-bias", "init-bias:bq,bLN2", "random-bias:0.5%", "layernorm"),
+    *("gamma:gLN2", "random:0.2%", "random-rows:1%", "random-cols:1%", "lora:II,r=3", "spafit:0-1-II,r=2"),
+    *("adapter:5", "ia3", "diff-pruning:0.5%", "bitfit:bq,bm2+gamma+lora:r=2+random:0.2%+ia3"),
 )
 DRAWN = ("random-bias:0.5%", "random:0.2%", "random-rows:1%", "random-cols:1%", "lora", "adapter:5")
 SEED = 7

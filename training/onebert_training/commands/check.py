@@ -97,12 +97,9 @@ def _show(facts: Mapping[str, Any]) -> None:
         console.say(f"refused: {why}")
     if facts["trainable"]:
         console.say("`onebert train` takes this data")
-    if facts["trainable"] and _has_doubtful_labels(facts):
-        console.say("next: the same with --labels lists rows whose label may be wrong")
-
-
-def _has_doubtful_labels(facts: Mapping[str, Any]) -> bool:
-    return facts["task_type"] == "single_label" and facts["contradictions"]["texts"] > 0 and "suspects" not in facts
+        doubtful = facts["task_type"] == "single_label" and facts["contradictions"]["texts"] > 0
+        if doubtful and "suspects" not in facts:
+            console.say("next: the same with --labels lists rows whose label may be wrong")
 
 
 def _show_lengths(splits: Mapping[str, Any], facts: Mapping[str, Any]) -> None:

@@ -47,10 +47,10 @@ def run_evaluate(
     if predictions is not None:
         require_new_names(labeled.table, file.stem)
     with console.busy(f"evaluating {len(labeled.split):,} rows"):
-        found = evaluate_delta(loaded, delta, labeled, slices, others)
-    record = {**found.record, "file": str(file), **made()}
+        found, answers = evaluate_delta(loaded, delta, labeled, slices, others)
+    record = {**found, "file": str(file), **made()}
     if predictions is not None:
-        write_predictions(predictions, file.stem, labeled.table, found.answers)
+        write_predictions(predictions, file.stem, labeled.table, answers)
     if report is not None:
         write_whole(report, render_evaluation(record, report.parent).encode())
     if as_json:

@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from onebert_store.disk import write_whole
-from onebert_store.errors import NotFinite
-from onebert_training.contest.candidate import Candidate, step_of
+from onebert_training.contest.candidate import InShort, step_of
 from onebert_training.contest.few import make_run
+from onebert_training.contest.folds import fold_steps
+from onebert_training.contest.tournament import keep
 from onebert_training.fit.inputs import TaskInputs
-from onebert_training.fit.lead import judged, lead_of
 from onebert_training.fit.loop import Progress, Report, ignore
-from onebert_training.fit.result import SMALLER
 from onebert_training.fit.run import Run
 from onebert_training.fit.settings import Settings, methods_for
 from onebert_training.heads.exact import has_exact_head
@@ -108,11 +107,11 @@ def choose(comparison: Comparison, report: Report = ignore, file: Path | None = 
         report(known.run, Progress(0, known.run.steps, note=f"{known.run.method.text} was chosen before"))
         return known
     started = time.perf_counter()
-    candidates = [Candidate(run) for run in comparison.runs]
+    candidates = [InShort(run) for run in comparison.runs]
     if comparison.budget is not None:
         _keep_within(comparison.budget, candidates, report)
     _compare(candidates, report)
-    chosen = _chosen(candidates)
+    chosen = keep(candidates, near_best)
     choice = Choice(_to_train(chosen.run), _facts(candidates, chosen), time.perf_counter() - started)
     if file is not None:
         said = {"of": comparison.fingerprint, "facts": choice.facts, "seconds": choice.seconds}
@@ -138,12 +137,12 @@ def _read(file: Path, comparison: Comparison) -> Choice | None:
         return None
 
 
-def _keep_within(budget: float, candidates: Sequence[Candidate], report: Report) -> None:
+def _keep_within(budget: float, candidates: Sequence[InShort], report: Report) -> None:
     """Drops the dearest candidates until the rest fits; an exact head, or else the cheapest candidate, stays."""
     prices = {candidate: candidate.price() for candidate in candidates if candidate.sides}
     for candidate in dear(prices, budget, spare=len(prices) == len(candidates)):
         candidate.left = "left out for the time budget"
-        note = f"{candidate.run.method.text} is left out: comparing it would take about {prices[candidate]:.0f} s"
+        note = f"{candidate.name} is left out: comparing it would take about {prices[candidate]:.0f} s"
         report(candidate.run, Progress(0, candidate.steps, note=note))
 
 
@@ -158,7 +157,7 @@ def dear(prices: Mapping[_Named, float], budget: float, spare: bool) -> list[_Na
     return gone
 
 
-def _compare(candidates: Sequence[Candidate], report: Report) -> None:
+def _compare(candidates: Sequence[InShort], report: Report) -> None:
     if sum(not candidate.left for candidate in candidates) < 2:
         return
     steps = max(candidate.steps for candidate in candidates)
@@ -176,10 +175,10 @@ def _compare(candidates: Sequence[Candidate], report: Report) -> None:
                 _leave([candidate for candidate in going if not candidate.left], step)
 
 
-def _leave(candidates: Sequence[Candidate], step: int) -> None:
+def _leave(candidates: Sequence[InShort], step: int) -> None:
     if not candidates:
         return
-    measured = [judged(candidate.run, candidate.measurement) for candidate in candidates]
+    measured = [candidate.judged for candidate in candidates]
     best = best_of(measured)
     for candidate, one in zip(candidates, measured, strict=True):
         lead, error = best.lead_over(one)
@@ -187,20 +186,10 @@ def _leave(candidates: Sequence[Candidate], step: int) -> None:
             candidate.left = f"behind at step {step}"
 
 
-def _chosen(candidates: Sequence[Candidate]) -> Candidate:
-    whole = [candidate for candidate in candidates if not candidate.left]
-    if not whole:
-        raise NotFinite(f"the losses are no longer numbers; {SMALLER}")
-    if len(whole) == 1:
-        return whole[0]
-    return whole[near_best([judged(one.run, one.measurement) for one in whole])]
-
-
-def _facts(candidates: Sequence[Candidate], chosen: Candidate) -> dict[str, Any]:
-    methods: dict[str, Any] = {}
-    for candidate in candidates:
-        whole = chosen.is_measured and not candidate.left
-        lead, error = lead_of(candidate.run, candidate.measurement, chosen.measurement) if whole else (None, None)
-        score = candidate.measurement.scores[candidate.run.metric] if candidate.is_measured else None
-        methods[candidate.run.method.text] = {"score": score, "lead": lead, "error": error, "left": candidate.left}
-    return {"chosen": chosen.run.method.text, **chosen.judged_by(), "methods": methods}
+def _facts(candidates: Sequence[InShort], chosen: InShort) -> dict[str, Any]:
+    run, methods = chosen.run, {}
+    for one in candidates:
+        lead, error = one.judged.lead_over(chosen.judged) if chosen.measured and not one.left else (None, None)
+        methods[one.name] = {"score": one.score, "lead": lead, "error": error, "left": one.left}
+    split, folds = ("validation", 0) if run.validates else ("train", len(fold_steps(run)))
+    return {"chosen": chosen.name, "folds": folds, "rows": len(run.data.splits[split]), "methods": methods}

@@ -4,59 +4,39 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from math import isfinite
-from typing import Any
 
 from onebert_store.errors import NotFinite
-from onebert_training.contest.folds import fold_runs, fold_steps, measured
-from onebert_training.fit.evaluation import Logits, Measurement
+from onebert_training.contest.folds import fold_runs, measured
+from onebert_training.contest.tournament import Candidate
 from onebert_training.fit.features import BATCH_TOKENS
 from onebert_training.fit.loop import groups, take_step
 from onebert_training.fit.run import Run
 from onebert_training.fit.state import State
 from onebert_training.heads.seen import cross_validated
+from onebert_training.tasks.objective import Logits, Measurement
 
 # With a validation split a candidate takes one in `SHARE` of its steps, at least LEAST_STEPS, by its own schedule.
 SHARE, LEAST_STEPS = 4, 100
 
 
-class Candidate:
+class InShort(Candidate):
     """A method in a comparison.
 
     Attributes:
-        run: the full training, in case the method is chosen.
         sides: the short run or the folds; empty for an exact head.
         steps: steps of the longest side.
-        left: the reason it left the comparison; None while it takes part.
     """
 
     def __init__(self, run: Run) -> None:
-        self.run = run
+        super().__init__(run.method.text, run, _of_head(run) if run.plan.exact else None)
         runs = [] if run.plan.exact else _short(run)
         self.sides = [(one, State(one.init_values(), one.averaged_steps)) for one in runs]
         self.steps = max((one.steps for one, _ in self.sides), default=0)
-        self.left: str | None = None
-        self._measured = None if self.sides else _of_head(run)
-
-    @property
-    def is_measured(self) -> bool:
-        return self._measured is not None
-
-    @property
-    def measurement(self) -> Measurement:
-        """The answers on the judging rows; raises ValueError before `measure`."""
-        if self._measured is None:
-            raise ValueError(f"{self.run.method.text} was not measured")
-        return self._measured
-
-    def judged_by(self) -> dict[str, Any]:
-        """The judging rows: their number, and the number of folds of the training rows; 0 folds is validation."""
-        split, folds = ("validation", 0) if self.run.validates else ("train", len(fold_steps(self.run)))
-        return {"folds": folds, "rows": len(self.run.data.splits[split])}
 
     def measure(self) -> None:
         """Measures the current values; a candidate with answers that are not finite leaves."""
         try:
-            self._measured = self._answers()
+            self.measured = self._answers()
         except NotFinite:
             self.left = "its answers are no longer numbers"
 
@@ -71,8 +51,11 @@ class Candidate:
         return measured(self.run, [found[row] for row in range(len(found))])
 
     def price(self) -> float:
-        """Estimated seconds of its training, from the shorter of two steps after a first one."""
-        again, seconds = Candidate(self.run), []
+        """Estimated seconds of its training, from the shorter of two steps after a first one.
+
+        Another candidate takes these steps: a candidate's own steps in a batch with others would round otherwise.
+        """
+        again, seconds = InShort(self.run), []
         for _ in range(3):
             started = time.perf_counter()
             step_of([again])
@@ -80,7 +63,7 @@ class Candidate:
         return min(seconds[1:]) * self.steps
 
 
-def step_of(candidates: Sequence[Candidate]) -> None:
+def step_of(candidates: Sequence[InShort]) -> None:
     """Makes one step of every side, in batches by entry layer; a candidate with a loss that is not finite leaves."""
     sides = {
         one: (candidate, state) for candidate in candidates for one, state in candidate.sides if state.step < one.steps
@@ -109,10 +92,9 @@ def _width(run: Run) -> int:
 
 def _of_head(run: Run) -> Measurement:
     """Exact heads' answers: for validation rows from all training rows, or for held-out rows from the other folds."""
-    split = "validation" if run.validates else "train"
     answers = run.yardsticks.answers
-    if answers is None or len(answers.logits) < len(run.data.splits[split]):
+    if answers is None or len(answers.logits) < len(run.data.splits["validation" if run.validates else "train"]):
         # A yardstick may have read only a part of the rows; folds are compared on all rows.
         seen = run.inputs.frozen.see("train", run.pooling)
         answers = cross_validated(run.objective, run.data.task_type, seen, run.metric)
-    return Measurement(split, answers.scores, answers.loss, answers.logits)
+    return answers

@@ -12,16 +12,17 @@ from typing import Any
 from onebert_store.errors import NotFinite
 from onebert_training.contest.contrastive import ContrastiveRun
 from onebert_training.contest.few import train_judged
+from onebert_training.contest.tournament import Candidate, keep
 from onebert_training.fit import checkpoint
 from onebert_training.fit.keeping import kept_measurement
-from onebert_training.fit.lead import judged, judged_head, lead_of
+from onebert_training.fit.lead import head_beside
 from onebert_training.fit.loop import Active, Progress, Report, advance, ignore
 from onebert_training.fit.result import Result, finish
 from onebert_training.fit.run import Run
 from onebert_training.fit.state import State
 from onebert_training.heads.exact import ExactHead
 from onebert_training.heads.yardsticks import Yardsticks
-from onebert_training.tasks.metrics import is_better
+from onebert_training.tasks.metrics import defended, is_better
 
 SHARE = 10  # the run from the exact head has one in ten of the planned steps
 
@@ -90,18 +91,31 @@ def train_kept(run: Run, report: Report = ignore, checkpoint_file: Path | None =
     if not run.validates:
         return _preferred_by_folds(run, report, checkpoint_file)
     trained = _train_beside(run, report, checkpoint_file)
-    candidates = {name: one for name, one in trained.items() if one.error is None} | {"alone": _alone(run, head)}
-    kept = _preferred(candidates)
-    winner = candidates[kept]
+    active = trained | {"alone": _alone(run, head)}
+    candidates = [_candidate(name, one) for name, one in active.items()]
+    facts = _facts(candidates, {name: one.state.step for name, one in trained.items()})
+    winner = active[facts["kept"]]
     report(winner.run, Progress(winner.state.step, run.steps, testing=True))
     others = sum(one.state.seconds for one in trained.values() if one is not winner)
     result = finish(winner.run, winner.state, winner.resumed_at)
-    result = replace(result, seconds=result.seconds + others)
-    scores = {name: one.state.validation[run.metric] for name, one in candidates.items()}
-    steps = {name: one.state.step for name, one in trained.items()}
-    ended = trained["head"].error if "head" in trained else None
-    facts = {"kept": kept, "validation": scores, "steps": steps, **({"ended": ended.detail} if ended else {})}
-    return Kept(winner.run, result, facts)
+    return Kept(winner.run, replace(result, seconds=result.seconds + others), facts)
+
+
+def _candidate(name: str, one: Active) -> Candidate:
+    if one.error:
+        return Candidate(name, one.run, left=one.error.detail)
+    return Candidate(name, one.run, kept_measurement(one.run, one.state))
+
+
+def _facts(candidates: Sequence[Candidate], steps: Mapping[str, int]) -> dict[str, Any]:
+    """The contest for the record: a candidate is kept in place of the first if it is ahead of it.
+
+    A short run, and a head whose strength these rows have chosen, lead by luck as easily as an early evaluation
+    (decision 53).
+    """
+    scores = {one.name: one.score for one in candidates if not one.left}
+    kept, ended = keep(candidates, defended).name, next((one.left for one in candidates if one.left), None)
+    return {"kept": kept, "validation": scores, "steps": steps, **({"ended": ended} if ended else {})}
 
 
 def _rival(run: Run) -> ExactHead | None:
@@ -118,14 +132,12 @@ def short_steps(run: Run) -> int:
 def _preferred_by_folds(run: Run, report: Report, checkpoint_file: Path | None) -> Kept:
     """Trains a run without validation rows; keeps the exact head alone if its lead exceeds the standard error."""
     trained, answers = train_judged(run, report, checkpoint_file), run.yardsticks.answers
-    head = judged_head(run, answers, trained.measured) if trained.measured else None
-    if head is None or answers is None or trained.measured is None:
+    if trained.measured is None or (head := head_beside(trained.measured, answers)) is None:
         return Kept(run, trained)
-    ahead = head.is_ahead_of(judged(run, trained.measured))
     name = "head" if isinstance(run, ContrastiveRun) else "fresh"
-    scores = {name: trained.validation[run.metric], "alone": answers.scores[run.metric]}
-    facts = {"kept": "alone" if ahead else name, "validation": scores, "steps": {name: trained.steps}}
-    if not ahead:
+    candidates = [Candidate(name, run, trained.measured), Candidate("alone", run, head)]
+    facts = _facts(candidates, {name: trained.steps})
+    if facts["kept"] != "alone":
         return Kept(run, trained, facts)
     alone = Run(run.inputs, replace(run.settings, method="head"), run.task)
     # The head was found before the training began, as in a contest on validation rows.
@@ -147,25 +159,20 @@ def _train_beside(run: Run, report: Report, checkpoint_file: Path | None) -> dic
 def _resumed(runs: Mapping[str, Run], short: int, report: Report, checkpoint_file: Path | None) -> dict[str, Active]:
     """Both runs at their checkpoints if these are of one moment, else at their start."""
     files = {"fresh": checkpoint_file, "head": checkpoint_file and started_checkpoint(checkpoint_file)}
-
-    def started(resume: bool) -> dict[str, Active]:
-        # The fresh run is evaluated, and so writes a checkpoint, when the other run ends.
-        return {name: _started(one, files[name] if resume else None, short) for name, one in runs.items()}
-
-    there = any(file is not None and file.exists() for file in files.values())
-    active = started(resume=there)
-    if there:
+    # The fresh run is evaluated, and so writes a checkpoint, when the other run ends.
+    active = {name: _started(one, files[name], short) for name, one in runs.items()}
+    if any(file is not None and file.exists() for file in files.values()):
         fresh, other = active["fresh"], active.get("head", active["fresh"])
         # A finished run has taken its steps beside the other run if that has taken at least the same number.
         ended = other.is_done and other.state.step <= fresh.state.step
         whole = other.state.step > 0 and (ended or other.state.step == fresh.state.step)
         if not whole:
-            active = started(resume=False)
+            active = {name: _started(one, None, short) for name, one in runs.items()}
+            for name, one in active.items():
+                one.checkpoint_file = files[name]
         step = fresh.state.step if whole else 0
         note = f"continued at step {step}" if whole else "started anew: the checkpoint is not of this run"
         report(runs["fresh"], Progress(step, runs["fresh"].steps, note=note))
-    for name, one in active.items():
-        one.checkpoint_file = files[name]
     return active
 
 
@@ -198,17 +205,3 @@ def _alone(run: Run, head: ExactHead) -> Active:
     measured = alone.evaluate(alone.model(state.averaged), "validation")
     state.keep(measured.loss, measured.scores, alone.judge(measured), measured)
     return Active(alone, state, None)
-
-
-def _preferred(candidates: Mapping[str, Active]) -> str:
-    """The name of the candidate that leads the fresh run by more than a standard error and by most, else `fresh`.
-
-    A short run, and a head whose strength these rows have chosen, lead by luck as easily as an early evaluation
-    (decision 53).
-    """
-    run = candidates["fresh"].run
-    answers = {name: kept_measurement(one.run, one.state) for name, one in candidates.items()}
-    fresh = answers.pop("fresh")
-    leads = {name: lead_of(run, one, fresh) for name, one in answers.items()}
-    ahead = [name for name, (lead, error) in leads.items() if lead > error]
-    return max(ahead, key=lambda name: leads[name][0], default="fresh")

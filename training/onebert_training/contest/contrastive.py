@@ -40,10 +40,6 @@ class ContrastiveRun(Run):
         values = super().init_values()
         return values if self.start == "fresh" else self.with_head(values, self.exact_head(STRENGTH))
 
-    def _identity(self) -> dict[str, Tensor]:
-        size, device = head_width(self.pooling, self.base.spec.hidden_size), self.base.device
-        return {HEAD_WEIGHT: torch.eye(size, device=device), HEAD_BIAS: torch.zeros(size, device=device)}
-
     def batch_at(self, step: int) -> NDArray[np.int64]:
         """Training rows of a step: equal numbers of each label if it has enough rows, and all labels that fit."""
         generator, size = np.random.default_rng([self.settings.seed, step]), self.settings.batch_size
@@ -58,8 +54,10 @@ class ContrastiveRun(Run):
 
     def fold_to_train(self, view: Base, values: Mapping[str, Tensor]) -> Row:
         """The row whose logits are the pooled vector and then the labels' logits, [h + labels]."""
-        tensors = self.row_tensors(values)
-        above = {name: torch.cat([whole, tensors[name]]) for name, whole in self._identity().items()}
+        tensors, device = self.row_tensors(values), self.base.device
+        size = head_width(self.pooling, self.base.spec.hidden_size)
+        identity = {HEAD_WEIGHT: torch.eye(size, device=device), HEAD_BIAS: torch.zeros(size, device=device)}
+        above = {name: torch.cat([one, tensors[name]]) for name, one in identity.items()}
         return fold(view, tensors | above, self.pooling)
 
     def loss(self, logits: Sequence[Tensor], rows: Sequence[int]) -> Tensor:

@@ -1,12 +1,9 @@
 """Few rows: trains on all of them, also by contrast, and scores the result in folds."""
 
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from onebert_store.file.delta import Delta
-from onebert_store.file.manifest import parse_manifest
 from onebert_training.contest.contrastive import ContrastiveRun
 from onebert_training.contest.folds import fold_runs, measured, out_of_fold
 from onebert_training.fit.inputs import TaskInputs
@@ -60,18 +57,10 @@ def with_folds_measured(run: Run, result: Result, report: Report = ignore) -> Re
     found = measured(run, out_of_fold(folds, of_all))
     verdict = run.judge(found)
     return replace(
-        with_folds(result, found.scores, len(folds)),
+        result.with_provenance({"validation": dict(found.scores), "folds": len(folds)}),
+        validation=found.scores,
+        folds=len(folds),
         measured=found,
         verdict=verdict if result.test is None else replace(result.verdict, useful=verdict.useful),
         seconds=result.seconds + time.perf_counter() - started,
     )
-
-
-def with_folds(result: Result, scores: Mapping[str, float], folds: int) -> Result:
-    """Adds fold scores to a result and its manifest; raises InvalidManifest if a metric is NaN or infinite."""
-    delta = result.delta
-    if delta is not None:
-        said = delta.manifest.model_dump()
-        training = {**(said["training"] or {}), "validation": dict(scores), "folds": folds}
-        delta = Delta(parse_manifest({**said, "training": training}), delta.tensors)
-    return replace(result, delta=delta, validation=scores, folds=folds)

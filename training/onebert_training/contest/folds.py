@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 
 from onebert_store.errors import OneBertError
 from onebert_training.data.splitting import SPLIT_SEED, fold_of
-from onebert_training.fit.evaluation import Logits, Measurement
 from onebert_training.fit.loop import Report, ignore, train_together
 from onebert_training.fit.run import Run
 from onebert_training.fit.schedule import Schedule
 from onebert_training.fit.settings import Settings
 from onebert_training.heads.seen import FOLDS
+from onebert_training.tasks.objective import Logits, Measurement
 
 # A fold takes this share of the run's steps, and at least LEAST_STEPS if the run has them: a run that was asked for
 # fewer is not judged by still fewer (decision 44).

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from onebert_encoder.answering.stretches import is_bio
 from onebert_encoder.text.tokens import Text
@@ -24,15 +23,8 @@ MISSING = ("nan", "null", "n/a", "#n/a")  # programs write these for "no value";
 
 def _seen(split: Split, task_type: TaskType) -> set[int]:
     """Indices of the labels that a split has; empty for task types without a list of labels."""
-    if task_type == "token":
-        return set[int]().union(*split.gold)
-    if task_type == "multi_label":
-        return set(np.flatnonzero(np.any(split.gold, axis=0)).tolist())
-    return set(np.unique(split.gold).tolist()) if task_type == "single_label" else set()
-
-
-def _counts(split: Split, labels: int) -> NDArray[np.int64]:
-    return np.bincount(split.gold, minlength=labels)
+    counts = split.label_counts(task_type)
+    return set() if counts is None else set(np.flatnonzero(counts).tolist())
 
 
 def check_names(labels: Sequence[str], task_type: TaskType) -> None:
@@ -83,13 +75,11 @@ def shortages(splits: Mapping[str, Split], task_type: TaskType, labels: Sequence
     """Notes on gaps of data that can still be trained on: rare or absent labels, tags outside BIO, no test split."""
     notes = []
     train = splits["train"]
-    if task_type in ("single_label", "multi_label", "token"):
-        seen = _seen(train, task_type)
-        if absent := [name for i, name in enumerate(labels) if i not in seen]:
+    if (counts := train.label_counts(task_type, len(labels))) is not None:
+        absent, lonely = ([labels[i] for i in np.flatnonzero(counts == count).tolist()] for count in (0, 1))
+        if absent:
             notes.append(f"{len(absent)} of {len(labels)} labels have no training row: {listed(absent)}")
-    if task_type == "single_label":
-        counts = _counts(train, len(labels))
-        if lonely := [name for name, count in zip(labels, counts, strict=True) if count == 1]:
+        if lonely and task_type == "single_label":
             which = "label has" if len(lonely) == 1 else "labels have"
             notes.append(f"{len(lonely)} {which} one training row only: {listed(lonely)}")
     if task_type == "token" and "O" in labels and not is_bio(labels):

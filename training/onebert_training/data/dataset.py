@@ -227,8 +227,5 @@ def _labeled(table: Table, columns: Columns) -> list[int]:
 
 def _with_text(table: Table, columns: Columns) -> list[int]:
     cells = [table[name] for name in find_texts(table, columns) or ()]
-    return [row for row in range(table.rows) if all(map(_has_words, (column[row] for column in cells)))]
-
-
-def _has_words(cell: object) -> bool:
-    return not is_blank(" ".join(words_of(cell) or ()))
+    blank = [[is_blank(" ".join(words_of(cell) or ())) for cell in column] for column in cells]
+    return [row for row in range(table.rows) if not any(column[row] for column in blank)]

@@ -127,30 +127,16 @@ def _count_bad(found: Examined, faults: Faults) -> None:
 
 
 def _of_labels(split: Split, task_type: TaskType, labels: Sequence[str]) -> dict[str, Any]:
-    if task_type == "span" or (task_type == "regression" and not len(split)):
-        return {}
-    if task_type == "regression":
+    if task_type == "regression" and len(split):
         # In float32 the square of a large number overflows.
         numbers = split.gold.astype(np.float64)
-        names = ("least", "mean", "most", "deviation")
-        return {
-            "numbers": {
-                name: round(float(value), 4)
-                for name, value in zip(
-                    names, (numbers.min(), numbers.mean(), numbers.max(), numbers.std()), strict=True
-                )
-            }
-        }
+        facts = {"least": numbers.min(), "mean": numbers.mean(), "most": numbers.max(), "deviation": numbers.std()}
+        return {"numbers": {name: round(float(value), 4) for name, value in facts.items()}}
+    counts = split.label_counts(task_type, len(labels))
+    found: dict[str, Any] = {} if counts is None else {"labels": dict(zip(labels, counts.tolist(), strict=True))}
     if task_type == "multi_label":
-        counts = split.gold.sum(axis=0).astype(int) if len(split) else np.zeros(len(labels), int)
-        return {"labels": dict(zip(labels, counts.tolist(), strict=True)), "without": _without(split)}
-    indices = split.gold if task_type == "single_label" else [tag for tags in split.gold for tag in tags]
-    counts = np.bincount(np.asarray(indices, dtype=np.int64), minlength=len(labels))
-    return {"labels": dict(zip(labels, counts.tolist(), strict=True))}
-
-
-def _without(split: Split) -> int:
-    return int((split.gold.sum(axis=1) == 0).sum()) if len(split) else 0
+        found["without"] = int((split.gold.sum(axis=1) == 0).sum()) if len(split) else 0
+    return found
 
 
 def _of_lengths(lengths: np.ndarray[Any, np.dtype[np.int64]], max_length: int) -> dict[str, Any]:

@@ -57,6 +57,15 @@ class Split:
             tuple(self.words[i] for i in rows) if self.words else (),
         )
 
+    def label_counts(self, task_type: TaskType, labels: int = 0) -> NDArray[np.int64] | None:
+        """[labels], number of rows (words in a token task) with each label; None if the answers are not labels."""
+        if task_type == "multi_label":
+            return np.count_nonzero(self.gold, axis=0) if len(self) else np.zeros(labels, int)
+        if task_type not in ("single_label", "token"):
+            return None
+        indices = self.gold if task_type == "single_label" else [tag for tags in self.gold for tag in tags]
+        return np.bincount(np.asarray(indices, dtype=np.int64), minlength=labels)
+
     def joined(self, other: "Split") -> "Split":
         arrays = isinstance(self.gold, np.ndarray)
         gold = np.concatenate([self.gold, other.gold]) if arrays else (*self.gold, *other.gold)

@@ -2,9 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,8 +16,7 @@ from onebert_store.file.delta import Delta
 from onebert_store.file.manifest import Manifest
 from onebert_training.fit.features import Features, Inputs, token_batches
 from onebert_training.tasks.metrics import check_finite
-
-Logits = np.ndarray[Any, np.dtype[np.float32]]
+from onebert_training.tasks.objective import Logits
 
 
 @dataclass(frozen=True)
@@ -29,16 +26,6 @@ class Model:
     base: Base
     row: Row
     tensors: Mapping[str, Tensor] | None
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """A run's logits on a split, with their metrics and loss."""
-
-    split: str
-    scores: dict[str, float]
-    loss: float
-    logits: Sequence[Logits]
 
 
 def predict(base: Base, row: Row, features: Features, inputs: Sequence[int] | None = None) -> list[Logits]:
@@ -63,12 +50,15 @@ def tokenize(base: Base, manifest: Manifest, texts: Sequence[Text]) -> list[Toke
 
 def predict_delta(base: Base, delta: Delta, tokens: Sequence[Tokens]) -> list[Logits]:
     """Logits of a delta that was checked against the base; raises NotFinite if one is NaN or infinite."""
-    pooling = delta.manifest.pooling
-    with torch.no_grad():
-        row = fold(base, to_tensors(delta, base), pooling)
-    logits = predict(base, row, Inputs(base, tokens).features(0, pooling))
+    logits = predict(base, row_of(base, delta), Inputs(base, tokens).features(0, delta.manifest.pooling))
     check_finite(logits)
     return logits
+
+
+@torch.no_grad()
+def row_of(base: Base, delta: Delta) -> Row:
+    """The folded row of a delta that was checked against the base."""
+    return fold(base, to_tensors(delta, base), delta.manifest.pooling)
 
 
 def joined(activations: Sequence[Tensor]) -> Tensor | None:

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from onebert_encoder.base.base import Base
@@ -67,7 +66,7 @@ class Frozen:
         return self._seen[split, pooling]
 
     def _bare(self, split: str) -> Seen:
-        return Seen(self._data.splits[split], self._splits[split].tokens, self._targets[split], ())
+        return Seen(split, self._data.splits[split], self._splits[split].tokens, self._targets[split], ())
 
     def _with_vectors(self, seen: Seen, inputs: Inputs, pooling: Pooling) -> Seen:
         vectors = _vectors_of(self._base, inputs, pooling)
@@ -75,20 +74,14 @@ class Frozen:
             vectors = [one[stands_for_word(target)] for one, target in zip(vectors, seen.targets, strict=True)]
         return replace(seen, vectors=vectors)
 
-    def _some(self, seen: Seen, most: int) -> NDArray[np.int64] | None:
-        """At most `most` examples, drawn up to `MOST_VECTORS` texts or labeled words; None is all."""
-        per_token = self._data.task_type == "token"
-        words = [int(stands_for_word(one).sum()) if per_token else 1 for one in seen.targets]
-        if sum(words) <= MOST_VECTORS and len(words) <= most:
-            return None
-        order = even_order(seen.examples, self._data.task_type, SPLIT_SEED)[:most]
-        return np.sort(order[np.cumsum(np.array(words)[order]) <= MOST_VECTORS])
-
     def _see_some(self, pooling: Pooling, most: int) -> Seen:
-        train = self._bare("train")
-        if (some := self._some(train, most)) is None:
+        """At most `most` training examples, drawn up to `MOST_VECTORS` texts or labeled words."""
+        train, task_type = self._bare("train"), self._data.task_type
+        words = [int(stands_for_word(one).sum()) if task_type == "token" else 1 for one in train.targets]
+        if sum(words) <= MOST_VECTORS and len(words) <= most:
             return self.see("train", pooling)
-        part = train.take(some)
+        order = even_order(train.examples, task_type, SPLIT_SEED)[:most]
+        part = train.take(np.sort(order[np.cumsum(np.array(words)[order]) <= MOST_VECTORS]))
         return self._with_vectors(part, Inputs(self._base, part.tokens), pooling)
 
     def yardsticks(self, objective: Objective, pooling: Pooling, metric: str, most: int) -> Yardsticks:

@@ -3,13 +3,12 @@
 from typing import Any
 
 from onebert_store.errors import NotFinite
-from onebert_training.fit.evaluation import Measurement
 from onebert_training.fit.lead import judged
 from onebert_training.fit.result import SMALLER
 from onebert_training.fit.run import Run
 from onebert_training.fit.state import State
 from onebert_training.tasks.metrics import is_better, is_preferred
-from onebert_training.tasks.objective import Verdict
+from onebert_training.tasks.objective import Measurement, Verdict
 
 
 def validate(run: Run, state: State) -> dict[str, float]:

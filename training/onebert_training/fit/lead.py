@@ -6,11 +6,11 @@ from typing import Literal
 import numpy as np
 
 from onebert_training.data.splitting import SPLIT_SEED
-from onebert_training.fit.evaluation import Measurement
 from onebert_training.fit.run import Run
 from onebert_training.heads.seen import Answers
 from onebert_training.heads.yardsticks import Yardsticks
 from onebert_training.tasks.metrics import Judged
+from onebert_training.tasks.objective import Measurement
 
 _BLOCKS = 20
 
@@ -30,17 +30,10 @@ def judged(run: Run, measured: Measurement) -> Judged:
     return Judged(run.metric, score(order), left_out)
 
 
-def lead_of(run: Run, one: Measurement, other: Measurement) -> tuple[float, float]:
-    """How much better `one` is than `other` on the same split in the deciding metric, with the standard error."""
-    return judged(run, one).lead_over(judged(run, other))
-
-
-def judged_head(run: Run, answers: Answers | None, measured: Measurement) -> Judged | None:
-    """The exact head alone on the rows of a measurement; None without a head, or if it has not read all rows."""
+def head_beside(measured: Measurement, answers: Answers | None) -> Answers | None:
+    """The exact head's answers to the rows of a measurement; None without a head, or if it has not read all rows."""
     # A yardstick reads only a part of very many words.
-    if answers is None or len(answers.logits) != len(measured.logits):
-        return None
-    return judged(run, Measurement(measured.split, answers.scores, answers.loss, answers.logits))
+    return answers if answers and len(answers.logits) == len(measured.logits) else None
 
 
 def unbeaten(
@@ -53,5 +46,5 @@ def unbeaten(
         constant = judged(run, Measurement(measured.split, best[1], nan, always))
         if not own.is_ahead_of(constant):
             return "constant"
-    head = None if run.plan.exact else judged_head(run, yardsticks.answers, measured)
-    return "head" if head is not None and head.is_ahead_of(own) else None
+    head = None if run.plan.exact else head_beside(measured, yardsticks.answers)
+    return "head" if head and judged(run, head).is_ahead_of(own) else None

@@ -20,7 +20,7 @@ from onebert_encoder.maths.batch import pack
 from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.rows import stack_rows
 from onebert_store.errors import NotFinite, OneBertError
-from onebert_training.fit.evaluation import Measurement, joined
+from onebert_training.fit.evaluation import joined
 from onebert_training.fit.keeping import keep_unvalidated, validate
 from onebert_training.fit.result import SMALLER, Result, finish
 from onebert_training.fit.run import Run
@@ -148,8 +148,7 @@ class Active:
             return
         state.values = run.with_head(state.values, solved.head)
         answers = solved.answers
-        measured = Measurement("train" if answers.folds else "validation", answers.scores, answers.loss, answers.logits)
-        state.keep(answers.loss, answers.scores, verdict, measured)
+        state.keep(answers.loss, answers.scores, verdict, answers)
         state.folds, state.strength = answers.folds, solved.head.strength
         state.seconds = solved.seconds
 

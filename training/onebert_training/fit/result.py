@@ -16,10 +16,10 @@ from onebert_store.errors import NotFinite
 from onebert_store.file.delta import Delta, check
 from onebert_store.file.manifest import parse_manifest
 from onebert_training.data.checks import listed
-from onebert_training.fit.evaluation import Logits, Measurement, Model
+from onebert_training.fit.evaluation import Model
 from onebert_training.fit.run import Run
 from onebert_training.fit.state import State
-from onebert_training.tasks.objective import Verdict
+from onebert_training.tasks.objective import Logits, Measurement, Verdict
 
 SMALLER = "try a smaller learning rate"
 NO_NUMBERS = f"the answers are no longer numbers; {SMALLER}"
@@ -64,11 +64,12 @@ class Result:
     measured: Measurement | None = None
 
     def with_provenance(self, facts: Mapping[str, Any]) -> "Result":
+        """Adds facts to the manifest, if there is a delta; raises InvalidManifest if a number is NaN or infinite."""
         if self.delta is None:
             return self
-        manifest = self.delta.manifest
-        said = manifest.model_copy(update={"training": {**manifest.training, **facts}})
-        return replace(self, delta=Delta(said, self.delta.tensors))
+        said = self.delta.manifest.model_dump()
+        manifest = parse_manifest({**said, "training": {**said["training"], **facts}})
+        return replace(self, delta=Delta(manifest, self.delta.tensors))
 
 
 def finish(run: Run, state: State, resumed_at: int) -> Result:
@@ -138,16 +139,13 @@ def _unseen_labels(run: Run, model: Model, split: str) -> tuple[str, ...]:
     return (f"never answers {listed(names)}, not even in training; no {split} row has it",)
 
 
-def _steps(run: Run, state: State) -> dict[str, float]:
-    epochs = round(state.step / run.schedule.steps_per_epoch, 3)
-    return {"epochs": epochs, "steps": state.step, "best_step": state.kept_step}
-
-
 def make_delta(run: Run, state: State, tensors: Mapping[str, Tensor], test: Mapping[str, float] | None) -> Delta:
     """The delta of a finished run from its kept tensors; raises NotFinite if a golden logit is not finite."""
+    epochs = round(state.step / run.schedule.steps_per_epoch, 3)
+    steps = {"epochs": epochs, "steps": state.step, "best_step": state.kept_step}
     training = {
         **run.provenance(),
-        **({"strength": state.strength} if run.plan.exact else _steps(run, state)),
+        **({"strength": state.strength} if run.plan.exact else steps),
         **({"validation": state.validation} if state.validation else {}),
         **({"folds": state.folds} if state.folds else {}),
         **({"test": test} if test is not None else {}),

@@ -23,7 +23,7 @@ from onebert_store.file.format import MAX_FILE_BYTES, MAX_HEADER_BYTES
 from onebert_store.file.manifest import PER_TOKEN, SIAMESE, Manifest, Pooling, format_for, head_width, parse_manifest
 from onebert_store.file.strict_json import shown
 from onebert_training.data.checks import listed
-from onebert_training.fit.evaluation import Logits, Measurement, Model, predict
+from onebert_training.fit.evaluation import Model, predict
 from onebert_training.fit.features import Features
 from onebert_training.fit.frozen import YARDSTICK_SHARE
 from onebert_training.fit.inputs import TaskInputs
@@ -33,7 +33,7 @@ from onebert_training.heads.exact import ExactHead, has_exact_head
 from onebert_training.heads.yardsticks import Yardsticks
 from onebert_training.methods.methods import parse_method
 from onebert_training.methods.plan import Plan
-from onebert_training.tasks.objective import Verdict
+from onebert_training.tasks.objective import Logits, Measurement, Verdict
 
 HIGH_RATE = 0.1
 

@@ -12,8 +12,7 @@ from torch import Tensor
 
 from onebert_store.file.delta import HEAD_BIAS, HEAD_WEIGHT
 from onebert_training.fit import checkpoint
-from onebert_training.fit.evaluation import Measurement
-from onebert_training.tasks.objective import Verdict
+from onebert_training.tasks.objective import Measurement, Verdict
 
 CLIP = 1.0
 

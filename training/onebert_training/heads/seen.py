@@ -14,15 +14,16 @@ from onebert_training.data.examples import Split
 from onebert_training.data.splitting import SPLIT_SEED, fold_of
 from onebert_training.heads import exact
 from onebert_training.tasks.metrics import LOWER_IS_BETTER
-from onebert_training.tasks.objective import Logits, Objective
+from onebert_training.tasks.objective import Logits, Measurement, Objective
 
 FOLDS = 5
 
 
 @dataclass(frozen=True)
 class Seen:
-    """Examples, tokens, targets and the head's input: by example [h] or [labeled words, h], or empty if not needed."""
+    """A split: examples, tokens, targets; the head's input by example, [h] or [labeled words, h], if it is needed."""
 
+    split: str
     examples: Split
     tokens: Sequence[Tokens]
     targets: Sequence[Tensor]
@@ -32,20 +33,17 @@ class Seen:
         chosen = rows.tolist()
         tokens, targets = [self.tokens[i] for i in chosen], [self.targets[i] for i in chosen]
         vectors = [self.vectors[i] for i in chosen] if self.vectors else ()
-        return Seen(self.examples.take(rows), tokens, targets, vectors)
+        return Seen(self.split, self.examples.take(rows), tokens, targets, vectors)
 
     def heads(self, objective: Objective, strengths: Sequence[float] = exact.STRENGTHS) -> list[exact.ExactHead]:
         return exact.fit_heads(objective, *exact.labeled_vectors(self.vectors, self.targets), strengths)
 
 
 @dataclass(frozen=True)
-class Answers:
-    """Logits for all examples of a split; `folds` counts the folds' heads behind them, 0 if one head answered all."""
+class Answers(Measurement):
+    """Exact heads' answers; `folds` counts the folds' heads behind them, 0 if one head answered all."""
 
     strength: float
-    logits: Sequence[Logits]
-    scores: dict[str, float]
-    loss: float
     folds: int = 0
 
 
@@ -53,7 +51,7 @@ def measure(objective: Objective, seen: Seen, strength: float, logits: Sequence[
     """Metrics and loss of logits for a split."""
     scores = objective.evaluate(seen.examples, seen.tokens, logits)
     loss = objective.loss([torch.from_numpy(row) for row in logits], list(seen.targets)).item()
-    return Answers(strength, logits, scores, loss)
+    return Answers(seen.split, scores, loss, logits, strength)
 
 
 @exact.one_blas_thread()

@@ -1,6 +1,5 @@
 """Rules for abstaining: a cut on the best score or the energy, and how well it separates known from unknown texts."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,19 +11,6 @@ from onebert_training.insight.intervals import Flags, Floats, Judged
 
 REFUSED = 0.05  # share of known texts that are refused when `let_through` is measured
 _ROUNDING = 1e-9
-
-
-@dataclass(frozen=True)
-class Separation:
-    """How well one number separates known texts from unknown ones.
-
-    `auroc` is the probability that a known text has the surer answer (0.5 is chance). `let_through` is the share of
-    unknown texts answered when `REFUSED` of the known ones are refused; None with too few known texts to place that
-    cut.
-    """
-
-    auroc: float
-    let_through: float | None
 
 
 def has_probabilities(manifest: Manifest) -> bool:
@@ -41,7 +27,7 @@ def sureness(logits: Floats, manifest: Manifest) -> dict[str, Floats]:
 def unknown_facts(known: Floats, unknown: Floats, manifest: Manifest) -> dict[str, Any]:
     """AUROC and let-through share by sureness, as JSON; logits are [texts, labels], with at least one unknown text."""
     sure, other = sureness(known, manifest), sureness(unknown, manifest)
-    return {"texts": len(unknown), **{name: vars(separation(sure[name], other[name])) for name in sure}}
+    return {"texts": len(unknown), **{name: separation(sure[name], other[name]) for name in sure}}
 
 
 def auroc(sure: Floats, other: Floats) -> float:
@@ -50,10 +36,15 @@ def auroc(sure: Floats, other: Floats) -> float:
     return float(roc_auc_score(known, np.concatenate([sure, other])))
 
 
-def separation(known: Floats, unknown: Floats) -> Separation:
-    """How well sureness separates known from unknown texts; both arrays are [texts]."""
+def separation(known: Floats, unknown: Floats) -> dict[str, float | None]:
+    """How well sureness separates known from unknown texts; both arrays are [texts].
+
+    `auroc` is the probability that a known text has the surer answer (0.5 is chance). `let_through` is the share of
+    unknown texts answered when `REFUSED` of the known ones are refused; None with too few known texts to place that
+    cut.
+    """
     cut = lowest_sureness(known, 1 - REFUSED)
-    return Separation(auroc(known, unknown), None if cut is None else float((unknown >= cut).mean()))
+    return {"auroc": auroc(known, unknown), "let_through": None if cut is None else float((unknown >= cut).mean())}
 
 
 def lowest_sureness(sure: Floats, coverage: float) -> float | None:

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,28 +13,22 @@ from onebert_store.errors import InvalidInput
 from onebert_store.file.delta import Delta
 from onebert_store.file.manifest import Manifest
 from onebert_training.data.dataset import Labeled, digest_of
-from onebert_training.fit.evaluation import Logits, predict_delta, tokenize
+from onebert_training.fit.evaluation import predict_delta, tokenize
 from onebert_training.insight.abstaining import has_probabilities, unknown_facts
 from onebert_training.insight.answers import Answers, read_answers
 from onebert_training.insight.doubts import calibrated_on, trained_on, unread
 from onebert_training.insight.findings import findings, interval_of
 from onebert_training.insight.slices import cells_of
-from onebert_training.tasks.objective import Objective
+from onebert_training.tasks.objective import Logits, Objective
 from onebert_training.tasks.objectives import OBJECTIVES
-
-
-@dataclass(frozen=True)
-class Evaluated:
-    """The measurements as JSON values, and the answers to every row."""
-
-    record: dict[str, Any]
-    answers: Answers
 
 
 def evaluate_delta(
     base: Base, delta: Delta, labeled: Labeled, slices: Sequence[str] = (), unknown: Sequence[Text] = ()
-) -> Evaluated:
+) -> tuple[dict[str, Any], Answers]:
     """Measures a checked delta with its own thresholds, on texts truncated to its `max_length`.
+
+    Returns the measurements as JSON values, and the answers to every row.
 
     Args:
         base: the frozen encoder.
@@ -91,7 +84,7 @@ def evaluate_delta(
         **findings(answers, manifest.labels, examples, labeled.table, slices),
         "unknown": _unknown(base, delta, logits, unknown),
     }
-    return Evaluated(record, answers)
+    return record, answers
 
 
 def deciding_metric(manifest: Manifest, objective: Objective, labeled: Labeled) -> str:

@@ -1,8 +1,6 @@
 """Measurements of bounded size as JSON values, for reports and for `--json`."""
 
-import math
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -13,7 +11,7 @@ from onebert_store.tables.table import Table
 from onebert_training.data.examples import Split
 from onebert_training.insight.answers import Answers
 from onebert_training.insight.classes import MATRIX_LABELS, Counts, confusion_matrix, top_pairs
-from onebert_training.insight.intervals import Interval, bootstrap, wilson
+from onebert_training.insight.intervals import Interval, bootstrap, plain, wilson
 from onebert_training.insight.reliability import BINS, calibration_curve, expected_calibration_error
 from onebert_training.insight.slices import measured, slice_by
 from onebert_training.tasks.objective import Logits, Objective
@@ -38,7 +36,7 @@ def findings(
         "entities": _classes(answers.entities),
         "confusion": _confusion(answers, labels),
         "calibration": _calibration(answers),
-        "slices": [_slice(table, column, answers) for column in slices],
+        "slices": [slice_by(table, column, answers.measure) for column in slices],
         "abstained": _abstained(answers),
         "worst": worst(answers, split, table),
         "points": _points(answers) if answers.measure.name == "mae" else None,
@@ -75,22 +73,16 @@ def worst(answers: Answers, split: Split, table: Table, most: int = MAX_WORST) -
     found = []
     for row in order:
         text = split.texts[row]
-        first, second = (text, None) if isinstance(text, str) else text
+        halves = {"text": text} if isinstance(text, str) else dict(zip(("text", "text_pair"), text, strict=True))
         facts = {
             "place": table.place(row) if table.rows else {},
-            "text": shown(first, MAX_TEXT),
-            **({} if second is None else {"text_pair": shown(second, MAX_TEXT)}),
+            **{name: shown(half, MAX_TEXT) for name, half in halves.items()},
             **_both(answers, split, row),
             "score": plain(answers.score[row]),
             "loss": plain(answers.loss[row]),
         }
         found.append(facts)
     return [one for one in found if one["loss"] is not None]
-
-
-def plain(number: float) -> float | None:
-    """The number, or None for NaN and infinity, which JSON does not have."""
-    return float(number) if math.isfinite(number) else None
 
 
 def _both(answers: Answers, split: Split, row: int) -> dict[str, Any]:
@@ -138,29 +130,14 @@ def _calibration(answers: Answers) -> dict[str, Any] | None:
         "bins": BINS,
         "confidence": float(confidence.mean()),
         "right": float(right.mean()),
-        "curve": [asdict(point) for point in calibration_curve(confidence, right)],
+        "curve": calibration_curve(confidence, right),
     }
-
-
-def _slice(table: Table, column: str, answers: Answers) -> dict[str, Any]:
-    values = [
-        {
-            "value": one.value,
-            "rows": one.rows,
-            "score": plain(one.score),
-            "low": plain(one.interval.low),
-            "high": plain(one.interval.high),
-        }
-        for one in slice_by(table, column, answers.measure)
-    ]
-    return {"column": column, "metric": answers.measure.name, "score": plain(answers.measure.of()), "values": values}
 
 
 def _abstained(answers: Answers) -> dict[str, Any] | None:
     if answers.abstained is None:
         return None
-    answered = np.flatnonzero(~answers.abstained)
-    score = answers.measure.of(answered) if len(answered) else float("nan")
+    score = answers.measure.of(np.flatnonzero(~answers.abstained))  # NaN of no row
     return {"rows": int(answers.abstained.sum()), "metric": answers.measure.name, "score_of_the_rest": plain(score)}
 
 

@@ -27,6 +27,11 @@ class Interval(NamedTuple):
     high: float
 
 
+def plain(number: float) -> float | None:
+    """The number, or None for NaN and infinity, which JSON does not have."""
+    return float(number) if np.isfinite(number) else None
+
+
 def wilson(hits: Any, of: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Ends of Wilson's score interval of the shares `hits` / `of`, [...] each (Wilson 1927); 0 to 1 when `of` is 0."""
     hits, of = np.asarray(hits, dtype=np.float64), np.asarray(of, dtype=np.float64)

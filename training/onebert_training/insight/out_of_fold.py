@@ -64,17 +64,16 @@ def _of_neighbours(known: Vectors, gold: Indices, asked: Vectors, labels: int) -
     rows = np.random.default_rng(SPLIT_SEED).permutation(len(known))[:_SEARCHED]
     mean = known.mean(axis=0)
     classifier = KNeighborsClassifier(
-        min(_NEIGHBOURS, len(rows)), weights=_fading, algorithm="brute", metric="sqeuclidean"
+        min(_NEIGHBOURS, len(rows)),
+        weights=lambda distance: np.exp(-distance / _FADE),
+        algorithm="brute",
+        metric="sqeuclidean",
     )
     with undoubted_labels():
         classifier.fit(_unit(known[rows] - mean), gold[rows])
     found = np.zeros((len(asked), labels))
     found[:, classifier.classes_] = classifier.predict_proba(_unit(asked - mean))
     return found
-
-
-def _fading(distance: Floats) -> Floats:
-    return np.asarray(np.exp(-distance / _FADE))
 
 
 def _unit(vectors: Vectors) -> Vectors:

@@ -11,7 +11,7 @@ from onebert_store.errors import InvalidSettings
 from onebert_store.tables.table import Table
 from onebert_store.tables.writers import WRITERS
 from onebert_training.insight.answers import Answers
-from onebert_training.insight.findings import plain
+from onebert_training.insight.intervals import plain
 
 
 def write_predictions(path: Path, name: str, table: Table, answers: Answers) -> None:

@@ -1,7 +1,6 @@
 """Slices a metric by the values of a column."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from itertools import chain, count
 from numbers import Real
@@ -15,7 +14,7 @@ from onebert_store.tables.columns import named
 from onebert_store.tables.table import Table
 from onebert_training.data.checks import MISSING
 from onebert_training.insight.answers import Measure
-from onebert_training.insight.intervals import Floats, Indices, Interval, bootstrap, wilson
+from onebert_training.insight.intervals import Floats, Indices, Interval, bootstrap, plain, wilson
 
 MAX_VALUES = 20
 BINS = 5  # for numeric columns with more distinct values than this
@@ -23,29 +22,22 @@ EMPTY = "(empty)"
 _WHOLE = 2**53  # floats represent every whole number up to here
 
 
-@dataclass(frozen=True)
-class Slice:
-    """The metric on the rows with one value, with its 95 % interval; NaN where it is undefined."""
-
-    value: str
-    rows: int
-    score: float
-    interval: Interval
-
-
 def measured(measure: Measure, rows: Indices) -> tuple[float, Interval]:
     """The metric on some rows with its interval: Wilson's for accuracy, otherwise the bootstrap's."""
     score = measure.of(rows)
     if measure.name == "accuracy":
-        low, high = wilson(measure.top[rows].sum(), len(rows))
-        return score, Interval(float(low), float(high))
+        return score, Interval(*map(float, wilson(measure.top[rows].sum(), len(rows))))
     return score, bootstrap(len(rows), lambda drawn: measure.of(rows[drawn]))
 
 
-def slice_by(table: Table, column: str, measure: Measure) -> list[Slice]:
-    """The metric by the values of a column, with numbers in bins of similar size; raises as `cells_of`."""
-    cells = cells_of(table, column)
-    return [Slice(value, len(rows), *measured(measure, rows)) for value, rows in group(cells).items()]
+def slice_by(table: Table, column: str, measure: Measure) -> dict[str, Any]:
+    """The metric by the values of a column as JSON, with numbers in bins of similar size; raises as `cells_of`."""
+    values = []
+    for value, rows in group(cells_of(table, column)).items():
+        score, ends = measured(measure, rows)
+        numbers = {"score": plain(score), "low": plain(ends.low), "high": plain(ends.high)}
+        values.append({"value": value, "rows": len(rows), **numbers})
+    return {"column": column, "metric": measure.name, "score": plain(measure.of()), "values": values}
 
 
 def cells_of(table: Table, column: str) -> Sequence[Any]:

@@ -13,13 +13,13 @@ from onebert_store.disk import check_writable
 from onebert_store.errors import BaseNotFound, InvalidInput, InvalidSettings
 from onebert_store.file.delta import check
 from onebert_store.file.format import load, save
-from onebert_store.file.manifest import SIAMESE, TaskType
+from onebert_store.file.manifest import SIAMESE
 from onebert_training.interop.checkpoint.importing import Imported, import_checkpoint
 from onebert_training.interop.checkpoint.options import CheckpointOptions
 from onebert_training.interop.decided import left_to_callers, without_temperature
 from onebert_training.interop.examples import ONNX, example
 from onebert_training.interop.folders import check_free
-from onebert_training.interop.heads import split_head
+from onebert_training.interop.heads import Wanted, split_head
 from onebert_training.interop.merged import merge, write_checkpoint
 from onebert_training.interop.onnx_export import require_onnx, write_onnx
 from onebert_training.interop.peft_export import export_adapter
@@ -28,30 +28,27 @@ from onebert_training.interop.peft_import import import_adapter
 
 
 def run_import(
-    source: str,
-    out: Path | None,
-    base: str | None,
-    labels: str | None,
-    task_type: TaskType | None,
-    max_length: int | None,
-    asked: CheckpointOptions,
-    as_json: bool,
+    source: str, out: Path | None, base: str | None, wanted: Wanted, asked: CheckpointOptions, as_json: bool
 ) -> None:
     """Converts a PEFT folder or a fine-tuned checkpoint to a delta file, and shows a summary."""
     # The last part of a folder or of a Hub id.
     out = out or Path(f"{Path(source).expanduser().resolve().name}.safetensors")
     check_writable("--out", out)
     console.note_replaced(out, "when the import is done")
-    folder = _folder_of(source)
+    try:
+        folder = find_base(source)
+    except BaseNotFound:
+        raise InvalidInput(
+            f"{source} is no folder, not in the Hugging Face cache, and could not be fetched from the Hub"
+        ) from None
     whole = _is_checkpoint(folder, asked)
-    names = [label.strip() for label in labels.split(",")] if labels is not None else None
     found: Imported | None = None
     with console.busy("loading the base and converting"):
         loaded = load_base(base)
         if whole:
             name = folder.resolve().name if Path(source).is_dir() else source
-            found = import_checkpoint(folder, name, loaded, asked, names, task_type, max_length)
-        delta = found.delta if found else import_adapter(folder, loaded, names, task_type, max_length)
+            found = import_checkpoint(folder, name, loaded, asked, wanted)
+        delta = found.delta if found else import_adapter(folder, loaded, wanted)
     save(out, delta)
     manifest = delta.manifest
     record = {
@@ -67,15 +64,6 @@ def run_import(
     if not as_json:
         named = "" if "task" in manifest.training else " --task NAME"
         console.say(f"next: onebert push {out}{named}")
-
-
-def _folder_of(source: str) -> Path:
-    try:
-        return find_base(source)
-    except BaseNotFound:
-        raise InvalidInput(
-            f"{source} is no folder, not in the Hugging Face cache, and could not be fetched from the Hub"
-        ) from None
 
 
 def _is_checkpoint(folder: Path, asked: CheckpointOptions) -> bool:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from onebert_encoder.answering.scores import own_activation
-from onebert_store.file.decision import Abstain, Decision
+from onebert_store.file.decision import Abstain
 from onebert_store.file.delta import HEAD_BIAS, HEAD_WEIGHT, Delta, require_finite
 from onebert_store.file.manifest import Manifest, format_for
 
@@ -28,7 +28,12 @@ def without_temperature(delta: Delta) -> Delta:
             for name in (HEAD_WEIGHT, HEAD_BIAS)
         }
     require_finite(head)
-    rest = _at_temperature_one(decision, decision.temperature)
+    abstain = decision.abstain
+    if abstain is not None and abstain.energy is not None:
+        # energy = -T logsumexp(logits / T); with divided logits the factor T is gone.
+        abstain = Abstain(energy=abstain.energy / decision.temperature)
+    left = decision.model_copy(update={"temperature": None, "abstain": abstain})
+    rest = left if left.model_dump(exclude_none=True) else None
     changed = {"decision": rest, "format": format_for(rest), "golden": None}
     return Delta(manifest.model_copy(update=changed), {**delta.tensors, **head})
 
@@ -48,12 +53,3 @@ def left_to_callers(manifest: Manifest) -> dict[str, Any]:
     # The token pipeline always applies a softmax; it has no other activation.
     said = {"temperature"} if manifest.per_token else {"temperature", "activation"}
     return manifest.decision.model_dump(exclude_none=True, exclude=said)
-
-
-def _at_temperature_one(decision: Decision, temperature: float) -> Decision | None:
-    abstain = decision.abstain
-    if abstain is not None and abstain.energy is not None:
-        # energy = -T logsumexp(logits / T); with divided logits the factor T is gone.
-        abstain = Abstain(energy=abstain.energy / temperature)
-    rest = decision.model_copy(update={"temperature": None, "abstain": abstain})
-    return rest if rest.model_dump(exclude_none=True) else None

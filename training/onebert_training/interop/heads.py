@@ -14,6 +14,17 @@ from onebert_store.file.manifest import SPAN_LABELS, Manifest, TaskType
 from onebert_store.file.strict_json import shown
 
 Kind = Literal["sequence", "token", "span"]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The user's choices for an imported task; None reads the model's files, or the base for `max_length` in tokens."""
+
+    labels: Sequence[str] | None = None
+    task_type: TaskType | None = None
+    max_length: int | None = None
+
+
 Outputs = tuple[str, list[str], list[str]]
 """An imported head: task type, names of its outputs, and warnings about assumptions, as sentences."""
 
@@ -81,19 +92,19 @@ def kind_of(task_type: str) -> Kind:
     return "span" if task_type == "span" else "sequence"
 
 
-def outputs_of(
-    config: Mapping[str, Any], kind: Kind, count: int, labels: Sequence[str] | None, task_type: TaskType | None
-) -> Outputs:
+def outputs_of(config: Mapping[str, Any], kind: Kind, count: int, wanted: Wanted) -> Outputs:
     """The meaning of a model's outputs: from the caller, or from the configuration as transformers reads it.
 
     Raises:
         InvalidInput: labels do not match the head's `count` outputs, or the configuration contradicts itself.
     """
-    names, unnamed = (list(labels), None) if labels else _names(config, kind, count)
+    names, unnamed = (list(wanted.labels), None) if wanted.labels else _names(config, kind, count)
     if len(names) != count:
         raise InvalidInput(f"{len(names)} labels for a classifier of {count} outputs")
-    own, unread = (task_type or kind, None) if task_type or kind != "sequence" else _task_type(config, count)
-    return own, names, [said for said in (unnamed, unread) if said]
+    task_type, unread = wanted.task_type or kind, None
+    if task_type == "sequence":
+        task_type, unread = _task_type(config, count)
+    return task_type, names, [said for said in (unnamed, unread) if said]
 
 
 def _task_type(config: Mapping[str, Any], count: int) -> tuple[TaskType, str | None]:

@@ -44,15 +44,12 @@ def made_for(adapter: Adapter) -> str:
     return f" (the adapter says that it was made for {shown(name)})" if isinstance(name, str) and name else ""
 
 
-def convert(adapter: Adapter, base: Base, layout: Layout) -> tuple[dict[str, Tensor], str]:
-    """The tensors and the pooling of the equivalent delta.
+class Conversion:
+    """Makes an adapter a delta.
 
     Raises InvalidInput for parts that a delta cannot hold or half of a pair, and TensorMismatch for other shapes.
     """
-    return _Conversion(adapter, base, layout).run()
 
-
-class _Conversion:
     def __init__(self, adapter: Adapter, base: Base, layout: Layout) -> None:
         self.adapter, self.base, self.layout = adapter, base, layout
         self.values = dict(adapter.found["value"])
@@ -65,6 +62,7 @@ class _Conversion:
         self.factors = self._factors()
 
     def run(self) -> tuple[dict[str, Tensor], str]:
+        """The tensors and the pooling of the equivalent delta."""
         head, pooling = self.head()
         tensors = {**head, **self.pairs(), **self.scales(), **self.differences(pooling)}
         return tensors, pooling

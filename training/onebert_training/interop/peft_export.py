@@ -102,17 +102,14 @@ def _tuned(anatomy: Anatomy, layout: Layout, encoder: Mapping[str, Tensor], para
         for name in encoder
         if name.startswith(DELTA) and (layout.has_pooler or POOLER not in name)
     }
-    norms = {name.rpartition(".")[0] for name in changed if _is_norm(anatomy, name)}
+    of_norms = {parameter.name for parameter in anatomy.parameters if "_LN" in parameter.symbol}
+    norms = {name.rpartition(".")[0] for name in changed & of_norms}
     if any(name.startswith((SCALE, OUTPUT_SCALE)) for name in encoder):
         return _ia3(anatomy, encoder)
     low_rank = any(name.startswith(LORA_A) for name in encoder)
     if norms and not low_rank and all(name.rpartition(".")[0] in norms for name in changed):
         return _ln_tuning(anatomy, norms, params)
     return _lora(anatomy, encoder, changed, params)
-
-
-def _is_norm(anatomy: Anatomy, name: str) -> bool:
-    return any(parameter.name == name and "_LN" in parameter.symbol for parameter in anatomy.parameters)
 
 
 def _ln_tuning(anatomy: Anatomy, norms: set[str], params: Mapping[str, Tensor]) -> Tuned:

@@ -1,10 +1,6 @@
 """Converts a PEFT adapter folder to a delta with the same answers, or rejects it and names the unfit part."""
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
-
-from torch import Tensor
 
 from onebert_encoder.base.base import Base, has_tokenizer, read_tokenizer
 from onebert_encoder.base.digest import differing_parts
@@ -12,28 +8,20 @@ from onebert_store.errors import InvalidInput, TensorMismatch, UnsupportedBase
 from onebert_store.file.delta import HEAD_BIAS, Delta
 from onebert_store.file.manifest import TaskType
 from onebert_store.file.strict_json import shown
-from onebert_training.interop.heads import PEFT_TASKS, Kind, kind_of, layout_of, outputs_of
+from onebert_training.interop.heads import PEFT_TASKS, Kind, Wanted, kind_of, layout_of, outputs_of
 from onebert_training.interop.made import checked_delta, manifest_of
-from onebert_training.interop.peft_conversion import convert, made_for
+from onebert_training.interop.peft_conversion import Conversion, made_for
 from onebert_training.interop.peft_folder import Adapter, read_adapter
 
 
-def import_adapter(
-    folder: Path,
-    base: Base,
-    labels: list[str] | None = None,
-    task_type: TaskType | None = None,
-    max_length: int | None = None,
-) -> Delta:
+def import_adapter(folder: Path, base: Base, wanted: Wanted = Wanted()) -> Delta:  # noqa: B008 - frozen
     """Reads a PEFT adapter as a delta for `base`; nothing that the folder names is opened or fetched.
 
     Args:
         folder: with adapter_config.json and adapter_model.safetensors.
         base: must compute in float32.
-        labels: names of the outputs; None takes the folder's model configuration, or `LABEL_0`, …
-        task_type: None reads it from the folder; a single output without a problem type is `multi_label`, by the
-            sigmoid.
-        max_length: in tokens; None is the base's own.
+        wanted: without labels, the folder's model configuration names the outputs, or `LABEL_0`, …; a single output
+            without a problem type is `multi_label`, by the sigmoid.
 
     Raises:
         InvalidInput: the folder cannot be read, or a delta cannot hold its content.
@@ -43,15 +31,19 @@ def import_adapter(
         NotFinite: a tensor or an answer contains NaN or infinity.
     """
     adapter = read_adapter(folder, base.anatomy.family.prefix)
-    kind = _kind(adapter, task_type)
+    kind = _kind(adapter, wanted.task_type)
     _require_tokenizer(folder, base)
-    tensors, pooling = convert(adapter, base, layout_of(base.spec.model_type, kind))
-    outputs = outputs_of(adapter.model_config, kind, len(tensors[HEAD_BIAS]), labels, task_type)
-    longest = base.spec.max_length if max_length is None else max_length
+    tensors, pooling = Conversion(adapter, base, layout_of(base.spec.model_type, kind)).run()
+    outputs = outputs_of(adapter.model_config, kind, len(tensors[HEAD_BIAS]), wanted)
+    longest = base.spec.max_length if wanted.max_length is None else wanted.max_length
     facts = {"imported_from": "peft", "peft_version": shown(str(adapter.config.get("peft_version", "")))}
     method = f"peft:{adapter.config['peft_type'].lower()}"
     manifest = manifest_of(base, outputs, pooling, longest, method, facts)
-    return _made(base, tensors, manifest, adapter)
+    arrays = {name: tensor.contiguous().numpy() for name, tensor in tensors.items()}
+    try:
+        return checked_delta(base, arrays, manifest)
+    except TensorMismatch as error:
+        raise TensorMismatch(f"{error.detail}{made_for(adapter)}") from None
 
 
 def _require_tokenizer(folder: Path, base: Base) -> None:
@@ -67,14 +59,6 @@ def _require_tokenizer(folder: Path, base: Base) -> None:
             f"the adapter's own tokenizer differs from the base's, which reads every task's texts, in its {parts}; "
             "where the adapter was trained with the base's, remove the tokenizer's files"
         )
-
-
-def _made(base: Base, tensors: Mapping[str, Tensor], manifest: dict[str, Any], adapter: Adapter) -> Delta:
-    arrays = {name: tensor.contiguous().numpy() for name, tensor in tensors.items()}
-    try:
-        return checked_delta(base, arrays, manifest)
-    except TensorMismatch as error:
-        raise TensorMismatch(f"{error.detail}{made_for(adapter)}") from None
 
 
 def _kind(adapter: Adapter, task_type: TaskType | None) -> Kind:

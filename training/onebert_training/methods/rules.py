@@ -79,16 +79,16 @@ def random_bias(arguments: str) -> Term:
     return Term(f"random-bias:{share:g}%", LEARNING_RATE, trainables)
 
 
-def _random(name: str, shape: kinds.Shape, arguments: str) -> Term:
+def _random(name: str, lines: kinds.Lines, arguments: str) -> Term:
     """Entries, rows or columns of the layers' weights, drawn at random (BitFit: rand uniform, rand row/col)."""
     share = grammar.read_share(name, arguments)
 
     def trainables(subject: Subject) -> list[kinds.Trainable]:
         modules = subject.anatomy.modules
-        trainable = kinds.RandomWeights(modules, shape, subject.count(share, _size(modules), "the layers' weights"))
+        trainable = kinds.RandomWeights(modules, lines, subject.count(share, _size(modules), "the layers' weights"))
         if not trainable.num_parameters:
             raise InvalidMethod(
-                f"{share:g} % of this base are {trainable.budget:,} numbers, less than one of its {shape}"
+                f"{share:g} % of this base are {trainable.budget:,} numbers, less than one of its {lines}"
             )
         return [trainable]
 
@@ -220,7 +220,7 @@ def full(arguments: str) -> Term:
         idle = anatomy.has_pooler and subject.pooling != "pooler"
         unused = {anatomy.name(symbol) for symbol in ("W_p", POOLER_SYMBOL)} if idle else set()
         names = tuple(name for name in anatomy.weights if name not in unused)
-        return Full(names, subject.num_parameters - (h * h + h if unused else 0))
+        return Full((), names, subject.num_parameters - (h * h + h if unused else 0))
 
     return Term("full", FULL_LEARNING_RATE, weights=weights, alone=True)
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -16,51 +16,56 @@ from onebert_store.file import delta
 Tensors = dict[str, Tensor]
 
 
-class Trainable(Protocol):
-    """One kind of difference on some sites of the base; no two trainables of a plan make the same tensor."""
-
-    @property
-    def prefix(self) -> str: ...
-
-    @property
-    def sites(self) -> Sequence[Parameter | Module]: ...
-
-    @property
-    def num_parameters(self) -> int: ...
-
-    def init(self, params: Mapping[str, Tensor], generator: torch.Generator) -> Tensors:
-        """The values at the start, on the CPU: float32 leaves, and int64 constants if indices are drawn."""
-
-    def tensors(self, values: Mapping[str, Tensor]) -> Tensors:
-        """The delta file's tensors, from leaves and constants; differentiable."""
-
-
 @dataclass(frozen=True)
-class Differences:
-    """A difference for every number of some biases and gains; `from_zero`: the parameter starts at zero."""
+class Trainable:
+    """One kind of difference on some sites of the base; no two trainables of a plan make the same tensor.
 
-    sites: tuple[Parameter, ...]
-    from_zero: bool = False
-    prefix: ClassVar[str] = delta.DELTA
+    By default every site has one leaf, which is zero at the start and the delta file's tensor as it is.
+    """
+
+    sites: tuple[Any, ...]  # parameters or modules
+
+    @property
+    def prefix(self) -> str:
+        raise NotImplementedError
+
+    def shape(self, site: Any) -> tuple[int, ...]:
+        """The shape of a site's leaf."""
+        raise NotImplementedError
 
     @property
     def num_parameters(self) -> int:
-        return sum(site.shape[0] for site in self.sites)
+        return sum(math.prod(self.shape(site)) for site in self.sites)
+
+    def init(self, params: Mapping[str, Tensor], generator: torch.Generator) -> Tensors:
+        """The values at the start, on the CPU: float32 leaves, and int64 constants if indices are drawn."""
+        return {f"{self.prefix}{site.name}": torch.zeros(self.shape(site)) for site in self.sites}
+
+    def tensors(self, values: Mapping[str, Tensor]) -> Tensors:
+        """The delta file's tensors, from leaves and constants; differentiable."""
+        return {name: values[name] for name in (f"{self.prefix}{site.name}" for site in self.sites)}
+
+
+@dataclass(frozen=True)
+class Differences(Trainable):
+    """A difference for every number of some biases and gains; `from_zero`: the parameter starts at zero."""
+
+    from_zero: bool = False
+    prefix: ClassVar[str] = delta.DELTA
+
+    def shape(self, site: Parameter) -> tuple[int, ...]:
+        return site.shape
 
     def init(self, params: Mapping[str, Tensor], generator: torch.Generator) -> Tensors:
         if self.from_zero:
             return {f"{delta.DELTA}{site.name}": -params[site.name].cpu() for site in self.sites}
-        return {f"{delta.DELTA}{site.name}": torch.zeros(site.shape) for site in self.sites}
-
-    def tensors(self, values: Mapping[str, Tensor]) -> Tensors:
-        return {name: values[name] for name in (f"{delta.DELTA}{site.name}" for site in self.sites)}
+        return super().init(params, generator)
 
 
 @dataclass(frozen=True)
-class RandomBiases:
+class RandomBiases(Trainable):
     """A difference for `count` numbers, drawn uniformly among all numbers of some vectors."""
 
-    sites: tuple[Parameter, ...]
     count: int
     prefix: ClassVar[str] = delta.DELTA
 
@@ -88,10 +93,9 @@ class RandomBiases:
 
 
 @dataclass(frozen=True)
-class LowRankDifferences:
+class LowRankDifferences(Trainable):
     """A difference BA of rank `rank` for some linear maps, times `scale` (Hu et al. 2022: alpha / r)."""
 
-    sites: tuple[Module, ...]
     rank: int
     scale: float
     prefix: ClassVar[str] = delta.LORA_A
@@ -117,11 +121,11 @@ class LowRankDifferences:
         }
 
 
-Shape = Literal["entries", "rows", "columns"]
+Lines = Literal["entries", "rows", "columns"]
 
 
 @dataclass(frozen=True)
-class RandomWeights:
+class RandomWeights(Trainable):
     """Differences at random indices of the linear maps: single entries, whole rows or whole columns.
 
     Rows and columns, called lines here, have one of two lengths, h and f. Each length gets a part of the budget in
@@ -129,8 +133,7 @@ class RandomWeights:
     depend on the draw. Whole lines train the number nearest to the budget.
     """
 
-    sites: tuple[Module, ...]
-    shape: Shape
+    lines: Lines
     budget: int
     prefix: ClassVar[str] = delta.SPARSE_VALUE
 
@@ -162,49 +165,40 @@ class RandomWeights:
         return groups
 
     def _lines(self, site: Module) -> int:
-        return {"entries": math.prod(site.shape), "rows": site.shape[0], "columns": site.shape[1]}[self.shape]
+        return {"entries": math.prod(site.shape), "rows": site.shape[0], "columns": site.shape[1]}[self.lines]
 
     def _count(self, sites: Iterable[Module]) -> int:
-        entries = sum(math.prod(site.shape) for site in self.sites)
+        entries: int = sum(math.prod(site.shape) for site in self.sites)
         return round(self.budget * sum(map(self._lines, sites)) / entries)
 
     def _indices(self, site: Module, lines: NDArray[np.int64]) -> NDArray[np.int64]:
         out, into = site.shape
-        if self.shape == "entries":
+        if self.lines == "entries":
             return lines
-        if self.shape == "rows":
+        if self.lines == "rows":
             return (lines[:, None] * into + np.arange(into)).ravel()
         return (np.arange(out)[:, None] * into + lines).ravel()
 
 
 @dataclass(frozen=True)
-class Cores:
+class Cores(Trainable):
     """A difference U Σ R Vᵀ for some linear maps; only R [rank, rank] is trained (LoRA-XS, Bałazy et al. 2024).
 
     U Σ and Vᵀ are the base's `subspaces`. R starts at zero, where its gradient is not zero; the paper draws R with a
     deviation of 1e-5.
     """
 
-    sites: tuple[Module, ...]
     rank: int
     prefix: ClassVar[str] = delta.LORA_XS
 
-    @property
-    def num_parameters(self) -> int:
-        return self.rank**2 * len(self.sites)
-
-    def init(self, params: Mapping[str, Tensor], generator: torch.Generator) -> Tensors:
-        return {f"{delta.LORA_XS}{site.name}": torch.zeros(self.rank, self.rank) for site in self.sites}
-
-    def tensors(self, values: Mapping[str, Tensor]) -> Tensors:
-        return {name: values[name] for name in (f"{delta.LORA_XS}{site.name}" for site in self.sites)}
+    def shape(self, site: Module) -> tuple[int, ...]:
+        return (self.rank, self.rank)
 
 
 @dataclass(frozen=True)
-class Adapters:
+class Adapters(Trainable):
     """A Houlsby adapter of `size` units behind some linear maps (Houlsby et al. 2019, section 2.1)."""
 
-    sites: tuple[Module, ...]
     size: int
     prefix: ClassVar[str] = delta.ADAPTER_DOWN
 
@@ -230,28 +224,20 @@ class Adapters:
 
 
 @dataclass(frozen=True)
-class Scales:
+class Scales(Trainable):
     """A factor for every number at one of `PLACES`, on the maps `sites` (IA3, Liu et al. 2022)."""
 
-    sites: tuple[Module, ...]
     place: str
 
     @property
     def prefix(self) -> str:
         return delta.PLACES[self.place][0]
 
-    @property
-    def num_parameters(self) -> int:
-        return sum(map(self._width, self.sites))
+    def shape(self, site: Module) -> tuple[int, ...]:
+        return (site.shape[delta.PLACES[self.place][2]],)
 
     def init(self, params: Mapping[str, Tensor], generator: torch.Generator) -> Tensors:
-        return {f"{self.prefix}{site.name}": torch.ones(self._width(site)) for site in self.sites}
-
-    def tensors(self, values: Mapping[str, Tensor]) -> Tensors:
-        return {name: values[name] for name in (f"{self.prefix}{site.name}" for site in self.sites)}
-
-    def _width(self, site: Module) -> int:
-        return site.shape[delta.PLACES[self.place][2]]
+        return {f"{self.prefix}{site.name}": torch.ones(self.shape(site)) for site in self.sites}
 
 
 def numpy_generator(generator: torch.Generator) -> np.random.Generator:

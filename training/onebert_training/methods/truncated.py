@@ -1,6 +1,5 @@
 """Trains whole matrices and saves their leading singular parts (decision 55)."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -8,16 +7,16 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from onebert_encoder.base.anatomy import Module
 from onebert_store.file.delta import LORA_A
 from onebert_training.methods.low_rank import BYTES, Parts, factorize
 from onebert_training.methods.trainables import Tensors
+from onebert_training.methods.weights import Weights
 
 WHOLE = "whole."
 
 
 @dataclass(frozen=True)
-class Truncated:
+class Truncated(Weights):
     """A difference of every number of some linear maps, cut to a mean rank of `rank`.
 
     Gradient descent finds better differences of whole matrices than of their factors, and these are nearly of low rank.
@@ -25,20 +24,13 @@ class Truncated:
     steps compute with whole differences.
     """
 
-    sites: tuple[Module, ...]
     rank: int
     prefix: ClassVar[str] = LORA_A
-    servable: ClassVar[bool] = True
-    averages: ClassVar[bool] = True
 
     @property
     def num_parameters(self) -> int:
         """The most numbers that the file can have: factors of `rank` for every map."""
         return sum(self.rank * sum(site.shape) for site in self.sites)
-
-    @property
-    def num_trained(self) -> int:
-        return sum(math.prod(site.shape) for site in self.sites)
 
     @property
     def num_bytes(self) -> int:
@@ -50,11 +42,6 @@ class Truncated:
     def changed(self, params: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> Tensors:
         weights = {site.name: f"{site.name}.weight" for site in self.sites}
         return {weight: params[weight] + values[f"{WHOLE}{name}"] for name, weight in weights.items()}
-
-    def penalty(self, values: Mapping[str, Tensor]) -> float:
-        return 0.0
-
-    def advance(self, step: int, steps: int, values: Mapping[str, Tensor]) -> None: ...
 
     @torch.no_grad()
     def tensors(self, values: Mapping[str, Tensor]) -> Tensors:

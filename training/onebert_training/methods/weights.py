@@ -1,9 +1,10 @@
 """Methods that change the base's own weights while they train: full fine-tuning, diff pruning, a fresh start."""
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -27,7 +28,8 @@ L0_COST = 10.0
 NOISE = "noise"  # name of the constant [seed, step] that seeds a step's noise
 
 
-class Weights(Protocol):
+@dataclass(frozen=True)
+class Weights(ABC):
     """A trained change of the base's own weights.
 
     Attributes:
@@ -35,52 +37,57 @@ class Weights(Protocol):
         averages: whether the mean of the leaves over some steps is a change of the same kind.
     """
 
+    sites: tuple[Module, ...]
     prefix: ClassVar[str]
-    servable: ClassVar[bool]
-    averages: ClassVar[bool]
+    servable: ClassVar[bool] = True
+    averages: ClassVar[bool] = True
 
     @property
-    def sites(self) -> tuple[Module, ...]: ...
-
-    @property
+    @abstractmethod
     def num_parameters(self) -> int: ...
 
     @property
-    def num_trained(self) -> int: ...
+    def num_trained(self) -> int:
+        return sum(math.prod(site.shape) for site in self.sites)
 
     @property
+    @abstractmethod
     def num_bytes(self) -> int: ...
 
+    @abstractmethod
     def start(self, params: Mapping[str, Tensor], generator: torch.Generator) -> Tensors:
         """Float32 leaves and int64 constants at the start, on the CPU; they do not change the base's results."""
 
+    @abstractmethod
     def changed(self, params: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> Tensors:
         """The changed parameters by name, from leaves and constants, with a step's noise; differentiable."""
 
-    def penalty(self, values: Mapping[str, Tensor]) -> Tensor | float: ...
+    def penalty(self, values: Mapping[str, Tensor]) -> Tensor | float:
+        return 0.0
 
-    def advance(self, step: int, steps: int, values: Mapping[str, Tensor]) -> None:
+    def advance(self, step: int, steps: int, values: Mapping[str, Tensor]) -> None:  # noqa: B027 - most do nothing
         """Called before and after every step with the number of steps done; may change values in place."""
 
+    @abstractmethod
     def tensors(self, values: Mapping[str, Tensor]) -> Tensors:
         """The delta file's tensors, which also serve to evaluate a servable result; may raise NotFinite."""
 
 
 @dataclass(frozen=True)
-class Full:
+class Full(Weights):
     """Full fine-tuning of the parameters of these names."""
 
     names: tuple[str, ...]
-    num_parameters: int
-    sites: tuple[Module, ...] = ()
+    count: int
     prefix: ClassVar[str] = "full."
     servable: ClassVar[bool] = False
-    averages: ClassVar[bool] = True
     num_bytes: ClassVar[int] = 0
 
     @property
-    def num_trained(self) -> int:
-        return self.num_parameters
+    def num_parameters(self) -> int:
+        return self.count
+
+    num_trained = num_parameters
 
     def start(self, params: Mapping[str, Tensor], generator: torch.Generator) -> Tensors:
         return {f"{self.prefix}{name}": params[name].cpu().clone() for name in self.names}
@@ -88,17 +95,12 @@ class Full:
     def changed(self, params: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> Tensors:
         return {name: values[f"{self.prefix}{name}"] for name in self.names}
 
-    def penalty(self, values: Mapping[str, Tensor]) -> float:
-        return 0.0
-
-    def advance(self, step: int, steps: int, values: Mapping[str, Tensor]) -> None: ...
-
     def tensors(self, values: Mapping[str, Tensor]) -> Tensors:
         return {}
 
 
 @dataclass(frozen=True)
-class Pruned:
+class Pruned(Weights):
     """Diff pruning (Guo et al. 2020) of some linear maps: the difference is w times a gate z.
 
     In the first half of the steps the gates are hard concrete (Louizos et al. 2018, equations 10 to 13), with a penalty
@@ -107,19 +109,13 @@ class Pruned:
     moves infinite leaves, so a checkpoint's leaves show that the choice is made.
     """
 
-    sites: tuple[Module, ...]
     count: int
     prefix: ClassVar[str] = SPARSE_VALUE
-    servable: ClassVar[bool] = True
     averages: ClassVar[bool] = False  # settled gates are infinite
 
     @property
     def num_parameters(self) -> int:
         return self.count
-
-    @property
-    def num_trained(self) -> int:
-        return sum(math.prod(site.shape) for site in self.sites)
 
     @property
     def num_bytes(self) -> int:

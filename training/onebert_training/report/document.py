@@ -26,13 +26,12 @@ def made() -> dict[str, str]:
     }
 
 
-def made_facts(facts: Mapping[str, str]) -> list[tuple[str, str]]:
-    """The entries of `made` as names and HTML."""
-    return [
-        ("Date", escape(facts["at"])),
-        ("Command", f"<code>{escape(facts['command'])}</code>"),
-        ("OneBERT", escape(facts["onebert"])),
-    ]
+def provenance(facts: Mapping[str, str], more: Iterable[tuple[str, str]], below: str = "") -> str:
+    """Everything needed to reproduce a page: the entries of `made`, and names with HTML."""
+    command = f"<code>{escape(facts['command'])}</code>"
+    named = [("Date", escape(facts["at"])), ("Command", command), ("OneBERT", escape(facts["onebert"])), *more]
+    listed = "".join(f"<dt>{name}</dt><dd>{value}</dd>" for name, value in named)
+    return f"<section><h2>How this was made</h2><dl>{listed}</dl>{below}</section>"
 
 
 def document(title: str, body: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 from onebert_training.insight.abstaining import REFUSED
-from onebert_training.report.document import Scale, document, made_facts, said, scale_of, scrolling, table, td, th, unit
+from onebert_training.report.document import Scale, document, provenance, said, scale_of, scrolling, table, td, th, unit
 from onebert_training.report.plots import calibration, scatter
 from onebert_training.tasks.metrics import LOWER_IS_BETTER
 
@@ -257,17 +257,14 @@ def _tags(value: Any, kind: str) -> str:
 
 
 def _made(record: Record, folder: Path) -> str:
-    """Everything needed to reproduce the page."""
     file = Path(record["file"])
     link = quote(os.path.relpath(file, folder))
     raw = b64encode(json.dumps(record, ensure_ascii=False, allow_nan=False).encode()).decode()
     name = escape(f"{file.stem}.json")
     facts = [
-        *made_facts(record),
         ("Data", f"{escape(record['data']['name'])}, <code>{escape(record['data']['digest'])}</code>"),
         ("Delta", f'<a href="{escape(link)}">{escape(file.name)}</a>, <code>{escape(record["digest"])}</code>'),
         ("Base", escape(record["base"])),
         ("Numbers", f'<a download="{name}" href="data:application/json;base64,{raw}">{name}</a>'),
     ]
-    listed = "".join(f"<dt>{name}</dt><dd>{value}</dd>" for name, value in facts)
-    return f"<section><h2>How this was made</h2><dl>{listed}</dl></section>"
+    return provenance(record, facts)

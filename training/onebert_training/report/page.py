@@ -8,7 +8,7 @@ from statistics import fmean
 from urllib.parse import quote
 
 from onebert_training.report import tables
-from onebert_training.report.document import document, made, made_facts, table, td, th
+from onebert_training.report.document import document, made, provenance, table, td, th
 from onebert_training.report.pictures import Picture
 
 
@@ -35,13 +35,10 @@ def _pages(evaluated: Sequence[tuple[str, str]]) -> str:
 
 
 def _made(found: Iterable[tables.Results], files: Sequence[Sequence[str]]) -> str:
-    """Everything needed to reproduce the page."""
     runs = [run for results in found for method in results.methods for run in results.runs_of(method)]
     data = sorted({(run.data.name, run.data.digest) for run in runs if run.data})
-    facts = made_facts(made())
-    facts += [("Data", f"{escape(name)}, <code>{escape(digest or 'no digest')}</code>") for name, digest in data]
-    listed = "".join(f"<dt>{name}</dt><dd>{value}</dd>" for name, value in facts)
-    return f"<section><h2>How this was made</h2><dl>{listed}</dl>{_files(files)}</section>"
+    facts = [("Data", f"{escape(name)}, <code>{escape(digest or 'no digest')}</code>") for name, digest in data]
+    return provenance(made(), facts, _files(files))
 
 
 def _files(files: Sequence[Sequence[str]]) -> str:

@@ -226,7 +226,8 @@ def _markdown_rows(results: Results) -> list[str]:
     rows = [head, ["---", *["---:"] * (len(head) - 1)]]
     winners = {column: results.winners(column) for column in columns}
     for method in results.methods:
-        row = [_code_text(method), format_percent(results.runs_of(method)[0])]
+        code = method.replace("`", "'").replace("|", r"\|")
+        row = [f"`{code}`", format_percent(results.runs_of(method)[0])]
         for column in columns:
             text = format_entry(results, method, column)
             row.append(f"**{text}**" if method in winners[column] else text)
@@ -245,11 +246,6 @@ def format_entry(results: Results, method: str, column: Column | None) -> str:
 
 def _cell_text(text: str) -> str:
     return re.sub(r"([\\|`*_<>\[\]])", r"\\\1", " ".join(text.split()))
-
-
-def _code_text(text: str) -> str:
-    text = text.replace("`", "'").replace("|", r"\|")
-    return f"`{text}`"
 
 
 def _of_base(base: str, records: Sequence[Record]) -> Results:

@@ -26,9 +26,9 @@ def write_pages(base: Base, folder: RunsFolder, job_sets: Iterable[JobSet], name
             continue
         file, labeled = folder.delta_file(name), _measured(dataset_of[name])
         with console.busy(f"measuring {name}"):
-            found = evaluate_delta(base, load(file), labeled)
+            found, _ = evaluate_delta(base, load(file), labeled)
         page.parent.mkdir(exist_ok=True)
-        record = {**found.record, "file": str(file), **made()}
+        record = {**found, "file": str(file), **made()}
         write_whole(page, render_evaluation(record, page.parent).encode())
     return pages
 

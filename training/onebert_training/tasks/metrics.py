@@ -70,9 +70,10 @@ def near_best(found: Sequence[Judged]) -> int:
     return next(place for place, one in enumerate(found) if not best.is_ahead_of(one))
 
 
-def single_label_metrics(num_labels: int) -> tuple[str, ...]:
-    """Names of the metrics that `score_single_label` reports."""
-    return ("accuracy", "macro_f1", "matthews", *(("f1",) if num_labels == 2 else ()))
+def defended(found: Sequence[Judged]) -> int:
+    """Index of the score that is ahead of the first one by most, else 0."""
+    ahead = [place for place, one in enumerate(found) if one.is_ahead_of(found[0])]
+    return max(ahead, key=lambda place: found[place].lead_over(found[0])[0], default=0)
 
 
 def tag_metrics(labels: Sequence[str]) -> tuple[str, ...]:

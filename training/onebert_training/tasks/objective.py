@@ -31,6 +31,16 @@ class Verdict:
 
 
 @dataclass(frozen=True)
+class Measurement:
+    """Logits on a split, with their metrics and loss."""
+
+    split: str
+    scores: dict[str, float]
+    loss: float
+    logits: Sequence[Logits]
+
+
+@dataclass(frozen=True)
 class Constant:
     """An answer that never changes, in words, and its logits [labels] for every text, or token in a per-token task."""
 

@@ -46,7 +46,7 @@ class SingleLabel(PerText):
 
     def __init__(self, labels: Sequence[str], train: Split | None = None) -> None:
         super().__init__(labels)
-        self.metrics = metrics.single_label_metrics(len(self.labels))
+        self.metrics = ("accuracy", "macro_f1", "matthews", *(("f1",) if len(self.labels) == 2 else ()))
 
     def _loss(self, outputs: Tensor, gold: Tensor) -> Tensor:
         if self.class_weight is None:

@@ -16,7 +16,7 @@ from onebert_training.interop.checkpoint.differences import LeftOut, changed_mat
 from onebert_training.interop.checkpoint.finetuned import FineTuned, read_finetuned
 from onebert_training.interop.checkpoint.options import CheckpointOptions
 from onebert_training.interop.checkpoint.search import Probe, fewest
-from onebert_training.interop.heads import kind_of, outputs_of
+from onebert_training.interop.heads import Wanted, kind_of, outputs_of
 from onebert_training.interop.made import checked_delta, manifest_of
 from onebert_training.methods.low_rank import Parts, factorize
 
@@ -39,15 +39,7 @@ class Imported:
     checkpoint_bytes: int
 
 
-def import_checkpoint(
-    folder: Path,
-    name: str,
-    base: Base,
-    asked: CheckpointOptions,
-    labels: Sequence[str] | None = None,
-    task_type: TaskType | None = None,
-    max_length: int | None = None,
-) -> Imported:
+def import_checkpoint(folder: Path, name: str, base: Base, asked: CheckpointOptions, wanted: Wanted) -> Imported:
     """Converts a checkpoint: biases and LayerNorms exactly, matrices as the fewest rank-one parts that agree.
 
     Args:
@@ -55,9 +47,7 @@ def import_checkpoint(
         name: of the checkpoint, for the manifest.
         base: must compute in float32.
         asked: texts to compare on, and the required agreement.
-        labels: None takes the checkpoint's.
-        task_type: None reads it from the checkpoint.
-        max_length: in tokens; None is the limit of the checkpoint's tokenizer, or else of the base.
+        wanted: the longest input is else the limit of the checkpoint's tokenizer, or else of the base.
 
     Raises:
         InvalidInput: its architecture, task or head cannot be imported, or the agreement is too low.
@@ -69,7 +59,7 @@ def import_checkpoint(
     checkpoint = read_finetuned(folder, base)
     exact, pooling = exact_tensors(checkpoint, base)
     require_finite(exact)
-    manifest = _manifest(checkpoint, name, base, pooling, labels, task_type, max_length)
+    manifest = _manifest(checkpoint, name, base, pooling, wanted)
     check(Delta(manifest, exact), base.spec)
     data, texts = _texts(asked, manifest.task_type)
     changed = changed_matrices(checkpoint.params, base)
@@ -84,10 +74,10 @@ def import_checkpoint(
         if asked.max_rank is not None and most == len(parts):
             limit = f"--max-rank {asked.max_rank} allows no more"
         why = [limit, *probe.doubts, *([f"a delta leaves out {', '.join(map(str, left_out))}"] if left_out else [])]
-        wanted = "" if asked.max_difference is None else f" with differences up to {asked.max_difference:g}"
+        within = "" if asked.max_difference is None else f" with differences up to {asked.max_difference:g}"
         raise InvalidInput(
             f"agreement {found.share:.4f} with differences up to {found.largest:.4g} on {len(texts):,} texts, and not "
-            f"{asked.agree:g}{wanted}: {'; '.join(why)}"
+            f"{asked.agree:g}{within}: {'; '.join(why)}"
         )
     facts = {
         **manifest.training,
@@ -109,19 +99,12 @@ def _texts(asked: CheckpointOptions, task_type: TaskType) -> tuple[str, list[Tex
     return name, texts[:: -(-len(texts) // _MOST_TEXTS)]
 
 
-def _manifest(
-    checkpoint: FineTuned,
-    name: str,
-    base: Base,
-    pooling: str,
-    labels: Sequence[str] | None,
-    task_type: TaskType | None,
-    max_length: int | None,
-) -> Manifest:
+def _manifest(checkpoint: FineTuned, name: str, base: Base, pooling: str, wanted: Wanted) -> Manifest:
     kind, spec, count = checkpoint.head.kind, base.spec, len(checkpoint.params[f"{checkpoint.head.linear}.bias"])
-    if task_type is not None and kind != kind_of(task_type):
-        raise InvalidInput(f"the checkpoint is for a {kind} task, which is no {task_type} task")
-    outputs = outputs_of(checkpoint.config, kind, count, labels, task_type)
-    longest = min(checkpoint.max_length or spec.max_length, spec.max_length) if max_length is None else max_length
+    if wanted.task_type is not None and kind != kind_of(wanted.task_type):
+        raise InvalidInput(f"the checkpoint is for a {kind} task, which is no {wanted.task_type} task")
+    outputs, longest = outputs_of(checkpoint.config, kind, count, wanted), wanted.max_length
+    if longest is None:
+        longest = min(checkpoint.max_length or spec.max_length, spec.max_length)
     facts = {"imported_from": "checkpoint", "checkpoint": name}
     return parse_manifest(manifest_of(base, outputs, pooling, longest, "checkpoint", facts))

@@ -2,16 +2,13 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-import torch
-
 from onebert_encoder.base.base import Base
 from onebert_encoder.base.digest import differing_parts
-from onebert_encoder.maths.fold import fold, to_tensors
 from onebert_encoder.text.tokens import Text
 from onebert_store.file.canonical import Array
 from onebert_store.file.delta import Delta
 from onebert_store.file.manifest import Manifest
-from onebert_training.fit.evaluation import predict
+from onebert_training.fit.evaluation import predict, row_of
 from onebert_training.fit.features import Inputs
 from onebert_training.interop.checkpoint.agreement import Agreement, Answered, compare
 from onebert_training.interop.checkpoint.answers import answer_all
@@ -50,9 +47,7 @@ class Probe:
             )
 
     def __call__(self, count: int) -> Agreement:
-        delta = Delta(self._manifest, self._tensors(count))
-        with torch.no_grad():
-            row = fold(self._base, to_tensors(delta, self._base), self._manifest.pooling)
+        row = row_of(self._base, Delta(self._manifest, self._tensors(count)))
         ours = Answered(self._features.tokens, predict(self._base, row, self._features))
         return compare(self._manifest, self._texts, self._theirs, ours)
 
