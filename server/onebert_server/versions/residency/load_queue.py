@@ -14,6 +14,9 @@ class LoadQueue:
         self._changed = threading.Condition()
         self._turns: Turns[tuple[Version, str]] = Turns()
 
+    def __bool__(self) -> bool:
+        return bool(self._turns)
+
     def put(self, version: Version, principal: str) -> None:
         """Queues a version for a principal; a second call for the same two changes nothing."""
         with self._changed:
@@ -22,7 +25,7 @@ class LoadQueue:
 
     def wait(self, seconds: float) -> None:
         with self._changed:
-            if not self._turns and not self.closed:
+            if not self and not self.closed:
                 self._changed.wait(seconds)
 
     def take(self, most: int) -> dict[Version, str]:
