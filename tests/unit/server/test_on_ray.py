@@ -10,6 +10,8 @@ from starlette.requests import ClientDisconnect
 
 from onebert_server.access.context import Context
 from onebert_server.access.principal import root
+from onebert_server.http.body import BODY, Bodies, Body
+from onebert_server.http.head import HEAD, Head
 from onebert_server.metrics import Metrics
 from onebert_server.on_ray import relay
 from onebert_server.on_ray.application import Layout, application, layout_of
@@ -155,13 +157,13 @@ def test_a_relayed_body_is_held_until_its_answer_has_come(monkeypatch):
     held, ends = [], []
 
     async def replica(scope, body):
-        held.append(middleware._held.total)
+        held.append(relayed._held.total)
         if body.endswith(b"fail"):
             raise ZeroDivisionError
         return Answer(200, [], body)
 
     handle = SimpleNamespace(options=lambda **_: SimpleNamespace(remote=replica))
-    middleware = relay.RelayMiddleware(None, [], SimpleNamespace(draining=False), handle, 100, 60)
+    relayed = relay.Relay(None, [], SimpleNamespace(draining=False), handle, 100, 60)
 
     async def send(message):
         ends.append(message)
@@ -171,11 +173,13 @@ def test_a_relayed_body_is_held_until_its_answer_has_come(monkeypatch):
         scope = dict.fromkeys(relay.SCOPE, b"") | {"type": "http", "method": "POST", "path": "/x", "headers": []}
         context = Context(root("somebody"), time.monotonic() + 60, time.monotonic(), "an-id")
         scope["state"] = {"request_id": "an-id", "context": context, "observed": Observed(), "form_of": lambda _: None}
+        scope["state"][HEAD] = Head()
 
         async def receive():
             return next(given)
 
-        return asyncio.run(middleware(scope, receive, send))
+        scope["state"][BODY] = Body(scope, receive, context, Bodies(100, 60))
+        return asyncio.run(relayed(scope, receive, send))
 
     def part(body, more=True):
         return {"type": "http.request", "body": body, "more_body": more}
@@ -189,4 +193,4 @@ def test_a_relayed_body_is_held_until_its_answer_has_come(monkeypatch):
     assert ends[-2]["status"] == QueueFull.status
     with pytest.raises(ClientDisconnect):
         asked(part(b"01234"), {"type": "http.disconnect"})
-    assert middleware._held.total == 0
+    assert relayed._held.total == 0
