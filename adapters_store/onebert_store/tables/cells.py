@@ -222,14 +222,12 @@ def _recurring(compounds: Mapping[str, list[str]], names: set[str]) -> set[str]:
 
 
 def _is_evident(separator: str, compounds: Mapping[str, list[str]], names: set[str], several: bool) -> bool:
-    """True if the parts of the compound names are labels elsewhere.
-
-    - `a|b`: no name contains a bar. - `a, b` beside `a` and `b`: all parts are labels. `cancel order` beside `cancel`
-    and `order` may be a third label, so a blank needs `_BLANKS` such cells, or the user's statement that cells name
-    several labels. - `a, b`, `b, c` and `a, c` beside `a` and `b`: half of the parts are labels, and the others occur
-    in several cells. - `a, b` and `b, c` if cells are known to name several labels: half of the parts occur in several
-    cells.
-    """
+    """True if the parts of the compound names are labels elsewhere."""
+    # - `a|b`: no name contains a bar.
+    # - `a, b` beside `a` and `b`: all parts are labels. `cancel order` beside `cancel` and `order` may be a third
+    #   label, so a blank needs `_BLANKS` such cells, or the user's statement that cells name several labels.
+    # - `a, b`, `b, c` and `a, c` beside `a` and `b`: half of the parts are labels, the others are in several cells.
+    # - `a, b` and `b, c` if cells are known to name several labels: half of the parts are in several cells.
     parts = {part for found in compounds.values() for part in found}
     alone, again = parts & (names - compounds.keys()), _recurring(compounds, names)
     if separator == "|":

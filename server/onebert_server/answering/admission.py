@@ -159,11 +159,9 @@ class Admission:
         self._engine.wake()
 
     async def _logits(self, request: Request, held: Sequence[Held]) -> Iterator[Logits]:
-        """Awaits the answers of a request; a cancellation makes the engine drop the items that it has not begun.
-
-        The versions are unpinned when the engine's future ends, not when this coroutine does: a request may end early,
-        while a batch still reads the rows of its versions.
-        """
+        """Awaits the answers of a request; a cancellation makes the engine drop the items that it has not begun."""
+        # The versions are unpinned when the engine's future ends, not when this coroutine does: a request may end
+        # early, while a batch still reads the rows of its versions.
         if self._arrivals is None or not self._arrivals.current:
             self._arrivals = Arrivals()
         return iter(await self._arrivals.result(request, partial(self._directory.unpin, held)))

@@ -265,11 +265,9 @@ class _Table:
 
 
 def _reserve(rows: int, row: Tensor) -> tuple[Tensor, mmap.mmap | None]:
-    """Reserves an empty table [rows, *row.shape]; on a CPU its pages, the second result, cost nothing until written.
-
-    A machine that counts reserved memory as used (`vm.overcommit_memory=2`) may refuse; each retry asks for half the
-    rows.
-    """
+    """Reserves an empty table [rows, *row.shape]; on a CPU its pages, the second result, cost nothing until written."""
+    # A machine that counts reserved memory as used (`vm.overcommit_memory=2`) may refuse; each retry asks for half
+    # the rows.
     if row.device.type != "cpu":
         return row.new_empty(rows, *row.shape), None
     while True:

@@ -94,12 +94,10 @@ class TaskCounts(Collector):
         return counts or self._other
 
     def _follow(self, key: Key) -> None:
-        """Counts a request by the algorithm of Misra and Gries.
-
-        A count is never too high; it is too low by less than the requests since the last ranking divided by the number
-        of tracked keys. Each decrement undoes an earlier increment, so the amortized cost does not grow with the number
-        of keys.
-        """
+        """Counts a request by the algorithm of Misra and Gries."""
+        # A count is never too high; it is too low by less than the requests since the last ranking divided by the
+        # number of tracked keys. Each decrement undoes an earlier increment, so the amortized cost does not grow with
+        # the number of keys.
         if key in self._traffic:
             self._traffic[key] += 1
         elif len(self._traffic) < FOLLOWED * self._most:

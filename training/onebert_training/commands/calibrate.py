@@ -95,11 +95,9 @@ def _gold(examples: Split, labels: int) -> Flags:
 
 
 def _decided(delta: Delta, found: Calibrated, facts: Mapping[str, Any]) -> Delta | None:
-    """The delta with the new decision and its origin; None if the decision is unchanged.
-
-    Tensors and golden logits stay the same. Folding the temperature into the head would change every number of it, and
-    hide that both versions compute the same.
-    """
+    """The delta with the new decision and its origin; None if the decision is unchanged."""
+    # Tensors and golden logits stay the same. Folding the temperature into the head would change every number of it,
+    # and hide that both versions compute the same.
     decision, manifest = found.decided, delta.manifest
     if decision == manifest.decision:
         return None

@@ -108,11 +108,9 @@ def _candidate(name: str, one: Active) -> Candidate:
 
 
 def _facts(candidates: Sequence[Candidate], steps: Mapping[str, int]) -> dict[str, Any]:
-    """The contest for the record: a candidate is kept in place of the first if it is ahead of it.
-
-    A short run, and a head whose strength these rows have chosen, lead by luck as easily as an early evaluation
-    (decision 53).
-    """
+    """The contest for the record: a candidate is kept in place of the first if it is ahead of it."""
+    # A short run, and a head whose strength these rows have chosen, lead by luck as easily as an early evaluation
+    # (decision 53).
     scores = {one.name: one.score for one in candidates if not one.left}
     kept, ended = keep(candidates, defended).name, next((one.left for one in candidates if one.left), None)
     return {"kept": kept, "validation": scores, "steps": steps, **({"ended": ended} if ended else {})}

@@ -29,12 +29,10 @@ def even_order(split: Split, task_type: TaskType, seed: int) -> NDArray[np.int64
 
 
 def _keys(split: Split, task_type: TaskType) -> list[Hashable]:
-    """One key per row; rows with equal keys stay on one side of a division.
-
-    The key is the text; in a span task the context, which many questions share. For pairs it is the group of pairs
-    linked by common texts, such as three hypotheses of one premise. If one group has more than a tenth of the rows,
-    because many texts are compared with the same few, the key is the pair in either order.
-    """
+    """One key per row; rows with equal keys stay on one side of a division."""
+    # The key is the text; in a span task the context, which many questions share. For pairs it is the group of pairs
+    # linked by common texts, such as three hypotheses of one premise. If one group has more than a tenth of the rows,
+    # because many texts are compared with the same few, the key is the pair in either order.
     pairs = [text for text in split.texts if not isinstance(text, str)]
     if not pairs:
         return list(split.texts)
