@@ -248,7 +248,7 @@ class Catalog:
             if not added.created:
                 # Registered already: it is unavailable or damaged here, or another replica has taken the same content
                 # meanwhile.
-                self._follower.look_at(offer.task, added.record.version)
+                self._follower.look_at(added.record)
             return added
 
     def _change(self, change: Callable[..., int], context: Context, *what: str | int) -> int:

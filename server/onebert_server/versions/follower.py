@@ -17,7 +17,7 @@ from onebert_server.versions.target import target
 from onebert_server.versions.version import Version
 from onebert_store.errors import OneBertError
 from onebert_store.registry.feed import Feed
-from onebert_store.registry.records import Action, Alias, Change, VersionEntry
+from onebert_store.registry.records import Action, Alias, Change, VersionEntry, VersionRecord
 
 logger = logging.getLogger("onebert.follower")
 
@@ -141,10 +141,10 @@ class Follower:
             with self._applying:
                 self._offer = None
 
-    def look_at(self, task: str, version: int) -> None:
+    def look_at(self, record: VersionRecord) -> None:
         """Shows a version as it is registered, with the row that is offered for it, whatever the feed shows of it."""
         with self._applying:
-            self._reconcile({task: {version}})
+            self._reconcile({record.task: {record.version}}, known=[record])
 
     def _run(self) -> None:
         while not self._ended.is_set():
@@ -199,8 +199,16 @@ class Follower:
         self._position.move(changes[-1].seq)
         return meant
 
-    def _reconcile(self, tasks: Mapping[str, Collection[int] | None], changes: Sequence[Change] = ()) -> list[Version]:
-        """Makes tasks equal to their registered state: all versions, or those with these numbers, and the aliases."""
+    def _reconcile(
+        self,
+        tasks: Mapping[str, Collection[int] | None],
+        changes: Sequence[Change] = (),
+        known: Sequence[VersionEntry] = (),
+    ) -> list[Version]:
+        """Makes tasks equal to their registered state: all versions, or those with these numbers, and the aliases.
+
+        `known` entries have their manifests, as those of uploads among the changes.
+        """
         # Read everything before showing anything: if the registry cannot be read, the same changes are read again.
         found = {task: self._feed.task(task, numbers) for task, numbers in tasks.items()}
         for change in changes:
@@ -208,8 +216,8 @@ class Follower:
             if change.action == Action.RENAME_TASK and change.task and change.name:
                 self._directory.rename(change.task, change.name)
                 self._renamed(change.task, change.name)
-        # Entries of uploads come with their manifests.
-        uploads = {(one.task, one.version, one.digest): one for change in changes if (one := change.entry)}
+        known = [*known, *(change.entry for change in changes if change.entry)]
+        records = {(one.task, one.version, one.digest): one for one in known}
         meant: list[Version] = []
         for task, (entries, aliases) in found.items():
             if not entries and tasks[task] is not None:
@@ -217,8 +225,8 @@ class Follower:
                 deleted = (one.version for one in changes if one.task == task and one.action == Action.DELETE_VERSION)
                 self._directory.show(task, (), None, set(filter(None, deleted)))
             else:
-                records = [uploads.get((task, entry.version, entry.digest), entry) for entry in entries]
-                meant += self._show(task, records, aliases, tasks[task])
+                best = [records.get((task, entry.version, entry.digest), entry) for entry in entries]
+                meant += self._show(task, best, aliases, tasks[task])
         return meant
 
     def _load(self) -> list[Version]:

@@ -6,6 +6,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from itertools import count
 
 import pytest
@@ -76,7 +77,7 @@ class Replica:
             record, created = self.registry.add(task, delta)
             self.follower.catch_up()
             if not created:
-                self.follower.look_at(task, record.version)
+                self.follower.look_at(record)
         assert offer.taken
         assert self.directory.version(task, record.version).slot == offer.slot
 
@@ -317,14 +318,15 @@ def test_a_row_that_nobody_took_stays_the_callers_and_heals_what_is_registered(r
     offer = Offer("task", make_delta(1).digest, slot=7, row_bytes=70)
     with replica.follower.offering(offer):
         pass
-    registry.add("task", make_delta(1))
+    record, _ = registry.add("task", make_delta(1))
     replica.follower.catch_up()
     assert not offer.taken
     with replica.follower.offering(offer):
-        replica.follower.look_at("task", 1)
-        assert replica.directory.version("task", 1).slot == 7
-        replica.follower.look_at("task", 1)
-        replica.follower.look_at("nobodys", 1)
+        replica.follower.look_at(record)
+        healed = replica.directory.version("task", 1)
+        assert (healed.slot, healed.facts.labels) == (7, list(record.manifest.labels))
+        replica.follower.look_at(record)
+        replica.follower.look_at(replace(record, task="nobodys"))
     assert replica.resident() == {replica.directory.version("task", 1)}
 
 
