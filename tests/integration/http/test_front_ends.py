@@ -88,7 +88,7 @@ TIMED = 'onebert_http_request_seconds_count{route="/v1/tasks/{task}/classify"} '
 
 
 def count(server, name):
-    text = httpx.get(f"{server.url}/metrics", headers={"Authorization": f"Bearer {KEY}"}).text
+    text = httpx.get(f"{server.url}/metrics", headers={"Authorization": f"Bearer {KEY}"}, timeout=180).text
     return sum(float(line.removeprefix(name)) for line in text.splitlines() if line.startswith(name))
 
 
