@@ -15,9 +15,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from onebert_server.fairness.shares import Permits
 from onebert_server.front_ends.channel import framed, read_message
 from onebert_server.http.auth import OPEN_PATHS, PROBES, ApiKeys
+from onebert_server.http.connection.refusals import REFUSAL
 from onebert_server.http.formats import Formats
 from onebert_server.http.pipeline import REFUSED
-from onebert_server.http.refusals import REFUSAL
 from onebert_store.errors import OneBertError, ShuttingDown, Unhealthy
 
 logger = logging.getLogger("onebert.forwarding")

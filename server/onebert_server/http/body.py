@@ -12,9 +12,9 @@ from starlette.types import Message, Receive, Scope
 
 from onebert_server.access.context import Context
 from onebert_server.fairness.shares import Permits
+from onebert_server.http.connection.refusals import REFUSAL, WHOLE
 from onebert_server.http.digests import SentDigests
 from onebert_server.http.head import HEAD, Head
-from onebert_server.http.refusals import REFUSAL, WHOLE
 from onebert_server.limits import MAX_COMING_BYTES
 
 T = TypeVar("T")

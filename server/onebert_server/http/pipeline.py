@@ -16,11 +16,11 @@ from onebert_server.access.context import Context
 from onebert_server.edge import Edge, Listening
 from onebert_server.http.auth import ApiKeys
 from onebert_server.http.body import BODY, Bodies, Body
+from onebert_server.http.connection.refusals import REFUSAL
 from onebert_server.http.formats import Formats, Found
 from onebert_server.http.head import HEAD, Field, Head
 from onebert_server.http.patience import Patience, in_its_time
 from onebert_server.http.problems import FORM_OF, FormOf, http_problem, internal_error, problem_of, problems_alone
-from onebert_server.http.refusals import REFUSAL
 from onebert_server.http.replies import send_whole
 from onebert_server.http.strict import require_media_type
 from onebert_server.limits import MAX_REQUEST_TIMEOUT
@@ -130,16 +130,15 @@ class Dispatch:
             state["context"] = context = self._context(scope)
             state[BODY] = body = Body(scope, receive, context, self._bodies)
             found = self._formats.asked(scope)
-            if found is not None:
+            if found is None:
+                await self._control(scope, body.receive, send)
+            else:
                 await self._answer(found, scope, receive, send)
-                return
         except Exception as error:
             problem = problem_of(scope, error)
             if problem is None:
                 raise
             await problem(scope, receive, send)
-            return
-        await self._control(scope, body.receive, send)
 
     def _context(self, scope: Scope) -> Context:
         state, now = scope["state"], time.monotonic()

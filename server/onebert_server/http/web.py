@@ -14,12 +14,12 @@ from starlette.types import ASGIApp
 from onebert_server.access.keys import KeyRing
 from onebert_server.edge import Edge
 from onebert_server.http.auth import ApiKeys, TokensOf
-from onebert_server.http.connections import Connections
+from onebert_server.http.connection.connections import Connections
+from onebert_server.http.connection.protocol import HttpProtocol
 from onebert_server.http.formats import formats_of
 from onebert_server.http.openapi import DocumentedApp
 from onebert_server.http.pipeline import METHODS, SEQ_HEADER, Dispatch, Pipeline
 from onebert_server.http.problems import FormOf, install_handlers, problems_alone
-from onebert_server.http.protocol import HttpProtocol
 from onebert_server.settings import Settings
 from onebert_store.errors import InvalidSettings
 

@@ -15,7 +15,6 @@ from onebert_server.edge import Listening
 from onebert_server.fairness.shares import Permits
 from onebert_server.front_ends.forwarding import HEALTH_PATHS, HEALTH_PATIENCE, SCOPE
 from onebert_server.http.body import BODY, Body
-from onebert_server.http.problems import problem_of
 from onebert_server.on_ray import messages
 from onebert_store.errors import ShuttingDown
 
@@ -32,8 +31,8 @@ _OWN_HEADERS = frozenset({b"x-request-id", b"server-timing", b"connection"})
 class Relay:
     """The control plane of a front end: the app serves its own routes, a replica everything else.
 
-    The pipeline around it checks keys, deadlines and body limits. The replica checks a relayed request again, and its
-    decision counts. `max_upload_bytes` limits PUT requests; `patience` is in seconds.
+    The pipeline around it checks keys, deadlines and body limits, and turns errors into problems. The replica checks a
+    relayed request again, and its decision counts. `max_upload_bytes` limits PUT requests; `patience` is in seconds.
     """
 
     def __init__(
@@ -62,17 +61,10 @@ class Relay:
             return
         principal = scope["state"]["context"].principal.name
         room = self._health if scope["path"] in HEALTH_PATHS else self._relayed
-        try:
-            if self._edge.draining and scope["path"] == "/readyz":
-                raise ShuttingDown("the server is stopping")
-            with room.held(principal):
-                answer = await self._relay(scope, principal)
-        except Exception as error:
-            problem = problem_of(scope, error)
-            if problem is None:
-                raise
-            await problem(scope, receive, send)
-            return
+        if self._edge.draining and scope["path"] == "/readyz":
+            raise ShuttingDown("the server is stopping")
+        with room.held(principal):
+            answer = await self._relay(scope, principal)
         headers = [(name, value) for name, value in answer.headers if name not in _OWN_HEADERS]
         await send({"type": "http.response.start", "status": answer.status, "headers": headers})
         await send({"type": "http.response.body", "body": answer.body})

@@ -7,11 +7,11 @@ import pytest
 from uvicorn.server import ServerState
 
 from framing import REFUSED, TAKEN
-from onebert_server.http import protocol as protocol_module
-from onebert_server.http.exchange import Exchange
+from onebert_server.http.connection import protocol as protocol_module
+from onebert_server.http.connection.exchange import Exchange
+from onebert_server.http.connection.protocol import HIGH_WATER, KEEP_ALIVE, LINGER_TIMEOUT, NOISE_BYTES, PIECES_AT_ONCE
+from onebert_server.http.connection.refusals import MAX_HEADER_LINES, REFUSAL, unclear
 from onebert_server.http.head import Head
-from onebert_server.http.protocol import HIGH_WATER, KEEP_ALIVE, LINGER_TIMEOUT, NOISE_BYTES, PIECES_AT_ONCE
-from onebert_server.http.refusals import MAX_HEADER_LINES, REFUSAL, unclear
 from onebert_server.http.web import uvicorn_config
 
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -341,7 +341,7 @@ def test_the_lines_of_a_head_are_counted_as_they_come():
         protocol, wire = wired(app)
         protocol.data_received(GET[:-2] + b"a:\r\n" * 60_000)
         await turns()
-        return statuses(wire.written), len(protocol._fields)
+        return statuses(wire.written), len(protocol._reader._fields)
 
     answered, held = run(live())
     assert answered == [431]

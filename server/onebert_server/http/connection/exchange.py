@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 from starlette.types import ASGIApp, Message, Scope
 
+from onebert_server.http.connection.refusals import REFUSAL, WHOLE, Refusal
 from onebert_server.http.head import Field
-from onebert_server.http.refusals import REFUSAL, WHOLE, Refusal
 from onebert_server.logs import log_failure
 
 logger = logging.getLogger("onebert.http")

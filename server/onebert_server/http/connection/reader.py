@@ -1,0 +1,168 @@
+"""Parses a connection's bytes into one request after the other, within bounds on heads and on a body's framing."""
+
+from typing import Protocol
+
+import httptools
+
+from onebert_server.http.connection.refusals import (
+    FRAMING,
+    MALFORMED,
+    MAX_HEAD_BYTES,
+    MAX_HEADER_LINES,
+    TOO_LARGE,
+    Refusal,
+    unclear,
+)
+from onebert_server.http.head import Field, Head
+
+# Maximum bytes of chunk framing per byte of content.
+CHUNK_OVERHEAD = 8
+_EMPTY_LINE = b"\r\n\r\n"
+
+
+class Unreadable(Exception):
+    """The bytes are no request that this server takes."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(*refusal)
+        self.refusal = refusal
+
+
+class Requests(Protocol):
+    """The receiver of what is parsed."""
+
+    def head_came(self, version: str, method: str, url: bytes, head: Head, *, keep_alive: bool) -> None: ...
+
+    def body_came(self, body: bytes) -> None: ...
+
+    def message_ended(self) -> None: ...
+
+
+class Reader:
+    """Holds what has arrived, and parses it up to the places at which a message may end.
+
+    `in_head`: a head has begun and is not complete.
+    """
+
+    def __init__(self, requests: Requests) -> None:
+        self.in_head = False
+        self._requests = requests
+        self._parser = httptools.HttpRequestParser(self)
+        # Received bytes that are not parsed yet, where they begin, and the last bytes before them.
+        self._ahead, self._at, self._tail = b"", 0, b""
+        self._url, self._fields = b"", list[Field]()
+        self._body_left = 0  # bytes that the body's declared length leaves to arrive
+        self._taken_on = False  # a new parser gets a head that has been read already
+        self._began = False  # a message began in the current piece
+        self._overhead = self._head_bytes = self._content = 0
+        self._refusal = MALFORMED  # why the parser stops
+
+    @property
+    def ahead(self) -> int:
+        """Bytes that are not parsed yet."""
+        return len(self._ahead) - self._at
+
+    def add(self, data: bytes) -> None:
+        self._ahead, self._at = (self._ahead[self._at :] + data if self._ahead else data), 0
+
+    def clear(self) -> None:
+        self._ahead, self._at = b"", 0
+
+    def parse(self) -> int:
+        """Parses the next piece, which may end a message and no more; returns its bytes of content.
+
+        Raises Unreadable.
+        """
+        end = self._end_of_piece()
+        piece = self._ahead if end - self._at == len(self._ahead) else self._ahead[self._at : end]
+        self._tail = (self._tail + piece)[-3:]
+        self._ahead, self._at = (b"", 0) if end == len(self._ahead) else (self._ahead, end)
+        self._began, self._content = False, 0
+        try:
+            try:
+                self._parser.feed_data(piece)
+            except httptools.HttpParserUpgrade:
+                self._ignore_upgrade()
+        except httptools.HttpParserError:
+            raise Unreadable(self._refusal) from None
+        # `on_header` measures complete fields. This bounds data that never completes: an endless field, a chunk
+        # extension, trailers.
+        if not self._began:
+            self._overhead = max(0, self._overhead + len(piece) - (CHUNK_OVERHEAD + 1) * self._content)
+        if self._overhead > MAX_HEAD_BYTES:
+            raise Unreadable(TOO_LARGE)
+        return self._content
+
+    def _end_of_piece(self) -> int:
+        """Where the next message may end: behind a body of declared length, or behind an empty line."""
+        if self._body_left:
+            return min(len(self._ahead), self._at + self._body_left)
+        joint = (self._tail + self._ahead[self._at : self._at + 3]).find(_EMPTY_LINE)
+        if joint >= 0:
+            return self._at + joint + len(_EMPTY_LINE) - len(self._tail)
+        end = self._ahead.find(_EMPTY_LINE, self._at)
+        return len(self._ahead) if end < 0 else end + len(_EMPTY_LINE)
+
+    def _ignore_upgrade(self) -> None:
+        """Reads on as HTTP/1.1, as RFC 9110 allows; Java's client asks for an upgrade with each request.
+
+        The parser treats the data after such a head as the other protocol, so a new parser takes over the framing.
+        """
+        if self._parser.get_method() == b"CONNECT":
+            return
+        framing = [b"%b: %b\r\n" % field for field in self._fields if field[0] in FRAMING]
+        self._parser, self._taken_on = httptools.HttpRequestParser(self), True
+        try:
+            self._parser.feed_data(b"POST / HTTP/1.1\r\n%b\r\n" % b"".join(framing))
+        finally:
+            self._taken_on = False
+
+    # The parser's callbacks
+
+    def on_message_begin(self) -> None:
+        if self._taken_on:
+            return
+        self.in_head = self._began = True
+        self._overhead = self._head_bytes = 0
+        self._url, self._fields = b"", []
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Ignores trailers; stops the parser over the limits."""
+        if not self.in_head:
+            return
+        self._fields.append((name.lower(), value))
+        self._head_bytes += len(name) + len(value) + 4
+        if self._head_bytes > MAX_HEAD_BYTES or len(self._fields) > MAX_HEADER_LINES:
+            self._stop_at(TOO_LARGE)
+
+    def on_headers_complete(self) -> None:
+        if self._taken_on:
+            return
+        version, head = self._parser.get_http_version(), Head(self._fields)
+        if self._head_bytes + len(self._url) > MAX_HEAD_BYTES:
+            self._stop_at(TOO_LARGE)
+        if refusal := unclear(version, self._url, head):
+            self._stop_at(refusal)
+        self.in_head = False
+        self._body_left = int(head.fields.get(b"content-length", 0))
+        keep_alive = version != "1.0" and self._parser.should_keep_alive()
+        method = self._parser.get_method().decode("ascii")
+        self._requests.head_came(version, method, self._url, head, keep_alive=keep_alive)
+
+    def _stop_at(self, refusal: Refusal) -> None:
+        self._refusal = refusal
+        # httptools turns any exception of a callback into its own error.
+        raise ValueError
+
+    def on_body(self, body: bytes) -> None:
+        self._content += len(body)
+        self._body_left = max(0, self._body_left - len(body))
+        self._requests.body_came(body)
+
+    def on_message_complete(self) -> None:
+        # After a request for an upgrade, `_ignore_upgrade` hands the framing to a new parser.
+        if not self._parser.should_upgrade() or self._parser.get_method() == b"CONNECT":
+            self._requests.message_ended()
