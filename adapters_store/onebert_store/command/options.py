@@ -74,7 +74,7 @@ def duration(text: str) -> timedelta:
     return timedelta(**{_UNITS[found[2]]: int(found[1])})
 
 
-# A store
+# Options of commands that open a store
 DataDir = Annotated[
     Path,
     typer.Option(
