@@ -16,7 +16,8 @@ from kustomize import by_name, render
 from pods import in_a_pod, needs_pods
 from servers import Task, assert_answers, clean_env, wait_until
 
-pytestmark = [pytest.mark.nightly("clusters"), needs_pods]
+# Beside other tests the pods take minutes to be ready.
+pytestmark = [pytest.mark.nightly("clusters"), pytest.mark.timeout(1800), needs_pods]
 
 ROOT = Path(__file__).parents[3]
 SERVICE = by_name(render(ROOT / "deploy/kubernetes/overlays/ray"))["RayService", "onebert"]["spec"]

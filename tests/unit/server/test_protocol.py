@@ -9,7 +9,7 @@ from uvicorn.server import ServerState
 from framing import REFUSED, TAKEN
 from onebert_server.http.connection import protocol as protocol_module
 from onebert_server.http.connection.exchange import Exchange
-from onebert_server.http.connection.protocol import HIGH_WATER, KEEP_ALIVE, LINGER_TIMEOUT, NOISE_BYTES, PIECES_AT_ONCE
+from onebert_server.http.connection.protocol import AT_ONCE, HIGH_WATER, KEEP_ALIVE, LINGER_TIMEOUT, NOISE_BYTES
 from onebert_server.http.connection.refusals import MAX_HEADER_LINES, REFUSAL, unclear
 from onebert_server.http.head import Head
 from onebert_server.http.web import uvicorn_config
@@ -206,7 +206,7 @@ def test_a_body_full_of_empty_lines_leaves_the_event_loop_to_others():
 
     read, turned, answered = run(live())
     assert (read, answered) == (2**18, [200])
-    assert turned > 2**16 // PIECES_AT_ONCE
+    assert turned > 2**16 // AT_ONCE
 
 
 def test_a_connection_without_a_request_is_closed_after_a_while_and_one_with_requests_is_not():

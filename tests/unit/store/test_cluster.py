@@ -5,7 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-cluster = pytest.importorskip("onebert_store.command.cluster")
+pytest.importorskip("ray")
+from onebert_store.command import cluster
 
 
 @pytest.fixture

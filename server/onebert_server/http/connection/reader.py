@@ -17,6 +17,8 @@ from onebert_server.http.head import Field, Head
 
 # Maximum bytes of chunk framing per byte of content.
 CHUNK_OVERHEAD = 8
+# Maximum bytes of heads and chunks that are parsed at a time: a chunk of one byte takes as long as one of thousands.
+PIECE_BYTES = 2**10
 _EMPTY_LINE = b"\r\n\r\n"
 
 
@@ -41,11 +43,13 @@ class Requests(Protocol):
 class Reader:
     """Holds what has arrived, and parses it up to the places at which a message may end.
 
-    `in_head`: a head has begun and is not complete.
+    Attributes:
+        in_head: a head has begun and is not complete.
+        parts: parts of a body in the last piece.
     """
 
     def __init__(self, requests: Requests) -> None:
-        self.in_head = False
+        self.in_head, self.parts = False, 0
         self._requests = requests
         self._parser = httptools.HttpRequestParser(self)
         # Received bytes that are not parsed yet, where they begin, and the last bytes before them.
@@ -77,7 +81,7 @@ class Reader:
         piece = self._ahead if end - self._at == len(self._ahead) else self._ahead[self._at : end]
         self._tail = (self._tail + piece)[-3:]
         self._ahead, self._at = (b"", 0) if end == len(self._ahead) else (self._ahead, end)
-        self._began, self._content = False, 0
+        self._began, self._content, self.parts = False, 0, 0
         try:
             try:
                 self._parser.feed_data(piece)
@@ -100,8 +104,9 @@ class Reader:
         joint = (self._tail + self._ahead[self._at : self._at + 3]).find(_EMPTY_LINE)
         if joint >= 0:
             return self._at + joint + len(_EMPTY_LINE) - len(self._tail)
-        end = self._ahead.find(_EMPTY_LINE, self._at)
-        return len(self._ahead) if end < 0 else end + len(_EMPTY_LINE)
+        most = min(len(self._ahead), self._at + PIECE_BYTES)
+        end = self._ahead.find(_EMPTY_LINE, self._at, most)
+        return most if end < 0 else end + len(_EMPTY_LINE)
 
     def _ignore_upgrade(self) -> None:
         """Reads on as HTTP/1.1, as RFC 9110 allows; Java's client asks for an upgrade with each request.
@@ -159,6 +164,7 @@ class Reader:
 
     def on_body(self, body: bytes) -> None:
         self._content += len(body)
+        self.parts += 1
         self._body_left = max(0, self._body_left - len(body))
         self._requests.body_came(body)
 
