@@ -102,7 +102,7 @@ class Parts:
         if not self.remote:
             yield make(backend=admission)
             return
-        async with remote_engine(admission, KeyRing({}), self.path) as (self.backend, _, self.desk):
+        async with remote_engine(admission, KeyRing({}), self.path) as (self.backend, _, self.transport, self.desk):
             yield make(backend=self.backend)
 
     def answer(self, refs, texts, plan=None, **wanted):

@@ -7,11 +7,14 @@ from typing import NamedTuple
 
 from onebert_server.access.keys import KeyRing
 from onebert_server.answering.admission import Admission
-from onebert_server.front_ends import wire
-from onebert_server.front_ends.channel import Channel
-from onebert_server.front_ends.desk import FrontDesk
-from onebert_server.front_ends.remote import RemoteBackend, RemoteCounts
+from onebert_server.http.web import WebApp
 from onebert_server.metrics import Metrics
+from onebert_server.remote.backend import RemoteBackend
+from onebert_server.remote.relayed import Relayed
+from onebert_server.remote.unix.counts import RemoteCounts
+from onebert_server.remote.unix.desk import FrontDesk, Served
+from onebert_server.remote.unix.transport import UnixTransport
+from onebert_server.settings import Settings
 
 
 class Remote(NamedTuple):
@@ -19,22 +22,45 @@ class Remote(NamedTuple):
 
     backend: RemoteBackend
     counts: RemoteCounts
+    transport: UnixTransport
     desk: FrontDesk
 
 
+class Keeper:
+    """Knows the desk of the front end."""
+
+    def __init__(self) -> None:
+        self.desk: FrontDesk
+        self.gone = asyncio.Event()
+
+    def connected(self, desk: FrontDesk) -> None:
+        self.desk = desk
+
+    def listens(self, desk: FrontDesk) -> None: ...
+
+    def lost(self, desk: FrontDesk) -> None:
+        if desk is self.desk:
+            self.gone.set()
+
+
 @asynccontextmanager
-async def remote_engine(admission: Admission, keys: KeyRing, path: str) -> AsyncIterator[Remote]:
-    """Both sides of a socket at a path; leaving ends when the desk has seen that the front end is gone."""
-    loop, lost = asyncio.get_running_loop(), asyncio.Event()
-    desk = FrontDesk(admission, Metrics(), keys, lambda _: None, lambda _: lost.set())
-    backend, counts = RemoteBackend(), RemoteCounts()
-    async with await loop.create_unix_server(lambda: desk.channel, path):
-        transport, channel = await loop.create_unix_connection(
-            lambda: Channel(wire.FromEngine, backend.received, lambda: None), path
-        )
-        backend.channel = counts.channel = channel
+async def remote_engine(
+    admission: Admission, keys: KeyRing, path: str, app: WebApp | None = None
+) -> AsyncIterator[Remote]:
+    """Both sides of a socket at a path; `app` has the control plane.
+
+    Leaving ends when the desk has seen that the front end is gone.
+    """
+    keeper = Keeper()
+    relayed = Relayed(app.control, app.form_of, Settings.model_construct()) if app else None
+    served = Served(admission, relayed, Metrics(), keys)  # type: ignore[arg-type] # without an app nobody relays
+    transport = UnixTransport(path)
+    transport.lost = lambda: None
+    loop = asyncio.get_running_loop()
+    async with await loop.create_unix_server(lambda: FrontDesk(served, keeper).channel, path):
+        await transport.listen(KeyRing({}))
         try:
-            yield Remote(backend, counts, desk)
+            yield Remote(RemoteBackend(transport), RemoteCounts(transport), transport, keeper.desk)
         finally:
             transport.close()
-            await lost.wait()
+            await keeper.gone.wait()

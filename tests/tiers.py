@@ -46,7 +46,7 @@ GROUPS = {
         (f"{SERVER}/facades", "tests/clients", "tests/environments", "docs/recipes"),
     ),
     "document": Group("requests made up from the OpenAPI document", (f"{SERVER}/http", f"{SERVER}/facades")),
-    "layouts": Group("what one process answers, through front ends", (f"{SERVER}/front_ends",)),
+    "layouts": Group("what one process answers, through front ends", (f"{SERVER}/remote",)),
     "clusters": Group(
         "Ray clusters that lose processes and nodes",
         (

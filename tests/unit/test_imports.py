@@ -51,7 +51,7 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
         {"cli"},
         {"on_ray"},
         {"run"},
-        {"app", "front_ends", "score"},
+        {"app", "remote", "score"},
         {"facades"},
         {"http"},
         {"page"},
@@ -69,19 +69,17 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
 
 # Library -> the only rooms that import it.
 ONLY_IN = {
-    "fastapi": {"onebert_server.facades", "onebert_server.http", "onebert_server.on_ray"},
+    "fastapi": {"onebert_server.facades", "onebert_server.http", "onebert_server.on_ray", "onebert_server.remote"},
     "starlette": {
         "onebert_server.facades",
         "onebert_server.http",
-        "onebert_server.front_ends",
-        "onebert_server.on_ray",
-        "onebert_server.run",
+        "onebert_server.remote",
     },
     "msgspec": {
         "onebert.classifier",
         "onebert_server.client",
         "onebert_server.facades",
-        "onebert_server.front_ends",
+        "onebert_server.remote",
         "onebert_server.http",
         "onebert_server.on_ray",
     },
@@ -168,7 +166,7 @@ def test_the_default_store_needs_no_package_of_other_stores(tmp_path: Path) -> N
 
 def test_a_front_end_knows_neither_torch_nor_the_registry() -> None:
     heavy = "{'torch', 'transformers', 'sqlalchemy', 'httpx'}"
-    code = f"import onebert_server.front_ends.child, sys; print({heavy} & {{*sys.modules}})"
+    code = f"import onebert_server.remote.unix.child, sys; print({heavy} & {{*sys.modules}})"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "set()"
 

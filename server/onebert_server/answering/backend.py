@@ -1,4 +1,4 @@
-"""The interface between an answerer and the engine's process; `admission` and `front_ends/remote` implement it."""
+"""The interface between an answerer and the engine's process; `admission` and `remote/backend` implement it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

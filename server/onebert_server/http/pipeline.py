@@ -43,9 +43,6 @@ METHODS = frozenset({"GET", "PUT", "POST", "DELETE", "HEAD", "OPTIONS", "PATCH"}
 # Status for the metrics of a request whose client has left; nginx uses this number, too.
 LEFT = 499
 
-REFUSED = "refused"
-"""Request state key: an OneBertError with which the request is refused, whatever it asks."""
-
 
 class Pipeline:
     """Gives each request an id, counts it, and replies 500 after an unhandled exception of `inner`."""
@@ -57,7 +54,7 @@ class Pipeline:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         state, edge, started = scope.setdefault("state", {}), self._edge, time.perf_counter()
-        # A forwarded request has no state of this process.
+        # Only the protocol has read the head; another ASGI server has not.
         head = state.get(HEAD) or Head(scope["headers"])
         observed = edge.telemetry.begin(scope["path"], head.raw)
         request_id = _request_id(head.first(b"x-request-id"))
@@ -124,8 +121,6 @@ class Dispatch:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         state = scope["state"]
         try:
-            if REFUSED in state:
-                raise state[REFUSED]
             await self._keys.admit(scope)
             state["context"] = context = self._context(scope)
             state[BODY] = body = Body(scope, receive, context, self._bodies)

@@ -60,7 +60,7 @@ class WebApp(Pipeline):
 
     def __init__(self, edge: Edge, inner: ASGIApp, form_of: FormOf, control: FastAPI) -> None:
         super().__init__(edge, inner, form_of)
-        self.control = control
+        self.control, self.form_of = control, form_of
 
 
 def web_app(

@@ -1,24 +1,28 @@
 """A replica on a cluster: a runtime that Ray Serve manages and that front ends call."""
 
 import asyncio
+import hashlib
 import os
 from collections.abc import Mapping
 from contextlib import ExitStack
+from typing import Any
 
 import msgspec
-from starlette.types import Scope
 
+from onebert_server.access.keys import KeyRing
 from onebert_server.app import create_app
 from onebert_server.engine.memory import keep_freed_memory
-from onebert_server.front_ends import questions, wire
 from onebert_server.logs import log_to_stderr
-from onebert_server.on_ray import measured, messages
+from onebert_server.on_ray import measured
 from onebert_server.on_ray.scaling import Work
 from onebert_server.progress import Progress, shown
+from onebert_server.remote import questions, wire
+from onebert_server.remote.relayed import Relayed
 from onebert_server.runtime import open_runtime
 from onebert_server.settings import Settings
 
 _question = msgspec.msgpack.Decoder(wire.Compute).decode
+_request = msgspec.msgpack.Decoder(wire.Request).decode
 
 
 class Replica:
@@ -37,25 +41,27 @@ class Replica:
         with shown(progress):
             runtime = await asyncio.to_thread(self._opened.enter_context, open_runtime(settings, progress))
         self._runtime = runtime
-        self._app = create_app(runtime)
-        self._keys = messages.Keys(runtime.keys)
+        app = create_app(runtime)
+        self._relayed = Relayed(app.control, app.form_of, settings)
+        self._keys = Keys(runtime.keys)
         self._work = Work(lambda: runtime.metrics.busy_seconds, lambda: runtime.engine.queue.seconds)
 
-    async def setup(self) -> tuple[str, int]:
-        """The base's tokenizer as `Tokenizer.dumps`, and its maximum length in tokens."""
+    async def setup(self) -> bytes:
+        """The base for front ends as an encoded `wire.Setup`."""
         base = self._runtime.base
-        return base.tokenizer.dumps(), base.spec.max_length
+        return wire.encode(wire.Setup(base.tokenizer.dumps(), base.spec.max_length))
 
     async def keys(self, digest: bytes) -> bytes:
         """The valid keys as encoded `wire.Keys`, or empty bytes if their SHA-256 equals `digest`."""
         return self._keys.unless(digest)
 
     async def compute(self, asked: bytes) -> bytes:
-        """Computes an encoded `wire.Compute`; a `wire.Logits` reply has the facts of all its versions."""
+        """Computes an encoded `wire.Compute`; returns an encoded `wire.Logits` or `wire.Refused`."""
         return wire.encode(await questions.answered(self._runtime.admission, _question(asked)))
 
-    async def request(self, scope: Scope, body: bytes) -> messages.Answer:
-        return await messages.answer(self._app, scope, body)
+    async def request(self, asked: bytes) -> bytes:
+        """Has the control plane answer an encoded `wire.Request`; returns an encoded `wire.Response`."""
+        return wire.encode(await self._relayed.answer(_request(asked)))
 
     async def measure(self) -> measured.Part:
         return await measured.part(self._runtime.metrics)
@@ -70,3 +76,21 @@ class Replica:
     async def __del__(self) -> None:
         """Called by Ray Serve after the last request has finished."""
         await asyncio.to_thread(self._opened.close)
+
+
+class Keys:
+    """A replica's keys as encoded `wire.Keys`; encodes again only after a change."""
+
+    def __init__(self, ring: KeyRing) -> None:
+        self._ring = ring
+        self._of: Any = None
+        self._encoded = self._digest = b""
+
+    def unless(self, digest: bytes) -> bytes:
+        """Returns the encoded keys, or empty bytes if their SHA-256 equals `digest`."""
+        now = self._ring.registered, self._ring.is_open
+        # Comparing by identity is enough, since a ring replaces its table and never mutates it.
+        if self._of is None or self._of[0] is not now[0] or self._of[1] != now[1]:
+            self._of, self._encoded = now, wire.encode(wire.keys(self._ring))
+            self._digest = hashlib.sha256(self._encoded).digest()
+        return b"" if digest == self._digest else self._encoded

@@ -4,9 +4,9 @@ import asyncio
 import socket
 from typing import TYPE_CHECKING
 
-from starlette.types import ASGIApp
-
-from onebert_server.front_ends.keeper import FrontEnds
+from onebert_server.http.web import WebApp
+from onebert_server.remote.relayed import Relayed
+from onebert_server.remote.unix.keeper import FrontEnds
 from onebert_server.run.uvicorn_server import Server
 
 if TYPE_CHECKING:
@@ -27,10 +27,10 @@ class EngineServer(Server):
         self._listeners = tuple(listener.dup() for listener in sockets or [])
         await super().startup(sockets)
 
-    async def ready(self, runtime: "Runtime", app: ASGIApp) -> None:
+    async def ready(self, runtime: "Runtime", app: WebApp) -> None:
         """Starts the front ends and leaves new connections to them; a stop signal cancels the start."""
-        self._fronts = FrontEnds(runtime)
-        starting = asyncio.create_task(self._fronts.start(self._listeners, app))
+        self._fronts = FrontEnds(runtime, Relayed(app.control, app.form_of, runtime.settings))
+        starting = asyncio.create_task(self._fronts.start(self._listeners))
         while not (starting.done() or self.draining):
             await asyncio.wait([starting], timeout=0.1)
         starting.cancel()

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 import uvicorn
-from starlette.types import ASGIApp
 
 from onebert_server.garbage import collect_seldom, importing
 from onebert_server.http.starting import StartingApp
-from onebert_server.http.web import uvicorn_config
+from onebert_server.http.web import WebApp, uvicorn_config
 from onebert_server.progress import Progress, shown
 from onebert_server.settings import Settings
 
@@ -80,11 +79,11 @@ class Server(uvicorn.Server):
             self.stuck = not self._opening.done()
         self._opened.close()
 
-    async def ready(self, runtime: "Runtime", app: ASGIApp) -> None:
+    async def ready(self, runtime: "Runtime", app: WebApp) -> None:
         self._front.ready = app
 
     async def _open(self) -> None:
-        opened: asyncio.Future[tuple[Runtime, ASGIApp]] = asyncio.get_running_loop().create_future()
+        opened: asyncio.Future[tuple[Runtime, WebApp]] = asyncio.get_running_loop().create_future()
         # A daemon thread, because loading cannot be interrupted and must not delay the exit.
         threading.Thread(target=self._open_beside, args=[opened], name="onebert-opening", daemon=True).start()
         try:
@@ -100,7 +99,7 @@ class Server(uvicorn.Server):
             self.failure = None if self.draining else error
             self.should_exit = True
 
-    def _open_beside(self, opened: "asyncio.Future[tuple[Runtime, ASGIApp]]") -> None:
+    def _open_beside(self, opened: "asyncio.Future[tuple[Runtime, WebApp]]") -> None:
         try:
             # Imports torch, which takes seconds.
             with importing():
@@ -116,7 +115,7 @@ class Server(uvicorn.Server):
             _tell(opened, partial(opened.set_result, result))
 
 
-def _tell(opened: "asyncio.Future[tuple[Runtime, ASGIApp]]", what: Callable[[], None]) -> None:
+def _tell(opened: "asyncio.Future[tuple[Runtime, WebApp]]", what: Callable[[], None]) -> None:
     # RuntimeError: the event loop has closed, so nothing awaits the runtime.
     with suppress(RuntimeError):
         opened.get_loop().call_soon_threadsafe(what)

@@ -181,7 +181,7 @@ def test_a_front_end_holds_tenants_apart_alike(runtime, asker, tmp_path, monkeyp
     path = str(tmp_path / "engine")
 
     async def live():
-        async with remote_engine(runtime.admission, runtime.keys, path) as (backend, counts, _):
+        async with remote_engine(runtime.admission, runtime.keys, path) as (backend, counts, *_):
             answerer = Answerer(runtime.base.tokenizer, runtime.base.spec.max_length, backend, runtime.workers)
             app = web.web_app(
                 Edge(answerer, counts),

@@ -16,8 +16,8 @@ import pytest
 
 from bases import tiny_base
 from forked import Forked
-from onebert_server.front_ends import keeper as front_ends_of_server
-from onebert_server.front_ends.keeper import MAX_ENDS, FrontEnds
+from onebert_server.remote.unix import keeper as front_ends_of_server
+from onebert_server.remote.unix.keeper import MAX_ENDS, FrontEnds
 from onebert_server.runtime import open_runtime
 from onebert_server.settings import load_settings
 from onebert_store.errors import InvalidInput, OneBertError, TaskNotFound, Unauthorized
@@ -221,10 +221,10 @@ def test_one_that_cannot_be_started_is_said(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(front_ends_of_server, "COMMAND", [str(tmp_path / "nothing-here")])
 
     async def start(runtime):
-        fronts = FrontEnds(runtime)
+        fronts = FrontEnds(runtime, None)
         with socket.create_server(("127.0.0.1", 0)) as listener:
             try:
-                await fronts.start([listener], None)
+                await fronts.start([listener])
             finally:
                 await fronts.close()
 
@@ -254,7 +254,7 @@ def test_where_the_engines_process_takes_no_request_the_answer_is_a_problem(tmp_
         monkeypatch.setenv("TMPDIR", folder)
         with Server(tmp_path, front_ends=1) as server:
             [own] = Path(folder).iterdir()
-            (own / "app").unlink()
+            (own / "engine").unlink()
             answer = httpx.get(f"{server.url}/v1/tasks")
     assert (answer.status_code, answer.json()["code"]) == (503, "shutting-down")
     assert answer.headers["Content-Type"] == "application/problem+json"
@@ -267,7 +267,7 @@ def test_requests_without_a_key_are_refused_without_the_engines_process(tmp_path
         monkeypatch.setenv("TMPDIR", folder)
         with Server(tmp_path, front_ends=1, api_keys=KEY) as server, httpx.Client(base_url=server.url) as web:
             [own] = Path(folder).iterdir()
-            (own / "app").unlink()
+            (own / "engine").unlink()
             for path in ("/v1/tasks", "/nowhere", "/metrics"):
                 answer = web.get(path)
                 assert (answer.status_code, answer.json()["code"]) == (401, "unauthorized"), path

@@ -20,10 +20,9 @@ from onebert_server.answering.answers import Answerer
 from onebert_server.app import create_app
 from onebert_server.edge import Edge
 from onebert_server.engine.request import Item
-from onebert_server.http import web
 from onebert_server.http.body import MAX_BYTES_ON_LOOP
-from onebert_server.http.routes import classify
 from onebert_server.limits import MAX_FANOUT, MAX_ITEMS, MAX_TEXT
+from onebert_server.remote.front_end import config_of
 from onebert_server.runtime import open_runtime
 from onebert_server.settings import load_settings
 from onebert_store.file.format import loads
@@ -78,9 +77,10 @@ class Request:
             answer.append(message)
 
         path, _, query = self.path.partition("?")
-        scope = {"type": "http", "method": self.method, "path": unquote(path), "raw_path": path.encode()}
-        scope |= {"query_string": query.encode(), "http_version": "1.1", "scheme": "http", "headers": self.headers}
+        scope = {"type": "http", "asgi": {"version": "3.0"}, "method": self.method, "path": unquote(path)}
+        scope |= {"raw_path": path.encode(), "query_string": query.encode(), "http_version": "1.1", "scheme": "http"}
         scope |= {"client": ("127.0.0.1", 1), "server": ("localhost", 80), "root_path": "", "state": {}}
+        scope["headers"] = self.headers
         async with asyncio.timeout(60):
             await app(scope, receive, send)
         start, *rest = answer
@@ -316,18 +316,43 @@ def test_keys_are_asked_for(tmp_path):
             assert asyncio.run(Request(ONE, b"{", headers=headers).sent_to(app))[0] == 401
 
 
-def test_a_front_end_answers_alike(runtime, tmp_path):
+# For the control plane.
+CONTROL = [
+    *(Request(path, b"", (), "GET") for path in ("/v1/tasks?limit=2", "/v1/tasks/tone", "/v1/whoami", "/openapi.json")),
+    Request("/v1/tasks/tone/versions/1/file", b"", (), "GET"),
+    Request("/v1/tasks/tone", b"", (), "HEAD"),
+    Request("/v1/tasks/nobody", b"", (GIVEN_ID,), "GET"),
+    Request("/v1/tasks?limit=many", b"", (), "GET"),
+    Request("/v1/classify", b"", (), "GET"),
+    Request("/nowhere", b"", (), "GET"),
+    Request("/v1/tasks", b"", (), "OPTIONS"),
+    Request("/v1/tasks/tone/rename", {"name": "several"}),
+    Request("/v1/tasks/tone/rename", {"name": "several"}, parts=3),
+    Request("/v1/tasks/tone/rename", gzip.compress(b'{"name": "several"}'), (JSON, (b"content-encoding", b"gzip"))),
+    Request("/v1/tasks/tone/rename", b"no gzip", (JSON, (b"content-encoding", b"gzip"))),
+    Request("/v1/tasks/tone/rename", b"{"),
+    Request("/v1/tasks/tone/versions", b"no delta", ((b"content-type", b"application/octet-stream"),), "PUT"),
+    Request("/v1/tasks/tone/versions", Task(seed=1).file, ((b"content-type", b"application/octet-stream"),), "PUT"),
+    Request("/v1/tasks/tone/versions", b"{}", (JSON,), "PUT"),
+]
+
+
+def test_a_front_end_answers_and_counts_alike(runtime, tmp_path, monkeypatch):
     """The same requests to a front end, whose engine is on the other side of a socket."""
-    path, here = str(tmp_path / "engine"), create_app(runtime)
+    path, here, ended = str(tmp_path / "engine"), create_app(runtime), []
+    monkeypatch.setattr(runtime.metrics, "request_ended", ended.append)
 
     async def live():
-        async with remote_engine(runtime.admission, runtime.keys, path) as (backend, counts, _):
+        async with remote_engine(runtime.admission, runtime.keys, path, here) as (backend, counts, transport, _):
             answerer = Answerer(runtime.base.tokenizer, runtime.base.spec.max_length, backend, runtime.workers)
-            front = web.web_app(Edge(answerer, counts), [classify.router], keys=KeyRing({}), settings=runtime.settings)
+            monkeypatch.setattr(counts, "request_ended", ended.append)
+            front = config_of(Edge(answerer, counts), transport, KeyRing({}), runtime.settings).app
             asked = [Request(*one[:2]) for one in (*PLAIN.values(), *REFUSED.values())]
             asked += [changed(one) for one in (*SAME.values(), *(changes for changes, _ in OTHERWISE.values()))]
-            for request in asked:
+            for request in (*asked, *CONTROL):
                 assert await request.sent_to(front) == await request.sent_to(here), request
+                there, own = (one._replace(seconds=0, answers=()) for one in ended[-2:])
+                assert there == own, request
 
     asyncio.run(live())
 

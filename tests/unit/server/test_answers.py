@@ -16,7 +16,7 @@ from onebert_server.answering import sizes
 from onebert_server.answering.answers import PART_NUMBERS, WORKERS
 from onebert_server.answering.backend import Wanted
 from onebert_server.answering.plan import Planned, Reading, Sequences
-from onebert_server.front_ends import desk
+from onebert_server.remote.unix import desk
 from onebert_store.errors import AnswerNotFinite, InvalidInput, OneBertError, TaskNotFound, TooLarge, VersionNotFound
 from parts import assert_like, context, same
 
@@ -245,8 +245,8 @@ def test_a_front_end_keeps_as_many_versions_as_its_bound_allows(parts, monkeypat
                 assert_like(again, parts.alone("good", "it is late"))
                 retire(parts.directory, "wide", version)
                 del parts.rows["wide", version]
-                assert len(parts.backend._known) <= 20_000 // (40 * 64)
-            assert "good@1" in parts.backend._known, "what is used again and again is kept"
+                assert len(parts.transport._known) <= 20_000 // (40 * 64)
+            assert "good@1" in parts.transport._known, "what is used again and again is kept"
 
     asyncio.run(ask())
     parts.engine.close(60)

@@ -1,27 +1,18 @@
 """What a cluster is told, without one: which replicas a task is kept on, how many there are, what a node counts."""
 
-import asyncio
-import time
 from types import SimpleNamespace
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from starlette.requests import ClientDisconnect
 
-from onebert_server.access.context import Context
-from onebert_server.access.principal import root
-from onebert_server.http.body import BODY, Bodies, Body
-from onebert_server.http.head import HEAD, Head
 from onebert_server.metrics import Metrics
-from onebert_server.on_ray import relay
 from onebert_server.on_ray.application import Layout, application, layout_of
 from onebert_server.on_ray.measured import Part, together
-from onebert_server.on_ray.messages import Answer
 from onebert_server.on_ray.router import HALF_LIFE, MAX_TASKS, ROOM, Spread, weight
 from onebert_server.on_ray.scaling import ByWork, Work
 from onebert_server.settings import load_settings
-from onebert_server.telemetry.observed import Ended, Observed, Seen
-from onebert_store.errors import InvalidSettings, QueueFull
+from onebert_server.telemetry.observed import Ended, Seen
+from onebert_store.errors import InvalidSettings
 
 REPLICAS = [f"replica-{number}" for number in range(5)]
 TASKS = [f"task-{number}" for number in range(1000)]
@@ -149,48 +140,3 @@ def test_credentials_of_a_collector_go_where_ray_does_not_show_them(monkeypatch)
 def test_settings_for_one_server_alone_are_refused(settings, monkeypatch):
     with pytest.raises(InvalidSettings, match=r"registry|front end|--gpus"):
         application(load_settings(**settings), Layout())
-
-
-def test_a_relayed_body_is_held_until_its_answer_has_come(monkeypatch):
-    """While it comes, while a replica answers, and no longer, whatever ends it."""
-    monkeypatch.setattr(relay, "MAX_HELD_BYTES", 40)
-    held, ends = [], []
-
-    async def replica(scope, body):
-        held.append(relayed._held.total)
-        if body.endswith(b"fail"):
-            raise ZeroDivisionError
-        return Answer(200, [], body)
-
-    handle = SimpleNamespace(options=lambda **_: SimpleNamespace(remote=replica))
-    relayed = relay.Relay(None, [], SimpleNamespace(draining=False), handle, 100, 60)
-
-    async def send(message):
-        ends.append(message)
-
-    def asked(*messages):
-        given = iter(messages)
-        scope = dict.fromkeys(relay.SCOPE, b"") | {"type": "http", "method": "POST", "path": "/x", "headers": []}
-        context = Context(root("somebody"), time.monotonic() + 60, time.monotonic(), "an-id")
-        scope["state"] = {"request_id": "an-id", "context": context, "observed": Observed(), "form_of": lambda _: None}
-        scope["state"][HEAD] = Head()
-
-        async def receive():
-            return next(given)
-
-        scope["state"][BODY] = Body(scope, receive, context, Bodies(100, 60))
-        return asyncio.run(relayed(scope, receive, send))
-
-    def part(body, more=True):
-        return {"type": "http.request", "body": body, "more_body": more}
-
-    asked(part(b"0123456789"), part(b"rest", False))
-    assert [ends[0]["status"], ends[1]["body"]] == [200, b"0123456789rest"]
-    with pytest.raises(ZeroDivisionError):
-        asked(part(b"", True), part(b"fail", False))
-    assert held == [14, 4]
-    with pytest.raises(QueueFull):
-        asked(part(b"0" * 15), part(b"0" * 15))
-    with pytest.raises(ClientDisconnect):
-        asked(part(b"01234"), {"type": "http.disconnect"})
-    assert relayed._held.total == 0

@@ -3,6 +3,7 @@
 import asyncio
 import math
 import socket
+import tempfile
 import time
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -11,11 +12,15 @@ import pytest
 
 from onebert_encoder.text.tokens import Pieces
 from onebert_server.access.context import Context
+from onebert_server.access.keys import KeyRing
 from onebert_server.access.principal import root
 from onebert_server.answering.backend import Wanted
-from onebert_server.front_ends import asking, wire
-from onebert_server.front_ends.channel import MAX_UNREAD_BYTES, Channel
-from onebert_server.front_ends.remote import RemoteBackend
+from onebert_server.remote import backend as backend_module
+from onebert_server.remote import wire
+from onebert_server.remote.backend import RemoteBackend
+from onebert_server.remote.unix import frames
+from onebert_server.remote.unix.channel import MAX_UNREAD_BYTES, framed
+from onebert_server.remote.unix.transport import UnixTransport
 from onebert_store.errors import OneBertError, QueueFull
 from onebert_store.registry.grants import Quotas
 
@@ -24,11 +29,11 @@ def asker(principal):
     return Context(root(principal), math.inf, 0.0, "request")
 
 
-async def refuse(backend, principal, whatever):
+async def refuse(backend, engine, principal, whatever):
     """One question that the other side of the channel refuses."""
     asking = asyncio.create_task(backend.compute(asker(principal), Wanted(["task"]), []))
-    await asyncio.sleep(0)
-    backend.received(wire.Refused(0, wire.Why(503, "queue-full", "Full", "try again soon", 7), whatever))
+    why = wire.Why(503, "queue-full", "Full", "try again soon", 7)
+    engine.sendall(framed(frames.Reply(0, wire.Refused(why, whatever))))
     with pytest.raises(OneBertError) as caught:
         await asking
     return caught.value
@@ -36,27 +41,31 @@ async def refuse(backend, principal, whatever):
 
 @asynccontextmanager
 async def connected():
-    """A backend, and the other end of its channel, which nobody reads unless the test does."""
-    backend = RemoteBackend()
-    here, there = socket.socketpair()
-    there.setblocking(False)
-    with there:
-        transport, backend.channel = await asyncio.get_running_loop().create_connection(
-            lambda: Channel(wire.FromEngine, backend.received, lambda: None), sock=here
-        )
-        yield backend, there, transport
-        transport.close()
+    """A backend with its transport, and the other end of its channel, which nobody reads unless the test does."""
+    with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as listener:
+        transport = UnixTransport(f"{folder}/engine")
+        transport.lost = lambda: None
+        listener.bind(f"{folder}/engine")
+        listener.listen()
+        listener.setblocking(False)
+        listening = asyncio.create_task(transport.listen(KeyRing({})))
+        engine, _ = await asyncio.get_running_loop().sock_accept(listener)
+        with engine:
+            engine.sendall(framed(wire.Keys([], is_open=True)))
+            await listening
+            yield RemoteBackend(transport), engine, transport._channel
+            transport.close()
 
 
 @pytest.fixture
 def refused(monkeypatch):
     """Makes a backend whose first question, of `flood`, was refused."""
-    monkeypatch.setattr(asking, "FULL_SECONDS", 60.0)
+    monkeypatch.setattr(backend_module, "FULL_SECONDS", 60.0)
 
     def make(whatever):
         async def run():
-            async with connected() as (backend, _, _):
-                return backend, await refuse(backend, "flood", whatever)
+            async with connected() as (backend, engine, _):
+                return backend, await refuse(backend, engine, "flood", whatever)
 
         return asyncio.run(run())
 
@@ -71,7 +80,7 @@ def test_the_engines_word_counts_for_a_moment_and_for_its_principal(refused, mon
     assert (error.status, error.code, error.retry_after) == (503, "queue-full", 7)
     backend.check(asker("other"))
     now = time.monotonic()
-    monkeypatch.setattr(asking.time, "monotonic", lambda: now + 61)
+    monkeypatch.setattr(backend_module.time, "monotonic", lambda: now + 61)
     backend.check(asker("flood"))
 
 
@@ -105,13 +114,13 @@ def test_questions_that_an_engine_which_hangs_does_not_read_are_bounded():
             await ask_and_leave(backend)
 
     async def run():
-        async with connected() as (backend, engine, transport):
+        async with connected() as (backend, engine, channel):
             with pytest.raises(QueueFull) as refused:
                 await flood(backend)
             assert refused.value.retry_after
-            assert transport.get_write_buffer_size() < 1.1 * MAX_UNREAD_BYTES
+            assert channel._transport.get_write_buffer_size() < 1.1 * MAX_UNREAD_BYTES
             async with asyncio.timeout(60):
-                while backend.channel.full:
+                while channel.full:
                     await asyncio.get_running_loop().sock_recv(engine, 2**20)
             await ask_and_leave(backend)
 

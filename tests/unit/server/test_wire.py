@@ -11,8 +11,9 @@ from onebert_encoder.answering.asked import Asked
 from onebert_encoder.base.base import load_base
 from onebert_encoder.text.tokenizer import Tokenizer
 from onebert_server.access.principal import Scope
-from onebert_server.front_ends import wire
-from onebert_server.front_ends.channel import Channel, framed
+from onebert_server.remote import wire
+from onebert_server.remote.unix import frames
+from onebert_server.remote.unix.channel import Channel, framed
 from onebert_server.telemetry.observed import Ended, Seen
 
 numbers = st.integers(0, 2**40)
@@ -20,13 +21,13 @@ ids = st.lists(st.integers(0, 2**31 - 1))
 pieces = st.builds(wire.SplitInput, st.lists(ids), st.lists(numbers))
 seconds = st.floats(allow_nan=False)
 rates = st.none() | seconds
-askers = st.builds(
-    wire.Asking, st.text(), st.frozensets(st.sampled_from(Scope)), st.lists(st.text()).map(tuple), rates, rates
+texts = st.none() | st.text()
+callers = st.builds(
+    wire.Caller, st.text(), st.frozensets(st.sampled_from(Scope)), st.lists(st.text()).map(tuple), texts, rates, rates
 )
 questions = st.builds(
     wire.Compute,
-    numbers,
-    askers,
+    callers,
     st.text(),
     seconds,
     seconds,
@@ -39,25 +40,35 @@ questions = st.builds(
     st.none() | st.tuples(st.text(), st.text()),
 )
 seen = st.builds(Seen, st.text(), st.lists(st.text()).map(tuple), rates, numbers)
-texts = st.none() | st.text()
+requests = st.builds(
+    wire.Request,
+    st.dictionaries(st.text(), st.text() | st.binary() | st.none()),
+    st.lists(st.tuples(st.binary(), st.binary())),
+    st.binary(),
+    callers,
+    st.text(),
+    seconds,
+    numbers,
+)
 endings = st.builds(Ended, st.text(), st.text(), numbers, seconds, texts, st.lists(seen), texts)
-frames = (
-    questions
-    | st.builds(wire.Cancel, numbers)
-    | st.just(wire.Accepting())
-    | st.builds(wire.InProgress, numbers)
-    | st.builds(wire.RequestEnded, endings)
-    | st.builds(wire.Line, st.binary())
+messages = (
+    st.builds(frames.Ask, numbers, questions)
+    | st.builds(frames.Cancel, numbers)
+    | requests
+    | st.just(frames.Accepting())
+    | st.builds(frames.InProgress, numbers)
+    | st.builds(frames.RequestEnded, endings)
+    | st.builds(frames.Line, st.binary())
 )
 
 
-@given(st.lists(frames), st.lists(st.integers(0, 200)))
+@given(st.lists(messages), st.lists(st.integers(0, 200)))
 def test_frames_come_whole_and_in_order_however_they_are_cut(sent, cuts):
     data = b"".join(map(framed, sent))
     received = []
 
     async def feed():
-        channel = Channel(wire.FromFrontEnd, received.append, lambda: None)
+        channel = Channel(frames.FromFrontEnd, received.append, lambda: None)
         start = 0
         for cut in cuts:
             channel.data_received(data[start : start + cut])

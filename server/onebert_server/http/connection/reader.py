@@ -98,7 +98,7 @@ class Reader:
         return self._content
 
     def _end_of_piece(self) -> int:
-        """Where the next message may end: behind a body of declared length, or behind an empty line."""
+        """The end of the next piece: behind a body of declared length, or behind an empty line."""
         if self._body_left:
             return min(len(self._ahead), self._at + self._body_left)
         joint = (self._tail + self._ahead[self._at : self._at + 3]).find(_EMPTY_LINE)

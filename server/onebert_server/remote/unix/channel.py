@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import msgspec
 
-from onebert_server.front_ends.wire import decoder, encode
+from onebert_server.remote.wire import decoder, encode
 
 _LENGTH_BYTES = 4
 # A write buffer above this holds about forty of the largest questions, which only happens when the peer hangs.
@@ -37,6 +37,11 @@ class Channel(asyncio.Protocol):
         if not self._flushing:
             self._flushing = True
             self._loop.call_soon_threadsafe(self._flush)
+
+    def close(self) -> None:
+        """Closes the connection after what is queued."""
+        if self._transport is not None:
+            self._transport.close()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.WriteTransport, transport)
@@ -78,12 +83,3 @@ def framed(message: Any) -> bytes:
     """Encodes a message and prepends its length."""
     body = encode(message)
     return len(body).to_bytes(_LENGTH_BYTES, "big") + body
-
-
-async def read_message(reader: asyncio.StreamReader) -> Any:
-    """Reads one message; returns None if the peer has disconnected."""
-    try:
-        length = int.from_bytes(await reader.readexactly(_LENGTH_BYTES), "big")
-        return msgspec.msgpack.decode(await reader.readexactly(length))
-    except (asyncio.IncompleteReadError, ConnectionError):
-        return None

@@ -1,7 +1,6 @@
-"""The msgpack messages between front ends and the engine process; `channel` carries them."""
+"""The msgpack messages between front ends and the process with the engine; a transport carries them."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -11,7 +10,6 @@ from pydantic import BaseModel
 from onebert_encoder.answering.asked import Asked
 from onebert_server.access.keys import Holder, KeyRing
 from onebert_server.access.principal import Principal
-from onebert_server.telemetry.observed import Ended
 from onebert_server.versions.facts import Facts
 from onebert_store.registry.grants import Quotas, Scope
 
@@ -20,34 +18,10 @@ MAX_PRINCIPALS = 1024
 
 
 class Setup(msgspec.Struct, frozen=True):
-    """The configuration that a front end reads from standard input.
+    """The base, as a front end needs it: `Tokenizer.dumps`, and the maximum length in tokens."""
 
-    `listeners` are descriptors of bound sockets. `engine_path` and `app_path` are Unix sockets for `Compute` and for
-    forwarded requests. `tokenizer` is the output of `Tokenizer.dumps`, and `max_length` is in tokens.
-    """
-
-    listeners: list[int]
-    engine_path: str
-    app_path: str
     tokenizer: str
     max_length: int
-    settings: dict[str, Any]
-
-
-class Connected(msgspec.Struct, tag=True, frozen=True, array_like=True):
-    """From a front end: connected; it listens after it has received `Keys`."""
-
-
-class Accepting(msgspec.Struct, tag=True, frozen=True, array_like=True):
-    """From a front end: accepts connections now."""
-
-
-class Drain(msgspec.Struct, tag=True, frozen=True, array_like=True):
-    """To a front end: send `Connection: close` with every reply."""
-
-
-class Stop(msgspec.Struct, tag=True, frozen=True, array_like=True):
-    """To a front end: stop accepting, finish the open requests, and exit."""
 
 
 class SplitInput(msgspec.Struct, frozen=True, array_like=True):
@@ -57,12 +31,13 @@ class SplitInput(msgspec.Struct, frozen=True, array_like=True):
     lengths: list[int]
 
 
-class Asking(msgspec.Struct, frozen=True, array_like=True):
-    """The fields of Principal that the engine process needs."""
+class Caller(msgspec.Struct, frozen=True, array_like=True):
+    """The fields of Principal."""
 
     name: str
     scopes: frozenset[Scope]
     tasks: tuple[str, ...]
+    default_task: str | None
     requests: float | None
     tokens: float | None
 
@@ -71,8 +46,7 @@ class KeyHolder(msgspec.Struct, frozen=True, array_like=True):
     """A registry key's owner; see Holder."""
 
     digest: bytes
-    asking: Asking
-    default_task: str | None
+    principal: Caller
     expires: float | None
 
 
@@ -87,7 +61,6 @@ class Compute(msgspec.Struct, tag=True, frozen=True, array_like=True):
     """From a front end: resolve, truncate, compute, and reply with `Logits` or `Refused`.
 
     Attributes:
-        number: the reply repeats it.
         remaining, waited: seconds until the deadline and since arrival; the processes' clocks may differ.
         refs: one reference per input; None means the live version of every task that accepts such an input.
         pair: whether the input is a pair; read only if `refs` is None.
@@ -97,8 +70,7 @@ class Compute(msgspec.Struct, tag=True, frozen=True, array_like=True):
         counted: quotas have already counted the request.
     """
 
-    number: int
-    principal: Asking
+    principal: Caller
     request_id: str
     remaining: float
     waited: float
@@ -111,12 +83,6 @@ class Compute(msgspec.Struct, tag=True, frozen=True, array_like=True):
     span: tuple[str, str] | None = None
     each: bool = False
     counted: bool = False
-
-
-class Cancel(msgspec.Struct, tag=True, frozen=True, array_like=True):
-    """From a front end: the question with this number has been cancelled."""
-
-    number: int
 
 
 class SequenceLogits(msgspec.Struct, frozen=True, array_like=True):
@@ -147,46 +113,47 @@ class Answer(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Logits(msgspec.Struct, tag=True, frozen=True, array_like=True):
-    """To a front end: the reply to a question, with one answer per reference, in order.
+    """To a front end: one answer per reference, in order, and the facts of every version that answered."""
 
-    `learned` has facts that the front end lacks, `forgotten` versions that it must evict (never one in `answers`).
-    """
-
-    number: int
     answers: list[Answer]
-    learned: list[Facts]
-    forgotten: list[str]
+    facts: list[Facts]
     seconds: dict[str, float] = {}
 
 
 class Refused(msgspec.Struct, tag=True, frozen=True, array_like=True):
     """To a front end: a typed error; `whatever`: any question of this principal would be refused at this moment."""
 
-    number: int
     why: Why
     whatever: bool = False
 
 
-class InProgress(msgspec.Struct, tag=True, frozen=True, array_like=True):
-    """From a front end: the number of open requests."""
+class Request(msgspec.Struct, tag=True, frozen=True, array_like=True):
+    """From a front end: a request for the control plane, whose key, head and body's length have been checked.
 
-    count: int
+    Attributes:
+        scope: fields of the ASGI scope.
+        headers: the raw fields of the head, in their order.
+        remaining: seconds until the deadline.
+        min_seq: the answer must reflect the registry up to this change.
+    """
+
+    scope: dict[str, Any]
+    headers: list[tuple[bytes, bytes]]
+    body: bytes
+    principal: Caller
+    request_id: str
+    remaining: float
+    min_seq: int
 
 
-class RequestEnded(msgspec.Struct, tag=True, frozen=True, array_like=True):
-    """From a front end: a finished request to count."""
+class Response(msgspec.Struct, tag=True, frozen=True, array_like=True):
+    """To a front end: the response, the template of the route that answered, and the code of its problem, if any."""
 
-    ended: Ended
-
-
-class Line(msgspec.Struct, tag=True, frozen=True, array_like=True):
-    """From a front end: a line of the access log."""
-
-    line: bytes
-
-
-FromEngine = Drain | Stop | Keys | Logits | Refused
-FromFrontEnd = Connected | Accepting | Compute | Cancel | InProgress | RequestEnded | Line
+    status: int
+    headers: list[tuple[bytes, bytes]]
+    body: bytes
+    route: str
+    problem: str | None
 
 
 def _as_json(value: Any) -> Any:
@@ -211,32 +178,29 @@ def decoder(kind: Any) -> Callable[[bytes | bytearray], Any]:
 
 
 @lru_cache(MAX_PRINCIPALS)
-def asking(principal: Principal) -> Asking:
+def caller(principal: Principal) -> Caller:
     """Converts a principal to its wire form."""
     quotas = principal.quotas
-    return Asking(principal.name, principal.scopes, principal.tasks, quotas.requests, quotas.tokens)
+    return Caller(
+        principal.name, principal.scopes, principal.tasks, principal.default_task, quotas.requests, quotas.tokens
+    )
 
 
 @lru_cache(MAX_PRINCIPALS)
-def principal(asking: Asking) -> Principal:
+def principal(caller: Caller) -> Principal:
     """Converts back to a Principal; cached, because a Principal compiles its globs once."""
-    quotas = Quotas(requests=asking.requests, tokens=asking.tokens)
-    return Principal(asking.name, asking.scopes, asking.tasks, quotas=quotas)
+    quotas = Quotas(requests=caller.requests, tokens=caller.tokens)
+    return Principal(caller.name, caller.scopes, caller.tasks, caller.default_task, quotas)
 
 
 def keys(ring: KeyRing) -> Keys:
     """The registry keys that a ring has now."""
     holders = [
-        KeyHolder(digest, asking(holder.principal), holder.principal.default_task, holder.expires)
-        for digest, holder in ring.registered.items()
+        KeyHolder(digest, caller(holder.principal), holder.expires) for digest, holder in ring.registered.items()
     ]
     return Keys(holders, ring.is_open)
 
 
 def exchange(ring: KeyRing, frame: Keys) -> None:
     """Replaces a ring's registry keys with the keys of a frame."""
-    holders = {
-        one.digest: Holder(replace(principal(one.asking), default_task=one.default_task), one.expires)
-        for one in frame.holders
-    }
-    ring.replace(holders, frame.is_open)
+    ring.replace({one.digest: Holder(principal(one.principal), one.expires) for one in frame.holders}, frame.is_open)

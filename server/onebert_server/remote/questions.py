@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -10,8 +10,8 @@ from onebert_encoder.text.tokens import Pieces
 from onebert_server.access.context import Context
 from onebert_server.answering.backend import Backend, Missed, Result, Wanted
 from onebert_server.answering.plan import Computed
-from onebert_server.front_ends import wire
 from onebert_server.logs import log_failure
+from onebert_server.remote import wire
 from onebert_server.telemetry.observed import Observed
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import OneBertError
@@ -19,16 +19,13 @@ from onebert_store.errors import OneBertError
 logger = logging.getLogger("onebert.questions")
 
 
-def question(
-    number: int, context: Context, wanted: Wanted, inputs: Sequence[Pieces], each: bool = False
-) -> wire.Compute:
+def question(context: Context, wanted: Wanted, inputs: Sequence[Pieces], each: bool = False) -> wire.Compute:
     """Builds the message of a question; equal inputs (one object) are sent once."""
     now = time.monotonic()
     distinct = {id(one): one for one in inputs}
     indexes = {key: index for index, key in enumerate(distinct)}
     return wire.Compute(
-        number,
-        wire.asking(context.principal),
+        wire.caller(context.principal),
         context.request_id,
         remaining=context.deadline - now,
         waited=now - context.arrived,
@@ -45,10 +42,7 @@ def question(
 
 
 async def answered(backend: Backend, asked: wire.Compute) -> wire.Logits | wire.Refused:
-    """Answers a question in the engine process and turns any exception into a `Refused` reply.
-
-    The reply's `learned` lists every version that answered; `FrontDesk` removes the known ones.
-    """
+    """Answers a question in the process with the engine and turns any exception into a `Refused` reply."""
     checked = False
     try:
         context = _context(asked)
@@ -57,14 +51,15 @@ async def answered(backend: Backend, asked: wire.Compute) -> wire.Logits | wire.
         compute = backend.compute_each if asked.each else backend.compute
         results = await compute(context, *_wanted(asked))
         answers = [_answer(one) for one in results]
-        learned = [*{one.facts.ref: one.facts for one in results if isinstance(one, Result)}.values()]
-        return wire.Logits(asked.number, answers, learned, [], context.observed.seconds)
+        facts = {one.facts.ref: one.facts for one in results if isinstance(one, Result)}
+        return wire.Logits(answers, [*facts.values()], context.observed.seconds)
     except Exception as error:
-        return _refused(asked.number, error, whatever=not checked)
+        return _refused(error, whatever=not checked)
 
 
-def results(reply: wire.Logits, known: Mapping[str, Facts]) -> list[Result | Missed]:
-    """Decodes the answers of a reply; `known` has the facts of every version among them."""
+def results(reply: wire.Logits) -> list[Result | Missed]:
+    """Decodes the answers of a reply."""
+    known = {facts.ref: facts for facts in reply.facts}
     return [
         Missed(one.version, one.input, error_of(one.missed)) if one.missed else _result(one, known[one.version])
         for one in reply.answers
@@ -96,11 +91,11 @@ def _wanted(asked: wire.Compute) -> tuple[Wanted, list[Pieces]]:
     return Wanted(asked.refs, asked.pair, asked.asked), inputs
 
 
-def _refused(number: int, error: Exception, whatever: bool) -> wire.Refused:
+def _refused(error: Exception, whatever: bool) -> wire.Refused:
     if not isinstance(error, OneBertError):
         log_failure(logger, "a question of a front end", error)
         error = OneBertError("the server failed to answer; its log says where")
-    return wire.Refused(number, _why(error), whatever)
+    return wire.Refused(_why(error), whatever)
 
 
 def _answer(one: Result | Missed) -> wire.Answer:

@@ -1,15 +1,18 @@
-"""The base class of backends that compute in another process."""
+"""The engine as a front end's backend: one message per question, one per reply.
+
+The process with the engine resolves references, truncates and computes, and names the versions that answered.
+"""
 
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from onebert_encoder.text.tokens import Pieces
 from onebert_server.access.context import Context
 from onebert_server.access.principal import Principal
 from onebert_server.answering.backend import Missed, Result, Wanted
-from onebert_server.front_ends import questions, wire
-from onebert_store.errors import OneBertError
+from onebert_server.remote import questions, wire
+from onebert_server.remote.transport import Transport
+from onebert_store.errors import OneBertError, QueueFull
 
 # Seconds for which a front end repeats a refusal by itself. Far shorter than the queue needs to drain, so that the
 # engine never idles. MAX_FULL bounds the principals with a stored refusal.
@@ -17,15 +20,23 @@ FULL_SECONDS = 0.05
 MAX_FULL = 1024
 
 
-class AskingBackend(ABC):
-    """Repeats the other process's refusal of a principal for `FULL_SECONDS` without asking again."""
+class RemoteBackend:
+    """A backend behind a transport.
 
-    def __init__(self) -> None:
+    It repeats the other process's refusal of a principal for `FULL_SECONDS` without asking again.
+    """
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
         # Keyed by principal, since keys with one name may have different quotas.
         self._full: dict[Principal, tuple[float, wire.Refused]] = {}
 
     def check(self, context: Context) -> None:
-        """Raises the stored refusal while it is fresh; only the other process knows the queue."""
+        """Raises QueueFull while the transport is full, and the stored refusal while it is fresh."""
+        if self._transport.full:
+            raise QueueFull("as much waits for the process with the engine as a front end holds; try again soon")
+        if context.counted:
+            return
         until, refused = self._full.get(context.principal, (0.0, None))
         if refused is not None and time.monotonic() < until:
             raise questions.error_of(refused.why)
@@ -38,10 +49,15 @@ class AskingBackend(ABC):
     async def compute_each(self, context: Context, wanted: Wanted, inputs: Sequence[Pieces]) -> list[Result | Missed]:
         return await self._ask(context, wanted, inputs, each=True)
 
-    @abstractmethod
     async def _ask(
         self, context: Context, wanted: Wanted, inputs: Sequence[Pieces], each: bool
-    ) -> list[Result | Missed]: ...
+    ) -> list[Result | Missed]:
+        self.check(context)
+        reply = await self._transport.ask(questions.question(context, wanted, inputs, each))
+        if isinstance(reply, wire.Refused):
+            raise self._refusal(context, reply)
+        context.observed.add(reply.seconds)
+        return questions.results(reply)
 
     def _refusal(self, context: Context, refused: wire.Refused) -> OneBertError:
         """Returns the error of a refusal; stores it if every question of this principal would be refused."""

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
-from starlette.types import ASGIApp
 
-from onebert_server.front_ends import wire
-from onebert_server.front_ends.desk import FrontDesk
-from onebert_server.front_ends.forwarding import forwarded_to
+from onebert_server.remote import wire
+from onebert_server.remote.relayed import Relayed
+from onebert_server.remote.unix import frames
+from onebert_server.remote.unix.desk import FrontDesk, Served
 from onebert_store.errors import InvalidSettings, OneBertError
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("onebert.front_ends")
 
 # -P keeps the current directory off the import path.
-COMMAND = (sys.executable, "-P", "-m", "onebert_server.front_ends.child")
+COMMAND = (sys.executable, "-P", "-m", "onebert_server.remote.unix.child")
 # Front ends do not read these settings: a directory, and addresses that may contain a password.
 NOT_OF_FRONT_ENDS = {"data_dir", "registry", "blobs"}
 # Seconds in which all front ends must listen.
@@ -38,27 +38,29 @@ RESTART_DELAY = 1.0
 # After MAX_ENDS deaths of one front end within ENDS_WITHIN seconds the server exits, since a restart would not help.
 MAX_ENDS = 5
 ENDS_WITHIN = 60.0
-# Name prefix of the socket directories in the shared temporary directory.
-PREFIX = "onebert-"
-# Connections in the listen backlog; each connection to the app carries one request.
+# Name prefix of the socket directories in the shared temporary directory, and the socket's name in them.
+PREFIX, SOCKET = "onebert-", "engine"
+# Connections in the listen backlog; each relayed request has a connection of its own.
 BACKLOG = 2048
 
 
 class FrontEnds:
-    """The front ends of a server and their Unix sockets; `failure` is set when a front end has died repeatedly."""
+    """The front ends of a server and their Unix socket; `failure` is set when a front end has died repeatedly."""
 
-    def __init__(self, runtime: "Runtime") -> None:
+    def __init__(self, runtime: "Runtime", relayed: Relayed) -> None:
         self.failure: OneBertError | None = None
         self._runtime = runtime
         self._settings = runtime.settings
+        log, patience = runtime.telemetry.access_log, runtime.settings.engine_timeout
+        self._served = Served(runtime.admission, relayed, runtime.metrics, runtime.keys, log, patience)
         self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._servers: list[asyncio.AbstractServer] = []
+        self._server: asyncio.AbstractServer | None = None
         self._keepers: list[asyncio.Task[None]] = []
-        self._desks: list[FrontDesk] = []
+        self._desks: set[FrontDesk] = set()
         self._listening = asyncio.Semaphore(0)
         self._started = self._draining = self._stopping = False
 
-    async def start(self, listeners: Sequence[socket.socket], app: ASGIApp) -> None:
+    async def start(self, listeners: Sequence[socket.socket]) -> None:
         """Starts the front ends on shared, bound sockets and waits until all of them listen.
 
         Raises:
@@ -69,8 +71,8 @@ class FrontEnds:
         keys.tell(lambda: self._tell(wire.keys(keys)))
         loop, count = asyncio.get_running_loop(), self._settings.front_ends
         numbers = [listener.fileno() for listener in listeners]
-        setup = await self._open(numbers, app)
-        self._keepers = [loop.create_task(self._keep(setup, numbers)) for _ in range(count)]
+        start = await self._open(numbers)
+        self._keepers = [loop.create_task(self._keep(start, numbers)) for _ in range(count)]
         listening = loop.create_task(self._all_listen(count))
         try:
             done, _ = await asyncio.wait(
@@ -88,12 +90,12 @@ class FrontEnds:
         """Makes the front ends send `Connection: close` with every reply."""
         if not self._draining:
             self._draining = True
-            self._tell(wire.Drain())
+            self._tell(frames.Drain())
 
     def stop(self) -> None:
         """Makes the front ends stop accepting, finish their requests, and exit."""
         self._stopping = True
-        self._tell(wire.Stop())
+        self._tell(frames.Stop())
 
     async def ended(self, timeout: float) -> bool:
         """Waits up to `timeout` seconds; returns whether all front ends have exited."""
@@ -103,42 +105,37 @@ class FrontEnds:
         for keeper in self._keepers:
             keeper.cancel()
         await asyncio.gather(*self._keepers, return_exceptions=True)
-        for server in self._servers:
-            server.close()
+        if self._server is not None:
+            self._server.close()
         if self._folder is not None:
             self._folder.cleanup()
 
-    async def _open(self, listeners: list[int], app: ASGIApp) -> Path:
-        loop = asyncio.get_running_loop()
+    async def _open(self, listeners: list[int]) -> Path:
         try:
             remove_left_over(Path(tempfile.gettempdir()))
             self._folder = tempfile.TemporaryDirectory(prefix=PREFIX)
-            engine_path, app_path = (str(Path(self._folder.name, name)) for name in ("engine", "app"))
+            path = str(Path(self._folder.name, SOCKET))
             # A file, because uvloop fails to write to the pipe of a process that exits at once.
-            setup = Path(self._folder.name, "setup")
-            tokenizer, spec = self._runtime.base.tokenizer, self._runtime.base.spec
+            start = Path(self._folder.name, "start")
+            setup = wire.Setup(self._runtime.base.tokenizer.dumps(), self._runtime.base.spec.max_length)
             settings = self._settings.model_dump(exclude=NOT_OF_FRONT_ENDS)
-            said = wire.Setup(listeners, engine_path, app_path, tokenizer.dumps(), spec.max_length, settings)
-            setup.write_bytes(msgspec.msgpack.encode(said))
+            start.write_bytes(msgspec.msgpack.encode(frames.Start(listeners, path, setup, settings)))
         except OSError:
             raise InvalidSettings("ONEBERT_FRONT_ENDS: the temporary folder cannot be written") from None
         try:
-            self._servers = [
-                await loop.create_unix_server(lambda: self._desk().channel, engine_path, backlog=BACKLOG),
-                await asyncio.start_unix_server(
-                    forwarded_to(app, self._settings.engine_timeout), app_path, backlog=BACKLOG
-                ),
-            ]
+            self._server = await asyncio.get_running_loop().create_unix_server(
+                lambda: FrontDesk(self._served, self).channel, path, backlog=BACKLOG
+            )
         except OSError:
             raise InvalidSettings("ONEBERT_FRONT_ENDS: the temporary folder takes no Unix sockets") from None
-        return setup
+        return start
 
-    async def _keep(self, setup: Path, listeners: list[int]) -> None:
+    async def _keep(self, start: Path, listeners: list[int]) -> None:
         """Runs one front end and restarts it until `stop`; before `start` has finished it runs only once."""
         loop = asyncio.get_running_loop()
         ends: deque[float] = deque(maxlen=MAX_ENDS)
         while not self._stopping:
-            reason = await _run(setup, listeners)
+            reason = await _run(start, listeners)
             if self._stopping:
                 return
             logger.error("a front end %s", reason)
@@ -153,21 +150,18 @@ class FrontEnds:
         for _ in range(count):
             await self._listening.acquire()
 
-    def _desk(self) -> FrontDesk:
-        runtime, log = self._runtime, self._runtime.telemetry.access_log
-        desk = FrontDesk(runtime.admission, runtime.metrics, runtime.keys, self._listens, self._lost, log)
-        self._desks.append(desk)
-        return desk
+    def connected(self, desk: FrontDesk) -> None:
+        self._desks.add(desk)
 
-    def _listens(self, desk: FrontDesk) -> None:
+    def listens(self, desk: FrontDesk) -> None:
         self._listening.release()
         if self._draining:
-            desk.channel.send(wire.Drain())
+            desk.channel.send(frames.Drain())
         if self._stopping:
-            desk.channel.send(wire.Stop())
+            desk.channel.send(frames.Stop())
 
-    def _lost(self, desk: FrontDesk) -> None:
-        self._desks.remove(desk)
+    def lost(self, desk: FrontDesk) -> None:
+        self._desks.discard(desk)
 
     def _tell(self, frame: msgspec.Struct) -> None:
         # Called from any thread. A front end that connects meanwhile receives the state from its desk.
@@ -177,16 +171,16 @@ class FrontEnds:
 
 def remove_left_over(temporary: Path) -> None:
     """Removes the socket directories of servers that were killed, whose sockets refuse connections."""
-    for left in temporary.glob(f"{PREFIX}*/engine"):
+    for left in temporary.glob(f"{PREFIX}*/{SOCKET}"):
         # Other users' directories raise OSError. A starting server binds before it listens, so skip new sockets.
         with suppress(OSError), socket.socket(socket.AF_UNIX) as asking:
             if time.time() - left.stat().st_mtime > START_TIMEOUT and asking.connect_ex(str(left)) == ECONNREFUSED:
                 shutil.rmtree(left.parent)
 
 
-async def _run(setup: Path, listeners: list[int]) -> str:
+async def _run(start: Path, listeners: list[int]) -> str:
     try:
-        with setup.open("rb") as stdin:
+        with start.open("rb") as stdin:
             # A new session, so that Ctrl-C at the terminal signals the engine process only.
             process = await asyncio.create_subprocess_exec(
                 *COMMAND,

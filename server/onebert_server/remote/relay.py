@@ -1,0 +1,103 @@
+"""The control plane of a front end: relays whole requests to the process with the engine.
+
+The pipeline around it gives ids, counts, checks keys, deadlines and body limits, and turns errors into problems.
+"""
+
+import math
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from starlette.routing import BaseRoute, Match
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from onebert_server.edge import Edge
+from onebert_server.fairness.shares import Permits
+from onebert_server.http.auth import OPEN_PATHS, PROBES
+from onebert_server.http.body import BODY, Body
+from onebert_server.http.replies import send_whole
+from onebert_server.remote import wire
+from onebert_server.remote.transport import Transport
+from onebert_server.settings import Settings
+from onebert_store.errors import ShuttingDown
+
+# Concurrent relayed requests. Health and documentation need no key and have separate limits of the same size, so that
+# slow uploads, health probes and slow anonymous readers cannot block one another. One principal or address gets at most
+# half of a limit: `Permits` leaves as much free as it gives to one.
+MAX_RELAYED = 256
+# Bytes of bodies that one front end holds until they are answered.
+MAX_HELD_BYTES = 2**29
+# Seconds in which a health request must be answered.
+HEALTH_PATIENCE = 2.0
+SCOPE = (
+    *("type", "asgi", "http_version", "server", "client", "scheme"),
+    *("method", "root_path", "path", "raw_path", "query_string"),
+)
+
+
+class Template(NamedTuple):
+    """The route that answered in the other process, for the metrics."""
+
+    path: str
+
+
+class Relay:
+    """Relays every request but those for routes of the front end's `own`, which `app` answers."""
+
+    def __init__(
+        self, app: ASGIApp, own: Sequence[BaseRoute], edge: Edge, transport: Transport, settings: Settings
+    ) -> None:
+        self._app = app
+        self._own = own
+        self._edge = edge
+        self._transport = transport
+        self._max_upload_bytes = settings.max_upload_bytes
+        self._patience = settings.engine_timeout
+        self._keyed, self._health, self._documentation = _room(), _room(), _room()
+        self._held = Permits(MAX_HELD_BYTES, "as many bodies are under way as a front end holds; try again soon")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if any(route.matches(scope)[0] is Match.FULL for route in self._own):
+            await self._app(scope, receive, send)
+            return
+        path, principal = scope["path"], scope["state"]["context"].principal.name
+        if self._edge.draining and path == "/readyz":
+            raise ShuttingDown("the server is stopping")
+        room, patience = self._keyed, self._patience
+        if path in PROBES:
+            room, patience = self._health, min(patience, HEALTH_PATIENCE)
+        elif path in OPEN_PATHS:
+            room = self._documentation
+        with room.held(principal):
+            reply = await self._relay(scope, principal, patience)
+        scope["route"] = Template(reply.route)
+        if reply.problem:
+            scope["state"]["problem"] = reply.problem
+        await send_whole(send, reply.status, reply.headers, reply.body, self._edge.untaken, principal)
+
+    async def _relay(self, scope: Scope, principal: str, patience: float) -> wire.Response:
+        arriving: Body = scope["state"][BODY]
+        # The other process inflates the body, or refuses its encoding.
+        arriving.receive = arriving.limited
+        if scope["method"] == "PUT":
+            arriving.most, arriving.deadline = self._max_upload_bytes, math.inf
+        body = await arriving.whole(self._held)
+        with self._held.held(principal, len(body)):
+            return await self._transport.relay(_request(scope, body), patience)
+
+
+def _room() -> Permits:
+    return Permits(MAX_RELAYED, "as many requests wait for the process with the engine as a front end relays")
+
+
+def _request(scope: Scope, body: bytes) -> wire.Request:
+    context = scope["state"]["context"]
+    return wire.Request(
+        {name: scope[name] for name in SCOPE},
+        scope["headers"],
+        body,
+        wire.caller(context.principal),
+        context.request_id,
+        remaining=context.deadline - time.monotonic(),
+        min_seq=context.min_seq,
+    )

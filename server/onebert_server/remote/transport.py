@@ -1,0 +1,28 @@
+"""The interface between a front end and the process with the engine; `unix/` and `on_ray/` implement it."""
+
+from typing import Protocol
+
+from onebert_server.access.keys import KeyRing
+from onebert_server.remote import wire
+
+
+class Transport(Protocol):
+    """Carries messages to the process with the engine and back."""
+
+    @property
+    def full(self) -> bool:
+        """Whether that process leaves more unread than a front end shall hold."""
+
+    async def listen(self, keys: KeyRing) -> None:
+        """Returns once `keys` has the keys of the registry; they are kept up to date from then on."""
+
+    async def ask(self, question: wire.Compute) -> wire.Logits | wire.Refused:
+        """Has a question answered; a cancellation ends it there, too. Raises ShuttingDown or EngineFailed."""
+
+    async def relay(self, request: wire.Request, patience: float) -> wire.Response:
+        """Has the control plane answer a request.
+
+        Raises:
+            ShuttingDown: the process is gone.
+            Unhealthy: it has said nothing for `patience` seconds.
+        """

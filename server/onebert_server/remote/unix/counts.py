@@ -1,0 +1,40 @@
+"""Sends what a front end counts to the engine process, which keeps it when the front end dies."""
+
+import asyncio
+
+from onebert_server.remote.unix import frames
+from onebert_server.remote.unix.transport import UnixTransport
+from onebert_server.telemetry.observed import Ended
+
+# Seconds by which changes of the in-progress count are delayed.
+TELL_IN_PROGRESS = 0.1
+
+
+class RemoteCounts:
+    """Sends a finished request at once, the in-progress count at most every `TELL_IN_PROGRESS` seconds."""
+
+    def __init__(self, transport: UnixTransport) -> None:
+        self._transport = transport
+        self._in_progress = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def request_began(self) -> None:
+        self._in_progress += 1
+        self._tell_later()
+
+    def request_ended(self, ended: Ended) -> None:
+        self._in_progress -= 1
+        self._tell_later()
+        self._transport.send(frames.RequestEnded(ended))
+
+    def write(self, line: bytes) -> None:
+        """Sends a line of the access log."""
+        self._transport.send(frames.Line(line))
+
+    def _tell_later(self) -> None:
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(TELL_IN_PROGRESS, self._tell)
+
+    def _tell(self) -> None:
+        self._timer = None
+        self._transport.send(frames.InProgress(self._in_progress))

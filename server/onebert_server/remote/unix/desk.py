@@ -1,0 +1,136 @@
+"""The engine process's end of one front end's connection: answers what it asks and counts its requests."""
+
+import asyncio
+import logging
+from collections import OrderedDict
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+from onebert_server.access.keys import KeyRing
+from onebert_server.answering.backend import Backend
+from onebert_server.metrics import Metrics
+from onebert_server.remote import questions, wire
+from onebert_server.remote.relayed import Relayed
+from onebert_server.remote.unix import frames
+from onebert_server.remote.unix.channel import Channel
+from onebert_server.telemetry.access_log import Lines
+from onebert_server.versions.facts import Facts
+
+logger = logging.getLogger("onebert.front_desk")
+
+# Approximate bytes of labels that a front end caches; it evicts the least recently used versions.
+MAX_KNOWN_BYTES = 2**25
+# Python's overhead in bytes per label, and per version.
+_LABEL_BYTES, _FACTS_BYTES = 64, 512
+# Keep-alives of a relayed request: at least every so many seconds, and so many within a front end's patience.
+ALIVE_EVERY, ALIVE_TIMES = 10.0, 4
+
+
+class Served(NamedTuple):
+    """The parts of the engine process that front ends ask; `patience` of a front end with silence is in seconds."""
+
+    backend: Backend
+    relayed: Relayed
+    metrics: Metrics
+    keys: KeyRing
+    access_log: Lines | None = None
+    patience: float = 60.0
+
+
+class Keeper(Protocol):
+    """Hears of the desks of front ends, not of those for one relayed request; a lost desk may be one of these."""
+
+    def connected(self, desk: "FrontDesk") -> None: ...
+
+    def listens(self, desk: "FrontDesk") -> None: ...
+
+    def lost(self, desk: "FrontDesk") -> None: ...
+
+
+class FrontDesk:
+    """Answers one connection; the counts outlive it."""
+
+    def __init__(self, served: Served, keeper: Keeper) -> None:
+        self.channel = Channel(frames.FromFrontEnd, self._received, self._gone)
+        self._served = served
+        self._keeper = keeper
+        self._in_progress = 0
+        self._known = _Known()
+        self._computing: dict[int, asyncio.Task[None]] = {}
+        self._relaying: asyncio.Task[None] | None = None
+
+    def _received(self, frame: Any) -> None:
+        match frame:
+            case frames.Ask(number, question):
+                task = asyncio.get_running_loop().create_task(self._compute(number, question))
+                self._computing[number] = task
+                task.add_done_callback(lambda _: self._computing.pop(number))
+            case frames.Cancel(number):
+                # Unknown number: the reply and this message have crossed.
+                if computing := self._computing.get(number):
+                    computing.cancel()
+            case frames.RequestEnded(ended):
+                self._served.metrics.observe_request(ended)
+            case frames.Line(line) if self._served.access_log is not None:
+                self._served.access_log.write(line)
+            case frames.InProgress(count):
+                self._set_in_progress(count)
+            case wire.Request():
+                self._relaying = asyncio.get_running_loop().create_task(self._relay(frame))
+            case frames.Connected():
+                self._keeper.connected(self)
+                self.channel.send(wire.keys(self._served.keys))
+            case frames.Accepting():
+                self._keeper.listens(self)
+
+    def _gone(self) -> None:
+        for computing in self._computing.values():
+            computing.cancel()
+        self._set_in_progress(0)
+        self._keeper.lost(self)
+
+    def _set_in_progress(self, count: int) -> None:
+        self._served.metrics.add_in_progress(count - self._in_progress)
+        self._in_progress = count
+
+    async def _compute(self, number: int, question: wire.Compute) -> None:
+        reply, forgotten = await questions.answered(self._served.backend, question), list[str]()
+        if isinstance(reply, wire.Logits):
+            learned, forgotten = self._known.tell({facts.ref: facts for facts in reply.facts})
+            reply = msgspec.structs.replace(reply, facts=learned)
+        self.channel.send(frames.Reply(number, reply, forgotten))
+
+    async def _relay(self, request: wire.Request) -> None:
+        """A request whose front end is gone is finished all the same, since it may have taken effect."""
+        alive = asyncio.get_running_loop().create_task(self._say_alive())
+        try:
+            self.channel.send(await self._served.relayed.answer(request))
+        finally:
+            alive.cancel()
+
+    async def _say_alive(self) -> None:
+        while True:
+            await asyncio.sleep(min(ALIVE_EVERY, self._served.patience / ALIVE_TIMES))
+            self.channel.send(frames.Alive())
+
+
+class _Known:
+    """The versions that a front end caches, bounded in bytes; mirrors the front end's cache exactly."""
+
+    def __init__(self) -> None:
+        self._bytes: OrderedDict[str, int] = OrderedDict()
+        self._total = 0
+
+    def tell(self, needed: dict[str, Facts]) -> tuple[list[Facts], list[str]]:
+        learned = [facts for ref, facts in needed.items() if ref not in self._bytes]
+        for facts in learned:
+            self._bytes[facts.ref] = _FACTS_BYTES + facts.label_bytes + _LABEL_BYTES * len(facts.labels)
+            self._total += self._bytes[facts.ref]
+        for ref in needed:
+            self._bytes.move_to_end(ref)
+        forgotten = []
+        while self._total > MAX_KNOWN_BYTES and (oldest := next(iter(self._bytes))) not in needed:
+            self._total -= self._bytes.pop(oldest)
+            forgotten.append(oldest)
+        return learned, forgotten

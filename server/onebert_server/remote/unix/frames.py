@@ -1,0 +1,86 @@
+"""The messages of this transport alone; `wire` has those of every transport."""
+
+from typing import Any
+
+import msgspec
+
+from onebert_server.remote import wire
+from onebert_server.telemetry.observed import Ended
+
+
+class Start(msgspec.Struct, frozen=True):
+    """The configuration that a front end reads from standard input.
+
+    `listeners` are descriptors of bound sockets, `path` is the engine process's Unix socket.
+    """
+
+    listeners: list[int]
+    path: str
+    setup: wire.Setup
+    settings: dict[str, Any]
+
+
+class Connected(msgspec.Struct, tag=True, frozen=True, array_like=True):
+    """From a front end: connected; it listens after it has received `wire.Keys`."""
+
+
+class Accepting(msgspec.Struct, tag=True, frozen=True, array_like=True):
+    """From a front end: accepts connections now."""
+
+
+class Drain(msgspec.Struct, tag=True, frozen=True, array_like=True):
+    """To a front end: send `Connection: close` with every reply."""
+
+
+class Stop(msgspec.Struct, tag=True, frozen=True, array_like=True):
+    """To a front end: stop accepting, finish the open requests, and exit."""
+
+
+class Ask(msgspec.Struct, tag=True, frozen=True, array_like=True):
+    """From a front end: a question; its `Reply` repeats the number."""
+
+    number: int
+    question: wire.Compute
+
+
+class Cancel(msgspec.Struct, tag=True, frozen=True, array_like=True):
+    """From a front end: the question with this number has been cancelled."""
+
+    number: int
+
+
+class Reply(msgspec.Struct, tag=True, frozen=True, array_like=True):
+    """To a front end: the reply to a question, without facts that the front end has cached.
+
+    `forgotten` has versions to evict, never one that answered.
+    """
+
+    number: int
+    reply: wire.Logits | wire.Refused
+    forgotten: list[str] = []
+
+
+class Alive(msgspec.Struct, tag=True, frozen=True, array_like=True):
+    """To a front end: its relayed request is being answered."""
+
+
+class InProgress(msgspec.Struct, tag=True, frozen=True, array_like=True):
+    """From a front end: the number of open requests."""
+
+    count: int
+
+
+class RequestEnded(msgspec.Struct, tag=True, frozen=True, array_like=True):
+    """From a front end: a finished request to count."""
+
+    ended: Ended
+
+
+class Line(msgspec.Struct, tag=True, frozen=True, array_like=True):
+    """From a front end: a line of the access log."""
+
+    line: bytes
+
+
+FromEngine = Drain | Stop | wire.Keys | Reply | Alive | wire.Response
+FromFrontEnd = Connected | Accepting | Ask | Cancel | wire.Request | InProgress | RequestEnded | Line
