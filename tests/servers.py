@@ -70,11 +70,14 @@ class Server:
 
     def start(self) -> None:
         with self.log.open("ab") as log:
-            self.process = Forked("serve", env=clean_env(**self.settings), stdout=subprocess.PIPE, stderr=log)
+            self.process = self.launch(env=clean_env(**self.settings), stdout=subprocess.PIPE, stderr=log)
         self.greeting = self.process.stdout.readline()
         found = re.match(r"Listening on (http://\S+):", self.greeting)
         assert found, self.log.read_text()
         self.url = found[1]
+
+    def launch(self, **options) -> Forked | subprocess.Popen:
+        return Forked("serve", **options)
 
     def client(self, **arguments) -> JsonClient:
         return JsonClient(self.url, **arguments)

@@ -35,7 +35,7 @@ class Group:
 GROUPS = {
     "builds": Group(
         "wheels for every processor, the image, the kernels under sanitizers",
-        (f"{ENCODER}/compute/kernels", "hatch_build.py", "pyproject.toml", "deploy"),
+        (f"{ENCODER}/compute/kernels", "hatch_build.py", "pyproject.toml", "plugins", "deploy"),
     ),
     "gpu": Group(
         "the kernels for GPUs in Triton's interpreter, every shape",
@@ -43,9 +43,9 @@ GROUPS = {
     ),
     "programs": Group(
         "other people's programs, installed and asking a server",
-        (f"{SERVER}/facades", "tests/clients", "tests/environments", "docs/recipes"),
+        (f"{SERVER}/facades", "plugins", "tests/clients", "tests/environments", "docs/recipes"),
     ),
-    "document": Group("requests made up from the OpenAPI document", (f"{SERVER}/http", f"{SERVER}/facades")),
+    "document": Group("requests made up from the OpenAPI document", (f"{SERVER}/http", f"{SERVER}/facades", "plugins")),
     "layouts": Group("what one process answers, through front ends", (f"{SERVER}/remote",)),
     "clusters": Group(
         "Ray clusters that lose processes and nodes",

@@ -13,6 +13,7 @@ import pytest
 
 from onebert_store.command import cli, console
 from onebert_store.file.format import dumps, save
+from plugin_packages import write_package
 from tiny_delta import MIDDLE, OUTPUT, QUERY, make_delta, manifest_dict, tensors_for
 
 RUN = "from onebert_store.command.cli import main; main()"
@@ -60,16 +61,13 @@ def waits() -> None:
 
 @pytest.fixture
 def plugin(tmp_path, monkeypatch):
-    """A folder that looks like an installed package with commands, one of which cannot be imported."""
-    monkeypatch.syspath_prepend(tmp_path)
+    """An installed package with commands: one cannot be imported, one has the name of another package's."""
     monkeypatch.setenv("COLUMNS", "100")
-    info = tmp_path / "plugin-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: plugin\nVersion: 1.0\n")
-    names = "".join(f"{name} = plugged_in:{name}\n" for name in ("works", "full", "disk", "file", "saves", "waits"))
-    (info / "entry_points.txt").write_text(f"[onebert.commands]\n{names}broken = no_such_module:command\n")
-    (tmp_path / "plugged_in.py").write_text(PLUGIN)
-    return tmp_path
+    names = {name: f"plugged_in:{name}" for name in ("works", "full", "disk", "file", "saves", "waits")}
+    names |= {"broken": "no_such_module:command", "rename": "plugged_in:works"}
+    folder = write_package(tmp_path, "plugin", {"onebert.commands": names}, plugged_in=PLUGIN)
+    monkeypatch.syspath_prepend(folder)
+    return folder
 
 
 @pytest.fixture
@@ -116,6 +114,7 @@ def test_a_plugged_in_command_runs_and_its_help_is_broken_where_the_terminal_end
     ("arguments", "status", "line"),
     [
         *((["broken", *more], 1, BROKEN) for more in ([], ["--help"], ["a", "--b", "c"])),
+        (["rename", "a", "b"], 1, "error: 'rename' is unavailable: onebert and plugin both have it; uninstall one\n"),
         (["full"], 1, "error: the disk has no room for this"),
         (["disk"], 1, "error: Permission denied"),
         (["file"], 1, "error: no/such file: No such file or directory\n"),

@@ -10,6 +10,7 @@ def test_the_images_context_holds_every_package() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     needed = set(project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"])
     needed |= {
+        "plugins",
         "pyproject.toml",
         "hatch_build.py",
         "constraints.txt",
@@ -26,6 +27,19 @@ def test_the_image_takes_a_compiled_wheel_and_has_no_compiler() -> None:
     assert "pip wheel" in building
     assert "g++" not in running
     assert "manylinux" in running
+
+
+def test_the_image_installs_every_plugin_of_this_repository() -> None:
+    *_, running = (ROOT / "deploy/Dockerfile").read_text(encoding="utf-8").split("\nFROM ")
+    core = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    files = ROOT.glob("plugins/*/pyproject.toml")
+    found = [tomllib.loads(file.read_text(encoding="utf-8"))["project"] for file in files]
+    assert found
+    for plugin in found:
+        assert running.count(f"{plugin['name'].replace('-', '_')}-*.whl") == 2, "copied, then installed"
+        bound = ">=0.1,<0.2"
+        assert (plugin["version"], f"onebert{bound}" in plugin["dependencies"]) == (core["version"], True)
+        assert [f"{plugin['name']}{bound}"] in core["optional-dependencies"].values()
 
 
 def test_every_dependency_is_pinned() -> None:

@@ -16,7 +16,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "adapters_store/FO
 PAGES += [page for page in ROOT.glob("benchmarks/results/*.md") if not page.with_suffix(".json").exists()]
 SOURCES = [
     path
-    for folder in ("adapters_store", "encoder", "training", "server", "api", "demo", "benchmarks")
+    for folder in ("adapters_store", "encoder", "training", "server", "plugins", "api", "demo", "benchmarks")
     for path in (ROOT / folder).rglob("*.py")
 ]
 FILES = [f"/{path}" for path in subprocess.check_output(["git", "ls-files"], cwd=ROOT, text=True).splitlines()]

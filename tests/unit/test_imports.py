@@ -20,6 +20,10 @@ ARROWS = {
     "onebert_server": ("server", {"onebert_store", "onebert_encoder"}),
     "onebert_demo": ("demo", {"onebert_store", "onebert_server"}),
     "onebert_bench": ("benchmarks", {"onebert_store", "onebert_encoder", "onebert_training", "onebert_server"}),
+    "onebert_semantic_router": (
+        "plugins/onebert-semantic-router",
+        {"onebert_store", "onebert_encoder", "onebert_server"},
+    ),
     "onebert": ("api", {"onebert_store", "onebert_encoder", "onebert_training", "onebert_server"}),
 }
 
@@ -69,7 +73,13 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
 
 # Library -> the only rooms that import it.
 ONLY_IN = {
-    "fastapi": {"onebert_server.facades", "onebert_server.http", "onebert_server.on_ray", "onebert_server.remote"},
+    "fastapi": {
+        "onebert_semantic_router.bundle",
+        "onebert_server.facades",
+        "onebert_server.http",
+        "onebert_server.on_ray",
+        "onebert_server.remote",
+    },
     "starlette": {
         "onebert_server.facades",
         "onebert_server.http",
@@ -166,7 +176,10 @@ def test_the_default_store_needs_no_package_of_other_stores(tmp_path: Path) -> N
 
 def test_a_front_end_knows_neither_torch_nor_the_registry() -> None:
     heavy = "{'torch', 'transformers', 'sqlalchemy', 'httpx'}"
-    code = f"import onebert_server.remote.unix.child, sys; print({heavy} & {{*sys.modules}})"
+    code = (
+        "import onebert_server.remote.unix.child, sys; from onebert_server.facades.table import facades;"
+        f"facades(); print({heavy} & {{*sys.modules}})"
+    )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "set()"
 

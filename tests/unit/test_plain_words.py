@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PRODUCT = ("adapters_store", "encoder", "training", "server", "api", "demo")
+PRODUCT = ("adapters_store", "encoder", "training", "server", "plugins", "api", "demo")
 # A sentence that opens with a relative word, or says of a thing only that something is told, said or none of it.
 MARK = re.compile(
     r"(^|[.;:] +)(What|Who|Whom|Whoever|Of|Where|Those|That which|Whatever)\b|\b(is|are) none\b|\bsays? so\b"

@@ -1,9 +1,9 @@
-"""The `onebert` command: commands plug in by the entry point group `onebert.commands`; `inspect` is defined here."""
+"""The `onebert` command: every command plugs in by an entry point (`plugins.py`); `inspect` is defined here."""
 
 import os
 import sys
 from collections.abc import Callable, Sequence
-from importlib.metadata import EntryPoint, entry_points, version
+from importlib.metadata import version
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated
@@ -12,9 +12,9 @@ import typer
 
 from onebert_store.command import console
 from onebert_store.command.options import AsJson
-from onebert_store.errors import OneBertError
+from onebert_store.errors import InvalidSettings, OneBertError
+from onebert_store.plugins import COMMANDS, Plugin, installed
 
-GROUP = "onebert.commands"
 # The help groups commands by component in this order; other packages' commands come last.
 PANELS = {"onebert_training": "Training", "onebert_server": "Serving", "onebert_store": "Files and stores"}
 MORE = "More"
@@ -68,15 +68,15 @@ def build_app(named: Sequence[str] = ()) -> typer.Typer:
     )
     app.callback()(_root)
     order = [*PANELS.values(), MORE]
-    installed = entry_points(group=GROUP)
-    wanted = [entry for entry in installed if entry.name in named] or installed
-    for entry in sorted(wanted, key=lambda entry: (order.index(_panel(entry)), entry.name)):
-        _plug(app, entry)
+    commands = installed(COMMANDS)
+    wanted = [commands[name] for name in named if name in commands] or commands.values()
+    for plugin in sorted(wanted, key=lambda plugin: (order.index(_panel(plugin)), plugin.name)):
+        _plug(app, plugin)
     return app
 
 
-def _panel(entry: EntryPoint) -> str:
-    return PANELS.get(entry.module.partition(".")[0], MORE)
+def _panel(plugin: Plugin) -> str:
+    return PANELS.get(plugin.module.partition(".")[0], MORE)
 
 
 def inspect(
@@ -115,22 +115,22 @@ def _root(
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
-def _plug(app: typer.Typer, entry: EntryPoint) -> None:
+def _plug(app: typer.Typer, plugin: Plugin) -> None:
+    name, panel = plugin.name, _panel(plugin)
     try:
-        command = entry.load()
-    except Exception as error:
-        reason = f"{type(error).__name__}: {error}"
+        command = plugin.load()
+    except InvalidSettings as error:
+        reason = error.detail.partition(": ")[2]
         anything = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
-        app.command(
-            entry.name, help=f"Unavailable ({reason}).", context_settings=anything, rich_help_panel=_panel(entry)
-        )(_unavailable(entry.name, reason))
+        app.command(name, help=f"Unavailable ({reason}).", context_settings=anything, rich_help_panel=panel)(
+            _raising(error)
+        )
     else:
         # A group of commands plugs in as the app that holds them.
         if isinstance(command, typer.Typer):
-            app.add_typer(command, name=entry.name, rich_help_panel=_panel(entry))
+            app.add_typer(command, name=name, rich_help_panel=panel)
         else:
-            text = _paragraphs(command.__doc__ or "")
-            app.command(entry.name, help=text, rich_help_panel=_panel(entry))(command)
+            app.command(name, help=_paragraphs(command.__doc__ or ""), rich_help_panel=panel)(command)
 
 
 def _paragraphs(docstring: str) -> str:
@@ -138,8 +138,8 @@ def _paragraphs(docstring: str) -> str:
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in docstring.split("\n\n"))
 
 
-def _unavailable(name: str, reason: str) -> Callable[[], None]:
+def _raising(error: OneBertError) -> Callable[[], None]:
     def refuse() -> None:
-        raise OneBertError(f"'{name}' is unavailable: {reason}")
+        raise error
 
     return refuse

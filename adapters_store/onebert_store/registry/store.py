@@ -4,9 +4,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Self, TypeVar, cast
 from urllib.parse import unquote
 
+from onebert_store import plugins
 from onebert_store.blobs.address import bucket_of
 from onebert_store.blobs.cache import BlobCache
 from onebert_store.blobs.folder import FolderBlobs
@@ -27,8 +28,8 @@ _FILE = "file:///"
 class StoreAddress:
     """The location of a store: URLs of the database (which may hold a password) and of the blobs.
 
-    `STORES` and `BLOBS` have the schemes. If the blobs are elsewhere, `folder` holds uploads in progress and copies, of
-    at most `copies_bytes` (0: none).
+    `STORES` and `BLOBS` have the schemes, and plug-ins more for blobs. If the blobs are elsewhere, `folder` holds
+    uploads in progress and copies, of at most `copies_bytes` (0: none).
     """
 
     registry: str = field(repr=False)
@@ -135,17 +136,21 @@ def _database(where: Path | StoreAddress) -> Iterator[Database]:
 
 def _blobs(where: Path | StoreAddress, make: bool) -> BlobStore:
     address = _address(where)
-    return _opener(BLOBS, address.blobs, "ONEBERT_BLOBS")(address, make)
+    return _opener(BLOBS, address.blobs, "ONEBERT_BLOBS", plugins.BLOBS)(address, make)
 
 
 def _address(where: Path | StoreAddress) -> StoreAddress:
     return StoreAddress.within(where) if isinstance(where, Path) else where
 
 
-def _opener(openers: Mapping[str, T], url: str, setting: str) -> T:
-    # The error does not repeat the URL, which may hold a password.
+def _opener(openers: Mapping[str, T], url: str, setting: str, group: str = "") -> T:
+    """The opener of the URL's scheme, one of the plug-ins of the `group` if `openers` lack the scheme."""
     scheme, colon, _ = url.partition(":")
-    if not colon or scheme not in openers:
-        known = " or ".join(f"{scheme}:" for scheme in openers)
-        raise InvalidSettings(f"{setting} is a URL that begins with {known}")
-    return openers[scheme]
+    if colon and scheme in openers:
+        return openers[scheme]
+    more = plugins.installed(group)
+    if colon and scheme in more:
+        return cast(T, more[scheme].load("the blob store "))
+    # The error does not repeat the URL, which may hold a password.
+    known = " or ".join(f"{scheme}:" for scheme in (*openers, *more))
+    raise InvalidSettings(f"{setting} is a URL that begins with {known}")

@@ -57,6 +57,11 @@ class Call(Generic[Body]):
         return await self.edge.answerer.answer(self.context, wanted, texts, show, blank)
 
 
+def any_body(_: Any) -> bool:
+    """Claims every body of a path."""
+    return True
+
+
 @dataclass(frozen=True)
 class Question:
     """A route that classifies texts; every process that serves HTTP has it.
@@ -64,8 +69,8 @@ class Question:
     Attributes:
         path: the template without the task prefix; a name inside of it is `{model}`.
         body: the model forbids unknown fields, since they might change the answer.
-        claims: whether a body (JSON values) is for this route, if several share a path. The first one that claims it
-            answers, else the server's own route of the path, else the first one.
+        claims: whether a body (JSON values) is for this route; given by each question that shares its path. The first
+            one that claims it answers, else the server's own route of the path, else the first one.
         harmless: body fields that do not affect the answer and are ignored.
         read: decodes a body that is not plain JSON, or only in part; allowed only if no other question has the path.
         media_types: of bodies; an empty string accepts a request without one.
@@ -75,7 +80,7 @@ class Question:
     body: type[BaseModel]
     answer: Callable[[Call[Any]], Awaitable[Reply]]
     response: Any = Any
-    claims: Callable[[Any], bool] = lambda _: True
+    claims: Callable[[Any], bool] = any_body
     harmless: frozenset[str] = field(default=frozenset())
     read: Callable[[bytes, Sequence[tuple[bytes, bytes]]], Any] | None = None
     media_types: frozenset[str] = JSON
@@ -125,13 +130,22 @@ class Listing:
 
 
 @dataclass(frozen=True)
+class ModelFields:
+    """Fields that a façade adds to the list of models, which all kinds of clients share."""
+
+    of_list: Callable[[Look], Mapping[str, Any]]
+    of_model: Callable[["Version"], Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
 class Facade:
-    """The routes and the error form of one kind of client."""
+    """The routes and the error form of one kind of client; only plug-ins have `model_fields`."""
 
     name: str
     form: ErrorForm
     questions: Sequence[Question]
     listings: Sequence[Listing] = ()
+    model_fields: ModelFields | None = None
 
 
 class JsonParts(AnswerBytes):

@@ -1,25 +1,42 @@
 """The façades' read-only routes, which only the process with the engine serves."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 from fastapi import APIRouter, Request, Response
+from fastapi.routing import APIRoute
 
 from onebert_server.facades.facade import Facade, Listing, Look
 from onebert_server.facades.routes import errors_of, paths_of
-from onebert_server.facades.table import FACADES
+from onebert_server.facades.table import facades, routes_of
+from onebert_server.http.formats import DataRoute
 from onebert_server.http.patience import Patience
+from onebert_server.http.routes import administration, aliases, classify, docs, page, system, tasks
 from onebert_server.http.routes.runtime_of import RuntimeOf, ViewOf
 from onebert_server.http.strict import Answer, ContextOf
+from onebert_store.errors import InvalidSettings
 
 
 def showing() -> APIRouter:
-    """A router with all listings."""
+    """A router with all listings; raises InvalidSettings if a façade claims a route of the server's own."""
+    own = _own_routes()
     router = APIRouter()
-    for facade in FACADES:
+    for facade in facades():
+        for route, told_apart in routes_of(facade):
+            if route in own and not (told_apart and own[route]):
+                raise InvalidSettings(f"the façade '{facade.name}' has {route}, which is a route of the server's own")
         for listing in facade.listings:
             for path in paths_of(listing.path, alone=not listing.prefixed_alone):
                 _add(router, path, facade, listing)
     return router
+
+
+def _own_routes() -> Mapping[str, bool]:
+    """Method and path of the server's own routes, and whether façades may share them."""
+    modules = (classify, tasks, aliases, administration, system, docs, page)
+    routes = [route for module in modules for route in module.router.routes if isinstance(route, APIRoute)]
+    return {
+        f"{method} {route.path}": isinstance(route, DataRoute) for route in routes for method in route.methods or ()
+    }
 
 
 def _add(router: APIRouter, path: str, facade: Facade, listing: Listing) -> None:

@@ -13,7 +13,7 @@ from starlette.routing import compile_path
 from onebert_server.facades.address import HEADER, PREFIX
 from onebert_server.facades.facade import Facade
 from onebert_server.facades.formats import Claimant, FacadeFormat
-from onebert_server.facades.table import FACADES
+from onebert_server.facades.table import facades
 from onebert_server.http.formats import DataRoute, Format
 from onebert_server.http.problems import ErrorForm
 from onebert_server.http.routes import classify
@@ -111,7 +111,7 @@ def _prefixed(path: str) -> list[str]:
 @cache
 def _claimants() -> Mapping[str, Sequence[Claimant]]:
     found: dict[str, list[Claimant]] = {}
-    for facade in FACADES:
+    for facade in facades():
         for question in facade.questions:
             found.setdefault(question.path, []).append(Claimant(facade, question))
     return found
@@ -142,7 +142,9 @@ def _add(router: APIRouter, path: str, claimants: Sequence[Claimant], own: DataR
 
 def facade_paths() -> frozenset[str]:
     """The paths of all façades, with and without the task prefix."""
-    return frozenset(one for facade in FACADES for path, alone in _paths(facade) for one in paths_of(path, alone=alone))
+    return frozenset(
+        one for facade in facades() for path, alone in _paths(facade) for one in paths_of(path, alone=alone)
+    )
 
 
 @cache
@@ -150,7 +152,7 @@ def _forms() -> list[tuple[re.Pattern[str], ErrorForm]]:
     # The page is at "/".
     own = {"/"} | {route.path for route in classify.router.routes if isinstance(route, DataRoute)}
     found: dict[str, ErrorForm] = {}
-    for facade in FACADES:
+    for facade in facades():
         for path, alone in _paths(facade):
             for one in paths_of(path, alone=alone and path not in own):
                 found.setdefault(one, facade.form)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from lengths import examples
 from onebert_server.app import create_app
-from onebert_server.facades.table import FACADES
+from onebert_server.facades.table import facades
 from onebert_server.http.problems import fault_of
 from onebert_server.http.strict import validated
 from onebert_server.limits import MAX_TEXT
@@ -23,7 +23,7 @@ from tenants import ROOT_KEY, tenants_runtime
 SECRET = "Quetzalcoatlus 0451"
 TASK = "acme-tone"
 LONGEST = "a" * MAX_TEXT
-QUESTIONS = sorted({question.path for facade in FACADES for question in facade.questions})
+QUESTIONS = sorted({question.path for facade in facades() for question in facade.questions})
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def app(tmp_path_factory):
         yield create_app(runtime)
 
 
-BODIES = sorted({question.body for facade in FACADES for question in facade.questions}, key=str)
+BODIES = sorted({question.body for facade in facades() for question in facade.questions}, key=str)
 
 
 @cache

@@ -10,11 +10,11 @@ from types import SimpleNamespace
 import pytest
 
 from onebert_encoder.answering.asked import Asked, AskedWindow
+from onebert_semantic_router.bodies import Bundle
+from onebert_semantic_router.bundle import bundle
 from onebert_server.access.principal import Principal, Scope
 from onebert_server.answering import sizes
 from onebert_server.facades.clients import fms
-from onebert_server.facades.clients.semantic_router.bodies import Bundle
-from onebert_server.facades.clients.semantic_router.bundle import bundle
 from onebert_server.facades.facade import Call
 from onebert_server.facades.whole import read_whole
 from onebert_server.limits import MAX_ITEMS

@@ -1,12 +1,12 @@
 """Lists tasks as models (`/v1/models`); each kind of client reads its own fields of the list."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from onebert_server.facades.clients.semantic_router.heads import API_VERSION, FAMILY, MAX_TASKS, described
-from onebert_server.facades.facade import JsonParts, Look, json_reply
+from onebert_server.facades.facade import JsonParts, Look, ModelFields, json_reply
+from onebert_server.facades.plugged import plugged_in
 from onebert_server.http.formats import Reply
 from onebert_store.errors import TooLarge, VersionUnavailable
 from onebert_store.registry.names import LIVE
@@ -25,23 +25,28 @@ PREFIXED = "task"
 
 async def models(look: Look) -> Reply:
     """Every task that has a live version, as several kinds of clients list models; where the path names one, it."""
+    more = [facade.model_fields for facade in plugged_in() if facade.model_fields is not None]
     try:
         versions = {look.task(): look.resolved()} if PREFIXED in look.parameters else await _live(look)
         # Check the size before any manifest is read, since clients cannot page this list.
-        plain = await look.read(lambda: _listed(look, versions, _card))
+        plain = await look.read(lambda: _listed(look, versions, more, _card))
     except TooLarge:
         raise TooLarge(
             "there are more tasks than one answer has room for; GET /v1/tasks gives them page by page"
         ) from None
     unknown = [version for version in versions.values() if version.known_facts is None]
     # With thousands of unknown tasks, or labels over the size limit, return only the fields that all clients read.
-    if len(unknown) > _PAGE:
+    if not more or len(unknown) > _PAGE:
         return plain
     for start in range(0, len(unknown), _TOGETHER):
         # In batches, so that changes can interleave and the request can be cancelled.
         await look.read(partial(look.runtime.catalog.learn_all, unknown[start : start + _TOGETHER]))
+
+    def full_card(ref: str, version: "Version") -> Mapping[str, Any]:
+        return _card(ref, version) | {name: value for one in more for name, value in one.of_model(version).items()}
+
     with suppress(TooLarge):
-        return await look.read(lambda: _listed(look, versions, _described_card))
+        return await look.read(lambda: _listed(look, versions, more, full_card))
     return plain
 
 
@@ -54,28 +59,15 @@ async def model(look: Look) -> Reply:
 
 
 def _listed(
-    look: Look, versions: Mapping[str, "Version"], card: Callable[[str, "Version"], Mapping[str, Any]]
+    look: Look,
+    versions: Mapping[str, "Version"],
+    more: Sequence[ModelFields],
+    card: Callable[[str, "Version"], Mapping[str, Any]],
 ) -> Reply:
     parts = JsonParts()
-    limits = {"max_bundle_tasks": MAX_TASKS, "max_request_bytes": look.runtime.settings.max_body_bytes}
     data = [parts.encoded(card(*one)) for one in versions.items()]
-    return json_reply({"object": "list", "api_version": API_VERSION, "limits": limits, "data": data})
-
-
-def _described_card(ref: str, version: "Version") -> dict[str, Any]:
-    """All fields, with the Semantic Router's; a version that cannot be loaded is not ready."""
-    ready = version.state.value != "unavailable" and version.known_facts is not None
-    return {
-        **_card(ref, version),
-        "family": FAMILY,
-        "surfaces": [],
-        "heads": [],
-        **(described(version.known_facts) if version.known_facts is not None else {}),
-        "ready": ready,
-        "status": "ready" if ready else "failed",
-        "reason": version.reason,
-        "golden": {"status": "matched" if version.proved else "pending"},
-    }
+    fields = {name: value for one in more for name, value in one.of_list(look).items()}
+    return json_reply({"object": "list", **fields, "data": data})
 
 
 def _card(ref: str, version: "Version") -> dict[str, Any]:

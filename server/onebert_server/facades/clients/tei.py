@@ -156,6 +156,6 @@ FACADE = Facade(
     "TEI",
     worded,
     [Question("/predict", Predict, predict)],
-    # `/health` is in semantic_router/health.py, for all clients.
+    # `/health` is in health.py, for all clients.
     [Listing("/info", info), Listing("/metrics", metrics, prefixed_alone=True)],
 )

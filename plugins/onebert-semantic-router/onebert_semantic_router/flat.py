@@ -5,10 +5,10 @@ from typing import Any
 from onebert_encoder.answering.asked import OBJECTS, Asked
 from onebert_encoder.answering.positives import positives_of
 from onebert_encoder.answering.results import Labeled, Labeling
+from onebert_semantic_router.bodies import Flat
+from onebert_semantic_router.heads import require_kind
 from onebert_server.answering.answers import Answered
 from onebert_server.facades.clients.detections import FOUND, detections, parts_of
-from onebert_server.facades.clients.semantic_router.bodies import Flat
-from onebert_server.facades.clients.semantic_router.heads import require_kind
 from onebert_server.facades.facade import Call, JsonParts, json_reply
 from onebert_server.facades.reading import predicted, ranked
 from onebert_server.facades.whole import read_whole

@@ -7,13 +7,13 @@ from typing import Any, TypeVar
 from onebert_encoder.answering.asked import NUMBERS, Asked, AskedWindow
 from onebert_encoder.answering.results import Labeling, Prediction
 from onebert_encoder.text.tokens import Text
+from onebert_semantic_router.bodies import Classify, Options
+from onebert_semantic_router.heads import NAME, require_kind
 from onebert_server.access.context import Context
 from onebert_server.answering.answers import Answered
 from onebert_server.answering.backend import Wanted
 from onebert_server.answering.plan import Reading
 from onebert_server.facades.clients.detections import parts_of
-from onebert_server.facades.clients.semantic_router.bodies import Classify, Options
-from onebert_server.facades.clients.semantic_router.heads import NAME, require_kind
 from onebert_server.facades.facade import Call, JsonParts, json_reply
 from onebert_server.facades.whole import read_whole
 from onebert_server.http.formats import Reply

@@ -1,53 +1,52 @@
-"""A task as the router's model: one head, whose kind determines the form of its answers."""
+"""The router's fields in the list of models (`/v1/models`): a task's head, limits, and whether it is ready."""
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from onebert_encoder.answering.scores import own_activation, thresholds_of
+from onebert_encoder.answering.scores import thresholds_of
+from onebert_semantic_router.heads import MAX_TASKS, NAME, Kind, kind_of
+from onebert_server.facades.clients.health import API_VERSION
+from onebert_server.facades.facade import Look
 from onebert_server.limits import MAX_ITEMS
 from onebert_server.versions.facts import Facts
-from onebert_store.errors import UnsupportedTask
 from onebert_store.file.decision import Reduction
 
-API_VERSION = "2.3.0"
+if TYPE_CHECKING:
+    # Front ends import this module, and never list models.
+    from onebert_server.versions.version import Version
+
 FAMILY = "task_heads"
 """The router's family of models with a head on an encoder."""
 
-NAME = "classifier"
-"""The name of every task's only head."""
-
-MAX_TASKS = 64
-"""Maximum tasks in one bundle."""
-
-Kind = Literal["sequence", "scores", "token"]
 # The router has no name for `mean`.
 _REDUCTIONS: dict[Reduction, str] = {"max": "max", "union": "span_union"}
 
 
-def kind_of(facts: Facts) -> Kind | None:
-    """The kind of the task's head: probabilities, independent scores or spans; None for other tasks."""
-    if facts.task_type == "token":
-        return "token"
-    if facts.task_type in ("single_label", "multi_label"):
-        kinds: dict[str, Kind] = {"softmax": "sequence", "sigmoid": "scores"}
-        return kinds.get(own_activation(facts))
-    return None
+def of_list(look: Look) -> dict[str, Any]:
+    """The fields of the list itself."""
+    limits = {"max_bundle_tasks": MAX_TASKS, "max_request_bytes": look.runtime.settings.max_body_bytes}
+    return {"api_version": API_VERSION, "limits": limits}
 
 
-def require_kind(facts: Facts) -> Kind:
-    """The kind of the task's head."""
-    kind = kind_of(facts)
-    if kind is None:
-        raise UnsupportedTask(f"the answers of {facts.ref}, a {facts.task_type} task, are no probabilities of labels")
-    return kind
-
-
-def described(facts: Facts) -> dict[str, Any]:
-    """The contract's fields of a model, beyond the fields for OpenAI's clients."""
-    kind = kind_of(facts)
+def of_model(version: "Version") -> dict[str, Any]:
+    """The fields of one model; a version that cannot be loaded is not ready."""
+    ready = version.state.value != "unavailable" and version.known_facts is not None
     return {
         "family": FAMILY,
+        "surfaces": [],
+        "heads": [],
+        **(_described(version.known_facts) if version.known_facts is not None else {}),
+        "ready": ready,
+        "status": "ready" if ready else "failed",
+        "reason": version.reason,
+        "golden": {"status": "matched" if version.proved else "pending"},
+    }
+
+
+def _described(facts: Facts) -> dict[str, Any]:
+    kind = kind_of(facts)
+    return {
         "surfaces": [] if kind is None else ["classify"],
         "heads": [] if kind is None else [_head(kind, facts)],
         "limits": {"max_input_tokens": facts.max_length, "max_inputs": MAX_ITEMS},

@@ -6,11 +6,11 @@ from typing import Any
 
 from fastapi.exceptions import RequestValidationError
 
+from onebert_semantic_router.bodies import Bundle, BundleTask, Classify
+from onebert_semantic_router.classify import classified
+from onebert_semantic_router.heads import MAX_TASKS
 from onebert_server.answering.sizes import AnswerTooLarge
-from onebert_server.facades.clients.semantic_router.bodies import Bundle, BundleTask, Classify
-from onebert_server.facades.clients.semantic_router.classify import classified
-from onebert_server.facades.clients.semantic_router.heads import MAX_TASKS
-from onebert_server.facades.clients.semantic_router.words import worded
+from onebert_server.facades.clients.health import coded
 from onebert_server.facades.facade import Call, JsonParts, json_reply
 from onebert_server.http.formats import Reply
 from onebert_server.http.problems import fault_of
@@ -52,6 +52,6 @@ async def _result(call: Call[Any], task: BundleTask, parts: JsonParts) -> dict[s
         # The total size is over the limit, so this is no error of the single task.
         raise
     except (OneBertError, RequestValidationError) as error:
-        status, words = worded(fault_of(error, call.context.request_id))
+        status, words = coded(fault_of(error, call.context.request_id))
         return {"id": task.id, "status": status, **words}
     return {"id": task.id, "status": 200, "classify": answer}

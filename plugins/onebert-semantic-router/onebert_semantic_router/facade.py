@@ -1,0 +1,27 @@
+"""The façade that plugs in: the router's routes, its error form, and its fields in the list of models."""
+
+from typing import Any
+
+from onebert_semantic_router.bodies import Bundle, Classify, Flat
+from onebert_semantic_router.bundle import bundle
+from onebert_semantic_router.classify import classify
+from onebert_semantic_router.flat import flat
+from onebert_semantic_router.models import of_list, of_model
+from onebert_server.facades.clients.health import coded
+from onebert_server.facades.facade import Facade, ModelFields, Question
+
+
+def _has(name: str, given: Any) -> bool:
+    return isinstance(given, dict) and name in given
+
+
+FACADE = Facade(
+    "vLLM Semantic Router",
+    coded,
+    [
+        Question("/v1/classify", Classify, classify, dict[str, Any], claims=lambda given: _has("input", given)),
+        Question("/v1/bundle", Bundle, bundle),
+        Question("/classify", Flat, flat, claims=lambda given: _has("inputs", given)),
+    ],
+    model_fields=ModelFields(of_list, of_model),
+)

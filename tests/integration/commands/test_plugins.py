@@ -1,0 +1,171 @@
+"""A package that plugs in a façade, a command and a blob store, written here and used by the installed program.
+
+docs/guide/plugins.md has the contracts that it keeps.
+"""
+
+import subprocess
+
+import httpx
+import pytest
+
+from bases import tiny_base
+from onebert_store.blobs.digests import digest_of
+from plugin_packages import write_package
+from servers import ONEBERT, Server, Task, clean_env
+
+FACADE = '''
+from onebert_server.answering.backend import Wanted
+from onebert_server.facades.facade import Facade, Listing, Question, json_reply
+from onebert_server.facades.reading import predicted
+from onebert_server.http.schemas.common import RequestBody
+
+class Ask(RequestBody):
+    """A text."""
+
+    text: str
+
+async def best(call):
+    ref = call.task()
+    [label] = await call.ask(Wanted([ref]), [call.body.text], lambda _, one: predicted(one).label)
+    return json_reply({"label": label})
+
+async def labels(look):
+    """The labels of a task."""
+    version = await look.version()
+    return json_reply({"labels": version.known_facts.labels})
+
+def worded(fault):
+    return fault.status, {"sorry": fault.sentence}
+
+FACADE = Facade("Best", worded, [Question("/best", Ask, best)], [Listing("/best/labels", labels)])
+'''
+
+COMMAND = '''
+from onebert_store.errors import InvalidInput
+
+def greet(name: str = "you") -> None:
+    """Greet somebody."""
+    if not name:
+        raise InvalidInput("nobody is there")
+    print(f"hello {name}")
+'''
+
+BLOBS = '''
+from datetime import UTC, datetime
+from pathlib import Path
+
+from onebert_store.blobs.digests import digest_of
+from onebert_store.blobs.staging import BlobInfo
+from onebert_store.blobs.store import BlobStore
+from onebert_store.errors import StoreCorrupt
+from onebert_store.file.format import MAX_FILE_BYTES
+
+class Boxes(BlobStore):
+    """Each blob in a file BOX/DIGEST.box."""
+
+    def __init__(self, box, staging):
+        staging.mkdir(parents=True, exist_ok=True)
+        super().__init__(staging, MAX_FILE_BYTES)
+        self._box = box
+
+    def put(self, data):
+        digest = digest_of(data)
+        self._path(digest).write_bytes(data)
+        return digest
+
+    def get_local(self, digest):
+        return self.get(digest)
+
+    def delete(self, digest):
+        self._path(digest).unlink(missing_ok=True)
+
+    def sync(self):
+        pass
+
+    def blobs(self):
+        for path in self._box.glob("*.box"):
+            found = path.stat()
+            yield BlobInfo(path.stem, found.st_size, datetime.fromtimestamp(found.st_mtime, UTC))
+
+    def _commit(self, staged, digest):
+        self.put(staged.read_bytes())
+
+    def _unverified(self, digest):
+        if not self._path(digest).exists():
+            raise StoreCorrupt("the box lacks it")
+        yield self._path(digest).read_bytes()
+
+    def _path(self, digest):
+        return self._box / f"{digest}.box"
+
+def open_boxes(address, may_make):
+    box = Path(address.blobs.removeprefix("box:"))
+    if may_make:
+        box.mkdir(exist_ok=True)
+    return Boxes(box, address.folder / "staging")
+'''
+
+GROUPS = {
+    "onebert.facades": {"best": "their_facade:FACADE"},
+    "onebert.commands": {"greet": "their_command:greet"},
+    "onebert.blobs": {"box": "their_blobs:open_boxes"},
+}
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """The environment variables by which a program finds the package."""
+    modules = {"their_facade": FACADE, "their_command": COMMAND, "their_blobs": BLOBS}
+    return {"PYTHONPATH": str(write_package(tmp_path_factory.mktemp("package"), "theirs", GROUPS, **modules))}
+
+
+def run(*arguments, env, **settings):
+    return subprocess.run(
+        [ONEBERT, *arguments], env=clean_env(**settings) | env, capture_output=True, text=True, check=False
+    )
+
+
+def test_a_command_runs_beside_the_others(installed):
+    assert run("greet", "--name", "Ann", env=installed).stdout == "hello Ann\n"
+    failed = run("greet", "--name", "", env=installed)
+    assert (failed.returncode, failed.stdout, failed.stderr) == (1, "", "error: nobody is there\n")
+    assert "Greet somebody." in run("--help", env=installed).stdout
+
+
+@pytest.mark.slow("starts the installed program: a server with a front end, and two checks of its store")
+def test_a_server_answers_by_its_facade_and_keeps_files_in_its_blob_store(installed, tmp_path):
+    """Behind a front end, which asks the façade's question; the engine's process answers the listing."""
+
+    class Plugged(Server):
+        def launch(self, env, **options):
+            return subprocess.Popen([ONEBERT, "serve"], env=env | installed, text=True, **options)
+
+    task, box = Task(seed=1), tmp_path / "box"
+    with Plugged(tmp_path, blobs=f"box:{box}", front_ends=1) as server, httpx.Client(timeout=180) as web:
+        web.base_url = server.url
+        server.push({"tone": task})
+        text = "please help, my order is late"
+        scores = task.scores(text)
+        answer = web.post("/t/tone/best", json={"text": text})
+        assert (answer.status_code, answer.json()) == (200, {"label": max(scores, key=scores.get)})
+        assert web.get("/t/tone/best/labels").json() == {"labels": task.manifest["labels"]}
+        failed = web.post("/best", json={"text": text})
+        assert (failed.status_code, failed.json().keys()) == (422, {"sorry"})
+        assert web.get("/openapi.json").json()["paths"]["/best"]["post"]["tags"] == ["Best"]
+        assert 'route="/t/{task}/best"' in web.get("/metrics").text
+        assert web.get("/v1/tasks/tone/versions/1/delta").content == task.file
+    digest = digest_of(task.file)
+    assert {path.name: path.read_bytes() for path in box.iterdir()} == {f"{digest}.box": task.file}
+    kept = {"data_dir": tmp_path / "data", "blobs": f"box:{box}"}
+    assert run("store", "check", env=installed, **kept).returncode == 0
+    (box / f"{digest}.box").unlink()
+    assert run("store", "check", env=installed, **kept).returncode == 1
+
+
+def test_a_server_with_a_facade_that_cannot_be_loaded_says_one_line(tmp_path):
+    folder = write_package(tmp_path / "package", "theirs", {"onebert.facades": {"gone": "no_such_module:FACADE"}})
+    settings = {"base": tiny_base(), "dtype": "float32", "port": 0, "data_dir": tmp_path / "data", "log_level": "error"}
+    done = run("serve", env={"PYTHONPATH": str(folder)}, **settings)
+    reason = "ModuleNotFoundError: No module named 'no_such_module'"
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"error: the façade 'gone' is unavailable: {reason}\n"
