@@ -12,7 +12,7 @@ from onebert_store.errors import OneBertError
 from onebert_training.device import load_on
 from onebert_training.fit.loop import ignore
 from onebert_training.report.records import Record, load_records
-from onebert_training.report.tables import Results, Trial, choose, collect, format_entry, format_percent, headings
+from onebert_training.report.tables import Results, Trial, choose, collect, headings, result_rows
 from onebert_training.sweep import work
 from onebert_training.sweep.best import write_pages
 from onebert_training.sweep.jobs import Outcome, RunsFolder
@@ -135,9 +135,10 @@ def _facts(trial: Trial) -> Mapping[str, Any]:
 
 def _show_table(results: Results) -> None:
     columns = [f"{name}\n{sub}" for name, sub in headings(results)]
-    rows = []
-    for method in results.methods:
-        cells = [format_entry(results, method, column) for column in results.columns]
-        rows.append((method, format_percent(results.runs_of(method)[0]), *cells))
+    rows = [
+        # Without an average.
+        (method, percent, *(text for text, _ in cells[: len(columns)]))
+        for method, percent, cells in result_rows(results)
+    ]
     console.say(f"{results.base}: mean ± standard deviation over the seeds, in per cent")
     console.show(("method", "% of parameters", *columns), rows, numbers=("% of parameters", *columns))
