@@ -9,7 +9,7 @@ from rich.markup import escape
 from onebert_training.data.options import DataOptions, ReadOptions
 from onebert_training.fit.settings import Settings, methods_for, refuse_steps
 from onebert_training.methods.grammar import AUTO
-from onebert_training.options import DATA, OUTPUT, AsJson, BaseName, Device, Dtype, with_options
+from onebert_training.options import DATA, OUTPUT, AsJson, BaseName, Device, Dtype, Machine, with_options
 
 # torch and other slow libraries are imported inside the functions, so that `onebert --help` stays quick.
 
@@ -89,7 +89,7 @@ def check(
     """
     from onebert_training.commands.check import run_check  # noqa: PLC0415
 
-    if not run_check(data, reading, max_length, labels, base, device, as_json):
+    if not run_check(data, reading, max_length, labels, Machine(base, device=device), as_json):
         raise typer.Exit(1)
 
 
@@ -130,9 +130,7 @@ def evaluate(
             "Write the rows with what is right and what is answered: .csv, .jsonl or .parquet.", metavar="FILE"
         ),
     ] = None,
-    base: BaseName = None,
-    dtype: Dtype = "float32",
-    device: Device = None,
+    machine: Machine = Machine(),  # noqa: B008 - frozen
     as_json: AsJson = False,
 ) -> None:
     """Measure a delta file on labeled data, here, without a server.
@@ -142,7 +140,7 @@ def evaluate(
     """
     from onebert_training.commands.evaluate import run_evaluate  # noqa: PLC0415
 
-    run_evaluate(file, data, split, reading, slices or [], unknown, report, predictions, base, dtype, device, as_json)
+    run_evaluate(file, data, split, reading, slices or [], unknown, report, predictions, machine, as_json)
 
 
 @with_options
@@ -164,9 +162,7 @@ def calibrate(
         DATA.option("Split to calibrate on; else validation, or test if there is none. A single file is taken whole."),
     ] = None,
     out: Annotated[Path | None, OUTPUT.option("The file to write; else NAME-calibrated.safetensors.")] = None,
-    base: BaseName = None,
-    dtype: Dtype = "float32",
-    device: Device = None,
+    machine: Machine = Machine(),  # noqa: B008 - frozen
     as_json: AsJson = False,
 ) -> None:
     """Fit what a delta decides on rows that it was not trained on, and write it as a new file of equal tensors.
@@ -177,7 +173,7 @@ def calibrate(
     """
     from onebert_training.commands.calibrate import run_calibrate  # noqa: PLC0415
 
-    run_calibrate(file, data, split, reading, target or [], unknown, out, base, dtype, device, as_json)
+    run_calibrate(file, data, split, reading, target or [], unknown, out, machine, as_json)
 
 
 @with_options
@@ -201,9 +197,7 @@ def explain(
     ] = None,
     split: Split = None,
     rows: Annotated[int, DATA.option("At most so many rows, evenly by label.", min=1, metavar="N")] = 256,
-    base: BaseName = None,
-    dtype: Dtype = "float32",
-    device: Device = None,
+    machine: Machine = Machine(),  # noqa: B008 - frozen
     as_json: AsJson = False,
 ) -> None:
     """Say what an answer is owed to: which words of a text, which layers and symbols of the delta.
@@ -215,8 +209,8 @@ def explain(
     from onebert_training.commands.explain import explain_data, explain_text  # noqa: PLC0415
 
     if data is None and texts is not None and len(texts) <= 2:
-        explain_text(file, texts[0] if len(texts) == 1 else (texts[0], texts[1]), layers, base, dtype, device, as_json)
+        explain_text(file, texts[0] if len(texts) == 1 else (texts[0], texts[1]), layers, machine, as_json)
     elif data is not None and not texts:
-        explain_data(file, data, split, rows, reading, base, dtype, device, as_json)
+        explain_data(file, data, split, rows, reading, machine, as_json)
     else:
         raise typer.BadParameter("give a TEXT, or the two of a pair, or --data")

@@ -6,16 +6,20 @@ A field is `name: Annotated[type, Doc("one sentence"), …] = default`. The anno
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import Field, dataclass, fields, is_dataclass
-from functools import wraps
-from inspect import Parameter, Signature, signature
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from inspect import Parameter, Signature
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
 from annotated_types import Ge, Le
 from rich.markup import escape
+from typer.models import OptionInfo
 from typing_extensions import Doc
 
+from onebert_store.command import options
 from onebert_store.command.options import BASE, Panel
+
+if TYPE_CHECKING:
+    from onebert_encoder.base.base import Base
 
 
 @dataclass(frozen=True)
@@ -46,31 +50,37 @@ Device = Annotated[str | None, OUTPUT.option("cpu, cuda or cuda:N; else cuda whe
 AsJson = Annotated[bool, OUTPUT.option("Print one JSON object instead of a table.", "--json")]
 
 
+@dataclass(frozen=True)
+class Machine:
+    """The base, and how it computes."""
+
+    base: BaseName = None
+    dtype: Dtype = "float32"
+    device: Device = None
+
+    def load(self) -> "Base":
+        """Loads the base, with a spinner; raises as `load_on`."""
+        from onebert_store.command import console  # noqa: PLC0415
+        from onebert_training.device import load_on  # noqa: PLC0415 - imports torch
+
+        with console.busy("loading the base"):
+            return load_on(self.base, self.dtype, self.device)
+
+
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
     """Replaces each dataclass parameter of a command by one option per field; the command gets the dataclass."""
     hints = get_type_hints(command, include_extras=True)
-    groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
-    parameters: list[Parameter] = []
-    for parameter in signature(command).parameters.values():
-        if (group := groups.get(parameter.name)) is None:
-            parameters.append(parameter.replace(annotation=hints[parameter.name]))
-        else:
-            parameters += _options(group)
+    return options.with_options(**{name: _maker(hint) for name, hint in hints.items() if is_dataclass(hint)})(command)
 
-    @wraps(command)
-    def run(**values: Any) -> None:
-        for name, group in groups.items():
-            values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
-        command(**values)
 
-    # typer reads the options from `run`'s signature and annotations.
-    ordered = sorted(parameters, key=lambda parameter: parameter.default is not Parameter.empty)
-    run.__signature__ = Signature(  # type: ignore[attr-defined]
-        [parameter.replace(kind=Parameter.KEYWORD_ONLY) for parameter in ordered], return_annotation=None
-    )
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in ordered} | {"return": None}
-    del run.__wrapped__
-    return run
+def _maker(group: Any) -> Callable[..., Any]:
+    """A function that makes the dataclass; its parameters are the options."""
+
+    def make(**values: Any) -> Any:
+        return group(**values)
+
+    make.__signature__ = Signature([*_options(group)])  # type: ignore[attr-defined]
+    return make
 
 
 def annotated_fields(group: Any) -> Iterator[tuple[Field[Any], Any, tuple[Any, ...]]]:
@@ -108,6 +118,10 @@ def wrong_value(error: Mapping[str, Any]) -> str:
 
 def _options(group: Any) -> Iterator[Parameter]:
     for field, hint, annotated in annotated_fields(group):
+        if any(isinstance(one, OptionInfo) for one in annotated):  # an option of its own
+            whole = Annotated[(hint, *annotated)]
+            yield Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=whole)
+            continue
         bounds: dict[str, Any] = {}
         for one in annotated:
             bounds |= {"min": one.ge} if isinstance(one, Ge) else {"max": one.le} if isinstance(one, Le) else {}

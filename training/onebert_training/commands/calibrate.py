@@ -19,11 +19,11 @@ from onebert_training.data.dataset import Dataset, load_split
 from onebert_training.data.examples import Split
 from onebert_training.data.options import ReadOptions
 from onebert_training.data.texts import load_texts
-from onebert_training.device import load_on
 from onebert_training.fit.evaluation import predict_delta, tokenize
 from onebert_training.insight.calibration import Calibrated, calibrate, check_task, targets_of
 from onebert_training.insight.doubts import trained_on, unread
 from onebert_training.insight.intervals import CONFIDENCE, Flags, Floats
+from onebert_training.options import Machine
 
 MOST_LABELS = 20  # the most labels in a table
 
@@ -36,9 +36,7 @@ def run_calibrate(
     targets: Sequence[str],
     unknown: str | None,
     out: Path | None,
-    base: str | None,
-    dtype: str,
-    device: str | None,
+    machine: Machine,
     as_json: bool,
 ) -> None:
     """Calibrates a delta file on labeled rows, writes the better decision as a new file, and shows the measurements."""
@@ -54,8 +52,7 @@ def run_calibrate(
         split = "validation"
     name, examples, *_ = load_split(read, reading, manifest.task_type, manifest.labels, split)
     others = None if unknown is None else load_texts(unknown, reading.columns, reading.encoding, else_by_name=True)[1]
-    with console.busy("loading the base"):
-        loaded = load_on(base, dtype, device)
+    loaded = machine.load()
     check(delta, loaded.spec)
     with console.busy(f"asking {len(examples) + len(others or ()):,} texts"):
         tokens = tokenize(loaded, manifest, examples.texts)

@@ -18,6 +18,7 @@ from onebert_store.file.strict_json import shown
 from onebert_training.data.dataset import Dataset
 from onebert_training.data.examination import FEW_ROWS, examine
 from onebert_training.data.options import DataOptions
+from onebert_training.options import Machine
 from onebert_training.tasks.reading import reading_notes
 
 _TEXTS = 4096  # texts tokenized at a time
@@ -25,11 +26,9 @@ _LABELS = 20  # labels in a table
 _EXAMPLES = 5
 
 
-def run_check(
-    data: str, reading: DataOptions, max_length: int, labels: bool, base: str | None, device: str | None, as_json: bool
-) -> bool:
+def run_check(data: str, reading: DataOptions, max_length: int, labels: bool, machine: Machine, as_json: bool) -> bool:
     """Shows all findings about the data; returns whether training would accept it."""
-    tokenizer, longest = load_tokenizer(base)
+    tokenizer, longest = load_tokenizer(machine.base)
     max_length = min(max_length, longest)
     with console.busy(f"checking {data}"):
         found = examine(data, reading, max_length, partial(_lengths, tokenizer))
@@ -41,7 +40,7 @@ def run_check(
     if labels and found.dataset is not None and not found.facts["refused"]:
         from onebert_training.commands.suspects import suspects_of  # noqa: PLC0415 - imports torch
 
-        found.facts["suspects"] = suspects_of(found, max_length, base, device)
+        found.facts["suspects"] = suspects_of(found, max_length, machine)
     facts = {"data": data, "trainable": not found.facts["refused"], **found.facts}
     if as_json:
         console.print_json(facts)

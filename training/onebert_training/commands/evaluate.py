@@ -13,9 +13,9 @@ from onebert_training.commands.showing import show_evaluated
 from onebert_training.data.dataset import load_split
 from onebert_training.data.options import ReadOptions
 from onebert_training.data.texts import load_texts
-from onebert_training.device import load_on
 from onebert_training.insight.evaluated import evaluate_delta
 from onebert_training.insight.predictions import require_new_names, write_predictions
+from onebert_training.options import Machine
 from onebert_training.report.document import made
 from onebert_training.report.evaluation import render_evaluation
 
@@ -29,9 +29,7 @@ def run_evaluate(
     unknown: str | None,
     report: Path | None,
     predictions: Path | None,
-    base: str | None,
-    dtype: str,
-    device: str | None,
+    machine: Machine,
     as_json: bool,
 ) -> None:
     """Measures a delta file on one split, shows the result, and writes the requested files."""
@@ -39,8 +37,7 @@ def run_evaluate(
     delta = load(file)
     manifest = delta.manifest
     # The user names the base: a delta file is untrusted and must not decide which model is loaded.
-    with console.busy("loading the base"):
-        loaded = load_on(base, dtype, device)
+    loaded = machine.load()
     check(delta, loaded.spec)
     labeled = load_split(data, reading, manifest.task_type, manifest.labels, split)
     others = () if unknown is None else load_texts(unknown, reading.columns, reading.encoding, else_by_name=True)[1]

@@ -27,10 +27,10 @@ from onebert_store.tables.text.unicode import text_fault
 from onebert_training.data.dataset import load_split
 from onebert_training.data.options import ReadOptions
 from onebert_training.data.splitting import SPLIT_SEED, subset
-from onebert_training.device import load_on
 from onebert_training.fit.evaluation import tokenize
 from onebert_training.fit.features import BATCH_TOKENS, token_batches
 from onebert_training.insight.evaluated import decided, deciding_metric
+from onebert_training.options import Machine
 from onebert_training.tasks.objective import Logits, Objective
 from onebert_training.tasks.objectives import OBJECTIVES
 
@@ -50,23 +50,19 @@ class Loaded(NamedTuple):
         return RemovedRows(self.base, self.removed, self.delta.manifest.pooling)
 
 
-def _load(file: Path, base: str | None, dtype: str, device: str | None) -> Loaded:
-    delta = load(file)
-    with console.busy("loading the base"):
-        loaded = load_on(base, dtype, device)
+def _load(file: Path, machine: Machine) -> Loaded:
+    delta, loaded = load(file), machine.load()
     check(delta, loaded.spec)
     return Loaded(delta, loaded, removals(to_tensors(delta, loaded), loaded.spec))
 
 
-def explain_text(
-    file: Path, text: Text, layers: bool, base: str | None, dtype: str, device: str | None, as_json: bool
-) -> None:
+def explain_text(file: Path, text: Text, layers: bool, machine: Machine, as_json: bool) -> None:
     """Shows the effects of a text's words on the answer and, with `layers`, of the delta's parts."""
     halves = {"text": text} if isinstance(text, str) else {"text": text[0], "text_pair": text[1]}
     # An argument with bytes that are not UTF-8 has lone surrogates in their place.
     if why := text_fault(*halves.values()):
         raise InvalidInput(why)
-    loaded = _load(file, base, dtype, device)
+    loaded = _load(file, machine)
     explainer = TextExplainer.of(loaded.base, loaded.delta)
     [whole] = explainer.answers([text])
     ways = [explainer.by_occlusion(text), explainer.by_gradient(text)]
@@ -134,18 +130,10 @@ def _removed_for_text(loaded: Loaded, text: Text, whole: Prediction) -> list[dic
 
 
 def explain_data(
-    file: Path,
-    data: str,
-    split: str | None,
-    most: int,
-    reading: ReadOptions,
-    base: str | None,
-    dtype: str,
-    device: str | None,
-    as_json: bool,
+    file: Path, data: str, split: str | None, most: int, reading: ReadOptions, machine: Machine, as_json: bool
 ) -> None:
     """Shows the effect of each layer and symbol of a delta on labeled rows."""
-    loaded = _load(file, base, dtype, device)
+    loaded = _load(file, machine)
     manifest = loaded.delta.manifest
     labeled = load_split(data, reading, manifest.task_type, manifest.labels, split)
     name, examples = labeled.name, subset(labeled.split, manifest.task_type, most, SPLIT_SEED)

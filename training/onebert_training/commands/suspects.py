@@ -12,16 +12,16 @@ from onebert_training.commands.showing import percent
 from onebert_training.data.examination import MAX_LISTED, Examined
 from onebert_training.data.examples import Split
 from onebert_training.data.splitting import check_divisible
-from onebert_training.device import load_on
 from onebert_training.fit.frozen import frozen_vectors
 from onebert_training.insight.out_of_fold import folds_of, out_of_fold
 from onebert_training.insight.suspects import find_suspects
+from onebert_training.options import Machine
 
 _SHOWN = 20  # rows in a table
 _TEXT = 80  # characters of a text in a table
 
 
-def suspects_of(found: Examined, max_length: int, base: str | None, device: str | None) -> dict[str, Any]:
+def suspects_of(found: Examined, max_length: int, machine: Machine) -> dict[str, Any]:
     """Rows of all splits with suspicious labels, surest first, as JSON with the share of labels confirmed.
 
     Raises InvalidSettings if the data is not single_label, and InvalidData if all rows have the same text.
@@ -33,8 +33,7 @@ def suspects_of(found: Examined, max_length: int, base: str | None, device: str 
     gold = np.concatenate([split.gold for split, _ in found.rows.values()])
     labels, examples = found.dataset.labels, Split(tuple(texts), gold)
     check_divisible(examples, "single_label")
-    with console.busy("loading the base"):
-        loaded = load_on(base, "float32", device)
+    loaded = machine.load()
     with console.busy(f"reading {len(texts):,} texts"):
         vectors = frozen_vectors(loaded, texts, max_length)
     with console.busy("comparing labels"):

@@ -1,19 +1,22 @@
-"""Building blocks of every report page: a document that loads nothing, its style, tables, dots in cells."""
+"""Every report page: a document that loads nothing, from the templates beside this file; metrics and dots in it."""
 
+import re
 import shlex
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from html import escape
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
+
+from jinja2 import BaseLoader, Environment, StrictUndefined
+from markupsafe import Markup
 
 from onebert_training.tasks.metrics import LOWER_IS_BETTER
 
-# Forbids scripts and loading, so that text from foreign data is harmless.
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 LABEL = 40  # characters of a name in a picture
 
 
@@ -26,22 +29,30 @@ def made() -> dict[str, str]:
     }
 
 
-def provenance(facts: Mapping[str, str], more: Iterable[tuple[str, str]], below: str = "") -> str:
-    """Everything needed to reproduce a page: the entries of `made`, and names with HTML."""
-    command = f"<code>{escape(facts['command'])}</code>"
-    named = [("Date", escape(facts["at"])), ("Command", command), ("OneBERT", escape(facts["onebert"])), *more]
-    listed = "".join(f"<dt>{name}</dt><dd>{value}</dd>" for name, value in named)
-    return f"<section><h2>How this was made</h2><dl>{listed}</dl>{below}</section>"
+def rendered(template: str, title: str, **values: Any) -> str:
+    """One HTML page, by a template that extends `document.html`."""
+    return _environment().get_template(template).render(title=title, style=Markup(style()), **values)  # noqa: S704
 
 
-def document(title: str, body: str) -> str:
-    """One HTML page."""
-    return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1"><title>{escape(title)}</title>'
-        f"<style>{style()}</style></head><body><main>{body}</main></body></html>\n"
-    )
+@cache
+def _environment() -> Environment:
+    templates = Environment(autoescape=True, finalize=_escaped, undefined=StrictUndefined, loader=_Templates())
+    templates.globals |= {"said": said, "unit": unit}
+    templates.filters["thousands"] = "{:,}".format
+    return templates
+
+
+class _Templates(BaseLoader):
+    """Templates whose lines are joined: with nothing between two tags, with a space between words."""
+
+    def get_source(self, environment: Environment, template: str) -> tuple[str, str, Callable[[], bool]]:
+        path = Path(__file__).parent / "templates" / template
+        lines = path.read_text(encoding="utf-8").strip()
+        return re.sub(r"\s*\n\s*", " ", re.sub(r"(?<=[>}])\s*\n\s*(?=[<{])", "", lines)), str(path), lambda: True
+
+
+def _escaped(value: Any) -> Markup:
+    return value if isinstance(value, Markup) else Markup(escape(str(value)))  # noqa: S704 - it is escaped
 
 
 @cache
@@ -68,39 +79,6 @@ def unit(metric: str) -> str:
     return metric if metric in LOWER_IS_BETTER else f"{metric}, %"
 
 
-def td(text: str, kind: str = "") -> str:
-    """A cell."""
-    return f'<td class="{kind}">{escape(text)}</td>' if kind else f"<td>{escape(text)}</td>"
-
-
-def th(name: str, kind: str = "", under: str = "") -> str:
-    """A row's header cell, with an optional smaller line under the name."""
-    named = f' class="{kind}"' if kind else ""
-    more = f'<span class="spread">{escape(under)}</span>' if under else ""
-    return f'<th scope="row"{named}>{escape(name)}{more}</th>'
-
-
-def table(head: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]], name: str = "") -> str:
-    """A table from cells made by `th`, `td` and `Scale.dot`.
-
-    `head` has title and subtitle of each column (both may be empty). A table with a `name` scrolls if it is too wide.
-    """
-    titles = "".join(
-        f'<th scope="col">{escape(title)}{f"<br><small>{escape(sub)}</small>" if sub else ""}</th>'
-        if title
-        else "<td></td>"
-        for title, sub in head
-    )
-    lines = "".join(f"<tr>{''.join(row)}</tr>" for row in rows)
-    body = f"<thead><tr>{titles}</tr></thead><tbody>{lines}</tbody></table>"
-    return scrolling(f'<table class="wide">{body}', name) if name else f"<table>{body}"
-
-
-def scrolling(inside: str, name: str) -> str:
-    """Content that may be wider than the page, scrollable by keyboard."""
-    return f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(name)}">{inside}</div>'
-
-
 @dataclass(frozen=True)
 class Scale:
     """The axis shared by the dots of a table; `low` is below `high`."""
@@ -115,7 +93,7 @@ class Scale:
 
     def dot(
         self, value: float | None, low: float | None, high: float | None, mark: float | None = None, kind: str = "own"
-    ) -> str:
+    ) -> Markup:
         """A cell with a dot, its interval, and a line at the reference `mark`; hidden from screen readers."""
         lines = '<line class="grid" x1="0" x2="100%" y1="9" y2="9"/>'
         if mark is not None:
@@ -124,7 +102,8 @@ class Scale:
             lines += f'<line class="whisker" x1="{self.place(low)}" x2="{self.place(high)}" y1="9" y2="9"/>'
         if value is not None:
             lines += f'<circle class="mark" cx="{self.place(value)}" cy="9" r="4.5"/>'
-        return f'<td class="dots {kind}"><svg height="18" aria-hidden="true">{lines}</svg></td>'
+        cell = f'<td class="dots {kind}"><svg height="18" aria-hidden="true">{lines}</svg></td>'
+        return Markup(cell)  # noqa: S704 - numbers alone
 
 
 def scale_of(values: Iterable[float | None], share: bool) -> Scale:

@@ -1,7 +1,7 @@
 """Groups records into results: runs that differ by seed, the best settings of each method, means and deviations."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from statistics import fmean, stdev
@@ -120,6 +120,11 @@ class Results:
         best = (min if lower else max)(printed.values(), default=None)
         return {method for method, number in printed.items() if number == best and len(printed) > 1}
 
+    @property
+    def runs(self) -> list[Record]:
+        """All runs, in the order of the methods."""
+        return [run for method in self.methods for run in self.runs_of(method)]
+
     def runs_of(self, method: str) -> list[Record]:
         return [run for (name, _), trials in self.tried.items() if name == method for c in trials for run in c.runs]
 
@@ -219,23 +224,24 @@ def format_percent(run: Record) -> str:
 
 def _markdown_rows(results: Results) -> list[str]:
     titles = [f"{_cell_text(name)} ({_cell_text(sub)})" for name, sub in headings(results)]
-    head = ["method", "% of parameters", *titles]
-    columns: list[Column | None] = [*results.columns, *([None] if results.has_average else [])]
-    if results.has_average:
-        head.append("average")
+    head = ["method", "% of parameters", *titles, *["average"] * results.has_average]
     rows = [head, ["---", *["---:"] * (len(head) - 1)]]
-    winners = {column: results.winners(column) for column in columns}
-    for method in results.methods:
+    for method, percent, cells in result_rows(results):
         code = method.replace("`", "'").replace("|", r"\|")
-        row = [f"`{code}`", format_percent(results.runs_of(method)[0])]
-        for column in columns:
-            text = format_entry(results, method, column)
-            row.append(f"**{text}**" if method in winners[column] else text)
-        rows.append(row)
+        rows.append([f"`{code}`", percent, *(f"**{text}**" if best else text for text, best in cells)])
     return [f"| {' | '.join(row)} |" for row in rows]
 
 
-def format_entry(results: Results, method: str, column: Column | None) -> str:
+def result_rows(results: Results) -> Iterator[tuple[str, str, list[tuple[str, bool]]]]:
+    """Each method with its trained share, and per column, then for an average, the text and whether it is the best."""
+    columns: list[Column | None] = [*results.columns, *[None] * results.has_average]
+    winners = {column: results.winners(column) for column in columns}
+    for method in results.methods:
+        cells = [(_format_entry(results, method, column), method in winners[column]) for column in columns]
+        yield method, format_percent(results.runs_of(method)[0]), cells
+
+
+def _format_entry(results: Results, method: str, column: Column | None) -> str:
     """The text of one cell: column None is the average, and an en dash means "not run"."""
     if column is None:
         average = results.average(method)

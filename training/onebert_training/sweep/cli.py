@@ -5,11 +5,12 @@ from typing import Annotated
 
 import typer
 
-from onebert_training.options import AsJson, BaseName, Device, Dtype
+from onebert_training.options import AsJson, Machine, with_options
 
 # torch and other slow libraries are imported inside the function, so that `onebert --help` stays quick.
 
 
+@with_options
 def sweep(
     recipe: Annotated[Path, typer.Argument(help="A recipe (.toml), which lists runs.", metavar="RECIPE")],
     data: Annotated[Path | None, typer.Option(help="Folder of the data sets that the recipe names.")] = None,
@@ -19,9 +20,7 @@ def sweep(
     only: Annotated[
         list[str] | None, typer.Option(help="Only this data set or method of the recipe; may be given several times.")
     ] = None,
-    base: BaseName = None,
-    dtype: Dtype = "float32",
-    device: Device = None,
+    machine: Machine = Machine(),  # noqa: B008 - frozen
     together: Annotated[
         int | None, typer.Option(min=1, help="Runs that train in one batch; else 4 on a CPU, 16 on a GPU.")
     ] = None,
@@ -40,4 +39,4 @@ def sweep(
     """
     from onebert_training.sweep.commands import run_sweep  # noqa: PLC0415
 
-    run_sweep(recipe, data, out, only or [], base, dtype, device, together, ray, as_json)
+    run_sweep(recipe, data, out, only or [], machine, together, ray, as_json)

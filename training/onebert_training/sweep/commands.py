@@ -9,10 +9,10 @@ from typing import Any
 from onebert_encoder.base.base import Base
 from onebert_store.command import console
 from onebert_store.errors import OneBertError
-from onebert_training.device import load_on
 from onebert_training.fit.loop import ignore
+from onebert_training.options import Machine
 from onebert_training.report.records import Record, load_records
-from onebert_training.report.tables import Results, Trial, choose, collect, format_entry, format_percent, headings
+from onebert_training.report.tables import Results, Trial, choose, collect, headings, result_rows
 from onebert_training.sweep import work
 from onebert_training.sweep.best import write_pages
 from onebert_training.sweep.jobs import Outcome, RunsFolder
@@ -24,9 +24,7 @@ def run_sweep(
     data: Path | None,
     out: Path,
     only: Collection[str],
-    base: str | None,
-    dtype: str,
-    device: str | None,
+    machine: Machine,
     together: int | None,
     ray: str | None,
     as_json: bool,
@@ -34,11 +32,10 @@ def run_sweep(
     """Trains the unfinished runs of a recipe; checks all runs before the first one starts."""
     loaded_recipe = load_recipe(recipe)
     requests = loaded_recipe.runs(data, only)
-    with console.busy("loading the base"):
-        # With a cluster, this machine trains nothing and leaves its GPU free.
-        loaded = load_on(base, dtype, "cpu" if ray else device)
+    # With a cluster, this machine trains nothing and leaves its GPU free.
+    loaded = (replace(machine, device="cpu") if ray else machine).load()
     with console.busy("loading data"):
-        job_sets = work.make_job_sets(requests, loaded.spec, dtype)
+        job_sets = work.make_job_sets(requests, loaded.spec, machine.dtype)
         for job_set in job_sets:
             work.make_sample_runs(loaded, job_set)
     folder = RunsFolder(out)
@@ -54,7 +51,7 @@ def run_sweep(
             # Ray is optional, and slow to import.
             from onebert_training.sweep.ray_cluster import on_cluster  # noqa: PLC0415
 
-            execute = on_cluster(ray, loaded, base, dtype, device, together)
+            execute = on_cluster(ray, loaded, machine, together)
         try:
             with console.heartbeat(lambda: f"{done} of {len(names)} runs are finished"):
                 for outcome in execute(pending):
@@ -135,9 +132,10 @@ def _facts(trial: Trial) -> Mapping[str, Any]:
 
 def _show_table(results: Results) -> None:
     columns = [f"{name}\n{sub}" for name, sub in headings(results)]
-    rows = []
-    for method in results.methods:
-        cells = [format_entry(results, method, column) for column in results.columns]
-        rows.append((method, format_percent(results.runs_of(method)[0]), *cells))
+    rows = [
+        # Without an average.
+        (method, percent, *(text for text, _ in cells[: len(columns)]))
+        for method, percent, cells in result_rows(results)
+    ]
     console.say(f"{results.base}: mean ± standard deviation over the seeds, in per cent")
     console.show(("method", "% of parameters", *columns), rows, numbers=("% of parameters", *columns))

@@ -3,7 +3,7 @@
 import os
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import ceil
 from pathlib import Path
@@ -18,6 +18,7 @@ from onebert_store.errors import BaseMismatch
 from onebert_training.data.dataset import Dataset
 from onebert_training.device import load_on
 from onebert_training.fit.loop import groups, ignore
+from onebert_training.options import Machine
 from onebert_training.sweep.jobs import Job, Outcome
 from onebert_training.sweep.work import WIDTH, Execute, JobSet, make_runs, make_sample_runs, train_job_set
 
@@ -28,10 +29,8 @@ ATTEMPTS = 3  # attempts in a row without a finished run before a group is given
 class WorkerSetup:
     """The base (each node loads it itself) and the device of every Ray task, with CPUs (and threads) per task."""
 
-    base: str | None
+    machine: Machine
     digest: str
-    dtype: str
-    device: str
     cpus: int
 
 
@@ -45,21 +44,20 @@ class Group:
     failures: int = 0
 
 
-def on_cluster(
-    address: str, loaded: Base, base: str | None, dtype: str, device: str | None, width: int | None
-) -> Execute:
+def on_cluster(address: str, loaded: Base, machine: Machine, width: int | None) -> Execute:
     """Returns a function that connects to a cluster, trains sets of jobs on it and then disconnects.
 
-    `loaded` is the base on this machine, to find out which runs can step together; nodes load `base`, a Hub id or
-    folder. At most `width` runs form a batch; None is the device's default. The function raises as `connected` does.
+    `loaded` is the base on this machine, to find out which runs can step together; nodes load the base of
+    `machine`. At most `width` runs form a batch; None is the device's default. The function raises as `connected` does.
     """
 
     def execute(job_sets: Sequence[JobSet]) -> Iterator[Outcome]:
-        with connected(address, device) as cluster:
+        with connected(address, machine.device) as cluster:
             # One thread per task uses the cores best; tasks get more threads only if there are fewer runs than cores.
             runs, cpus = sum(len(job_set.jobs) for job_set in job_sets), cluster.cpus
             threads = 1 if cluster.device == "cuda" else max(1, min(*cpus, sum(cpus) // runs))
-            setup = WorkerSetup(on_nodes(base), loaded.spec.digest, dtype, cluster.device, threads)
+            own = replace(machine, base=on_nodes(machine.base), device=cluster.device)
+            setup = WorkerSetup(own, loaded.spec.digest, threads)
             most = width or WIDTH[cluster.device]
             yield from _train(_divide(job_sets, loaded, most, cluster.slots(threads)), setup)
 
@@ -86,7 +84,7 @@ def _divide(job_sets: Sequence[JobSet], loaded: Base, width: int, slots: int) ->
 def _train(groups: Sequence[Group], setup: WorkerSetup) -> Iterator[Outcome]:
     """Trains groups; if a worker dies, its unfinished runs are sent again and resume from their checkpoints."""
     task = ray.remote(train_group).options(
-        num_cpus=setup.cpus, num_gpus=int(setup.device == "cuda"), num_returns="streaming", max_retries=0
+        num_cpus=setup.cpus, num_gpus=int(setup.machine.device == "cuda"), num_returns="streaming", max_retries=0
     )
 
     def start(group: Group) -> Any:
@@ -127,4 +125,4 @@ def train_group(dataset: Dataset, max_length: int, jobs: tuple[Job, ...], setup:
 @lru_cache(maxsize=1)
 def _load(setup: WorkerSetup) -> Base:
     """The base, loaded once per worker process."""
-    return load_on(setup.base, setup.dtype, setup.device)
+    return load_on(setup.machine.base, setup.machine.dtype, setup.machine.device)
