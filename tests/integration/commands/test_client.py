@@ -70,14 +70,6 @@ def test_inputs_of_more_bytes_than_a_request_takes_are_answered(ask, task):
     assert len(ask("classify", "mood", texts)) == 60
 
 
-def test_a_server_that_takes_less_is_asked_for_less(ask, task, tmp_path):
-    texts = [f"order {number} is late " * 10 for number in range(64)]
-    with Server(tmp_path, max_body_bytes=4096) as small:
-        ask("push", "mood", task.file, url=small.url)
-        answers = ask("classify", "mood", texts, url=small.url)
-    assert answers == ask("classify", "mood", texts)
-
-
 def test_a_client_may_wait_longer_than_a_server_can_be_told(ask, task):
     assert ask("classify", "mood", "x", timeout=1e6).task == "mood"
 

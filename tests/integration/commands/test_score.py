@@ -232,21 +232,6 @@ def test_versions_of_a_store_that_a_server_owns(folder, tmp_path):
     assert [row["mood@1_score"] for row in there] == [row["mood_score"] for row in here]
 
 
-def test_every_kind_of_file_gives_the_same_answers(folder, tmp_path):
-    given = input_rows(folder)
-    lines = "".join(json.dumps(row) + "\n" for row in given)
-    (tmp_path / "rows.jsonl").write_text(lines)
-    cells = [f"{row['id']},{row['text'] or ''}\n" for row in given]
-    (tmp_path / "rows.csv").write_text("id,text\n" + "".join(cells))
-    for kind in ("jsonl", "csv"):
-        score_here(tmp_path / kind, files(folder, "bitfit"), tmp_path / f"rows.{kind}", text="text")
-    score_here(tmp_path / "parquet", files(folder, "bitfit"), folder / "rows.parquet", text="text")
-    want = rows_of(tmp_path / "parquet")
-    assert rows_of(tmp_path / "jsonl") == want
-    blank = {"the text is missing": "the text is blank"}
-    assert rows_of(tmp_path / "csv") == [row | {"error": blank.get(row["error"])} for row in want]
-
-
 def test_several_files_are_one_job(folder, tmp_path):
     for name, numbers in (("b", range(100, 250)), ("a", range(40))):
         table = pyarrow.table({"text": [text(i) for i in numbers]})

@@ -224,13 +224,6 @@ def test_classify_reads_the_tables_of_spreadsheets_and_names_a_bad_row(onebert, 
         _assert_fails(run_onebert("classify", "mood", "--file", tmp_path / "holes.csv", url=server.url), 1, said)
 
 
-def test_classify_sends_long_texts_in_parts_that_a_server_takes(onebert, task, tmp_path):
-    """64 lines of 20,000 characters are more than a request may hold."""
-    (tmp_path / "long.txt").write_text(("late " * 4000 + "\n") * 64)
-    out = onebert("classify", "mood", "--json", "--file", tmp_path / "long.txt")
-    assert [json.loads(line)["line"] for line in out.splitlines()] == list(range(1, 65))
-
-
 @pytest.mark.parametrize("width", [80, 140])
 def test_the_table_has_one_head_and_the_width_of_the_terminal(server, task, width):
     text = "a very long text, " * 20
@@ -295,16 +288,6 @@ def test_classify_shows_progress_beside_results_that_are_piped(server, task, tmp
     assert len(results) == 70
     assert "classifying" in shown
     assert "label" not in shown
-
-
-def test_classify_says_what_stands_at_a_place(onebert, server):
-    made = Task(task_type="token", pooling="none", labels=["O", "B-x", "I-x"], seed=30)
-    with server.client() as client:
-        client.push("tags", made.file)
-    (line,) = onebert("classify", "tags", "--json", "ünder way").splitlines()
-    words = json.loads(line)["words"]
-    assert [word["text"] for word in words] == ["ünder way"[word["start"] : word["end"]] for word in words]
-    assert words[-1]["text"] in onebert("classify", "tags", "ünder way")
 
 
 def test_classify_pairs_and_top_k(onebert, task):

@@ -15,6 +15,7 @@ from lengths import examples
 from onebert_server.app import create_app
 from onebert_server.facades.table import facades
 from onebert_server.http.problems import fault_of
+from onebert_server.http.schemas.questions import ClassifyItemsRequest, ClassifyRequest, FanoutRequest
 from onebert_server.http.strict import validated
 from onebert_server.limits import MAX_TEXT
 from tenants import ROOT_KEY, tenants_runtime
@@ -33,6 +34,7 @@ def app(tmp_path_factory):
 
 
 BODIES = sorted({question.body for facade in facades() for question in facade.questions}, key=str)
+BODIES += [ClassifyRequest, ClassifyItemsRequest, FanoutRequest]
 
 
 @cache
@@ -89,19 +91,22 @@ unhurried = settings(
 )
 
 
-async def post(app, path, body):
-    headers = {"Authorization": f"Bearer {ROOT_KEY}", "Content-Type": "application/json"}
+async def post(app, path, body, **headers):
+    headers |= {"Authorization": f"Bearer {ROOT_KEY}", "Content-Type": "application/json"}
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as web:
         return await web.post(path, content=json.dumps(body), headers=headers)
 
 
-@pytest.mark.parametrize("path", QUESTIONS)
+@pytest.mark.parametrize(
+    "path",
+    [*(f"/t/{TASK}{path}" for path in QUESTIONS), "/v1/classify", "/v1/fanout", "/v1/tasks/{model}/classify"],
+)
 def test_odd_bodies_are_answered_or_refused_without_a_word_of_their_own(app, path):
     @settings(unhurried, max_examples=examples(150))
     @given(bodies())
     def ask(body):
-        answer = asyncio.run(post(app, f"/t/{TASK}{path}".format(model=TASK, version=1).removesuffix("/"), body))
+        answer = asyncio.run(post(app, path.format(model=TASK, version=1).removesuffix("/"), body))
         assert answer.status_code < 500, (body, answer.text)
         if answer.status_code >= 400:
             assert SECRET not in answer.text, body
@@ -113,15 +118,9 @@ def test_odd_bodies_are_answered_or_refused_without_a_word_of_their_own(app, pat
 @pytest.mark.parametrize("path", QUESTIONS)
 @pytest.mark.parametrize("name", ["zażółć", "課題", "é"])
 def test_a_name_of_a_task_in_any_letters_is_refused_like_any_other(app, path, name):
-    async def ask(prefix, headers):
-        transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-        headers = {"Authorization": f"Bearer {ROOT_KEY}", "Content-Type": "application/json"} | headers
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as web:
-            asked = prefix + path.format(model=TASK, version=1)
-            return await web.post(asked, content=b'{"model": "x", "input": "a"}', headers=headers)
-
     for prefix, headers in ((f"/t/{name}", {}), ("", {"detector-id": name.encode()})):
-        answer = asyncio.run(ask(prefix, headers))
+        asked = prefix + path.format(model=TASK, version=1)
+        answer = asyncio.run(post(app, asked, {"model": "x", "input": "a"}, **headers))
         assert 400 <= answer.status_code < 500, answer.text
         assert isinstance(answer.json(), dict | list)
 

@@ -112,13 +112,10 @@ def test_many_numbers_are_read_and_written_beside_the_event_loop(parts, task, be
     parts.add("manytags", task_type="token", pooling="none", labels=[f"tag {n}" for n in range(512)])
     plan, written = Watched(), []
 
-    async def ask():
-        async with parts.answerer(plan) as answerer:
-            await answerer.answer(
-                context(), Wanted([task]), ["it is late"], lambda *_: written.append(current_thread())
-            )
+    def show(*_):
+        written.append(current_thread())
 
-    asyncio.run(ask())
+    parts.run(lambda answerer: answerer.answer(context(), Wanted([task]), ["it is late"], show), plan)
     assert set(written) == plan.threads
     assert (main_thread() not in plan.threads) == beside
 
@@ -157,28 +154,27 @@ def test_a_batch_wakes_the_event_loop_once(parts, monkeypatch):
     """Twenty requests of one batch, which ends while the loop is busy with something else."""
     wake_ups = []
 
-    async def ask():
+    async def ask(answerer):
         loop = asyncio.get_running_loop()
-        async with parts.answerer() as answerer:
-            one = lambda: answerer.answer(context(), Wanted(["good"]), ["it is late"], same)  # noqa: E731
-            parts.batches.opened.clear()
-            running = asyncio.create_task(one())
-            await asyncio.to_thread(parts.batches.entered.wait, 60)
-            waiting = [asyncio.create_task(one()) for _ in range(20)]
-            await running
-            while parts.engine.queue.sequences < 20:
-                await asyncio.sleep(0)
-            wake = loop.call_soon_threadsafe
-            monkeypatch.setattr(
-                loop, "call_soon_threadsafe", lambda *call, **of: wake_ups.append(call) or wake(*call, **of)
-            )
-            parts.batches.entered.clear()
-            parts.batches.opened.set()
-            parts.batches.entered.wait(180)  # no `await`: the loop has no turn until the batch is done
-            assert len(await asyncio.gather(*waiting)) == 20
-            assert (parts.batches.sequences, len(wake_ups)) == ([1, 20], 1)
+        one = lambda: answerer.answer(context(), Wanted(["good"]), ["it is late"], same)  # noqa: E731
+        parts.batches.opened.clear()
+        running = asyncio.create_task(one())
+        await asyncio.to_thread(parts.batches.entered.wait, 60)
+        waiting = [asyncio.create_task(one()) for _ in range(20)]
+        await running
+        while parts.engine.queue.sequences < 20:
+            await asyncio.sleep(0)
+        wake = loop.call_soon_threadsafe
+        monkeypatch.setattr(
+            loop, "call_soon_threadsafe", lambda *call, **of: wake_ups.append(call) or wake(*call, **of)
+        )
+        parts.batches.entered.clear()
+        parts.batches.opened.set()
+        parts.batches.entered.wait(180)  # no `await`: the loop has no turn until the batch is done
+        assert len(await asyncio.gather(*waiting)) == 20
+        assert (parts.batches.sequences, len(wake_ups)) == ([1, 20], 1)
 
-    asyncio.run(ask())
+    parts.run(ask)
 
 
 @pytest.mark.parametrize("parts", [False], indirect=True)
@@ -188,14 +184,13 @@ def test_what_is_asked_in_one_turn_of_the_loop_wakes_the_engine_once(parts, monk
     notify = changed.notify
     monkeypatch.setattr(changed, "notify", lambda: wake_ups.append(1) or notify())
 
-    async def ask():
-        async with parts.answerer() as answerer:
-            one = lambda: answerer.answer(context(), Wanted(["good"]), ["it is late"], same)  # noqa: E731
-            return await asyncio.gather(*(one() for _ in range(20)))
+    async def ask(answerer):
+        one = lambda: answerer.answer(context(), Wanted(["good"]), ["it is late"], same)  # noqa: E731
+        return await asyncio.gather(*(one() for _ in range(20)))
 
     for _ in range(2):  # of two event loops, one after the other
         wake_ups.clear()
-        assert len(asyncio.run(ask())) == 20
+        assert len(parts.run(ask)) == 20
         assert (
             len(wake_ups) == 1
         )  # how many still wait then is not said: a thread that was awake has taken some already
@@ -204,25 +199,24 @@ def test_what_is_asked_in_one_turn_of_the_loop_wakes_the_engine_once(parts, monk
 def test_what_waits_for_who_has_left_is_not_computed(parts):
     """While a batch holds the engine, a request behind it ends; its version is free at once, and it is never run."""
 
-    async def ask():
-        async with parts.answerer() as answerer:
-            ask = partial(answerer.answer, context(), texts=["it is late"], show=same)
-            parts.batches.opened.clear()
-            running = asyncio.create_task(ask(Wanted(["good"])))
-            await asyncio.to_thread(parts.batches.entered.wait, 60)
-            leaving, staying = (asyncio.create_task(ask(Wanted([ref]))) for ref in ("short", "tags"))
-            while parts.engine.queue.sequences < 2:
+    async def ask(answerer):
+        ask = partial(answerer.answer, context(), texts=["it is late"], show=same)
+        parts.batches.opened.clear()
+        running = asyncio.create_task(ask(Wanted(["good"])))
+        await asyncio.to_thread(parts.batches.entered.wait, 60)
+        leaving, staying = (asyncio.create_task(ask(Wanted([ref]))) for ref in ("short", "tags"))
+        while parts.engine.queue.sequences < 2:
+            await asyncio.sleep(0)
+        resident = parts.bank.num_resident
+        leaving.cancel()
+        retire(parts.directory, "short", 1)
+        async with asyncio.timeout(60):
+            while parts.bank.num_resident == resident:
                 await asyncio.sleep(0)
-            resident = parts.bank.num_resident
-            leaving.cancel()
-            retire(parts.directory, "short", 1)
-            async with asyncio.timeout(60):
-                while parts.bank.num_resident == resident:
-                    await asyncio.sleep(0)
-            parts.batches.opened.set()
-            assert [one[0].facts.task for one in await asyncio.gather(running, staying)] == ["good", "tags"]
+        parts.batches.opened.set()
+        assert [one[0].facts.task for one in await asyncio.gather(running, staying)] == ["good", "tags"]
 
-    asyncio.run(ask())
+    parts.run(ask)
     del parts.rows["short", 1]
     parts.engine.close(60)  # an answer is given before its batch is counted
     assert sum(parts.batches.sequences) == 2
@@ -234,21 +228,20 @@ def test_a_front_end_keeps_as_many_versions_as_its_bound_allows(parts, monkeypat
     """Versions come and go; what is remembered of those that are gone stays within a bound in bytes."""
     monkeypatch.setattr(desk, "MAX_KNOWN_BYTES", 20_000)
 
-    async def ask():
-        async with parts.answerer() as answerer:
-            for version in range(1, 31):
-                parts.add("wide", version, labels=[f"label {version} {n}" for n in range(40)])
-                first, again = await answerer.answer(
-                    context(), Wanted([f"wide@{version}", "good"]), ["it is late"] * 2, same
-                )
-                assert set(first.reading.answer.names) == {f"label {version} {n}" for n in range(40)}
-                assert_like(again, parts.alone("good", "it is late"))
-                retire(parts.directory, "wide", version)
-                del parts.rows["wide", version]
-                assert len(parts.transport._known) <= 20_000 // (40 * 64)
-            assert "good@1" in parts.transport._known, "what is used again and again is kept"
+    async def ask(answerer):
+        for version in range(1, 31):
+            parts.add("wide", version, labels=[f"label {version} {n}" for n in range(40)])
+            first, again = await answerer.answer(
+                context(), Wanted([f"wide@{version}", "good"]), ["it is late"] * 2, same
+            )
+            assert set(first.reading.answer.names) == {f"label {version} {n}" for n in range(40)}
+            assert_like(again, parts.alone("good", "it is late"))
+            retire(parts.directory, "wide", version)
+            del parts.rows["wide", version]
+            assert len(parts.transport._known) <= 20_000 // (40 * 64)
+        assert "good@1" in parts.transport._known, "what is used again and again is kept"
 
-    asyncio.run(ask())
+    parts.run(ask)
     parts.engine.close(60)
     assert parts.unpinned()
 
@@ -256,31 +249,26 @@ def test_a_front_end_keeps_as_many_versions_as_its_bound_allows(parts, monkeypat
 def test_a_version_that_goes_before_its_answer_is_explained_is_not_found(parts):
     """A batch holds the engine until the version is gone; its answer is computed all the same, and no more of it."""
 
-    async def explained():
-        async with parts.answerer() as answerer:
-            parts.batches.opened.clear()
-            running = asyncio.create_task(answerer.answer(context(), Wanted(["tags"]), ["it is late"], same))
-            await asyncio.to_thread(parts.batches.entered.wait, 60)
-            asking = asyncio.create_task(answerer.answer_explained(context(), Wanted(["good"]), ["it is late"], same))
-            while parts.engine.queue.sequences < 1:
-                await asyncio.sleep(0)
-            retire(parts.directory, "good", 1)
-            parts.batches.opened.set()
-            await running
-            await asking
+    async def explained(answerer):
+        parts.batches.opened.clear()
+        running = asyncio.create_task(answerer.answer(context(), Wanted(["tags"]), ["it is late"], same))
+        await asyncio.to_thread(parts.batches.entered.wait, 60)
+        asking = asyncio.create_task(answerer.answer_explained(context(), Wanted(["good"]), ["it is late"], same))
+        while parts.engine.queue.sequences < 1:
+            await asyncio.sleep(0)
+        retire(parts.directory, "good", 1)
+        parts.batches.opened.set()
+        await running
+        await asking
 
     with pytest.raises(OneBertError) as refused:
-        asyncio.run(explained())
+        parts.run(explained)
     assert refused.value.code in (TaskNotFound.code, VersionNotFound.code)
     assert parts.unpinned()
 
 
 def test_an_explanation_pins_nothing_for_good(parts):
-    async def explained():
-        async with parts.answerer() as answerer:
-            return await answerer.answer_explained(context(), Wanted(["short"]), ["it is late"], same)
-
-    [one] = asyncio.run(explained())
+    [one] = parts.run(lambda answerer: answerer.answer_explained(context(), Wanted(["short"]), ["it is late"], same))
     assert len(one.explanation.words) == 3
     assert parts.unpinned()
 
@@ -306,18 +294,17 @@ def test_nothing_is_written_any_more_for_who_has_left_or_whose_time_is_over(wide
         given_up.wait(60)
         written.append(index)
 
-    async def ask():
-        async with wide.answerer() as answerer:
-            asking = asyncio.create_task(answerer.answer(context(), Wanted(["wide"] * 64), ["it is late"] * 64, show))
-            await asyncio.to_thread(begun.wait, 60)
-            asking.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await asking
-            given_up.set()
-            # The next request of many numbers is read by the same place, behind the part that had begun.
-            await answerer.answer(context(), Wanted(["wide"]), ["late"], same)
+    async def ask(answerer):
+        asking = asyncio.create_task(answerer.answer(context(), Wanted(["wide"] * 64), ["it is late"] * 64, show))
+        await asyncio.to_thread(begun.wait, 60)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        given_up.set()
+        # The next request of many numbers is read by the same place, behind the part that had begun.
+        await answerer.answer(context(), Wanted(["wide"]), ["late"], same)
 
-    asyncio.run(ask())
+    wide.run(ask)
     wide.workers.shutdown()
     assert 1 <= len(written) <= PART_NUMBERS // WIDE
     assert wide.unpinned()
@@ -332,20 +319,18 @@ def test_who_has_much_written_takes_turns_with_others(wide):
         opened.wait(60)
         order.append(index)
 
-    async def ask():
-        async with wide.answerer() as answerer:
-            much = asyncio.create_task(answerer.answer(context(), Wanted(["wide"] * 64), ["it is late"] * 64, show))
-            await asyncio.to_thread(begun.wait, 60)
-            other = replace(context(), principal=root("another"))
-            little = asyncio.create_task(
-                answerer.answer(other, Wanted(["wide"]), ["late"], lambda *_: order.append("other"))
-            )
-            while not answerer._reading._places._waiting:
-                await asyncio.sleep(0)
-            opened.set()
-            await asyncio.gather(much, little)
+    async def ask(answerer):
+        much = asyncio.create_task(answerer.answer(context(), Wanted(["wide"] * 64), ["it is late"] * 64, show))
+        await asyncio.to_thread(begun.wait, 60)
+        little = asyncio.create_task(
+            answerer.answer(context("another"), Wanted(["wide"]), ["late"], lambda *_: order.append("other"))
+        )
+        while not answerer._reading._places._waiting:
+            await asyncio.sleep(0)
+        opened.set()
+        await asyncio.gather(much, little)
 
-    asyncio.run(ask())
+    wide.run(ask)
     assert order.index("other") <= PART_NUMBERS // WIDE
     assert [one for one in order if one != "other"] == list(range(64))
 
@@ -356,11 +341,7 @@ def test_who_has_much_written_takes_turns_with_others(wide):
 def test_an_explanation_leaves_no_text_without_a_token(parts, text, rest):
     text = text.format(rest, rest)
 
-    async def explained():
-        async with parts.answerer() as answerer:
-            return await answerer.answer_explained(context(), Wanted(["good"]), [text], same)
-
-    [one] = asyncio.run(explained())
+    [one] = parts.run(lambda answerer: answerer.answer_explained(context(), Wanted(["good"]), [text], same))
     words = [text[word.start : word.end] for word in one.explanation.words]
     assert words == ([] if "it" not in text else ["it", "is", "late"])
 
@@ -379,16 +360,17 @@ def test_a_text_without_a_token_is_refused_by_its_number_before_anything_is_comp
 def test_where_blank_texts_are_taken_only_the_others_are_computed(parts):
     texts = [BLANK, "it is late", "", "now", "\u00ad\u200d"]
 
-    async def ask(texts):
-        async with parts.answerer() as answerer:
-            wanted = Wanted(["good", "short", "bad", "good", "bad"])
-            return await answerer.answer(context(), wanted, texts, lambda *one: one, blank=lambda: "blank")
+    def shown(texts):
+        wanted = Wanted(["good", "short", "bad", "good", "bad"])
+        return parts.run(
+            lambda answerer: answerer.answer(context(), wanted, texts, lambda *one: one, blank=lambda: "blank")
+        )
 
-    shown = asyncio.run(ask(texts))
-    assert [one if one == "blank" else one[0] for one in shown] == ["blank", 1, "blank", 3, "blank"]
-    assert_like(shown[1][1], parts.alone("short", "it is late"))
-    assert_like(shown[3][1], parts.alone("good", "now"))
-    assert asyncio.run(ask([BLANK] * 5)) == ["blank"] * 5
+    found = shown(texts)
+    assert [one if one == "blank" else one[0] for one in found] == ["blank", 1, "blank", 3, "blank"]
+    assert_like(found[1][1], parts.alone("short", "it is late"))
+    assert_like(found[3][1], parts.alone("good", "now"))
+    assert shown([BLANK] * 5) == ["blank"] * 5
     parts.engine.close(60)
     assert sum(parts.batches.sequences) == 2
     assert parts.unpinned()

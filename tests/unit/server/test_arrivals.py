@@ -1,4 +1,4 @@
-"""Results of another thread on the event loop: each reaches who waits for it, all of a batch with one wake-up."""
+"""Results of another thread on the event loop: each reaches who waits for it."""
 
 import asyncio
 from concurrent.futures import Future
@@ -16,36 +16,10 @@ def on_a_thread(work):
     thread.join()
 
 
-def counted_wake_ups(loop, monkeypatch):
-    """Grows by one with each wake-up of the loop by a thread."""
-    wake_ups, wake = [], loop.call_soon_threadsafe
-
-    def counting(*arguments, **options):
-        wake_ups.append(arguments)
-        return wake(*arguments, **options)
-
-    monkeypatch.setattr(loop, "call_soon_threadsafe", counting)
-    return wake_ups
-
-
 async def waiting(arrivals, futures):
     tasks = [asyncio.create_task(arrivals.result(future, lambda: None)) for future in futures]
     await asyncio.sleep(0)
     return tasks
-
-
-def test_what_ends_together_comes_with_one_wake_up(monkeypatch):
-    async def live():
-        wake_ups = counted_wake_ups(asyncio.get_running_loop(), monkeypatch)
-        arrivals, futures = Arrivals(), [Future() for _ in range(50)]
-        tasks = await waiting(arrivals, futures)
-        for batch in range(2):
-            part = range(batch * 25, batch * 25 + 25)
-            on_a_thread(lambda part=part: [futures[number].set_result(number) for number in part])
-            assert await asyncio.gather(*(tasks[number] for number in part)) == [*part]
-        return len(wake_ups)
-
-    assert asyncio.run(live()) == 2
 
 
 def test_errors_and_ends_without_one_reach_who_waits_for_them():

@@ -177,16 +177,6 @@ def test_a_device_without_memory_is_a_full_bank(monkeypatch: pytest.MonkeyPatch)
     assert bank.num_bytes == before
 
 
-def test_a_released_slot_is_reused_and_nothing_of_the_old_row_is_left() -> None:
-    bank = Bank(base())
-    first = bank.install(row(7, "everything"))
-    bank.install(row(1))
-    bank.release(first)
-    assert bank.num_resident == 1
-    assert bank.install(row(0)) == first
-    torch.testing.assert_close(answer(bank, first), alone(0), rtol=0, atol=1e-5)
-
-
 @pytest.mark.nightly("leaks")
 def test_ten_thousand_installs_and_releases_do_not_grow_the_bank() -> None:
     bank = Bank(base())

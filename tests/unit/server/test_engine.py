@@ -30,6 +30,7 @@ from onebert_server.engine.queue import QueueLimits
 from onebert_server.engine.request import Item
 from onebert_server.engine.speed import Speed
 from onebert_store.errors import DeadlineExceeded, EngineFailed, OverShare, QueueFull, ShuttingDown
+from parts import context
 
 KINDS = ("bitfit", "layernorm", "lora", "spafit", "frozen", "everything")
 WAIT = 60.0
@@ -95,14 +96,8 @@ def item(slot: int, length: int = 8, seed: int = 0) -> Item:
     return Item(Tokens(ids, [0] * length), slot)
 
 
-def asker(principal: str = "someone", seconds: float = float("inf")) -> Context:
-    """Who asks, and how long the answer is of use."""
-    now = time.monotonic()
-    return Context(root(principal), now + seconds, now, "request")
-
-
-def submit(engine: Engine, items: list[Item], context: Context | None = None) -> Future[Any]:
-    return engine.submit(items, context or asker())
+def submit(engine: Engine, items: list[Item], asked: Context | None = None) -> Future[Any]:
+    return engine.submit(items, asked or context())
 
 
 def hold(engine: Engine, gate: Gate) -> Future[Any]:
@@ -160,7 +155,7 @@ def test_a_long_batch_makes_way_between_its_layers_for_short_texts_of_others(
     futures, ended, launched = dict[str, Future[Any]](), list[str](), engine._passes.launch
 
     def ask(name: str, principal: str) -> None:
-        futures[name] = submit(engine, [items[name]], asker(principal))
+        futures[name] = submit(engine, [items[name]], context(principal))
         futures[name].add_done_callback(lambda _: ended.append(name))
 
     def launch(found: Any, between: Any) -> Any:
@@ -196,7 +191,7 @@ def test_a_request_keeps_its_answers_in_its_result_alone(engine: Engine, gate: G
 
 def test_a_full_queue_refuses_at_once_and_recovers(engine: Engine, gate: Gate) -> None:
     hold(engine, gate)
-    waiting = [submit(engine, [item(1)] * 20, asker(principal)) for principal in "abcd"]
+    waiting = [submit(engine, [item(1)] * 20, context(principal)) for principal in "abcd"]
     with pytest.raises(QueueFull) as refused:
         submit(engine, [item(1)])
     assert refused.value.status == 503
@@ -248,7 +243,7 @@ def test_who_leaves_says_how_long_its_principals_requests_are_worth_queueing(
     engine = Engine(base(), bank()[0], EngineLimits(128, QueueLimits(10**6, 10**9, max_seconds=100.0)), gate)
     engine.start()
     hold(engine, gate)
-    late, left = (submit(engine, [item(1)], asker(name)) for name in ("late", "left"))
+    late, left = (submit(engine, [item(1)], context(name)) for name in ("late", "left"))
     late.deadline = time.monotonic()  # type: ignore[attr-defined]
     for future in (late, left):
         future.submitted -= 60.0  # type: ignore[attr-defined]
@@ -260,7 +255,7 @@ def test_who_leaves_says_how_long_its_principals_requests_are_worth_queueing(
         before = engine.queue.seconds
         try:
             while True:
-                submit(engine, [item(1)] * 100, asker(principal))
+                submit(engine, [item(1)] * 100, context(principal, seconds=600))
         except (QueueFull, OverShare):
             return engine.queue.seconds - before
 
@@ -272,9 +267,9 @@ def test_who_leaves_says_how_long_its_principals_requests_are_worth_queueing(
 
 def test_what_is_late_is_dropped_before_it_costs_a_pass(engine: Engine, gate: Gate) -> None:
     hold(engine, gate)
-    context = asker(seconds=0.001)
-    late, other = submit(engine, [item(1)] * 3, context), submit(engine, [item(2)])
-    while time.monotonic() < context.deadline:
+    asked = context(seconds=0.001)
+    late, other = submit(engine, [item(1)] * 3, asked), submit(engine, [item(2)])
+    while time.monotonic() < asked.deadline:
         pass
     gate.opened.set()
     with pytest.raises(DeadlineExceeded) as told:
@@ -288,9 +283,9 @@ def test_what_is_late_is_dropped_before_it_costs_a_pass(engine: Engine, gate: Ga
 
 
 def test_a_short_text_does_not_wait_for_another_principals_fan_out(engine: Engine, gate: Gate) -> None:
-    held = submit(engine, [item(1, length=100, seed=i) for i in range(9)], asker("flood"))
+    held = submit(engine, [item(1, length=100, seed=i) for i in range(9)], context("flood"))
     assert gate.entered.wait(WAIT)
-    short = submit(engine, [item(2)], asker("someone else"))
+    short = submit(engine, [item(2)], context("someone else"))
     order: list[str] = []
     held.add_done_callback(lambda _: order.append("flood"))
     short.add_done_callback(lambda _: order.append("short"))
@@ -303,9 +298,9 @@ def test_a_short_text_does_not_wait_for_another_principals_fan_out(engine: Engin
 def test_the_servers_own_work_is_let_in_when_the_queue_is_full(engine: Engine, gate: Gate) -> None:
     hold(engine, gate)
     for principal in "abcd":
-        submit(engine, [item(1)] * 20, asker(principal))
+        submit(engine, [item(1)] * 20, context(principal))
     with pytest.raises(QueueFull):
-        engine.check(asker("e"))
+        engine.check(context("e"))
     proof = submit(engine, [item(2)] * 3, own_work("proof"))
     gate.opened.set()
     check([item(2)] * 3, proof.result(WAIT))
@@ -322,7 +317,7 @@ def test_the_wait_is_bounded_in_seconds_of_the_machines_own_measured_speed(gate:
     with pytest.raises(QueueFull) as refused:
         submit(engine, [item(1)])
     assert refused.value.retry_after == 1
-    submit(engine, [item(1)], asker("someone else"))
+    submit(engine, [item(1)], context("someone else"))
     gate.opened.set()
     engine.close(0)
 
@@ -372,15 +367,6 @@ def test_an_engine_that_does_not_run_says_so() -> None:
     assert not stopped.alive
     with pytest.raises(EngineFailed):
         submit(stopped, [item(1)])
-
-
-def test_a_failed_batch_is_reported_and_the_engine_lives_on(engine: Engine, gate: Gate) -> None:
-    gate.opened.set()
-    outside_the_vocabulary = Item(Tokens([10**9], [0]), 1)
-    with pytest.raises(EngineFailed):
-        submit(engine, [outside_the_vocabulary]).result(WAIT)
-    assert engine.alive
-    check([item(1)], submit(engine, [item(1)]).result(WAIT))
 
 
 def test_closing_answers_what_was_admitted_and_takes_nothing_new(engine: Engine, gate: Gate) -> None:
@@ -442,13 +428,6 @@ def test_logits_of_every_token_come_in_their_shape_between_those_of_sequences(en
         assert logits.shape == (len(one.tokens), 3)
         np.testing.assert_allclose(logits, reference.logits(one.tokens.input_ids), rtol=0, atol=1e-4)
     bank()[0].release(slot)
-
-
-def test_one_text_for_many_tasks_runs_once_where_it_can(engine: Engine, gate: Gate) -> None:
-    gate.opened.set()
-    text = item(1, length=12).tokens
-    items = [Item(text, slot) for slot in bank()[1]]
-    check(items, submit(engine, items).result(WAIT))
 
 
 def test_tasks_that_share_the_layers_of_a_text_share_a_batch(monkeypatch: pytest.MonkeyPatch, gate: Gate) -> None:
@@ -559,18 +538,10 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
     return Reads(monkeypatch)
 
 
-@pytest.fixture
-def overlapping(gate: Gate) -> Iterator[Engine]:
-    running = Engine(base(), bank()[0], LIMITS, gate, overlaps=True)
-    running.start()
-    yield running
-    gate.opened.set()
-    running.close(WAIT)
-
-
+@pytest.mark.parametrize("engine", [True], indirect=True)
 @pytest.mark.parametrize("lost", ["launched", "landing"])
 def test_a_request_fails_only_when_no_other_batch_reads_its_rows(
-    overlapping: Engine, gate: Gate, reads: Reads, lost: str
+    engine: Engine, gate: Gate, reads: Reads, lost: str
 ) -> None:
     """Its rows are given back when it fails; one of its batches fails while another one is in the air."""
     parts = [item(1, length=100, seed=i) for i in range(3)]
@@ -578,53 +549,34 @@ def test_a_request_fails_only_when_no_other_batch_reads_its_rows(
         parts[1] = Item(Tokens([10**9] * 100, [0] * 100), 1)
     else:
         reads.lost = {0}
-    hold(overlapping, gate)
-    reads.request = submit(overlapping, parts)
-    neighbor = submit(overlapping, [item(2, length=100)] * 4)  # longer, and so due later
+    hold(engine, gate)
+    reads.request = submit(engine, parts)
+    neighbor = submit(engine, [item(2, length=100)] * 4)  # longer, and so due later
     gate.opened.set()
     with pytest.raises(EngineFailed):
         reads.request.result(WAIT)
     assert len(neighbor.result(WAIT)) == 4
-    overlapping.close(WAIT)
+    engine.close(WAIT)
     assert reads.ended[: 1 + len(reads.lost)] == [False] * (1 + len(reads.lost))
 
 
-def test_a_late_request_fails_only_when_no_batch_reads_its_rows(overlapping: Engine, gate: Gate, reads: Reads) -> None:
-    hold(overlapping, gate)
-    context = asker(seconds=1.0)
-    reads.request = submit(overlapping, [item(1, length=100, seed=i) for i in range(3)], context)
+@pytest.mark.parametrize("engine", [True], indirect=True)
+def test_a_late_request_fails_only_when_no_batch_reads_its_rows(engine: Engine, gate: Gate, reads: Reads) -> None:
+    hold(engine, gate)
+    asked = context(seconds=1.0)
+    reads.request = submit(engine, [item(1, length=100, seed=i) for i in range(3)], asked)
 
     def wait() -> None:
-        while time.monotonic() <= context.deadline:
+        while time.monotonic() <= asked.deadline:
             pass
 
     reads.packed = wait
     gate.opened.set()
     with pytest.raises(DeadlineExceeded):
         reads.request.result(WAIT)
-    overlapping.close(WAIT)
+    engine.close(WAIT)
     assert reads.ended == [False]
     assert gate.dropped == ["deadline"]
-
-
-class Threads(Unobserved):
-    """Records how many threads the engine's own thread computes on."""
-
-    def __init__(self) -> None:
-        self.seen: list[int] = []
-
-    def observe_batch(self, sequences: int, tokens: int, seconds: float) -> None:
-        self.seen.append(torch.get_num_threads())
-
-
-def test_the_engine_alone_computes_on_the_threads_it_is_given() -> None:
-    before, threads = torch.get_num_threads(), Threads()
-    made = Engine(base(), bank()[0], LIMITS, threads, threads=before + 1)
-    made.start()
-    submit(made, [Item(Tokens([5, 9, 3], [0] * 3), next(iter(bank()[1])))]).result(WAIT)
-    made.close(WAIT)
-    assert threads.seen == [before + 1]
-    assert torch.get_num_threads() == before
 
 
 def test_a_device_that_hangs_in_its_first_measurement_does_not_hold_the_start(

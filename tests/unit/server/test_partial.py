@@ -24,11 +24,6 @@ class Skipping(asyncio.SelectorEventLoop):
         return super().time() + self.ahead
 
 
-def run_skipping(ask):
-    with asyncio.Runner(loop_factory=Skipping) as runner:
-        return runner.run(ask)
-
-
 async def late(parts, asking):
     """What comes of a request whose time is over when the engine has computed one batch, and is held after it."""
     await asyncio.to_thread(parts.batches.entered.wait, 180)
@@ -38,16 +33,12 @@ async def late(parts, asking):
     return found
 
 
-async def each(answerer, refs, texts):
-    return await answerer.answer_each(context(), Wanted(refs), texts, same)
+def each(answerer, refs, texts):
+    return answerer.answer_each(context(), Wanted(refs), texts, same)
 
 
 def asked(parts, refs, texts):
-    async def one():
-        async with parts.answerer() as answerer:
-            return await each(answerer, refs, texts)
-
-    return asyncio.run(one())
+    return parts.run(lambda answerer: each(answerer, refs, texts))
 
 
 def test_what_cannot_be_answered_takes_nothing_from_what_can(parts):
@@ -85,19 +76,18 @@ def test_one_text_for_many_tasks_is_the_same_as_all_at_once(parts):
 def test_what_is_late_is_said_to_be_late(parts):
     """The engine is held by another's batch, so that nothing of the request is ever begun."""
 
-    async def ask():
-        async with parts.answerer() as answerer:
-            parts.batches.opened.clear()
-            holding = asyncio.create_task(answerer.answer(context(), Wanted(["good"]), ["it is late"], same))
-            await asyncio.to_thread(parts.batches.entered.wait, 180)
-            asking = asyncio.create_task(each(answerer, ["good", "nobody", "short"], ["late"] * 3))
-            while parts.engine.queue.sequences < 2:
-                await asyncio.sleep(0)
-            found = await late(parts, asking)
-            await holding
-            return found
+    async def ask(answerer):
+        parts.batches.opened.clear()
+        holding = asyncio.create_task(answerer.answer(context(), Wanted(["good"]), ["it is late"], same))
+        await asyncio.to_thread(parts.batches.entered.wait, 180)
+        asking = asyncio.create_task(each(answerer, ["good", "nobody", "short"], ["late"] * 3))
+        while parts.engine.queue.sequences < 2:
+            await asyncio.sleep(0)
+        found = await late(parts, asking)
+        await holding
+        return found
 
-    found = run_skipping(ask())
+    found = parts.run(ask, loop_factory=Skipping)
     assert [one.error.code for one in found] == ["deadline-exceeded", "task-not-found", "deadline-exceeded"]
     assert parts.unpinned()
 
@@ -129,12 +119,11 @@ def test_what_is_in_time_is_answered_beside_what_is_late(parts):
     """The engine computes one batch of 512 tokens, and is held after it; the rest is late."""
     text = "late order now " * 40  # as long as the base takes
 
-    async def ask():
-        async with parts.answerer() as answerer:
-            parts.batches.opened.clear()
-            return await late(parts, asyncio.create_task(each(answerer, ["good"] * 60, [text] * 60)))
+    async def ask(answerer):
+        parts.batches.opened.clear()
+        return await late(parts, asyncio.create_task(each(answerer, ["good"] * 60, [text] * 60)))
 
-    found = run_skipping(ask())
+    found = parts.run(ask, loop_factory=Skipping)
     missed = [one for one in found if isinstance(one, Unanswered)]
     assert 0 < len(missed) < 60
     assert {one.error.code for one in missed} == {"deadline-exceeded"}

@@ -1,11 +1,9 @@
 """Texts that façades read to their end, in parts and in windows: by one version, into one answer of bounded size."""
 
-import asyncio
 import json
 import time
 from dataclasses import replace
 from threading import current_thread, main_thread
-from types import SimpleNamespace
 
 import pytest
 
@@ -15,12 +13,11 @@ from onebert_semantic_router.bundle import bundle
 from onebert_server.access.principal import Principal, Scope
 from onebert_server.answering import sizes
 from onebert_server.facades.clients import fms
-from onebert_server.facades.facade import Call
 from onebert_server.facades.whole import read_whole
 from onebert_server.limits import MAX_ITEMS
 from onebert_store.errors import OneBertError, TooLarge
 from onebert_store.registry.grants import Quotas
-from parts import assert_like, context
+from parts import assert_like
 
 SHORT = "it is late"
 LONG = "late order now and then it is late " * 9
@@ -33,21 +30,8 @@ def parts(parts):
     return parts
 
 
-def ask(parts, answer, body=None, task="whole", seconds=60):
-    """What a façade's function makes of a call that is of use for so long."""
-
-    async def one():
-        async with parts.answerer() as answerer:
-            edge = SimpleNamespace(answerer=answerer)
-            return await answer(
-                Call(body, {"task": task}, [], replace(context(), deadline=time.monotonic() + seconds), edge)
-            )
-
-    return asyncio.run(one())
-
-
 def read(parts, refs, texts, show):
-    return ask(parts, lambda call: read_whole(call, refs, texts, show))
+    return parts.call(lambda call: read_whole(call, refs, texts, show))
 
 
 def test_a_reference_means_one_version_in_all_parts_and_windows(parts):
@@ -99,7 +83,7 @@ def test_the_parts_of_a_request_are_one_request_to_quotas(parts):
             await read_whole(call, ["whole"], [SHORT], lambda index, _: index)
         return shown, refused.value.code
 
-    assert ask(parts, twice) == (list(range(MAX_ITEMS + 1)), "over-quota")
+    assert parts.call(twice) == (list(range(MAX_ITEMS + 1)), "over-quota")
 
 
 def test_what_is_made_of_many_answers_is_made_beside_the_event_loop(parts):
@@ -112,20 +96,20 @@ def test_what_is_made_of_many_answers_is_made_beside_the_event_loop(parts):
 def test_an_answer_that_grows_too_large_ends_before_the_rest_is_computed(parts, monkeypatch):
     monkeypatch.setattr(sizes, "MAX_ANSWER_BYTES", 60_000)
     body = fms.Contents(contents=[SHORT] * 1024, detector_params={"threshold": -1.0})
-    one = ask(parts, fms.contents, fms.Contents(contents=[SHORT], detector_params={"threshold": -1.0}))
+    one = parts.call(fms.contents, fms.Contents(contents=[SHORT], detector_params={"threshold": -1.0}), "whole")
     assert [detection["text"] for detection in json.loads(one.content)[0]] == [SHORT] * 2
     with pytest.raises(TooLarge, match="over 60000 bytes"):
-        ask(parts, fms.contents, body)
+        parts.call(fms.contents, body, "whole")
     assert sum(parts.batches.sequences) < len(body.contents) / 2
 
 
 def test_a_bundle_that_is_too_large_together_is_refused_as_a_whole(parts, monkeypatch):
     monkeypatch.setattr(sizes, "MAX_ANSWER_BYTES", 60_000)
     tasks = [{"id": str(number), "classify": {"input": [SHORT] * MAX_ITEMS}} for number in range(8)]
-    fits = json.loads(ask(parts, bundle, Bundle(tasks=tasks[:2])).content)
+    fits = json.loads(parts.call(bundle, Bundle(tasks=tasks[:2]), "whole").content)
     assert [one["status"] for one in fits["results"]] == [200, 200]
     with pytest.raises(TooLarge, match="over 60000 bytes"):
-        ask(parts, bundle, Bundle(tasks=tasks))
+        parts.call(bundle, Bundle(tasks=tasks), "whole")
 
 
 def test_all_parts_have_the_time_of_their_request_together(parts):
@@ -140,5 +124,5 @@ def test_all_parts_have_the_time_of_their_request_together(parts):
         return await read_whole(call, ["whole"] * len(texts), texts, show)
 
     with pytest.raises(OneBertError, match="time was over"):
-        ask(parts, answer, seconds=0.5)
+        parts.call(answer, seconds=0.5)
     assert sum(parts.batches.sequences) <= MAX_ITEMS

@@ -1,10 +1,6 @@
 """Answers in the words of clients: bounded before they are computed or made, at a price that grows with the labels."""
 
-import asyncio
 import json
-import time
-from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,25 +16,17 @@ from onebert_server.answering.plan import Reading
 from onebert_server.answering.sizes import AnswerSize
 from onebert_server.facades.clients import fms, hugging_face, kserve, litellm, open_inference, openai, tensors, vllm
 from onebert_server.facades.clients.detections import detections
-from onebert_server.facades.facade import Call
 from onebert_server.limits import MAX_ITEMS
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import InvalidInput, OneBertError, TooLarge
 from onebert_store.file.decision import Decision
-from parts import context
 
 BLANK = "\u200b"
 LABELS = [f"label {n}" for n in range(500)]
 
 
-def ask(parts, answer, body, task="wide"):
-    async def one():
-        async with parts.answerer() as answerer:
-            edge = SimpleNamespace(answerer=answerer)
-            call = Call(body, {"task": task}, [], replace(context(), deadline=time.monotonic() + 60), edge)
-            return json.loads((await answer(call)).content)
-
-    return asyncio.run(one())
+def ask(parts, answer, body):
+    return json.loads(parts.call(answer, body).content)
 
 
 @pytest.fixture
@@ -166,26 +154,16 @@ def test_a_bundle_that_is_too_much_together_is_refused_whichever_result_is_the_l
 def test_a_large_tensor_is_made_in_a_place_of_those_who_read(parts, monkeypatch):
     free = []
 
-    async def infer():
-        async with parts.answerer() as answerer:
-            places = answerer._reading._places
+    def infer(call):
+        def made(*given):
+            free.append(call.edge.answerer._reading._places._free)
+            return tensors.reply(*given)
 
-            def made(*given):
-                free.append(places._free)
-                return tensors.reply(*given)
+        monkeypatch.setattr(open_inference, "reply", made)
+        return open_inference.infer(call)
 
-            monkeypatch.setattr(open_inference, "reply", made)
-            texts = open_inference.InputTensor(name="text", shape=[8], datatype="BYTES", data=["late"] * 8)
-            call = Call(
-                open_inference.Infer(inputs=[texts]),
-                {"task": "wide"},
-                [],
-                context(),
-                SimpleNamespace(answerer=answerer),
-            )
-            return json.loads((await open_inference.infer(call)).content)
-
-    [scores, *_] = asyncio.run(infer())["outputs"]
+    texts = open_inference.InputTensor(name="text", shape=[8], datatype="BYTES", data=["late"] * 8)
+    [scores, *_] = ask(parts, infer, open_inference.Infer(inputs=[texts]))["outputs"]
     assert scores["shape"] == [8, len(LABELS)]
     assert free == [0]
 
