@@ -45,7 +45,9 @@ GROUPS = {
         "other people's programs, installed and asking a server",
         (f"{SERVER}/facades", "tests/clients", "tests/environments", "docs/recipes"),
     ),
-    "document": Group("requests made up from the OpenAPI document", (f"{SERVER}/http", f"{SERVER}/facades")),
+    "document": Group(
+        "requests made up from the OpenAPI document", (f"{SERVER}/http", f"{SERVER}/facades", f"{SERVER}/contract")
+    ),
     "layouts": Group("what one process answers, through front ends", (f"{SERVER}/front_ends",)),
     "clusters": Group(
         "Ray clusters that lose processes and nodes",

@@ -80,6 +80,7 @@ ONLY_IN = {
     "msgspec": {
         "onebert.classifier",
         "onebert_server.client",
+        "onebert_server.contract",
         "onebert_server.facades",
         "onebert_server.front_ends",
         "onebert_server.http",

@@ -5,7 +5,16 @@ from datetime import datetime
 from urllib.parse import urlencode
 
 from onebert_server.client.exchange import Asking, Request, Steps, asked, decode, quoted, with_json
-from onebert_server.client.results import UNLIMITED, Change, ChangePage, KeyFacts, KeyList, KeyQuotas, MadeKey, as_dict
+from onebert_server.contract.administration import (
+    UNLIMITED,
+    AuditResponse,
+    Change,
+    KeyFacts,
+    KeyQuotas,
+    KeysResponse,
+    MadeKey,
+)
+from onebert_server.contract.declared import as_dict
 
 
 class AdminCalls(Asking):
@@ -50,7 +59,7 @@ class AdminCalls(Asking):
     @asked
     def keys(self) -> Steps[list[KeyFacts]]:
         """Every key ever made, oldest first, without secrets."""
-        return (yield from self._get("/v1/keys", KeyList)).keys
+        return (yield from self._get("/v1/keys", KeysResponse)).keys
 
     @asked
     def revoke_key(self, key_id: str) -> Steps[None]:
@@ -78,4 +87,4 @@ class AdminCalls(Asking):
         given = {"task": task, "principal": principal, "since": since and since.isoformat()}
         filters = {name: value for name, value in given.items() if value is not None}
         query = urlencode({"after": after, "limit": most, **filters})
-        return (yield from self._get(f"/v1/audit?{query}", ChangePage)).changes
+        return (yield from self._get(f"/v1/audit?{query}", AuditResponse)).changes

@@ -21,8 +21,9 @@ from onebert_server.client.exchange import (
     opened,
 )
 from onebert_server.client.questions import Input, OneOptions, classified
-from onebert_server.client.results import Pushed, TaskResult
 from onebert_server.client.tasks import content_of
+from onebert_server.contract.answers import TaskResult
+from onebert_server.contract.tasks import Pushed
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias, TypedDict, TypeVar, Unpack, overload
 from msgspec.structs import asdict
 
 from onebert_server.client.exchange import Asking, Steps, asked, decode, json_bytes, quoted, with_json
-from onebert_server.client.results import Results, TaskResult, TaskResults
+from onebert_server.contract.answers import ClassifyItemsResponse, ClassifyResponse, TaskResult
 from onebert_server.limits import BODY_BYTES, MAX_EXPLAINED, MAX_ITEMS
 from onebert_store.errors import InvalidInput, OneBertError, TooLarge
 
@@ -89,7 +89,7 @@ class QuestionCalls(Asking):
 
         def ask(part: Sequence[Item]) -> Steps[list[TaskResult]]:
             body = {"items": [{"task": ref, **_input(one)} for ref, one in part], "top_k": top_k, **options}
-            return (yield from _post(self, "/v1/classify", body, TaskResults)).results
+            return (yield from _post(self, "/v1/classify", body, ClassifyItemsResponse)).results
 
         return (yield from _in_parts(items, ask))
 
@@ -99,7 +99,7 @@ class QuestionCalls(Asking):
     ) -> Steps[list[TaskResult]]:
         """Classifies one input with up to 1024 tasks; `*` is the live version of every task that accepts the input."""
         body = {**_input(one), "tasks": list(tasks), "top_k": top_k, **options}
-        return (yield from _post(self, "/v1/fanout", body, TaskResults)).results
+        return (yield from _post(self, "/v1/fanout", body, ClassifyItemsResponse)).results
 
 
 Ask: TypeAlias = Callable[[Sequence[Item]], Steps[list[TaskResult]]]
@@ -112,7 +112,7 @@ def classified(
 
     def ask(part: Sequence[Item]) -> Steps[list[TaskResult]]:
         body = {"inputs": [_input(one) for _, one in part], "top_k": top_k, **options}
-        found = yield from _post(client, f"/v1/tasks/{quoted(part[0][0])}/classify", body, Results)
+        found = yield from _post(client, f"/v1/tasks/{quoted(part[0][0])}/classify", body, ClassifyResponse)
         by: dict[str, Any] = {"task": found.task, "version": found.version, "digest": found.digest}
         return [TaskResult(**by, **asdict(one)) for one in found.results]
 

@@ -3,15 +3,18 @@
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from msgspec.structs import asdict
+
 from onebert_server.client.exchange import Asking, Request, Steps, asked, decode, quoted, with_json
-from onebert_server.client.results import (
+from onebert_server.contract.tasks import (
     AliasPlace,
     BaseFacts,
     Pushed,
     TaskFacts,
-    TaskList,
-    TaskPage,
+    TaskResponse,
+    TasksResponse,
     TaskSummary,
+    Uploaded,
     VersionFacts,
 )
 from onebert_store.errors import InvalidInput, OneBertError
@@ -43,7 +46,7 @@ class TaskCalls(Asking):
         found: list[TaskSummary] = []
         path: str | None = "/v1/tasks"
         while path is not None:
-            page = yield from self._get(path, TaskList)
+            page = yield from self._get(path, TasksResponse)
             found += page.tasks
             path = page.next and f"/v1/tasks?after={quoted(page.next)}"
         return found
@@ -52,10 +55,10 @@ class TaskCalls(Asking):
     def task(self, name: str) -> Steps[TaskFacts]:
         """One task with a summary of each version."""
         path = f"/v1/tasks/{quoted(name)}"
-        page = yield from self._get(path, TaskPage)
+        page = yield from self._get(path, TaskResponse)
         versions = page.versions
         while page.next is not None:
-            page = yield from self._get(f"{path}?after={page.next}", TaskPage)
+            page = yield from self._get(f"{path}?after={page.next}", TaskResponse)
             versions += page.versions
         return TaskFacts(page.name, page.aliases, page.previous, versions)
 
@@ -79,8 +82,7 @@ class TaskCalls(Asking):
         # Repeatable, because the same content gives the same version.
         content, headers = content_of(delta), {"Content-Type": "application/octet-stream"}
         answer = yield from self._ask(Request("PUT", f"/v1/tasks/{quoted(task)}/versions", content, headers))
-        pushed = decode(answer, Pushed)
-        return Pushed(task=pushed.task, version=pushed.version, digest=pushed.digest, created=answer.status_code == 201)
+        return Pushed(**asdict(decode(answer, Uploaded)), created=answer.status_code == 201)
 
     @asked
     def move_alias(
