@@ -45,7 +45,10 @@ GROUPS = {
         "other people's programs, installed and asking a server",
         (f"{SERVER}/facades", "plugins", "tests/clients", "tests/environments", "docs/recipes"),
     ),
-    "document": Group("requests made up from the OpenAPI document", (f"{SERVER}/http", f"{SERVER}/facades", "plugins")),
+    "document": Group(
+        "requests made up from the OpenAPI document",
+        (f"{SERVER}/http", f"{SERVER}/facades", f"{SERVER}/contract", "plugins"),
+    ),
     "layouts": Group("what one process answers, through front ends", (f"{SERVER}/remote",)),
     "clusters": Group(
         "Ray clusters that lose processes and nodes",

@@ -88,6 +88,7 @@ ONLY_IN = {
     "msgspec": {
         "onebert.classifier",
         "onebert_server.client",
+        "onebert_server.contract",
         "onebert_server.facades",
         "onebert_server.remote",
         "onebert_server.http",

@@ -1,7 +1,7 @@
 """The commands `onebert keys …`: create, list and revoke keys, on a running server or in the store."""
 
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -55,7 +55,7 @@ def create(
     with place as opened:
         made = opened.create_key(name, scope, tasks, default_task, quotas, expires_at)
     if as_json:
-        console.print_json(as_dict(made))
+        console.print_json(_record(made))
         return
     console.tell(f"key {made.id} of {name}: {' '.join(made.scopes)} on {' '.join(made.tasks)}")
     # Alone on standard output and never wrapped, so that scripts can capture it.
@@ -71,7 +71,7 @@ def list_(
     """List the keys: whose each is, what for, and until when."""
     with place as opened:
         found = opened.keys()
-    console.show(_COLUMNS, map(_row, found), record=[as_dict(one) for one in found] if as_json else None)
+    console.show(_COLUMNS, map(_row, found), record=[_record(one) for one in found] if as_json else None)
 
 
 @keys.command()
@@ -90,6 +90,11 @@ def revoke(
 def _row(one: KeyFacts) -> tuple[str, ...]:
     whose = one.id, one.name, " ".join(one.scopes), " ".join(one.tasks), one.default_task or "–"
     return *whose, _quotas(one.quotas), _time(one.created_at), _time(one.expires_at), one.state
+
+
+def _record(one: KeyFacts) -> dict[str, Any]:
+    # The id comes first.
+    return {"id": one.id} | as_dict(one)
 
 
 def _time(at: datetime | None) -> str:

@@ -4,15 +4,23 @@ from collections.abc import Sequence
 from datetime import datetime
 from urllib.parse import urlencode
 
-from onebert_server.client.exchange import Asking, Request, Steps, asked, decode, quoted, with_json
-from onebert_server.client.results import UNLIMITED, Change, ChangePage, KeyFacts, KeyList, KeyQuotas, MadeKey, as_dict
+from onebert_server.client.exchange import Asking, Request, decode, quoted, with_json
+from onebert_server.contract.administration import (
+    UNLIMITED,
+    AuditResponse,
+    Change,
+    KeyFacts,
+    KeyQuotas,
+    KeysResponse,
+    MadeKey,
+)
+from onebert_server.contract.declared import as_dict
 
 
 class AdminCalls(Asking):
     """The methods for administrators of all tasks."""
 
-    @asked
-    def create_key(
+    async def create_key(
         self,
         name: str,
         scopes: Sequence[str],
@@ -20,7 +28,7 @@ class AdminCalls(Asking):
         default_task: str | None = None,
         quotas: KeyQuotas = UNLIMITED,
         expires_at: datetime | None = None,
-    ) -> Steps[MadeKey]:
+    ) -> MadeKey:
         """Makes a key. It works at once on the server that replies, and within five seconds on the others.
 
         Args:
@@ -45,28 +53,25 @@ class AdminCalls(Asking):
             "expires_at": expires_at and expires_at.isoformat(),
         }
         # Not repeatable: if the reply got lost, a repetition would leave a key whose secret nobody has.
-        return decode((yield from self._ask(with_json("POST", "/v1/keys", body, repeatable=False))), MadeKey)
+        return decode(await self._ask(with_json("POST", "/v1/keys", body, repeatable=False)), MadeKey)
 
-    @asked
-    def keys(self) -> Steps[list[KeyFacts]]:
+    async def keys(self) -> list[KeyFacts]:
         """Every key ever made, oldest first, without secrets."""
-        return (yield from self._get("/v1/keys", KeyList)).keys
+        return (await self._get("/v1/keys", KeysResponse)).keys
 
-    @asked
-    def revoke_key(self, key_id: str) -> Steps[None]:
+    async def revoke_key(self, key_id: str) -> None:
         """Revokes a key for good: at once on the server that replies, within five seconds on the others."""
         # Repeatable: revoking a revoked key changes nothing.
-        yield from self._ask(Request("DELETE", f"/v1/keys/{quoted(key_id)}"))
+        await self._ask(Request("DELETE", f"/v1/keys/{quoted(key_id)}"))
 
-    @asked
-    def audit(
+    async def audit(
         self,
         after: int = 0,
         most: int = 1000,
         task: str | None = None,
         principal: str | None = None,
         since: datetime | None = None,
-    ) -> Steps[list[Change]]:
+    ) -> list[Change]:
         """Returns a page of the audit trail, oldest change first; a page with fewer than `most` changes is the last.
 
         Args:
@@ -78,4 +83,4 @@ class AdminCalls(Asking):
         given = {"task": task, "principal": principal, "since": since and since.isoformat()}
         filters = {name: value for name, value in given.items() if value is not None}
         query = urlencode({"after": after, "limit": most, **filters})
-        return (yield from self._get(f"/v1/audit?{query}", ChangePage)).changes
+        return (await self._get(f"/v1/audit?{query}", AuditResponse)).changes

@@ -1,19 +1,42 @@
-"""The synchronous client of the HTTP API."""
+"""The synchronous client of the HTTP API: the methods of the asynchronous one, run to their end."""
 
 import time
-from typing import Self, TypeVar, cast
+from collections.abc import Callable, Coroutine, Sequence
+from functools import wraps
+from pathlib import Path
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
 import httpx
 
-from onebert_server.client.administration import AdminCalls
-from onebert_server.client.exchange import TIMEOUT, URL, LastSeen, Outcome, Pause, Send, Steps, arguments, opened
-from onebert_server.client.questions import QuestionCalls
-from onebert_server.client.tasks import TaskCalls
+from onebert_server.client.async_client import AsyncClient
+from onebert_server.client.exchange import TIMEOUT, URL, Asking, LastSeen, opened
+from onebert_server.client.questions import Input, OneOptions
+from onebert_server.contract.answers import TaskResult
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Client(TaskCalls, AdminCalls, QuestionCalls):
+def finished(call: Coroutine[Any, Any, T]) -> T:
+    """Runs a coroutine that never suspends, and so needs no event loop."""
+    try:
+        call.send(None)
+    except StopIteration as done:
+        return cast(T, done.value)
+    raise RuntimeError("a method of Client waited for an event loop")
+
+
+def run(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate["Client", P], T]:
+    """Turns a method of AsyncClient into one of Client."""
+
+    @wraps(method)
+    def whole(self: "Client", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return finished(method(self, *args, **kwargs))
+
+    return whole
+
+
+class Client(Asking):
     """A client of one server; raises the OneBertError for the code of a refusal. Threads may share a client.
 
     Repeats a request after 429 or 503 with `Retry-After`, within the timeout; never moves of aliases, deletions or new
@@ -40,21 +63,43 @@ class Client(TaskCalls, AdminCalls, QuestionCalls):
         """Closes the connections."""
         self._http.close()
 
-    def _run(self, steps: Steps[T]) -> T:
-        outcome: Outcome = None
-        try:
-            while True:
-                outcome = self._take(steps.send(outcome))
-        except StopIteration as done:
-            return cast(T, done.value)
+    ready = run(AsyncClient.ready)
+    base = run(AsyncClient.base)
+    tasks = run(AsyncClient.tasks)
+    task = run(AsyncClient.task)
+    version = run(AsyncClient.version)
+    download = run(AsyncClient.download)
+    push = run(AsyncClient.push)
+    move_alias = run(AsyncClient.move_alias)
+    delete_alias = run(AsyncClient.delete_alias)
+    delete_task = run(AsyncClient.delete_task)
+    rename_task = run(AsyncClient.rename_task)
+    delete_version = run(AsyncClient.delete_version)
+    create_key = run(AsyncClient.create_key)
+    keys = run(AsyncClient.keys)
+    revoke_key = run(AsyncClient.revoke_key)
+    audit = run(AsyncClient.audit)
+    classify_items = run(AsyncClient.classify_items)
+    fanout = run(AsyncClient.fanout)
 
-    def _take(self, step: Send | Pause) -> Outcome:
-        if isinstance(step, Pause):
-            time.sleep(step.seconds)
-            return None
-        try:
-            answer = self._http.request(**arguments(step, self._seen))
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            return error
-        self._seen.note(answer)
-        return answer
+    # Again for the type checker, which keeps no overloads through `run`.
+    @overload
+    def classify(  # type: ignore[overload-overlap]
+        self, ref: str, inputs: Input, top_k: int | None = None, **options: Unpack[OneOptions]
+    ) -> TaskResult: ...
+    @overload
+    def classify(
+        self, ref: str, inputs: Sequence[Input], top_k: int | None = None, **options: Unpack[OneOptions]
+    ) -> list[TaskResult]: ...
+    @wraps(AsyncClient.classify)
+    def classify(self, *args: Any, **kwargs: Any) -> Any:
+        return finished(AsyncClient.classify(cast(Any, self), *args, **kwargs))
+
+    async def _send(self, **arguments: Any) -> httpx.Response:
+        return self._http.request(**arguments)
+
+    async def _pause(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    async def _read(self, file: Path) -> bytes:
+        return file.read_bytes()

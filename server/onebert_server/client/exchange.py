@@ -1,21 +1,16 @@
-"""One request with its repetitions, and the error for a refusal.
-
-This module does no I/O. A function that needs the server is a generator: it yields the steps (`Send`, `Pause`) and
-receives their outcomes, so that the synchronous and the asynchronous client share the code.
-"""
+"""One request with its repetitions, and the error for a refusal; the input and output is the clients' own."""
 
 import json
 import threading
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from functools import wraps
-from inspect import signature
+from pathlib import Path
 from random import uniform
-from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar, get_args
+from typing import Any, TypeAlias, TypeVar
 from urllib.parse import quote
 
 import httpx
@@ -44,29 +39,9 @@ class Request:
     repeatable: bool = True
 
 
-@dataclass(frozen=True)
-class Send:
-    """Send the request now and wait `seconds` for the response."""
-
-    request: Request
-    seconds: float
-
-
-@dataclass(frozen=True)
-class Pause:
-    """Wait for `seconds`."""
-
-    seconds: float
-
-
-Outcome: TypeAlias = httpx.Response | httpx.HTTPError | httpx.InvalidURL | None
-"""The outcome of a step: a response, an error, or None after a pause."""
-
+Outcome: TypeAlias = httpx.Response | httpx.HTTPError | httpx.InvalidURL
 T = TypeVar("T")
-P = ParamSpec("P")
-S = TypeVar("S", bound="Asking")
 H = TypeVar("H", httpx.Client, httpx.AsyncClient)
-Steps: TypeAlias = Generator[Send | Pause, Outcome, T]
 
 
 class LastSeen:
@@ -91,31 +66,6 @@ class LastSeen:
         if said.isascii() and said.isdecimal() and len(said) < 19:
             with self._lock:
                 self._seq = max(self._seq, int(said))
-
-
-def exchange(request: Request, timeout: float) -> Steps[httpx.Response]:
-    """Sends a request; repeats it after `Retry-After`, and at once after a broken connection: the server may have died.
-
-    Raises:
-        OneBertError: the refusal; `retry_after` has the seconds from `Retry-After`.
-        ServerUnreachable: no reply within `timeout` seconds in total, or not from a OneBERT server.
-    """
-    deadline = time.monotonic() + timeout
-    repetitions = breaks = 0
-    while True:
-        outcome = yield Send(request, max(deadline - time.monotonic(), 0.001))
-        if isinstance(outcome, httpx.Response) and outcome.is_success:
-            return outcome
-        if request.repeatable and breaks < MAX_BREAKS and _broke(outcome):
-            breaks += 1
-            continue
-        error = _refusal(outcome)
-        again = request.repeatable and error.status in REFUSED_FOR_NOW and error.retry_after is not None
-        pause = (error.retry_after or 0) * uniform(*SPREAD)  # noqa: S311 - no secret
-        if not again or repetitions == MAX_REPETITIONS or time.monotonic() + pause >= deadline:
-            raise error
-        repetitions += 1
-        yield Pause(pause)
 
 
 def decode(answer: httpx.Response, kind: type[T]) -> T:
@@ -195,18 +145,6 @@ def opened(kind: type[H], url: str, api_key: str | None) -> H:
         raise InvalidInput("the URL or the API key is not valid") from None
 
 
-def arguments(step: Send, seen: LastSeen) -> dict[str, Any]:
-    """The arguments of httpx's `request`; the timeout header tells the server when to drop the request."""
-    told = min(step.seconds, MAX_REQUEST_TIMEOUT)
-    return {
-        "method": step.request.method,
-        "url": step.request.path,
-        "content": step.request.content or None,
-        "headers": {**step.request.headers, **seen.headers(), "X-Request-Timeout": f"{told:.3f}"},
-        "timeout": step.seconds,
-    }
-
-
 def with_json(
     method: str, path: str, body: Mapping[str, Any], headers: Mapping[str, str] | None = None, repeatable: bool = True
 ) -> Request:
@@ -234,29 +172,60 @@ def quoted(name: str) -> str:
 
 
 class Asking:
-    """Base of both clients: `_run` executes the steps of a method, or returns a coroutine for them."""
+    """Base of both clients, with their own `_send`, `_pause` and `_read`; in `Client` these block and never suspend."""
 
     _timeout: float
+    _seen: LastSeen
 
-    def _run(self, steps: Steps[Any]) -> Any:
+    async def _send(self, **arguments: Any) -> httpx.Response:
+        """Sends a request by httpx and awaits the response at most for its `timeout`."""
         raise NotImplementedError
 
-    def _ask(self, request: Request) -> Steps[httpx.Response]:
-        return exchange(request, self._timeout)
+    async def _pause(self, seconds: float) -> None:
+        raise NotImplementedError
 
-    def _get(self, path: str, kind: type[T]) -> Steps[T]:
-        return decode((yield from self._ask(Request("GET", path))), kind)
+    async def _read(self, file: Path) -> bytes:
+        raise NotImplementedError
 
+    async def _get(self, path: str, kind: type[T]) -> T:
+        return decode(await self._ask(Request("GET", path)), kind)
 
-def asked(steps: Callable[Concatenate[S, P], Steps[T]]) -> Callable[Concatenate[S, P], T]:
-    """Turns a generator of steps into a method that runs them."""
+    async def _ask(self, request: Request) -> httpx.Response:
+        """Sends a request; repeats it after `Retry-After`, and at once after a broken connection.
 
-    @wraps(steps)
-    def run(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        result: T = self._run(steps(self, *args, **kwargs))
-        return result
+        Then the server may have died.
 
-    # Show the result's type in `help`, instead of the generator's.
-    said = signature(steps)
-    vars(run)["__signature__"] = said.replace(return_annotation=get_args(said.return_annotation)[-1])
-    return run
+        Raises:
+            OneBertError: the refusal; `retry_after` has the seconds from `Retry-After`.
+            ServerUnreachable: no reply within `timeout` seconds in total, or not from a OneBERT server.
+        """
+        deadline = time.monotonic() + self._timeout
+        repetitions = breaks = 0
+        while True:
+            outcome = await self._try(request, max(deadline - time.monotonic(), 0.001))
+            if isinstance(outcome, httpx.Response) and outcome.is_success:
+                return outcome
+            if request.repeatable and breaks < MAX_BREAKS and _broke(outcome):
+                breaks += 1
+                continue
+            error = _refusal(outcome)
+            again = request.repeatable and error.status in REFUSED_FOR_NOW and error.retry_after is not None
+            pause = (error.retry_after or 0) * uniform(*SPREAD)  # noqa: S311 - no secret
+            if not again or repetitions == MAX_REPETITIONS or time.monotonic() + pause >= deadline:
+                raise error
+            repetitions += 1
+            await self._pause(pause)
+
+    async def _try(self, request: Request, seconds: float) -> Outcome:
+        # The server drops the request after the time in the header.
+        told = f"{min(seconds, MAX_REQUEST_TIMEOUT):.3f}"
+        headers = {**request.headers, **self._seen.headers(), "X-Request-Timeout": told}
+        content = request.content or None
+        try:
+            answer = await self._send(
+                method=request.method, url=request.path, content=content, headers=headers, timeout=seconds
+            )
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            return error
+        self._seen.note(answer)
+        return answer

@@ -2,13 +2,13 @@
 
 import re
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
 from msgspec.structs import asdict
 
-from onebert_server.client.exchange import Asking, Steps, asked, decode, json_bytes, quoted, with_json
-from onebert_server.client.results import Results, TaskResult, TaskResults
+from onebert_server.client.exchange import Asking, decode, json_bytes, quoted, with_json
+from onebert_server.contract.answers import ClassifyItemsResponse, ClassifyResponse, TaskResult
 from onebert_server.limits import BODY_BYTES, MAX_EXPLAINED, MAX_ITEMS
 from onebert_store.errors import InvalidInput, OneBertError, TooLarge
 
@@ -62,14 +62,14 @@ class QuestionCalls(Asking):
     # A text or a pair is also a Sequence[Input] to the type checker, so the overloads overlap. The first match wins, as
     # it does at run time.
     @overload
-    def classify(  # type: ignore[overload-overlap]
+    async def classify(  # type: ignore[overload-overlap]
         self, ref: str, inputs: Input, top_k: int | None = None, **options: Unpack[OneOptions]
     ) -> TaskResult: ...
     @overload
-    def classify(
+    async def classify(
         self, ref: str, inputs: Sequence[Input], top_k: int | None = None, **options: Unpack[OneOptions]
     ) -> list[TaskResult]: ...
-    def classify(
+    async def classify(
         self, ref: str, inputs: Input | Sequence[Input], top_k: int | None = None, **options: Unpack[OneOptions]
     ) -> Any:
         """Classifies one or more inputs with one version of a task; returns one result, or a list for a sequence.
@@ -79,55 +79,46 @@ class QuestionCalls(Asking):
             inputs: one input or a sequence; a tuple is a pair of texts, for a span task (question, context).
             top_k: number of scores, best first (None: all); for a span task number of answers (None: one, at most 20).
         """
-        return self._run(classified(self, ref, inputs, top_k, options))
 
-    @asked
-    def classify_items(
+        async def ask(part: Sequence[Item]) -> list[TaskResult]:
+            body = {"inputs": [_input(one) for _, one in part], "top_k": top_k, **options}
+            found = await _post(self, f"/v1/tasks/{quoted(part[0][0])}/classify", body, ClassifyResponse)
+            by: dict[str, Any] = {"task": found.task, "version": found.version, "digest": found.digest}
+            return [TaskResult(**by, **asdict(one)) for one in found.results]
+
+        if isinstance(inputs, str | tuple):
+            return (await _in_parts([(ref, inputs)], ask))[0]
+        quoted(ref)
+        most = MAX_EXPLAINED if options.get("explain") else MAX_ITEMS
+        return await _in_parts([(ref, one) for one in inputs], ask, most)
+
+    async def classify_items(
         self, items: Sequence[Item], top_k: int | None = None, **options: Unpack[ManyOptions]
-    ) -> Steps[list[TaskResult]]:
+    ) -> list[TaskResult]:
         """Classifies (reference, input) items of any mix of tasks; returns the results in order."""
 
-        def ask(part: Sequence[Item]) -> Steps[list[TaskResult]]:
+        async def ask(part: Sequence[Item]) -> list[TaskResult]:
             body = {"items": [{"task": ref, **_input(one)} for ref, one in part], "top_k": top_k, **options}
-            return (yield from _post(self, "/v1/classify", body, TaskResults)).results
+            return (await _post(self, "/v1/classify", body, ClassifyItemsResponse)).results
 
-        return (yield from _in_parts(items, ask))
+        return await _in_parts(items, ask)
 
-    @asked
-    def fanout(
+    async def fanout(
         self, one: Input, tasks: Sequence[str] = ("*",), top_k: int | None = None, **options: Unpack[ManyOptions]
-    ) -> Steps[list[TaskResult]]:
+    ) -> list[TaskResult]:
         """Classifies one input with up to 1024 tasks; `*` is the live version of every task that accepts the input."""
         body = {**_input(one), "tasks": list(tasks), "top_k": top_k, **options}
-        return (yield from _post(self, "/v1/fanout", body, TaskResults)).results
+        return (await _post(self, "/v1/fanout", body, ClassifyItemsResponse)).results
 
 
-Ask: TypeAlias = Callable[[Sequence[Item]], Steps[list[TaskResult]]]
+Ask: TypeAlias = Callable[[Sequence[Item]], Awaitable[list[TaskResult]]]
 
 
-def classified(
-    client: Asking, ref: str, inputs: Input | Sequence[Input], top_k: int | None, options: OneOptions
-) -> Steps[Any]:
-    """The steps of `classify`."""
-
-    def ask(part: Sequence[Item]) -> Steps[list[TaskResult]]:
-        body = {"inputs": [_input(one) for _, one in part], "top_k": top_k, **options}
-        found = yield from _post(client, f"/v1/tasks/{quoted(part[0][0])}/classify", body, Results)
-        by: dict[str, Any] = {"task": found.task, "version": found.version, "digest": found.digest}
-        return [TaskResult(**by, **asdict(one)) for one in found.results]
-
-    if isinstance(inputs, str | tuple):
-        return (yield from _in_parts([(ref, inputs)], ask))[0]
-    quoted(ref)
-    most = MAX_EXPLAINED if options.get("explain") else MAX_ITEMS
-    return (yield from _in_parts([(ref, one) for one in inputs], ask, most))
+async def _post(client: Asking, path: str, body: Mapping[str, Any], kind: type[T]) -> T:
+    return decode(await client._ask(with_json("POST", path, body)), kind)
 
 
-def _post(client: Asking, path: str, body: Mapping[str, Any], kind: type[T]) -> Steps[T]:
-    return decode((yield from client._ask(with_json("POST", path, body))), kind)
-
-
-def _in_parts(items: Sequence[Item], ask: Ask, most: int = MAX_ITEMS) -> Steps[list[TaskResult]]:
+async def _in_parts(items: Sequence[Item], ask: Ask, most: int = MAX_ITEMS) -> list[TaskResult]:
     """Sends the items in parts; a reference resolves to one version for all. Errors number inputs over all parts."""
     waiting = deque(cut(items, most))
     results: list[TaskResult] = []
@@ -135,7 +126,7 @@ def _in_parts(items: Sequence[Item], ask: Ask, most: int = MAX_ITEMS) -> Steps[l
     while waiting:
         part = waiting.popleft()
         try:
-            answers = yield from ask([(found.get(ref, ref), one) for ref, one in part])
+            answers = await ask([(found.get(ref, ref), one) for ref, one in part])
         except TooLarge:
             # The server may have a lower body limit than the default, or the answers are too large.
             if len(part) == 1:

@@ -3,15 +3,18 @@
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from onebert_server.client.exchange import Asking, Request, Steps, asked, decode, quoted, with_json
-from onebert_server.client.results import (
+from msgspec.structs import asdict
+
+from onebert_server.client.exchange import Asking, Request, decode, quoted, with_json
+from onebert_server.contract.tasks import (
     AliasPlace,
     BaseFacts,
     Pushed,
     TaskFacts,
-    TaskList,
-    TaskPage,
+    TaskResponse,
+    TasksResponse,
     TaskSummary,
+    Uploaded,
     VersionFacts,
 )
 from onebert_store.errors import InvalidInput, OneBertError
@@ -23,69 +26,64 @@ Wait: TypeAlias = Literal["all"]
 class TaskCalls(Asking):
     """The methods for the server, its tasks, their versions and aliases."""
 
-    @asked
-    def ready(self) -> Steps[bool]:
+    async def ready(self) -> bool:
         """Whether the server answers and is ready."""
         try:
-            yield from self._ask(Request("GET", "/readyz", repeatable=False))
+            await self._ask(Request("GET", "/readyz", repeatable=False))
         except OneBertError:
             return False
         return True
 
-    @asked
-    def base(self) -> Steps[BaseFacts]:
+    async def base(self) -> BaseFacts:
         """The base, and the shapes that a delta for it may change."""
-        return (yield from self._get("/v1/base", BaseFacts))
+        return await self._get("/v1/base", BaseFacts)
 
-    @asked
-    def tasks(self) -> Steps[list[TaskSummary]]:
+    async def tasks(self) -> list[TaskSummary]:
         """All tasks, by name."""
         found: list[TaskSummary] = []
         path: str | None = "/v1/tasks"
         while path is not None:
-            page = yield from self._get(path, TaskList)
+            page = await self._get(path, TasksResponse)
             found += page.tasks
             path = page.next and f"/v1/tasks?after={quoted(page.next)}"
         return found
 
-    @asked
-    def task(self, name: str) -> Steps[TaskFacts]:
+    async def task(self, name: str) -> TaskFacts:
         """One task with a summary of each version."""
         path = f"/v1/tasks/{quoted(name)}"
-        page = yield from self._get(path, TaskPage)
+        page = await self._get(path, TaskResponse)
         versions = page.versions
         while page.next is not None:
-            page = yield from self._get(f"{path}?after={page.next}", TaskPage)
+            page = await self._get(f"{path}?after={page.next}", TaskResponse)
             versions += page.versions
         return TaskFacts(page.name, page.aliases, page.previous, versions)
 
-    @asked
-    def version(self, name: str, version: int) -> Steps[VersionFacts]:
+    async def version(self, name: str, version: int) -> VersionFacts:
         """One version with its manifest."""
-        return (yield from self._get(_version_path(name, version), VersionFacts))
+        return await self._get(_version_path(name, version), VersionFacts)
 
-    @asked
-    def download(self, name: str, version: int) -> Steps[bytes]:
+    async def download(self, name: str, version: int) -> bytes:
         """The canonical bytes of a version's delta file."""
-        return (yield from self._ask(Request("GET", f"{_version_path(name, version)}/delta"))).content
+        return (await self._ask(Request("GET", f"{_version_path(name, version)}/delta"))).content
 
-    @asked
-    def push(self, task: str, delta: bytes | Path) -> Steps[Pushed]:
+    async def push(self, task: str, delta: bytes | Path) -> Pushed:
         """Uploads a delta file (or its content) as the next version of a task; the same content gives the same version.
 
         Raises:
             InvalidDelta: the server refused the file and stored nothing.
         """
         # Repeatable, because the same content gives the same version.
-        content, headers = content_of(delta), {"Content-Type": "application/octet-stream"}
-        answer = yield from self._ask(Request("PUT", f"/v1/tasks/{quoted(task)}/versions", content, headers))
-        pushed = decode(answer, Pushed)
-        return Pushed(task=pushed.task, version=pushed.version, digest=pushed.digest, created=answer.status_code == 201)
+        headers = {"Content-Type": "application/octet-stream"}
+        try:
+            content = delta if isinstance(delta, bytes) else await self._read(delta)
+        except OSError:
+            raise InvalidInput("the delta file cannot be read") from None
+        answer = await self._ask(Request("PUT", f"/v1/tasks/{quoted(task)}/versions", content, headers))
+        return Pushed(**asdict(decode(answer, Uploaded)), created=answer.status_code == 201)
 
-    @asked
-    def move_alias(
+    async def move_alias(
         self, task: str, alias: str, version: int, expected: int | None, wait: Wait | None = None
-    ) -> Steps[AliasPlace]:
+    ) -> AliasPlace:
         """Points an alias at a version if it still points at `expected` (None: if it does not exist).
 
         With `wait="all"` returns once every live server shows the move.
@@ -98,40 +96,28 @@ class TaskCalls(Asking):
         condition = {"If-None-Match": "*"} if expected is None else {"If-Match": f'"{expected}"'}
         path = _alias_path(task, alias) + (f"?wait={wait}" if wait else "")
         request = with_json("PUT", path, {"version": version}, condition, repeatable=False)
-        return decode((yield from self._ask(request)), AliasPlace)
+        return decode(await self._ask(request), AliasPlace)
 
-    @asked
-    def delete_alias(self, task: str, alias: str, expected: int) -> Steps[None]:
+    async def delete_alias(self, task: str, alias: str, expected: int) -> None:
         """Deletes an alias if it still points at `expected`; else raises AliasConflict."""
         condition = {"If-Match": f'"{expected}"'}
-        yield from self._ask(Request("DELETE", _alias_path(task, alias), headers=condition, repeatable=False))
+        await self._ask(Request("DELETE", _alias_path(task, alias), headers=condition, repeatable=False))
 
-    @asked
-    def delete_task(self, task: str) -> Steps[None]:
+    async def delete_task(self, task: str) -> None:
         """Deletes a task with all of its aliases and versions."""
-        yield from self._ask(Request("DELETE", f"/v1/tasks/{quoted(task)}", repeatable=False))
+        await self._ask(Request("DELETE", f"/v1/tasks/{quoted(task)}", repeatable=False))
 
-    @asked
-    def rename_task(self, task: str, name: str) -> Steps[None]:
+    async def rename_task(self, task: str, name: str) -> None:
         """Renames a task; version numbers and aliases stay.
 
         Raises:
             TaskExists: the new name has or had versions; a task may get its last name back.
         """
-        yield from self._ask(with_json("POST", f"/v1/tasks/{quoted(task)}/rename", {"name": name}, repeatable=False))
+        await self._ask(with_json("POST", f"/v1/tasks/{quoted(task)}/rename", {"name": name}, repeatable=False))
 
-    @asked
-    def delete_version(self, task: str, version: int) -> Steps[None]:
+    async def delete_version(self, task: str, version: int) -> None:
         """Deletes a version; raises VersionInUse if an alias points at it."""
-        yield from self._ask(Request("DELETE", _version_path(task, version), repeatable=False))
-
-
-def content_of(delta: bytes | Path) -> bytes:
-    """The bytes of a delta file, from its path or as given; blocks on the disk."""
-    try:
-        return delta if isinstance(delta, bytes) else delta.read_bytes()
-    except OSError:
-        raise InvalidInput("the delta file cannot be read") from None
+        await self._ask(Request("DELETE", _version_path(task, version), repeatable=False))
 
 
 def _version_path(name: str, number: int) -> str:

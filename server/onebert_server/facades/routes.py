@@ -10,6 +10,7 @@ from typing import Annotated, Any, cast
 from fastapi import APIRouter, Header, Path
 from starlette.routing import compile_path
 
+from onebert_server.contract.declared import REF
 from onebert_server.facades.address import HEADER, PREFIX
 from onebert_server.facades.facade import Facade
 from onebert_server.facades.formats import Claimant, FacadeFormat
@@ -17,7 +18,6 @@ from onebert_server.facades.table import facades
 from onebert_server.http.formats import DataRoute, Format
 from onebert_server.http.problems import ErrorForm
 from onebert_server.http.routes import classify
-from onebert_server.http.schemas.common import REF
 from onebert_server.http.strict import ContextOf, EdgeOf
 
 PAGE = "docs/reference/clients.md"

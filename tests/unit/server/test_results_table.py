@@ -2,7 +2,7 @@
 
 from onebert_server.cli.results import ResultTable
 from onebert_server.cli.rows import Row
-from onebert_server.client.results import Explanation, TaskResult, WordEffect
+from onebert_server.client import Explanation, TaskResult, WordEffect
 
 
 def printed(capsys, asked, *words):

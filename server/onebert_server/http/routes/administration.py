@@ -4,19 +4,16 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Response
+import msgspec
+from fastapi import APIRouter, Body, Path, Query, Response
 
+from onebert_server.contract.administration import AuditResponse, Change, KeyFacts, KeysResponse, MadeKey
+from onebert_server.contract.declared import NAME
 from onebert_server.http.routes.runtime_of import RuntimeOf, in_thread
 from onebert_server.http.schemas.administration import (
-    AuditResponse,
-    Changed,
     KeyRequest,
-    KeyResponse,
-    KeysResponse,
-    MadeKey,
     Time,
 )
-from onebert_server.http.schemas.common import NAME
 from onebert_server.http.strict import PROBLEMS, ContextOf, StrictRoute
 from onebert_server.limits import MAX_REF
 from onebert_store.registry.grants import Grant, Quotas, Scope
@@ -28,14 +25,16 @@ MAX_CHANGES = 1000
 
 
 @router.post("/v1/keys", status_code=201)
-async def create_key(body: KeyRequest, response: Response, runtime: RuntimeOf, context: ContextOf) -> MadeKey:
+async def create_key(
+    body: Annotated[KeyRequest, Body()], response: Response, runtime: RuntimeOf, context: ContextOf
+) -> MadeKey:
     """Makes a key; only this answer ever has the key itself."""
     grant = Grant(
         body.name,
         frozenset(map(Scope, body.scopes)),
         tuple(body.tasks),
         body.default_task,
-        Quotas(**body.quotas.model_dump()),
+        Quotas(**vars(body.quotas)),
     )
     record, key = await in_thread(runtime, runtime.administration.create_key, context, grant, body.expires_at)
     response.headers["Cache-Control"] = "no-store"
@@ -47,7 +46,7 @@ async def keys(runtime: RuntimeOf, context: ContextOf) -> KeysResponse:
     """Lists the keys that were ever made, the oldest first; none of them itself."""
     records = await in_thread(runtime, runtime.administration.keys, context)
     now = datetime.now(UTC)
-    return KeysResponse(keys=[KeyResponse(**record.facts(now)) for record in records])
+    return KeysResponse(keys=[KeyFacts(**record.facts(now)) for record in records])
 
 
 @router.delete("/v1/keys/{key}", status_code=204)
@@ -70,4 +69,6 @@ async def audit(
     query = partial(runtime.administration.audit, after=after, task=task, principal=principal, since=since)
     found = await in_thread(runtime, query, context, limit + 1)
     more = found[limit - 1].seq if len(found) > limit else None
-    return AuditResponse(changes=[Changed.model_validate(one) for one in found[:limit]], next=more)
+    return AuditResponse(
+        changes=[msgspec.convert(one, Change, from_attributes=True) for one in found[:limit]], next=more
+    )

@@ -6,11 +6,12 @@ from typing import Annotated, Literal
 from fastapi import Path, Query, Request, Response
 from starlette.exceptions import HTTPException
 
+from onebert_server.contract.declared import ALIAS
+from onebert_server.contract.tasks import AliasPlace
 from onebert_server.http.pipeline import SEQ_HEADER
 from onebert_server.http.routes.registry import Name, header, registry_router
 from onebert_server.http.routes.runtime_of import RuntimeOf, ViewOf, in_thread
-from onebert_server.http.schemas.common import ALIAS
-from onebert_server.http.schemas.tasks import AliasRequest, AliasResponse
+from onebert_server.http.schemas.tasks import AliasRequest
 from onebert_server.http.strict import ContextOf
 from onebert_server.versions.target import Target
 from onebert_store.errors import InvalidInput
@@ -25,10 +26,10 @@ NEW = header("If-None-Match", r"^\*$", "The alias is new.")
 
 
 @router.get("/v1/tasks/{task}/aliases/{alias}")
-async def alias(task: Name, alias: AliasName, response: Response, view: ViewOf) -> AliasResponse:
+async def alias(task: Name, alias: AliasName, response: Response, view: ViewOf) -> AliasPlace:
     """Returns an alias's version and its previous one; `ETag` is the version, quoted, as `If-Match` takes it."""
     check_name(task)
-    return _alias_response(task, alias, view.alias(task, alias), response)
+    return _place(task, alias, view.alias(task, alias), response)
 
 
 @router.put("/v1/tasks/{task}/aliases/{alias}", openapi_extra={"parameters": [AT, NEW]})
@@ -41,7 +42,7 @@ async def move_alias(
     runtime: RuntimeOf,
     context: ContextOf,
     wait: Annotated[Literal["all"] | None, Query(description="answer when every live replica shows it")] = None,
-) -> AliasResponse:
+) -> AliasPlace:
     """Points an alias at a version if it is where `If-Match: "<version>"` says, or new with `If-None-Match: *`.
 
     A version that is not in memory is loaded first.
@@ -56,7 +57,7 @@ async def move_alias(
     if wait and runtime.presence is not None:
         await runtime.presence.all_at(seq, context, runtime.registrars)
     response.headers[SEQ_HEADER] = str(seq)
-    return _alias_response(task, alias, moved, response)
+    return _place(task, alias, moved, response)
 
 
 @router.delete(
@@ -87,6 +88,6 @@ def _expected(request: Request) -> int | None:
     return int(found[1])
 
 
-def _alias_response(task: str, alias: str, at: Alias | Target, response: Response) -> AliasResponse:
+def _place(task: str, alias: str, at: Alias | Target, response: Response) -> AliasPlace:
     response.headers["ETag"] = f'"{at.version}"'
-    return AliasResponse(task=task, alias=alias, version=at.version, previous=at.previous)
+    return AliasPlace(task=task, alias=alias, version=at.version, previous=at.previous)

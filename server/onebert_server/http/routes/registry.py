@@ -4,8 +4,8 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path
 
+from onebert_server.contract.declared import NAME
 from onebert_server.http.routes.runtime_of import RuntimeOf
-from onebert_server.http.schemas.common import NAME
 from onebert_server.http.strict import PROBLEMS, ContextOf, StrictRoute
 
 # The pattern is documentation; the store validates names.

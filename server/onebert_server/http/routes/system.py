@@ -4,8 +4,9 @@ from fastapi import APIRouter, Request, Response
 
 from onebert_encoder.maths.choose import answering_kernels
 from onebert_server.access.principal import Action
+from onebert_server.contract.tasks import BaseFacts
 from onebert_server.http.routes.runtime_of import RuntimeOf
-from onebert_server.http.schemas.system import BaseResponse, Health, WhoResponse
+from onebert_server.http.schemas.system import Health, WhoResponse
 from onebert_server.http.strict import PROBLEMS, ContextOf, MetricNames
 from onebert_store.errors import ShuttingDown
 
@@ -13,9 +14,9 @@ router = APIRouter(responses=PROBLEMS, tags=["system"])
 
 
 @router.get("/v1/base")
-async def base(runtime: RuntimeOf) -> BaseResponse:
+async def base(runtime: RuntimeOf) -> BaseFacts:
     """The base: name, digest, sizes, poolings, the names and shapes that a delta may touch, and how it computes."""
-    return BaseResponse(
+    return BaseFacts(
         **vars(runtime.base.spec),
         dtype=runtime.base.dtype_name,
         device=str(runtime.base.device),

@@ -6,11 +6,14 @@ import time
 from contextlib import AsyncExitStack
 from typing import Annotated, Any
 
+import msgspec
 from fastapi import Path, Query, Request, Response
+from msgspec.structs import asdict
 from starlette.exceptions import HTTPException
 
 from onebert_server.access.context import Context
 from onebert_server.access.principal import Action
+from onebert_server.contract.tasks import TaskResponse, TasksResponse, TaskSummary, Uploaded, VersionSummary
 from onebert_server.http.body import BODY, Body
 from onebert_server.http.digests import SentDigests
 from onebert_server.http.head import HEAD
@@ -22,12 +25,7 @@ from onebert_server.http.schemas.tasks import (
     ChangeResponse,
     ChangesResponse,
     RenameRequest,
-    TaskResponse,
-    TasksResponse,
-    TaskSummary,
-    Uploaded,
     VersionResponse,
-    VersionSummary,
 )
 from onebert_server.http.strict import Answer, ContextOf, require_media_type
 from onebert_server.limits import MAX_REF
@@ -132,7 +130,7 @@ async def version(
     found = view.version(task, version)
     manifest = await in_thread(runtime, view.manifest, found)
     response.headers["ETag"] = f'"{found.entry.digest}"'
-    return VersionResponse(task=task, manifest=manifest, **_summary(found).model_dump())
+    return VersionResponse(task=task, manifest=manifest, **asdict(_summary(found)))
 
 
 @router.get("/v1/tasks/{task}/versions/{version}/changes")
@@ -227,19 +225,19 @@ async def _receive(task: str, request: Request, runtime: Runtime, context: Conte
         return await loop.run_in_executor(runtime.uploader, runtime.catalog.upload, task, body, context)
 
 
-def _page(view: View, after: str, prefix: str, limit: int) -> str:
+def _page(view: View, after: str, prefix: str, limit: int) -> bytes:
     entries = view.tasks(after, limit + 1, prefix)
     more = entries[limit - 1].name if len(entries) > limit else None
     found = [TaskSummary(versions=list(entry.versions), **_aliases(entry)) for entry in entries[:limit]]
-    return TasksResponse(tasks=found, next=more).model_dump_json()
+    return msgspec.json.encode(TasksResponse(tasks=found, next=more))
 
 
-def _described(view: View, task: str, after: int, limit: int) -> str:
+def _described(view: View, task: str, after: int, limit: int) -> bytes:
     entry = view.task(task, after, limit + 1)
     numbers = list(entry.versions)
     more = numbers[limit - 1] if len(numbers) > limit else None
     versions = [_summary(entry.versions[number]) for number in numbers[:limit]]
-    return TaskResponse(versions=versions, next=more, **_aliases(entry)).model_dump_json()
+    return msgspec.json.encode(TaskResponse(versions=versions, next=more, **_aliases(entry)))
 
 
 def _aliases(entry: TaskEntry) -> dict[str, Any]:
@@ -262,6 +260,6 @@ def _summary(version: Version) -> VersionSummary:
         size=entry.size,
         created_at=entry.created_at,
         method=version.method,
-        task_type=facts and facts.task_type,
-        labels=facts and len(facts.labels),
+        task_type=facts.task_type if facts else None,
+        labels=len(facts.labels) if facts else None,
     )

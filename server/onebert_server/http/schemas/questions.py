@@ -1,13 +1,12 @@
-"""Questions and answers: texts for one task, for many, or for every task."""
+"""Questions: texts for one task, for many, or for every task."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, Discriminator, Field, Tag, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
-from onebert_encoder.answering.results import FoundSpan, Labeled
-from onebert_encoder.explaining.words import WordEffect
 from onebert_encoder.text.tokens import Text as Input
-from onebert_server.http.schemas.common import REF, Ref, RequestBody
+from onebert_server.contract.declared import REF
+from onebert_server.http.schemas.common import Ref, RequestBody
 from onebert_server.limits import MAX_EXPLAINED, MAX_FANOUT, MAX_ITEMS, MAX_LEFT_OUT, MAX_REQUEST_TIMEOUT, MAX_TEXT
 from onebert_store.file.decision import MIN_WINDOW, Activation, Reduction
 from onebert_store.tables.text.unicode import is_blank
@@ -166,79 +165,3 @@ class FanoutRequest(TextPair, Together):
     """One input for many tasks; `["*"]` means the live version of every task that takes it, and has what is asked."""
 
     tasks: Annotated[list[RefOrAll], Field(min_length=1, max_length=MAX_FANOUT)]
-
-
-class Explanation(BaseModel):
-    """Which words an answer is owed to: each effect is the score of `label` less that score without the words."""
-
-    method: Literal["occlusion"]
-    label: Annotated[str, Field(description="whose score is explained: the answer's")]
-    words: Annotated[
-        list[WordEffect],
-        Field(
-            max_length=MAX_LEFT_OUT,
-            description="in the order of the text, neighbors together where there are more; none where nothing is left "
-            "of a text without its only word",
-        ),
-    ]
-
-
-class Result(BaseModel):
-    """One answer; which of its fields there are depends on the task type.
-
-    Tasks on whole texts have `label`, `score` and `scores`, best first; where labels have thresholds also `labels`,
-    those over theirs. Token tasks have `words`, and `entities` if their labels are BIO. Span tasks have `answers`, best
-    first.
-    """
-
-    label: str | None = None
-    score: float | None = None
-    scores: dict[str, float] | None = None
-    labels: list[str] | None = None
-    words: list[Labeled] | None = None
-    entities: list[Labeled] | None = None
-    answers: list[FoundSpan] | None = None
-    abstained: Annotated[bool | None, Field(description="of tasks with a rule for it: the task does not know")] = None
-    energy: Annotated[float | None, Field(description="where it is asked for: the higher, the less is known")] = None
-    tokens: Annotated[int | None, Field(description="tokens of the input, special tokens included")] = None
-    truncated: Annotated[bool | None, Field(description="whether the input was cut to the task's max_length")] = None
-    windows: Annotated[int | None, Field(description="in how many windows it was read, of tasks that read by them")] = (
-        None
-    )
-    explanation: Annotated[Explanation | None, Field(description="of a request with `explain`")] = None
-
-
-class ResultError(BaseModel):
-    """Why there is no answer; `code` is from the table in docs/reference/errors.md."""
-
-    code: str
-    title: str
-    detail: str
-
-
-class TaskResult(Result):
-    """One answer and the version that made it; or why there is none.
-
-    Of an answer that is not finite the version and `error` alone; of a question that a request with `partial` misses
-    the task, as it was asked, and `error`.
-    """
-
-    task: str
-    version: int | None = None
-    digest: str | None = None
-    error: ResultError | None = None
-
-
-class ClassifyResponse(BaseModel):
-    """Answers in the order of the inputs, all by one version."""
-
-    task: str
-    version: int
-    digest: str
-    results: list[Result]
-
-
-class ClassifyItemsResponse(BaseModel):
-    """Answers in the order of the items or tasks."""
-
-    results: list[TaskResult]

@@ -1,37 +1,10 @@
-"""The server itself: base, health, and problems."""
+"""The server itself: the caller, health, and problems."""
 
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
 from onebert_store.registry.grants import Scope
-
-
-class BaseResponse(BaseModel):
-    """The base, and the shapes that a delta for it may touch."""
-
-    name: str
-    digest: str
-    model_type: str
-    hidden_size: int
-    num_layers: int
-    vocab_size: int
-    max_length: int
-    num_parameters: int
-    poolings: Annotated[list[str], Field(description="those of a text's tokens; `none` is always possible besides")]
-    dtype: Annotated[str, Field(description="what the encoder computes in")]
-    device: str
-    kernels: Annotated[
-        str,
-        Field(
-            description="what computes between the matrix products: native, with the instructions that a wheel's"
-            " library is compiled for, plain, or gpu and what it chose"
-        ),
-    ]
-    batch_invariant: Annotated[bool, Field(description="whether a text gets the same bits alone and in every batch")]
-    parameters: dict[str, list[int]]
-    modules: dict[str, list[int]]
-    symbols: dict[str, str]
 
 
 class WhoResponse(BaseModel):

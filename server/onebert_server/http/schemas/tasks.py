@@ -1,11 +1,12 @@
-"""Tasks, versions and aliases."""
+"""Bodies of changes to tasks and aliases, and the descriptions of a version that only the page reads."""
 
-from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import BaseModel, Field
 
-from onebert_server.http.schemas.common import NAME, RequestBody
+from onebert_server.contract.declared import NAME
+from onebert_server.contract.tasks import VersionFacts
+from onebert_server.http.schemas.common import RequestBody
 from onebert_store.file.changes import Kind
 from onebert_store.file.manifest import Manifest
 
@@ -22,51 +23,10 @@ class RenameRequest(RequestBody):
     name: Annotated[str, Field(json_schema_extra={"pattern": NAME})]
 
 
-class Uploaded(BaseModel):
-    """The version that holds an uploaded delta."""
-
-    task: str
-    version: int
-    digest: str
-
-
-Previous = Annotated[int, Field(description="where the alias pointed before; that version may be deleted by now")]
-
-
-class AliasResponse(BaseModel):
-    """Where an alias points."""
-
-    task: str
-    alias: str
-    version: int
-    previous: Previous | None
-
-
-class VersionSummary(BaseModel):
-    """One version of a task, and how far it is in this server's memory."""
-
-    version: int
-    digest: str
-    status: Annotated[
-        Literal["registered", "loading", "resident", "evicted", "unavailable"],
-        Field(description="resident answers at once, unavailable not at all; others are loaded when asked for"),
-    ]
-    reason: Annotated[str | None, Field(description="why it is unavailable, or what is wrong with its stored file")] = (
-        None
-    )
-    retry_in: Annotated[float | None, Field(description="seconds until an unavailable one is tried again")] = None
-    size: Annotated[int, Field(description="bytes of the delta file")]
-    created_at: datetime
-    method: Annotated[str | None, Field(description="this and what follows: null where no manifest can be read")]
-    task_type: str | None
-    labels: int | None
-
-
-class VersionResponse(VersionSummary):
+class VersionResponse(VersionFacts, frozen=True, kw_only=True):
     """One version with its manifest."""
 
-    task: str
-    manifest: Manifest
+    manifest: Manifest  # type: ignore[assignment]  # a client reads it as a dict
 
 
 class ChangeResponse(BaseModel):
@@ -88,29 +48,3 @@ class ChangesResponse(BaseModel):
     digest: str
     against: Annotated[int | None, Field(description="the version that it is compared with; null: the bare base")]
     changes: list[ChangeResponse]
-
-
-class _Task(BaseModel):
-    name: str
-    aliases: dict[str, int]
-    previous: dict[str, Previous]
-
-
-class TaskSummary(_Task):
-    """A task, its version numbers, where its aliases point, and where those that were moved pointed before."""
-
-    versions: list[int]
-
-
-class TasksResponse(BaseModel):
-    """A page of the tasks, by name."""
-
-    tasks: list[TaskSummary]
-    next: Annotated[str | None, Field(description="what `after` must be for the next page; null on the last one")]
-
-
-class TaskResponse(_Task):
-    """A task, its aliases as in the list of tasks, and a page of its versions, oldest first."""
-
-    versions: list[VersionSummary]
-    next: Annotated[int | None, Field(description="what `after` must be for the next page; null on the last one")]

@@ -1,0 +1,60 @@
+"""The contract: a server keeps its bounds, and a client reads what newer servers send beyond them."""
+
+import msgspec
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from onebert_server.contract import administration
+from onebert_server.contract.administration import KeyFacts, KeyQuotas, KeysResponse
+from onebert_server.contract.tasks import AliasPlace
+from onebert_store.registry import grants
+
+KEY = {
+    "name": "ci",
+    "scopes": ["classify"],
+    "tasks": ["*"],
+    "default_task": None,
+    "quotas": {"tasks": 3},
+    "id": "3f2a9c04b1d7",
+    "created_at": "2026-01-31T12:00:00Z",
+    "expires_at": None,
+    "revoked_at": None,
+    "state": "valid",
+}
+WIDER = [
+    {"state": "asleep"},
+    {"scopes": ["classify", "upload", "promote", "admin", "train"]},
+    {"tasks": ["*"] * 65},
+    {"quotas": {"tasks": 0}},
+    {"quotas": {"answers": 3}},
+    {"more": 1},
+]
+
+
+@pytest.mark.parametrize("wider", WIDER, ids=str)
+def test_a_client_reads_what_a_server_does_not_send(wider):
+    sent = KEY | wider
+    assert msgspec.json.decode(msgspec.json.encode(sent), type=KeyFacts).name == "ci"
+    with pytest.raises(ValidationError):
+        TypeAdapter(KeyFacts).validate_python(sent)
+
+
+def test_a_server_sends_a_struct_with_all_of_its_fields():
+    key = msgspec.convert(KEY, KeyFacts)
+    sent = TypeAdapter(KeysResponse)
+    written = sent.dump_json(sent.validate_python(KeysResponse([key]), from_attributes=True))
+    quotas = {"tasks": 3, "bytes": None, "requests": None, "tokens": None}
+    assert msgspec.json.decode(written) == {"keys": [KEY | {"quotas": quotas}]}
+    assert key.quotas == KeyQuotas(tasks=3)
+
+
+def test_the_document_has_its_own_names():
+    document = TypeAdapter(AliasPlace).json_schema()
+    assert (document["title"], document["description"]) == ("AliasResponse", AliasPlace.__doc__)
+    assert "deleted by now" in document["properties"]["previous"]["anyOf"][0]["description"]
+
+
+def test_the_bounds_of_a_key_are_those_of_the_store():
+    document = TypeAdapter(KeyFacts).json_schema()["properties"]
+    assert document["tasks"]["maxItems"] == administration.MAX_GLOBS == grants.MAX_GLOBS
+    assert document["scopes"]["items"]["enum"] == list(grants.Scope)
