@@ -7,7 +7,7 @@ A field is `name: Annotated[type, Doc("one sentence"), …] = default`. The anno
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import Field, dataclass, fields, is_dataclass
 from inspect import Parameter, Signature
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args, get_origin, get_type_hints
 
 import typer
 from annotated_types import Ge, Le
@@ -119,7 +119,7 @@ def wrong_value(error: Mapping[str, Any]) -> str:
 def _options(group: Any) -> Iterator[Parameter]:
     for field, hint, annotated in annotated_fields(group):
         if any(isinstance(one, OptionInfo) for one in annotated):  # an option of its own
-            whole = Annotated[(hint, *annotated)]
+            whole = cast(Any, Annotated)[hint, *annotated]
             yield Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=whole)
             continue
         bounds: dict[str, Any] = {}
