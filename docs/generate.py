@@ -17,10 +17,10 @@ from typing import Any, cast
 
 from onebert_server import settings
 from onebert_server.access.keys import KeyRing
-from onebert_server.app import create_app
 from onebert_server.http import problems
 from onebert_server.http.auth import OPEN_PATHS
 from onebert_server.http.openapi import OWN
+from onebert_server.run.app import create_app
 from onebert_server.runtime import Runtime
 from onebert_server.settings import PREFIX, Settings
 from onebert_store.errors import OneBertError

@@ -22,7 +22,7 @@ import time
 from contextlib import suppress
 from typing import NoReturn
 
-import onebert_server.app
+import onebert_server.run.app
 import onebert_server.run.serve  # noqa: F401
 from onebert_encoder.base.base import load_base
 from onebert_server.facades.table import facades

@@ -8,13 +8,13 @@ from typing import NamedTuple
 from onebert_server.access.keys import KeyRing
 from onebert_server.answering.admission import Admission
 from onebert_server.http.web import WebApp
-from onebert_server.metrics import Metrics
 from onebert_server.remote.backend import RemoteBackend
 from onebert_server.remote.relayed import Relayed
 from onebert_server.remote.unix.counts import RemoteCounts
 from onebert_server.remote.unix.desk import FrontDesk, Served
 from onebert_server.remote.unix.transport import UnixTransport
 from onebert_server.settings import Settings
+from onebert_server.telemetry.metrics import Metrics
 
 
 class Remote(NamedTuple):

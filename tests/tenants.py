@@ -8,7 +8,7 @@ import httpx
 from bases import tiny_base
 from onebert_server.access.keys import Holder
 from onebert_server.access.principal import Principal, Scope
-from onebert_server.app import create_app
+from onebert_server.run.app import create_app
 from onebert_server.runtime import open_runtime
 from onebert_server.settings import load_settings
 from onebert_store.file.format import loads

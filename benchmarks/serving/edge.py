@@ -37,12 +37,12 @@ from onebert_bench.servers import TEXTS, bitfit_files, push_tasks, requests_for,
 from onebert_bench.timing import in_turns
 from onebert_bench.workload import sentences
 from onebert_encoder.base.base import load_base
-from onebert_server.app import create_app
 from onebert_server.engine.engine import Engine
 from onebert_server.engine.host_copy import HostCopy
 from onebert_server.engine.request import Flight, Launched, Waiting
 from onebert_server.garbage import collect_seldom
 from onebert_server.http.web import uvicorn_config
+from onebert_server.run.app import create_app
 from onebert_server.runtime import open_runtime
 from onebert_server.settings import Settings
 

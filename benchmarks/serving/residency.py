@@ -35,10 +35,10 @@ from onebert_encoder.maths.fold import fold, to_tensors
 from onebert_encoder.maths.predict import compute_golden
 from onebert_server.access.context import own_work
 from onebert_server.answering.backend import Wanted
-from onebert_server.app import create_app
 from onebert_server.engine.memory import keep_freed_memory
 from onebert_server.garbage import collect_seldom
 from onebert_server.progress import Progress
+from onebert_server.run.app import create_app
 from onebert_server.runtime import Runtime, open_runtime
 from onebert_server.settings import Settings, load_settings
 from onebert_store.file.canonical import manifest_json

@@ -18,15 +18,15 @@ from onebert_server.access.key_keeper import KeyKeeper
 from onebert_server.access.keys import KeyRing
 from onebert_server.answering.admission import Admission
 from onebert_server.answering.answers import WORKERS, Answerer
-from onebert_server.edge import Edge
+from onebert_server.answering.edge import Edge
 from onebert_server.engine.bank import Bank
 from onebert_server.engine.engine import Engine, EngineLimits
 from onebert_server.engine.memory import give_back_freed_memory
 from onebert_server.engine.queue import QueueLimits
-from onebert_server.metrics import Metrics
+from onebert_server.fairness.receiving import Receiving
 from onebert_server.progress import Progress
-from onebert_server.receiving import Receiving
 from onebert_server.settings import Settings
+from onebert_server.telemetry.metrics import Metrics
 from onebert_server.telemetry.telemetry import open_telemetry
 from onebert_server.versions.catalog import Catalog
 from onebert_server.versions.directory import Directory

@@ -18,7 +18,7 @@ from onebert_server.facades.facade import Call, JsonParts, json_reply
 from onebert_server.facades.whole import read_whole
 from onebert_server.http.formats import Reply
 from onebert_server.http.schemas.questions import text_of
-from onebert_server.telemetry.observed import FORWARD, QUEUE
+from onebert_server.observed import FORWARD, QUEUE
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import InvalidInput
 

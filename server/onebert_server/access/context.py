@@ -4,7 +4,7 @@ import time
 from dataclasses import dataclass, field, replace
 
 from onebert_server.access.principal import OWN_WORK, Principal
-from onebert_server.telemetry.observed import Observed
+from onebert_server.observed import Observed
 from onebert_store.registry.records import Actor
 
 

@@ -21,7 +21,7 @@ from onebert_server.answering.sizes import AnswerSize
 from onebert_server.engine.engine import Engine
 from onebert_server.engine.request import Item, Request
 from onebert_server.limits import MAX_FANOUT
-from onebert_server.telemetry.observed import FORWARD, QUEUE
+from onebert_server.observed import FORWARD, QUEUE
 from onebert_server.versions.facts import Facts
 from onebert_server.versions.residency.residents import Residents
 from onebert_server.versions.version import Held, Version

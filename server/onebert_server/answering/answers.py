@@ -21,7 +21,7 @@ from onebert_server.answering.plan import Plan, Question, Reading, Sequences
 from onebert_server.answering.seen import seen
 from onebert_server.answering.tokenizing import AT_ONCE, Tokenizing, characters_of
 from onebert_server.fairness.places import PartByPart
-from onebert_server.telemetry.observed import ANSWER, TOKENIZE, Observed
+from onebert_server.observed import ANSWER, TOKENIZE, Observed
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import AnswerNotFinite, InvalidInput, OneBertError, WholeTextNeeded
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from onebert_encoder.answering.results import Answer, Extraction, Labeling, Prediction
-from onebert_server.telemetry.observed import OTHER, Seen
+from onebert_server.observed import OTHER, Seen
 from onebert_server.versions.facts import Facts
 
 # Replaces the labels of an answer that abstains.

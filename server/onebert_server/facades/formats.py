@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from starlette.types import Scope
 
 from onebert_server.access.context import Context
-from onebert_server.edge import Edge
+from onebert_server.answering.edge import Edge
 from onebert_server.facades.facade import Call, Facade, Question
 from onebert_server.http.formats import OwnFormat, Reply
 from onebert_server.http.problems import FORM

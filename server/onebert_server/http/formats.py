@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from starlette.types import Scope
 
 from onebert_server.access.context import Context
-from onebert_server.edge import Edge
+from onebert_server.answering.edge import Edge
 from onebert_server.http.strict import parsed, validated
 
 NONE: Mapping[str, str] = {}

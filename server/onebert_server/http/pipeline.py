@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from onebert_server.access.context import Context
-from onebert_server.edge import Edge, Listening
+from onebert_server.answering.edge import Edge, Listening
 from onebert_server.http.auth import ApiKeys
 from onebert_server.http.body import BODY, Bodies, Body
 from onebert_server.http.connection.refusals import REFUSAL
@@ -25,8 +25,8 @@ from onebert_server.http.replies import send_whole
 from onebert_server.http.strict import require_media_type
 from onebert_server.limits import MAX_REQUEST_TIMEOUT
 from onebert_server.logs import log_failure
+from onebert_server.observed import PARSE, Ended, Observed
 from onebert_server.settings import Settings
-from onebert_server.telemetry.observed import PARSE, Ended, Observed
 from onebert_store.errors import InvalidInput
 
 logger = logging.getLogger("onebert.http")

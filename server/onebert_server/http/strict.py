@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
 from onebert_server.access.context import Context
-from onebert_server.edge import Edge
+from onebert_server.answering.edge import Edge
 from onebert_server.fairness.shares import Permits
 from onebert_server.http.body import BODY
 from onebert_server.http.head import HEAD, Head

@@ -12,7 +12,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
 from onebert_server.access.keys import KeyRing
-from onebert_server.edge import Edge
+from onebert_server.answering.edge import Edge
 from onebert_server.http.auth import ApiKeys, TokensOf
 from onebert_server.http.connection.connections import Connections
 from onebert_server.http.connection.protocol import HttpProtocol

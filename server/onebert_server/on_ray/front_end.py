@@ -23,13 +23,13 @@ from onebert_server.answering.answers import WORKERS
 from onebert_server.garbage import collect_seldom
 from onebert_server.http.strict import PROBLEMS, ContextOf, MetricNames
 from onebert_server.logs import log_to_stderr
-from onebert_server.metrics import Metrics
 from onebert_server.on_ray import measured
 from onebert_server.on_ray.transport import RayTransport
 from onebert_server.remote import wire
-from onebert_server.remote.front_end import config_of, edge_of
+from onebert_server.run.front_end import config_of, edge_of
 from onebert_server.run.serve import bind
 from onebert_server.settings import Settings
+from onebert_server.telemetry.metrics import Metrics
 from onebert_server.telemetry.telemetry import open_telemetry
 
 logger = logging.getLogger("onebert.front_end")

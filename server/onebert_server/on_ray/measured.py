@@ -9,7 +9,7 @@ from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-from onebert_server.metrics import Metrics
+from onebert_server.telemetry.metrics import Metrics
 from onebert_store.command.cluster import ray
 
 

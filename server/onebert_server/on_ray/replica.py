@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 
 from onebert_server.access.keys import KeyRing
-from onebert_server.app import create_app
 from onebert_server.engine.memory import keep_freed_memory
 from onebert_server.logs import log_to_stderr
 from onebert_server.on_ray import measured
@@ -18,6 +17,7 @@ from onebert_server.on_ray.scaling import Work
 from onebert_server.progress import Progress, shown
 from onebert_server.remote import questions, wire
 from onebert_server.remote.relayed import Relayed
+from onebert_server.run.app import create_app
 from onebert_server.runtime import open_runtime
 from onebert_server.settings import Settings
 

@@ -11,8 +11,8 @@ from onebert_server.access.context import Context
 from onebert_server.answering.backend import Backend, Missed, Result, Wanted
 from onebert_server.answering.plan import Computed
 from onebert_server.logs import log_failure
+from onebert_server.observed import Observed
 from onebert_server.remote import wire
-from onebert_server.telemetry.observed import Observed
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import OneBertError
 

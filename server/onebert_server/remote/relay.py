@@ -11,7 +11,7 @@ from typing import NamedTuple
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from onebert_server.edge import Edge
+from onebert_server.answering.edge import Edge
 from onebert_server.fairness.shares import Permits
 from onebert_server.http.auth import OPEN_PATHS, PROBES
 from onebert_server.http.body import BODY, Body

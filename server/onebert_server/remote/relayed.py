@@ -12,9 +12,9 @@ from onebert_server.http.connection.refusals import WHOLE
 from onebert_server.http.head import HEAD, Head
 from onebert_server.http.problems import FORM_OF, FormOf, internal_error, problem_of
 from onebert_server.logs import log_failure
+from onebert_server.observed import Observed
 from onebert_server.remote import wire
 from onebert_server.settings import Settings
-from onebert_server.telemetry.observed import Observed
 
 logger = logging.getLogger("onebert.http")
 

@@ -103,7 +103,7 @@ class Server(uvicorn.Server):
         try:
             # Imports torch, which takes seconds.
             with importing():
-                from onebert_server.app import create_app  # noqa: PLC0415
+                from onebert_server.run.app import create_app  # noqa: PLC0415
                 from onebert_server.runtime import open_runtime  # noqa: PLC0415
 
             with shown(self._progress):

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from onebert_server.logs import Seldom
-from onebert_server.telemetry.observed import Ended
+from onebert_server.observed import Ended
 
 # Lines queued for a slow reader of standard output; further lines are dropped, and a warning counts them.
 MAX_LINES = 10_000

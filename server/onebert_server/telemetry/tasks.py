@@ -14,7 +14,7 @@ from typing import TypeVar
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from onebert_server.telemetry.observed import OTHER, Seen
+from onebert_server.observed import OTHER, Seen
 
 T = TypeVar("T")
 Key = tuple[str, str]

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
+from onebert_server.observed import Ended, Observed
 from onebert_server.settings import Settings
 from onebert_server.telemetry.access_log import AccessLog, Lines, line
-from onebert_server.telemetry.observed import Ended, Observed
 
 if TYPE_CHECKING:
     from onebert_server.telemetry.tracing import Tracing

@@ -19,7 +19,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from onebert_server.telemetry.observed import Carried, Ended
+from onebert_server.observed import Carried, Ended
 
 NAME = "onebert"
 # Tasks named in a span; a request may ask a thousand.

@@ -6,16 +6,16 @@ from itertools import product
 
 import pytest
 
-from onebert_server import receiving
 from onebert_server.access.principal import Scope
 from onebert_server.answering.answers import Answerer
-from onebert_server.app import create_app
-from onebert_server.edge import Edge
+from onebert_server.answering.edge import Edge
 from onebert_server.facades.address import HEADER
 from onebert_server.facades.clients import vllm
 from onebert_server.facades.routes import answering, form_of, paths_of
+from onebert_server.fairness import receiving
 from onebert_server.http import web
 from onebert_server.http.auth import OPEN_PATHS
+from onebert_server.run.app import create_app
 from remote_engine import remote_engine
 from servers import Task
 from tenants import ROOT_KEY, TENANTS, Asker, seen, tenants_runtime

@@ -12,12 +12,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lengths import examples
-from onebert_server.app import create_app
 from onebert_server.facades.table import facades
 from onebert_server.http.problems import fault_of
 from onebert_server.http.schemas.questions import ClassifyItemsRequest, ClassifyRequest, FanoutRequest
 from onebert_server.http.strict import validated
 from onebert_server.limits import MAX_TEXT
+from onebert_server.run.app import create_app
 from tenants import ROOT_KEY, tenants_runtime
 
 # No word of any error, and nothing that a name of a field or a task could be.

@@ -12,8 +12,8 @@ from bases import tiny_base
 from onebert_encoder.text.tokens import Tokens
 from onebert_server.access.context import own_work
 from onebert_server.access.principal import root
-from onebert_server.app import create_app
 from onebert_server.engine.request import Item
+from onebert_server.run.app import create_app
 from onebert_server.runtime import MAX_FAILED_IN_A_ROW, open_runtime
 from onebert_server.settings import load_settings
 from onebert_store.errors import EngineFailed

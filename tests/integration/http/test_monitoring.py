@@ -10,7 +10,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from onebert_server.metrics import Metrics
+from onebert_server.telemetry.metrics import Metrics
 from onebert_store import errors
 from servers import Task
 

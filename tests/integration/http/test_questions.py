@@ -17,12 +17,12 @@ from onebert_server.access.context import own_work
 from onebert_server.access.keys import KeyRing
 from onebert_server.access.principal import root
 from onebert_server.answering.answers import Answerer
-from onebert_server.app import create_app
-from onebert_server.edge import Edge
+from onebert_server.answering.edge import Edge
 from onebert_server.engine.request import Item
 from onebert_server.http.body import MAX_BYTES_ON_LOOP
 from onebert_server.limits import MAX_FANOUT, MAX_ITEMS, MAX_TEXT
-from onebert_server.remote.front_end import config_of
+from onebert_server.run.app import create_app
+from onebert_server.run.front_end import config_of
 from onebert_server.runtime import open_runtime
 from onebert_server.settings import load_settings
 from onebert_store.file.format import loads

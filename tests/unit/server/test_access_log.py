@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import pytest
 
 from onebert_server.http.pipeline import Pipeline
-from onebert_server.metrics import Metrics
+from onebert_server.observed import Seen
 from onebert_server.telemetry.access_log import MAX_LINES, AccessLog
-from onebert_server.telemetry.observed import Seen
+from onebert_server.telemetry.metrics import Metrics
 from onebert_server.telemetry.telemetry import Telemetry
 from onebert_server.telemetry.tracing import Tracing
 from servers import wait_until

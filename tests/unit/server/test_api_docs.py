@@ -5,7 +5,7 @@ from typing import get_args
 
 from onebert_encoder.answering.answer import TASK_TYPES
 from onebert_server.contract.answers import Result
-from onebert_server.metrics import Metrics
+from onebert_server.telemetry.metrics import Metrics
 from onebert_store.file.manifest import TaskType
 
 DOCS = Path(__file__).parents[3] / "docs"

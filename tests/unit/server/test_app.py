@@ -13,12 +13,12 @@ from onebert_encoder.text.tokens import Tokens
 from onebert_server import runtime as composition
 from onebert_server.access.context import own_work
 from onebert_server.access.principal import root
-from onebert_server.app import create_app
 from onebert_server.engine.request import Item
-from onebert_server.metrics import Metrics
-from onebert_server.receiving import MAX_UPLOADS
+from onebert_server.fairness.receiving import MAX_UPLOADS
+from onebert_server.run.app import create_app
 from onebert_server.runtime import REGISTRARS, open_runtime
 from onebert_server.settings import load_settings
+from onebert_server.telemetry.metrics import Metrics
 from onebert_server.versions.version import State
 from onebert_store.file.format import loads
 from onebert_store.registry.registry import Registry

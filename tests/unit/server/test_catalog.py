@@ -13,7 +13,7 @@ import pytest
 from bases import tiny_base
 from onebert_server.access.context import own_work
 from onebert_server.answering.backend import Wanted
-from onebert_server.app import create_app
+from onebert_server.run.app import create_app
 from onebert_server.runtime import open_runtime
 from onebert_server.settings import load_settings
 from onebert_store.errors import DeadlineExceeded, StorageFull, StorageUnavailable, TaskNotFound, VersionNotFound

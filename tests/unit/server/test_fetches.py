@@ -12,7 +12,7 @@ from bases import tiny_base
 from directories import pin, unpin
 from onebert_server.access.context import own_work
 from onebert_server.access.principal import root
-from onebert_server.app import create_app
+from onebert_server.run.app import create_app
 from onebert_server.runtime import REGISTRARS, open_runtime, store_address
 from onebert_server.settings import load_settings
 from onebert_server.versions import catalog

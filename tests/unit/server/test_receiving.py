@@ -5,7 +5,7 @@ from itertools import count
 
 import pytest
 
-from onebert_server.receiving import MAX_UPLOADS, SLOW_RATE, SLOW_SECONDS, Receiving
+from onebert_server.fairness.receiving import MAX_UPLOADS, SLOW_RATE, SLOW_SECONDS, Receiving
 from onebert_store.errors import QueueFull
 
 

@@ -17,20 +17,21 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from onebert_server.access.context import Context
 from onebert_server.access.keys import KeyRing
 from onebert_server.access.principal import root
-from onebert_server.edge import Edge
+from onebert_server.answering.edge import Edge
 from onebert_server.facades.routes import answering
 from onebert_server.http.body import BODY, Bodies, Body
 from onebert_server.http.formats import formats_of
 from onebert_server.http.head import HEAD, Head
 from onebert_server.http.problems import problems_alone
-from onebert_server.metrics import Metrics
-from onebert_server.remote import front_end, relay, wire
+from onebert_server.remote import relay, wire
 from onebert_server.remote.relay import MAX_RELAYED, Relay
 from onebert_server.remote.relayed import Relayed
 from onebert_server.remote.unix.desk import FrontDesk, Served
 from onebert_server.remote.unix.keeper import START_TIMEOUT, remove_left_over
 from onebert_server.remote.unix.transport import UnixTransport
+from onebert_server.run import front_end
 from onebert_server.settings import Settings
+from onebert_server.telemetry.metrics import Metrics
 from onebert_store.errors import OneBertError, QueueFull
 
 PATIENCE = 1.0

@@ -18,10 +18,10 @@ from bases import tiny_base
 from onebert_server.access.context import Context, own_work
 from onebert_server.access.principal import root
 from onebert_server.answering.backend import Wanted
-from onebert_server.app import create_app
 from onebert_server.engine import bank
 from onebert_server.engine.passes import Passes
 from onebert_server.engine.speed import Speed
+from onebert_server.run.app import create_app
 from onebert_server.runtime import open_runtime
 from onebert_server.settings import load_settings
 from onebert_server.versions import catalog

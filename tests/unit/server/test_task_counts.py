@@ -16,7 +16,7 @@ from lengths import examples
 from onebert_encoder.answering.results import Prediction
 from onebert_server.answering.seen import ABSTAINED, MOST
 from onebert_server.answering.seen import seen as seen_of
-from onebert_server.telemetry.observed import Seen
+from onebert_server.observed import Seen
 from onebert_server.telemetry.tasks import FOLLOWED, MAX_LABELS, OTHER, RANK_EVERY, TaskCounts
 from onebert_server.versions.facts import Facts
 

@@ -11,10 +11,10 @@ from onebert_encoder.answering.asked import Asked
 from onebert_encoder.base.base import load_base
 from onebert_encoder.text.tokenizer import Tokenizer
 from onebert_server.access.principal import Scope
+from onebert_server.observed import Ended, Seen
 from onebert_server.remote import wire
 from onebert_server.remote.unix import frames
 from onebert_server.remote.unix.channel import Channel, framed
-from onebert_server.telemetry.observed import Ended, Seen
 
 numbers = st.integers(0, 2**40)
 ids = st.lists(st.integers(0, 2**31 - 1))

@@ -20,7 +20,7 @@ from onebert_server.http.problems import Fault
 from onebert_server.http.schemas.common import RequestBody
 from onebert_server.http.schemas.questions import Text
 from onebert_server.limits import MAX_ITEMS
-from onebert_server.telemetry.observed import FORWARD, QUEUE, TOKENIZE
+from onebert_server.observed import FORWARD, QUEUE, TOKENIZE
 from onebert_store.errors import InvalidInput
 
 VERSION = version("onebert")

@@ -2,9 +2,9 @@
 
 import asyncio
 
+from onebert_server.observed import Ended
 from onebert_server.remote.unix import frames
 from onebert_server.remote.unix.transport import UnixTransport
-from onebert_server.telemetry.observed import Ended
 
 # Seconds by which changes of the in-progress count are delayed.
 TELL_IN_PROGRESS = 0.1

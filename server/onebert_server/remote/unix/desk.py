@@ -9,12 +9,12 @@ import msgspec
 
 from onebert_server.access.keys import KeyRing
 from onebert_server.answering.backend import Backend
-from onebert_server.metrics import Metrics
 from onebert_server.remote import questions, wire
 from onebert_server.remote.relayed import Relayed
 from onebert_server.remote.unix import frames
 from onebert_server.remote.unix.channel import Channel
 from onebert_server.telemetry.access_log import Lines
+from onebert_server.telemetry.metrics import Metrics
 from onebert_server.versions.facts import Facts
 
 logger = logging.getLogger("onebert.front_desk")

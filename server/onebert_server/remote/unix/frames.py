@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 
+from onebert_server.observed import Ended
 from onebert_server.remote import wire
-from onebert_server.telemetry.observed import Ended
 
 
 class Start(msgspec.Struct, frozen=True):

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("onebert.front_ends")
 
 # -P keeps the current directory off the import path.
-COMMAND = (sys.executable, "-P", "-m", "onebert_server.remote.unix.child")
+COMMAND = (sys.executable, "-P", "-m", "onebert_server.run.child")
 # Front ends do not read these settings: a directory, and addresses that may contain a password.
 NOT_OF_FRONT_ENDS = {"data_dir", "registry", "blobs"}
 # Seconds in which all front ends must listen.

@@ -10,15 +10,15 @@ from starlette.types import ASGIApp
 from onebert_encoder.text.tokenizer import Tokenizer
 from onebert_server.access.keys import KeyRing
 from onebert_server.answering.answers import Answerer
-from onebert_server.edge import Edge
+from onebert_server.answering.edge import Edge
 from onebert_server.facades.routes import answering, form_of
 from onebert_server.http.web import oidc_tokens, uvicorn_config, web_app
-from onebert_server.metrics import RequestCounts
 from onebert_server.remote import wire
 from onebert_server.remote.backend import RemoteBackend
 from onebert_server.remote.relay import Relay
 from onebert_server.remote.transport import Transport
 from onebert_server.settings import Settings
+from onebert_server.telemetry.metrics import RequestCounts
 from onebert_server.telemetry.telemetry import Telemetry
 
 

@@ -8,7 +8,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, G
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from onebert_server.telemetry.observed import Ended
+from onebert_server.observed import Ended
 from onebert_server.telemetry.tasks import TaskCounts
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)

@@ -6,7 +6,7 @@ from typing import Protocol
 from onebert_server.answering.answers import Answerer
 from onebert_server.fairness.shares import Permits
 from onebert_server.limits import MAX_UNTAKEN_BYTES
-from onebert_server.metrics import RequestCounts
+from onebert_server.telemetry.metrics import RequestCounts
 from onebert_server.telemetry.telemetry import Telemetry
 
 

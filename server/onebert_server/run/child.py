@@ -11,18 +11,18 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from types import FrameType
 
-import msgspec
 import uvicorn
 
 from onebert_server.access.keys import KeyRing
 from onebert_server.answering.answers import WORKERS
-from onebert_server.edge import Edge
+from onebert_server.answering.edge import Edge
 from onebert_server.garbage import collect_seldom
 from onebert_server.logs import log_to_stderr
-from onebert_server.remote.front_end import config_of, edge_of
+from onebert_server.remote import wire
 from onebert_server.remote.unix import frames
 from onebert_server.remote.unix.counts import RemoteCounts
 from onebert_server.remote.unix.transport import UnixTransport
+from onebert_server.run.front_end import config_of, edge_of
 from onebert_server.settings import Settings
 from onebert_server.telemetry.telemetry import open_telemetry
 
@@ -34,7 +34,7 @@ def main() -> None:
     # The engine process handles signals and then stops its front ends.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    start = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=frames.Start)
+    start = wire.decoder(frames.Start)(sys.stdin.buffer.read())
     settings = Settings(**start.settings)
     log_to_stderr(settings.log_level)
     keys = KeyRing(settings.api_keys, closed=settings.oidc is not None)
