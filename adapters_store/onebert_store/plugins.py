@@ -28,7 +28,7 @@ class Plugin:
         try:
             if len(self.claims) == 1:
                 return self.claims[0].load()
-            packages = sorted(one.dist.name if one.dist is not None else one.module for one in self.claims)
+            packages = sorted(one.dist.name for one in self.claims if one.dist is not None)
             reason = f"{' and '.join(packages)} both have it; uninstall one"
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"

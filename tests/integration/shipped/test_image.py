@@ -202,6 +202,8 @@ def test_a_pod_of_the_image_starts_answers_and_stops(image, tmp_path):
         client.push("tone", delta())
         [answer] = client.classify("tone", "good")["results"]
         assert set(answer["scores"]) == {"no", "yes"}
+        # By a plug-in of the image.
+        assert "/v1/bundle" in client.send("GET", "/openapi.json").json()["paths"]
     # Uploads alone are written; nothing had to be compiled or fetched.
     assert list(pod.folders["/data"].glob("blobs/**/*"))
     for name in ("/home/onebert", "/tmp"):
