@@ -2,7 +2,6 @@
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import partial
 from threading import Event, current_thread, main_thread
 
@@ -11,7 +10,6 @@ import pytest
 from directories import retire
 from onebert_encoder.answering.answer import answer
 from onebert_encoder.answering.asked import Asked
-from onebert_server.access.principal import root
 from onebert_server.answering import sizes
 from onebert_server.answering.answers import PART_NUMBERS, WORKERS
 from onebert_server.answering.backend import Wanted

@@ -19,13 +19,11 @@ from onebert_encoder.maths.encode import Pass
 from onebert_encoder.maths.fold import fold
 from onebert_encoder.text.tokens import Tokens
 from onebert_server.access.context import Context, own_work
-from onebert_server.access.principal import root
 from onebert_server.engine import engine as engine_module
 from onebert_server.engine import passes
 from onebert_server.engine.bank import Bank
 from onebert_server.engine.engine import Engine, EngineLimits
 from onebert_server.engine.host_copy import HostCopy
-from onebert_server.engine.observer import Unobserved
 from onebert_server.engine.queue import QueueLimits
 from onebert_server.engine.request import Item
 from onebert_server.engine.speed import Speed

@@ -55,6 +55,18 @@ async def own(scope: Scope, receive: Receive, send: Send) -> None:
     await problem_response(scope, scope["state"][REFUSED])(scope, receive, send)
 
 
+class Sent(list[Message]):
+    """Keeps what an app sends."""
+
+    async def __call__(self, message: Message) -> None:
+        self.append(message)
+
+
+async def respond(send: Send, status: int, body: bytes) -> None:
+    await send({"type": "http.response.start", "status": status, "headers": []})
+    await send({"type": "http.response.body", "body": body})
+
+
 async def receive_nothing() -> Message:
     return await asyncio.get_running_loop().create_future()
 
@@ -64,20 +76,16 @@ async def slow_app(scope: Scope, receive: Receive, send: Send) -> None:
     ends = time.monotonic() + 2 * PATIENCE
     while time.monotonic() < ends:
         await asyncio.sleep(0)
-    await send({"type": "http.response.start", "status": 201, "headers": []})
-    await send({"type": "http.response.body", "body": b"stored"})
+    await respond(send, 201, b"stored")
 
 
 def test_an_app_that_takes_its_time_is_waited_for_beyond_the_patience_with_its_process(tmp_path: Path) -> None:
     """As where an upload waits for its turn; one that hangs is in tests/integration/http/test_front_ends.py."""
-    path, sent = str(tmp_path / "app"), []
-
-    async def send(message: Message) -> None:
-        sent.append(message)
+    path, sent = str(tmp_path / "app"), Sent()
 
     async def ask() -> None:
         async with await asyncio.start_unix_server(forwarded_to(slow_app, PATIENCE), path):
-            await Forwarding(own, NONE, path, ApiKeys(KeyRing({})), PATIENCE)(request(), receive_nothing, send)
+            await Forwarding(own, NONE, path, ApiKeys(KeyRing({})), PATIENCE)(request(), receive_nothing, sent)
 
     asyncio.run(ask())
     assert [message.get("status") or message["body"] for message in sent] == [201, b"stored"]
@@ -97,12 +105,9 @@ def test_a_process_that_hangs_is_told_from_one_that_is_gone(tmp_path: Path, hang
     async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
         refused.append(scope["state"][REFUSED])
 
-    async def send(message: Message) -> None:
-        pass
-
     async def ask() -> None:
         async with await asyncio.start_unix_server(serve, path):
-            await Forwarding(refuse, NONE, path, ApiKeys(KeyRing({})), patience)(request(), receive_nothing, send)
+            await Forwarding(refuse, NONE, path, ApiKeys(KeyRing({})), patience)(request(), receive_nothing, Sent())
             await ended.wait()
 
     asyncio.run(ask())
@@ -116,8 +121,7 @@ async def hasty_app(scope: Scope, receive: Receive, send: Send) -> None:
     """Asks for the body, and has answered before it comes."""
     asking = asyncio.create_task(receive())
     await asyncio.sleep(0)
-    await send({"type": "http.response.start", "status": 200, "headers": []})
-    await send({"type": "http.response.body", "body": ANSWER})
+    await respond(send, 200, ANSWER)
     asking.cancel()
 
 
@@ -126,16 +130,13 @@ def test_an_answer_arrives_whole_where_the_app_did_not_wait_for_the_body_that_it
     path = str(tmp_path / "app")
 
     async def ask() -> bytes:
-        parts = []
-
-        async def send(message: Message) -> None:
-            parts.append(message.get("body", b""))
+        sent = Sent()
 
         async def receive() -> Message:
             return {"type": "http.request", "body": 1_000_000 * b"q", "more_body": False}
 
-        await Forwarding(own, NONE, path, ApiKeys(KeyRing({})), PATIENCE)(request(), receive, send)
-        return b"".join(parts)
+        await Forwarding(own, NONE, path, ApiKeys(KeyRing({})), PATIENCE)(request(), receive, sent)
+        return b"".join(message.get("body", b"") for message in sent)
 
     async def ask_often() -> list[bytes]:
         async with await asyncio.start_unix_server(forwarded_to(hasty_app, PATIENCE), path):
@@ -163,20 +164,16 @@ def test_who_forwards_much_leaves_room_for_others_and_all_of_it_for_health(
                 all_there.set()
             if scope["query_string"] == b"slow":
                 await opened.wait()
-            await send({"type": "http.response.start", "status": 200, "headers": []})
-            await send({"type": "http.response.body", "body": b"{}"})
+            await respond(send, 200, b"{}")
 
         async with await asyncio.start_unix_server(forwarded_to(app), socket, backlog=MAX_FORWARDED):
             forwarding = Forwarding(own, NONE, socket, ApiKeys(KeyRing({})))
 
             async def ask(address: str, path: str, query: bytes = b"") -> tuple[int, str | None]:
-                sent: list[Message] = []
-
-                async def send(message: Message) -> None:
-                    sent.append(message)
+                sent = Sent()
 
                 asked = request(client=(address, 50000), path=path, query_string=query)
-                await forwarding(asked, receive_nothing, send)
+                await forwarding(asked, receive_nothing, sent)
                 return sent[0]["status"], json.loads(sent[1]["body"]).get("code")
 
             asking = [asyncio.create_task(ask("127.0.0.1", path, b"slow")) for _ in range(share)]
@@ -215,17 +212,13 @@ def test_questions_stay_with_the_front_end(tmp_path: Path, method: str, path: st
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         took.append(False)
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": b""})
-
-    async def send(message: Message) -> None:
-        pass
+        await respond(send, 200, b"")
 
     async def ask() -> None:
         socket = str(tmp_path / "app")
         async with await asyncio.start_unix_server(forwarded_to(app), socket):
             forwarding = Forwarding(answers, formats_of([answering()]), socket, ApiKeys(KeyRing({})))
-            await forwarding(request(method=method, path=path), receive_nothing, send)
+            await forwarding(request(method=method, path=path), receive_nothing, Sent())
 
     asyncio.run(ask())
     assert took == [is_own]
@@ -234,21 +227,18 @@ def test_questions_stay_with_the_front_end(tmp_path: Path, method: str, path: st
 @pytest.mark.parametrize("path", ["/v1/classify", "/v1/tasks"])
 def test_a_token_is_checked_once_whoever_refuses_it(tmp_path: Path, path: str) -> None:
     """The signature of one that is not valid costs the front end's event loop a while, and nobody remembers it."""
-    checked, sent = [], []
+    checked, sent = [], Sent()
 
     class Tokens:
         async def find(self, token: str, digest: bytes) -> None:
             checked.append(token)
-
-    async def send(message: Message) -> None:
-        sent.append(message)
 
     keys, formats = ApiKeys(KeyRing({}, closed=True), Tokens()), formats_of([answering()])
     edge = Edge(cast(Answerer, None), Metrics())
     pipeline = Pipeline(edge, Dispatch(edge, formats, own, keys, Settings.model_construct()))
     app = Forwarding(pipeline, formats, str(tmp_path / "nobody"), keys)
     scope = request((b"authorization", b"Bearer a.b.c"), method="POST" if path == "/v1/classify" else "GET", path=path)
-    asyncio.run(app(scope, receive_nothing, send))
+    asyncio.run(app(scope, receive_nothing, sent))
     assert checked == ["a.b.c"]
     assert sent[0]["status"] == 401
 
