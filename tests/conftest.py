@@ -10,6 +10,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import sys
 import uuid
 
+import httpx
 import pytest
 import torch
 from hypothesis import settings
@@ -115,6 +116,34 @@ def onebert(monkeypatch, capsys):
         return caught.value.code or 0, captured.out, captured.err
 
     return run
+
+
+@pytest.fixture(scope="module", params=[0], ids=["one process"])
+def server(request, tmp_path_factory):
+    """A real server for each file that asks for one, with the file's `SETTINGS` and the tasks that it has `STORED`.
+
+    In one process, unless a test or its file is marked with `layouts` of servers.py.
+    """
+    from servers import Server, store
+
+    folder, settings = tmp_path_factory.mktemp("server"), getattr(request.module, "SETTINGS", {})
+    if stored := getattr(request.module, "STORED", {}):
+        store(folder / "data", **stored)
+    with Server(folder, front_ends=request.param, **settings) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def client(server):
+    with server.client() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def web(server):
+    """Sends what a test says and nothing else, no key either."""
+    with httpx.Client(base_url=server.url, timeout=180) as made:
+        yield made
 
 
 @pytest.fixture(scope="session")

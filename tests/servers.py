@@ -21,8 +21,10 @@ from forked import Forked
 from json_client import JsonClient
 from onebert_encoder.base.base import load_base
 from onebert_store.file.delta import Delta
-from onebert_store.file.format import dumps
+from onebert_store.file.format import dumps, loads
 from onebert_store.file.manifest import parse_manifest
+from onebert_store.registry.records import VersionRecord
+from onebert_store.registry.registry import Registry
 
 # The server has the other cores.
 torch.set_num_threads(1)
@@ -161,6 +163,13 @@ class Task:
         ]
         self.manifest["golden"] = {"input_ids": sequences, "logits": logits}
         return self
+
+
+def store(folder: Path, **tasks: "Task | list[Task]") -> list[VersionRecord]:
+    """Puts tasks, or lists of versions of a task, into a store as another server would have left them; all records."""
+    given = {name: one if isinstance(one, list) else [one] for name, one in tasks.items()}
+    with Registry.open(folder) as registry:
+        return [registry.add(name, loads(one.file))[0] for name, versions in given.items() for one in versions]
 
 
 def assert_answers(result, expected: dict[str, float]) -> None:

@@ -26,28 +26,13 @@ TEXT = "where is my parcel"
 UPLOAD_CAP = 256 * 1024
 JSON = {"Content-Type": "application/json"}
 OCTETS = {"Content-Type": "application/octet-stream"}
-
-
-@pytest.fixture(scope="module", params=[0], ids=["one process"])
-def server(request, tmp_path_factory):
-    limits = {"max_body_bytes": 2**18, "max_upload_bytes": UPLOAD_CAP, "receive_timeout": 3}
-    limits["front_ends"] = request.param
-    with Server(tmp_path_factory.mktemp("open"), **limits) as running:
-        yield running
+SETTINGS = {"max_body_bytes": 2**18, "max_upload_bytes": UPLOAD_CAP, "receive_timeout": 3}
+STORED = {"task": Task(seed=1)}
 
 
 @pytest.fixture(scope="module")
-def task(server):
-    made = Task(seed=1)
-    with server.client() as client:
-        client.push("task", made.file)
-    return made
-
-
-@pytest.fixture(scope="module")
-def web(server, task):
-    with httpx.Client(base_url=server.url, timeout=180) as client:
-        yield client
+def task():
+    return STORED["task"]
 
 
 @pytest.fixture(scope="module")

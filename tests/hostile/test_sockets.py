@@ -15,21 +15,8 @@ from servers import Server, Task, layouts, wait_until
 
 MIB = 2**20
 UPLOAD_CAP = 2 * MIB
-
-
-@pytest.fixture(scope="module", params=[0], ids=["one process"])
-def server(request, tmp_path_factory):
-    limits = {"max_upload_bytes": UPLOAD_CAP, "receive_timeout": 1, "front_ends": request.param}
-    with Server(tmp_path_factory.mktemp("sockets"), **limits) as running:
-        with running.client() as client:
-            client.push("task", Task(seed=1).file)
-        yield running
-
-
-@pytest.fixture(scope="module")
-def web(server):
-    with httpx.Client(base_url=server.url, timeout=180) as client:
-        yield client
+SETTINGS = {"max_upload_bytes": UPLOAD_CAP, "receive_timeout": 1}
+STORED = {"task": Task(seed=1)}
 
 
 def connect(server):

@@ -154,47 +154,32 @@ def test_components_import_only_along_the_arrows(package: str) -> None:
     assert [(file, name) for file, name in found if name in ARROWS and name not in allowed] == []
 
 
-def test_the_store_knows_no_torch() -> None:
-    names = "onebert_store.registry.registry, onebert_store.file.format, onebert_store.command.cli"
-    code = f"import {names}, sys; print('torch' in sys.modules)"
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert out.stdout.strip() == "False"
+STORE = "onebert_store.registry.registry, onebert_store.file.format, onebert_store.command.cli"
+# What a process does, and what it has not loaded then.
+LIGHT = {
+    "store": (f"import {STORE}", {"torch"}),
+    "default store": (
+        "from onebert_store.registry.registry import Registry; Registry.open(pathlib.Path(sys.argv[1])).close()",
+        {"obstore", "psycopg"},
+    ),
+    "front end": (
+        "import onebert_server.run.child; from onebert_server.facades.table import facades; facades()",
+        {"torch", "transformers", "sqlalchemy", "httpx"},
+    ),
+    "client": (
+        "import onebert_server.client",
+        {"torch", "transformers", "numpy", "pydantic", "fastapi", "sqlalchemy"},
+    ),
+    "Python API": ("import onebert", {"torch", "numpy", "httpx", "pydantic"}),
+    "client of the Python API": ("import onebert; onebert.Client", {"torch"}),
+}
 
 
-def test_the_default_store_needs_no_package_of_other_stores(tmp_path: Path) -> None:
-    code = (
-        "import sys, pathlib; from onebert_store.registry.registry import Registry;"
-        "Registry.open(pathlib.Path(sys.argv[1])).close(); print({'obstore', 'psycopg'} & {*sys.modules})"
-    )
-    out = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=True)
-    assert out.stdout.strip() == "set()"
-
-
-def test_a_front_end_knows_neither_torch_nor_the_registry() -> None:
-    heavy = "{'torch', 'transformers', 'sqlalchemy', 'httpx'}"
-    code = (
-        "import onebert_server.run.child, sys; from onebert_server.facades.table import facades;"
-        f"facades(); print({heavy} & {{*sys.modules}})"
-    )
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert out.stdout.strip() == "set()"
-
-
-def test_the_client_knows_neither_torch_nor_the_server() -> None:
-    code = "import onebert_server.client, sys; print(*sys.modules)"
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    heavy = {"torch", "transformers", "numpy", "pydantic", "fastapi", "sqlalchemy"}
+@pytest.mark.parametrize(("code", "heavy"), LIGHT.values(), ids=LIGHT)
+def test_nothing_heavy_is_loaded_before_it_is_used(tmp_path: Path, code: str, heavy: set[str]) -> None:
+    command = [sys.executable, "-c", f"import sys, pathlib; {code}; print(*sys.modules)", tmp_path]
+    out = subprocess.run(command, capture_output=True, text=True, check=True)
     assert heavy & set(out.stdout.split()) == set()
-
-
-def test_importing_the_python_api_is_quick() -> None:
-    """Nothing heavy before it is used; the client needs no torch then, either."""
-    code = (
-        "import onebert, sys; loaded = {'torch', 'numpy', 'httpx', 'pydantic'} & {*sys.modules}; onebert.Client;"
-        "print(loaded, 'torch' in sys.modules)"
-    )
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert out.stdout.strip() == "set() False"
 
 
 def test_the_encoder_knows_neither_http_nor_optimizers() -> None:

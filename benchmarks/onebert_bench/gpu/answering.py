@@ -1,4 +1,4 @@
-"""Sections on answering: exactness, one text, full batches, mixed tasks, many tasks resident."""
+"""Sections on answering: exactness, one text, full batches, mixed tasks."""
 
 import warnings
 from collections.abc import Callable, Sequence
@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from onebert_bench.gpu.made import BASES, Made, bank_of, crowd_of, texts
+from onebert_bench.gpu.made import BASES, Made, bank_of, texts
 from onebert_bench.report import Cell, Goal, Section
 from onebert_bench.timing import interleaved_ms, launch_ms, row_ms, step_ms
 from onebert_bench.workload import BERT_BASE, LORA, MINILM, sentence_lengths, task_tensors
@@ -159,22 +159,6 @@ def _waits(run: Callable[[], object]) -> int | None:
     finally:
         torch.cuda.set_sync_debug_mode("default")
     return sum("synchroniz" in str(warning.message) for warning in caught)
-
-
-def resident(made: Made) -> Section:
-    """Ten thousand tasks in memory."""
-    count, tasks = made.count(256, 6), made.count(10_000, 40)
-    base = made.base(BERT_BASE)
-    inputs = texts(base, [128] * count)
-    bank, slots = crowd_of(base, tasks)
-    spread = [slots[(i * (tasks // count)) % tasks] for i in range(count)]
-    side_by_side, apart = _in_turns(made, base, bank.rows, inputs, slots[:count], spread)
-    share = side_by_side / apart
-    rows = [[tasks, bank.num_bytes / 1e9, side_by_side, apart, share]]
-    what = f"{tasks:,} tasks resident, mixed, rate of neighbors"
-    goals = [Goal(what, _DTYPE, BERT_BASE, share, 0.98, at_least=True)]
-    header = ("BitFit tasks", "GB of the bank", "neighbors, ms", "spread over all, ms", "rate of neighbors")
-    return Section("Many tasks resident", f"BERT-base's shape, {count} texts of 128 tokens.", header, rows, goals)
 
 
 def _in_turns(made: Made, base: Base, rows: Rows, inputs: Sequence[Tokens], *slots: list[int]) -> list[float]:

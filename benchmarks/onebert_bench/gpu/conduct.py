@@ -1,18 +1,15 @@
-"""Runs sections in processes of their own, so that what one of them breaks is not broken for the others.
+"""Runs each section in a process of its own, so that what one of them breaks is not broken for the others.
 
 After some errors a GPU answers nothing more to the process that made them, and a program may also hang or end its
-process. So a process runs section after section until one fails; the next one begins in a fresh process.
+process.
 """
 
 import multiprocessing
-import signal
-import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from multiprocessing.connection import Connection
-from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,13 +18,8 @@ from onebert_bench.report import Section
 # By name, where its function is; what matters most comes first.
 SECTIONS = {
     **dict.fromkeys(("exactness", "latency", "throughput", "mixed"), "answering"),
-    "training": "processes",
     **dict.fromkeys(("profile", "kernels"), "kernels"),
-    "resident": "answering",
-    "http": "processes",
 }
-
-_SECONDS_TO_END = 10.0
 
 
 class Task(NamedTuple):
@@ -55,62 +47,32 @@ def conduct(
     names: Sequence[str], task: Task, deadline: float, report: Report, run: Callable[[str, Task], Section] = run_section
 ) -> None:
     """Runs sections in order until `deadline` (of `time.monotonic`), at which a running one is ended, too."""
-    left = list(names)
-    while left and time.monotonic() < deadline:
-        left = left[_in_one_process(left, task, deadline, report, run) :]
-    for name in left:
-        report(name, "no time was left")
+    for name in names:
+        seconds = min(task.most_seconds, deadline - time.monotonic())
+        report(name, _in_a_process(name, task, seconds, run) if seconds > 0 else "no time was left")
 
 
-def _in_one_process(
-    names: Sequence[str], task: Task, deadline: float, report: Report, run: Callable[[str, Task], Section]
-) -> int:
-    """Runs sections until one fails; how many are done with, the failed one included."""
+def _in_a_process(name: str, task: Task, seconds: float, run: Callable[[str, Task], Section]) -> Section | str:
+    """A section's result, or why there is none."""
     context = multiprocessing.get_context("spawn")
     receiving, sending = context.Pipe(duplex=False)
-    process = context.Process(target=_work, args=(sending, names, task, run))
+    process = context.Process(target=_work, args=(sending, name, task, run))
     process.start()
     sending.close()
     try:
-        for done, name in enumerate(names, 1):
-            result = _received(receiving, process, min(deadline, time.monotonic() + task.most_seconds))
-            report(name, result)
-            if isinstance(result, str):
-                return done
-        process.join(_SECONDS_TO_END)
-        return len(names)
-    finally:
-        _end(process)
-
-
-def _received(receiving: Connection, process: SpawnProcess, until: float) -> Section | str:
-    started = time.monotonic()
-    if not receiving.poll(max(0.0, until - started)):
-        return f"not done after {time.monotonic() - started:.0f} s"
-    try:
-        result: Section | str = receiving.recv()
+        result: Section | str = receiving.recv() if receiving.poll(seconds) else f"not done after {seconds:.0f} s"
     except EOFError:
         process.join()
-        return f"its process ended with exit code {process.exitcode}"
+        result = f"its process ended with exit code {process.exitcode}"
+    process.kill()
+    process.join()
     return result
 
 
-def _end(process: SpawnProcess) -> None:
-    """Ends a process and what it has started: servers by asking it, since they are in groups of their own."""
-    if process.is_alive():
-        process.terminate()
-        process.join(_SECONDS_TO_END)
-    process.kill()
-    process.join()
-
-
-def _work(sending: Connection, names: Sequence[str], task: Task, run: Callable[[str, Task], Section]) -> None:
-    """What a process does."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    for name in names:
-        try:
-            sending.send(run(name, task))
-        except Exception as error:
-            traceback.print_exc()
-            sending.send(f"{type(error).__name__}: {error}".splitlines()[0][:200])
-            return
+def _work(sending: Connection, name: str, task: Task, run: Callable[[str, Task], Section]) -> None:
+    """Runs in the process of one section."""
+    try:
+        sending.send(run(name, task))
+    except Exception as error:
+        traceback.print_exc()
+        sending.send(f"{type(error).__name__}: {error}".splitlines()[0][:200])

@@ -16,20 +16,15 @@ from onebert_store.errors import (
     TooManyAttempts,
     Unauthorized,
 )
-from servers import Server, Task, layouts, run_onebert, wait_until
+from servers import Task, layouts, run_onebert, wait_until
 from tenants import ROOT_KEY
 
 pytestmark = layouts
 TEXT = "please help my order is late"
+SETTINGS = {"api_keys": ROOT_KEY}
+STORED = {"acme-tone": Task(), "blue-tone": Task()}
 # What a key that is not in force meets; the second, where it is tried as often as these tests do.
 KEPT_OUT = Unauthorized, TooManyAttempts
-
-
-@pytest.fixture(scope="module")
-def server(request, tmp_path_factory):
-    with Server(tmp_path_factory.mktemp("keys"), front_ends=request.param, api_keys=ROOT_KEY) as running:
-        running.push({"acme-tone": Task(), "blue-tone": Task()})
-        yield running
 
 
 @pytest.fixture

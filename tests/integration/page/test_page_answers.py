@@ -4,10 +4,8 @@ import numpy as np
 import pytest
 from playwright.sync_api import expect
 
-from browsers import assert_accessible, needs_chromium, opened
-from onebert_store.file.format import loads
-from onebert_store.registry.registry import Registry
-from servers import Server, Task
+from browsers import assert_accessible, needs_chromium
+from servers import Task
 
 pytestmark = [pytest.mark.nightly("browsers"), needs_chromium]
 
@@ -26,7 +24,8 @@ def far_value():
     return task
 
 
-TASKS = {
+VIEW = "/#/try"
+TASKS = STORED = {
     "digits": Task(seed=2, labels=[str(number) for number in range(10)]),
     "nothing": decided(3, "multi_label", thresholds=dict.fromkeys(LABELS, 0.9999)),
     "sure": Task(seed=4, labels=LABELS),
@@ -34,22 +33,6 @@ TASKS = {
     "unsure": decided(5, abstain={"below": 0.9999}),
     "several": decided(6, "multi_label", thresholds=dict.fromkeys(LABELS, 0.0001)),
 }
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("answers")
-    with Registry.open(folder / "data") as registry:
-        for name, task in TASKS.items():
-            registry.add(name, loads(task.file))
-    with Server(folder) as running:
-        yield running
-
-
-@pytest.fixture
-def page(browser, server):
-    with opened(browser, f"{server.url}/#/try") as one:
-        yield one
 
 
 def classify(page):

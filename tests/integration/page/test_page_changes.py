@@ -10,13 +10,12 @@ from playwright.sync_api import expect
 from prometheus_client.parser import text_string_to_metric_families
 
 from browsers import PHONE, assert_accessible, needs_chromium, opened
-from onebert_store.file.format import loads
-from onebert_store.registry.registry import Registry
-from servers import Server, Task, layouts, spec
+from servers import Task, layouts, spec
 
 TASKS = [Task(seed=1), Task(seed=2, kind="lora"), Task(seed=3)]
 # Of every kind of change, several of them at one place.
 MIXED = [Task(seed=4, kind="everything"), Task(seed=5, kind="everything")]
+STORED = {"tone": TASKS, "mixed": MIXED, "sole": TASKS[:1]}
 # What the page calls them.
 KINDS = {
     "added": "Biases and gains",
@@ -43,23 +42,6 @@ CanvasRenderingContext2D.prototype.fillText = function (text, ...place) {
   fillText.call(this, text, ...place);
 };
 """
-
-
-@pytest.fixture(scope="module", params=[0], ids=["one process"])
-def server(request, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("changes")
-    with Registry.open(folder / "data") as registry:
-        for name, versions in {"tone": TASKS, "mixed": MIXED, "sole": TASKS[:1]}.items():
-            for one in versions:
-                registry.add(name, loads(one.file))
-    with Server(folder, front_ends=request.param) as running:
-        yield running
-
-
-@pytest.fixture
-def page(browser, server):
-    with opened(browser, server.url) as one:
-        yield one
 
 
 def matrix(task, module):

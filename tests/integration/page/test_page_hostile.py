@@ -4,9 +4,7 @@ import pytest
 from playwright.sync_api import expect
 
 from browsers import assert_accessible, needs_chromium, opened
-from onebert_store.file.format import loads
-from onebert_store.registry.registry import Registry
-from servers import Server, Task
+from servers import Task
 
 pytestmark = [pytest.mark.nightly("browsers"), needs_chromium]
 
@@ -20,18 +18,10 @@ TRAINING = {
     "validation": None,
     "constructor": {"prototype": MARKUP},
 }
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("hostile")
-    with Registry.open(folder / "data") as registry:
-        for seed in (1, 2):
-            file = Task(seed=seed, labels=LABELS, method=MARKUP[:60], training=TRAINING | {"seed": seed}).file
-            registry.add("tone", loads(file))
-        registry.add("a" * 63, loads(Task(seed=3, training={"test": "no", "data": [1], "metric": 3}).file))
-    with Server(folder) as running:
-        yield running
+STORED = {
+    "tone": [Task(seed=n, labels=LABELS, method=MARKUP[:60], training=TRAINING | {"seed": n}) for n in (1, 2)],
+    "a" * 63: Task(seed=3, training={"test": "no", "data": [1], "metric": 3}),
+}
 
 
 def test_names_labels_and_what_a_trainer_wrote_are_text(browser, server):

@@ -4,26 +4,15 @@ import pytest
 from playwright.sync_api import expect
 
 from browsers import assert_accessible, needs_chromium, opened
-from onebert_store.file.format import loads
-from onebert_store.registry.registry import Registry
-from servers import Server, Task
+from servers import Task
 
 pytestmark = [pytest.mark.nightly("browsers"), needs_chromium]
 
 KEY = "root-key-0123456789"
+SETTINGS = {"api_keys": KEY}
+STORED = {"acme-tone": [Task(seed=1), Task(seed=2)], "blue-tone": Task(seed=3)}
 # What the browser itself says of an answer of 401.
 REFUSALS = ["Failed to load resource"]
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("keys")
-    with Registry.open(folder / "data") as registry:
-        for seed in (1, 2):
-            registry.add("acme-tone", loads(Task(seed=seed).file))
-        registry.add("blue-tone", loads(Task(seed=3).file))
-    with Server(folder, api_keys=KEY) as running:
-        yield running
 
 
 @pytest.fixture(scope="module")

@@ -4,9 +4,7 @@ import pytest
 from playwright.sync_api import expect
 
 from browsers import PHONE, assert_accessible, needs_chromium, opened
-from onebert_store.file.format import loads
-from onebert_store.registry.registry import Registry
-from servers import Server, Task
+from servers import Task
 
 pytestmark = [pytest.mark.nightly("browsers"), needs_chromium]
 
@@ -17,31 +15,22 @@ def trained(seed, accuracy, **other):
     return Task(seed=seed, training=training | {"data": data} | other)
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("tasks")
-    with Registry.open(folder / "data") as registry:
-        # Those whose names begin with x are changed, each by one test.
-        for seed, accuracy in ((1, 0.8125), (2, 0.875), (3, 0.75)):
-            delta = loads(trained(seed, accuracy, note="new" if seed == 3 else "old").file)
-            for name in ("tone", "x-moved", "x-raced", "x-typed"):
-                registry.add(name, delta)
-        # A second version of one of them says what its first does not: which label is positive.
-        decided = Task(seed=4, format=2, decision={"positives": ["label 2"]})
-        for name in ("topic", "tone-of-mail", "anger"):
-            registry.add(name, loads(Task(seed=4).file))
-        registry.add("topic", loads(decided.file))
-        for threshold in (0.999991, 0.999998):
-            own = {"thresholds": {"label 1": threshold}, "temperature": 1.25}
-            registry.add("anger", loads(Task(seed=4, format=2, decision=own).file))
-    with Server(folder) as running:
-        yield running
+def decided(**decision):
+    return Task(seed=4, format=2, decision=decision)
 
 
-@pytest.fixture
-def page(browser, server):
-    with opened(browser, server.url) as one:
-        yield one
+TONES = [trained(1, 0.8125, note="old"), trained(2, 0.875, note="old"), trained(3, 0.75, note="new")]
+STORED = {
+    # Those whose names begin with x are changed, each by one test.
+    **dict.fromkeys(("tone", "x-moved", "x-raced", "x-typed"), TONES),
+    "tone-of-mail": Task(seed=4),
+    # The second says what the first does not: which label is positive.
+    "topic": [Task(seed=4), decided(positives=["label 2"])],
+    "anger": [
+        Task(seed=4),
+        *(decided(thresholds={"label 1": own}, temperature=1.25) for own in (0.999991, 0.999998)),
+    ],
+}
 
 
 def names(page):

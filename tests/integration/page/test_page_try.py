@@ -12,31 +12,13 @@ import pytest
 from playwright.sync_api import expect
 
 from browsers import assert_accessible, needs_chromium, opened
-from onebert_store.file.format import loads
-from onebert_store.registry.registry import Registry
-from servers import Server, Task, clean_env
+from servers import Task, clean_env
 
 pytestmark = [pytest.mark.slow("drives Chromium"), needs_chromium]
 
 TEXT = "please help my order is late again"
-TASKS = {"tone": [Task(seed=1), Task(seed=2)], "topic": [Task(seed=3, labels=["a b", "c", "d", "e"])]}
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("page")
-    with Registry.open(folder / "data") as registry:
-        for name, versions in TASKS.items():
-            for one in versions:
-                registry.add(name, loads(one.file))
-    with Server(folder) as running:
-        yield running
-
-
-@pytest.fixture
-def page(browser, server):
-    with opened(browser, f"{server.url}/#/try") as one:
-        yield one
+VIEW = "/#/try"
+TASKS = STORED = {"tone": [Task(seed=1), Task(seed=2)], "topic": [Task(seed=3, labels=["a b", "c", "d", "e"])]}
 
 
 def classify(page, text=TEXT, **fields):

@@ -2,34 +2,25 @@
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import count
 from threading import Event
 
 import httpx
 
-from bases import tiny_base
 from onebert_encoder.text.tokens import Tokens
 from onebert_server import runtime as composition
-from onebert_server.access.context import own_work
-from onebert_server.access.principal import root
 from onebert_server.engine.request import Item
 from onebert_server.fairness.receiving import MAX_UPLOADS
 from onebert_server.run.app import create_app
-from onebert_server.runtime import REGISTRARS, open_runtime
-from onebert_server.settings import load_settings
+from onebert_server.runtime import REGISTRARS
 from onebert_server.telemetry.metrics import Metrics
 from onebert_server.versions.version import State
-from onebert_store.file.format import loads
-from onebert_store.registry.registry import Registry
-from servers import Task
+from runtimes import WORK, client, opened
+from servers import Task, store
 
 UPLOAD = "http://localhost/v1/tasks/task/versions"
 HEADERS = {"Content-Type": "application/octet-stream"}
-
-
-def opened(folder):
-    return open_runtime(load_settings(base=str(tiny_base()), data_dir=folder, shutdown_timeout=10_000.0))
 
 
 @contextmanager
@@ -42,7 +33,7 @@ def held_device(runtime, monkeypatch):
         goes_on.wait()
 
     monkeypatch.setattr(Metrics, "observe_batch", hold)
-    runtime.engine.submit([Item(Tokens([5], [0]), runtime.directory.version("task", 1).slot)], own_work("test"))
+    runtime.engine.submit([Item(Tokens([5], [0]), runtime.directory.version("task", 1).slot)], WORK)
     assert entered.wait(180)
     try:
         yield goes_on
@@ -116,24 +107,22 @@ def test_more_uploads_than_may_wait_are_refused_at_once(tmp_path):
 def test_aliases_that_wait_for_their_versions_hold_no_thread_that_others_need(tmp_path, monkeypatch):
     """More aliases than there are registrars wait for the device; a list of tasks needs a registrar and has it."""
     count = REGISTRARS + 1
-    with Registry.open(tmp_path) as registry:
-        for seed in range(count + 1):
-            registry.add("task", loads(Task(seed=seed).file))
+    store(tmp_path, task=[Task(seed=seed) for seed in range(count + 1)])
 
     def all_load(runtime):
         versions = runtime.directory.task("task").versions.values()
         return sum(one.state is State.LOADING for one in versions) >= REGISTRARS
 
     async def live(runtime, goes_on):
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(create_app(runtime))) as web:
-            urls = [(f"http://localhost/v1/tasks/task/aliases/a{number}", number) for number in range(2, count + 2)]
+        async with client(runtime) as web:
+            urls = [(f"/v1/tasks/task/aliases/a{number}", number) for number in range(2, count + 2)]
             new = {"If-None-Match": "*"}
             moves = asyncio.gather(*(web.put(url, json={"version": number}, headers=new) for url, number in urls))
             try:
                 async with asyncio.timeout(30):
                     while not all_load(runtime):
                         await asyncio.sleep(0)
-                    listed = await web.get("http://localhost/v1/tasks")
+                    listed = await web.get("/v1/tasks")
                     waited = not moves.done()
             finally:
                 goes_on.set()
@@ -147,14 +136,12 @@ def test_aliases_that_wait_for_their_versions_hold_no_thread_that_others_need(tm
 
 
 def test_an_alias_whose_version_is_not_loaded_in_time_stays_where_it_is(tmp_path, monkeypatch):
-    with Registry.open(tmp_path) as registry:
-        for seed in range(2):
-            registry.add("task", loads(Task(seed=seed).file))
+    store(tmp_path, task=[Task(seed=seed) for seed in range(2)])
 
     async def move(runtime):
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(create_app(runtime))) as web:
-            headers = {"If-Match": '"1"', "X-Request-Timeout": "0.1"}
-            return await web.put("http://localhost/v1/tasks/task/aliases/live", json={"version": 2}, headers=headers)
+        headers = {"If-Match": '"1"', "X-Request-Timeout": "0.1"}
+        async with client(runtime) as web:
+            return await web.put("/v1/tasks/task/aliases/live", json={"version": 2}, headers=headers)
 
     with opened(tmp_path) as runtime, held_device(runtime, monkeypatch):
         refused = asyncio.run(move(runtime))
@@ -163,26 +150,12 @@ def test_an_alias_whose_version_is_not_loaded_in_time_stays_where_it_is(tmp_path
 
 
 def test_a_batch_that_hangs_does_not_hold_the_end(tmp_path, monkeypatch):
-    entered, opened_again = Event(), Event()
-
-    def hang(self, *_):
-        entered.set()
-        opened_again.wait()
-
     monkeypatch.setattr(composition, "CLOSE_TIMEOUT", 0.1)
-    with Registry.open(tmp_path) as registry:
-        registry.add("task", loads(Task().file))
+    store(tmp_path, task=Task())
 
-    def live():
-        with opened(tmp_path) as runtime:
-            monkeypatch.setattr(Metrics, "observe_batch", hang)
-            [[version]] = runtime.directory.pin(["task"], root("test"))
-            runtime.engine.submit([Item(Tokens([5], [0]), version.slot)], own_work("test"))
-            assert entered.wait(180)
+    def live(device):
+        with opened(tmp_path, shutdown_timeout=10_000.0) as runtime:
+            device.enter_context(held_device(runtime, monkeypatch))
 
-    with ThreadPoolExecutor(1) as thread:
-        lived = thread.submit(live)
-        try:
-            lived.result(180)
-        finally:
-            opened_again.set()
+    with ThreadPoolExecutor(1) as thread, ExitStack() as device:
+        thread.submit(live, device).result(180)

@@ -2,13 +2,11 @@
 
 import asyncio
 import hashlib
-import time
 import tracemalloc
 
 import pytest
 
 from onebert_server.access.administration import Administration
-from onebert_server.access.context import Context
 from onebert_server.access.key_keeper import KeyKeeper
 from onebert_server.access.keys import Holder, KeyRing
 from onebert_server.access.principal import Action, root
@@ -18,6 +16,7 @@ from onebert_store.errors import StorageUnavailable, TooManyAttempts, Unauthoriz
 from onebert_store.registry.grants import Grant, Scope
 from onebert_store.registry.keys import Keys
 from onebert_store.registry.registry import Registry
+from parts import context
 
 
 def _headers(*values):
@@ -115,9 +114,6 @@ def test_addresses_that_come_and_go_are_not_kept():
 
 
 def test_a_key_that_was_made_is_told_although_the_registry_fails_a_moment_later(tmp_path, monkeypatch):
-    now = time.monotonic()
-    asks = Context(root("boss"), now + 30, now, "request")
-
     def away(_):
         raise StorageUnavailable("the database does not answer")
 
@@ -125,7 +121,9 @@ def test_a_key_that_was_made_is_told_although_the_registry_fails_a_moment_later(
         ring = KeyRing({})
         keeper = KeyKeeper(registry.keys, ring)
         failing.setattr(Keys, "mark", away)
-        record, key = Administration(registry, keeper).create_key(asks, Grant("app", frozenset({Scope.CLASSIFY})), None)
+        record, key = Administration(registry, keeper).create_key(
+            context("boss"), Grant("app", frozenset({Scope.CLASSIFY})), None
+        )
         assert registry.keys.all() == [record]
         failing.undo()
         keeper.look()

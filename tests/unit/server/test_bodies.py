@@ -5,7 +5,6 @@ import base64
 import gzip
 import hashlib
 import json
-import math
 import re
 import threading
 from contextlib import nullcontext
@@ -15,14 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.requests import ClientDisconnect
 
-from onebert_server.access.context import Context
-from onebert_server.access.principal import root
 from onebert_server.http.body import MAX_BYTES_ON_LOOP, PIECE_BYTES, Bodies, Body
 from onebert_server.http.digests import ALGORITHMS, SentDigests
 from onebert_server.http.head import HEAD, Head
 from onebert_server.http.strict import MAX_VALUES, count_values
 from onebert_server.limits import BODY_BYTES, MAX_COMING_BYTES
 from onebert_store.errors import DigestMismatch, InvalidInput, QueueFull
+from parts import context
 
 TEXTS = st.text(alphabet=st.sampled_from('ab,[{"\\\n}]:é'), max_size=20)
 
@@ -40,9 +38,8 @@ def test_marks_are_counted_outside_of_strings_alone(value, ascii_only):
 
 def body_of(receive, headers=(), principal="someone", bodies=None):
     """A body that comes by `receive`."""
-    context = Context(root(principal), math.inf, 0.0, "test")
     scope = {"method": "POST", "state": {HEAD: Head(headers)}}
-    return Body(scope, receive, context, bodies or Bodies(BODY_BYTES, 60))
+    return Body(scope, receive, context(principal), bodies or Bodies(BODY_BYTES, 60))
 
 
 def _read_on(size, headers=()):

@@ -2,26 +2,16 @@
 
 import asyncio
 import math
-import time
 
 import pytest
 from starlette.exceptions import HTTPException
 
-from onebert_server.access.context import Context
-from onebert_server.access.principal import root
+from loops import Clock
 from onebert_server.http.body import Bodies, Body
 from onebert_server.http.head import HEAD, Head
+from parts import context
 
 TIMEOUT = 60
-
-
-class Clock(asyncio.SelectorEventLoop):
-    """A loop whose time a test moves."""
-
-    moved = 0.0
-
-    def time(self):
-        return super().time() + self.moved
 
 
 def _receive(before, after, until=math.inf):
@@ -42,9 +32,8 @@ def _receive(before, after, until=math.inf):
             await asyncio.sleep(0)  # a turn of the loop: the first sees that time is up, the second says so
         return {"type": "http.request", "body": b"body", "more_body": False}
 
-    now = time.monotonic()
-    context = Context(root("test"), now + until, now, "test")
-    body = Body({"method": "POST", "state": {HEAD: Head()}}, receive, context, Bodies(100, TIMEOUT))
+    bodies = Bodies(100, TIMEOUT)
+    body = Body({"method": "POST", "state": {HEAD: Head()}}, receive, context(seconds=until), bodies)
     with asyncio.Runner(loop_factory=Clock) as runner:
         loop = runner.get_loop()
         runner.run(app())
@@ -55,13 +44,9 @@ def test_waiting_for_a_turn_does_not_count():
     assert _receive(before=10 * TIMEOUT, after=TIMEOUT / 2)[0]["body"] == b"body"
 
 
-def test_a_body_that_comes_too_late_is_refused():
+@pytest.mark.parametrize(("after", "until"), [(2 * TIMEOUT, math.inf), (TIMEOUT / 2, TIMEOUT / 4)])
+def test_a_body_that_comes_after_its_requests_deadline_is_refused(after, until):
+    """Or after the time that any body has."""
     with pytest.raises(HTTPException) as refused:
-        _receive(before=0, after=2 * TIMEOUT)
-    assert refused.value.status_code == 408
-
-
-def test_a_body_that_comes_after_its_requests_deadline_is_refused():
-    with pytest.raises(HTTPException) as refused:
-        _receive(before=0, after=TIMEOUT / 2, until=TIMEOUT / 4)
+        _receive(before=0, after=after, until=until)
     assert refused.value.status_code == 408

@@ -7,36 +7,25 @@ import time
 from contextlib import contextmanager
 from dataclasses import replace
 
-import httpx
 import pytest
 
-from bases import tiny_base
 from onebert_server.access.context import own_work
 from onebert_server.answering.backend import Wanted
-from onebert_server.run.app import create_app
-from onebert_server.runtime import open_runtime
-from onebert_server.settings import load_settings
 from onebert_store.errors import DeadlineExceeded, StorageFull, StorageUnavailable, TaskNotFound, VersionNotFound
 from onebert_store.file.format import loads
 from onebert_store.registry.feed import Feed
+from runtimes import WORK, ask, get, opened, upload
 from servers import Task, wait_until
 
 TEXT = "the screen was broken"
-WORK = own_work("test")
 
 
 @pytest.fixture
 def runtime(tmp_path):
-    with open_runtime(load_settings(base=str(tiny_base()), dtype="float32", threads=1, data_dir=tmp_path)) as opened:
-        upload(opened, 1)
-        upload(opened, 2)
-        yield opened
-
-
-def upload(runtime, seed, task="task"):
-    with runtime.registry.writer() as body:
-        body.write(Task(seed=seed).file)
-        return runtime.catalog.upload(task, body, WORK)
+    with opened(tmp_path) as runtime:
+        upload(runtime, "task", Task(seed=1))
+        upload(runtime, "task", Task(seed=2))
+        yield runtime
 
 
 def scores(runtime, *refs):
@@ -59,18 +48,6 @@ def fails(monkeypatch, runtime, method, after):
         raise StorageUnavailable("the disk does not answer")
 
     monkeypatch.setattr(runtime.registry, method, failing)
-
-
-def ask(runtime, method, path, **arguments):
-    async def asked():
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(create_app(runtime))) as web:
-            return await web.request(method, f"http://localhost{path}", **arguments)
-
-    return asyncio.run(asked())
-
-
-def get(runtime, path):
-    return ask(runtime, "GET", path)
 
 
 def put(runtime, path, body):
@@ -118,10 +95,10 @@ def test_an_upload_that_failed_leaves_a_version_in_memory_only_if_it_is_in_the_r
         fails(disk, runtime, "add_stored", after)
         for task in ("task", "other"):
             with pytest.raises(StorageUnavailable):
-                upload(runtime, 3, task)
+                upload(runtime, task, Task(seed=3))
     there = {"task": (1, 2, 3), "other": (1,)} if after else {"task": (1, 2)}
     assert numbers(runtime.registry.tasks()) == numbers(runtime.directory.tasks("", 9)) == there
-    assert upload(runtime, 3)[0].version == 3
+    assert upload(runtime, "task", Task(seed=3))[0].version == 3
     if after:
         assert scores(runtime, "task@3", "other") == pytest.approx(Task(seed=3).logits(TEXT).ravel(), abs=1e-4)
         assert runtime.catalog.move_alias("other", "canary", 1, None, WORK)[0].version == 1
@@ -139,8 +116,8 @@ def test_an_upload_that_fails_after_it_was_published_takes_no_row_from_its_versi
     with monkeypatch.context() as disk:
         disk.setattr(runtime.registry, "storing", failing)
         with pytest.raises(StorageUnavailable):
-            upload(runtime, 3)
-    upload(runtime, 4)
+            upload(runtime, "task", Task(seed=3))
+    upload(runtime, "task", Task(seed=4))
     for seed in (3, 4):
         assert scores(runtime, f"task@{seed}") == pytest.approx(Task(seed=seed).logits(TEXT).ravel(), abs=1e-4)
 

@@ -5,14 +5,12 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
-import httpx
 import pytest
 
 from bases import tiny_base
 from directories import pin, unpin
 from onebert_server.access.context import own_work
 from onebert_server.access.principal import root
-from onebert_server.run.app import create_app
 from onebert_server.runtime import REGISTRARS, open_runtime, store_address
 from onebert_server.settings import load_settings
 from onebert_server.versions import catalog
@@ -24,6 +22,7 @@ from onebert_store.errors import BlobsAway
 from onebert_store.file.format import MAX_FILE_BYTES, loads
 from onebert_store.registry import store
 from onebert_store.registry.registry import Registry
+from runtimes import client
 from servers import Task, wait_until
 
 WAIT = 60
@@ -217,8 +216,8 @@ def test_a_look_at_stored_files_holds_up_nothing(tmp_path, bucket):
 
 def test_downloads_from_a_bucket_that_hangs_hold_up_no_look_at_the_registry(tmp_path, bucket):
     async def asked(runtime):
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(create_app(runtime)), timeout=WAIT) as web:
-            path = "http://localhost/v1/tasks/task0"
+        async with client(runtime, timeout=WAIT) as web:
+            path = "/v1/tasks/task0"
             downloads = [asyncio.create_task(web.get(f"{path}/versions/1/delta")) for _ in range(REGISTRARS)]
             while bucket.under_way < REGISTRARS:
                 await asyncio.sleep(0)

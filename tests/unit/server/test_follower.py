@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from directories import pin
 from lengths import examples
-from onebert_server.access.context import Context
 from onebert_server.access.principal import root
 from onebert_server.versions import follower
 from onebert_server.versions.directory import Directory
@@ -36,6 +35,7 @@ from onebert_store.registry.feed import Feed
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.replicas import Replicas
 from onebert_store.registry.store import join_store
+from parts import context
 from registry_changes import MUTATIONS
 from servers import wait_until
 from tiny_delta import make_delta
@@ -159,11 +159,6 @@ def registry(tmp_path):
 @pytest.fixture
 def replica(registry):
     return Replica(registry)
-
-
-def context(min_seq, seconds=30.0, principal="test"):
-    now = time.monotonic()
-    return Context(root(principal), now + seconds, now, "request", min_seq)
 
 
 REPLICAS = st.integers(0, 1)
@@ -386,20 +381,20 @@ def test_a_replica_whose_next_changes_are_gone_reads_everything_anew(registry, r
 
 def test_who_wants_a_change_to_be_seen_waits_for_it(registry, replica):
     async def live():
-        waiting = asyncio.create_task(replica.directory.position.seen(context(1)))
+        waiting = asyncio.create_task(replica.directory.position.seen(context(min_seq=1)))
         await asyncio.sleep(0)
         assert not waiting.done()
         await asyncio.to_thread(registry.add, "task", make_delta(1))
         await asyncio.to_thread(replica.follower.catch_up)
         await waiting
-        await replica.directory.position.seen(context(1, seconds=0))
+        await replica.directory.position.seen(context(min_seq=1, seconds=0))
 
     asyncio.run(live())
 
 
 def test_who_wants_a_change_of_a_registry_that_does_not_answer_waits_until_its_time_is_over(replica):
     with pytest.raises(DeadlineExceeded, match="shows change 0, and not yet change 9"):
-        asyncio.run(replica.directory.position.seen(context(9, seconds=0.01)))
+        asyncio.run(replica.directory.position.seen(context(min_seq=9, seconds=0.01)))
 
 
 def test_who_waits_for_changes_leaves_room_for_others_where_the_registry_does_not_answer(replica):
@@ -407,17 +402,17 @@ def test_who_waits_for_changes_leaves_room_for_others_where_the_registry_does_no
     position = replica.directory.position
 
     async def live():
-        waiting = [asyncio.create_task(position.seen(context(9))) for _ in range(MAX_WAITING // 2)]
+        waiting = [asyncio.create_task(position.seen(context(min_seq=9))) for _ in range(MAX_WAITING // 2)]
         await asyncio.sleep(0)
         with pytest.raises(QueueFull):
-            await position.seen(context(9))
+            await position.seen(context(min_seq=9))
         with pytest.raises(DeadlineExceeded):
-            await position.seen(context(9, seconds=0.01, principal="another"))
+            await position.seen(context(min_seq=9, seconds=0.01, principal="another"))
         position.move(9)
         await asyncio.gather(*waiting)
         position.seq = 0
         with pytest.raises(DeadlineExceeded):
-            await position.seen(context(9, seconds=0.01))
+            await position.seen(context(min_seq=9, seconds=0.01))
 
     asyncio.run(live())
 
@@ -428,7 +423,7 @@ def test_who_wants_more_than_there_is_hears_so_after_a_look_that_began_later(reg
 
     async def live():
         position.begin_look()
-        waiting = asyncio.create_task(position.seen(context(2)))
+        waiting = asyncio.create_task(position.seen(context(min_seq=2)))
         await asyncio.sleep(0)
         position.end_look()
         await asyncio.sleep(0)
@@ -454,7 +449,7 @@ def test_the_thread_shows_what_others_change_and_at_once_what_somebody_waits_for
         stack.callback(replica.follower.close)
         assert looked.acquire(timeout=180)
         registry.add("task", make_delta(1))
-        asyncio.run(replica.directory.position.seen(context(1)))
+        asyncio.run(replica.directory.position.seen(context(min_seq=1)))
         assert replica.shown() == registered(registry)
     assert not replica.follower.dead
 
@@ -495,15 +490,15 @@ def test_all_have_a_change_when_every_live_replica_says_so(registry, presence):
     registry.replicas.report("other", 4)
 
     async def live(threads):
-        await presence.all_at(4, context(0), threads)
-        waiting = asyncio.create_task(presence.all_at(5, context(0), threads))
+        await presence.all_at(4, context(), threads)
+        waiting = asyncio.create_task(presence.all_at(5, context(), threads))
         await asyncio.sleep(0)
         await asyncio.to_thread(registry.replicas.report, "other", 5)
         await waiting
         with pytest.raises(DeadlineExceeded, match="it is done, as change 6; 1 of 2 replicas do not show it yet"):
-            await presence.all_at(6, context(0, seconds=0.1), threads)
+            await presence.all_at(6, context(seconds=0.1), threads)
         await asyncio.to_thread(registry.replicas.leave, "other")
-        await presence.all_at(6, context(0), threads)
+        await presence.all_at(6, context(), threads)
 
     on_a_thread(live)
 
@@ -515,7 +510,7 @@ def test_many_who_wait_for_all_are_told_by_the_same_few_looks(registry, presence
     monkeypatch.setattr(Replicas, "live", lambda self: looks.append(1) or live(self))
 
     async def run(threads):
-        waiting = [asyncio.create_task(presence.all_at(2, context(0), threads)) for _ in range(500)]
+        waiting = [asyncio.create_task(presence.all_at(2, context(), threads)) for _ in range(500)]
         while len(looks) < 3:
             await asyncio.sleep(0)
         assert not any(one.done() for one in waiting)
@@ -523,7 +518,7 @@ def test_many_who_wait_for_all_are_told_by_the_same_few_looks(registry, presence
         await asyncio.gather(*waiting)
         seen = len(looks)
         # Whoever comes now is told by a look that begins now.
-        await presence.all_at(2, context(0), threads)
+        await presence.all_at(2, context(), threads)
         assert seen < len(looks) < 100
 
     on_a_thread(run)
@@ -549,9 +544,9 @@ def test_who_comes_while_looks_are_seldom_is_told_at_once(registry, presence, mo
     registry.replicas.report("other", 1)
 
     async def run(threads):
-        lags = asyncio.create_task(presence.all_at(2, context(0, seconds=7200.0), threads))
+        lags = asyncio.create_task(presence.all_at(2, context(seconds=7200.0), threads))
         await asyncio.sleep(0)
-        await presence.all_at(1, context(0, seconds=7200.0), threads)
+        await presence.all_at(1, context(seconds=7200.0), threads)
         lags.cancel()
 
     on_a_thread(run)
@@ -562,7 +557,7 @@ def test_who_waits_for_all_is_told_that_the_registry_does_not_answer(presence, m
 
     async def run(threads):
         with pytest.raises(StorageUnavailable):
-            await presence.all_at(2, context(0), threads)
+            await presence.all_at(2, context(), threads)
 
     on_a_thread(run)
 

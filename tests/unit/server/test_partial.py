@@ -5,6 +5,7 @@ import asyncio
 import numpy as np
 import pytest
 
+from loops import Clock
 from onebert_encoder.answering.asked import PLAIN
 from onebert_server.answering.admission import Admission
 from onebert_server.answering.answers import Unanswered
@@ -15,19 +16,10 @@ from onebert_store.errors import OneBertError, TooLarge
 from parts import assert_like, context, same
 
 
-class Skipping(asyncio.SelectorEventLoop):
-    """An event loop whose clock can be put forward, so that all that waits for a time has waited for it."""
-
-    ahead = 0.0
-
-    def time(self):
-        return super().time() + self.ahead
-
-
 async def late(parts, asking):
     """What comes of a request whose time is over when the engine has computed one batch, and is held after it."""
     await asyncio.to_thread(parts.batches.entered.wait, 180)
-    asyncio.get_running_loop().ahead = 3600.0
+    asyncio.get_running_loop().moved = 3600.0
     found = await asking
     parts.batches.opened.set()
     return found
@@ -87,7 +79,7 @@ def test_what_is_late_is_said_to_be_late(parts):
         await holding
         return found
 
-    found = parts.run(ask, loop_factory=Skipping)
+    found = parts.run(ask, loop_factory=Clock)
     assert [one.error.code for one in found] == ["deadline-exceeded", "task-not-found", "deadline-exceeded"]
     assert parts.unpinned()
 
@@ -123,7 +115,7 @@ def test_what_is_in_time_is_answered_beside_what_is_late(parts):
         parts.batches.opened.clear()
         return await late(parts, asyncio.create_task(each(answerer, ["good"] * 60, [text] * 60)))
 
-    found = parts.run(ask, loop_factory=Skipping)
+    found = parts.run(ask, loop_factory=Clock)
     missed = [one for one in found if isinstance(one, Unanswered)]
     assert 0 < len(missed) < 60
     assert {one.error.code for one in missed} == {"deadline-exceeded"}

@@ -7,6 +7,7 @@ import pytest
 from uvicorn.server import ServerState
 
 from framing import REFUSED, TAKEN
+from loops import Clock
 from onebert_server.http.connection import protocol as protocol_module
 from onebert_server.http.connection.exchange import Exchange
 from onebert_server.http.connection.protocol import AT_ONCE, HIGH_WATER, KEEP_ALIVE, LINGER_TIMEOUT, NOISE_BYTES
@@ -17,15 +18,6 @@ from onebert_server.http.web import uvicorn_config
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 LAST = b"DELETE /next HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 RECEIVE_TIMEOUT = 60
-
-
-class Clock(asyncio.SelectorEventLoop):
-    """A loop whose time a test moves."""
-
-    moved = 0.0
-
-    def time(self):
-        return super().time() + self.moved
 
 
 def run(test):
@@ -57,7 +49,7 @@ async def connecting(app):
                 await writer.wait_closed()
 
 
-async def answer(scope, send):
+async def answer(scope, receive, send):
     """Answers with the status of the refusal in the request's state, or with 200."""
     refusal = scope["state"].get(REFUSAL)
     headers = [(b"content-length", b"0"), *([(b"connection", b"close")] if refusal else [])]
@@ -82,7 +74,7 @@ async def exchanged(sent):
                 scope["state"][REFUSAL] = message[REFUSAL]
         if REFUSAL not in scope["state"]:
             asked.append((scope["path"], body))
-        await answer(scope, send)
+        await answer(scope, receive, send)
 
     async with connecting(app) as connect:
         reader, writer = await connect()
@@ -153,7 +145,7 @@ def test_pipelined_requests_wait_unread_until_those_before_them_are_answered(mon
         async def app(scope, receive, send):
             await turns()
             at_each.append(len(read))
-            await answer(scope, send)
+            await answer(scope, receive, send)
 
         async with connecting(app) as connect:
             reader, writer = await connect()
@@ -193,7 +185,7 @@ def test_a_body_full_of_empty_lines_leaves_the_event_loop_to_others():
                 message = await receive()
                 got.append(len(message["body"]))
                 more = message["more_body"]
-            await answer(scope, send)
+            await answer(scope, receive, send)
 
         protocol, wire = wired(app)
         size = 2**18
@@ -211,10 +203,7 @@ def test_a_body_full_of_empty_lines_leaves_the_event_loop_to_others():
 
 def test_a_connection_without_a_request_is_closed_after_a_while_and_one_with_requests_is_not():
     async def live():
-        async def app(scope, receive, send):
-            await answer(scope, send)
-
-        protocol, wire = wired(app)
+        protocol, wire = wired(answer)
         loop = asyncio.get_running_loop()
         for _ in range(20):
             protocol.data_received(GET)
@@ -253,10 +242,7 @@ async def _all_that_is_taken(connect, begin, more):
 )
 def test_who_sends_what_is_refused_for_ever_is_cut(begin, more):
     async def live():
-        async def app(scope, receive, send):
-            await answer(scope, send)
-
-        async with connecting(app) as connect:
+        async with connecting(answer) as connect:
             return await _all_that_is_taken(connect, begin, more)
 
     # What the kernel's buffers hold comes on top.
@@ -314,10 +300,7 @@ async def turns(count=10):
 
 def test_a_head_has_so_much_time_however_often_a_part_of_it_comes():
     async def live():
-        async def app(scope, receive, send):
-            await answer(scope, send)
-
-        protocol, wire = wired(app)
+        protocol, wire = wired(answer)
         protocol.data_received(GET[:-2])
         parts, loop = 0, asyncio.get_running_loop()
         while not wire.closed and parts < MAX_HEADER_LINES:
@@ -335,10 +318,7 @@ def test_a_head_has_so_much_time_however_often_a_part_of_it_comes():
 
 def test_the_lines_of_a_head_are_counted_as_they_come():
     async def live():
-        async def app(scope, receive, send):
-            await answer(scope, send)
-
-        protocol, wire = wired(app)
+        protocol, wire = wired(answer)
         protocol.data_received(GET[:-2] + b"a:\r\n" * 60_000)
         await turns()
         return statuses(wire.written), len(protocol._reader._fields)
@@ -361,7 +341,7 @@ def test_a_body_that_the_app_does_not_take_is_left_in_the_socket():
                 message = await receive()
                 bodies.append(len(message["body"]))
                 more = message["more_body"]
-            await answer(scope, send)
+            await answer(scope, receive, send)
 
         protocol, wire = wired(app)
         length, sent = 40 * HIGH_WATER, 0

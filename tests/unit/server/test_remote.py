@@ -1,7 +1,6 @@
 """A front end refuses by itself where the engine's process has just refused whatever came, or reads nothing."""
 
 import asyncio
-import math
 import socket
 import tempfile
 import time
@@ -11,7 +10,6 @@ from dataclasses import replace
 import pytest
 
 from onebert_encoder.text.tokens import Pieces
-from onebert_server.access.context import Context
 from onebert_server.access.keys import KeyRing
 from onebert_server.access.principal import root
 from onebert_server.answering.backend import Wanted
@@ -23,15 +21,12 @@ from onebert_server.remote.unix.channel import MAX_UNREAD_BYTES, framed
 from onebert_server.remote.unix.transport import UnixTransport
 from onebert_store.errors import OneBertError, QueueFull
 from onebert_store.registry.grants import Quotas
-
-
-def asker(principal):
-    return Context(root(principal), math.inf, 0.0, "request")
+from parts import context
 
 
 async def refuse(backend, engine, principal, whatever):
     """One question that the other side of the channel refuses."""
-    asking = asyncio.create_task(backend.compute(asker(principal), Wanted(["task"]), []))
+    asking = asyncio.create_task(backend.compute(context(principal), Wanted(["task"]), []))
     why = wire.Why(503, "queue-full", "Full", "try again soon", 7)
     engine.sendall(framed(frames.Reply(0, wire.Refused(why, whatever))))
     with pytest.raises(OneBertError) as caught:
@@ -75,27 +70,27 @@ def refused(monkeypatch):
 def test_the_engines_word_counts_for_a_moment_and_for_its_principal(refused, monkeypatch):
     backend, error = refused(whatever=True)
     with pytest.raises(OneBertError) as again:
-        backend.check(asker("flood"))
+        backend.check(context("flood"))
     assert vars(again.value) == vars(error)
     assert (error.status, error.code, error.retry_after) == (503, "queue-full", 7)
-    backend.check(asker("other"))
+    backend.check(context("other"))
     now = time.monotonic()
     monkeypatch.setattr(backend_module.time, "monotonic", lambda: now + 61)
-    backend.check(asker("flood"))
+    backend.check(context("flood"))
 
 
 def test_a_key_that_is_over_its_quota_says_nothing_of_another_of_the_same_name(refused):
     """As where a key is changed for one with a larger quota."""
     backend, _ = refused(whatever=True)
     limited = replace(root("flood"), quotas=Quotas(requests=7.0))
-    backend.check(replace(asker("flood"), principal=limited))
+    backend.check(replace(context("flood"), principal=limited))
     with pytest.raises(OneBertError):
-        backend.check(asker("flood"))
+        backend.check(context("flood"))
 
 
 def test_what_was_refused_for_its_own_size_says_nothing_of_others(refused):
     backend, _ = refused(whatever=False)
-    backend.check(asker("flood"))
+    backend.check(context("flood"))
 
 
 def test_questions_that_an_engine_which_hangs_does_not_read_are_bounded():
@@ -103,8 +98,8 @@ def test_questions_that_an_engine_which_hangs_does_not_read_are_bounded():
     inputs = [Pieces((tuple(range(1000, 1512)),), (512,)) for _ in range(64)]
 
     async def ask_and_leave(backend):
-        backend.check(asker("someone"))
-        asking = asyncio.create_task(backend.compute(asker("someone"), wanted, inputs))
+        backend.check(context("someone"))
+        asking = asyncio.create_task(backend.compute(context("someone"), wanted, inputs))
         await asyncio.sleep(0)
         asking.cancel()
         await asyncio.wait([asking])

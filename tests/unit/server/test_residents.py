@@ -6,24 +6,18 @@ import sqlite3
 import time
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from datetime import UTC, datetime
 
-import httpx
 import numpy as np
 import pytest
 import torch
 
-from bases import tiny_base
-from onebert_server.access.context import Context, own_work
+from onebert_server.access.context import own_work
 from onebert_server.access.principal import root
 from onebert_server.answering.backend import Wanted
 from onebert_server.engine import bank
 from onebert_server.engine.passes import Passes
 from onebert_server.engine.speed import Speed
-from onebert_server.run.app import create_app
-from onebert_server.runtime import open_runtime
-from onebert_server.settings import load_settings
 from onebert_server.versions import catalog
 from onebert_server.versions.residency import residents
 from onebert_server.versions.residency.loader import Loader
@@ -42,42 +36,17 @@ from onebert_store.file.format import loads
 from onebert_store.registry.records import VersionRecord
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.store import join_store
-from servers import Task, wait_until
-
-WORK = own_work("test")
+from parts import context
+from runtimes import WORK, get, opened, upload
+from servers import Task, store, wait_until
 
 TEXT = "the screen was broken"
-
-
-@contextmanager
-def opened(folder, **given):
-    settings = {"base": str(tiny_base()), "dtype": "float32", "threads": 1, "data_dir": folder}
-    with open_runtime(load_settings(**settings | given)) as runtime:
-        yield runtime
-
-
-def store(folder, **tasks):
-    """Puts files into the store as they are, as a server of another version or machine would have left them."""
-    with Registry.open(folder) as registry:
-        return {name: registry.add(name, loads(task.file))[0] for name, task in tasks.items()}
-
-
-def store_versions(folder, *tasks):
-    """Puts files into the store as versions of one task; the first is live."""
-    with Registry.open(folder) as registry:
-        return [registry.add("task", loads(task.file))[0] for task in tasks]
 
 
 def damage_manifest(folder, where):
     with sqlite3.connect(folder / "registry.sqlite3") as database:
         database.execute(f"UPDATE versions SET manifest = '{{}}' WHERE {where}")
     database.close()
-
-
-def upload(runtime, name, task):
-    with runtime.registry.writer() as body:
-        body.write(task.file)
-        return runtime.catalog.upload(name, body, WORK)
 
 
 def gauge(runtime, name):
@@ -100,8 +69,7 @@ def blob(folder, record):
 def ask(runtime, *refs, principal="test"):
     """The logits of each version for the text."""
     pieces = runtime.base.tokenizer.split([TEXT], runtime.base.spec.max_length)
-    context = Context(root(principal), time.monotonic() + 60, time.monotonic(), "test")
-    results = asyncio.run(runtime.admission.compute(context, Wanted(refs), pieces))
+    results = asyncio.run(runtime.admission.compute(context(principal), Wanted(refs), pieces))
     return [result.computed[0].logits for result in results]
 
 
@@ -113,14 +81,6 @@ def move(runtime, name, alias, version, expected):
             return runtime.catalog.move_alias(name, alias, version, expected, WORK)[0]
 
     return asyncio.run(moved())
-
-
-def get(runtime, path):
-    async def asked():
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(create_app(runtime))) as web:
-            return await web.get(f"http://localhost{path}")
-
-    return asyncio.run(asked())
 
 
 def state(runtime, name):
@@ -162,7 +122,7 @@ def test_a_damaged_row_costs_nothing_where_the_file_is_whole(tmp_path):
 
 def test_a_blob_that_cannot_be_read_stops_one_version(tmp_path):
     tasks = {name: Task(seed=seed) for seed, name in enumerate(("whole", "dir", "gone", "bent"))}
-    records = store(tmp_path, **tasks)
+    records = dict(zip(tasks, store(tmp_path, **tasks), strict=True))
     blob(tmp_path, records["dir"]).unlink()
     blob(tmp_path, records["dir"]).mkdir()
     blob(tmp_path, records["gone"]).unlink()
@@ -181,7 +141,7 @@ def test_a_blob_that_cannot_be_read_stops_one_version(tmp_path):
 
 def test_what_comes_back_is_found_without_a_restart(tmp_path):
     task = Task(seed=1)
-    [record] = store(tmp_path, task=task).values()
+    [record] = store(tmp_path, task=task)
     away = blob(tmp_path, record).rename(tmp_path / "away")
     with opened(tmp_path) as runtime:
         with pytest.raises(VersionUnavailable) as refused:
@@ -193,7 +153,7 @@ def test_what_comes_back_is_found_without_a_restart(tmp_path):
 
 
 def test_a_version_that_failed_two_thousand_times_is_still_tried_again(tmp_path):
-    [record] = store(tmp_path, task=Task(seed=1)).values()
+    [record] = store(tmp_path, task=Task(seed=1))
     away = blob(tmp_path, record).rename(tmp_path / "away")
     with opened(tmp_path) as runtime:
         version = runtime.directory.version("task", 1)
@@ -208,7 +168,7 @@ def test_a_version_that_failed_two_thousand_times_is_still_tried_again(tmp_path)
 
 def test_the_loader_survives_an_error_that_nobody_expected(tmp_path, caplog):
     tasks = {"gone": Task(seed=1), "task": Task(seed=2)}
-    records = store(tmp_path, **tasks)
+    records = dict(zip(tasks, store(tmp_path, **tasks), strict=True))
     away = blob(tmp_path, records["gone"]).rename(tmp_path / "away")
     with opened(tmp_path) as runtime:
         runtime.directory._clock = raising(ZeroDivisionError)
@@ -221,7 +181,7 @@ def test_the_loader_survives_an_error_that_nobody_expected(tmp_path, caplog):
 
 
 def test_an_error_that_nobody_expected_is_told_and_keeps_no_room_in_the_bank(tmp_path):
-    *_, lost = store_versions(tmp_path, *(Task(seed=seed).with_golden() for seed in range(3)))
+    *_, lost = store(tmp_path, task=[Task(seed=seed).with_golden() for seed in range(3)])
     with opened(tmp_path) as runtime:
         assert gauge(runtime, "bank_rows") == 1
         blob(tmp_path, lost).unlink()
@@ -249,7 +209,7 @@ def test_versions_whose_heads_alone_are_too_large_are_refused_before_one_is_load
 def test_a_retry_that_finds_the_bank_full_is_no_failure_and_loads_when_there_is_room(tmp_path):
     """The file has come back, so the version is unavailable no longer; its manifest is known from the file alone."""
     tasks = {"one": Task("everything", labels=800, seed=1), "two": Task("everything", labels=800, seed=2)}
-    records = store(tmp_path, **tasks)
+    records = dict(zip(tasks, store(tmp_path, **tasks), strict=True))
     away = blob(tmp_path, records["two"]).rename(tmp_path / "away")
     damage_manifest(tmp_path, "task = 'two'")
     with opened(tmp_path) as runtime:
@@ -278,7 +238,7 @@ def test_a_loader_that_is_dead_makes_the_replica_unhealthy(tmp_path):
 
 
 def test_a_deleted_version_that_cannot_be_loaded_is_no_error(tmp_path, caplog):
-    [record] = store(tmp_path, task=Task(seed=1)).values()
+    [record] = store(tmp_path, task=Task(seed=1))
     blob(tmp_path, record).unlink()
     with opened(tmp_path) as runtime:
         version = runtime.directory.version("task", 1)
@@ -292,10 +252,7 @@ def test_a_deleted_version_that_cannot_be_loaded_is_no_error(tmp_path, caplog):
 def test_a_principal_that_waits_for_many_versions_leaves_room_for_others(tmp_path, monkeypatch):
     """Of eight requests that may wait, one principal has four, and another one is still let in."""
     monkeypatch.setattr(residents, "MAX_WAITING", 8)
-    store_versions(tmp_path, *(Task(seed=seed) for seed in range(2)))
-
-    def context(principal):
-        return Context(root(principal), time.monotonic() + 60, time.monotonic(), "test")
+    store(tmp_path, task=[Task(seed=seed) for seed in range(2)])
 
     async def live(runtime):
         pinned = runtime.directory.pin(["task@2"] * 8, root("greedy"))  # nothing loads it: the loader has not begun
@@ -324,7 +281,7 @@ def test_a_principal_that_waits_for_many_versions_leaves_room_for_others(tmp_pat
 
 def test_only_versions_that_an_alias_points_at_are_loaded_at_the_start(tmp_path):
     first, second = Task(seed=1).with_golden(), Task(seed=2).with_golden()
-    store_versions(tmp_path, first, second)
+    store(tmp_path, task=[first, second])
     with opened(tmp_path) as runtime:
         assert runtime.directory.version("task", 1).state is State.RESIDENT
         assert runtime.directory.version("task", 2).state is State.REGISTERED
@@ -365,7 +322,7 @@ def test_a_request_for_what_is_loaded_because_there_is_room_is_answered_although
 
 def test_manifests_that_a_start_has_no_time_for_are_read_when_they_are_asked_for(tmp_path, monkeypatch):
     monkeypatch.setattr(catalog, "LEARNED_AT_START", 1)
-    store_versions(tmp_path, *(Task(seed=seed) for seed in (1, 2)))
+    store(tmp_path, task=[Task(seed=seed) for seed in (1, 2)])
     with opened(tmp_path) as runtime:
         assert runtime.directory.version("task", 2).known_facts is None
         for path in ("/v1/tasks/task", "/v1/tasks/task/versions/2"):
@@ -376,7 +333,7 @@ def test_manifests_that_a_start_has_no_time_for_are_read_when_they_are_asked_for
 
 def test_a_damaged_manifest_is_read_from_its_file_while_others_read_manifests(tmp_path, monkeypatch):
     monkeypatch.setattr(catalog, "LEARNED_AT_START", 1)
-    store_versions(tmp_path, *(Task(seed=seed) for seed in (1, 2)))
+    store(tmp_path, task=[Task(seed=seed) for seed in (1, 2)])
     damage_manifest(tmp_path, "version = 2")
     with opened(tmp_path) as runtime:
         read, known, damaged = runtime.registry.read, *(runtime.directory.version("task", n) for n in (1, 2))
@@ -396,7 +353,7 @@ def test_a_damaged_manifest_is_read_from_its_file_while_others_read_manifests(tm
 
 
 def test_a_start_reads_no_manifest_by_a_query_of_its_own(tmp_path, monkeypatch):
-    store_versions(tmp_path, *(Task(seed=seed) for seed in range(1, 6)))
+    store(tmp_path, task=[Task(seed=seed) for seed in range(1, 6)])
     monkeypatch.setattr(catalog, "LEARNED_TOGETHER", 2)
     monkeypatch.delattr(Registry, "version")
     with opened(tmp_path) as runtime:
@@ -432,7 +389,7 @@ def test_the_list_of_tasks_and_a_tasks_versions_come_in_pages(tmp_path):
 
 def test_an_alias_is_not_moved_to_a_version_that_cannot_answer(tmp_path):
     first = Task(seed=1)
-    _, wrong = store_versions(tmp_path, first, Task(seed=2).with_golden(shift=1.0))
+    _, wrong = store(tmp_path, task=[first, Task(seed=2).with_golden(shift=1.0)])
     with opened(tmp_path) as runtime:
         with pytest.raises(VersionUnavailable):
             move(runtime, "task", "live", wrong.version, expected=1)
@@ -511,7 +468,7 @@ def test_a_request_that_is_larger_than_the_bank_is_refused_and_the_next_one_answ
 
 
 def test_a_rollback_does_not_wait_for_an_upload_that_waits_for_a_sweep(tmp_path):
-    store_versions(tmp_path, Task(seed=1), Task(seed=2))
+    store(tmp_path, task=[Task(seed=1), Task(seed=2)])
     with opened(tmp_path) as runtime, join_store(tmp_path) as sweeper, ThreadPoolExecutor(2) as clients:
         with runtime.registry.writer() as body:
             body.write(Task(seed=3).file)
@@ -544,7 +501,7 @@ def test_an_upload_whose_answers_are_wrong_leaves_no_row(tmp_path):
 
 def test_a_file_that_is_damaged_while_it_is_served_is_noticed_counted_and_healed(tmp_path):
     task = Task(seed=1)
-    [record] = store(tmp_path, task=task).values()
+    [record] = store(tmp_path, task=task)
     with opened(tmp_path) as runtime:
         blob(tmp_path, record).write_bytes(b"something else")
         wait_until(lambda: gauge(runtime, "files_damaged") == 1)
@@ -556,7 +513,7 @@ def test_a_file_that_is_damaged_while_it_is_served_is_noticed_counted_and_healed
 
 
 def test_a_download_that_finds_a_damaged_file_says_so_to_all(tmp_path):
-    [record] = store(tmp_path, task=Task(seed=1)).values()
+    [record] = store(tmp_path, task=Task(seed=1))
     with opened(tmp_path) as runtime:
         blob(tmp_path, record).write_bytes(b"something else")
         version = runtime.directory.version("task", 1)
