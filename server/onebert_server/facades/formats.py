@@ -41,7 +41,6 @@ class FacadeFormat:
     pattern: re.Pattern[str]
     claimants: Sequence[Claimant]
     own: OwnFormat | None = None
-    media_type: str = "application/json"
 
     @cached_property
     def accepts(self) -> frozenset[str]:

@@ -16,14 +16,15 @@ from onebert_server.answering.edge import Edge
 from onebert_server.http.strict import parsed, validated
 
 NONE: Mapping[str, str] = {}
+JSON = "application/json"
 
 
 class Reply(NamedTuple):
-    """A response: its bytes, extra header fields, and the media type if it differs from the format's."""
+    """A response: its bytes, extra header fields, and the media type."""
 
     content: bytes
     headers: Mapping[str, str] = NONE
-    media_type: str | None = None
+    media_type: str = JSON
 
 
 class Format(Protocol):
@@ -35,9 +36,6 @@ class Format(Protocol):
     @property
     def pattern(self) -> re.Pattern[str]:
         """Matches the paths; its named groups are the route's parameters."""
-
-    @property
-    def media_type(self) -> str: ...
 
     @property
     def accepts(self) -> frozenset[str]:
@@ -60,8 +58,7 @@ class OwnFormat:
     pattern: re.Pattern[str]
     validate: Callable[[Any], Any]
     answer: Callable[..., Awaitable[bytes]]
-    media_type: str = "application/json"
-    accepts: frozenset[str] = frozenset(("application/json",))
+    accepts: frozenset[str] = frozenset((JSON,))
 
     def read(self, body: bytes, scope: Scope) -> Any:
         return self.validate(parsed(body))

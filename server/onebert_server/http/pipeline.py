@@ -17,10 +17,10 @@ from onebert_server.answering.edge import Edge, Listening
 from onebert_server.http.auth import ApiKeys
 from onebert_server.http.body import BODY, Bodies, Body
 from onebert_server.http.connection.refusals import REFUSAL
-from onebert_server.http.formats import Formats, Found
+from onebert_server.http.formats import JSON, Formats, Found
 from onebert_server.http.head import HEAD, Field, Head
 from onebert_server.http.patience import Patience, in_its_time
-from onebert_server.http.problems import FORM_OF, FormOf, http_problem, internal_error, problem_of, problems_alone
+from onebert_server.http.problems import FORM_OF, REFUSALS, FormOf, internal_error, problem_response, problems_alone
 from onebert_server.http.replies import send_whole
 from onebert_server.http.strict import require_media_type
 from onebert_server.limits import MAX_REQUEST_TIMEOUT
@@ -129,11 +129,8 @@ class Dispatch:
                 await self._control(scope, body.receive, send)
             else:
                 await self._answer(found, scope, receive, send)
-        except Exception as error:
-            problem = problem_of(scope, error)
-            if problem is None:
-                raise
-            await problem(scope, receive, send)
+        except REFUSALS as error:
+            await problem_response(scope, error)(scope, receive, send)
 
     def _context(self, scope: Scope) -> Context:
         state, now = scope["state"], time.monotonic()
@@ -150,7 +147,7 @@ class Dispatch:
         scope["route"] = form
         # First, so that a refusal under overload is cheap.
         edge.answerer.check(context)
-        require_media_type(scope, form.media_type, form.accepts)
+        require_media_type(scope, JSON, form.accepts)
         content = await body.whole()
         began = time.monotonic()
         asked = await body.decoded(content, partial(form.read, scope=scope))
@@ -160,7 +157,7 @@ class Dispatch:
             content, extra, media_type = await form.reply(found.parameters, asked, context, edge)
         fields: list[Field] = [
             (b"content-length", b"%d" % len(content)),
-            (b"content-type", (media_type or form.media_type).encode()),
+            (b"content-type", media_type.encode()),
         ]
         for name, value in extra.items():
             fields.append((name.encode(), value.encode()))
@@ -170,7 +167,7 @@ class Dispatch:
 def _unreadable(scope: Scope) -> ASGIApp:
     status, detail = scope["state"][REFUSAL]
     headers = {"Connection": "close"} | ({"Retry-After": "1"} if status == 503 else {})
-    return http_problem(scope, HTTPException(status, detail, headers))
+    return problem_response(scope, HTTPException(status, detail, headers))
 
 
 def _request_id(given: str) -> str:

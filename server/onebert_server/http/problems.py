@@ -115,16 +115,32 @@ def problems_alone(path: str) -> None:
     """The FormOf of a process without other forms."""
 
 
-def problem_response(scope: Scope, error: OneBertError) -> JSONResponse:
-    """The response for a typed error, with Retry-After and WWW-Authenticate if they apply."""
-    headers = {}
-    if error.retry_after is not None:
-        headers["Retry-After"] = str(error.retry_after)
-    if isinstance(error, Unauthorized):
-        headers["WWW-Authenticate"] = "Bearer"
-    if isinstance(error, TooManyAttempts):
-        headers["Connection"] = "close"
-    return _problem(scope, _fault(scope, error), headers)
+Refusal = OneBertError | HTTPException | RequestValidationError
+REFUSALS = (OneBertError, HTTPException, RequestValidationError)
+"""The errors that become problems."""
+
+
+def problem_response(scope: Scope, error: Refusal) -> JSONResponse:
+    """The response for an error, with its header fields: Retry-After, WWW-Authenticate, Connection and Allow."""
+    fault = fault_of(error, scope["state"]["request_id"])
+    state, headers = scope["state"], _headers(error)
+    state["problem"] = fault.code  # for the metrics
+    # Looked up here, because only a refused request needs it.
+    form: ErrorForm | None = state[FORM] if FORM in state else state[FORM_OF](scope["path"])
+    if form is not None:
+        status, body = form(fault)
+        return JSONResponse(body, status, headers)
+    body = {
+        "type": f"urn:onebert:error:{fault.code}",
+        "title": fault.title,
+        "status": fault.status,
+        "detail": fault.detail,
+        "code": fault.code,
+        "instance": f"urn:onebert:request:{fault.request_id}",
+    }
+    if fault.reasons:
+        body["errors"] = fault.reasons
+    return JSONResponse(body, fault.status, headers, media_type="application/problem+json")
 
 
 def internal_error(scope: Scope) -> JSONResponse:
@@ -145,10 +161,10 @@ def install_handlers(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
         # Starlette would list only the methods of the first route with this path.
         headers = {"Allow": ", ".join(sorted(allowed))}
         detail = f"the route does not take {shown(request.method, MAX_NAME)}"
-        return http_problem(request.scope, HTTPException(405, detail, headers))
+        return problem_response(request.scope, HTTPException(405, detail, headers))
 
-    async def answer(request: Request, error: Exception) -> JSONResponse | None:
-        return problem_of(request.scope, error)
+    async def answer(request: Request, error: Refusal) -> JSONResponse:
+        return problem_response(request.scope, error)
 
     async def fail(request: Request, error: Exception) -> JSONResponse:
         return internal_error(request.scope)
@@ -159,28 +175,11 @@ def install_handlers(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
     app.add_exception_handler(405, refuse_method)
     app.add_exception_handler(Exception, fail)
     app.add_exception_handler(ClientDisconnect, cast(ExceptionHandler, leave))
-    for kind in (OneBertError, HTTPException, RequestValidationError):
+    for kind in REFUSALS:
         app.add_exception_handler(kind, cast(ExceptionHandler, answer))
 
 
-def problem_of(scope: Scope, error: Exception) -> JSONResponse | None:
-    """The response for an error of a route or a decoder; None for an unexpected exception."""
-    match error:
-        case OneBertError():
-            return problem_response(scope, error)
-        case HTTPException():
-            return http_problem(scope, error)
-        case RequestValidationError():
-            return _problem(scope, _fault(scope, error))
-    return None
-
-
-def http_problem(scope: Scope, error: HTTPException) -> JSONResponse:
-    """The response for an HTTP error."""
-    return _problem(scope, _fault(scope, error), error.headers)
-
-
-def fault_of(error: OneBertError | HTTPException | RequestValidationError, request_id: str) -> Fault:
+def fault_of(error: Refusal, request_id: str) -> Fault:
     """Converts an error to a Fault."""
     if isinstance(error, OneBertError):
         return Fault(error.status, error.code, error.title, error.detail, (), request_id)
@@ -191,8 +190,17 @@ def fault_of(error: OneBertError | HTTPException | RequestValidationError, reque
     return Fault(422, "invalid-input", "Invalid input", "the request breaks a rule; see errors", reasons, request_id)
 
 
-def _fault(scope: Scope, error: OneBertError | HTTPException | RequestValidationError) -> Fault:
-    return fault_of(error, scope["state"]["request_id"])
+def _headers(error: Refusal) -> Mapping[str, str] | None:
+    if isinstance(error, HTTPException):
+        return error.headers
+    headers = {}
+    if isinstance(error, OneBertError) and error.retry_after is not None:
+        headers["Retry-After"] = str(error.retry_after)
+    if isinstance(error, Unauthorized):
+        headers["WWW-Authenticate"] = "Bearer"
+    if isinstance(error, TooManyAttempts):
+        headers["Connection"] = "close"
+    return headers
 
 
 def _reason(item: Mapping[str, Any]) -> dict[str, str]:
@@ -209,24 +217,3 @@ def _reason(item: Mapping[str, Any]) -> dict[str, str]:
     else:
         reason = REASONS.get(item["type"], "does not fit the schema").format_map(context)
     return {"path": ".".join(path), "reason": reason}
-
-
-def _problem(scope: Scope, fault: Fault, headers: Mapping[str, str] | None = None) -> JSONResponse:
-    state = scope["state"]
-    state["problem"] = fault.code  # for the metrics
-    # Looked up here, because only a refused request needs it.
-    form: ErrorForm | None = state[FORM] if FORM in state else state[FORM_OF](scope["path"])
-    if form is not None:
-        status, body = form(fault)
-        return JSONResponse(body, status, headers)
-    body = {
-        "type": f"urn:onebert:error:{fault.code}",
-        "title": fault.title,
-        "status": fault.status,
-        "detail": fault.detail,
-        "code": fault.code,
-        "instance": f"urn:onebert:request:{fault.request_id}",
-    }
-    if fault.reasons:
-        body["errors"] = fault.reasons
-    return JSONResponse(body, fault.status, headers, media_type="application/problem+json")

@@ -1,12 +1,12 @@
 """The client library against a real server: both clients, every method, more inputs than one request takes."""
 
-import asyncio
 import hashlib
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from onebert_server.client import AsyncClient, Client, as_dict
+from both_clients import BOTH
+from onebert_server.client import Client, as_dict
 from onebert_store.errors import (
     AliasConflict,
     InvalidInput,
@@ -30,18 +30,12 @@ def task(server):
     return made
 
 
-@pytest.fixture(params=[Client, AsyncClient])
+@pytest.fixture(**BOTH)
 def ask(request, server):
     """Calls one method of either client, on a connection of its own."""
 
-    async def awaited(url, method, arguments, options):
-        async with AsyncClient(url, **options) as client:
-            return await getattr(client, method)(*arguments)
-
     def call(method, *arguments, url=server.url, **options):
-        if request.param is AsyncClient:
-            return asyncio.run(awaited(url, method, arguments, options))
-        with Client(url, **options) as client:
+        with request.param(url, **options) as client:
             return getattr(client, method)(*arguments)
 
     return call

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from both_clients import BOTH
 from onebert_server.client import AsyncClient, Client, TaskSummary
 from onebert_server.client.exchange import MAX_REPETITIONS
 from onebert_store.errors import AliasConflict, ChangeUnknown, OneBertError, QueueFull, ServerUnreachable
@@ -65,18 +66,17 @@ class Gateway:
         self.server.server_close()
 
 
-@pytest.fixture(params=[Client, AsyncClient])
-def ask(request):
+@pytest.fixture(**BOTH)
+def kind(request):
+    return request.param
+
+
+@pytest.fixture
+def ask(kind):
     """Calls one method of either client."""
 
-    async def awaited(url, timeout, method, arguments):
-        async with AsyncClient(url, timeout=timeout) as client:
-            return await getattr(client, method)(*arguments)
-
     def call(gateway, method, *arguments, timeout=30.0):
-        if request.param is AsyncClient:
-            return asyncio.run(awaited(gateway.url, timeout, method, arguments))
-        with Client(gateway.url, timeout=timeout) as client:
+        with kind(gateway.url, timeout=timeout) as client:
             return getattr(client, method)(*arguments)
 
     return call
@@ -190,6 +190,17 @@ def test_the_time_of_the_asynchronous_client_is_for_the_whole_answer():
         asyncio.run(call())
 
 
+def test_the_synchronous_client_works_where_an_event_loop_runs():
+    """As in a notebook: its methods are those of the asynchronous client, but need no loop."""
+
+    async def call(url):
+        with Client(url) as client:
+            return client.tasks()
+
+    with Gateway((200, {}, TASKS)) as gateway:
+        assert asyncio.run(call(gateway.url)) == []
+
+
 def test_the_asynchronous_client_reads_files_beside_the_event_loop(tmp_path, monkeypatch):
     on_the_loop, read = [], Path.read_bytes
 
@@ -237,11 +248,11 @@ def test_an_error_of_the_tree_is_raised_by_its_code(ask):
         ask(gateway, "move_alias", "mood", "live", 2, 1)
 
 
-def test_a_number_that_a_registry_does_not_know_is_forgotten():
+def test_a_number_that_a_registry_does_not_know_is_forgotten(kind):
     unknown = 412, {}, problem(status=412, code="change-unknown")
     with (
         Gateway((200, {"OneBERT-Seq": "7"}, TASKS), unknown, (200, {}, TASKS)) as gateway,
-        Client(gateway.url) as client,
+        kind(gateway.url) as client,
     ):
         client.tasks()
         with pytest.raises(ChangeUnknown):
@@ -258,24 +269,14 @@ def test_a_move_waits_for_every_server_where_that_is_asked(ask, wait, query):
     assert [path for _, path, _, _ in gateway.asked] == [f"/v1/tasks/mood/aliases/live{query}"]
 
 
-@pytest.mark.parametrize("kind", [Client, AsyncClient])
 def test_what_a_client_has_changed_it_asks_to_be_known(kind):
     """The highest number that any answer gave goes out with every later request of that client, and of no other."""
     said = [(200, {"OneBERT-Seq": number}, TASKS) for number in ("7", "3", "x", "")]
     with Gateway(*said, (200, {}, TASKS)) as gateway:
-
-        async def live():
-            async with AsyncClient(gateway.url) as client:
-                for _ in range(5):
-                    await client.tasks()
-
-        if kind is AsyncClient:
-            asyncio.run(live())
-        else:
-            with Client(gateway.url) as client:
-                for _ in range(5):
-                    client.tasks()
-        with Client(gateway.url) as other:
+        with kind(gateway.url) as client:
+            for _ in range(5):
+                client.tasks()
+        with kind(gateway.url) as other:
             other.tasks()
         assert [headers.get("OneBERT-Min-Seq") for _, _, headers, _ in gateway.asked] == [None, *["7"] * 4, None]
 

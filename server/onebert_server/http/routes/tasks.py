@@ -158,17 +158,7 @@ async def changes(
             digests, lambda: in_thread(runtime, view.changes, *asked, pool=runtime.readers)
         )
     symbols = runtime.base.spec.symbols
-    rows = [
-        ChangeResponse(
-            name=one.name,
-            symbol=symbols.get(one.name, one.name),
-            layer=one.layer,
-            kind=one.kind,
-            norm=one.norm,
-            rms=one.rms,
-        )
-        for one in found
-    ]
+    rows = [ChangeResponse(**vars(one), symbol=symbols.get(one.name, one.name)) for one in found]
     response.headers["ETag"] = f'"{"+".join(digests)}"'
     return ChangesResponse(task=task, version=version, digest=digests[0], against=against, changes=rows)
 
