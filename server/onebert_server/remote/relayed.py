@@ -10,7 +10,7 @@ from onebert_server.access.context import Context
 from onebert_server.http.body import BODY, Bodies, Body
 from onebert_server.http.connection.refusals import WHOLE
 from onebert_server.http.head import HEAD, Head
-from onebert_server.http.problems import FORM_OF, FormOf, internal_error, problem_of
+from onebert_server.http.problems import FORM_OF, REFUSALS, FormOf, internal_error, problem_response
 from onebert_server.logs import log_failure
 from onebert_server.observed import Observed
 from onebert_server.remote import wire
@@ -36,11 +36,12 @@ class Relayed:
         try:
             await self._control(scope, body.receive, answer.send)
         except Exception as error:
-            problem = problem_of(scope, error)
-            if problem is None:
+            answer = _Answer()
+            if isinstance(error, REFUSALS):
+                problem = problem_response(scope, error)
+            else:
                 log_failure(logger, f"request {context.request_id}", error)
                 problem = internal_error(scope)
-            answer = _Answer()
             await problem(scope, receive, answer.send)
         route = getattr(scope.get("route"), "path", "unmatched")
         return wire.Response(answer.status, answer.headers, b"".join(answer.parts), route, state.get("problem"))
