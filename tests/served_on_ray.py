@@ -12,7 +12,7 @@ from onebert_store.command.cluster import connect, ray
 # isort: split
 from ray import serve
 
-from onebert_server.on_ray.application import FRONT_ENDS, NAME, REPLICAS, build
+from onebert_ray.application import FRONT_ENDS, NAME, REPLICAS, build
 
 if __name__ == "__main__":
     connect(sys.argv[1])

@@ -43,17 +43,17 @@ GROUPS = {
     ),
     "programs": Group(
         "other people's programs, installed and asking a server",
-        (f"{SERVER}/facades", "plugins", "tests/clients", "tests/environments", "docs/recipes"),
+        (f"{SERVER}/facades", "plugins/onebert-semantic-router", "tests/clients", "tests/environments", "docs/recipes"),
     ),
     "document": Group(
         "requests made up from the OpenAPI document",
-        (f"{SERVER}/http", f"{SERVER}/facades", f"{SERVER}/contract", "plugins"),
+        (f"{SERVER}/http", f"{SERVER}/facades", f"{SERVER}/contract", "plugins/onebert-semantic-router"),
     ),
     "layouts": Group("what one process answers, through front ends", (f"{SERVER}/remote",)),
     "clusters": Group(
         "Ray clusters that lose processes and nodes",
         (
-            f"{SERVER}/on_ray",
+            "plugins/onebert-ray",
             f"{SERVER}/score/ray_cluster.py",
             "training/onebert_training/sweep",
             f"{STORE}/command/cluster.py",

@@ -1,4 +1,4 @@
-"""Plug-ins: the entry points by which installed packages add commands, façades and blob stores to OneBERT.
+"""Plug-ins: the entry points by which installed packages add commands, façades, blob stores and transports to OneBERT.
 
 docs/guide/plugins.md has the contract of each group.
 """
@@ -9,7 +9,7 @@ from typing import Any
 
 from onebert_store.errors import InvalidSettings
 
-COMMANDS, FACADES, BLOBS = "onebert.commands", "onebert.facades", "onebert.blobs"
+COMMANDS, FACADES, BLOBS, TRANSPORTS = "onebert.commands", "onebert.facades", "onebert.blobs", "onebert.transports"
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ ARROWS = {
         "plugins/onebert-semantic-router",
         {"onebert_store", "onebert_encoder", "onebert_server"},
     ),
+    "onebert_ray": ("plugins/onebert-ray", {"onebert_store", "onebert_encoder", "onebert_server"}),
     "onebert": ("api", {"onebert_store", "onebert_encoder", "onebert_training", "onebert_server"}),
 }
 
@@ -53,7 +54,6 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
     ),
     "onebert_server": (
         {"cli"},
-        {"on_ray"},
         {"run"},
         {"facades", "remote"},
         {"http", "score"},
@@ -71,7 +71,7 @@ ONLY_IN = {
         "onebert_semantic_router.bundle",
         "onebert_server.facades",
         "onebert_server.http",
-        "onebert_server.on_ray",
+        "onebert_ray",
         "onebert_server.run",
     },
     "starlette": {
@@ -87,7 +87,7 @@ ONLY_IN = {
         "onebert_server.facades",
         "onebert_server.remote",
         "onebert_server.http",
-        "onebert_server.on_ray",
+        "onebert_ray",
     },
     "sqlalchemy": {"onebert_store.registry"},
     "alembic": {"onebert_store.registry"},

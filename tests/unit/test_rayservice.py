@@ -9,8 +9,8 @@ import yaml
 from ray.serve.schema import ServeDeploySchema
 
 from kustomize import by_name, render
+from onebert_ray.application import FRONT_ENDS, NAME, REPLICAS, application, layout_of
 from onebert_server.http.auth import OPEN_PATHS
-from onebert_server.on_ray.application import FRONT_ENDS, NAME, REPLICAS, application, layout_of
 from onebert_server.settings import Settings
 
 ROOT = Path(__file__).parents[2]

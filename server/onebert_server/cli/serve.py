@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 from onebert_server.cli.options import Base, DataDir, Device, Dtype
 from onebert_store.command.options import Panel
 from onebert_store.errors import InvalidSettings
+from onebert_store.plugins import TRANSPORTS, installed
 
 if TYPE_CHECKING:
     from onebert_server.settings import Settings
@@ -71,9 +72,6 @@ def _on_ray(settings: "Settings", address: str, layout: dict[str, str | int]) ->
     # Must precede every import of Ray: it configures how Ray is imported.
     from onebert_store.command import cluster  # noqa: F401, PLC0415
 
-    try:
-        from onebert_server.on_ray.application import layout_of  # noqa: PLC0415
-        from onebert_server.on_ray.command import serve_on_ray  # noqa: PLC0415
-    except ImportError:
-        raise InvalidSettings("--ray needs Ray Serve: pip install 'onebert[ray]'") from None
-    serve_on_ray(settings, address, layout_of(layout))
+    if (plugin := installed(TRANSPORTS).get("ray")) is None:
+        raise InvalidSettings("--ray needs Ray Serve: pip install 'onebert[ray]'")
+    plugin.load("the transport ")(settings, address, layout)

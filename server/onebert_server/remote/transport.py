@@ -1,4 +1,4 @@
-"""The interface between a front end and the process with the engine; `unix/` and `on_ray/` implement it."""
+"""The interface between a front end and the process with the engine; `unix/` and the plug-in for Ray implement it."""
 
 from typing import Protocol
 

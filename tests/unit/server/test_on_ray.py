@@ -5,11 +5,11 @@ from types import SimpleNamespace
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from onebert_ray.application import Layout, application, layout_of
+from onebert_ray.measured import Part, together
+from onebert_ray.router import HALF_LIFE, MAX_TASKS, ROOM, Spread, weight
+from onebert_ray.scaling import ByWork, Work
 from onebert_server.observed import Ended, Seen
-from onebert_server.on_ray.application import Layout, application, layout_of
-from onebert_server.on_ray.measured import Part, together
-from onebert_server.on_ray.router import HALF_LIFE, MAX_TASKS, ROOM, Spread, weight
-from onebert_server.on_ray.scaling import ByWork, Work
 from onebert_server.settings import load_settings
 from onebert_server.telemetry.metrics import Metrics
 from onebert_store.errors import InvalidSettings

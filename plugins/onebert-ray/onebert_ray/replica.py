@@ -9,11 +9,11 @@ from typing import Any
 
 import msgspec
 
+from onebert_ray import measured
+from onebert_ray.scaling import Work
 from onebert_server.access.keys import KeyRing
 from onebert_server.engine.memory import keep_freed_memory
 from onebert_server.logs import log_to_stderr
-from onebert_server.on_ray import measured
-from onebert_server.on_ray.scaling import Work
 from onebert_server.progress import Progress, shown
 from onebert_server.remote import questions, wire
 from onebert_server.remote.relayed import Relayed

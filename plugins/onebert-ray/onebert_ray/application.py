@@ -10,8 +10,8 @@ from ray import serve
 from ray.serve.config import AutoscalingConfig, AutoscalingPolicy
 from ray.serve.deployment import Application
 
-from onebert_server.on_ray.front_end import FrontEnd
-from onebert_server.on_ray.replica import Replica
+from onebert_ray.front_end import FrontEnd
+from onebert_ray.replica import Replica
 from onebert_server.settings import Settings, load_settings
 from onebert_store.errors import InvalidSettings
 
@@ -97,11 +97,9 @@ def application(settings: Settings, layout: Layout) -> Application:
             upscale_delay_s=layout.grow_after,
             downscale_delay_s=layout.shrink_after,
             look_back_period_s=LOOKED_BACK,
-            policy=AutoscalingPolicy(
-                policy_function="onebert_server.on_ray.scaling:ByWork", policy_kwargs={"busy": layout.busy}
-            ),
+            policy=AutoscalingPolicy(policy_function="onebert_ray.scaling:ByWork", policy_kwargs={"busy": layout.busy}),
         ),
-        request_router_config={"request_router_class": "onebert_server.on_ray.router:ByTask"},
+        request_router_config={"request_router_class": "onebert_ray.router:ByTask"},
         graceful_shutdown_timeout_s=settings.shutdown_timeout + 10,
         health_check_period_s=5,
         health_check_timeout_s=30,
@@ -118,7 +116,7 @@ def application(settings: Settings, layout: Layout) -> Application:
             max_replicas=MAX_NODES,
             upscale_delay_s=0,
             downscale_delay_s=10,
-            policy=AutoscalingPolicy(policy_function="onebert_server.on_ray.scaling:one_a_node"),
+            policy=AutoscalingPolicy(policy_function="onebert_ray.scaling:one_a_node"),
         ),
         # A leaving node stops the longest timeout first, so front ends drain while replicas answer.
         graceful_shutdown_timeout_s=settings.drain_delay + settings.shutdown_timeout + 15,

@@ -3,7 +3,7 @@
 import logging
 import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from threading import Event
 from types import FrameType
@@ -15,7 +15,7 @@ from ray.serve.deployment import Application
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 
-from onebert_server.on_ray.application import FRONT_ENDS, NAME, Layout, application
+from onebert_ray.application import FRONT_ENDS, NAME, application, layout_of
 from onebert_server.settings import Settings
 from onebert_store.command.cluster import RayError, connect, ray
 from onebert_store.errors import OneBertError
@@ -28,9 +28,12 @@ _LOST = (RayError, RayServeException, RuntimeError, TimeoutError)
 _OURS = re.compile(r"onebert_store\.errors\.\w+: (.+)")
 
 
-def serve_on_ray(settings: Settings, address: str, layout: Layout) -> None:
-    """Serves on the cluster at `address` (HOST:PORT or auto) until SIGTERM or SIGINT; prints the front ends' URLs."""
-    wanted = application(settings, layout)
+def serve_on_ray(settings: Settings, address: str, layout: Mapping[str, Any]) -> None:
+    """Serves on the cluster at `address` (HOST:PORT or auto) until SIGTERM or SIGINT; prints the front ends' URLs.
+
+    `layout` has fields of Layout.
+    """
+    wanted = application(settings, layout_of(layout))
     connect(address)
     try:
         with _told_to_stop() as stop:

@@ -17,14 +17,14 @@ from ray.exceptions import RayError
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 
+from onebert_ray import measured
+from onebert_ray.transport import RayTransport
 from onebert_server.access.keys import KeyRing
 from onebert_server.access.principal import Action
 from onebert_server.answering.answers import WORKERS
 from onebert_server.garbage import collect_seldom
 from onebert_server.http.strict import PROBLEMS, ContextOf, MetricNames
 from onebert_server.logs import log_to_stderr
-from onebert_server.on_ray import measured
-from onebert_server.on_ray.transport import RayTransport
 from onebert_server.remote import wire
 from onebert_server.run.front_end import config_of, edge_of
 from onebert_server.run.serve import bind
