@@ -43,7 +43,10 @@ async def models(look: Look) -> Reply:
         await look.read(partial(look.runtime.catalog.learn_all, unknown[start : start + _TOGETHER]))
 
     def full_card(ref: str, version: "Version") -> Mapping[str, Any]:
-        return _card(ref, version) | {name: value for one in more for name, value in one.of_model(version).items()}
+        card = _card(ref, version)
+        for one in more:
+            card |= one.of_model(version)
+        return card
 
     with suppress(TooLarge):
         return await look.read(lambda: _listed(look, versions, more, full_card))
@@ -65,9 +68,11 @@ def _listed(
     card: Callable[[str, "Version"], Mapping[str, Any]],
 ) -> Reply:
     parts = JsonParts()
-    data = [parts.encoded(card(*one)) for one in versions.items()]
-    fields = {name: value for one in more for name, value in one.of_list(look).items()}
-    return json_reply({"object": "list", **fields, "data": data})
+    shown: dict[str, Any] = {"object": "list"}
+    for one in more:
+        shown |= one.of_list(look)
+    shown["data"] = [parts.encoded(card(*one)) for one in versions.items()]
+    return json_reply(shown)
 
 
 def _card(ref: str, version: "Version") -> dict[str, Any]:
