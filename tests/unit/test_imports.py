@@ -71,7 +71,7 @@ ONLY_IN = {
         "onebert_semantic_router.bundle",
         "onebert_server.facades",
         "onebert_server.http",
-        "onebert_ray",
+        "onebert_ray.front_end",
         "onebert_server.run",
     },
     "starlette": {
@@ -87,7 +87,6 @@ ONLY_IN = {
         "onebert_server.facades",
         "onebert_server.remote",
         "onebert_server.http",
-        "onebert_ray",
     },
     "sqlalchemy": {"onebert_store.registry"},
     "alembic": {"onebert_store.registry"},

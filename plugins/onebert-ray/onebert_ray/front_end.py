@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-import msgspec
 import uvicorn
 from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -37,7 +36,7 @@ logger = logging.getLogger("onebert.front_end")
 # Timeout in seconds for the replicas' metrics. A dead replica is left out; if one hangs, all replicas are left out.
 MEASURED_WITHIN = 2.0
 
-_setup = msgspec.msgpack.Decoder(wire.Setup).decode
+_setup = wire.decoder(wire.Setup)
 
 
 class FrontEnd:

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any
 
-import msgspec
-
 from onebert_ray import measured
 from onebert_ray.scaling import Work
 from onebert_server.access.keys import KeyRing
@@ -21,8 +19,8 @@ from onebert_server.run.app import create_app
 from onebert_server.runtime import open_runtime
 from onebert_server.settings import Settings
 
-_question = msgspec.msgpack.Decoder(wire.Compute).decode
-_request = msgspec.msgpack.Decoder(wire.Request).decode
+_question = wire.decoder(wire.Compute)
+_request = wire.decoder(wire.Request)
 
 
 class Replica:

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import msgspec
 from ray.exceptions import RayActorError, RayError
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
@@ -27,8 +26,8 @@ REPEATABLE = frozenset({"GET", "HEAD"})
 KEYS_EVERY = 1.0
 
 _reply = wire.decoder(wire.Logits | wire.Refused)
-_keys = msgspec.msgpack.Decoder(wire.Keys).decode
-_response = msgspec.msgpack.Decoder(wire.Response).decode
+_keys = wire.decoder(wire.Keys)
+_response = wire.decoder(wire.Response)
 _seldom = Seldom(logger)
 
 
@@ -74,7 +73,8 @@ class RayTransport:
         attempts = ATTEMPTS if request.scope["method"] in REPEATABLE else 1
         try:
             async with asyncio.timeout(patience):
-                return _response(await _repeated(lambda: self._request.remote(asked), attempts))
+                response: wire.Response = _response(await _repeated(lambda: self._request.remote(asked), attempts))
+                return response
         except (TimeoutError, RayError, RayServeException):
             raise ShuttingDown("no replica answers") from None
 
