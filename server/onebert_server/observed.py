@@ -23,6 +23,13 @@ class Seen(NamedTuple):
     version: int = 0
 
 
+class Samples(Protocol):
+    """Is told of each answer where it is made, in the engine's process or a front end; nobody is, by default."""
+
+    def made(self, request_id: str, principal: str, text: str | tuple[str, str], answer: Seen) -> None:
+        """Takes one answer that a client gets; on the event loop or in a worker thread, so it must not wait."""
+
+
 class Ended(NamedTuple):
     """One finished request, for metrics and logs.
 
@@ -59,17 +66,24 @@ class Observed:
     """One request, from its head to its answer; each component reports its own phase.
 
     `seconds` has the phases in the order in which they first ended; `answers` is None unless they are kept; `carried`
-    is the span of the requesting process, if that is another one.
+    is the span of the requesting process, if that is another one; `samples` is told of the answers.
     """
 
-    __slots__ = ("answers", "carried", "seconds", "span", "tokens")
+    __slots__ = ("answers", "carried", "samples", "seconds", "span", "tokens")
 
-    def __init__(self, keeps: bool = False, span: Span | None = None, carried: Carried | None = None) -> None:
+    def __init__(
+        self,
+        keeps: bool = False,
+        span: Span | None = None,
+        carried: Carried | None = None,
+        samples: Samples | None = None,
+    ) -> None:
         self.seconds: dict[str, float] = {}
         self.answers: list[Seen] | None = [] if keeps else None
         self.tokens = 0
         self.span = span
         self.carried = carried
+        self.samples = samples
 
     def phase(self, name: str, start: float, end: float, batches: Sequence[Any] = ()) -> None:
         """Records the end of a phase, in seconds on this process's monotonic clock; repeated phases add up."""

@@ -217,7 +217,8 @@ class Answerer:
         def read(one: Result | Missed) -> Answered | Unanswered:
             if isinstance(one, Missed):
                 return Unanswered(one.ref, one.error)
-            return _noted(observed, self._read_one(texts[one.input], inputs[one.input], one, asked))
+            text = texts[one.input]
+            return _noted(context, text, self._read_one(text, inputs[one.input], one, asked))
 
         def shown(part: slice) -> list[T]:
             return [show(index, read(one)) for index, one in enumerate(results[part], part.start or 0)]
@@ -259,10 +260,14 @@ def _cost(text: Text, one: Result | Missed) -> int:
     return sum(part.logits.size + _ANSWER_IN_NUMBERS for part in one.computed) + repeated
 
 
-def _noted(observed: Observed, answered: Answered) -> Answered:
-    reading = answered.reading if isinstance(answered.reading, Reading) else None
-    if observed.answers is not None:
-        observed.answers.append(seen(answered.facts, reading and reading.answer))
+def _noted(context: Context, text: Text, answered: Answered) -> Answered:
+    observed, reading = context.observed, answered.reading if isinstance(answered.reading, Reading) else None
+    if observed.answers is not None or observed.samples is not None:
+        one = seen(answered.facts, reading and reading.answer)
+        if observed.answers is not None:
+            observed.answers.append(one)
+        if observed.samples is not None:
+            observed.samples.made(context.request_id, context.principal.name, text, one)
     observed.tokens += reading.tokens if reading else 0
     return answered
 

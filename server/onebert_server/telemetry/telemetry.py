@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
-from onebert_server.observed import Ended, Observed
+from onebert_server.observed import Ended, Observed, Samples
 from onebert_server.settings import Settings
 from onebert_server.telemetry.access_log import AccessLog, Lines, line
 
@@ -24,6 +24,9 @@ PROTOCOL = "http/protobuf"
 class Telemetry:
     """Starts and ends the observation of requests; keeps answers for tracing, access log and metrics."""
 
+    # Whoever is told of each answer.
+    samples: Samples | None = None
+
     def __init__(
         self, tracing: "Tracing | None" = None, access_log: Lines | None = None, counts_answers: bool = False
     ) -> None:
@@ -34,7 +37,8 @@ class Telemetry:
     def begin(self, path: str, headers: Iterable[tuple[bytes, bytes]]) -> Observed:
         """Starts observing a request."""
         traced = self.tracing is not None and path not in UNTRACED
-        return Observed(self._keeps, self.tracing.request(headers) if self.tracing and traced else None)
+        span = self.tracing.request(headers) if self.tracing and traced else None
+        return Observed(self._keeps, span, samples=self.samples)
 
     def end(self, ended: Ended, request_id: str, principal: str | None, observed: Observed) -> None:
         """Ends its span and writes its access log line. `principal` is None for unauthenticated requests."""

@@ -2,6 +2,7 @@
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from threading import Event, current_thread, main_thread
 
@@ -14,6 +15,7 @@ from onebert_server.answering import sizes
 from onebert_server.answering.answers import PART_NUMBERS, WORKERS
 from onebert_server.answering.backend import Wanted
 from onebert_server.answering.plan import Planned, Reading, Sequences
+from onebert_server.observed import Observed
 from onebert_server.remote.unix import desk
 from onebert_store.errors import AnswerNotFinite, InvalidInput, OneBertError, TaskNotFound, TooLarge, VersionNotFound
 from parts import assert_like, context, same
@@ -372,3 +374,28 @@ def test_where_blank_texts_are_taken_only_the_others_are_computed(parts):
     parts.engine.close(60)
     assert sum(parts.batches.sequences) == 2
     assert parts.unpinned()
+
+
+def test_samples_are_told_of_each_answer_that_a_client_gets_and_of_no_other(parts):
+    told = []
+
+    class Samples:
+        def made(self, request_id, principal, text, answer):
+            told.append((request_id, principal, text, answer.task, answer.version, answer.labels))
+
+    asked = replace(context(), observed=Observed(samples=Samples()))
+    texts = ["it is late", ("was it late", "yes, very late")]
+
+    async def ask(answerer):
+        plain = await answerer.answer(asked, Wanted(["good", "tags"]), [texts[0], "late"], same)
+        # The texts without a word that an explanation asks about are no client's.
+        explained = await answerer.answer_explained(asked, Wanted(["good"]), texts[1:], same)
+        return [*plain, *explained]
+
+    answers = parts.run(ask)
+    assert [one[:5] for one in told] == [
+        ("an-id", "somebody", text, task, 1)
+        for text, task in [(texts[0], "good"), ("late", "tags"), (texts[1], "good")]
+    ]
+    assert [one.facts.task for one in answers] == [one[3] for one in told]
+    assert told[0][5] == (answers[0].reading.answer.label,)
