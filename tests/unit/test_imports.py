@@ -85,6 +85,7 @@ ONLY_IN = {
         "onebert_server.http",
         "onebert_server.on_ray",
     },
+    "jinja2": {"onebert_training.report"},
     "sqlalchemy": {"onebert_store.registry"},
     "alembic": {"onebert_store.registry"},
     "psycopg": {"onebert_store.registry"},
