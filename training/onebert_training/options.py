@@ -117,10 +117,11 @@ def wrong_value(error: Mapping[str, Any]) -> str:
 
 
 def _options(group: Any) -> Iterator[Parameter]:
+    hints = get_type_hints(group, include_extras=True)
     for field, hint, annotated in annotated_fields(group):
         if any(isinstance(one, OptionInfo) for one in annotated):  # an option of its own
-            whole = Annotated[(hint, *annotated)]
-            yield Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=whole)
+            own = hints[field.name]
+            yield Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=own)
             continue
         bounds: dict[str, Any] = {}
         for one in annotated:
