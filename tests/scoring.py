@@ -1,12 +1,10 @@
 """Metrics of plain arrays, through the objective that training measures by."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from onebert_training.data.examples import Split
-from onebert_training.tasks.metrics import choose_metric
 from onebert_training.tasks.objective import Objective
 from onebert_training.tasks.objectives import OBJECTIVES
 
@@ -19,8 +17,3 @@ def evaluate(task_type: Any, gold: Any, logits: np.ndarray) -> dict[str, float]:
     """Every metric of [n] or [n, C] gold labels and [n, C] logits."""
     texts = ("",) * len(gold)
     return objective(task_type, logits.shape[1]).evaluate(Split(texts, np.asarray(gold)), [], list(logits))
-
-
-def deciding(task_type: Any, num_labels: int, wanted: str | None = None) -> str:
-    names: Sequence[str] = objective(task_type, num_labels).metrics
-    return choose_metric(names, wanted)

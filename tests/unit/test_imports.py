@@ -88,6 +88,7 @@ ONLY_IN = {
         "onebert_server.remote",
         "onebert_server.http",
     },
+    "jinja2": {"onebert_training.report"},
     "sqlalchemy": {"onebert_store.registry"},
     "alembic": {"onebert_store.registry"},
     "psycopg": {"onebert_store.registry"},

@@ -117,6 +117,7 @@ def wrong_value(error: Mapping[str, Any]) -> str:
 
 
 def _options(group: Any) -> Iterator[Parameter]:
+    hints = get_type_hints(group, include_extras=True)
     for field, hint, annotated in annotated_fields(group):
         if any(isinstance(one, OptionInfo) for one in annotated):  # an option of its own
             whole = cast(Any, Annotated)[hint, *annotated]

@@ -14,7 +14,6 @@ from bases import CONFIGS, tiny_base
 from onebert_encoder.base.base import load_base
 from onebert_encoder.base.config import read_config
 from onebert_encoder.base.tokenizer import load_tokenizer
-from onebert_store.command.cli import build_app
 from onebert_store.errors import InvalidData, UnsupportedBase
 from onebert_store.tables.table import Table
 from onebert_store.tables.tables import Source
@@ -306,7 +305,3 @@ def test_cut_texts_are_counted(tmp_path):
     tokens = found["splits"]["train"]["tokens"]
     assert (tokens["max_length"], tokens["cut"], tokens["cut_share"]) == (16, 1, round(1 / 41, 6))
     assert tokens["longest"] > 100 >= tokens["p95"]
-
-
-def test_the_command_is_there():
-    assert "check" in {command.name for command in build_app().registered_commands}

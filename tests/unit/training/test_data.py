@@ -5,8 +5,6 @@ import json
 import re
 
 import numpy as np
-import pyarrow
-import pyarrow.parquet
 import pytest
 
 from onebert_store.errors import InvalidData
@@ -43,30 +41,6 @@ def folder(tmp_path):
     write_csv(tmp_path / "dev.csv", [(f"dev {text}", label) for text, label in ROWS[:8]])
     write_csv(tmp_path / "test.csv", [(f"test {text}", label) for text, label in ROWS[8:20]])
     return tmp_path
-
-
-def test_csv_jsonl_and_parquet_give_the_same_data(tmp_path):
-    sources = [
-        write_csv(tmp_path / "a.csv", ROWS),
-        write_csv(tmp_path / "b.csv.gz", ROWS),
-        write_jsonl(tmp_path / "c.jsonl", [{"text": text, "label": label} for text, label in ROWS]),
-        str(tmp_path / "d.parquet"),
-    ]
-    columns = {"text": [text for text, _ in ROWS], "label": [label for _, label in ROWS]}
-    pyarrow.parquet.write_table(pyarrow.table(columns), sources[-1])
-    datasets = [load(source) for source in sources]
-    assert len({data.digest for data in datasets}) == 1
-    assert [data.name for data in datasets] == ["a", "b", "c", "d"]
-    assert datasets[0].labels == ("ham", "spam")
-
-
-def test_csv_cells_may_hold_quotes_commas_newlines_and_a_byte_order_mark(tmp_path):
-    path = tmp_path / "a.csv"
-    path.write_bytes(
-        b'\xef\xbb\xbftext,label\r\n"one, ""two""\nthree",x\r\n' + b"".join(b"%d,y\r\n" % i for i in range(9))
-    )
-    data = load(path)
-    assert 'one, "two"\nthree' in data.splits["train"].texts + data.splits["validation"].texts
 
 
 def test_a_folder_has_a_file_per_split(folder):
@@ -213,25 +187,14 @@ def test_columns_can_be_given(tmp_path):
         ([True, False, True], "single_label", ("False", "True")),
         ([1.0, 0.0, 1.0], "single_label", ("0", "1")),
         (["nan or not", "1.5", "x"], "single_label", ("1.5", "nan or not", "x")),
+        (["3.10", "3.11", "unreleased"], "single_label", ("3.10", "3.11", "unreleased")),
+        (["unreleased", "١", "2"], "single_label", ("2", "unreleased", "١")),
     ],
 )
 def test_task_type_is_inferred(tmp_path, labels, task_type, names):
     rows = [{"text": f"t{i}", "label": label} for i, label in enumerate(labels * 5)]
     data = load(write_jsonl(tmp_path / "a.jsonl", rows))
     assert (data.task_type, data.labels) == (task_type, names)
-
-
-def test_task_type_can_be_given(tmp_path):
-    path = write_csv(tmp_path / "a.csv", [(f"t{i}", stars) for i, stars in enumerate((1, 2, 5) * 5)])
-    assert load(path, task_type="regression").splits["train"].gold.dtype == np.float32
-
-
-def test_multi_label_gold_is_zeros_and_ones(tmp_path):
-    write_jsonl(tmp_path / "train.jsonl", [{"text": "a", "labels": ["x", "z"]}, {"text": "b", "labels": ["y"]}])
-    write_jsonl(tmp_path / "validation.jsonl", [{"text": "c", "labels": []}])
-    data = load(tmp_path)
-    assert data.splits["train"].gold.tolist() == [[1, 0, 1], [0, 1, 0]]
-    assert data.splits["validation"].gold.tolist() == [[0, 0, 0]]
 
 
 def test_a_test_split_with_hidden_labels_is_left_out(folder):
@@ -334,11 +297,8 @@ def test_listed_labels_that_no_file_can_hold_are_refused(tmp_path, listed, messa
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.csv", b"\xff\xfe\x00", "a.csv line 1 is not readable as utf-16"),
         ("a.csv", b"", "a.csv has no rows"),
         ("a.csv.gz", b"not gzip", "a.csv.gz is not readable"),
-        ("a.csv.gz", gzip.compress(b"text,label\n" * 99, mtime=0)[:-9], "a.csv.gz is not readable"),
-        ("a.jsonl", b'{"text": "a", "label": 1}\n[1]\n', "a.jsonl line 2: not a JSON object"),
         pytest.param("a.jsonl", b'{"text": ' + b"[" * 99999, "a.jsonl line 1: not a JSON object", id="deep"),
         (
             "a.jsonl",
@@ -348,8 +308,6 @@ def test_listed_labels_that_no_file_can_hold_are_refused(tmp_path, listed, messa
         ("a.csv", b"text,label\na,0.5\nb,1e30\n", "a.csv line 3: the label is not a number, or too large"),
         ("a.jsonl", b'{"text": "\\ud800", "label": "x"}\n', "a.jsonl line 1: the text has half of a surrogate pair"),
         ("a.jsonl", b'{"text": 7, "label": "x"}\n', "a.jsonl line 1: the text is empty or not a text"),
-        ("a.parquet", b"PAR1 nonsense", "a.parquet is not readable"),
-        ("a.xlsx", b"", r"a.xlsx is not readable \(no workbook\)"),
         ("a.xls", b"", r"a.xls: the name ends in one of .csv"),
         ("a.txt", b"__label__late where is it\n" * 20, "a.txt: no label column"),
     ],

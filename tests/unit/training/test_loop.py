@@ -105,13 +105,6 @@ def test_the_delta_is_what_the_method_names_and_the_base_stays(base, data, metho
         assert sum(tensor.size for tensor in values.values()) == run.delta_parameters
 
 
-def test_diff_pruning_ends_with_exactly_the_share_that_was_asked(base, data):
-    delta = train(run_of(base, data, method="diff-pruning:0.5%", epochs=4)).delta
-    places = {name: index for name, index in delta.tensors.items() if name.startswith("sparse_index.")}
-    assert sum(map(len, places.values())) == round(0.005 * base.spec.num_parameters)
-    assert all((np.diff(index) > 0).all() for index in places.values())
-
-
 @pytest.mark.parametrize(
     ("method", "pooling"),
     [
@@ -486,13 +479,6 @@ def test_steps_are_those_of_the_plain_optimizer(base, data, method):
     assert first.loss == again.loss
 
 
-def test_every_epoch_sees_every_row_once_in_another_order(base, data):
-    run = run_of(base, data, batch_size=7)
-    epochs = [[i for step in range(7) for i in run.batch_at(epoch * 7 + step)] for epoch in (0, 1)]
-    assert sorted(epochs[0]) == sorted(epochs[1]) == list(range(48))
-    assert epochs[0] != epochs[1]
-
-
 def test_the_order_of_an_epoch_is_drawn_once_and_is_that_of_before(base, data):
     run = run_of(base, data, batch_size=7)
     for epoch in (0, 1, 0):
@@ -500,14 +486,6 @@ def test_the_order_of_an_epoch_is_drawn_once_and_is_that_of_before(base, data):
         batches = [run.batch_at(epoch * 7 + step) for step in range(7)]
         assert np.concatenate(batches).tolist() == order.tolist()
         assert len({id(batch.base) for batch in batches}) == 1
-
-
-def test_dropout_is_on_in_training(base, base_without_dropout, data):
-    losses = []
-    for some in (base, base_without_dropout):
-        run = run_of(some, data)
-        losses += take_step([(run, State(run.init_values()))])
-    assert losses[0] != losses[1]
 
 
 def test_no_two_seeds_and_no_two_steps_have_one_dropout(base, data):

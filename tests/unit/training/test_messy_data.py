@@ -1,21 +1,18 @@
-"""Real-world data: spreadsheets of other countries, gaps, two spellings of a label, folders of the Hub."""
+"""Real-world data, as `check`, `train` and `evaluate` read it: nothing is misread without a word."""
 
 import json
 import sys
 from types import ModuleType
 
 import pyarrow
-import pyarrow.ipc
 import pyarrow.parquet
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from onebert_store.errors import InvalidData, InvalidSettings
-from onebert_store.tables.table import Table
-from onebert_store.tables.tables import Source, read_source
+from onebert_store.tables.tables import read_source
 from onebert_training.data.dataset import load_dataset, load_split
 from onebert_training.data.options import DataOptions, ReadOptions
+from onebert_training.tasks.reading import reading_notes
 
 ROWS = [(f"text number {i}", "spam" if i % 4 == 0 else "ham") for i in range(40)]
 
@@ -33,43 +30,6 @@ def write(path, text, encoding="utf-8"):
     return path
 
 
-@given(
-    labels=st.lists(
-        st.sampled_from(["0.5", "3.10", "nan", "inf", "1e3", "2", "unreleased", "", "x", "-7", "١"]), min_size=2
-    ),
-    seed=st.randoms(),
-)
-def test_the_order_of_rows_never_changes_what_a_task_is(labels, seed):
-    """A file may begin with a fraction, a gap or a word."""
-
-    def outcome(cells):
-        table = Table({"text": [f"t{i}" for i in range(len(cells))], "label": cells})
-        try:
-            data = load_dataset(Source("x", {"train": table, "validation": table}), DataOptions(drop_unlabeled=True))
-        except InvalidData as error:
-            return error.detail.split(":")[-1]
-        return data.task_type, data.labels
-
-    shuffled = list(labels)
-    seed.shuffle(shuffled)
-    assert outcome(labels) == outcome(shuffled)
-
-
-def test_releases_are_names_although_the_first_is_a_fraction(tmp_path):
-    rows = [(f"t{i}", label) for i, label in enumerate(["3.10", "3.11", "unreleased"] * 5)]
-    assert load(write(tmp_path / "a.csv", lines(rows))).labels == ("3.10", "3.11", "unreleased")
-
-
-@pytest.mark.parametrize("first", ["", "sep=;\n", "\ufeff", "\ufeffsep=;\n"], ids=ascii)
-@pytest.mark.parametrize("quote", ["", '"'])
-def test_a_spreadsheet_that_separates_by_semicolons(tmp_path, first, quote):
-    inside = "; " if quote else ""
-    rows = [(f"{quote}one, two{inside} {i}{quote}", label) for i, (_, label) in enumerate(ROWS)]
-    data = load(write(tmp_path / "a.csv", first + lines(rows, ";")))
-    assert data.labels == ("ham", "spam")
-    assert all(text.startswith("one, two") for text in data.splits["train"].texts)
-
-
 @pytest.mark.parametrize(
     ("name", "separator"),
     [("a.tsv", "\t"), ("a.tsv", ","), ("a.csv", "\t"), ("a.tsv.csv", ","), ("my.tsv-export.csv", ",")],
@@ -85,36 +45,11 @@ def test_a_name_that_holds_tsv_and_ends_in_csv_is_csv(tmp_path):
     assert data.splits["train"].texts[0].startswith("one\ttwo")
 
 
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-8-sig", "utf-32"])
-@pytest.mark.parametrize("name", ["a.csv", "a.jsonl"])
-def test_a_byte_order_mark_says_the_encoding(tmp_path, name, encoding):
-    rows = [(f"größe {i}", label) for i, (_, label) in enumerate(ROWS)]
-    text = lines(rows) if name == "a.csv" else "".join(json.dumps({"text": t, "label": one}) + "\n" for t, one in rows)
-    data = load(write(tmp_path / name, text, encoding))
-    assert any(one.startswith("größe") for one in data.splits["train"].texts)
-
-
-def test_another_encoding_is_found_and_said_or_asked_for_with_the_line(tmp_path):
-    rows = [*ROWS, ("größe", "ham")]
-    path = write(tmp_path / "a.csv", lines(rows), "cp1252")
-    data = load(path)
-    assert "größe" in data.splits["train"].texts + data.splits["validation"].texts
-    assert any(note.startswith("a.csv is not UTF-8 and is read as cp1252") for note in data.notes)
-    path = write(tmp_path / "a.csv", lines([*ROWS, ("привет, мир".replace(",", ""), "ham")]), "cp1251")
-    with pytest.raises(InvalidData, match=r"a\.csv line 42 is not readable as UTF-8; say what it is with --encoding"):
-        load(path)
-    data = load(path, encoding="cp1251")
-    assert "привет мир" in data.splits["train"].texts + data.splits["validation"].texts
-    with pytest.raises(InvalidSettings, match="there is no encoding 'klingon'"):
-        load(path, encoding="klingon")
-    with pytest.raises(InvalidSettings, match="there is no encoding 'zlib'"):
-        load(path, encoding="zlib")
-
-
-def test_an_open_quote_is_named_by_its_line(tmp_path):
-    path = write(tmp_path / "a.csv", lines(ROWS[:3]) + '"open,ham\n' + lines(ROWS[3:], header=("x", "ham")))
-    with pytest.raises(InvalidData, match=r"a\.csv line 5 is not CSV: a quote is left open"):
-        load(path)
+@pytest.mark.parametrize("encoding", ["klingon", "zlib"])
+def test_an_encoding_that_there_is_not_is_one_line(tmp_path, encoding):
+    path = write(tmp_path / "a.csv", lines(ROWS))
+    with pytest.raises(InvalidSettings, match=f"there is no encoding '{encoding}'"):
+        load(path, encoding=encoding)
 
 
 def test_names_of_columns_may_differ_in_case_and_spaces(tmp_path):
@@ -161,13 +96,6 @@ def test_different_faults_are_said_together(tmp_path):
 def test_many_bad_rows_are_counted(tmp_path):
     with pytest.raises(InvalidData, match=r"lines 42, 43, 44, 45, 46, 47, 48, 49, 50, 51 and 20 more: there is no"):
         load(write(tmp_path / "a.csv", lines([*ROWS, *[("t", "")] * 30])))
-
-
-def test_two_spellings_of_a_label_are_noted(tmp_path):
-    rows = [(f"t{i}", ("Off", "off", " off ", "on")[i % 4]) for i in range(40)]
-    data = load(write(tmp_path / "a.csv", lines(rows)))
-    assert data.labels == ("Off", "off", "on")
-    assert "the labels 'Off', 'off' differ in case or spaces alone" in data.notes
 
 
 def test_a_label_that_reads_as_if_there_were_none_is_noted(tmp_path):
@@ -311,23 +239,6 @@ def test_rows_of_several_files_are_named_by_their_own_file(tmp_path):
         load(tmp_path)
 
 
-def test_a_folder_that_save_to_disk_wrote(tmp_path):
-    for split, rows in (("train", ROWS), ("test", [("t", "spam")])):
-        folder = tmp_path / split
-        folder.mkdir()
-        with pyarrow.OSFile(str(folder / "data-00000-of-00001.arrow"), "wb") as sink:
-            table = arrow_table(rows)
-            with pyarrow.ipc.new_stream(sink, table.schema) as writer:
-                writer.write_table(table)
-        (folder / "state.json").write_text('{"_data_files": []}')
-        (folder / "dataset_info.json").write_text(json.dumps({"features": FEATURES}))
-    (tmp_path / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
-    data = load(tmp_path)
-    assert data.labels == ("ham", "spam")
-    assert {name: len(split) for name, split in data.splits.items()} == {"train": 36, "validation": 4, "test": 1}
-    assert load(tmp_path / "train").labels == ("ham", "spam")
-
-
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
@@ -358,3 +269,138 @@ def test_validation_can_be_bounded(tmp_path):
     data = load(tmp_path / "d", validation_rows=10)
     assert len(data.splits["validation"]) == 10
     assert "10 of 30 validation rows are used" in data.notes
+
+
+def jsonl(path, cells, key="label"):
+    rows = [{"text": f"t{i}"} | ({} if cell is MISSING else {key: cell}) for i, cell in enumerate(cells)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def csv(path, rows, header="text,label"):
+    path.write_text(header + "\n" + "".join(f"{row}\n" for row in rows))
+    return str(path)
+
+
+MISSING = object()
+
+
+@pytest.mark.parametrize("unlabeled", [None, MISSING])
+def test_what_has_no_label_is_not_what_has_none_of_the_labels(tmp_path, unlabeled):
+    path = jsonl(tmp_path / "a.jsonl", [["late"], [], unlabeled, ["size"]] * 5)
+    with pytest.raises(InvalidData, match=r"a\.jsonl lines 3, 7, 11, 15 and 19: there is no label \(--drop-unlabeled"):
+        load_dataset(path, keep_few=True)
+    data = load_dataset(path, DataOptions(drop_unlabeled=True), keep_few=True)
+    assert data.splits["train"].gold.sum(axis=1).tolist() == [1, 0, 1] * 5
+    assert "5 of 20 train rows have no label and are left out" in data.notes
+
+
+def test_empty_cells_of_a_text_file_are_rows_without_any_label_and_counted(tmp_path):
+    path = csv(tmp_path / "a.csv", [f"t{i},{cell}" for i, cell in enumerate(["late|size", "", "late"] * 5)])
+    data = load_dataset(path, keep_few=True)
+    assert data.splits["train"].gold.sum(axis=1).tolist() == [2, 0, 1] * 5
+    assert any(note.startswith("5 of 15 training rows have an empty label cell") for note in data.notes)
+
+
+def test_lists_of_pandas_in_cells_train_and_measure_alike(tmp_path):
+    rows = [f't{i},"{cell}"' for i, cell in enumerate(["['late']", "['late', 'size']", "[]"] * 5)]
+    data = load_dataset(csv(tmp_path / "a.csv", rows), keep_few=True)
+    assert (data.task_type, data.labels) == ("multi_label", ("late", "size"))
+    assert "the label cells are read as lists" in data.notes
+    few = csv(tmp_path / "b.csv", ['t,"late, size"'])
+    split = load_split(few, ReadOptions(), "multi_label", data.labels).split
+    assert split.gold.tolist() == [[1, 1]]
+    asked = DataOptions(label_separator=";", task_type="multi_label")
+    path = csv(tmp_path / "c.csv", [f"t{i},x;y{i % 2}" for i in range(20)])
+    assert load_dataset(path, asked).labels == ("x", "y0", "y1")
+
+
+def test_a_name_that_looks_like_several_labels_is_noted_where_nobody_says_which(tmp_path):
+    for name, both in (("a.csv", "late size"), ("b.csv", '"Sports, indoor"\nx,"Sports, outdoor"\ny,"Food, indoor"')):
+        path = csv(tmp_path / name, ["a,late", "b,size", f"c,{both}"] * 5)
+        data = load_dataset(path, keep_few=True)
+        assert data.task_type == "single_label"
+        [note] = [one for one in data.notes if "is taken for one name, though it looks like several" in one]
+        assert "--label-separator" in note
+    # Whoever says that a cell is one name is not told of a separator.
+    path = csv(tmp_path / "c.csv", ["a,late", "b,size", "c,late;size"] * 5)
+    data = load_dataset(path, DataOptions(task_type="single_label"), keep_few=True)
+    assert data.labels == ("late", "late;size", "size")
+    assert not any("label cells" in note for note in data.notes)
+
+
+def test_a_list_of_one_is_the_label_of_a_single_label_task(tmp_path):
+    path = jsonl(tmp_path / "a.jsonl", [["late"], ["size"]] * 5)
+    assert load_dataset(path, DataOptions(task_type="single_label"), keep_few=True).labels == ("late", "size")
+    path = jsonl(tmp_path / "b.jsonl", [["late"], ["size", "late"]] * 5)
+    with pytest.raises(InvalidData, match="a row of a single_label task has several labels"):
+        load_dataset(path, DataOptions(task_type="single_label"), keep_few=True)
+
+
+def test_tags_and_words_as_python_lists(tmp_path):
+    rows = ["\"['Zagreb', 'is']\",\"['B-LOC', 'O']\"", "\"['Ana' 'left']\",\"['B-PER' 'O']\""] * 5
+    data = load_dataset(csv(tmp_path / "a.csv", rows, "tokens,ner_tags"), keep_few=True)
+    assert (data.task_type, data.labels) == ("token", ("B-LOC", "B-PER", "O"))
+    assert set(data.splits["train"].texts) == {"Zagreb is", "Ana left"}
+
+
+def test_labels_that_look_alike_are_noted(tmp_path):
+    cells = ["good", "good\u200b", "caf\u00e9", "cafe\u0301", "Ok", " ok ", "ok", "bad"] * 3
+    notes = load_dataset(jsonl(tmp_path / "a.jsonl", cells), keep_few=True).notes
+    assert "the labels 'Ok', 'ok' differ in case or spaces alone" in notes
+    alike = [note for note in notes if note.endswith("invisible characters or equivalent letters of Unicode alone")]
+    assert len(alike) == 2
+    assert any("'good', 'good\\u200b'" in note for note in alike)
+
+
+def test_decimal_commas_are_numbers_and_a_cell_that_is_none_is_quoted(tmp_path):
+    rows = [f't{i},"{i},50"' for i in range(20)]
+    data = load_dataset(csv(tmp_path / "a.csv", rows), keep_few=True)
+    assert data.task_type == "regression"
+    assert data.splits["train"].gold.tolist() == [i + 0.5 for i in range(20)]
+    path = csv(tmp_path / "b.csv", [*rows, 'x,"40,00 €"', "y,unknown"])
+    with pytest.raises(InvalidData, match=r"b\.csv lines 22 and 23: the label is not a number, or too large, as '40"):
+        load_dataset(path, DataOptions(task_type="regression"))
+
+
+def test_rows_without_a_text_are_left_out_where_asked(tmp_path):
+    rows = [f"t{i},{'ab'[i % 2]}" for i in range(20)]
+    path = csv(tmp_path / "a.csv", [*rows, " ,a", "\u200b,b"])
+    with pytest.raises(InvalidData, match=r"a\.csv lines 22 and 23: the text is empty or not a text"):
+        load_dataset(path)
+    data = load_dataset(path, DataOptions(drop_empty=True))
+    assert "2 of 22 train rows have no text and are left out" in data.notes
+    assert len(load_split(path, ReadOptions(drop_empty=True), "single_label", ("a", "b")).split) == 20
+
+
+@pytest.fixture
+def notes(base, tmp_path):
+    def notes_of(path, max_length=8):
+        data = load_dataset(path, keep_few=True)
+        aligned = data.task_type == "token"
+        tokens = base.tokenizer.encode(data.splits["train"].texts, max_length, align=True) if aligned else ()
+        return " ".join(reading_notes(data, base.tokenizer, max_length, tokens))
+
+    return notes_of
+
+
+def test_texts_that_the_base_cannot_read_are_noted(tmp_path, notes):
+    known = csv(tmp_path / "a.csv", [f"a {'b ' * i},{'xy'[i % 2]}" for i in range(10)])
+    assert notes(known) == ""
+    foreign = csv(tmp_path / "b.csv", [f"请问退款 {'a ' * (i % 3)},{'xy'[i % 2]}" for i in range(10)])
+    assert "of the tokens of the training texts are unknown to the base" in notes(foreign)
+
+
+def test_texts_of_which_hardly_anything_is_read_are_noted(tmp_path, notes):
+    path = csv(tmp_path / "a.csv", [f"{'a ' * (200 if label == 'x' else 5)},{label}" for label in "xyxyxyxyxy"])
+    assert "a twentieth or less is read of 50% of the training texts" in notes(path)
+
+
+def test_words_without_a_token_are_counted_by_their_tags(tmp_path, notes):
+    tags = ["B-LOC", "I-LOC", "O", "O"]
+    rows = [{"tokens": ["\u200b", "a", "ab"[i % 2], "\u200d"], "ner_tags": tags} for i in range(10)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert "10 words have no token: their tags are not learned" in notes(str(tmp_path / "a.jsonl"))
+    assert "'B-LOC' (10)" in notes(str(tmp_path / "a.jsonl"))
+    # Behind the cut words are not read anyway.
+    assert "have no token" not in notes(str(tmp_path / "a.jsonl"), 2)

@@ -32,31 +32,54 @@ LAYER = [
     *("attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense"),
     *("attention.output.LayerNorm", "intermediate.dense", "output.dense", "output.LayerNorm"),
 ]
-BIASES = {
-    "delta.embeddings.LayerNorm.bias",
-    *(f"delta.encoder.layer.{i}.{part}.bias" for i in (0, 1) for part in LAYER),
+QUERY, KEY, VALUE, ATTENTION, ATTENTION_NORM, INNER, OUTPUT, OUTPUT_NORM = LAYER
+MAPS, NORMS = (QUERY, KEY, VALUE, ATTENTION, INNER, OUTPUT), (ATTENTION_NORM, OUTPUT_NORM)
+
+
+def of_layers(pattern, *parts):
+    return {pattern.format(f"encoder.layer.{i}.{part}") for i in (0, 1) for part in parts}
+
+
+BIASES = {"delta.embeddings.LayerNorm.bias", *of_layers("delta.{}.bias", *LAYER)}
+GAINS = of_layers("delta.{}.weight", *NORMS)
+EVERY_NORM = {
+    *(f"delta.embeddings.LayerNorm.{kind}" for kind in ("weight", "bias")),
+    *(GAINS | of_layers("delta.{}.bias", *NORMS)),
 }
+WITHOUT_Q_AND_M2 = BIASES - of_layers("delta.{}.bias", QUERY, INNER)
+OUTPUTS = of_layers("output_scale.{}", ATTENTION, OUTPUT)
 
 
-@pytest.mark.parametrize("method", ["bitfit", "init-bias", "random-bias:1%"])
-def test_bitfit_trains_exactly_the_biases_of_a_tiny_bert(method):
-    assert names(method) == BIASES
-    assert names(method, pooling="pooler") == BIASES | {"delta.pooler.dense.bias"}
-
-
-def test_a_minus_is_all_but_those():
-    left = names("bitfit:-bq,-bm2")
-    assert left == {name for name in BIASES if "query" not in name and "intermediate" not in name}
-    assert left | names("bitfit:bq,bm2") == BIASES
-    assert names("init-bias:-bq,-bm2") == left
-
-
-def test_layernorm_and_gamma_train_exactly_these_of_a_tiny_bert():
-    norms = {f"delta.encoder.layer.{i}.{part}.LayerNorm" for i in (0, 1) for part in ("attention.output", "output")}
-    everything = {f"{norm}.{kind}" for norm in norms | {"delta.embeddings.LayerNorm"} for kind in ("weight", "bias")}
-    assert names("layernorm", pooling="pooler") == everything
-    assert names("gamma") == {f"{norm}.weight" for norm in norms}
-    assert names("gamma:gLN1") == {f"delta.encoder.layer.{i}.attention.output.LayerNorm.weight" for i in (0, 1)}
+@pytest.mark.parametrize(
+    ("method", "pooling", "trained"),
+    [
+        *((method, "mean", BIASES) for method in ("bitfit", "init-bias", "random-bias:1%")),
+        *(
+            (method, "pooler", BIASES | {"delta.pooler.dense.bias"})
+            for method in ("bitfit", "init-bias", "random-bias:1%")
+        ),
+        ("bitfit:-bq,-bm2", "mean", WITHOUT_Q_AND_M2),
+        ("init-bias:-bq,-bm2", "mean", WITHOUT_Q_AND_M2),
+        ("bitfit:bq,bm2", "mean", BIASES - WITHOUT_Q_AND_M2),
+        ("layernorm", "pooler", EVERY_NORM),
+        ("gamma", "mean", GAINS),
+        ("gamma:gLN1", "mean", of_layers("delta.{}.weight", ATTENTION_NORM)),
+        ("frozen", "pooler", set()),
+        # Houlsby et al. 2019, Figure 2 and section 2: behind both sublayers, with the LayerNorms.
+        ("adapter:2", "mean", of_layers("adapter_down.{}", ATTENTION, OUTPUT) | EVERY_NORM),
+        ("ia3", "mean", of_layers("scale.{}", KEY, VALUE, OUTPUT)),
+        ("ia3:o,m3", "mean", OUTPUTS),
+        ("ia3:m3,inner,o", "mean", OUTPUTS | of_layers("scale.{}", OUTPUT)),
+        ("ia3:-k,-v,-m2", "mean", OUTPUTS | of_layers("scale.{}", OUTPUT)),
+        ("lora-xs:r=2,targets=m3,q", "mean", of_layers("lora_xs.{}", QUERY, OUTPUT)),
+        # Wu et al. 2024, section 3: two vectors of the hidden size for each layer, behind the MLP.
+        ("red", "mean", of_layers("output_scale.{}", OUTPUT) | of_layers("delta.{}.bias", OUTPUT)),
+        *((f"random{kind}:5%", "mean", of_layers("sparse_value.{}", *MAPS)) for kind in ("", "-rows", "-cols")),
+        ("lora:r=4,alpha=2,targets=v,o", "mean", of_layers("lora_A.{}", VALUE, ATTENTION)),
+    ],
+)
+def test_a_method_trains_exactly_these_of_a_tiny_bert(method, pooling, trained):
+    assert names(method, pooling=pooling) == trained
 
 
 @pytest.mark.parametrize(
@@ -80,58 +103,15 @@ def test_a_sum_is_the_same_method_in_any_order():
     assert names("bitfit+gamma") == BIASES | names("gamma")
 
 
-def test_frozen_trains_nothing_of_the_base():
-    plan = plan_of("frozen", pooling="pooler")
-    assert (plan.trainables, plan.weights, plan.num_parameters) == ((), None, 0)
-
-
 def test_electra_has_the_bias_of_its_projection():
     assert "delta.embeddings_project.bias" in names("bitfit", SMALL_ELECTRA)
     assert names("bitfit:be", SMALL_ELECTRA) == {"delta.embeddings_project.bias"}
-
-
-def test_adapters_follow_both_sublayers_and_bring_the_layernorms():
-    """Houlsby et al. 2019, Figure 2 and section 2."""
-    behind = {f"encoder.layer.{i}.{part}" for i in (0, 1) for part in ("attention.output.dense", "output.dense")}
-    assert names("adapter:2") == {f"adapter_down.{path}" for path in behind} | names("layernorm")
-
-
-def test_ia3_scales_keys_values_and_the_inner_units():
-    scaled = ("attention.self.key", "attention.self.value", "output.dense")
-    assert names("ia3") == {f"scale.encoder.layer.{i}.{part}" for i in (0, 1) for part in scaled}
-
-
-def test_ia3_elsewhere_scales_outputs():
-    behind = {
-        f"output_scale.encoder.layer.{i}.{part}" for i in (0, 1) for part in ("attention.output.dense", "output.dense")
-    }
-    inner = {f"scale.encoder.layer.{i}.output.dense" for i in (0, 1)}
-    assert names("ia3:o,m3") == behind
-    assert names("ia3:m3,inner,o") == behind | inner
-    assert names("ia3:-k,-v,-m2") == behind | inner
-    with pytest.raises(InvalidMethod, match="choice of k, v, o, m2, inner, m3"):
-        parse_method("ia3:q")
 
 
 @pytest.mark.parametrize(("rank", "count"), [(16, 24_576), (25, 60_000)])
 def test_lora_xs_has_the_papers_counts_and_targets(rank, count):
     """Bałazy et al. 2024, section 4: query, value and both output maps of RoBERTa-large."""
     assert plan_of(f"lora-xs:r={rank}", BERT_LARGE, "cls").num_parameters == count
-    assert names("lora-xs:r=2,targets=m3,q") == {
-        f"lora_xs.encoder.layer.{i}.{part}" for i in (0, 1) for part in ("attention.self.query", "output.dense")
-    }
-
-
-def test_red_edits_what_the_mlp_gives():
-    """Wu et al. 2024, section 3: two vectors of the hidden size for each layer."""
-    edited = {f"encoder.layer.{i}.output.dense" for i in (0, 1)}
-    assert names("red") == {f"output_scale.{path}" for path in edited} | {f"delta.{path}.bias" for path in edited}
-
-
-@pytest.mark.parametrize("method", ["random:1%", "random-rows:5%", "random-cols:5%"])
-def test_random_weights_are_those_of_the_layers(method):
-    maps = {f"encoder.layer.{i}.{part}" for i in (0, 1) for part in LAYER if "LayerNorm" not in part}
-    assert names(method) == {f"sparse_value.{path}" for path in maps}
 
 
 @pytest.mark.parametrize(
@@ -189,8 +169,9 @@ def test_counts_of_adapters_are_those_of_houlsby():
     assert count == 24 * 2 * (2 * 64 * 1024 + 1024 + 64) + 2 * 1024 * (1 + 2 * 24)
 
 
-def test_full_leaves_the_pooler_out_where_nothing_reads_it():
-    assert plan_of("full", BERT_BASE, "mean").num_parameters == NUM_PARAMETERS[768] - 768 * 768 - 768
+def test_the_scale_of_lora_is_alpha_over_its_rank():
+    (part,) = plan_of("lora:r=4,alpha=2,targets=v,o").trainables
+    assert (part.rank, part.scale, part.num_parameters) == (4, 0.5, 2 * 2 * 4 * (8 + 8))
 
 
 def test_spafit_stratifies_as_its_table_1():
@@ -213,14 +194,6 @@ def test_lora_takes_the_maps_of_the_mlp_too():
         plan_of("lora:r=4,targets=q,k,v,o,m2,m3").num_parameters
         == plan_of("lora:r=4,targets=q,k,v,o").num_parameters + part.num_parameters
     )
-
-
-def test_lora_scale_and_targets():
-    plan = plan_of("lora:r=4,alpha=2,targets=v,o")
-    (part,) = plan.trainables
-    assert (part.rank, part.scale) == (4, 0.5)
-    assert {m.symbol for m in part.sites} == {"W_v", "W_m1"}
-    assert plan.num_parameters == 2 * 2 * 4 * (8 + 8)
 
 
 @pytest.mark.parametrize(
@@ -303,6 +276,11 @@ def test_the_rate_of_the_head_does_not_fall_with_the_width(anatomy):
 def test_text_is_canonical(text, canonical):
     assert parse_method(text).text == canonical
     assert parse_method(canonical).text == canonical
+
+
+def test_what_may_be_chosen_is_said():
+    with pytest.raises(InvalidMethod, match="choice of k, v, o, m2, inner, m3"):
+        parse_method("ia3:q")
 
 
 @pytest.mark.parametrize(

@@ -20,30 +20,11 @@ from onebert_training.tasks.metrics import (
     score_tags,
     tag_metrics,
 )
-from scoring import deciding, evaluate, objective
+from scoring import evaluate, objective
 
 
 def one_hot(predicted, num_labels):
     return np.eye(num_labels)[predicted]
-
-
-def test_binary():
-    # true positives 2, false positives 1, false negatives 1, true negatives 2
-    scores = evaluate("single_label", [1, 1, 1, 0, 0, 0], one_hot([1, 1, 0, 1, 0, 0], 2))
-    assert scores == pytest.approx({"accuracy": 4 / 6, "f1": 2 / 3, "macro_f1": 2 / 3, "matthews": (4 - 1) / 9})
-
-
-def test_three_classes_have_no_binary_f1():
-    scores = evaluate("single_label", [0, 0, 1, 2], one_hot([0, 1, 1, 1], 3))
-    # F1 of class 0: p 1, r 1/2 -> 2/3; class 1: p 1/3, r 1 -> 1/2; class 2: 0
-    assert scores["macro_f1"] == pytest.approx((2 / 3 + 1 / 2 + 0) / 3)
-    assert scores["accuracy"] == 0.5
-    assert "f1" not in scores
-
-
-def test_predicting_one_class_only_scores_zero_without_a_warning():
-    scores = evaluate("single_label", [0, 1], one_hot([0, 0], 2))
-    assert (scores["f1"], scores["matthews"]) == (0.0, 0.0)
 
 
 @pytest.mark.filterwarnings("ignore:A single label was found:UserWarning")
@@ -74,25 +55,6 @@ def test_of_any_rows_they_are_those_of_scikit_learn(labels, draws):
     assert tags == pytest.approx({"token_accuracy": expected["accuracy"], "macro_f1": expected["macro_f1"]})
 
 
-def test_multi_label():
-    gold = np.array([[1, 0], [1, 1], [0, 0]])
-    logits = np.array([[2.0, 1.0], [3.0, -1.0], [-1.0, 0.0]])
-    # label 0: tp 2; label 1: fp 1, fn 1 -> micro 2*2/(2*2+1+1), macro (1 + 0)/2; only the third row is exact
-    scores = evaluate("multi_label", gold, logits)
-    assert scores == pytest.approx({"micro_f1": 4 / 6, "macro_f1": 0.5, "accuracy": 1 / 3})
-
-
-def test_macro_f1_of_several_labels_is_the_mean_of_those_that_rows_or_answers_have():
-    """As of labels of which a text has one: a fourth label that no row has, and no answer, is not a failure."""
-    gold = np.eye(4)[[0, 1, 2, 1]]
-    one, several = (
-        evaluate(task, rows, gold * 2 - 1) for task, rows in (("single_label", [0, 1, 2, 1]), ("multi_label", gold))
-    )
-    assert one["macro_f1"] == several["macro_f1"] == 1.0
-    wrong = np.where(np.arange(4) == 3, 1.0, gold * 2 - 1)
-    assert evaluate("multi_label", gold, wrong)["macro_f1"] == 0.75
-
-
 @pytest.mark.parametrize(
     ("gold", "on", "f1"),
     [
@@ -119,29 +81,6 @@ def test_regression():
 def test_a_constant_prediction_correlates_with_nothing():
     scores = evaluate("regression", [1.0, 2.0, 3.0], np.full((3, 1), 0.5))
     assert (scores["pearson"], scores["spearman"]) == (0.0, 0.0)
-
-
-@pytest.mark.parametrize(
-    ("task_type", "num_labels", "wanted", "name"),
-    [
-        ("single_label", 6, None, "accuracy"),
-        ("single_label", 2, "f1/accuracy", "f1"),
-        ("single_label", 2, "matthews_correlation", "matthews"),
-        ("multi_label", 6, None, "micro_f1"),
-        ("regression", 1, "pearson/spearman", "pearson"),
-        ("regression", 1, "r2/mae", "r2"),
-    ],
-)
-def test_primary_metric(task_type, num_labels, wanted, name):
-    assert deciding(task_type, num_labels, wanted) == name
-
-
-@pytest.mark.parametrize(
-    ("task_type", "num_labels", "wanted"), [("single_label", 3, "f1"), ("regression", 1, "accuracy")]
-)
-def test_a_metric_that_makes_no_sense_is_refused(task_type, num_labels, wanted):
-    with pytest.raises(InvalidData, match=r"^the metrics of this task are "):
-        deciding(task_type, num_labels, wanted)
 
 
 def test_names_are_what_is_reported():
@@ -187,6 +126,12 @@ def test_tags_that_are_no_entities():
 @pytest.mark.parametrize(
     ("names", "wanted", "name"),
     [
+        (objective("single_label", 6).metrics, None, "accuracy"),
+        (objective("single_label", 2).metrics, "f1/accuracy", "f1"),
+        (objective("single_label", 2).metrics, "matthews_correlation", "matthews"),
+        (objective("multi_label", 6).metrics, None, "micro_f1"),
+        (REGRESSION, "pearson/spearman", "pearson"),
+        (REGRESSION, "r2/mae", "r2"),
         (tag_metrics(BIO), None, "entity_f1"),
         (tag_metrics(BIO), "span_f1", "entity_f1"),
         (tag_metrics(BIO), "F1", "entity_f1"),
@@ -203,9 +148,17 @@ def test_the_names_that_data_sets_give_are_understood(names, wanted, name):
     assert choose_metric(names, wanted) == name
 
 
-def test_entities_of_tags_that_are_not_bio_are_refused():
-    with pytest.raises(InvalidData, match=r"the metrics of this task are token_accuracy, macro_f1$"):
-        choose_metric(tag_metrics(("NOUN", "VERB")), "span_f1")
+@pytest.mark.parametrize(
+    ("names", "wanted"),
+    [
+        (objective("single_label", 3).metrics, "f1"),
+        (REGRESSION, "accuracy"),
+        (tag_metrics(("NOUN", "VERB")), "span_f1"),
+    ],
+)
+def test_a_metric_that_makes_no_sense_is_refused(names, wanted):
+    with pytest.raises(InvalidData, match=f"^the metrics of this task are {', '.join(names)}$"):
+        choose_metric(names, wanted)
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,9 @@ from onebert_store.errors import InvalidSettings, NotFinite
 from onebert_training.data.examples import Split
 from onebert_training.data.words import spans_of
 from onebert_training.target_scale import TargetScale
+from onebert_training.tasks.metrics import score_answers
 from onebert_training.tasks.objective import Verdict
 from onebert_training.tasks.objectives import NO_TARGET, OBJECTIVES
-from onebert_training.tasks.squad import score_answers
 
 TAGS = ("B-THING", "I-THING", "O")
 SENTENCES = [

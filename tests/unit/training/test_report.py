@@ -337,6 +337,7 @@ def test_two_seeds_have_no_median_and_what_was_kept_is_marked():
         ({}, ["scores"]),
         ({"train": {"accuracy": 1.0}}, ["scores", "gaps"]),
         ({"history": history()}, ["scores", "curves-rte-accuracy-test"]),
+        ({"history": [{"step": 0, "epoch": 0, "loss": None}]}, ["scores"]),
         ({"change": [{"symbol": "b_q", "layer": 0, "mean_abs": 0.1}]}, ["scores", "change-rte-accuracy-test"]),
     ],
 )

@@ -22,7 +22,7 @@ LABELS = {
     "names": NAMES,
     "numbers": st.integers(0, 3),
     "fractions": st.sampled_from([0.5, 1, 2, 2.25]),
-    "mixed": st.sampled_from(["0.5", "1", "one", "1e3", None]),
+    "mixed": st.sampled_from(["0.5", "1", "one", "1e3", "3.10", "nan", "inf", "-7", None]),
     "lists": st.lists(st.sampled_from(["a", "b"]), max_size=2, unique=True),
     "indices": st.sampled_from(["0", "1", "b", None]),
 }

@@ -9,8 +9,7 @@ from sklearn.linear_model import LogisticRegression
 from onebert_store.errors import InvalidData, InvalidSettings
 from onebert_training.cli import check
 from onebert_training.data.examples import Split
-from onebert_training.insight.out_of_fold import folds_of, out_of_fold
-from onebert_training.insight.suspects import find_suspects
+from onebert_training.insight.suspects import find_suspects, folds_of, out_of_fold
 from trainings import invoke
 
 

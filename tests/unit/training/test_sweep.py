@@ -27,6 +27,7 @@ from onebert_training.fit.loop import train
 from onebert_training.fit.run import Run
 from onebert_training.fit.settings import Settings
 from onebert_training.methods import rules
+from onebert_training.report.records import load_records
 from onebert_training.report.tables import results_markdown
 from onebert_training.sweep import jobs as jobs_module
 from onebert_training.sweep.jobs import Outcome, RunsFolder, name_job
@@ -147,7 +148,7 @@ def test_results_are_the_statistics_of_the_records_at_the_best_settings(swept, o
         seeds[record["data"]["name"], record["method"], record["learning_rate"]].append(record)
     shown = {(cell["data"], cell["method"]): cell for cell in printed["results"]}
     table = onebert(*arguments)[1]
-    markdown = results_markdown_of(out)
+    markdown = results_markdown(load_records([out]))
     assert set(shown) == {(data, method) for data, method, _ in seeds}
     for (data, method), cell in shown.items():
         rates = {rate: runs for (d, m, rate), runs in seeds.items() if (d, m) == (data, method)}
@@ -159,12 +160,6 @@ def test_results_are_the_statistics_of_the_records_at_the_best_settings(swept, o
         text = f"{100 * fmean(scores):.1f} ± {100 * stdev(scores):.1f}"
         assert text in table
         assert text in markdown
-
-
-def results_markdown_of(out: Path) -> str:
-    from onebert_training.report.records import load_records
-
-    return results_markdown(load_records([out]))
 
 
 def test_the_delta_to_publish_is_the_smallest_that_the_best_is_not_ahead_of(swept):

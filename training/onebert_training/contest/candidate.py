@@ -1,22 +1,67 @@
-"""A candidate of a comparison: its run in short, or its folds if there are no validation rows."""
+"""Candidates with their answers to the same rows, and the choice of one; methods trained in short to compare them."""
 
 import time
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from math import isfinite
+from typing import TypeVar
 
 from onebert_store.errors import NotFinite
 from onebert_training.contest.folds import fold_runs, measured
-from onebert_training.contest.tournament import Candidate
 from onebert_training.fit.features import BATCH_TOKENS
+from onebert_training.fit.lead import judged
 from onebert_training.fit.loop import groups, take_step
+from onebert_training.fit.result import SMALLER
 from onebert_training.fit.run import Run
 from onebert_training.fit.state import State
 from onebert_training.heads.seen import cross_validated
+from onebert_training.tasks.metrics import Judged
 from onebert_training.tasks.objective import Logits, Measurement
 
 # With a validation split a candidate takes one in `SHARE` of its steps, at least LEAST_STEPS, by its own schedule.
 SHARE, LEAST_STEPS = 4, 100
+
+
+@dataclass(eq=False)
+class Candidate:
+    """A way to train a task.
+
+    Attributes:
+        run: the full training.
+        measured: the answers to the judging rows; None before they are measured.
+        left: the reason it left the tournament; None while it takes part.
+    """
+
+    name: str
+    run: Run
+    measured: Measurement | None = None
+    left: str | None = None
+
+    @property
+    def judged(self) -> Judged:
+        """The answers' score; raises ValueError before they are measured."""
+        if self.measured is None:
+            raise ValueError(f"{self.name} was not measured")
+        return judged(self.run, self.measured)
+
+    @property
+    def score(self) -> float | None:
+        return self.measured.scores[self.run.metric] if self.measured else None
+
+
+_Own = TypeVar("_Own", bound=Candidate)
+
+
+def keep(candidates: Sequence[_Own], judge: Callable[[Sequence[Judged]], int]) -> _Own:
+    """The judge's choice: `judge` reads the scores of all candidates that take part, and returns the place of one.
+
+    Raises NotFinite if all have left.
+    """
+    going = [one for one in candidates if not one.left]
+    if not going:
+        raise NotFinite(f"the losses are no longer numbers; {SMALLER}")
+    # The only one that is left may not be measured.
+    return going[judge([one.judged for one in going])] if len(going) > 1 else going[0]
 
 
 class InShort(Candidate):

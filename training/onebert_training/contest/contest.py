@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from onebert_store.errors import NotFinite
+from onebert_training.contest.candidate import Candidate, keep
 from onebert_training.contest.contrastive import ContrastiveRun
 from onebert_training.contest.few import train_judged
-from onebert_training.contest.tournament import Candidate, keep
 from onebert_training.fit import checkpoint
 from onebert_training.fit.keeping import kept_measurement
 from onebert_training.fit.lead import head_beside

@@ -108,8 +108,8 @@ def load_dataset(
     read = asked.read(source) if isinstance(source, str) else source
     if "train" not in read.tables:
         raise InvalidData("the data has no training split")
-    read, columns = join_label_columns(read, asked.columns, task_type)
-    tables, notes = usable_rows(read, columns, asked)
+    read, columns, notes = usable_rows(read, asked, task_type)
+    tables = dict(read.tables)
     read_as = [note for table in tables.values() for note in table.notes]
     if share is not None and "validation" in tables:
         tables.pop("test", None)
@@ -187,22 +187,21 @@ def load_split(
         InvalidData: one sentence, with the row if one is bad.
     """
     source = reading.read(source) if isinstance(source, str) else source
-    read, columns = join_label_columns(source, reading.columns, task_type)
-    tables, _ = usable_rows(read, columns, reading)
-    read = replace(read, tables=tables)
+    read, columns, _ = usable_rows(source, reading, task_type)
     name = choose_split(read, split)
-    cells = Cells(tables[name], columns, find_names(read, columns, task_type, labels)[name])
+    cells = Cells(read.tables[name], columns, find_names(read, columns, task_type, labels)[name])
     found = cells.label_names(task_type)
     if found and task_type != "regression" and not set(found) & set(labels):
         there, known = checks.listed(found), checks.listed(labels)
         raise InvalidData(f"no label of the data, {there}, is one of the task, which has {known}")
     examples = cells.split(task_type, tuple(labels))
-    rows = tables[name].take(cells.kept).only(source.tables[name])
+    rows = read.tables[name].take(cells.kept).only(source.tables[name])
     return Labeled("all" if read.single_file else name, examples, read.metric, read.name, rows)
 
 
-def usable_rows(read: Source, columns: Columns, asked: ReadOptions) -> tuple[dict[str, Table], list[str]]:
-    """Drops an unlabeled test split and, if asked, rows without label or text; returns the tables and notes."""
+def usable_rows(source: Source, asked: ReadOptions, task_type: TaskType | None) -> tuple[Source, Columns, list[str]]:
+    """The source and its columns, without an unlabeled test split and, if asked, rows without label or text; notes."""
+    read, columns = join_label_columns(source, asked.columns, task_type)
     tables, notes = dict(read.tables), list[str]()
     if "test" in tables and len(tables) > 1 and not has_labels(tables["test"], columns):
         del tables["test"]
@@ -217,7 +216,7 @@ def usable_rows(read: Source, columns: Columns, asked: ReadOptions) -> tuple[dic
                 notes.append(
                     f"{table.rows - len(rows):,} of {table.rows:,} {split} rows have no {what} and are left out"
                 )
-    return tables, notes
+    return replace(read, tables=tables), columns, notes
 
 
 def _labeled(table: Table, columns: Columns) -> list[int]:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
 
@@ -13,7 +13,7 @@ from onebert_store.errors import InvalidData
 from onebert_store.file.manifest import TaskType
 from onebert_store.tables.columns import find_columns
 from onebert_store.tables.files import Fault, Faults
-from onebert_store.tables.labels import find_names, infer_task_type, join_label_columns
+from onebert_store.tables.labels import find_names, infer_task_type
 from onebert_store.tables.places import Place, said_of_rows
 from onebert_store.tables.table import Table
 from onebert_store.tables.tables import SPLITS, Source
@@ -78,9 +78,8 @@ def examine(data: str | Source, asked: DataOptions, max_length: int, lengths: Le
 def _look(read: Source, asked: DataOptions, found: Examined, max_length: int, lengths: Lengths) -> None:
     if "train" not in read.tables:
         raise InvalidData("the data has no training split")
-    read, columns = join_label_columns(read, asked.columns, asked.task_type)
-    tables, _ = usable_rows(read, columns, asked)
-    read = replace(read, tables=tables)
+    read, columns, _ = usable_rows(read, asked, asked.task_type)
+    tables = read.tables
     task_type = asked.task_type or infer_task_type(read, columns)
     texts, label = find_columns(tables["train"], columns)
     found.facts |= {"task_type": task_type, "text": list(texts), "label": label}

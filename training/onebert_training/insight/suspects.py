@@ -1,10 +1,88 @@
-"""Finds labels that are probably wrong: confident learning (Northcutt et al. 2021) on out-of-fold predictions."""
+"""Finds labels that are probably wrong: confident learning (Northcutt et al. 2021) on out-of-fold predictions.
 
+Each row is predicted from rows with other texts, by an exact head and by nearest neighbours.
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
+from sklearn.neighbors import KNeighborsClassifier
 
+from onebert_encoder.answering.scores import softmax
+from onebert_training.data.examples import Split
+from onebert_training.data.splitting import SPLIT_SEED, fold_of
+from onebert_training.heads.exact import ExactHead, fit_heads, undoubted_labels
+from onebert_training.heads.seen import FOLDS
 from onebert_training.insight.intervals import Floats, Indices
+from onebert_training.target_scale import TargetScale
+from onebert_training.tasks.objectives import SingleLabel
+
+_STRENGTHS = (3.0, 1.0, 0.3, 0.1)
+_NEIGHBOURS = 20
+_FADE = 0.2  # squared distance of unit vectors at which a neighbour's weight has fallen to 1 / e
+# Neighbours are searched among at most this many rows, so that the search grows linearly with the rows.
+_SEARCHED = 50_000
+
+Vectors = NDArray[np.float32]
+
+
+def folds_of(examples: Split) -> Indices:
+    """[rows], the fold of each row of a single_label task; rows with the same text share a fold."""
+    return fold_of(examples, "single_label", FOLDS, SPLIT_SEED)
+
+
+def out_of_fold(labels: Sequence[str], vectors: Vectors, examples: Split, fold: Indices) -> Floats:
+    """[rows, labels] probabilities of each row: the mean of two models that are fitted on the other folds.
+
+    One is an exact head on `vectors` [rows, h]; its strength maximizes the likelihood of all rows' labels. The other
+    takes the labels of the nearest rows (Bahri et al. 2020), which separates near-duplicates that no hyperplane
+    separates.
+    """
+    objective, gold = SingleLabel(labels), examples.gold
+    folds = [fold == one for one in np.unique(fold)]
+    heads = [fit_heads(objective, vectors[~held], gold[~held], _STRENGTHS) for held in folds]
+    # One strength at a time: holding the probabilities of all takes several times the memory.
+    likelihood = np.zeros(len(_STRENGTHS))
+    for held, fitted in zip(folds, heads, strict=True):
+        likelihood += [_log_likelihood(_of_head(head, vectors[held]), gold[held]) for head in fitted]
+    found = np.zeros((len(gold), len(labels)))
+    for held, fitted in zip(folds, heads, strict=True):
+        near = _of_neighbours(vectors[~held], gold[~held], vectors[held], len(labels))
+        found[held] = (_of_head(fitted[likelihood.argmax()], vectors[held]) + near) / 2
+    return found
+
+
+def _of_head(head: ExactHead, asked: Vectors) -> Floats:
+    return softmax(head.logits(asked, TargetScale()).astype(np.float64))
+
+
+def _log_likelihood(probabilities: Floats, gold: Indices) -> float:
+    own = probabilities[np.arange(len(gold)), gold]
+    return float(np.log(np.maximum(own, np.finfo(np.float64).tiny)).sum())
+
+
+def _of_neighbours(known: Vectors, gold: Indices, asked: Vectors, labels: int) -> Floats:
+    """[rows, labels], distance-weighted label shares of the nearest known rows, by centered unit vectors."""
+    rows = np.random.default_rng(SPLIT_SEED).permutation(len(known))[:_SEARCHED]
+    mean = known.mean(axis=0)
+    classifier = KNeighborsClassifier(
+        min(_NEIGHBOURS, len(rows)),
+        weights=lambda distance: np.exp(-distance / _FADE),
+        algorithm="brute",
+        metric="sqeuclidean",
+    )
+    with undoubted_labels():
+        classifier.fit(_unit(known[rows] - mean), gold[rows])
+    found = np.zeros((len(asked), labels))
+    found[:, classifier.classes_] = classifier.predict_proba(_unit(asked - mean))
+    return found
+
+
+def _unit(vectors: Vectors) -> Vectors:
+    length = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.asarray(vectors / np.maximum(length, np.finfo(np.float32).tiny))
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ Tensors = dict[str, Tensor]
 class Trainable:
     """One kind of difference on some sites of the base; no two trainables of a plan make the same tensor.
 
-    By default every site has one leaf, which is zero at the start and the delta file's tensor as it is.
+    By default the leaves are zero at the start, and the delta file's tensors as they are.
     """
 
     sites: tuple[Any, ...]  # parameters or modules
@@ -29,21 +29,25 @@ class Trainable:
     def prefix(self) -> str:
         raise NotImplementedError
 
-    def shape(self, site: Any) -> tuple[int, ...]:
-        """The shape of a site's leaf."""
+    def shapes(self, site: Any) -> Mapping[str, tuple[int, ...]]:
+        """The shapes of a site's leaves, by their names."""
         raise NotImplementedError
 
     @property
+    def _leaves(self) -> dict[str, tuple[int, ...]]:
+        return {name: shape for site in self.sites for name, shape in self.shapes(site).items()}
+
+    @property
     def num_parameters(self) -> int:
-        return sum(math.prod(self.shape(site)) for site in self.sites)
+        return sum(map(math.prod, self._leaves.values()))
 
     def init(self, params: Mapping[str, Tensor], generator: torch.Generator) -> Tensors:
         """The values at the start, on the CPU: float32 leaves, and int64 constants if indices are drawn."""
-        return {f"{self.prefix}{site.name}": torch.zeros(self.shape(site)) for site in self.sites}
+        return {name: torch.zeros(shape) for name, shape in self._leaves.items()}
 
     def tensors(self, values: Mapping[str, Tensor]) -> Tensors:
         """The delta file's tensors, from leaves and constants; differentiable."""
-        return {name: values[name] for name in (f"{self.prefix}{site.name}" for site in self.sites)}
+        return {name: values[name] for name in self._leaves}
 
 
 @dataclass(frozen=True)
@@ -53,8 +57,8 @@ class Differences(Trainable):
     from_zero: bool = False
     prefix: ClassVar[str] = delta.DELTA
 
-    def shape(self, site: Parameter) -> tuple[int, ...]:
-        return site.shape
+    def shapes(self, site: Parameter) -> Mapping[str, tuple[int, ...]]:
+        return {f"{delta.DELTA}{site.name}": site.shape}
 
     def init(self, params: Mapping[str, Tensor], generator: torch.Generator) -> Tensors:
         if self.from_zero:
@@ -100,25 +104,21 @@ class LowRankDifferences(Trainable):
     scale: float
     prefix: ClassVar[str] = delta.LORA_A
 
-    @property
-    def num_parameters(self) -> int:
-        return sum(self.rank * sum(site.shape) for site in self.sites)
+    def shapes(self, site: Module) -> Mapping[str, tuple[int, ...]]:
+        out, into = site.shape
+        return {f"{delta.LORA_A}{site.name}": (self.rank, into), f"{delta.LORA_B}{site.name}": (out, self.rank)}
 
     def init(self, params: Mapping[str, Tensor], generator: torch.Generator) -> Tensors:
         """LoRA's own start: A Kaiming uniform with a = sqrt(5), B zero."""
-        values: Tensors = {}
+        values = super().init(params, generator)
         for site in self.sites:
-            out, into = site.shape
-            A, bound = torch.empty(self.rank, into), 1 / math.sqrt(into)
-            values[f"{delta.LORA_A}{site.name}"] = A.uniform_(-bound, bound, generator=generator)
-            values[f"{delta.LORA_B}{site.name}"] = torch.zeros(out, self.rank)
+            bound = 1 / math.sqrt(site.shape[1])
+            values[f"{delta.LORA_A}{site.name}"].uniform_(-bound, bound, generator=generator)
         return values
 
     def tensors(self, values: Mapping[str, Tensor]) -> Tensors:
-        names = [site.name for site in self.sites]
-        return {f"{delta.LORA_A}{name}": values[f"{delta.LORA_A}{name}"] for name in names} | {
-            f"{delta.LORA_B}{name}": values[f"{delta.LORA_B}{name}"] * self.scale for name in names
-        }
+        found = super().tensors(values)
+        return found | {name: one * self.scale for name, one in found.items() if name.startswith(delta.LORA_B)}
 
 
 Lines = Literal["entries", "rows", "columns"]
@@ -191,8 +191,8 @@ class Cores(Trainable):
     rank: int
     prefix: ClassVar[str] = delta.LORA_XS
 
-    def shape(self, site: Module) -> tuple[int, ...]:
-        return (self.rank, self.rank)
+    def shapes(self, site: Module) -> Mapping[str, tuple[int, ...]]:
+        return {f"{delta.LORA_XS}{site.name}": (self.rank, self.rank)}
 
 
 @dataclass(frozen=True)
@@ -202,25 +202,18 @@ class Adapters(Trainable):
     size: int
     prefix: ClassVar[str] = delta.ADAPTER_DOWN
 
-    @property
-    def num_parameters(self) -> int:
-        return sum(2 * self.size * site.shape[0] + self.size + site.shape[0] for site in self.sites)
+    def shapes(self, site: Module) -> Mapping[str, tuple[int, ...]]:
+        down, up, h = f"{delta.ADAPTER_DOWN}{site.name}", f"{delta.ADAPTER_UP}{site.name}", site.shape[0]
+        into = {f"{down}.weight": (self.size, h), f"{down}.bias": (self.size,)}
+        return into | {f"{up}.weight": (h, self.size), f"{up}.bias": (h,)}
 
     def init(self, params: Mapping[str, Tensor], generator: torch.Generator) -> Tensors:
         """The first map: normal with deviation 0.01, cut at two deviations, as in the paper; the second map: zero."""
-        values: Tensors = {}
+        values = super().init(params, generator)
         for site in self.sites:
-            h, down = site.shape[0], torch.empty(self.size, site.shape[0])
+            down = values[f"{delta.ADAPTER_DOWN}{site.name}.weight"]
             torch.nn.init.trunc_normal_(down, std=0.01, a=-0.02, b=0.02, generator=generator)
-            values[f"{delta.ADAPTER_DOWN}{site.name}.weight"] = down
-            values[f"{delta.ADAPTER_DOWN}{site.name}.bias"] = torch.zeros(self.size)
-            values[f"{delta.ADAPTER_UP}{site.name}.weight"] = torch.zeros(h, self.size)
-            values[f"{delta.ADAPTER_UP}{site.name}.bias"] = torch.zeros(h)
         return values
-
-    def tensors(self, values: Mapping[str, Tensor]) -> Tensors:
-        maps = [f"{prefix}{site.name}" for site in self.sites for prefix in (delta.ADAPTER_DOWN, delta.ADAPTER_UP)]
-        return {name: values[name] for name in (f"{path}.{kind}" for path in maps for kind in ("weight", "bias"))}
 
 
 @dataclass(frozen=True)
@@ -233,11 +226,11 @@ class Scales(Trainable):
     def prefix(self) -> str:
         return delta.PLACES[self.place][0]
 
-    def shape(self, site: Module) -> tuple[int, ...]:
-        return (site.shape[delta.PLACES[self.place][2]],)
+    def shapes(self, site: Module) -> Mapping[str, tuple[int, ...]]:
+        return {f"{self.prefix}{site.name}": (site.shape[delta.PLACES[self.place][2]],)}
 
     def init(self, params: Mapping[str, Tensor], generator: torch.Generator) -> Tensors:
-        return {f"{self.prefix}{site.name}": torch.ones(self.shape(site)) for site in self.sites}
+        return {name: torch.ones_like(zeros) for name, zeros in super().init(params, generator).items()}
 
 
 def numpy_generator(generator: torch.Generator) -> np.random.Generator:

@@ -6,7 +6,7 @@ from statistics import fmean
 from onebert_training.report.document import short
 from onebert_training.report.pictures import Picture, make
 from onebert_training.report.plots import Panel, text, written
-from onebert_training.report.tables import Results, Trial, headings
+from onebert_training.report.tables import Results, Trial, drawable
 
 _TERMS = "b_e b_LN0 g_LN0 b_q b_k s_k b_v s_v b_m1 o_m1 b_LN1 g_LN1 b_m2 o_m2 s_m3 b_m3 o_m3 b_LN2 g_LN2 b_p".split()
 _LEFT, _TOP, _LINE = 48, 26, 17
@@ -16,22 +16,16 @@ Vector = tuple[str, int | None]  # symbol and layer
 
 def draw_changes(results: Results) -> list[Picture]:
     """Draws mean absolute differences (BitFit, Figure 1; BitFit+, Figures 4 to 15), one picture per column."""
+    caption = (
+        "Mean absolute difference between each vector before and after training (BitFit, Figure 1), mean over the "
+        "seeds; one color scale, a square root, for all methods; grey vectors are not trained. b_k never changes: a "
+        "bias of all keys cancels in the softmax. –: embeddings and pooler."
+    )
     pictures = []
-    for column, title in zip(results.columns, headings(results), strict=True):
-        changed = {
-            m: c for m in results.methods if (c := results.best.get((m, column))) and any(r.change for r in c.runs)
-        }
-        if changed:
-            name = f"{column.data} ({title[1]})"
-            panels = _maps({method: _mean_change(trial) for method, trial in changed.items()})
-            caption = (
-                "Mean absolute difference between each vector before and after training (BitFit, Figure 1), "
-                "mean over the seeds; one color scale, a square root, for all methods; grey vectors are "
-                "not trained. b_k never changes: a bias of all keys cancels in the softmax. "
-                "–: embeddings and pooler."
-            )
-            title_of = f"Change of biases and gains on {name}"
-            pictures.append(make(f"change-{name}", results.base, title_of, caption, panels))
+    for _, name, trials in drawable(results, lambda trial: any(run.change for run in trial.runs)):
+        panels = _maps({method: _mean_change(trial) for method, trial in trials.items()})
+        title = f"Change of biases and gains on {name}"
+        pictures.append(make(f"change-{name}", results.base, title, caption, panels))
     return pictures
 
 

@@ -8,7 +8,7 @@ from onebert_training.report.document import short, unit
 from onebert_training.report.pictures import Picture, make
 from onebert_training.report.plots import Axis, Panel, axis_for, color, dot, fill, frame, path, text
 from onebert_training.report.records import Evaluation, Record
-from onebert_training.report.tables import Column, Results, Trial, headings, scaled
+from onebert_training.report.tables import Column, Results, Trial, drawable, scaled
 
 Trace = Sequence[tuple[Evaluation, float]]
 """Evaluations of one seed, each with the value to draw."""
@@ -18,15 +18,13 @@ _WIDTH, _HEIGHT = 300, 200
 
 def draw_curves(results: Results) -> list[Picture]:
     """Draws losses and metric over epochs (What Parameters to Freeze?, Figures 2, 9, 10), one picture per column."""
+    caption = (
+        "Every seed in color, the median of three or more in ink, at the settings that are best on validation; a dot "
+        "is the evaluation that was kept."
+    )
     pictures = []
-    for column, title in zip(results.columns, headings(results), strict=True):
-        trials = {m: c for m in results.methods if (c := results.best.get((m, column))) and _with_history(c)}
+    for column, name, trials in drawable(results, _with_history):
         if panels := _panels(column, trials):
-            caption = (
-                "Every seed in color, the median of three or more in ink, at the settings that are best on "
-                "validation; a dot is the evaluation that was kept."
-            )
-            name = f"{column.data} ({title[1]})"
             pictures.append(make(f"curves-{name}", results.base, f"Training on {name}", caption, panels))
     return pictures
 

@@ -1,7 +1,7 @@
 """Groups records into results: runs that differ by seed, the best settings of each method, means and deviations."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from statistics import fmean, stdev
@@ -215,6 +215,14 @@ def headings(results: Results) -> list[tuple[str, str]]:
         several = names.count((column.data, column.metric, column.split)) > 1
         shown.append((column.data, f"{column.metric}, {column.split}" + f", {column.train_rows:,} rows" * several))
     return shown
+
+
+def drawable(results: Results, has: Callable[[Trial], object]) -> Iterator[tuple[Column, str, dict[str, Trial]]]:
+    """Each column and its name, with the best trials of methods for which `has` is true; none without such trials."""
+    for column, (_, under) in zip(results.columns, headings(results), strict=True):
+        best = {method: results.best.get((method, column)) for method in results.methods}
+        if trials := {method: trial for method, trial in best.items() if trial and has(trial)}:
+            yield column, f"{column.data} ({under})", trials
 
 
 def format_percent(run: Record) -> str:

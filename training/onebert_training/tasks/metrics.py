@@ -1,6 +1,9 @@
 """The metrics of each task type, and the choice of the one that decides."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+import string
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +15,7 @@ from sklearn.metrics import mean_absolute_error, r2_score
 
 from onebert_encoder.answering.stretches import is_bio
 from onebert_store.errors import InvalidData, NotFinite
+from onebert_training.data.spans import GoldAnswer
 
 LOWER_IS_BETTER = frozenset({"mae"})
 REGRESSION = ("pearson", "spearman", "r2", "mae")
@@ -31,6 +35,9 @@ _ALIASES: Mapping[str, tuple[str, ...]] = {
     "squad_f1": ("f1",),
     "em": ("exact_match",),
 }
+
+
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 @dataclass(frozen=True)
@@ -184,3 +191,35 @@ def score_tags(
         precision, recall, f1, _ = precision_recall_fscore_support(*named, average="micro", zero_division=0)
         scores |= {"entity_f1": float(f1), "entity_precision": float(precision), "entity_recall": float(recall)}
     return scores
+
+
+def normalize(text: str) -> list[str]:
+    """The words that SQuAD v1.1's evaluation compares: lower case, without punctuation and articles."""
+    return re.sub(r"\b(a|an|the)\b", " ", text.lower().translate(_PUNCTUATION)).split()
+
+
+def exact_match(predicted: str, answer: str) -> float:
+    """1 if both texts are equal after `normalize`, else 0."""
+    return float(normalize(predicted) == normalize(answer))
+
+
+def word_f1(predicted: str, answer: str) -> float:
+    """F1 of the words that both texts share."""
+    found, wanted = normalize(predicted), normalize(answer)
+    shared = sum((Counter(found) & Counter(wanted)).values())
+    return 2 * shared / (len(found) + len(wanted)) if shared else 0.0
+
+
+def score_answers(gold: Sequence[Sequence[GoldAnswer]], predicted: Sequence[str]) -> dict[str, float]:
+    """SQuAD v1.1's metrics (Rajpurkar et al. 2016, section 6.1) for answers in a context.
+
+    Exact match and F1: the best value over a question's acceptable answers, averaged over the questions.
+    """
+
+    def mean_of_best(measure: Callable[[str, str], float]) -> float:
+        best = [
+            max(measure(text, answer) for _, answer in answers) for answers, text in zip(gold, predicted, strict=True)
+        ]
+        return sum(best) / len(best)
+
+    return {"f1": mean_of_best(word_f1), "exact_match": mean_of_best(exact_match)}

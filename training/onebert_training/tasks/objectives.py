@@ -20,7 +20,6 @@ from onebert_training.target_scale import TargetScale
 from onebert_training.tasks import metrics
 from onebert_training.tasks.alignment import answer_tokens, context_tokens, first_tokens
 from onebert_training.tasks.objective import Constant, Logits, Objective
-from onebert_training.tasks.squad import score_answers
 from onebert_training.tasks.uneven import Counts, balanced, unevenness
 
 NO_TARGET = -100
@@ -247,7 +246,7 @@ class AnswerSpan(Objective):
         return total / (gold[:, :2] != NO_TARGET).sum().clamp(min=1)
 
     def score(self, split: Split, answers: Sequence[str]) -> dict[str, float]:
-        return score_answers(split.gold, answers)
+        return metrics.score_answers(split.gold, answers)
 
     def read(self, split: Split, tokens: Sequence[Tokens], logits: Sequence[Logits]) -> list[str]:
         return list(map(self._answer, split.texts, tokens, logits))
