@@ -1,12 +1,11 @@
 """Keys of the registry over HTTP and by the command, in one process and with front ends; quotas; the audit trail."""
 
-import asyncio
 import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from onebert_server.client import AsyncClient, Client, KeyQuotas
+from onebert_server.client import KeyQuotas
 from onebert_store.errors import (
     Forbidden,
     InvalidInput,
@@ -156,21 +155,10 @@ def test_the_audit_trail_says_who_did_what_by_which_request(server, root):
     assert "1 → 2" in table
 
 
-@pytest.fixture(params=[Client, AsyncClient])
-def ask(request, server):
-    """Calls one method of either client of the client library, with the root key or another."""
-
-    async def awaited(key, method, arguments):
-        async with AsyncClient(server.url, key) as client:
-            return await getattr(client, method)(*arguments)
-
-    def call(method, *arguments, key=ROOT_KEY):
-        if request.param is AsyncClient:
-            return asyncio.run(awaited(key, method, arguments))
-        with Client(server.url, key) as client:
-            return getattr(client, method)(*arguments)
-
-    return call
+@pytest.fixture
+def ask(either_client, server):
+    """Calls a method with the root key or another."""
+    return lambda method, *arguments, key=ROOT_KEY: either_client(server.url, method, *arguments, api_key=key)
 
 
 def test_the_client_library_makes_lists_and_revokes_keys(ask, server):

@@ -1,12 +1,11 @@
 """The client library against a real server: both clients, every method, more inputs than one request takes."""
 
-import asyncio
 import hashlib
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from onebert_server.client import AsyncClient, Client, as_dict
+from onebert_server.client import Client, as_dict
 from onebert_store.errors import (
     AliasConflict,
     InvalidInput,
@@ -30,21 +29,9 @@ def task(server):
     return made
 
 
-@pytest.fixture(params=[Client, AsyncClient])
-def ask(request, server):
-    """Calls one method of either client, on a connection of its own."""
-
-    async def awaited(url, method, arguments, options):
-        async with AsyncClient(url, **options) as client:
-            return await getattr(client, method)(*arguments)
-
-    def call(method, *arguments, url=server.url, **options):
-        if request.param is AsyncClient:
-            return asyncio.run(awaited(url, method, arguments, options))
-        with Client(url, **options) as client:
-            return getattr(client, method)(*arguments)
-
-    return call
+@pytest.fixture
+def ask(either_client, server):
+    return lambda method, *arguments, url=server.url, **options: either_client(url, method, *arguments, **options)
 
 
 def test_one_input_has_one_answer(ask, task):
@@ -87,7 +74,7 @@ def test_fanout(ask, task):
 
 def test_the_life_of_versions_and_aliases(ask, request):
     first, second = Task(seed=40), Task(seed=41)
-    name = f"life-{request.node.callspec.params['ask'].__name__.lower()}"
+    name = f"life-{request.node.callspec.params['either_client'].lower()}"
     assert [ask("push", name, each.file).version for each in (first, second)] == [1, 2]
     assert ask("push", name, first.file).created is False
     assert ask("download", name, 2) == second.file

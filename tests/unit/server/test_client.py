@@ -45,21 +45,9 @@ class Gateway(FakeServer):
         self.replies, self.asked = list(replies), []
 
 
-@pytest.fixture(params=[Client, AsyncClient])
-def ask(request):
-    """Calls one method of either client."""
-
-    async def awaited(url, timeout, method, arguments):
-        async with AsyncClient(url, timeout=timeout) as client:
-            return await getattr(client, method)(*arguments)
-
-    def call(gateway, method, *arguments, timeout=30.0):
-        if request.param is AsyncClient:
-            return asyncio.run(awaited(gateway.url, timeout, method, arguments))
-        with Client(gateway.url, timeout=timeout) as client:
-            return getattr(client, method)(*arguments)
-
-    return call
+@pytest.fixture
+def ask(either_client):
+    return lambda gateway, *arguments, timeout=30.0: either_client(gateway.url, *arguments, timeout=timeout)
 
 
 @pytest.mark.parametrize("status", [429, 503])

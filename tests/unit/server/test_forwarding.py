@@ -79,20 +79,17 @@ async def slow_app(scope: Scope, receive: Receive, send: Send) -> None:
     await respond(send, 201, b"stored")
 
 
-def test_an_app_that_takes_its_time_is_waited_for_beyond_the_patience_with_its_process(tmp_path: Path) -> None:
+async def test_an_app_that_takes_its_time_is_waited_for_beyond_the_patience_with_its_process(tmp_path: Path) -> None:
     """As where an upload waits for its turn; one that hangs is in tests/integration/http/test_front_ends.py."""
     path, sent = str(tmp_path / "app"), Sent()
 
-    async def ask() -> None:
-        async with await asyncio.start_unix_server(forwarded_to(slow_app, PATIENCE), path):
-            await Forwarding(own, NONE, path, ApiKeys(KeyRing({})), PATIENCE)(request(), receive_nothing, sent)
-
-    asyncio.run(ask())
+    async with await asyncio.start_unix_server(forwarded_to(slow_app, PATIENCE), path):
+        await Forwarding(own, NONE, path, ApiKeys(KeyRing({})), PATIENCE)(request(), receive_nothing, sent)
     assert [message.get("status") or message["body"] for message in sent] == [201, b"stored"]
 
 
 @pytest.mark.parametrize(("hangs", "code"), [(True, "unhealthy"), (False, "shutting-down")])
-def test_a_process_that_hangs_is_told_from_one_that_is_gone(tmp_path: Path, hangs: bool, code: str) -> None:
+async def test_a_process_that_hangs_is_told_from_one_that_is_gone(tmp_path: Path, hangs: bool, code: str) -> None:
     path, patience, refused, ended = str(tmp_path / "app"), 0.01 if hangs else 60.0, [], asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -105,12 +102,9 @@ def test_a_process_that_hangs_is_told_from_one_that_is_gone(tmp_path: Path, hang
     async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
         refused.append(scope["state"][REFUSED])
 
-    async def ask() -> None:
-        async with await asyncio.start_unix_server(serve, path):
-            await Forwarding(refuse, NONE, path, ApiKeys(KeyRing({})), patience)(request(), receive_nothing, Sent())
-            await ended.wait()
-
-    asyncio.run(ask())
+    async with await asyncio.start_unix_server(serve, path):
+        await Forwarding(refuse, NONE, path, ApiKeys(KeyRing({})), patience)(request(), receive_nothing, Sent())
+        await ended.wait()
     assert [(error.status, error.code) for error in refused] == [(503, code)]
 
 
@@ -146,48 +140,45 @@ def test_an_answer_arrives_whole_where_the_app_did_not_wait_for_the_body_that_it
 
 
 @pytest.mark.parametrize(("path", "others"), [("/v1/tasks/slow", ["/docs"]), ("/docs", ["/v1/tasks/slow"])])
-def test_who_forwards_much_leaves_room_for_others_and_all_of_it_for_health(
+async def test_who_forwards_much_leaves_room_for_others_and_all_of_it_for_health(
     tmp_path: Path, path: str, others: list[str]
 ) -> None:
     """As where one tenant's bodies stall, or strangers read the documentation slowly."""
     socket = str(tmp_path / "app")
     share = MAX_FORWARDED // 2
 
-    async def run() -> None:
-        all_there, opened = asyncio.Event(), asyncio.Event()
-        waiting = 0
+    all_there, opened = asyncio.Event(), asyncio.Event()
+    waiting = 0
 
-        async def app(scope: Scope, receive: Receive, send: Send) -> None:
-            nonlocal waiting
-            waiting += 1
-            if waiting == share:
-                all_there.set()
-            if scope["query_string"] == b"slow":
-                await opened.wait()
-            await respond(send, 200, b"{}")
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        nonlocal waiting
+        waiting += 1
+        if waiting == share:
+            all_there.set()
+        if scope["query_string"] == b"slow":
+            await opened.wait()
+        await respond(send, 200, b"{}")
 
-        async with await asyncio.start_unix_server(forwarded_to(app), socket, backlog=MAX_FORWARDED):
-            forwarding = Forwarding(own, NONE, socket, ApiKeys(KeyRing({})))
+    async with await asyncio.start_unix_server(forwarded_to(app), socket, backlog=MAX_FORWARDED):
+        forwarding = Forwarding(own, NONE, socket, ApiKeys(KeyRing({})))
 
-            async def ask(address: str, path: str, query: bytes = b"") -> tuple[int, str | None]:
-                sent = Sent()
+        async def ask(address: str, path: str, query: bytes = b"") -> tuple[int, str | None]:
+            sent = Sent()
 
-                asked = request(client=(address, 50000), path=path, query_string=query)
-                await forwarding(asked, receive_nothing, sent)
-                return sent[0]["status"], json.loads(sent[1]["body"]).get("code")
+            asked = request(client=(address, 50000), path=path, query_string=query)
+            await forwarding(asked, receive_nothing, sent)
+            return sent[0]["status"], json.loads(sent[1]["body"]).get("code")
 
-            asking = [asyncio.create_task(ask("127.0.0.1", path, b"slow")) for _ in range(share)]
-            async with asyncio.timeout(60):
-                await all_there.wait()
-                assert await ask("127.0.0.1", path) == (503, "queue-full")
-                assert await ask("127.0.0.2", path) == (200, None)
-                for other in ("/healthz", "/startupz", "/readyz", *others):
-                    assert await ask("127.0.0.1", other) == (200, None)
-                opened.set()
-                assert await asyncio.gather(*asking) == [(200, None)] * share
-                assert await ask("127.0.0.1", path) == (200, None)
-
-    asyncio.run(run())
+        asking = [asyncio.create_task(ask("127.0.0.1", path, b"slow")) for _ in range(share)]
+        async with asyncio.timeout(60):
+            await all_there.wait()
+            assert await ask("127.0.0.1", path) == (503, "queue-full")
+            assert await ask("127.0.0.2", path) == (200, None)
+            for other in ("/healthz", "/startupz", "/readyz", *others):
+                assert await ask("127.0.0.1", other) == (200, None)
+            opened.set()
+            assert await asyncio.gather(*asking) == [(200, None)] * share
+            assert await ask("127.0.0.1", path) == (200, None)
 
 
 @pytest.mark.parametrize(
@@ -204,7 +195,7 @@ def test_who_forwards_much_leaves_room_for_others_and_all_of_it_for_health(
         ("POST", "/v1/classify/", False),
     ],
 )
-def test_questions_stay_with_the_front_end(tmp_path: Path, method: str, path: str, is_own: bool) -> None:
+async def test_questions_stay_with_the_front_end(tmp_path: Path, method: str, path: str, is_own: bool) -> None:
     took: list[bool] = []
 
     async def answers(scope: Scope, receive: Receive, send: Send) -> None:
@@ -214,13 +205,10 @@ def test_questions_stay_with_the_front_end(tmp_path: Path, method: str, path: st
         took.append(False)
         await respond(send, 200, b"")
 
-    async def ask() -> None:
-        socket = str(tmp_path / "app")
-        async with await asyncio.start_unix_server(forwarded_to(app), socket):
-            forwarding = Forwarding(answers, formats_of([answering()]), socket, ApiKeys(KeyRing({})))
-            await forwarding(request(method=method, path=path), receive_nothing, Sent())
-
-    asyncio.run(ask())
+    socket = str(tmp_path / "app")
+    async with await asyncio.start_unix_server(forwarded_to(app), socket):
+        forwarding = Forwarding(answers, formats_of([answering()]), socket, ApiKeys(KeyRing({})))
+        await forwarding(request(method=method, path=path), receive_nothing, Sent())
     assert took == [is_own]
 
 
