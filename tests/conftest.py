@@ -7,6 +7,8 @@ import os
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["HF_HUB_OFFLINE"] = "1"
 
+import asyncio
+import inspect
 import sys
 import uuid
 
@@ -62,6 +64,21 @@ def pytest_collection_modifyitems(config, items):
     left_out = [item for item in items if {mark.args[0] for mark in item.iter_markers("nightly")} - chosen]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in set(left_out)]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem):
+    """Runs an `async def` test on an event loop of its own, of the file's `LOOP` where it has one."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+
+    async def run():
+        async with asyncio.timeout(300):
+            await pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames})
+
+    with asyncio.Runner(loop_factory=getattr(pyfuncitem.module, "LOOP", None)) as runner:
+        runner.run(run())
+    return True
 
 
 class ByServer(LoadScopeScheduling):

@@ -3,12 +3,13 @@
 import base64
 import json
 from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Event, Thread
+from threading import Event
 
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
+
+from fake_servers import FakeServer, Handler
 
 ISSUER, AUDIENCE = "https://issuer.example", "onebert"
 
@@ -92,13 +93,11 @@ def jwks_server(keys):
     """
     asked, ended = [], Event()
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self):
+    class Jwks(Handler):
+        def answer(self):
             asked.append(self.path)
             if self.path == "/moved":
-                self.send_response(302)
-                self.send_header("Location", "/jwks")
-                self.end_headers()
+                self.reply(302, headers={"Location": "/jwks"})
                 return
             if self.path == "/drops":
                 self.send_response(200)
@@ -109,22 +108,10 @@ def jwks_server(keys):
                             break
                         self.wfile.write(b" ")
                 return
-            content = json.dumps({"keys": [key.jwk() for key in keys]}).encode()
-            self.send_response(200 if keys else 500)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
+            self.reply(200 if keys else 500, json.dumps({"keys": [key.jwk() for key in keys]}).encode())
 
-        def log_message(self, *_):
-            pass
+        do_GET = answer
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/jwks", asked
-    finally:
+    with FakeServer(Jwks) as server:
+        yield f"{server.url}/jwks", asked
         ended.set()
-        server.shutdown()
-        thread.join()
-        server.server_close()

@@ -3,12 +3,13 @@
 import gzip
 import threading
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
 )
+
+from fake_servers import FakeServer, Handler
 
 
 class Received:
@@ -45,9 +46,9 @@ class Received:
 def receiving():
     """A receiver on a free port while the block runs."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self):
-            body = self.rfile.read(int(self.headers["Content-Length"]))
+    class Collector(Handler):
+        def answer(self):
+            body = self.body()
             if self.headers.get("Content-Encoding") == "gzip":
                 body = gzip.decompress(body)
             assert self.path == "/v1/traces"
@@ -55,21 +56,10 @@ def receiving():
             received.keys.add(self.headers["x-api-key"])
             received.take(ExportTraceServiceRequest.FromString(body))
             answer = ExportTraceServiceResponse().SerializeToString()
-            self.send_response(200)
-            self.send_header("Content-Type", "application/x-protobuf")
-            self.send_header("Content-Length", str(len(answer)))
-            self.end_headers()
-            self.wfile.write(answer)
+            self.reply(200, answer, {"Content-Type": "application/x-protobuf"})
 
-        def log_message(self, *arguments):
-            pass
+        do_POST = answer
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        received = Received(f"http://127.0.0.1:{server.server_port}")
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield received
-        finally:
-            server.shutdown()
-            thread.join()
+    with FakeServer(Collector) as server:
+        received = Received(server.url)
+        yield received

@@ -11,9 +11,7 @@ from onebert_server.access.principal import Principal, Scope
 from onebert_server.run.app import create_app
 from onebert_server.runtime import open_runtime
 from onebert_server.settings import load_settings
-from onebert_store.file.format import loads
-from onebert_store.registry.registry import Registry
-from servers import Task
+from servers import Task, store
 
 ROOT_KEY = "the-key-of-the-environment"
 GIVEN_ID = "an.id-of_the.caller"
@@ -39,10 +37,8 @@ TENANTS = {
 @contextmanager
 def tenants_runtime(folder):
     """An open runtime that has the tasks and takes the keys; a second version of `acme-tone` has no alias."""
-    with Registry.open(folder) as registry:
-        for name, seed in TASKS.items():
-            registry.add(name, loads(Task(seed=seed).file))
-        registry.add("acme-tone", loads(Task(seed=9).file))
+    store(folder, **{name: Task(seed=seed) for name, seed in TASKS.items()})
+    store(folder, **{"acme-tone": Task(seed=9)})
     settings = load_settings(base=str(tiny_base()), data_dir=folder, api_keys=ROOT_KEY, max_queue_seconds=600)
     with open_runtime(settings) as runtime:
         runtime.keys.replace({hashlib.sha256(key.encode()).digest(): Holder(who) for key, who in TENANTS.items()})

@@ -3,28 +3,25 @@
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from fake_servers import FakeServer, Handler
 from onebert_bench.load import BROKEN, LEFT, Request, Stream, run_load, run_open_load
 
 ALL = 10
 
 
-class Server(ThreadingHTTPServer):
+class Server(FakeServer):
     """Counts what is posted."""
 
-    daemon_threads = True
-
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+        super().__init__(Posts)
         self.seen, self.lock = Counter[tuple[str, str]](), threading.Lock()
         self.come = threading.Barrier(ALL)
 
 
-class Handler(BaseHTTPRequestHandler):
+class Posts(Handler):
     """Answers in several writes; refuses what is posted to /bad and /refused.
 
     Nobody is answered at /together and /refused before `ALL` have come: a closed loop of fewer would wait for ever.
@@ -33,8 +30,8 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server: Server
 
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+    def answer(self) -> None:
+        body = self.body().decode()
         with self.server.lock:
             self.server.seen[self.path, body] += 1
         if self.path == "/never":
@@ -54,18 +51,13 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.flush()
         self.wfile.write(b"more")
 
-    def log_message(self, *args: object) -> None:
-        pass
+    do_POST = answer
 
 
 @pytest.fixture
 def server() -> Iterator[Server]:
     with Server() as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
         yield server
-        server.shutdown()
-        thread.join()
 
 
 @pytest.mark.parametrize("clients", [1, 7])

@@ -7,7 +7,7 @@ A field is `name: Annotated[type, Doc("one sentence"), …] = default`. The anno
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import Field, dataclass, fields, is_dataclass
 from inspect import Parameter, Signature
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
 from annotated_types import Ge, Le
@@ -120,8 +120,8 @@ def _options(group: Any) -> Iterator[Parameter]:
     hints = get_type_hints(group, include_extras=True)
     for field, hint, annotated in annotated_fields(group):
         if any(isinstance(one, OptionInfo) for one in annotated):  # an option of its own
-            whole = cast(Any, Annotated)[hint, *annotated]
-            yield Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=whole)
+            own = hints[field.name]
+            yield Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=own)
             continue
         bounds: dict[str, Any] = {}
         for one in annotated:

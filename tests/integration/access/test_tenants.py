@@ -127,7 +127,7 @@ def test_what_was_refused_was_not_done(runtime, asker):
     assert ask(asker, "key-of-blue", "POST", f"/v1/tasks/{FOREIGN}/classify", json={"inputs": TEXT}).status_code == 200
 
 
-def test_an_upload_that_is_refused_takes_nobodys_place(runtime, asker, monkeypatch):
+async def test_an_upload_that_is_refused_takes_nobodys_place(runtime, asker, monkeypatch):
     monkeypatch.setattr(receiving, "MAX_UPLOADS", 1)
     monkeypatch.setattr(receiving, "SLOW_SECONDS", 0.0)
 
@@ -135,18 +135,13 @@ def test_an_upload_that_is_refused_takes_nobodys_place(runtime, asker, monkeypat
         for part in ():
             yield part
 
-    async def run():
-        with runtime.receiving.admitted("key:acme") as incoming:
-            path = "/v1/tasks/acme-none/versions"
-            found = [
-                (await asker.ask(key, "PUT", path, **FILE)).status_code for key in ("key-to-classify", "key-of-blue")
-            ]
-            # Raises where the upload had to make room.
-            async for _ in incoming.parts(nothing()):
-                pass
-        return found
-
-    assert asyncio.run(run()) == [403, 404]
+    with runtime.receiving.admitted("key:acme") as incoming:
+        path = "/v1/tasks/acme-none/versions"
+        found = [(await asker.ask(key, "PUT", path, **FILE)).status_code for key in ("key-to-classify", "key-of-blue")]
+        # Raises where the upload had to make room.
+        async for _ in incoming.parts(nothing()):
+            pass
+    assert found == [403, 404]
 
 
 @pytest.mark.parametrize(
@@ -167,36 +162,33 @@ def test_lists_and_fan_outs_hold_a_tenants_own_alone(asker, key, names):
 
 
 @pytest.mark.slow("asks everything with every key, twice")
-def test_a_front_end_holds_tenants_apart_alike(runtime, asker, tmp_path, monkeypatch):
+async def test_a_front_end_holds_tenants_apart_alike(runtime, asker, tmp_path, monkeypatch):
     """What the engine's process told a front end for one tenant is of no use to another."""
     # Which vLLM's answers say.
     monkeypatch.setattr(vllm, "time", lambda: 1.0)
     path = str(tmp_path / "engine")
 
-    async def live():
-        async with remote_engine(runtime.admission, runtime.keys, path) as (backend, counts, *_):
-            answerer = Answerer(runtime.base.tokenizer, runtime.base.spec.max_length, backend, runtime.workers)
-            app = web.web_app(
-                Edge(answerer, counts),
-                [answering()],
-                keys=runtime.keys,
-                settings=runtime.settings,
-                form_of=form_of,
-            )
-            front = Asker(runtime, app)
-            for key in ("key-of-blue", "key-of-acme", "key-to-upload", ROOT_KEY):
-                for name in ("acme-tone", FOREIGN, NOBODYS):
-                    # What is shown and not answered is forwarded, here to nobody.
-                    asked = [one for one in facade_requests(name) if one[0] == "POST"]
-                    for one in (*classify_requests(name), *asked):
-                        expected = await asker.ask(key, *one[:2], **one[2])
-                        assert seen(await front.ask(key, *one[:2], **one[2]), name) == seen(expected, name)
-                everything = "POST", "/v1/fanout"
-                body = {"tasks": ["*"], "text": TEXT}
-                answers = [await one.ask(key, *everything, json=body) for one in (asker, front)]
-                assert seen(answers[0], "*") == seen(answers[1], "*")
-
-    asyncio.run(live())
+    async with remote_engine(runtime.admission, runtime.keys, path) as (backend, counts, *_):
+        answerer = Answerer(runtime.base.tokenizer, runtime.base.spec.max_length, backend, runtime.workers)
+        app = web.web_app(
+            Edge(answerer, counts),
+            [answering()],
+            keys=runtime.keys,
+            settings=runtime.settings,
+            form_of=form_of,
+        )
+        front = Asker(runtime, app)
+        for key in ("key-of-blue", "key-of-acme", "key-to-upload", ROOT_KEY):
+            for name in ("acme-tone", FOREIGN, NOBODYS):
+                # What is shown and not answered is forwarded, here to nobody.
+                asked = [one for one in facade_requests(name) if one[0] == "POST"]
+                for one in (*classify_requests(name), *asked):
+                    expected = await asker.ask(key, *one[:2], **one[2])
+                    assert seen(await front.ask(key, *one[:2], **one[2]), name) == seen(expected, name)
+            everything = "POST", "/v1/fanout"
+            body = {"tasks": ["*"], "text": TEXT}
+            answers = [await one.ask(key, *everything, json=body) for one in (asker, front)]
+            assert seen(answers[0], "*") == seen(answers[1], "*")
 
 
 # Route -> the scopes of which one is enough, and how the route is asked; a route that changes something is asked about

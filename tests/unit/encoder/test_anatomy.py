@@ -7,7 +7,6 @@ from bases import FAMILIES, tiny_base
 from onebert_encoder.base.anatomy import Anatomy
 from onebert_encoder.base.base import load_base
 from onebert_encoder.base.families import family_of
-from onebert_store.errors import UnsupportedBase
 
 
 def bert(layers: int, hidden: int, pooler: bool = True) -> Anatomy:
@@ -48,8 +47,3 @@ def test_every_parameter_of_the_hugging_face_model_is_known(family: str) -> None
         name: tuple(value.shape) for name, value in theirs.items() if name.endswith(".bias") or "orm.weight" in name
     }
     assert base.spec.num_parameters == sum(value.numel() for value in theirs.values())
-
-
-def test_another_architecture_is_refused_with_the_supported_ones() -> None:
-    with pytest.raises(UnsupportedBase, match=r"'gpt2' .* bert, roberta, xlm-roberta, electra, distilbert"):
-        family_of("gpt2")

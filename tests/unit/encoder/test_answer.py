@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.special import expit, softmax
+from scipy.special import softmax
 from seqeval.metrics.sequence_labeling import get_entities
 
 from bases import loaded as base
@@ -53,12 +53,6 @@ def test_single_label_scores_are_the_softmax_highest_first() -> None:
     assert got.score == got.top()["label 2"]
     assert got.selected is None
     assert got.abstained is None
-
-
-def test_multi_label_scores_are_sigmoids_and_labels_are_those_over_one_half() -> None:
-    got = answer(LOGITS, manifest("multi_label", 4))
-    assert got.scores.tolist() == pytest.approx(expit(LOGITS.astype(np.float64)).tolist())
-    assert got.selected == ["label 2", "label 3", "label 0"]
 
 
 def test_a_regression_answers_the_plain_value() -> None:

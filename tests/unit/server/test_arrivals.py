@@ -22,35 +22,29 @@ async def waiting(arrivals, futures):
     return tasks
 
 
-def test_errors_and_ends_without_one_reach_who_waits_for_them():
-    async def live():
-        arrivals, futures = Arrivals(), [Future() for _ in range(3)]
-        tasks = await waiting(arrivals, futures)
+async def test_errors_and_ends_without_one_reach_who_waits_for_them():
+    arrivals, futures = Arrivals(), [Future() for _ in range(3)]
+    tasks = await waiting(arrivals, futures)
 
-        def end():
-            futures[0].set_exception(ValueError("an error of the thread"))
-            futures[1].cancel()
-            futures[2].set_result("well")
+    def end():
+        futures[0].set_exception(ValueError("an error of the thread"))
+        futures[1].cancel()
+        futures[2].set_result("well")
 
-        on_a_thread(end)
-        found = await asyncio.gather(*tasks, return_exceptions=True)
-        assert [type(one) for one in found] == [ValueError, asyncio.CancelledError, str]
-
-    asyncio.run(live())
+    on_a_thread(end)
+    found = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [type(one) for one in found] == [ValueError, asyncio.CancelledError, str]
 
 
-def test_who_no_longer_waits_takes_its_future_along_and_nobody_elses():
-    async def live():
-        arrivals, futures = Arrivals(), [Future() for _ in range(2)]
-        leaving, staying = await waiting(arrivals, futures)
-        leaving.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await leaving
-        assert futures[0].cancelled()
-        on_a_thread(lambda: futures[1].set_result("well"))
-        assert await staying == "well"
-
-    asyncio.run(live())
+async def test_who_no_longer_waits_takes_its_future_along_and_nobody_elses():
+    arrivals, futures = Arrivals(), [Future() for _ in range(2)]
+    leaving, staying = await waiting(arrivals, futures)
+    leaving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await leaving
+    assert futures[0].cancelled()
+    on_a_thread(lambda: futures[1].set_result("well"))
+    assert await staying == "well"
 
 
 def test_what_ends_after_its_loop_is_no_fault(caplog):

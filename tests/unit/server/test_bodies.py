@@ -101,7 +101,7 @@ def test_both_fields_may_name_one_algorithm_and_both_must_hold():
             digests.check()
 
 
-def test_others_have_their_turn_while_a_small_body_becomes_a_large_one():
+async def test_others_have_their_turn_while_a_small_body_becomes_a_large_one():
     """What is received at once becomes many pieces, and the event loop is nobody's between them."""
     pieces, turns = 40, []
     sent = gzip.compress(bytes(pieces * PIECE_BYTES))
@@ -122,10 +122,7 @@ def test_others_have_their_turn_while_a_small_body_becomes_a_large_one():
             turns.append(None)
             await asyncio.sleep(0)
 
-    async def both():
-        await asyncio.gather(read(), another())
-
-    asyncio.run(both())
+    await asyncio.gather(read(), another())
     assert turns.count(None) >= pieces
 
 
@@ -142,28 +139,25 @@ class Arriving:
         await asyncio.wait([self.reading])
 
 
-def test_bodies_that_stay_short_are_bounded_together_and_leave_room_for_other_principals():
-    async def live():
-        limited = Bodies(BODY_BYTES, 60)
-        short = [Arriving(limited, "short", BODY_BYTES) for _ in range(2 * MAX_COMING_BYTES // BODY_BYTES)]
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        held = [one for one in short if not one.reading.done()]
-        assert len(held) * BODY_BYTES <= MAX_COMING_BYTES // 2 + BODY_BYTES
-        for refused in set(short) - set(held):
-            with pytest.raises(QueueFull):
-                await refused.reading
+async def test_bodies_that_stay_short_are_bounded_together_and_leave_room_for_other_principals():
+    limited = Bodies(BODY_BYTES, 60)
+    short = [Arriving(limited, "short", BODY_BYTES) for _ in range(2 * MAX_COMING_BYTES // BODY_BYTES)]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    held = [one for one in short if not one.reading.done()]
+    assert len(held) * BODY_BYTES <= MAX_COMING_BYTES // 2 + BODY_BYTES
+    for refused in set(short) - set(held):
+        with pytest.raises(QueueFull):
+            await refused.reading
 
-        await Arriving(limited, "other", BODY_BYTES).end()
-        await held[0].end({"type": "http.disconnect"})
-        with pytest.raises(ClientDisconnect):
-            await held[0].reading
-        for one in held[1:]:
-            await one.end()
-        assert [len(one.reading.result()) for one in held[1:]] == [BODY_BYTES] * len(held[1:])
-        again = [Arriving(limited, "third", BODY_BYTES) for _ in held[1:]]
-        for one in again:
-            await one.end()
-            await one.reading
-
-    asyncio.run(live())
+    await Arriving(limited, "other", BODY_BYTES).end()
+    await held[0].end({"type": "http.disconnect"})
+    with pytest.raises(ClientDisconnect):
+        await held[0].reading
+    for one in held[1:]:
+        await one.end()
+    assert [len(one.reading.result()) for one in held[1:]] == [BODY_BYTES] * len(held[1:])
+    again = [Arriving(limited, "third", BODY_BYTES) for _ in held[1:]]
+    for one in again:
+        await one.end()
+        await one.reading

@@ -9,12 +9,12 @@ import time
 from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from both_clients import BOTH
+from fake_servers import FakeServer, Handler
 from onebert_server.client import AsyncClient, Client, TaskSummary
 from onebert_server.client.exchange import MAX_REPETITIONS
 from onebert_store.errors import AliasConflict, ChangeUnknown, OneBertError, QueueFull, ServerUnreachable
@@ -27,43 +27,22 @@ def problem(**more):
     return json.dumps(FULL | more).encode()
 
 
-class Gateway:
+class Replies(Handler):
+    def answer(self):
+        self.server.asked.append((time.monotonic(), self.path, dict(self.headers), self.body()))
+        replies = self.server.replies
+        status, headers, content = replies.pop(0) if len(replies) > 1 else replies[0]
+        self.reply(status, content, headers)
+
+    do_GET = do_PUT = do_POST = do_DELETE = answer
+
+
+class Gateway(FakeServer):
     """Answers with what a test wrote, in order and the last for ever; keeps what was asked, and when."""
 
     def __init__(self, *replies):
+        super().__init__(Replies)
         self.replies, self.asked = list(replies), []
-        gateway = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def answer(self):
-                body = self.rfile.read(int(self.headers.get("content-length", 0)))
-                gateway.asked.append((time.monotonic(), self.path, dict(self.headers), body))
-                replies = gateway.replies
-                status, headers, content = replies.pop(0) if len(replies) > 1 else replies[0]
-                self.send_response(status)
-                for name, value in headers.items():
-                    self.send_header(name, value)
-                self.send_header("Content-Length", str(len(content)))
-                self.end_headers()
-                self.wfile.write(content)
-
-            do_GET = do_PUT = do_POST = do_DELETE = answer
-
-            def log_message(self, *arguments):
-                """Nothing."""
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
-
-    def __enter__(self):
-        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.01,))
-        self.thread.start()
-        return self
-
-    def __exit__(self, *exception):
-        self.server.shutdown()
-        self.thread.join()
-        self.server.server_close()
 
 
 @pytest.fixture(**BOTH)
@@ -165,7 +144,7 @@ def test_a_server_that_does_not_answer_in_time(ask):
     gateway = Gateway((200, {}, TASKS))  # it listens, and nobody takes the connection
     with pytest.raises(ServerUnreachable, match="in time"):
         ask(gateway, "tasks", timeout=0.2)
-    gateway.server.server_close()
+    gateway.server_close()
 
 
 def test_the_time_of_the_asynchronous_client_is_for_the_whole_answer():

@@ -202,7 +202,7 @@ def test_no_question_and_no_batch_walks_all_principals():
             assert 0 < steps_of(lambda work=operation, crowd=crowd: work(crowd)) <= first * log2 / 4, name
 
 
-def test_who_gives_up_keeps_the_place_of_a_thread_that_still_computes():
+async def test_who_gives_up_keeps_the_place_of_a_thread_that_still_computes():
     entered, opened, done = Event(), Event(), []
 
     def long(_):
@@ -210,7 +210,7 @@ def test_who_gives_up_keeps_the_place_of_a_thread_that_still_computes():
         opened.wait(60)
         return done.append("long") or []
 
-    async def ask(workers):
+    with ThreadPoolExecutor(2) as workers:
         parts = PartByPart(workers, at_once=1, most=1)
         given_up = asyncio.create_task(parts.run("a", [1, 1], long))
         await asyncio.to_thread(entered.wait, 60)
@@ -222,19 +222,13 @@ def test_who_gives_up_keeps_the_place_of_a_thread_that_still_computes():
         assert parts._places._waiting
         opened.set()
         await other
-
-    with ThreadPoolExecutor(2) as workers:
-        asyncio.run(ask(workers))
     assert done == ["long", "other"]
 
 
-def test_a_part_that_fails_gives_its_place_back():
-    async def ask(workers):
+async def test_a_part_that_fails_gives_its_place_back():
+    with ThreadPoolExecutor(1) as workers:
         parts = PartByPart(workers, at_once=1, most=1)
         for _ in range(2):
             with pytest.raises(ZeroDivisionError):
                 await parts.run("a", [1], lambda _: [1 / 0])
         assert await parts.run("a", [1, 1], lambda part: [part.start]) == [0, 1]
-
-    with ThreadPoolExecutor(1) as workers:
-        asyncio.run(ask(workers))

@@ -379,60 +379,44 @@ def test_a_replica_whose_next_changes_are_gone_reads_everything_anew(registry, r
     late.look()
 
 
-def test_who_wants_a_change_to_be_seen_waits_for_it(registry, replica):
-    async def live():
-        waiting = asyncio.create_task(replica.directory.position.seen(context(min_seq=1)))
-        await asyncio.sleep(0)
-        assert not waiting.done()
-        await asyncio.to_thread(registry.add, "task", make_delta(1))
-        await asyncio.to_thread(replica.follower.catch_up)
-        await waiting
-        await replica.directory.position.seen(context(min_seq=1, seconds=0))
-
-    asyncio.run(live())
+async def test_who_wants_a_change_to_be_seen_waits_for_it(registry, replica):
+    waiting = asyncio.create_task(replica.directory.position.seen(context(min_seq=1)))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    await asyncio.to_thread(registry.add, "task", make_delta(1))
+    await asyncio.to_thread(replica.follower.catch_up)
+    await waiting
+    await replica.directory.position.seen(context(min_seq=1, seconds=0))
 
 
-def test_who_wants_a_change_of_a_registry_that_does_not_answer_waits_until_its_time_is_over(replica):
-    with pytest.raises(DeadlineExceeded, match="shows change 0, and not yet change 9"):
-        asyncio.run(replica.directory.position.seen(context(min_seq=9, seconds=0.01)))
-
-
-def test_who_waits_for_changes_leaves_room_for_others_where_the_registry_does_not_answer(replica):
+async def test_who_waits_for_changes_leaves_room_for_others_where_the_registry_does_not_answer(replica):
     """Each holds its body as long as it waits."""
     position = replica.directory.position
-
-    async def live():
-        waiting = [asyncio.create_task(position.seen(context(min_seq=9))) for _ in range(MAX_WAITING // 2)]
-        await asyncio.sleep(0)
-        with pytest.raises(QueueFull):
-            await position.seen(context(min_seq=9))
-        with pytest.raises(DeadlineExceeded):
-            await position.seen(context(min_seq=9, seconds=0.01, principal="another"))
-        position.move(9)
-        await asyncio.gather(*waiting)
-        position.seq = 0
-        with pytest.raises(DeadlineExceeded):
-            await position.seen(context(min_seq=9, seconds=0.01))
-
-    asyncio.run(live())
+    waiting = [asyncio.create_task(position.seen(context(min_seq=9))) for _ in range(MAX_WAITING // 2)]
+    await asyncio.sleep(0)
+    with pytest.raises(QueueFull):
+        await position.seen(context(min_seq=9))
+    with pytest.raises(DeadlineExceeded):
+        await position.seen(context(min_seq=9, seconds=0.01, principal="another"))
+    position.move(9)
+    await asyncio.gather(*waiting)
+    position.seq = 0
+    with pytest.raises(DeadlineExceeded, match="shows change 0, and not yet change 9"):
+        await position.seen(context(min_seq=9, seconds=0.01))
 
 
-def test_who_wants_more_than_there_is_hears_so_after_a_look_that_began_later(registry, replica):
+async def test_who_wants_more_than_there_is_hears_so_after_a_look_that_began_later(registry, replica):
     registry.add("task", make_delta(1))
     position = replica.directory.position
-
-    async def live():
-        position.begin_look()
-        waiting = asyncio.create_task(position.seen(context(min_seq=2)))
-        await asyncio.sleep(0)
-        position.end_look()
-        await asyncio.sleep(0)
-        assert not waiting.done()
-        await asyncio.to_thread(replica.follower.catch_up)
-        with pytest.raises(ChangeUnknown, match="the registry's last change is 1; there is no change 2"):
-            await waiting
-
-    asyncio.run(live())
+    position.begin_look()
+    waiting = asyncio.create_task(position.seen(context(min_seq=2)))
+    await asyncio.sleep(0)
+    position.end_look()
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    await asyncio.to_thread(replica.follower.catch_up)
+    with pytest.raises(ChangeUnknown, match="the registry's last change is 1; there is no change 2"):
+        await waiting
 
 
 def test_the_thread_shows_what_others_change_and_at_once_what_somebody_waits_for(registry, replica, monkeypatch):
@@ -475,9 +459,10 @@ def test_the_thread_outlives_a_registry_that_does_not_answer(registry, replica, 
     ]
 
 
-def on_a_thread(work):
-    with ThreadPoolExecutor(1) as threads:
-        asyncio.run(work(threads))
+@pytest.fixture
+def threads():
+    with ThreadPoolExecutor(1) as started:
+        yield started
 
 
 @pytest.fixture
@@ -485,43 +470,35 @@ def presence(registry):
     return Presence(registry.replicas)
 
 
-def test_all_have_a_change_when_every_live_replica_says_so(registry, presence):
+async def test_all_have_a_change_when_every_live_replica_says_so(registry, presence, threads):
     presence.report(3)
     registry.replicas.report("other", 4)
-
-    async def live(threads):
-        await presence.all_at(4, context(), threads)
-        waiting = asyncio.create_task(presence.all_at(5, context(), threads))
-        await asyncio.sleep(0)
-        await asyncio.to_thread(registry.replicas.report, "other", 5)
-        await waiting
-        with pytest.raises(DeadlineExceeded, match="it is done, as change 6; 1 of 2 replicas do not show it yet"):
-            await presence.all_at(6, context(seconds=0.1), threads)
-        await asyncio.to_thread(registry.replicas.leave, "other")
-        await presence.all_at(6, context(), threads)
-
-    on_a_thread(live)
+    await presence.all_at(4, context(), threads)
+    waiting = asyncio.create_task(presence.all_at(5, context(), threads))
+    await asyncio.sleep(0)
+    await asyncio.to_thread(registry.replicas.report, "other", 5)
+    await waiting
+    with pytest.raises(DeadlineExceeded, match="it is done, as change 6; 1 of 2 replicas do not show it yet"):
+        await presence.all_at(6, context(seconds=0.1), threads)
+    await asyncio.to_thread(registry.replicas.leave, "other")
+    await presence.all_at(6, context(), threads)
 
 
-def test_many_who_wait_for_all_are_told_by_the_same_few_looks(registry, presence, monkeypatch):
+async def test_many_who_wait_for_all_are_told_by_the_same_few_looks(registry, presence, monkeypatch, threads):
     """They share four threads with everybody who lists or uploads."""
     registry.replicas.report("other", 1)
     looks, live = [], Replicas.live
     monkeypatch.setattr(Replicas, "live", lambda self: looks.append(1) or live(self))
-
-    async def run(threads):
-        waiting = [asyncio.create_task(presence.all_at(2, context(), threads)) for _ in range(500)]
-        while len(looks) < 3:
-            await asyncio.sleep(0)
-        assert not any(one.done() for one in waiting)
-        await asyncio.to_thread(registry.replicas.report, "other", 2)
-        await asyncio.gather(*waiting)
-        seen = len(looks)
-        # Whoever comes now is told by a look that begins now.
-        await presence.all_at(2, context(), threads)
-        assert seen < len(looks) < 100
-
-    on_a_thread(run)
+    waiting = [asyncio.create_task(presence.all_at(2, context(), threads)) for _ in range(500)]
+    while len(looks) < 3:
+        await asyncio.sleep(0)
+    assert not any(one.done() for one in waiting)
+    await asyncio.to_thread(registry.replicas.report, "other", 2)
+    await asyncio.gather(*waiting)
+    seen = len(looks)
+    # Whoever comes now is told by a look that begins now.
+    await presence.all_at(2, context(), threads)
+    assert seen < len(looks) < 100
 
 
 @pytest.mark.parametrize(
@@ -538,28 +515,20 @@ def test_who_waits_for_all_for_long_has_the_database_asked_twice_a_second(now, s
     assert LOOK_SELDOM == 0.5
 
 
-def test_who_comes_while_looks_are_seldom_is_told_at_once(registry, presence, monkeypatch):
+async def test_who_comes_while_looks_are_seldom_is_told_at_once(registry, presence, monkeypatch, threads):
     monkeypatch.setattr("onebert_server.versions.presence.LOOK_SELDOM", 3600.0)
     monkeypatch.setattr("onebert_server.versions.presence.SOON", 0.0)
     registry.replicas.report("other", 1)
-
-    async def run(threads):
-        lags = asyncio.create_task(presence.all_at(2, context(seconds=7200.0), threads))
-        await asyncio.sleep(0)
-        await presence.all_at(1, context(seconds=7200.0), threads)
-        lags.cancel()
-
-    on_a_thread(run)
+    lags = asyncio.create_task(presence.all_at(2, context(seconds=7200.0), threads))
+    await asyncio.sleep(0)
+    await presence.all_at(1, context(seconds=7200.0), threads)
+    lags.cancel()
 
 
-def test_who_waits_for_all_is_told_that_the_registry_does_not_answer(presence, monkeypatch):
+async def test_who_waits_for_all_is_told_that_the_registry_does_not_answer(presence, monkeypatch, threads):
     monkeypatch.setattr(Replicas, "live", lambda _: _raise(StorageUnavailable("the disk does not answer")))
-
-    async def run(threads):
-        with pytest.raises(StorageUnavailable):
-            await presence.all_at(2, context(), threads)
-
-    on_a_thread(run)
+    with pytest.raises(StorageUnavailable):
+        await presence.all_at(2, context(), threads)
 
 
 def _raise(error):

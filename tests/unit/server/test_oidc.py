@@ -28,11 +28,12 @@ def tokens_of(source, now):
     return Tokens(ISSUER, AUDIENCE, source, clock=lambda: now[0])
 
 
-def find(tokens, text):
-    async def found():
-        return await tokens.find(text, hashlib.sha256(text.encode()).digest())
+def found(tokens, text):
+    return tokens.find(text, hashlib.sha256(text.encode()).digest())
 
-    return asyncio.run(found())
+
+def find(tokens, text):
+    return asyncio.run(found(tokens, text))
 
 
 @pytest.mark.parametrize("alg", KEYS)
@@ -141,16 +142,13 @@ def test_keys_are_not_fetched_from_where_the_address_leads_to():
         assert asked == ["/moved"]
 
 
-def test_an_issuer_that_answers_in_drops_holds_nobody_up_for_long(monkeypatch):
+async def test_an_issuer_that_answers_in_drops_holds_nobody_up_for_long(monkeypatch):
     monkeypatch.setattr(oidc, "FETCH_TIMEOUT", 0.1)
     with jwks_server([KEY]) as (address, asked):
         tokens = tokens_of(address.replace("/jwks", "/drops"), [NOW])
-
-        async def found():
-            async with asyncio.timeout(60):
-                return await asyncio.gather(*(tokens.find(token(OTHER, claims(NOW)), b"") for _ in range(3)))
-
-        assert asyncio.run(found()) == 3 * [None]
+        async with asyncio.timeout(60):
+            several = await asyncio.gather(*(tokens.find(token(OTHER, claims(NOW)), b"") for _ in range(3)))
+        assert several == 3 * [None]
         assert asked == ["/drops"]
 
 
@@ -176,7 +174,7 @@ def test_a_new_key_of_the_issuer_is_found_and_made_up_ones_do_not_make_us_ask():
         assert len(asked) == 2
 
 
-def test_a_key_that_the_issuer_withdraws_is_forgotten_and_an_issuer_that_is_away_changes_nothing():
+async def test_a_key_that_the_issuer_withdraws_is_forgotten_and_an_issuer_that_is_away_changes_nothing():
     keys, now = [KEY, OTHER], [NOW]
     with jwks_server(keys) as (address, asked):
         tokens, text = tokens_of(address, now), token(OTHER, claims(NOW, exp=NOW + 5000))
@@ -186,13 +184,13 @@ def test_a_key_that_the_issuer_withdraws_is_forgotten_and_an_issuer_that_is_away
             now[0] += 301
             await tokens.find(text, b"")
             await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()})
-            return await tokens.find(text, hashlib.sha256(text.encode()).digest())
+            return await found(tokens, text)
 
-        assert find(tokens, text)
+        assert await found(tokens, text)
         keys.clear()  # the server answers 500
-        assert asyncio.run(later())
+        assert await later()
         keys.append(KEY)
-        assert asyncio.run(later()) is None
+        assert await later() is None
         assert len(asked) >= 3
 
 

@@ -84,18 +84,15 @@ def test_what_is_late_is_said_to_be_late(parts):
     assert parts.unpinned()
 
 
-def test_a_request_that_ends_before_its_questions_begin_holds_no_version(parts):
+async def test_a_request_that_ends_before_its_questions_begin_holds_no_version(parts):
     admission = Admission(parts.base.tokenizer, parts.residents, parts.engine)
     pieces = parts.base.tokenizer.split(["it is late"], 64)
 
-    async def end_at_once():
-        asking = asyncio.ensure_future(admission.compute_each(context(), Wanted(["good", "short"]), pieces * 2))
-        await asyncio.sleep(0)  # it has resolved its references, and none of its questions had a turn yet
-        asking.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await asking
-
-    asyncio.run(end_at_once())
+    asking = asyncio.ensure_future(admission.compute_each(context(), Wanted(["good", "short"]), pieces * 2))
+    await asyncio.sleep(0)  # it has resolved its references, and none of its questions had a turn yet
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
     assert parts.unpinned()
 
 

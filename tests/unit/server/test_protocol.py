@@ -18,11 +18,7 @@ from onebert_server.http.web import uvicorn_config
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 LAST = b"DELETE /next HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 RECEIVE_TIMEOUT = 60
-
-
-def run(test):
-    with asyncio.Runner(loop_factory=Clock) as runner:
-        return runner.run(asyncio.wait_for(test, 300))
+LOOP = Clock
 
 
 @asynccontextmanager
@@ -84,8 +80,8 @@ async def exchanged(sent):
 
 
 @pytest.mark.parametrize("sent", REFUSED.values(), ids=REFUSED)
-def test_what_readers_understand_differently_is_refused_and_nothing_behind_it_is_read(sent):
-    received, asked = run(exchanged(sent + LAST))
+async def test_what_readers_understand_differently_is_refused_and_nothing_behind_it_is_read(sent):
+    received, asked = await exchanged(sent + LAST)
     assert statuses(received) == [400]
     assert asked == []
 
@@ -115,120 +111,90 @@ def test_a_head_that_is_not_clear_is_refused_by_the_rule_that_it_breaks(version,
 
 
 @pytest.mark.parametrize("sent", TAKEN.values(), ids=TAKEN)
-def test_what_all_understand_alike_is_taken_with_its_body_and_what_follows(sent):
-    received, asked = run(exchanged(sent + LAST))
+async def test_what_all_understand_alike_is_taken_with_its_body_and_what_follows(sent):
+    received, asked = await exchanged(sent + LAST)
     assert statuses(received) == [200, 200]
     assert asked == [("/v1/classify", b"hello"), ("/next", b"")]
 
 
 @pytest.mark.parametrize(("version", "expected"), [(b"1.1", [100, 200]), (b"1.0", [200])])
-def test_a_client_of_an_old_version_is_not_told_to_continue(version, expected):
+async def test_a_client_of_an_old_version_is_not_told_to_continue(version, expected):
     fields = b"Host: localhost\r\nContent-Length: 5\r\nExpect: 100-continue\r\nConnection: close\r\n"
-    received, asked = run(exchanged(b"POST / HTTP/" + version + b"\r\n" + fields + b"\r\nhello"))
+    received, asked = await exchanged(b"POST / HTTP/" + version + b"\r\n" + fields + b"\r\nhello")
     assert (statuses(received), asked) == (expected, [("/", b"hello")])
 
 
-def test_pipelined_requests_wait_unread_until_those_before_them_are_answered(monkeypatch):
+async def test_pipelined_requests_wait_unread_until_those_before_them_are_answered(monkeypatch):
     """Parsed, they would hold the event loop, and memory for as long as they wait."""
-    read = []
+    read, at_each = [], []
 
     class Noted(Exchange):
         def __init__(self, *arguments, **more):
             super().__init__(*arguments, **more)
             read.append(self)
 
+    async def app(scope, receive, send):
+        await turns()
+        at_each.append(len(read))
+        await answer(scope, receive, send)
+
     monkeypatch.setattr(protocol_module, "Exchange", Noted)
-
-    async def live():
-        at_each = []
-
-        async def app(scope, receive, send):
-            await turns()
-            at_each.append(len(read))
-            await answer(scope, receive, send)
-
-        async with connecting(app) as connect:
-            reader, writer = await connect()
-            writer.write(GET * 1000 + LAST)
-            return at_each, statuses(await reader.read())
-
-    at_each, answered = run(live())
+    async with connecting(app) as connect:
+        reader, writer = await connect()
+        writer.write(GET * 1000 + LAST)
+        assert statuses(await reader.read()) == [200] * 1001
     assert at_each == list(range(1, 1002))
-    assert answered == [200] * 1001
 
 
-def test_a_connection_holds_a_bounded_part_of_the_requests_sent_ahead():
-    async def live():
-        async def app(scope, receive, send):
-            await asyncio.get_running_loop().create_future()
+async def test_a_connection_holds_a_bounded_part_of_the_requests_sent_ahead():
+    async def app(scope, receive, send):
+        await asyncio.get_running_loop().create_future()
 
-        protocol, wire = wired(app)
-        sent = 0
-        while wire.reading and sent < 100 * HIGH_WATER:
-            protocol.data_received(GET * 100)
-            sent += len(GET) * 100
-            await turns()
-        return sent
-
-    assert run(live()) <= HIGH_WATER + 2 * 100 * len(GET)
+    protocol, wire = wired(app)
+    sent = 0
+    while wire.reading and sent < 100 * HIGH_WATER:
+        protocol.data_received(GET * 100)
+        sent += len(GET) * 100
+        await turns()
+    assert sent <= HIGH_WATER + 2 * 100 * len(GET)
 
 
-def test_a_body_full_of_empty_lines_leaves_the_event_loop_to_others():
+async def test_a_body_full_of_empty_lines_leaves_the_event_loop_to_others():
     """Each of them may end a message, so the parser gets what lies between two of them at a time."""
 
-    async def live():
-        got, turned = [], 0
+    got, turned = [], 0
 
-        async def app(scope, receive, send):
-            more = True
-            while more:
-                message = await receive()
-                got.append(len(message["body"]))
-                more = message["more_body"]
-            await answer(scope, receive, send)
+    async def app(scope, receive, send):
+        more = True
+        while more:
+            message = await receive()
+            got.append(len(message["body"]))
+            more = message["more_body"]
+        await answer(scope, receive, send)
 
-        protocol, wire = wired(app)
-        size = 2**18
-        chunk = b"%x\r\n%b\r\n0\r\n\r\n" % (size, b"\r\n\r\n" * (size // 4))
-        protocol.data_received(b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk)
-        while not wire.written:
-            turned += 1
-            await asyncio.sleep(0)
-        return sum(got), turned, statuses(wire.written)
-
-    read, turned, answered = run(live())
-    assert (read, answered) == (2**18, [200])
+    protocol, wire = wired(app)
+    size = 2**18
+    chunk = b"%x\r\n%b\r\n0\r\n\r\n" % (size, b"\r\n\r\n" * (size // 4))
+    protocol.data_received(b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk)
+    while not wire.written:
+        turned += 1
+        await asyncio.sleep(0)
+    assert (sum(got), statuses(wire.written)) == (size, [200])
     assert turned > 2**16 // AT_ONCE
 
 
-def test_a_connection_without_a_request_is_closed_after_a_while_and_one_with_requests_is_not():
-    async def live():
-        protocol, wire = wired(answer)
-        loop = asyncio.get_running_loop()
-        for _ in range(20):
-            protocol.data_received(GET)
-            await turns()
-            loop.moved += KEEP_ALIVE / 2
-            await turns()
-        answered, still_open = statuses(wire.written), not wire.closed
-        loop.moved += KEEP_ALIVE
+async def test_a_connection_without_a_request_is_closed_after_a_while_and_one_with_requests_is_not():
+    protocol, wire = wired(answer)
+    loop = asyncio.get_running_loop()
+    for _ in range(20):
+        protocol.data_received(GET)
         await turns()
-        return answered, still_open, wire.closed
-
-    assert run(live()) == ([200] * 20, True, True)
-
-
-async def _all_that_is_taken(connect, begin, more):
-    """Bytes that a sender gets rid of which reads no answer."""
-    _, writer = await connect()
-    writer.write(begin)
-    sent = 0
-    with suppress(ConnectionError):
-        while sent < 16 * NOISE_BYTES:
-            writer.write(more)
-            await writer.drain()
-            sent += len(more)
-    return sent
+        loop.moved += KEEP_ALIVE / 2
+        await turns()
+    answered, still_open = statuses(wire.written), not wire.closed
+    loop.moved += KEEP_ALIVE
+    await turns()
+    assert (answered, still_open, wire.closed) == ([200] * 20, True, True)
 
 
 @pytest.mark.parametrize(
@@ -240,13 +206,19 @@ async def _all_that_is_taken(connect, begin, more):
     ],
     ids=["a field without an end", "fields without an end", "a body without a length"],
 )
-def test_who_sends_what_is_refused_for_ever_is_cut(begin, more):
-    async def live():
-        async with connecting(answer) as connect:
-            return await _all_that_is_taken(connect, begin, more)
-
+async def test_who_sends_what_is_refused_for_ever_is_cut(begin, more):
+    """However much it sends, and though it reads no answer."""
+    sent = 0
+    async with connecting(answer) as connect:
+        _, writer = await connect()
+        writer.write(begin)
+        with suppress(ConnectionError):
+            while sent < 16 * NOISE_BYTES:
+                writer.write(more)
+                await writer.drain()
+                sent += len(more)
     # What the kernel's buffers hold comes on top.
-    assert run(live()) < 4 * NOISE_BYTES
+    assert sent < 4 * NOISE_BYTES
 
 
 class Wire(asyncio.Transport):
@@ -298,106 +270,86 @@ async def turns(count=10):
         await asyncio.sleep(0)
 
 
-def test_a_head_has_so_much_time_however_often_a_part_of_it_comes():
-    async def live():
-        protocol, wire = wired(answer)
-        protocol.data_received(GET[:-2])
-        parts, loop = 0, asyncio.get_running_loop()
-        while not wire.closed and parts < MAX_HEADER_LINES:
-            protocol.data_received(b"X: a\r\n")
-            parts += 1
-            loop.moved += 0.5
-            await turns()
-        return statuses(wire.written), parts
-
-    answered, parts = run(live())
-    assert answered == [408]
+async def test_a_head_has_so_much_time_however_often_a_part_of_it_comes():
+    protocol, wire = wired(answer)
+    protocol.data_received(GET[:-2])
+    parts, loop = 0, asyncio.get_running_loop()
+    while not wire.closed and parts < MAX_HEADER_LINES:
+        protocol.data_received(b"X: a\r\n")
+        parts += 1
+        loop.moved += 0.5
+        await turns()
+    assert statuses(wire.written) == [408]
     # The time of the head itself, then that in which its sender may still find the answer.
     assert parts <= 2 * (LINGER_TIMEOUT + 10) + 2
 
 
-def test_the_lines_of_a_head_are_counted_as_they_come():
-    async def live():
-        protocol, wire = wired(answer)
-        protocol.data_received(GET[:-2] + b"a:\r\n" * 60_000)
-        await turns()
-        return statuses(wire.written), len(protocol._reader._fields)
-
-    answered, held = run(live())
-    assert answered == [431]
-    assert held <= MAX_HEADER_LINES + 1
+async def test_the_lines_of_a_head_are_counted_as_they_come():
+    protocol, wire = wired(answer)
+    protocol.data_received(GET[:-2] + b"a:\r\n" * 60_000)
+    await turns()
+    assert statuses(wire.written) == [431]
+    assert len(protocol._reader._fields) <= MAX_HEADER_LINES + 1
 
 
-def test_a_body_that_the_app_does_not_take_is_left_in_the_socket():
+async def test_a_body_that_the_app_does_not_take_is_left_in_the_socket():
     """As is all of a request that waits for the answer before it."""
 
-    async def live():
-        may_read, bodies = asyncio.Semaphore(0), []
+    may_read, bodies = asyncio.Semaphore(0), []
 
-        async def app(scope, receive, send):
-            more = scope["method"] == "POST"
-            while more:
-                await may_read.acquire()
-                message = await receive()
-                bodies.append(len(message["body"]))
-                more = message["more_body"]
-            await answer(scope, receive, send)
+    async def app(scope, receive, send):
+        more = scope["method"] == "POST"
+        while more:
+            await may_read.acquire()
+            message = await receive()
+            bodies.append(len(message["body"]))
+            more = message["more_body"]
+        await answer(scope, receive, send)
 
-        protocol, wire = wired(app)
-        length, sent = 40 * HIGH_WATER, 0
-        protocol.data_received(GET + b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % length)
-        for _ in range(1000):
-            if wire.reading and sent < length:
-                protocol.data_received(bytes(HIGH_WATER))
-                sent += HIGH_WATER
-            await turns()
-            may_read.release()
-        return statuses(wire.written), bodies, length
-
-    answered, bodies, length = run(live())
+    protocol, wire = wired(app)
+    length, sent = 40 * HIGH_WATER, 0
+    protocol.data_received(GET + b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % length)
+    for _ in range(1000):
+        if wire.reading and sent < length:
+            protocol.data_received(bytes(HIGH_WATER))
+            sent += HIGH_WATER
+        await turns()
+        may_read.release()
     assert max(bodies) <= 2 * HIGH_WATER
     assert sum(bodies) == length
-    assert answered == [200] * 2
+    assert statuses(wire.written) == [200] * 2
 
 
 @pytest.mark.parametrize("requests", [1, 2, 3])
-def test_a_request_hears_that_its_client_has_left_whatever_waits_behind_it(requests):
+async def test_a_request_hears_that_its_client_has_left_whatever_waits_behind_it(requests):
     """What is pipelined behind it never begins."""
-    begun = []
+    begun, started, left = [], asyncio.Event(), asyncio.Event()
 
-    async def live():
-        started, left = asyncio.Event(), asyncio.Event()
+    async def app(scope, receive, send):
+        begun.append(scope)
+        await receive()
+        started.set()
+        if (await receive())["type"] == "http.disconnect":
+            left.set()
 
-        async def app(scope, receive, send):
-            begun.append(scope)
-            await receive()
-            started.set()
-            if (await receive())["type"] == "http.disconnect":
-                left.set()
-
-        async with connecting(app) as connect:
-            _, writer = await connect()
-            writer.write(GET * requests)
-            await started.wait()
-            writer.close()
-            await left.wait()
-
-    run(live())
+    async with connecting(app) as connect:
+        _, writer = await connect()
+        writer.write(GET * requests)
+        await started.wait()
+        writer.close()
+        await left.wait()
     assert len(begun) == 1
 
 
 @pytest.mark.parametrize("requests", [1, 2])
-def test_a_request_whose_client_leaves_before_it_begins_hears_of_it(requests):
-    async def live():
-        heard = []
+async def test_a_request_whose_client_leaves_before_it_begins_hears_of_it(requests):
+    heard = []
 
-        async def app(scope, receive, send):
-            heard.append((await receive())["type"])
+    async def app(scope, receive, send):
+        heard.append((await receive())["type"])
 
-        protocol, _ = wired(app)
-        protocol.data_received(GET * requests)
-        protocol.connection_lost(None)
-        await turns()
-        return heard
-
-    assert run(live()) == ["http.disconnect"]
+    protocol, _ = wired(app)
+    protocol.data_received(GET * requests)
+    protocol.connection_lost(None)
+    await turns()
+    assert heard == ["http.disconnect"]

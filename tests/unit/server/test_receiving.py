@@ -18,7 +18,6 @@ class Uploads:
         self._loop = asyncio.get_running_loop()
         self._now = self._loop.time()
         self._loop.time = lambda: self._now
-        self._tasks = []
 
     async def begin(self, principal, size):
         """Returns when so many bytes have come, or raises what the upload is refused with."""
@@ -38,7 +37,6 @@ class Uploads:
                     self.ended.append((principal, size))
 
         task = asyncio.create_task(upload())
-        self._tasks.append(task)
         waits = asyncio.create_task(came.wait())
         await asyncio.wait([task, waits], return_when=asyncio.FIRST_COMPLETED)
         waits.cancel()
@@ -49,30 +47,9 @@ class Uploads:
     def pass_time(self, seconds):
         self._now += seconds
 
-    async def close(self):
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
 
-
-def with_uploads(test):
-    """Runs an asynchronous test with uploads of its own."""
-
-    def run():
-        async def live():
-            uploads = Uploads()
-            try:
-                await test(uploads)
-            finally:
-                await uploads.close()
-
-        asyncio.run(live())
-
-    return run
-
-
-@with_uploads
-async def test_who_holds_most_places_makes_room_and_not_the_slowest_link(uploads):
+async def test_who_holds_most_places_makes_room_and_not_the_slowest_link():
+    uploads = Uploads()
     await uploads.begin("modest", 1)
     for number in range(1, MAX_UPLOADS):
         await uploads.begin("greedy", 1000 + number)
@@ -83,9 +60,9 @@ async def test_who_holds_most_places_makes_room_and_not_the_slowest_link(uploads
     assert uploads.ended == [("greedy", 1001), ("greedy", 1002)]
 
 
-@with_uploads
-async def test_a_newcomer_counts_among_its_own_uploads(uploads):
+async def test_a_newcomer_counts_among_its_own_uploads():
     """Two hold half of the places each; whoever comes with one more makes room for it."""
+    uploads = Uploads()
     for size in range(MAX_UPLOADS // 2):
         await uploads.begin("slower", 100 + size)
         await uploads.begin("faster", 1000 + size)
@@ -94,8 +71,8 @@ async def test_a_newcomer_counts_among_its_own_uploads(uploads):
     assert uploads.ended == [("faster", 1000)]
 
 
-@with_uploads
-async def test_uploads_that_are_not_slow_are_not_ended(uploads):
+async def test_uploads_that_are_not_slow_are_not_ended():
+    uploads = Uploads()
     await uploads.begin("modest", 1)
     for _ in range(1, MAX_UPLOADS):
         await uploads.begin("greedy", 2 * SLOW_RATE)
@@ -105,7 +82,7 @@ async def test_uploads_that_are_not_slow_are_not_ended(uploads):
     assert uploads.ended == []
 
 
-def test_whole_uploads_are_taken_in_turns_of_their_principals():
+async def test_whole_uploads_are_taken_in_turns_of_their_principals():
     receiving, taken, together = Receiving(), [], 0
 
     async def take(name, principal):
@@ -118,16 +95,13 @@ def test_whole_uploads_are_taken_in_turns_of_their_principals():
                 await asyncio.sleep(0)
                 together -= 1
 
-    async def live():
-        principals = ["greedy"] * 5 + ["modest"] * 2 + ["third"]
-        numbers = {principal: count(1) for principal in principals}
-        tasks = [asyncio.create_task(take(f"{one}{next(numbers[one])}", one)) for one in principals]
-        gone = asyncio.create_task(take("gone", "modest"))
-        await asyncio.sleep(0)
-        gone.cancel()
-        await asyncio.gather(*tasks)
-        # When nothing waits any more, the next has its turn at once.
-        await take("late", "modest")
-
-    asyncio.run(live())
+    principals = ["greedy"] * 5 + ["modest"] * 2 + ["third"]
+    numbers = {principal: count(1) for principal in principals}
+    tasks = [asyncio.create_task(take(f"{one}{next(numbers[one])}", one)) for one in principals]
+    gone = asyncio.create_task(take("gone", "modest"))
+    await asyncio.sleep(0)
+    gone.cancel()
+    await asyncio.gather(*tasks)
+    # When nothing waits any more, the next has its turn at once.
+    await take("late", "modest")
     assert taken == ["greedy1", "greedy2", "modest1", "third1", "greedy3", "modest2", "greedy4", "greedy5", "late"]

@@ -93,7 +93,7 @@ def test_what_was_refused_for_its_own_size_says_nothing_of_others(refused):
     backend.check(context("flood"))
 
 
-def test_questions_that_an_engine_which_hangs_does_not_read_are_bounded():
+async def test_questions_that_an_engine_which_hangs_does_not_read_are_bounded():
     wanted = Wanted(["task"] * 64)
     inputs = [Pieces((tuple(range(1000, 1512)),), (512,)) for _ in range(64)]
 
@@ -108,15 +108,12 @@ def test_questions_that_an_engine_which_hangs_does_not_read_are_bounded():
         for _ in range(1000):
             await ask_and_leave(backend)
 
-    async def run():
-        async with connected() as (backend, engine, channel):
-            with pytest.raises(QueueFull) as refused:
-                await flood(backend)
-            assert refused.value.retry_after
-            assert channel._transport.get_write_buffer_size() < 1.1 * MAX_UNREAD_BYTES
-            async with asyncio.timeout(60):
-                while channel.full:
-                    await asyncio.get_running_loop().sock_recv(engine, 2**20)
-            await ask_and_leave(backend)
-
-    asyncio.run(run())
+    async with connected() as (backend, engine, channel):
+        with pytest.raises(QueueFull) as refused:
+            await flood(backend)
+        assert refused.value.retry_after
+        assert channel._transport.get_write_buffer_size() < 1.1 * MAX_UNREAD_BYTES
+        async with asyncio.timeout(60):
+            while channel.full:
+                await asyncio.get_running_loop().sock_recv(engine, 2**20)
+        await ask_and_leave(backend)

@@ -49,14 +49,10 @@ async def _begin(answer, client):
 
 
 @pytest.mark.parametrize("size", [0, 1, PIECE_BYTES, PIECE_BYTES + 1, 2 * PIECE_BYTES, SIZE])
-def test_an_answer_arrives_whole_in_pieces(size):
-    async def run():
-        client = Client()
-        client.take_all()
-        await _answer(Permits(SIZE, "full"), "a", CONTENT[:size])({"type": "http"}, None, client.send)
-        return client
-
-    client = asyncio.run(run())
+async def test_an_answer_arrives_whole_in_pieces(size):
+    client = Client()
+    client.take_all()
+    await _answer(Permits(SIZE, "full"), "a", CONTENT[:size])({"type": "http"}, None, client.send)
     assert client.body == CONTENT[:size]
     assert client.taken[0]["status"] == 200
     assert (b"content-length", str(size).encode()) in client.taken[0]["headers"]
@@ -64,27 +60,24 @@ def test_an_answer_arrives_whole_in_pieces(size):
     assert [message.get("more_body", False) for message in client.taken[1:]][-1] is False
 
 
-def test_answers_that_are_read_slowly_are_bounded_and_leave_room_for_other_principals():
-    async def run():
-        untaken = Permits(4 * SIZE, "too many bytes wait for their clients")
-        slow = [Client() for _ in range(2)]
-        sending = [await _begin(_answer(untaken, "slow"), client) for client in slow]
-        refused = Client()
-        with pytest.raises(QueueFull):
-            await _answer(untaken, "slow")({"type": "http"}, None, refused.send)
-        assert refused.taken == [], "a refusal comes before the answer has begun"
-        small, other = Client(), Client()
-        for client, answer in ((small, _answer(untaken, "slow", b"ok")), (other, _answer(untaken, "other"))):
-            client.take_all()
-            await answer({"type": "http"}, None, client.send)
-        assert (small.body, other.body) == (b"ok", CONTENT)
+async def test_answers_that_are_read_slowly_are_bounded_and_leave_room_for_other_principals():
+    untaken = Permits(4 * SIZE, "too many bytes wait for their clients")
+    slow = [Client() for _ in range(2)]
+    sending = [await _begin(_answer(untaken, "slow"), client) for client in slow]
+    refused = Client()
+    with pytest.raises(QueueFull):
+        await _answer(untaken, "slow")({"type": "http"}, None, refused.send)
+    assert refused.taken == [], "a refusal comes before the answer has begun"
+    small, other = Client(), Client()
+    for client, answer in ((small, _answer(untaken, "slow", b"ok")), (other, _answer(untaken, "other"))):
+        client.take_all()
+        await answer({"type": "http"}, None, client.send)
+    assert (small.body, other.body) == (b"ok", CONTENT)
 
-        slow[0].take_all()
-        await sending[0]
-        sending[1].cancel()
-        await asyncio.wait(sending)
-        refused.take_all()
-        await _answer(untaken, "slow", CONTENT * 4)({"type": "http"}, None, refused.send)
-        assert refused.body == CONTENT * 4, "what was taken or given up is counted no more"
-
-    asyncio.run(run())
+    slow[0].take_all()
+    await sending[0]
+    sending[1].cancel()
+    await asyncio.wait(sending)
+    refused.take_all()
+    await _answer(untaken, "slow", CONTENT * 4)({"type": "http"}, None, refused.send)
+    assert refused.body == CONTENT * 4, "what was taken or given up is counted no more"

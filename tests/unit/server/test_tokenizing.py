@@ -33,9 +33,9 @@ def small(workers, monkeypatch):
 
 
 @pytest.mark.parametrize("count", [1, 200], ids=["on the loop", "in a worker"])
-def test_equal_texts_are_one_object_and_all_are_what_each_is_alone(splitting, count):
+async def test_equal_texts_are_one_object_and_all_are_what_each_is_alone(splitting, count):
     texts = ["it is late " * count, ("it is", "late"), "it is late " * count, "late", ("it is", "late")]
-    made = asyncio.run(splitting.split("someone", texts))
+    made = await splitting.split("someone", texts)
     for text, pieces in zip(texts, made, strict=True):
         (alone,) = load_base(str(tiny_base())).tokenizer.split([text], 60)
         assert (pieces.ids, pieces.lengths) == (alone.ids, alone.lengths)
@@ -44,37 +44,34 @@ def test_equal_texts_are_one_object_and_all_are_what_each_is_alone(splitting, co
     assert len({id(one) for one in made}) == 3
 
 
-def test_of_a_long_text_no_more_is_kept_than_the_base_takes(splitting):
-    (pieces,) = asyncio.run(splitting.split("someone", ["late " * 5000]))
+async def test_of_a_long_text_no_more_is_kept_than_the_base_takes(splitting):
+    (pieces,) = await splitting.split("someone", ["late " * 5000])
     assert (pieces.lengths, len(pieces.ids[0]), len(pieces.sources[0].placed.offsets)) == ((5000,), 60, 60)
 
 
-def test_what_waits_to_be_tokenized_is_bounded_and_given_back(small, workers):
+async def test_what_waits_to_be_tokenized_is_bounded_and_given_back(small, workers):
     opened = Event()
 
-    async def split():
-        workers.submit(opened.wait, 60)
-        first = asyncio.create_task(small.split("a", ["a" * 3000]))
-        left = asyncio.create_task(small.split("b", ["b" * 1000]))
-        await asyncio.sleep(0)  # both take their permits
-        with pytest.raises(QueueFull) as refused:
-            await small.split("c", ["c" * 600])
-        assert refused.value.retry_after
-        assert len(await small.split("c", ["tiny"])) == 1, "what need not wait is not refused"
-        left.cancel()
-        await asyncio.wait([left])
-        second = asyncio.create_task(small.split("d", ["d" * 1000]))
-        await asyncio.sleep(0)
-        opened.set()
-        assert [len(found) for found in await asyncio.gather(first, second)] == [1, 1]
-        with pytest.raises(TypeError):
-            await small.split("d", ["\ud800" * 4000])
-        assert len(await small.split("d", ["e" * 4000])) == 1
-
-    asyncio.run(split())
+    workers.submit(opened.wait, 60)
+    first = asyncio.create_task(small.split("a", ["a" * 3000]))
+    left = asyncio.create_task(small.split("b", ["b" * 1000]))
+    await asyncio.sleep(0)  # both take their permits
+    with pytest.raises(QueueFull) as refused:
+        await small.split("c", ["c" * 600])
+    assert refused.value.retry_after
+    assert len(await small.split("c", ["tiny"])) == 1, "what need not wait is not refused"
+    left.cancel()
+    await asyncio.wait([left])
+    second = asyncio.create_task(small.split("d", ["d" * 1000]))
+    await asyncio.sleep(0)
+    opened.set()
+    assert [len(found) for found in await asyncio.gather(first, second)] == [1, 1]
+    with pytest.raises(TypeError):
+        await small.split("d", ["\ud800" * 4000])
+    assert len(await small.split("d", ["e" * 4000])) == 1
 
 
-def test_who_has_much_tokenized_is_served_in_turns_with_others(workers, monkeypatch):
+async def test_who_has_much_tokenized_is_served_in_turns_with_others(workers, monkeypatch):
     """Texts for tasks that are not there are tokenized, too, and no queue of the engine counts them."""
     monkeypatch.setattr(tokenizing, "AT_ONCE", 1)
     splitting = Tokenizing(load_base(str(tiny_base())).tokenizer, 60, workers)
@@ -83,19 +80,16 @@ def test_who_has_much_tokenized_is_served_in_turns_with_others(workers, monkeypa
     async def split(principal, texts):
         ended.append((principal, len(await splitting.split(principal, texts))))
 
-    async def run():
-        workers.submit(opened.wait, 60)
-        large = [f"{number} " + "late " * 13000 for number in range(3)]
-        flood = [asyncio.create_task(split("flood", large)) for _ in range(4)]
-        await asyncio.sleep(0)
-        other = asyncio.create_task(split("other", ["late " * 200]))
-        left = asyncio.create_task(split("left", ["late " * 300]))
-        await asyncio.sleep(0)
-        left.cancel()
-        opened.set()
-        await asyncio.gather(*flood, other)
-
-    asyncio.run(run())
+    workers.submit(opened.wait, 60)
+    large = [f"{number} " + "late " * 13000 for number in range(3)]
+    flood = [asyncio.create_task(split("flood", large)) for _ in range(4)]
+    await asyncio.sleep(0)
+    other = asyncio.create_task(split("other", ["late " * 200]))
+    left = asyncio.create_task(split("left", ["late " * 300]))
+    await asyncio.sleep(0)
+    left.cancel()
+    opened.set()
+    await asyncio.gather(*flood, other)
     assert ended == [("other", 1), *[("flood", 3)] * 4]
 
 

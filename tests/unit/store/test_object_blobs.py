@@ -1,8 +1,6 @@
 """What only a bucket brings: errors of a server that is away, wrong or full, and copies on this machine in front."""
 
-import http.server
 import os
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
@@ -10,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from blob_stores import BucketLocation
+from fake_servers import FakeServer, Handler
 from object_server import BUCKET, KEY, SECRET, environment, free_ports
 from onebert_store.blobs.bucket import PROMPT, open_bucket
 from onebert_store.blobs.cache import BlobCache
@@ -22,36 +21,25 @@ HELLO = digest_of(b"hello")
 NAME = HELLO.removeprefix("sha256:")
 
 
-class Answers(http.server.BaseHTTPRequestHandler):
+class Answers(Handler):
     """Answers every request alike, as the server's `answer` says: a status and a body."""
 
     protocol_version = "HTTP/1.1"
 
     def handle_any(self):
-        self.rfile.read(int(self.headers.get("content-length") or 0))
-        status, body = self.server.answer
-        self.send_response(status)
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
+        self.body()
+        self.reply(*self.server.answer)
 
     do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = handle_any
-
-    def log_message(self, *_):
-        pass
 
 
 @pytest.fixture
 def wrong_server(monkeypatch):
     """A server that speaks HTTP and answers what a test says."""
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
-        server.daemon_threads = True
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    with FakeServer(Answers) as server:
         for name, value in environment(server.server_port).items():
             monkeypatch.setenv(name, value)
         yield server
-        server.shutdown()
 
 
 @pytest.fixture
