@@ -3,6 +3,7 @@
 import json
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -171,21 +172,21 @@ def quoted(name: str) -> str:
     return quote(name, safe="@")
 
 
-class Asking:
+class Asking(ABC):
     """Base of both clients, with their own `_send`, `_pause` and `_read`; in `Client` these block and never suspend."""
 
     _timeout: float
     _seen: LastSeen
 
+    @abstractmethod
     async def _send(self, **arguments: Any) -> httpx.Response:
         """Sends a request by httpx and awaits the response at most for its `timeout`."""
-        raise NotImplementedError
 
-    async def _pause(self, seconds: float) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    async def _pause(self, seconds: float) -> None: ...
 
-    async def _read(self, file: Path) -> bytes:
-        raise NotImplementedError
+    @abstractmethod
+    async def _read(self, file: Path) -> bytes: ...
 
     async def _get(self, path: str, kind: type[T]) -> T:
         return decode(await self._ask(Request("GET", path)), kind)

@@ -201,21 +201,20 @@ def test_the_synchronous_client_works_where_an_event_loop_runs():
         assert asyncio.run(call(gateway.url)) == []
 
 
-def test_the_asynchronous_client_reads_files_beside_the_event_loop(tmp_path, monkeypatch):
+def test_a_client_reads_files_beside_its_event_loop(kind, tmp_path, monkeypatch):
     on_the_loop, read = [], Path.read_bytes
 
     def look_and_read(path):
         on_the_loop.append(asyncio._get_running_loop() is not None)
         return read(path)
 
-    async def push(url):
-        async with AsyncClient(url) as client:
-            await client.push("mood", tmp_path / "file")
-
     (tmp_path / "file").write_bytes(b"a delta")
     monkeypatch.setattr(Path, "read_bytes", look_and_read)
-    with Gateway((201, {}, b'{"task": "mood", "version": 1, "digest": "d"}')) as gateway:
-        asyncio.run(push(gateway.url))
+    with (
+        Gateway((201, {}, b'{"task": "mood", "version": 1, "digest": "d"}')) as gateway,
+        kind(gateway.url) as client,
+    ):
+        client.push("mood", tmp_path / "file")
     assert on_the_loop == [False]
     assert [body for *_, body in gateway.asked] == [b"a delta"]
 
