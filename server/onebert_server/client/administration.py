@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from urllib.parse import urlencode
 
-from onebert_server.client.exchange import Asking, Request, decode, quoted, with_json
+from onebert_server.client.exchange import Asking, quoted
 from onebert_server.contract.administration import (
     UNLIMITED,
     AuditResponse,
@@ -53,16 +53,16 @@ class AdminCalls(Asking):
             "expires_at": expires_at and expires_at.isoformat(),
         }
         # Not repeatable: if the reply got lost, a repetition would leave a key whose secret nobody has.
-        return decode(await self._ask(with_json("POST", "/v1/keys", body, repeatable=False)), MadeKey)
+        return await self._decoded(MadeKey, "POST", "/v1/keys", body, repeatable=False)
 
     async def keys(self) -> list[KeyFacts]:
         """Every key ever made, oldest first, without secrets."""
-        return (await self._get("/v1/keys", KeysResponse)).keys
+        return (await self._decoded(KeysResponse, "GET", "/v1/keys")).keys
 
     async def revoke_key(self, key_id: str) -> None:
         """Revokes a key for good: at once on the server that replies, within five seconds on the others."""
         # Repeatable: revoking a revoked key changes nothing.
-        await self._ask(Request("DELETE", f"/v1/keys/{quoted(key_id)}"))
+        await self._ask("DELETE", f"/v1/keys/{quoted(key_id)}")
 
     async def audit(
         self,
@@ -83,4 +83,4 @@ class AdminCalls(Asking):
         given = {"task": task, "principal": principal, "since": since and since.isoformat()}
         filters = {name: value for name, value in given.items() if value is not None}
         query = urlencode({"after": after, "limit": most, **filters})
-        return (await self._get(f"/v1/audit?{query}", AuditResponse)).changes
+        return (await self._decoded(AuditResponse, "GET", f"/v1/audit?{query}")).changes

@@ -3,9 +3,9 @@
 import json
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -26,20 +26,10 @@ MAX_BREAKS = 2
 # Random factor on pauses, so that clients that were refused together do not return together.
 SPREAD = (1.0, 1.25)
 REFUSED_FOR_NOW = (429, 503)
-
-
-@dataclass(frozen=True)
-class Request:
-    """A request to a server; `repeatable`: it may be sent twice."""
-
-    method: str
-    path: str
-    content: bytes = b""
-    headers: Mapping[str, str] = field(default_factory=dict)
-    repeatable: bool = True
-
+NO_HEADERS: Mapping[str, str] = {}
 
 Outcome: TypeAlias = httpx.Response | httpx.HTTPError | httpx.InvalidURL
+Body: TypeAlias = Mapping[str, Any] | None
 T = TypeVar("T")
 H = TypeVar("H", httpx.Client, httpx.AsyncClient)
 
@@ -145,15 +135,8 @@ def opened(kind: type[H], url: str, api_key: str | None) -> H:
         raise InvalidInput("the URL or the API key is not valid") from None
 
 
-def with_json(
-    method: str, path: str, body: Mapping[str, Any], headers: Mapping[str, str] | None = None, repeatable: bool = True
-) -> Request:
-    """Builds a request with a JSON body; raises InvalidInput for a value without a JSON form."""
-    return Request(method, path, json_bytes(body), {"Content-Type": "application/json", **(headers or {})}, repeatable)
-
-
 def json_bytes(body: Mapping[str, Any]) -> bytes:
-    """Encodes a JSON body; see `with_json`."""
+    """Encodes a JSON body; raises InvalidInput for a value without a JSON form."""
     try:
         return json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
     except UnicodeEncodeError:
@@ -171,60 +154,71 @@ def quoted(name: str) -> str:
     return quote(name, safe="@")
 
 
-class Asking:
+class Asking(ABC):
     """Base of both clients, with their own `_send`, `_pause` and `_read`; in `Client` these block and never suspend."""
 
     _timeout: float
     _seen: LastSeen
 
+    @abstractmethod
     async def _send(self, **arguments: Any) -> httpx.Response:
         """Sends a request by httpx and awaits the response at most for its `timeout`."""
-        raise NotImplementedError
 
-    async def _pause(self, seconds: float) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    async def _pause(self, seconds: float) -> None: ...
 
-    async def _read(self, file: Path) -> bytes:
-        raise NotImplementedError
+    @abstractmethod
+    async def _read(self, file: Path) -> bytes: ...
 
-    async def _get(self, path: str, kind: type[T]) -> T:
-        return decode(await self._ask(Request("GET", path)), kind)
+    async def _decoded(self, kind: type[T], method: str, path: str, body: Body = None, **options: Any) -> T:
+        return decode(await self._ask(method, path, body, **options), kind)
 
-    async def _ask(self, request: Request) -> httpx.Response:
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        body: Body = None,
+        *,
+        content: bytes = b"",
+        headers: Mapping[str, str] = NO_HEADERS,
+        repeatable: bool = True,
+    ) -> httpx.Response:
         """Sends a request; repeats it after `Retry-After`, and at once after a broken connection.
 
-        Then the server may have died.
+        Args:
+            body: of JSON values, in place of `content`.
+            repeatable: the request may be sent twice.
 
         Raises:
             OneBertError: the refusal; `retry_after` has the seconds from `Retry-After`.
             ServerUnreachable: no reply within `timeout` seconds in total, or not from a OneBERT server.
         """
+        if body is not None:
+            content, headers = json_bytes(body), {"Content-Type": "application/json", **headers}
         deadline = time.monotonic() + self._timeout
         repetitions = breaks = 0
         while True:
-            outcome = await self._try(request, max(deadline - time.monotonic(), 0.001))
+            seconds = max(deadline - time.monotonic(), 0.001)
+            outcome = await self._try(seconds, method=method, url=path, content=content or None, headers=headers)
             if isinstance(outcome, httpx.Response) and outcome.is_success:
                 return outcome
-            if request.repeatable and breaks < MAX_BREAKS and _broke(outcome):
+            # The server may have died, and another one answer.
+            if repeatable and breaks < MAX_BREAKS and _broke(outcome):
                 breaks += 1
                 continue
             error = _refusal(outcome)
-            again = request.repeatable and error.status in REFUSED_FOR_NOW and error.retry_after is not None
+            again = repeatable and error.status in REFUSED_FOR_NOW and error.retry_after is not None
             pause = (error.retry_after or 0) * uniform(*SPREAD)  # noqa: S311 - no secret
             if not again or repetitions == MAX_REPETITIONS or time.monotonic() + pause >= deadline:
                 raise error
             repetitions += 1
             await self._pause(pause)
 
-    async def _try(self, request: Request, seconds: float) -> Outcome:
+    async def _try(self, seconds: float, headers: Mapping[str, str], **request: Any) -> Outcome:
         # The server drops the request after the time in the header.
-        told = f"{min(seconds, MAX_REQUEST_TIMEOUT):.3f}"
-        headers = {**request.headers, **self._seen.headers(), "X-Request-Timeout": told}
-        content = request.content or None
+        told = {"X-Request-Timeout": f"{min(seconds, MAX_REQUEST_TIMEOUT):.3f}"}
         try:
-            answer = await self._send(
-                method=request.method, url=request.path, content=content, headers=headers, timeout=seconds
-            )
+            answer = await self._send(headers={**headers, **self._seen.headers(), **told}, timeout=seconds, **request)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             return error
         self._seen.note(answer)

@@ -2,12 +2,12 @@
 
 import re
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Literal, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
 from msgspec.structs import asdict
 
-from onebert_server.client.exchange import Asking, decode, json_bytes, quoted, with_json
+from onebert_server.client.exchange import Asking, json_bytes, quoted
 from onebert_server.contract.answers import ClassifyItemsResponse, ClassifyResponse, TaskResult
 from onebert_server.limits import BODY_BYTES, MAX_EXPLAINED, MAX_ITEMS
 from onebert_store.errors import InvalidInput, OneBertError, TooLarge
@@ -82,7 +82,7 @@ class QuestionCalls(Asking):
 
         async def ask(part: Sequence[Item]) -> list[TaskResult]:
             body = {"inputs": [_input(one) for _, one in part], "top_k": top_k, **options}
-            found = await _post(self, f"/v1/tasks/{quoted(part[0][0])}/classify", body, ClassifyResponse)
+            found = await self._decoded(ClassifyResponse, "POST", f"/v1/tasks/{quoted(part[0][0])}/classify", body)
             by: dict[str, Any] = {"task": found.task, "version": found.version, "digest": found.digest}
             return [TaskResult(**by, **asdict(one)) for one in found.results]
 
@@ -99,7 +99,7 @@ class QuestionCalls(Asking):
 
         async def ask(part: Sequence[Item]) -> list[TaskResult]:
             body = {"items": [{"task": ref, **_input(one)} for ref, one in part], "top_k": top_k, **options}
-            return (await _post(self, "/v1/classify", body, ClassifyItemsResponse)).results
+            return (await self._decoded(ClassifyItemsResponse, "POST", "/v1/classify", body)).results
 
         return await _in_parts(items, ask)
 
@@ -108,14 +108,10 @@ class QuestionCalls(Asking):
     ) -> list[TaskResult]:
         """Classifies one input with up to 1024 tasks; `*` is the live version of every task that accepts the input."""
         body = {**_input(one), "tasks": list(tasks), "top_k": top_k, **options}
-        return (await _post(self, "/v1/fanout", body, ClassifyItemsResponse)).results
+        return (await self._decoded(ClassifyItemsResponse, "POST", "/v1/fanout", body)).results
 
 
 Ask: TypeAlias = Callable[[Sequence[Item]], Awaitable[list[TaskResult]]]
-
-
-async def _post(client: Asking, path: str, body: Mapping[str, Any], kind: type[T]) -> T:
-    return decode(await client._ask(with_json("POST", path, body)), kind)
 
 
 async def _in_parts(items: Sequence[Item], ask: Ask, most: int = MAX_ITEMS) -> list[TaskResult]:

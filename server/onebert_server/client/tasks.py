@@ -5,7 +5,7 @@ from typing import Literal, TypeAlias
 
 from msgspec.structs import asdict
 
-from onebert_server.client.exchange import Asking, Request, decode, quoted, with_json
+from onebert_server.client.exchange import Asking, decode, quoted
 from onebert_server.contract.tasks import (
     AliasPlace,
     BaseFacts,
@@ -29,21 +29,21 @@ class TaskCalls(Asking):
     async def ready(self) -> bool:
         """Whether the server answers and is ready."""
         try:
-            await self._ask(Request("GET", "/readyz", repeatable=False))
+            await self._ask("GET", "/readyz", repeatable=False)
         except OneBertError:
             return False
         return True
 
     async def base(self) -> BaseFacts:
         """The base, and the shapes that a delta for it may change."""
-        return await self._get("/v1/base", BaseFacts)
+        return await self._decoded(BaseFacts, "GET", "/v1/base")
 
     async def tasks(self) -> list[TaskSummary]:
         """All tasks, by name."""
         found: list[TaskSummary] = []
         path: str | None = "/v1/tasks"
         while path is not None:
-            page = await self._get(path, TasksResponse)
+            page = await self._decoded(TasksResponse, "GET", path)
             found += page.tasks
             path = page.next and f"/v1/tasks?after={quoted(page.next)}"
         return found
@@ -51,20 +51,20 @@ class TaskCalls(Asking):
     async def task(self, name: str) -> TaskFacts:
         """One task with a summary of each version."""
         path = f"/v1/tasks/{quoted(name)}"
-        page = await self._get(path, TaskResponse)
+        page = await self._decoded(TaskResponse, "GET", path)
         versions = page.versions
         while page.next is not None:
-            page = await self._get(f"{path}?after={page.next}", TaskResponse)
+            page = await self._decoded(TaskResponse, "GET", f"{path}?after={page.next}")
             versions += page.versions
         return TaskFacts(page.name, page.aliases, page.previous, versions)
 
     async def version(self, name: str, version: int) -> VersionFacts:
         """One version with its manifest."""
-        return await self._get(_version_path(name, version), VersionFacts)
+        return await self._decoded(VersionFacts, "GET", _version_path(name, version))
 
     async def download(self, name: str, version: int) -> bytes:
         """The canonical bytes of a version's delta file."""
-        return (await self._ask(Request("GET", f"{_version_path(name, version)}/delta"))).content
+        return (await self._ask("GET", f"{_version_path(name, version)}/delta")).content
 
     async def push(self, task: str, delta: bytes | Path) -> Pushed:
         """Uploads a delta file (or its content) as the next version of a task; the same content gives the same version.
@@ -78,7 +78,7 @@ class TaskCalls(Asking):
             content = delta if isinstance(delta, bytes) else await self._read(delta)
         except OSError:
             raise InvalidInput("the delta file cannot be read") from None
-        answer = await self._ask(Request("PUT", f"/v1/tasks/{quoted(task)}/versions", content, headers))
+        answer = await self._ask("PUT", f"/v1/tasks/{quoted(task)}/versions", content=content, headers=headers)
         return Pushed(**asdict(decode(answer, Uploaded)), created=answer.status_code == 201)
 
     async def move_alias(
@@ -95,17 +95,17 @@ class TaskCalls(Asking):
         # Not repeatable, like the calls below: if the reply got lost, a repetition would report a conflict.
         condition = {"If-None-Match": "*"} if expected is None else {"If-Match": f'"{expected}"'}
         path = _alias_path(task, alias) + (f"?wait={wait}" if wait else "")
-        request = with_json("PUT", path, {"version": version}, condition, repeatable=False)
-        return decode(await self._ask(request), AliasPlace)
+        body = {"version": version}
+        return await self._decoded(AliasPlace, "PUT", path, body, headers=condition, repeatable=False)
 
     async def delete_alias(self, task: str, alias: str, expected: int) -> None:
         """Deletes an alias if it still points at `expected`; else raises AliasConflict."""
         condition = {"If-Match": f'"{expected}"'}
-        await self._ask(Request("DELETE", _alias_path(task, alias), headers=condition, repeatable=False))
+        await self._ask("DELETE", _alias_path(task, alias), headers=condition, repeatable=False)
 
     async def delete_task(self, task: str) -> None:
         """Deletes a task with all of its aliases and versions."""
-        await self._ask(Request("DELETE", f"/v1/tasks/{quoted(task)}", repeatable=False))
+        await self._ask("DELETE", f"/v1/tasks/{quoted(task)}", repeatable=False)
 
     async def rename_task(self, task: str, name: str) -> None:
         """Renames a task; version numbers and aliases stay.
@@ -113,11 +113,11 @@ class TaskCalls(Asking):
         Raises:
             TaskExists: the new name has or had versions; a task may get its last name back.
         """
-        await self._ask(with_json("POST", f"/v1/tasks/{quoted(task)}/rename", {"name": name}, repeatable=False))
+        await self._ask("POST", f"/v1/tasks/{quoted(task)}/rename", {"name": name}, repeatable=False)
 
     async def delete_version(self, task: str, version: int) -> None:
         """Deletes a version; raises VersionInUse if an alias points at it."""
-        await self._ask(Request("DELETE", _version_path(task, version), repeatable=False))
+        await self._ask("DELETE", _version_path(task, version), repeatable=False)
 
 
 def _version_path(name: str, number: int) -> str:
