@@ -24,7 +24,7 @@ class Seen(NamedTuple):
 
 
 class Samples(Protocol):
-    """Is told of each answer where it is made, in the engine's process or a front end; nobody is, by default."""
+    """Gets each answer where it is made, in the engine's process or a front end; none is set by default."""
 
     def made(self, request_id: str, principal: str, text: str | tuple[str, str], answer: Seen) -> None:
         """Takes one answer that a client gets; on the event loop or in a worker thread, so it must not wait."""
@@ -66,7 +66,7 @@ class Observed:
     """One request, from its head to its answer; each component reports its own phase.
 
     `seconds` has the phases in the order in which they first ended; `answers` is None unless they are kept; `carried`
-    is the span of the requesting process, if that is another one; `samples` is told of the answers.
+    is the span of the requesting process, if that is another one; `samples` gets the answers.
     """
 
     __slots__ = ("answers", "carried", "samples", "seconds", "span", "tokens")

@@ -24,7 +24,7 @@ PROTOCOL = "http/protobuf"
 class Telemetry:
     """Starts and ends the observation of requests; keeps answers for tracing, access log and metrics."""
 
-    # Whoever is told of each answer.
+    # Gets each answer.
     samples: Samples | None = None
 
     def __init__(
