@@ -154,7 +154,7 @@ def test_a_batch_that_hangs_does_not_hold_the_end(tmp_path, monkeypatch):
     store(tmp_path, task=Task())
 
     def live(device):
-        with opened(tmp_path, shutdown_timeout=10_000.0) as runtime:
+        with opened(tmp_path, dtype="auto", shutdown_timeout=10_000.0) as runtime:
             device.enter_context(held_device(runtime, monkeypatch))
 
     with ThreadPoolExecutor(1) as thread, ExitStack() as device:
