@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import NamedTuple
 
 from onebert_server.access.keys import KeyRing
@@ -12,6 +12,7 @@ from onebert_server.remote.backend import RemoteBackend
 from onebert_server.remote.relayed import Relayed
 from onebert_server.remote.unix.counts import RemoteCounts
 from onebert_server.remote.unix.desk import FrontDesk, Served
+from onebert_server.remote.unix.relaying import relayed_to
 from onebert_server.remote.unix.transport import UnixTransport
 from onebert_server.settings import Settings
 from onebert_server.telemetry.metrics import Metrics
@@ -27,20 +28,15 @@ class Remote(NamedTuple):
 
 
 class Keeper:
-    """Knows the desk of the front end."""
+    """Knows whether the front end is gone."""
 
     def __init__(self) -> None:
-        self.desk: FrontDesk
         self.gone = asyncio.Event()
-
-    def connected(self, desk: FrontDesk) -> None:
-        self.desk = desk
 
     def listens(self, desk: FrontDesk) -> None: ...
 
     def lost(self, desk: FrontDesk) -> None:
-        if desk is self.desk:
-            self.gone.set()
+        self.gone.set()
 
 
 @asynccontextmanager
@@ -52,15 +48,18 @@ async def remote_engine(
     Leaving ends when the desk has seen that the front end is gone.
     """
     keeper = Keeper()
-    relayed = Relayed(app.control, app.form_of, Settings.model_construct()) if app else None
-    served = Served(admission, relayed, Metrics(), keys)  # type: ignore[arg-type] # without an app nobody relays
-    transport = UnixTransport(path)
+    desk = FrontDesk(Served(admission, Metrics(), keys), keeper)
+    transport = UnixTransport(path, f"{path}.relay")
     transport.lost = lambda: None
-    loop = asyncio.get_running_loop()
-    async with await loop.create_unix_server(lambda: FrontDesk(served, keeper).channel, path):
+    async with AsyncExitStack() as servers:
+        loop = asyncio.get_running_loop()
+        await servers.enter_async_context(await loop.create_unix_server(lambda: desk.channel, path))
+        if app is not None:
+            relayed = relayed_to(Relayed(app.control, app.form_of, Settings.model_construct()))
+            await servers.enter_async_context(await asyncio.start_unix_server(relayed, f"{path}.relay"))
         await transport.listen(KeyRing({}))
         try:
-            yield Remote(RemoteBackend(transport), RemoteCounts(transport), transport, keeper.desk)
+            yield Remote(RemoteBackend(transport), RemoteCounts(transport), transport, desk)
         finally:
             transport.close()
             await keeper.gone.wait()

@@ -27,7 +27,10 @@ class Samples(Protocol):
     """Gets each answer where it is made, in the engine's process or a front end; none is set by default."""
 
     def made(self, request_id: str, principal: str, text: str | tuple[str, str], answer: Seen) -> None:
-        """Takes one answer that a client gets; on the event loop or in a worker thread, so it must not wait."""
+        """Takes one answer to a client, on the event loop or in a worker thread, so it must not wait.
+
+        The request may still fail, for instance at its deadline.
+        """
 
 
 class Ended(NamedTuple):

@@ -75,6 +75,7 @@ ONLY_IN = {
         "onebert_server.run",
     },
     "starlette": {
+        "onebert_ray.replica",
         "onebert_server.facades",
         "onebert_server.http",
         "onebert_server.remote",
@@ -87,6 +88,7 @@ ONLY_IN = {
         "onebert_server.facades",
         "onebert_server.remote",
         "onebert_server.http",
+        "onebert_ray.transport",
     },
     "jinja2": {"onebert_training.report"},
     "sqlalchemy": {"onebert_store.registry"},

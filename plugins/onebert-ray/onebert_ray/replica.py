@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any
 
+from starlette.types import Message
+
 from onebert_ray import measured
 from onebert_ray.scaling import Work
 from onebert_server.access.keys import KeyRing
@@ -57,9 +59,21 @@ class Replica:
         """Computes an encoded `wire.Compute`; returns an encoded `wire.Logits` or `wire.Refused`."""
         return wire.encode(await questions.answered(self._runtime.admission, _question(asked)))
 
-    async def request(self, asked: bytes) -> bytes:
-        """Has the control plane answer an encoded `wire.Request`; returns an encoded `wire.Response`."""
-        return wire.encode(await self._relayed.answer(_request(asked)))
+    async def request(self, asked: bytes, body: bytes) -> tuple[bytes, bytes]:
+        """Has the control plane answer an encoded `wire.Request`; returns an encoded `wire.Response`, and its body."""
+        waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+        replies: list[Any] = []
+
+        async def receive() -> Message:
+            # Only the front end knows whether the client has left.
+            return waiting.pop() if waiting else await asyncio.get_running_loop().create_future()
+
+        async def respond(reply: wire.Response | wire.Part) -> None:
+            replies.append(reply)
+
+        await self._relayed.answer(_request(asked), receive, respond)
+        response, *parts = replies
+        return wire.encode(response), b"".join(part.body for part in parts)
 
     async def measure(self) -> measured.Part:
         return await measured.part(self._runtime.metrics)

@@ -3,17 +3,23 @@
 import asyncio
 import hashlib
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Any
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Any, TypeVar
 
+import msgspec
 from ray.exceptions import RayActorError, RayError
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 
 from onebert_server.access.keys import KeyRing
+from onebert_server.fairness.shares import Permits
+from onebert_server.http.body import Body
 from onebert_server.logs import Seldom
 from onebert_server.remote import wire
-from onebert_store.errors import EngineFailed, ShuttingDown
+from onebert_store.errors import EngineFailed, ShuttingDown, Unhealthy
+
+T = TypeVar("T")
 
 logger = logging.getLogger("onebert.on_ray")
 
@@ -21,6 +27,8 @@ logger = logging.getLogger("onebert.on_ray")
 ATTEMPTS = 4
 # Requests that are repeated when a replica dies. Others may already have taken effect.
 REPEATABLE = frozenset({"GET", "HEAD"})
+# Bytes of bodies that a front end holds until they are answered.
+MAX_HELD_BYTES = 2**29
 # Seconds between two polls for keys. Together with the replica's own poll of the registry, a revoked key is refused
 # everywhere within five seconds.
 KEYS_EVERY = 1.0
@@ -43,6 +51,7 @@ class RayTransport:
         self._request = replicas.options(method_name="request")
         self._patience = patience
         self._digest = b""
+        self._held = Permits(MAX_HELD_BYTES, "as many bodies are under way as a front end holds; try again soon")
         self._looking: asyncio.Task[None] | None = None
 
     async def listen(self, keys: KeyRing) -> None:
@@ -55,11 +64,15 @@ class RayTransport:
 
     async def ask(self, question: wire.Compute) -> wire.Logits | wire.Refused:
         """Retries when a replica dies; safe because the logits depend on the question alone."""
-        asked = wire.encode(question)
+        asked_at = time.monotonic()
+
+        async def ask() -> bytes:
+            late = time.monotonic() - asked_at
+            now = msgspec.structs.replace(question, remaining=question.remaining - late, waited=question.waited + late)
+            return await self._answered(_task(question), wire.encode(now))
+
         try:
-            reply: wire.Logits | wire.Refused = _reply(
-                await _repeated(lambda: self._answered(_task(question), asked), ATTEMPTS)
-            )
+            reply: wire.Logits | wire.Refused = _reply(await _repeated(ask, ATTEMPTS))
             return reply
         except RayActorError:
             raise EngineFailed("the replicas that this was asked of were lost, one after the other") from None
@@ -68,15 +81,30 @@ class RayTransport:
         except RayServeException:  # the application is being deleted, or no replica of it could be started
             raise ShuttingDown("no replica answers") from None
 
-    async def relay(self, request: wire.Request, patience: float) -> wire.Response:
-        asked = wire.encode(request)
-        attempts = ATTEMPTS if request.scope["method"] in REPEATABLE else 1
+    async def relay(
+        self, request: wire.Request, body: Body, patience: float
+    ) -> AsyncGenerator[wire.Response | wire.Part]:
+        """Relays the body as a whole; a replica that answers for longer than the patience counts as silent."""
+        principal = request.principal
+        # An open path needs no body, and nobody's may not keep others out.
+        content = await body.whole(self._held) if principal.scopes else b""
+        with self._held.held(principal.name, len(content)):
+            response, answer = await self._responded(wire.encode(request), content, request.scope["method"], patience)
+        yield response
+        yield wire.Part(answer, more=False)
+
+    async def _responded(
+        self, request: bytes, body: bytes, method: str, patience: float
+    ) -> tuple[wire.Response, bytes]:
+        attempts = ATTEMPTS if method in REPEATABLE else 1
         try:
             async with asyncio.timeout(patience):
-                response: wire.Response = _response(await _repeated(lambda: self._request.remote(asked), attempts))
-                return response
-        except (TimeoutError, RayError, RayServeException):
+                response, answer = await _repeated(lambda: self._request.remote(request, body), attempts)
+        except TimeoutError:
+            raise Unhealthy("no replica answers") from None
+        except (RayError, RayServeException):
             raise ShuttingDown("no replica answers") from None
+        return _response(response), answer
 
     async def _answered(self, task: str, question: bytes) -> bytes:
         asked = self._compute.options(multiplexed_model_id=task).remote(question)
@@ -104,7 +132,7 @@ class RayTransport:
                 logger.error("no replica tells which keys are taken: %s", type(error).__name__)
 
 
-async def _repeated(call: Callable[[], Awaitable[bytes]], attempts: int) -> bytes:
+async def _repeated(call: Callable[[], Awaitable[T]], attempts: int) -> T:
     """Awaits a call, and again while its replica dies; raises the last RayActorError."""
     while True:
         attempts -= 1

@@ -73,5 +73,5 @@ def _on_ray(settings: "Settings", address: str, layout: dict[str, str | int]) ->
     from onebert_store.command import cluster  # noqa: F401, PLC0415
 
     if (plugin := installed(TRANSPORTS).get("ray")) is None:
-        raise InvalidSettings("--ray needs Ray Serve: pip install 'onebert[ray]'")
+        raise InvalidSettings("--ray needs Ray Serve: pip install 'onebert[ray-serve]'")
     plugin.load("the transport ")(settings, address, layout)

@@ -7,7 +7,7 @@ from fastapi.routing import APIRoute
 
 from onebert_server.facades.facade import Facade, Listing, Look
 from onebert_server.facades.routes import errors_of, paths_of
-from onebert_server.facades.table import facades, routes_of
+from onebert_server.facades.table import facades, routes_of, shape_of
 from onebert_server.http.formats import DataRoute
 from onebert_server.http.patience import Patience
 from onebert_server.http.routes import administration, aliases, classify, docs, page, system, tasks
@@ -22,7 +22,8 @@ def showing() -> APIRouter:
     router = APIRouter()
     for facade in facades():
         for route, told_apart in routes_of(facade):
-            if route in own and not (told_apart and own[route]):
+            shape = shape_of(route)
+            if shape in own and not (told_apart and own[shape]):
                 raise InvalidSettings(f"the façade '{facade.name}' has {route}, which is a route of the server's own")
         for listing in facade.listings:
             for path in paths_of(listing.path, alone=not listing.prefixed_alone):
@@ -31,11 +32,13 @@ def showing() -> APIRouter:
 
 
 def _own_routes() -> Mapping[str, bool]:
-    """Method and path of the server's own routes, and whether façades may share them."""
+    """The shapes of the server's own routes, and whether façades may share them."""
     modules = (classify, tasks, aliases, administration, system, docs, page)
     routes = [route for module in modules for route in module.router.routes if isinstance(route, APIRoute)]
     return {
-        f"{method} {route.path}": isinstance(route, DataRoute) for route in routes for method in route.methods or ()
+        shape_of(f"{method} {route.path}"): isinstance(route, DataRoute)
+        for route in routes
+        for method in route.methods or ()
     }
 
 

@@ -1,5 +1,6 @@
 """The table of façades: one of the server's own is a file and an entry here; plug-ins bring others."""
 
+import re
 from collections.abc import Iterator
 from functools import cache
 
@@ -41,10 +42,15 @@ def facades() -> tuple[Facade, ...]:
     owners: dict[str, tuple[Facade, bool]] = {}
     for facade in found:
         for route, told_apart in routes_of(facade):
-            other, also = owners.setdefault(route, (facade, told_apart))
+            other, also = owners.setdefault(shape_of(route), (facade, told_apart))
             if other is not facade and not (told_apart and also):
                 raise InvalidSettings(f"the façades '{other.name}' and '{facade.name}' both have {route}")
     return found
+
+
+def shape_of(route: str) -> str:
+    """A route without the names of its parameters: two of one shape match the same requests."""
+    return re.sub(r"{\w+}", "{}", route)
 
 
 def routes_of(facade: Facade) -> Iterator[tuple[str, bool]]:

@@ -1,4 +1,4 @@
-"""The control plane of a front end: relays whole requests to the process with the engine.
+"""The control plane of a front end: relays requests to the process with the engine.
 
 The pipeline around it gives ids, counts, checks keys, deadlines and body limits, and turns errors into problems.
 """
@@ -6,16 +6,16 @@ The pipeline around it gives ids, counts, checks keys, deadlines and body limits
 import math
 import time
 from collections.abc import Sequence
+from contextlib import aclosing
 from typing import NamedTuple
 
 from starlette.routing import BaseRoute, Match
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from onebert_server.answering.edge import Edge
 from onebert_server.fairness.shares import Permits
-from onebert_server.http.auth import OPEN_PATHS, PROBES
+from onebert_server.http.auth import OPEN_PATHS, PROBES, is_open
 from onebert_server.http.body import BODY, Body
-from onebert_server.http.replies import send_whole
 from onebert_server.remote import wire
 from onebert_server.remote.transport import Transport
 from onebert_server.settings import Settings
@@ -25,8 +25,6 @@ from onebert_store.errors import ShuttingDown
 # slow uploads, health probes and slow anonymous readers cannot block one another. One principal or address gets at most
 # half of a limit: `Permits` leaves as much free as it gives to one.
 MAX_RELAYED = 256
-# Bytes of bodies that one front end holds until they are answered.
-MAX_HELD_BYTES = 2**29
 # Seconds in which a health request must be answered.
 HEALTH_PATIENCE = 2.0
 SCOPE = (
@@ -54,7 +52,6 @@ class Relay:
         self._max_upload_bytes = settings.max_upload_bytes
         self._patience = settings.engine_timeout
         self._keyed, self._health, self._documentation = _room(), _room(), _room()
-        self._held = Permits(MAX_HELD_BYTES, "as many bodies are under way as a front end holds; try again soon")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if any(route.matches(scope)[0] is Match.FULL for route in self._own):
@@ -68,36 +65,44 @@ class Relay:
             room, patience = self._health, min(patience, HEALTH_PATIENCE)
         elif path in OPEN_PATHS:
             room = self._documentation
+        body = _body(scope, self._max_upload_bytes)
+        replies = self._transport.relay(_request(scope), body, patience)
         with room.held(principal):
-            reply = await self._relay(scope, principal, patience)
-        scope["route"] = Template(reply.route)
-        if reply.problem:
-            scope["state"]["problem"] = reply.problem
-        await send_whole(send, reply.status, reply.headers, reply.body, self._edge.untaken, principal)
-
-    async def _relay(self, scope: Scope, principal: str, patience: float) -> wire.Response:
-        arriving: Body = scope["state"][BODY]
-        # The other process inflates the body, or refuses its encoding.
-        arriving.receive = arriving.limited
-        if scope["method"] == "PUT":
-            arriving.most, arriving.deadline = self._max_upload_bytes, math.inf
-        body = await arriving.whole(self._held)
-        with self._held.held(principal, len(body)):
-            return await self._transport.relay(_request(scope, body), patience)
+            async with aclosing(replies):
+                async for reply in replies:
+                    await send(_message(scope, reply))
 
 
 def _room() -> Permits:
     return Permits(MAX_RELAYED, "as many requests wait for the process with the engine as a front end relays")
 
 
-def _request(scope: Scope, body: bytes) -> wire.Request:
+def _body(scope: Scope, max_upload_bytes: int) -> Body:
+    """The body as it was sent: the other process inflates it, or refuses its encoding."""
+    body: Body = scope["state"][BODY]
+    body.receive = body.limited
+    if scope["method"] == "PUT" and not is_open(scope):
+        body.most, body.deadline = max_upload_bytes, math.inf
+    return body
+
+
+def _request(scope: Scope) -> wire.Request:
     context = scope["state"]["context"]
     return wire.Request(
         {name: scope[name] for name in SCOPE},
         scope["headers"],
-        body,
         wire.caller(context.principal),
         context.request_id,
         remaining=context.deadline - time.monotonic(),
         min_seq=context.min_seq,
     )
+
+
+def _message(scope: Scope, reply: wire.Response | wire.Part) -> Message:
+    """The message for the client; the metrics find route and problem in the scope."""
+    if isinstance(reply, wire.Part):
+        return {"type": "http.response.body", "body": reply.body, "more_body": reply.more}
+    scope["route"] = Template(reply.route)
+    if reply.problem:
+        scope["state"]["problem"] = reply.problem
+    return {"type": "http.response.start", "status": reply.status, "headers": reply.headers}

@@ -1,14 +1,14 @@
 """The control plane of the process with the engine, as front ends ask it: their pipelines have checked the requests."""
 
-import asyncio
 import logging
 import time
+from collections.abc import Awaitable, Callable
 
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope
 
 from onebert_server.access.context import Context
 from onebert_server.http.body import BODY, Bodies, Body
-from onebert_server.http.connection.refusals import WHOLE
 from onebert_server.http.head import HEAD, Head
 from onebert_server.http.problems import FORM_OF, REFUSALS, FormOf, internal_error, problem_response
 from onebert_server.logs import log_failure
@@ -18,33 +18,36 @@ from onebert_server.settings import Settings
 
 logger = logging.getLogger("onebert.http")
 
+Respond = Callable[[wire.Response | wire.Part], Awaitable[None]]
+
 
 class Relayed:
-    """Answers relayed requests by the `control` plane's app; every failure is a response."""
+    """Answers relayed requests by the `control` plane's app; every failure before the response is one."""
 
     def __init__(self, control: ASGIApp, form_of: FormOf, settings: Settings) -> None:
         self._control = control
         self._form_of = form_of
         self._bodies = Bodies(settings.max_body_bytes, settings.receive_timeout)
 
-    async def answer(self, request: wire.Request) -> wire.Response:
-        """Runs the app on a request to the end; only the front end knows whether the client has left."""
-        scope, receive = self._scope(request), _whole(request.body)
-        state, answer = scope["state"], _Answer()
+    async def answer(self, request: wire.Request, receive: Receive, respond: Respond) -> None:
+        """Runs the app on a request; `receive` gives the body's messages, `respond` takes the response's."""
+        scope = self._scope(request)
+        state, sending = scope["state"], _Sending(scope, respond)
         context: Context = state["context"]
         state[BODY] = body = Body(scope, receive, context, self._bodies)
         try:
-            await self._control(scope, body.receive, answer.send)
+            await self._control(scope, body.receive, sending.send)
+            return
+        except ClientDisconnect:
+            return
+        except REFUSALS as error:
+            problem = problem_response(scope, error)
         except Exception as error:
-            answer = _Answer()
-            if isinstance(error, REFUSALS):
-                problem = problem_response(scope, error)
-            else:
-                log_failure(logger, f"request {context.request_id}", error)
-                problem = internal_error(scope)
-            await problem(scope, receive, answer.send)
-        route = getattr(scope.get("route"), "path", "unmatched")
-        return wire.Response(answer.status, answer.headers, b"".join(answer.parts), route, state.get("problem"))
+            log_failure(logger, f"request {context.request_id}", error)
+            problem = internal_error(scope)
+        # After its head a response can only be cut.
+        if not sending.begun:
+            await problem(scope, receive, sending.send)
 
     def _scope(self, request: wire.Request) -> Scope:
         now, principal = time.monotonic(), wire.principal(request.principal)
@@ -55,7 +58,6 @@ class Relayed:
         state = {
             HEAD: Head(request.headers),
             FORM_OF: self._form_of,
-            WHOLE: True,
             "request_id": request.request_id,
             "observed": observed,
             "principal": principal,
@@ -64,26 +66,16 @@ class Relayed:
         return {**request.scope, "headers": request.headers, "state": state}
 
 
-class _Answer:
-    def __init__(self) -> None:
-        self.status, self.headers = 500, list[tuple[bytes, bytes]]()
-        self.parts: list[bytes] = []
+class _Sending:
+    """Turns an app's messages into replies."""
+
+    def __init__(self, scope: Scope, respond: Respond) -> None:
+        self._scope, self._respond, self.begun = scope, respond, False
 
     async def send(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            self.status, self.headers = message["status"], [*message["headers"]]
-        else:
-            self.parts.append(message.get("body", b""))
-
-
-def _whole(body: bytes) -> Receive:
-    given = False
-
-    async def receive() -> Message:
-        nonlocal given
-        if given:
-            await asyncio.get_running_loop().create_future()
-        given = True
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    return receive
+        if message["type"] != "http.response.start":
+            await self._respond(wire.Part(message.get("body", b""), message.get("more_body", False)))
+            return
+        self.begun = True
+        route, problem = getattr(self._scope.get("route"), "path", "unmatched"), self._scope["state"].get("problem")
+        await self._respond(wire.Response(message["status"], [*message["headers"]], route, problem))

@@ -1,8 +1,10 @@
 """The interface between a front end and the process with the engine; `unix/` and the plug-in for Ray implement it."""
 
+from collections.abc import AsyncGenerator
 from typing import Protocol
 
 from onebert_server.access.keys import KeyRing
+from onebert_server.http.body import Body
 from onebert_server.remote import wire
 
 
@@ -19,10 +21,12 @@ class Transport(Protocol):
     async def ask(self, question: wire.Compute) -> wire.Logits | wire.Refused:
         """Has a question answered; a cancellation ends it there, too. Raises ShuttingDown or EngineFailed."""
 
-    async def relay(self, request: wire.Request, patience: float) -> wire.Response:
-        """Has the control plane answer a request.
+    def relay(self, request: wire.Request, body: Body, patience: float) -> AsyncGenerator[wire.Response | wire.Part]:
+        """Has the control plane answer a request: yields the response's head and then its parts.
 
         Raises:
             ShuttingDown: the process is gone.
             Unhealthy: it has said nothing for `patience` seconds.
+            ConnectionError: either, in the middle of the response.
+            ClientDisconnect, HTTPException: of the body.
         """

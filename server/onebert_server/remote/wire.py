@@ -139,7 +139,6 @@ class Request(msgspec.Struct, tag=True, frozen=True, array_like=True):
 
     scope: dict[str, Any]
     headers: list[tuple[bytes, bytes]]
-    body: bytes
     principal: Caller
     request_id: str
     remaining: float
@@ -147,13 +146,19 @@ class Request(msgspec.Struct, tag=True, frozen=True, array_like=True):
 
 
 class Response(msgspec.Struct, tag=True, frozen=True, array_like=True):
-    """To a front end: the response, the template of the route that answered, and the code of its problem, if any."""
+    """To a front end: a response's head, the template of the route that answered, and its problem's code, if any."""
 
     status: int
     headers: list[tuple[bytes, bytes]]
-    body: bytes
     route: str
     problem: str | None
+
+
+class Part(msgspec.Struct, tag=True, frozen=True, array_like=True):
+    """A part of the body of a relayed request or response."""
+
+    body: bytes
+    more: bool
 
 
 def _as_json(value: Any) -> Any:

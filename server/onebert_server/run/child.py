@@ -38,7 +38,7 @@ def main() -> None:
     settings = Settings(**start.settings)
     log_to_stderr(settings.log_level)
     keys = KeyRing(settings.api_keys, closed=settings.oidc is not None)
-    transport = UnixTransport(start.path)
+    transport = UnixTransport(start.engine_path, start.relay_path)
     counts = RemoteCounts(transport)
     with open_telemetry(settings, counts) as telemetry, ThreadPoolExecutor(WORKERS, "onebert-worker") as workers:
         edge = edge_of(start.setup, transport, counts, telemetry, workers)

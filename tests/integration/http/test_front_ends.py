@@ -254,7 +254,7 @@ def test_where_the_engines_process_takes_no_request_the_answer_is_a_problem(tmp_
         monkeypatch.setenv("TMPDIR", folder)
         with Server(tmp_path, front_ends=1) as server:
             [own] = Path(folder).iterdir()
-            (own / "engine").unlink()
+            (own / "relay").unlink()
             answer = httpx.get(f"{server.url}/v1/tasks")
     assert (answer.status_code, answer.json()["code"]) == (503, "shutting-down")
     assert answer.headers["Content-Type"] == "application/problem+json"
@@ -267,7 +267,7 @@ def test_requests_without_a_key_are_refused_without_the_engines_process(tmp_path
         monkeypatch.setenv("TMPDIR", folder)
         with Server(tmp_path, front_ends=1, api_keys=KEY) as server, httpx.Client(base_url=server.url) as web:
             [own] = Path(folder).iterdir()
-            (own / "engine").unlink()
+            (own / "relay").unlink()
             for path in ("/v1/tasks", "/nowhere", "/metrics"):
                 answer = web.get(path)
                 assert (answer.status_code, answer.json()["code"]) == (401, "unauthorized"), path

@@ -41,6 +41,7 @@ predict = made("Predict", [Question("/predict", Ask, answer, claims=has_text)])
 info = made("Info", [], [Listing("/info", show)])
 base = made("Base", [], [Listing("/v1/base", show)])
 keys = made("Keys", [Question("/v1/keys", Ask, answer, claims=has_text)])
+rename = made("Rename", [Question("/v1/tasks/{name}/rename", Ask, answer)])
 number = 5
 '''
 
@@ -97,6 +98,10 @@ def refused(call):
         (
             {"keys": "plugged_facades:keys"},
             "the façade 'Keys' has POST /v1/keys, which is a route of the server's own",
+        ),
+        (
+            {"rename": "plugged_facades:rename"},
+            "the façade 'Rename' has POST /v1/tasks/{name}/rename, which is a route of the server's own",
         ),
     ],
 )

@@ -4,13 +4,13 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -26,9 +26,9 @@ from onebert_server.http.problems import problems_alone
 from onebert_server.remote import relay, wire
 from onebert_server.remote.relay import MAX_RELAYED, Relay
 from onebert_server.remote.relayed import Relayed
-from onebert_server.remote.unix.desk import FrontDesk, Served
+from onebert_server.remote.unix import relaying
 from onebert_server.remote.unix.keeper import START_TIMEOUT, remove_left_over
-from onebert_server.remote.unix.transport import UnixTransport
+from onebert_server.remote.unix.relaying import relayed_to
 from onebert_server.run import front_end
 from onebert_server.settings import Settings
 from onebert_server.telemetry.metrics import Metrics
@@ -38,7 +38,6 @@ PATIENCE = 1.0
 REQUEST = wire.Request(
     {"type": "http", "method": "PUT", "path": "/v1/tasks/slow"},
     [],
-    b"",
     wire.caller(root("somebody")),
     "an-id",
     60.0,
@@ -60,32 +59,95 @@ async def broken_app(scope: Scope, receive: Receive, send: Send) -> None:
     raise ZeroDivisionError
 
 
-def relayed(app: ASGIApp, path: str) -> wire.Response:
-    """What an app behind a socket answers."""
-    keeper = SimpleNamespace(lost=lambda desk: None)
-    backend = cast(Any, None)
-    answers = Relayed(app, problems_alone, Settings.model_construct())
-    served = Served(backend, answers, Metrics(), KeyRing({}), patience=PATIENCE)
+class Given(Body):
+    """A body that comes in these messages, and then no more of it, nor its end."""
 
-    async def ask() -> wire.Response:
-        async with await asyncio.get_running_loop().create_unix_server(
-            lambda: FrontDesk(served, cast(Any, keeper)).channel, path
-        ):
-            return await UnixTransport(path).relay(REQUEST, PATIENCE)
+    def __init__(self, *messages: Message) -> None:
+        context = Context(root("somebody"), time.monotonic() + 60, time.monotonic(), "an-id")
+        given = iter(messages)
+
+        async def receive() -> Message:
+            return next(given, None) or await asyncio.get_running_loop().create_future()
+
+        scope = {"type": "http", "method": "PUT", "state": {HEAD: Head()}}
+        super().__init__(scope, receive, context, Bodies(2**20, 60))
+
+
+def part(body: bytes, more: bool = True) -> Message:
+    return {"type": "http.request", "body": body, "more_body": more}
+
+
+async def whole(replies: AsyncGenerator[wire.Response | wire.Part]) -> tuple[wire.Response, bytes]:
+    response, *parts = [one async for one in replies]
+    return cast(wire.Response, response), b"".join(cast(wire.Part, one).body for one in parts)
+
+
+def relayed(app: ASGIApp, path: str, *messages: Message, times: int = 1) -> list[tuple[wire.Response, bytes]]:
+    """What an app behind a socket answers."""
+    answers = Relayed(app, problems_alone, Settings.model_construct(max_body_bytes=2**20, receive_timeout=60))
+
+    async def ask() -> list[tuple[wire.Response, bytes]]:
+        async with await asyncio.start_unix_server(relayed_to(answers, PATIENCE), path):
+            return [await whole(relaying.relay(path, REQUEST, Given(*messages), PATIENCE)) for _ in range(times)]
 
     return asyncio.run(ask())
 
 
 def test_an_app_that_takes_its_time_is_waited_for_beyond_the_patience_with_its_process(tmp_path: Path) -> None:
     """As where an upload waits for its turn; one that hangs is in tests/integration/http/test_front_ends.py."""
-    answer = relayed(slow_app, str(tmp_path / "engine"))
-    assert (answer.status, answer.body) == (201, b"stored")
+    [(response, body)] = relayed(slow_app, str(tmp_path / "relay"))
+    assert (response.status, body) == (201, b"stored")
 
 
-def test_an_app_that_fails_after_its_head_is_an_internal_error(tmp_path: Path) -> None:
-    answer = relayed(broken_app, str(tmp_path / "engine"))
-    assert (answer.status, answer.problem) == (500, "internal")
-    assert b"an-id" in answer.body
+def test_an_app_that_fails_is_an_internal_error_and_after_its_head_a_cut(tmp_path: Path) -> None:
+    async def failing(scope: Scope, receive: Receive, send: Send) -> None:
+        raise ZeroDivisionError
+
+    [(response, body)] = relayed(failing, str(tmp_path / "relay"))
+    assert (response.status, response.problem) == (500, "internal")
+    assert b"an-id" in body
+    with pytest.raises(ConnectionError):
+        relayed(broken_app, str(tmp_path / "relay"))
+
+
+ANSWER = 300_000 * b"a"
+
+
+async def hasty_app(scope: Scope, receive: Receive, send: Send) -> None:
+    """Asks for the body, and has answered before it comes."""
+    asking = asyncio.create_task(receive())
+    await asyncio.sleep(0)
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": ANSWER})
+    asking.cancel()
+
+
+def test_an_answer_arrives_whole_where_the_app_did_not_wait_for_the_body_that_it_asked_for(tmp_path: Path) -> None:
+    """The body lies unread in a connection that closes, which a kernel then resets."""
+    found = relayed(hasty_app, str(tmp_path / "relay"), part(1_000_000 * b"q", False), times=50)
+    assert [body for _, body in found] == 50 * [ANSWER]
+
+
+def test_a_body_is_read_as_the_app_asks_for_it_and_its_refusal_is_the_requests(tmp_path: Path) -> None:
+    taken = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        while (message := await receive())["more_body"]:
+            taken.append(message["body"])
+
+    with pytest.raises(HTTPException) as refused:
+        relayed(app, str(tmp_path / "relay"), part(b"first"), part(b"second"), part(2**20 * b"q"))
+    assert refused.value.status_code == 413
+    assert taken == [b"first", b"second"]
+
+
+def test_an_app_that_watches_its_client_sees_that_it_has_left(tmp_path: Path) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        assert not (await receive())["more_body"]
+        assert (await receive())["type"] == "http.disconnect"
+
+    with pytest.raises(ClientDisconnect):
+        relayed(app, str(tmp_path / "relay"), part(b"", False), {"type": "http.disconnect"})
 
 
 @pytest.mark.parametrize(("hangs", "code"), [(True, "unhealthy"), (False, "shutting-down")])
@@ -102,48 +164,42 @@ def test_a_process_that_hangs_is_told_from_one_that_is_gone(tmp_path: Path, hang
     async def ask() -> None:
         async with await asyncio.start_unix_server(serve, path):
             with pytest.raises(OneBertError) as refused:
-                await UnixTransport(path).relay(REQUEST, patience)
+                await whole(relaying.relay(path, REQUEST, Given(), patience))
             await ended.wait()
         assert (refused.value.status, refused.value.code) == (503, code)
 
     asyncio.run(ask())
 
 
-def relay_to(answer: Callable[[wire.Request], Awaitable[wire.Response]]) -> Relay:
-    """A relay whose other process answers like this."""
+def relay_to(answer: Callable[[wire.Request], Awaitable[None]]) -> Relay:
+    """A relay whose other process answers once this is awaited."""
 
     class Transport:
         full = False
 
-        async def relay(self, request: wire.Request, patience: float) -> wire.Response:
-            return await answer(request)
+        async def relay(
+            self, request: wire.Request, body: Body, patience: float
+        ) -> AsyncGenerator[wire.Response | wire.Part]:
+            await answer(request)
+            yield wire.Response(200, [], "/", None)
+            yield wire.Part(b"{}", False)
 
     edge = Edge(cast(Any, None), Metrics())
-    settings = Settings.model_construct(max_upload_bytes=100)
-    return Relay(cast(Any, None), [], edge, cast(Any, Transport()), settings)
+    return Relay(cast(Any, None), [], edge, cast(Any, Transport()), Settings.model_construct(max_upload_bytes=100))
 
 
-async def asked(app: Relay, address: str, path: str, *messages: Message) -> list[Message]:
-    """Sends a request whose body comes in these messages; returns the response's."""
+async def asked(app: Relay, address: str, path: str, query: bytes = b"") -> int:
+    """The status of the response to a request."""
     sent: list[Message] = []
-    given = iter(messages)
-
-    async def receive() -> Message:
-        return next(given)
 
     async def send(message: Message) -> None:
         sent.append(message)
 
     context = Context(root(address), time.monotonic() + 60, time.monotonic(), "an-id")
-    scope: Scope = {**dict.fromkeys(relay.SCOPE), "type": "http", "method": "POST", "path": path, "headers": []}
-    scope["state"] = {HEAD: Head(), "context": context}
-    scope["state"][BODY] = Body(scope, receive, context, Bodies(100, 60))
-    await app(scope, receive, send)
-    return sent
-
-
-def part(body: bytes, more: bool = True) -> Message:
-    return {"type": "http.request", "body": body, "more_body": more}
+    scope: Scope = {**dict.fromkeys(relay.SCOPE), "type": "http", "method": "GET", "path": path, "headers": []}
+    scope |= {"query_string": query, "state": {HEAD: Head(), "context": context, BODY: Given()}}
+    await app(scope, cast(Any, None), send)
+    return cast(int, sent[0]["status"])
 
 
 @pytest.mark.parametrize(("path", "others"), [("/v1/tasks/slow", ["/docs"]), ("/docs", ["/v1/tasks/slow"])])
@@ -154,51 +210,22 @@ def test_who_relays_much_leaves_room_for_others_and_all_of_it_for_health(path: s
     async def run() -> None:
         opened = asyncio.Event()
 
-        async def answer(request: wire.Request) -> wire.Response:
-            if request.body == b"slow":
+        async def answer(request: wire.Request) -> None:
+            if request.scope["query_string"] == b"slow":
                 await opened.wait()
-            return wire.Response(200, [], b"{}", "/", None)
 
         app = relay_to(answer)
-        waiting = [asyncio.create_task(asked(app, "127.0.0.1", path, part(b"slow", False))) for _ in range(share)]
+        waiting = [asyncio.create_task(asked(app, "127.0.0.1", path, b"slow")) for _ in range(share)]
         await asyncio.sleep(0)
         with pytest.raises(QueueFull):
-            await asked(app, "127.0.0.1", path, part(b"", False))
+            await asked(app, "127.0.0.1", path)
         for address, other in [("127.0.0.2", path), *(("127.0.0.1", one) for one in ("/healthz", "/readyz", *others))]:
-            assert (await asked(app, address, other, part(b"", False)))[0]["status"] == 200
+            assert await asked(app, address, other) == 200
         opened.set()
-        assert [one[0]["status"] for one in await asyncio.gather(*waiting)] == [200] * share
-        assert (await asked(app, "127.0.0.1", path, part(b"", False)))[0]["status"] == 200
+        assert await asyncio.gather(*waiting) == [200] * share
+        assert await asked(app, "127.0.0.1", path) == 200
 
     asyncio.run(run())
-
-
-def test_a_relayed_body_is_held_until_its_answer_has_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While it comes, while the other process answers, and no longer, whatever ends it."""
-    monkeypatch.setattr(relay, "MAX_HELD_BYTES", 40)
-    held = []
-
-    async def answer(request: wire.Request) -> wire.Response:
-        held.append(relayed._held.total)
-        if request.body.endswith(b"fail"):
-            raise ZeroDivisionError
-        return wire.Response(200, [], request.body, "/", None)
-
-    relayed = relay_to(answer)
-
-    def ask(*messages: Message) -> list[Message]:
-        return asyncio.run(asked(relayed, "somebody", "/x", *messages))
-
-    start, body = ask(part(b"0123456789"), part(b"rest", False))
-    assert [start["status"], body["body"]] == [200, b"0123456789rest"]
-    with pytest.raises(ZeroDivisionError):
-        ask(part(b"", True), part(b"fail", False))
-    assert held == [14, 4]
-    with pytest.raises(QueueFull):
-        ask(part(b"0" * 15), part(b"0" * 15))
-    with pytest.raises(ClientDisconnect):
-        ask(part(b"01234"), {"type": "http.disconnect"})
-    assert relayed._held.total == 0
 
 
 @pytest.mark.parametrize(

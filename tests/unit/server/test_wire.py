@@ -40,21 +40,10 @@ questions = st.builds(
     st.none() | st.tuples(st.text(), st.text()),
 )
 seen = st.builds(Seen, st.text(), st.lists(st.text()).map(tuple), rates, numbers)
-requests = st.builds(
-    wire.Request,
-    st.dictionaries(st.text(), st.text() | st.binary() | st.none()),
-    st.lists(st.tuples(st.binary(), st.binary())),
-    st.binary(),
-    callers,
-    st.text(),
-    seconds,
-    numbers,
-)
 endings = st.builds(Ended, st.text(), st.text(), numbers, seconds, texts, st.lists(seen), texts)
 messages = (
     st.builds(frames.Ask, numbers, questions)
     | st.builds(frames.Cancel, numbers)
-    | requests
     | st.just(frames.Accepting())
     | st.builds(frames.InProgress, numbers)
     | st.builds(frames.RequestEnded, endings)

@@ -83,3 +83,12 @@ def framed(message: Any) -> bytes:
     """Encodes a message and prepends its length."""
     body = encode(message)
     return len(body).to_bytes(_LENGTH_BYTES, "big") + body
+
+
+async def read_frame(reader: asyncio.StreamReader, decode: Callable[[bytes], Any]) -> Any:
+    """Reads one message from a stream; returns None if the peer has disconnected."""
+    try:
+        length = int.from_bytes(await reader.readexactly(_LENGTH_BYTES), "big")
+        return decode(await reader.readexactly(length))
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return None

@@ -10,7 +10,6 @@ import msgspec
 from onebert_server.access.keys import KeyRing
 from onebert_server.answering.backend import Backend
 from onebert_server.remote import questions, wire
-from onebert_server.remote.relayed import Relayed
 from onebert_server.remote.unix import frames
 from onebert_server.remote.unix.channel import Channel
 from onebert_server.telemetry.access_log import Lines
@@ -23,25 +22,19 @@ logger = logging.getLogger("onebert.front_desk")
 MAX_KNOWN_BYTES = 2**25
 # Python's overhead in bytes per label, and per version.
 _LABEL_BYTES, _FACTS_BYTES = 64, 512
-# Keep-alives of a relayed request: at least every so many seconds, and so many within a front end's patience.
-ALIVE_EVERY, ALIVE_TIMES = 10.0, 4
 
 
 class Served(NamedTuple):
-    """The parts of the engine process that front ends ask; `patience` of a front end with silence is in seconds."""
+    """The parts of the engine process that a front end asks and reports to."""
 
     backend: Backend
-    relayed: Relayed
     metrics: Metrics
     keys: KeyRing
     access_log: Lines | None = None
-    patience: float = 60.0
 
 
 class Keeper(Protocol):
-    """Hears of the desks of front ends, not of those for one relayed request; a lost desk may be one of these."""
-
-    def connected(self, desk: "FrontDesk") -> None: ...
+    """Hears of front ends: they accept connections, or are gone."""
 
     def listens(self, desk: "FrontDesk") -> None: ...
 
@@ -58,7 +51,6 @@ class FrontDesk:
         self._in_progress = 0
         self._known = _Known()
         self._computing: dict[int, asyncio.Task[None]] = {}
-        self._relaying: asyncio.Task[None] | None = None
 
     def _received(self, frame: Any) -> None:
         match frame:
@@ -76,10 +68,7 @@ class FrontDesk:
                 self._served.access_log.write(line)
             case frames.InProgress(count):
                 self._set_in_progress(count)
-            case wire.Request():
-                self._relaying = asyncio.get_running_loop().create_task(self._relay(frame))
             case frames.Connected():
-                self._keeper.connected(self)
                 self.channel.send(wire.keys(self._served.keys))
             case frames.Accepting():
                 self._keeper.listens(self)
@@ -100,19 +89,6 @@ class FrontDesk:
             learned, forgotten = self._known.tell({facts.ref: facts for facts in reply.facts})
             reply = msgspec.structs.replace(reply, facts=learned)
         self.channel.send(frames.Reply(number, reply, forgotten))
-
-    async def _relay(self, request: wire.Request) -> None:
-        """A request whose front end is gone is finished all the same, since it may have taken effect."""
-        alive = asyncio.get_running_loop().create_task(self._say_alive())
-        try:
-            self.channel.send(await self._served.relayed.answer(request))
-        finally:
-            alive.cancel()
-
-    async def _say_alive(self) -> None:
-        while True:
-            await asyncio.sleep(min(ALIVE_EVERY, self._served.patience / ALIVE_TIMES))
-            self.channel.send(frames.Alive())
 
 
 class _Known:

@@ -11,11 +11,13 @@ from onebert_server.remote import wire
 class Start(msgspec.Struct, frozen=True):
     """The configuration that a front end reads from standard input.
 
-    `listeners` are descriptors of bound sockets, `path` is the engine process's Unix socket.
+    `listeners` are descriptors of bound sockets. `engine_path` and `relay_path` are Unix sockets for questions and for
+    relayed requests.
     """
 
     listeners: list[int]
-    path: str
+    engine_path: str
+    relay_path: str
     setup: wire.Setup
     settings: dict[str, Any]
 
@@ -60,6 +62,10 @@ class Reply(msgspec.Struct, tag=True, frozen=True, array_like=True):
     forgotten: list[str] = []
 
 
+class Wanted(msgspec.Struct, tag=True, frozen=True, array_like=True):
+    """To a front end: send the next part of the relayed request's body."""
+
+
 class Alive(msgspec.Struct, tag=True, frozen=True, array_like=True):
     """To a front end: its relayed request is being answered."""
 
@@ -82,5 +88,5 @@ class Line(msgspec.Struct, tag=True, frozen=True, array_like=True):
     line: bytes
 
 
-FromEngine = Drain | Stop | wire.Keys | Reply | Alive | wire.Response
-FromFrontEnd = Connected | Accepting | Ask | Cancel | wire.Request | InProgress | RequestEnded | Line
+FromEngine = Drain | Stop | wire.Keys | Reply
+FromFrontEnd = Connected | Accepting | Ask | Cancel | InProgress | RequestEnded | Line

@@ -20,6 +20,7 @@ from onebert_server.remote import wire
 from onebert_server.remote.relayed import Relayed
 from onebert_server.remote.unix import frames
 from onebert_server.remote.unix.desk import FrontDesk, Served
+from onebert_server.remote.unix.relaying import relayed_to
 from onebert_store.errors import InvalidSettings, OneBertError
 
 if TYPE_CHECKING:
@@ -38,23 +39,23 @@ RESTART_DELAY = 1.0
 # After MAX_ENDS deaths of one front end within ENDS_WITHIN seconds the server exits, since a restart would not help.
 MAX_ENDS = 5
 ENDS_WITHIN = 60.0
-# Name prefix of the socket directories in the shared temporary directory, and the socket's name in them.
+# Name prefix of the socket directories in the shared temporary directory, and the name of the engine's socket there.
 PREFIX, SOCKET = "onebert-", "engine"
 # Connections in the listen backlog; each relayed request has a connection of its own.
 BACKLOG = 2048
 
 
 class FrontEnds:
-    """The front ends of a server and their Unix socket; `failure` is set when a front end has died repeatedly."""
+    """The front ends of a server and their Unix sockets; `failure` is set when a front end has died repeatedly."""
 
     def __init__(self, runtime: "Runtime", relayed: Relayed) -> None:
         self.failure: OneBertError | None = None
         self._runtime = runtime
         self._settings = runtime.settings
-        log, patience = runtime.telemetry.access_log, runtime.settings.engine_timeout
-        self._served = Served(runtime.admission, relayed, runtime.metrics, runtime.keys, log, patience)
+        self._relayed = relayed
+        self._served = Served(runtime.admission, runtime.metrics, runtime.keys, runtime.telemetry.access_log)
         self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._server: asyncio.AbstractServer | None = None
+        self._servers: list[asyncio.AbstractServer] = []
         self._keepers: list[asyncio.Task[None]] = []
         self._desks: set[FrontDesk] = set()
         self._listening = asyncio.Semaphore(0)
@@ -105,8 +106,8 @@ class FrontEnds:
         for keeper in self._keepers:
             keeper.cancel()
         await asyncio.gather(*self._keepers, return_exceptions=True)
-        if self._server is not None:
-            self._server.close()
+        for server in self._servers:
+            server.close()
         if self._folder is not None:
             self._folder.cleanup()
 
@@ -114,18 +115,23 @@ class FrontEnds:
         try:
             remove_left_over(Path(tempfile.gettempdir()))
             self._folder = tempfile.TemporaryDirectory(prefix=PREFIX)
-            path = str(Path(self._folder.name, SOCKET))
+            engine_path, relay_path = (str(Path(self._folder.name, name)) for name in (SOCKET, "relay"))
             # A file, because uvloop fails to write to the pipe of a process that exits at once.
             start = Path(self._folder.name, "start")
             setup = wire.Setup(self._runtime.base.tokenizer.dumps(), self._runtime.base.spec.max_length)
             settings = self._settings.model_dump(exclude=NOT_OF_FRONT_ENDS)
-            start.write_bytes(msgspec.msgpack.encode(frames.Start(listeners, path, setup, settings)))
+            start.write_bytes(msgspec.msgpack.encode(frames.Start(listeners, engine_path, relay_path, setup, settings)))
         except OSError:
             raise InvalidSettings("ONEBERT_FRONT_ENDS: the temporary folder cannot be written") from None
         try:
-            self._server = await asyncio.get_running_loop().create_unix_server(
-                lambda: FrontDesk(self._served, self).channel, path, backlog=BACKLOG
-            )
+            self._servers = [
+                await asyncio.get_running_loop().create_unix_server(
+                    lambda: self._desk().channel, engine_path, backlog=BACKLOG
+                ),
+                await asyncio.start_unix_server(
+                    relayed_to(self._relayed, self._settings.engine_timeout), relay_path, backlog=BACKLOG
+                ),
+            ]
         except OSError:
             raise InvalidSettings("ONEBERT_FRONT_ENDS: the temporary folder takes no Unix sockets") from None
         return start
@@ -150,8 +156,10 @@ class FrontEnds:
         for _ in range(count):
             await self._listening.acquire()
 
-    def connected(self, desk: FrontDesk) -> None:
+    def _desk(self) -> FrontDesk:
+        desk = FrontDesk(self._served, self)
         self._desks.add(desk)
+        return desk
 
     def listens(self, desk: FrontDesk) -> None:
         self._listening.release()

@@ -2,27 +2,22 @@
 
 import asyncio
 import itertools
-import logging
-from collections.abc import Callable
-from functools import partial
+from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 import msgspec
 
 from onebert_server.access.keys import KeyRing
+from onebert_server.http.body import Body
 from onebert_server.remote import wire
 from onebert_server.remote.unix import frames
 from onebert_server.remote.unix.channel import Channel
+from onebert_server.remote.unix.relaying import relay
 from onebert_server.versions.facts import Facts
-from onebert_store.errors import ShuttingDown, Unhealthy
-
-logger = logging.getLogger("onebert.front_end")
-
-_SILENT = "the process with the engine does not answer"
 
 
 class UnixTransport:
-    """A transport to the socket at `path`; see Transport.
+    """A transport to the sockets at these paths; see Transport.
 
     It caches the immutable facts of versions (labels and task type) until the engine process evicts them.
 
@@ -35,8 +30,9 @@ class UnixTransport:
     lost: Callable[[], None]
     _channel: Channel
 
-    def __init__(self, path: str) -> None:
-        self._path = path
+    def __init__(self, engine_path: str, relay_path: str) -> None:
+        self._engine_path = engine_path
+        self._relay_path = relay_path
         self._numbers = itertools.count()
         self._waiting: dict[int, asyncio.Future[wire.Logits | wire.Refused]] = {}
         self._known: dict[str, Facts] = {}
@@ -64,7 +60,9 @@ class UnixTransport:
                 case _:
                     self.told(frame)
 
-        self._channel = await self._connect(received, self.lost)
+        _, self._channel = await asyncio.get_running_loop().create_unix_connection(
+            lambda: Channel(frames.FromEngine, received, self.lost), self._engine_path
+        )
         self.send(frames.Connected())
         await came.wait()
 
@@ -81,33 +79,8 @@ class UnixTransport:
         finally:
             del self._waiting[number]
 
-    async def relay(self, request: wire.Request, patience: float) -> wire.Response:
-        """Keep-alives reset the patience, so that only a process that hangs loses it, and not a slow answer."""
-        replies = asyncio.Queue[Any]()
-        try:
-            channel = await self._connect(replies.put_nowait, partial(replies.put_nowait, None))
-        except OSError as error:
-            logger.error("the process with the engine cannot be reached: %s", error.strerror)
-            raise ShuttingDown(_SILENT) from None
-        channel.send(request)
-        try:
-            while True:
-                async with asyncio.timeout(patience):
-                    reply = await replies.get()
-                if reply is None:
-                    raise ShuttingDown(_SILENT)
-                if isinstance(reply, wire.Response):
-                    return reply
-        except TimeoutError:
-            logger.error("the process with the engine says nothing for %.0f seconds", patience)
-            raise Unhealthy(_SILENT) from None
-        finally:
-            channel.close()
-
-    async def _connect(self, received: Callable[[Any], None], lost: Callable[[], None]) -> Channel:
-        loop = asyncio.get_running_loop()
-        _, channel = await loop.create_unix_connection(lambda: Channel(frames.FromEngine, received, lost), self._path)
-        return channel
+    def relay(self, request: wire.Request, body: Body, patience: float) -> AsyncGenerator[wire.Response | wire.Part]:
+        return relay(self._relay_path, request, body, patience)
 
     def _answered(self, frame: frames.Reply) -> None:
         """Delivers a reply, with all its facts, to its waiting question, if that has not been cancelled."""
