@@ -60,7 +60,7 @@ class Replica:
         return wire.encode(await questions.answered(self._runtime.admission, _question(asked)))
 
     async def request(self, asked: bytes, body: bytes) -> tuple[bytes, bytes]:
-        """Has the control plane answer an encoded `wire.Request`; returns an encoded `wire.Response`, and its body."""
+        """Has the control plane answer an encoded `wire.Request`; returns encoded route and response, and the body."""
         waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
         replies: list[Any] = []
 
@@ -68,12 +68,12 @@ class Replica:
             # Only the front end knows whether the client has left.
             return waiting.pop() if waiting else await asyncio.get_running_loop().create_future()
 
-        async def respond(reply: wire.Response | wire.Part) -> None:
+        async def respond(reply: wire.Relayed) -> None:
             replies.append(reply)
 
         await self._relayed.answer(_request(asked), receive, respond)
-        response, *parts = replies
-        return wire.encode(response), b"".join(part.body for part in parts)
+        matched, response, *parts = replies
+        return wire.encode((matched, response)), b"".join(part.body for part in parts)
 
     async def measure(self) -> measured.Part:
         return await measured.part(self._runtime.metrics)

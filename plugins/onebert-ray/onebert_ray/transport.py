@@ -15,6 +15,7 @@ from ray.serve.handle import DeploymentHandle
 from onebert_server.access.keys import KeyRing
 from onebert_server.fairness.shares import Permits
 from onebert_server.http.body import Body
+from onebert_server.http.replies import PIECE_BYTES
 from onebert_server.logs import Seldom
 from onebert_server.remote import wire
 from onebert_store.errors import EngineFailed, ShuttingDown, Unhealthy
@@ -35,7 +36,7 @@ KEYS_EVERY = 1.0
 
 _reply = wire.decoder(wire.Logits | wire.Refused)
 _keys = wire.decoder(wire.Keys)
-_response = wire.decoder(wire.Response)
+_replies = wire.decoder(tuple[wire.Matched, wire.Response])
 _seldom = Seldom(logger)
 
 
@@ -69,7 +70,9 @@ class RayTransport:
         async def ask() -> bytes:
             late = time.monotonic() - asked_at
             now = msgspec.structs.replace(question, remaining=question.remaining - late, waited=question.waited + late)
-            return await self._answered(_task(question), wire.encode(now))
+            method = self._compute.options(multiplexed_model_id=_task(question))
+            reply: bytes = await _called(method, wire.encode(now))
+            return reply
 
         try:
             reply: wire.Logits | wire.Refused = _reply(await _repeated(ask, ATTEMPTS))
@@ -81,39 +84,37 @@ class RayTransport:
         except RayServeException:  # the application is being deleted, or no replica of it could be started
             raise ShuttingDown("no replica answers") from None
 
-    async def relay(
-        self, request: wire.Request, body: Body, patience: float
-    ) -> AsyncGenerator[wire.Response | wire.Part]:
-        """Relays the body as a whole; a replica that answers for longer than the patience counts as silent."""
-        principal = request.principal
+    async def relay(self, request: wire.Request, body: Body, patience: float) -> AsyncGenerator[wire.Relayed]:
+        """Relays bodies as a whole; a replica that answers for longer than the patience counts as silent."""
+        asked_at, name = time.monotonic(), request.principal.name
         # An open path needs no body, and nobody's may not keep others out.
-        content = await body.whole(self._held) if principal.scopes else b""
-        with self._held.held(principal.name, len(content)):
-            response, answer = await self._responded(wire.encode(request), content, request.scope["method"], patience)
-        yield response
-        yield wire.Part(answer, more=False)
+        content = await body.whole(self._held) if request.principal.scopes else b""
+
+        async def ask() -> tuple[bytes, bytes]:
+            remaining = request.remaining - (time.monotonic() - asked_at)
+            now = wire.encode(msgspec.structs.replace(request, remaining=remaining))
+            replies: tuple[bytes, bytes] = await _called(self._request, now, content)
+            return replies
+
+        with self._held.held(name, len(content)):
+            head, answer = await self._responded(ask, request.scope["method"], patience)
+        with self._held.held(name, len(answer)):
+            for reply in _replies(head):
+                yield reply
+            for start in range(0, len(answer) or 1, PIECE_BYTES):
+                end = start + PIECE_BYTES
+                yield wire.Part(answer[start:end], more=end < len(answer))
 
     async def _responded(
-        self, request: bytes, body: bytes, method: str, patience: float
-    ) -> tuple[wire.Response, bytes]:
-        attempts = ATTEMPTS if method in REPEATABLE else 1
+        self, ask: Callable[[], Awaitable[tuple[bytes, bytes]]], method: str, patience: float
+    ) -> tuple[bytes, bytes]:
         try:
             async with asyncio.timeout(patience):
-                response, answer = await _repeated(lambda: self._request.remote(request, body), attempts)
+                return await _repeated(ask, ATTEMPTS if method in REPEATABLE else 1)
         except TimeoutError:
             raise Unhealthy("no replica answers") from None
         except (RayError, RayServeException):
             raise ShuttingDown("no replica answers") from None
-        return _response(response), answer
-
-    async def _answered(self, task: str, question: bytes) -> bytes:
-        asked = self._compute.options(multiplexed_model_id=task).remote(question)
-        try:
-            reply: bytes = await asked
-        except asyncio.CancelledError:
-            asked.cancel()
-            raise
-        return reply
 
     async def _look(self, keys: KeyRing) -> None:
         changed: bytes = await self._replicas.options(method_name="keys").remote(self._digest)
@@ -130,6 +131,16 @@ class RayTransport:
             # Catch everything: if this loop ended, a revoked key would stay valid forever.
             except Exception as error:
                 logger.error("no replica tells which keys are taken: %s", type(error).__name__)
+
+
+async def _called(method: DeploymentHandle[Any], *arguments: object) -> Any:
+    """Calls a replica; a cancellation ends the call there, too."""
+    asked = method.remote(*arguments)
+    try:
+        return await asked
+    except asyncio.CancelledError:
+        asked.cancel()
+        raise
 
 
 async def _repeated(call: Callable[[], Awaitable[T]], attempts: int) -> T:

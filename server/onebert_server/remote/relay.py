@@ -70,7 +70,8 @@ class Relay:
         with room.held(principal):
             async with aclosing(replies):
                 async for reply in replies:
-                    await send(_message(scope, reply))
+                    if message := _message(scope, reply):
+                        await send(message)
 
 
 def _room() -> Permits:
@@ -98,11 +99,15 @@ def _request(scope: Scope) -> wire.Request:
     )
 
 
-def _message(scope: Scope, reply: wire.Response | wire.Part) -> Message:
-    """The message for the client; the metrics find route and problem in the scope."""
-    if isinstance(reply, wire.Part):
-        return {"type": "http.response.body", "body": reply.body, "more_body": reply.more}
-    scope["route"] = Template(reply.route)
-    if reply.problem:
-        scope["state"]["problem"] = reply.problem
-    return {"type": "http.response.start", "status": reply.status, "headers": reply.headers}
+def _message(scope: Scope, reply: wire.Relayed) -> Message | None:
+    """The message for the client, if it is one; the metrics find route and problem in the scope."""
+    match reply:
+        case wire.Matched(route):
+            scope["route"] = Template(route)
+            return None
+        case wire.Part(body, more):
+            return {"type": "http.response.body", "body": body, "more_body": more}
+        case wire.Response(status, headers, problem):
+            if problem:
+                scope["state"]["problem"] = problem
+            return {"type": "http.response.start", "status": status, "headers": headers}

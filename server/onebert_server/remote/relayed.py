@@ -18,7 +18,7 @@ from onebert_server.settings import Settings
 
 logger = logging.getLogger("onebert.http")
 
-Respond = Callable[[wire.Response | wire.Part], Awaitable[None]]
+Respond = Callable[[wire.Relayed], Awaitable[None]]
 
 
 class Relayed:
@@ -32,9 +32,9 @@ class Relayed:
     async def answer(self, request: wire.Request, receive: Receive, respond: Respond) -> None:
         """Runs the app on a request; `receive` gives the body's messages, `respond` takes the response's."""
         scope = self._scope(request)
-        state, sending = scope["state"], _Sending(scope, respond)
+        state, sending = scope["state"], _Sending(scope, receive, respond)
         context: Context = state["context"]
-        state[BODY] = body = Body(scope, receive, context, self._bodies)
+        state[BODY] = body = Body(scope, sending.receive, context, self._bodies)
         try:
             await self._control(scope, body.receive, sending.send)
             return
@@ -45,8 +45,9 @@ class Relayed:
         except Exception as error:
             log_failure(logger, f"request {context.request_id}", error)
             problem = internal_error(scope)
-        # After its head a response can only be cut.
-        if not sending.begun:
+        if sending.begun:
+            logger.error("request %s failed after the head of its response, which can only be cut", context.request_id)
+        else:
             await problem(scope, receive, sending.send)
 
     def _scope(self, request: wire.Request) -> Scope:
@@ -67,15 +68,26 @@ class Relayed:
 
 
 class _Sending:
-    """Turns an app's messages into replies."""
+    """An app's `receive` and `send`, which turn its messages into replies."""
 
-    def __init__(self, scope: Scope, respond: Respond) -> None:
-        self._scope, self._respond, self.begun = scope, respond, False
+    def __init__(self, scope: Scope, receive: Receive, respond: Respond) -> None:
+        self._scope, self._receive, self._respond = scope, receive, respond
+        self._matched = self.begun = False
+
+    async def receive(self) -> Message:
+        await self._match()
+        return await self._receive()
 
     async def send(self, message: Message) -> None:
         if message["type"] != "http.response.start":
             await self._respond(wire.Part(message.get("body", b""), message.get("more_body", False)))
             return
         self.begun = True
-        route, problem = getattr(self._scope.get("route"), "path", "unmatched"), self._scope["state"].get("problem")
-        await self._respond(wire.Response(message["status"], [*message["headers"]], route, problem))
+        await self._match()
+        problem = self._scope["state"].get("problem")
+        await self._respond(wire.Response(message["status"], [*message["headers"]], problem))
+
+    async def _match(self) -> None:
+        if not self._matched:
+            self._matched = True
+            await self._respond(wire.Matched(getattr(self._scope.get("route"), "path", "unmatched")))

@@ -21,8 +21,8 @@ class Transport(Protocol):
     async def ask(self, question: wire.Compute) -> wire.Logits | wire.Refused:
         """Has a question answered; a cancellation ends it there, too. Raises ShuttingDown or EngineFailed."""
 
-    def relay(self, request: wire.Request, body: Body, patience: float) -> AsyncGenerator[wire.Response | wire.Part]:
-        """Has the control plane answer a request: yields the response's head and then its parts.
+    def relay(self, request: wire.Request, body: Body, patience: float) -> AsyncGenerator[wire.Relayed]:
+        """Has the control plane answer a request: yields the route, the response's head and its parts.
 
         Raises:
             ShuttingDown: the process is gone.

@@ -145,12 +145,17 @@ class Request(msgspec.Struct, tag=True, frozen=True, array_like=True):
     min_seq: int
 
 
+class Matched(msgspec.Struct, tag=True, frozen=True, array_like=True):
+    """To a front end: the template of the route that answers; comes before body and response."""
+
+    route: str
+
+
 class Response(msgspec.Struct, tag=True, frozen=True, array_like=True):
-    """To a front end: a response's head, the template of the route that answered, and its problem's code, if any."""
+    """To a front end: a response's head, and its problem's code, if any."""
 
     status: int
     headers: list[tuple[bytes, bytes]]
-    route: str
     problem: str | None
 
 
@@ -159,6 +164,10 @@ class Part(msgspec.Struct, tag=True, frozen=True, array_like=True):
 
     body: bytes
     more: bool
+
+
+Relayed = Matched | Response | Part
+"""The replies to a relayed request."""
 
 
 def _as_json(value: Any) -> Any:

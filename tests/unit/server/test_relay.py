@@ -24,15 +24,16 @@ from onebert_server.http.formats import formats_of
 from onebert_server.http.head import HEAD, Head
 from onebert_server.http.problems import problems_alone
 from onebert_server.remote import relay, wire
-from onebert_server.remote.relay import MAX_RELAYED, Relay
+from onebert_server.remote.relay import MAX_RELAYED, Relay, Template
 from onebert_server.remote.relayed import Relayed
-from onebert_server.remote.unix import relaying
+from onebert_server.remote.unix import frames, relaying
+from onebert_server.remote.unix.channel import framed, read_frame
 from onebert_server.remote.unix.keeper import START_TIMEOUT, remove_left_over
 from onebert_server.remote.unix.relaying import relayed_to
 from onebert_server.run import front_end
 from onebert_server.settings import Settings
 from onebert_server.telemetry.metrics import Metrics
-from onebert_store.errors import OneBertError, QueueFull
+from onebert_store.errors import OneBertError, QueueFull, Unhealthy
 
 PATIENCE = 1.0
 REQUEST = wire.Request(
@@ -77,8 +78,15 @@ def part(body: bytes, more: bool = True) -> Message:
     return {"type": "http.request", "body": body, "more_body": more}
 
 
-async def whole(replies: AsyncGenerator[wire.Response | wire.Part]) -> tuple[wire.Response, bytes]:
-    response, *parts = [one async for one in replies]
+async def closed(writer: asyncio.StreamWriter) -> None:
+    writer.close()
+    with suppress(ConnectionError):
+        await writer.wait_closed()
+
+
+async def whole(replies: AsyncGenerator[wire.Relayed]) -> tuple[wire.Response, bytes]:
+    matched, response, *parts = [one async for one in replies]
+    assert isinstance(matched, wire.Matched)
     return cast(wire.Response, response), b"".join(cast(wire.Part, one).body for one in parts)
 
 
@@ -141,6 +149,58 @@ def test_a_body_is_read_as_the_app_asks_for_it_and_its_refusal_is_the_requests(t
     assert taken == [b"first", b"second"]
 
 
+def test_a_body_that_is_refused_after_the_response_has_begun_changes_nothing(tmp_path: Path) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 408, "headers": []})
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        await send({"type": "http.response.body", "body": b"too late"})
+
+    [(response, body)] = relayed(app, str(tmp_path / "relay"), part(2**20 * b"q"), part(b"more than it may have"))
+    assert (response.status, body) == (408, b"too late")
+
+
+def test_a_process_that_hangs_with_a_client_that_waits_is_given_up(tmp_path: Path) -> None:
+    """It has read the whole body, and waits for the client to leave."""
+    path, ended = str(tmp_path / "relay"), asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(framed(frames.Wanted()))
+        await read_frame(reader, wire.decoder(wire.Request))
+        await read_frame(reader, wire.decoder(wire.Part))
+        writer.write(framed(frames.Wanted()))
+        await reader.read(-1)
+        await closed(writer)
+        ended.set()
+
+    async def ask() -> None:
+        async with await asyncio.start_unix_server(serve, path):
+            with pytest.raises(Unhealthy):
+                await whole(relaying.relay(path, REQUEST, Given(part(b"", False)), 0.1))
+            await ended.wait()
+
+    asyncio.run(ask())
+
+
+def test_the_route_is_known_before_the_body_is_refused(tmp_path: Path) -> None:
+    path, seen = str(tmp_path / "relay"), []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        scope["route"] = Template("/v1/tasks/{task}/versions")
+        await receive()
+
+    async def ask() -> None:
+        answers = Relayed(app, problems_alone, Settings.model_construct(max_body_bytes=2**20, receive_timeout=60))
+        async with await asyncio.start_unix_server(relayed_to(answers, PATIENCE), path):
+            replies = relaying.relay(path, REQUEST, Given(part(2**21 * b"q")), PATIENCE)
+            seen.append(await anext(replies))
+            with pytest.raises(HTTPException):
+                await anext(replies)
+
+    asyncio.run(ask())
+    assert seen == [wire.Matched("/v1/tasks/{task}/versions")]
+
+
 def test_an_app_that_watches_its_client_sees_that_it_has_left(tmp_path: Path) -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         assert not (await receive())["more_body"]
@@ -156,9 +216,7 @@ def test_a_process_that_hangs_is_told_from_one_that_is_gone(tmp_path: Path, hang
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(-1 if hangs else 1)
-        writer.close()
-        with suppress(ConnectionError):
-            await writer.wait_closed()
+        await closed(writer)
         ended.set()
 
     async def ask() -> None:
@@ -177,11 +235,9 @@ def relay_to(answer: Callable[[wire.Request], Awaitable[None]]) -> Relay:
     class Transport:
         full = False
 
-        async def relay(
-            self, request: wire.Request, body: Body, patience: float
-        ) -> AsyncGenerator[wire.Response | wire.Part]:
+        async def relay(self, request: wire.Request, body: Body, patience: float) -> AsyncGenerator[wire.Relayed]:
             await answer(request)
-            yield wire.Response(200, [], "/", None)
+            yield wire.Response(200, [], None)
             yield wire.Part(b"{}", False)
 
     edge = Edge(cast(Any, None), Metrics())

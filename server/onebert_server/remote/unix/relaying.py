@@ -29,13 +29,11 @@ _UNREAD_BYTES = 2**16
 _SILENT = "the process with the engine does not answer"
 _LEFT: Message = {"type": "http.disconnect"}
 
-_reply = wire.decoder(frames.Wanted | frames.Alive | wire.Response | wire.Part)
+_reply = wire.decoder(frames.Wanted | frames.Alive | wire.Relayed)
 _request = wire.decoder(wire.Request | wire.Part)
 
 
-async def relay(
-    path: str, request: wire.Request, body: Body, patience: float
-) -> AsyncGenerator[wire.Response | wire.Part]:
+async def relay(path: str, request: wire.Request, body: Body, patience: float) -> AsyncGenerator[wire.Relayed]:
     """See Transport. Keep-alives reset the patience: only a process that hangs loses it, and no slow app."""
     try:
         reader, writer = await asyncio.open_unix_connection(path)
@@ -49,12 +47,12 @@ async def relay(
             match await _next(reader, client, patience, begun):
                 case frames.Wanted():
                     client.pull()
-                case wire.Response() as response:
-                    begun = True
-                    yield response
                 case wire.Part() as part:
                     more = part.more
                     yield part
+                case wire.Matched() | wire.Response() as reply:
+                    begun = begun or isinstance(reply, wire.Response)
+                    yield reply
     finally:
         client.stop()
         writer.close()
@@ -66,8 +64,10 @@ async def _next(reader: asyncio.StreamReader, client: "_Client", patience: float
     try:
         while not reading.done():
             done, _ = await asyncio.wait([reading, *client.pulling], timeout=patience, return_when="FIRST_COMPLETED")
-            client.check()
-            if not (done or client.pulling):
+            if not begun:
+                client.check()
+            # Waiting for a client's body costs no patience.
+            if not (done or client.sends):
                 logger.error("the process with the engine says nothing for %.0f seconds", patience)
                 raise ConnectionError(_SILENT) if begun else Unhealthy(_SILENT)
         if (frame := reading.result()) is not None:
@@ -85,6 +85,7 @@ class _Client:
 
     def __init__(self, body: Body, writer: asyncio.StreamWriter) -> None:
         self.left = False
+        self._complete = False
         self._body = body
         self._writer = writer
         self._pulled: asyncio.Task[None] | None = None
@@ -96,22 +97,38 @@ class _Client:
     def pulling(self) -> list[asyncio.Task[None]]:
         return [] if self._pulled is None or self._pulled.done() else [self._pulled]
 
+    @property
+    def sends(self) -> bool:
+        """Whether the app waits for a part of the body; behind its end it may wait until the client leaves."""
+        return bool(self.pulling) and not self._complete
+
     def check(self) -> None:
         """Raises the error of a body that is refused."""
         if self._pulled is not None and self._pulled.done():
             self._pulled.result()
 
     def stop(self) -> None:
-        if self._pulled is not None:
-            self._pulled.cancel()
+        # A body may be refused when the response has begun.
+        if self._pulled is not None and not self._pulled.cancel() and not self._pulled.cancelled():
+            self._pulled.exception()
 
     async def _pull(self) -> None:
-        message = await self._body.receive()
+        try:
+            message = await self._body.receive()
+        except Exception:
+            self._end()
+            raise
         self.left = message["type"] == "http.disconnect"
         if self.left:
+            self._end()
+        elif not self._writer.is_closing():
+            self._complete = not message.get("more_body", False)
+            self._writer.write(framed(wire.Part(message.get("body", b""), not self._complete)))
+
+    def _end(self) -> None:
+        """Lets the app see that no more of the body comes."""
+        if not self._writer.is_closing():
             self._writer.write_eof()
-        else:
-            self._writer.write(framed(wire.Part(message.get("body", b""), message.get("more_body", False))))
 
 
 def relayed_to(
@@ -145,7 +162,7 @@ class _FrontEnd:
 
     async def receive(self) -> Message:
         # A cancelled read may have consumed half a message, so the stream has lost its framing.
-        if not self._whole:
+        if not self._whole or self._writer.is_closing():
             return _LEFT
         self._whole = False
         self._writer.write(framed(frames.Wanted()))
@@ -156,16 +173,16 @@ class _FrontEnd:
         self._whole = True
         return {"type": "http.request", "body": part.body, "more_body": part.more}
 
-    async def respond(self, reply: wire.Response | wire.Part) -> None:
+    async def respond(self, reply: wire.Relayed) -> None:
         if not self._writer.is_closing():
             self._writer.write(framed(reply))
             with suppress(ConnectionError):
                 await self._writer.drain()
 
     async def say_alive(self, every: float) -> None:
-        while True:
-            await asyncio.sleep(every)
+        while not self._writer.is_closing():
             self._writer.write(framed(frames.Alive()))
+            await asyncio.sleep(every)
 
     async def close(self, patience: float) -> None:
         try:

@@ -79,7 +79,7 @@ class UnixTransport:
         finally:
             del self._waiting[number]
 
-    def relay(self, request: wire.Request, body: Body, patience: float) -> AsyncGenerator[wire.Response | wire.Part]:
+    def relay(self, request: wire.Request, body: Body, patience: float) -> AsyncGenerator[wire.Relayed]:
         return relay(self._relay_path, request, body, patience)
 
     def _answered(self, frame: frames.Reply) -> None:
