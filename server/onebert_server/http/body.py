@@ -70,14 +70,15 @@ class Body:
         if self._complete:
             return await self._receive()
         self._refuse_over(max(self._declared, self._counted))
-        message = await (self._receive() if self._arrived else self._in_time())
-        if refusal := message.get(REFUSAL):
-            status, detail = refusal
-            raise HTTPException(status, detail, {"Connection": "close"})
+        message = _readable(await (self._receive() if self._arrived else self._in_time()))
         self._counted += len(message.get("body", b""))
         self._refuse_over(self._counted)
         self._complete = not message.get("more_body", False)
         return message
+
+    async def unlimited(self) -> Message:
+        """Receives the next message of a body whose limits another process keeps; refuses it for its framing alone."""
+        return _readable(await self._receive())
 
     async def _in_time(self) -> Message:
         if self._due is None:
@@ -123,6 +124,13 @@ class Body:
             return decode(content)
 
         return checked() if len(content) <= MAX_BYTES_ON_LOOP else await asyncio.to_thread(checked)
+
+
+def _readable(message: Message) -> Message:
+    if refusal := message.get(REFUSAL):
+        status, detail = refusal
+        raise HTTPException(status, detail, {"Connection": "close"})
+    return message
 
 
 def is_gzip(head: Head) -> bool:

@@ -38,8 +38,7 @@ class Caller(msgspec.Struct, frozen=True, array_like=True):
     scopes: frozenset[Scope]
     tasks: tuple[str, ...]
     default_task: str | None
-    requests: float | None
-    tokens: float | None
+    quotas: Quotas
 
 
 class KeyHolder(msgspec.Struct, frozen=True, array_like=True):
@@ -194,17 +193,13 @@ def decoder(kind: Any) -> Callable[[bytes | bytearray], Any]:
 @lru_cache(MAX_PRINCIPALS)
 def caller(principal: Principal) -> Caller:
     """Converts a principal to its wire form."""
-    quotas = principal.quotas
-    return Caller(
-        principal.name, principal.scopes, principal.tasks, principal.default_task, quotas.requests, quotas.tokens
-    )
+    return Caller(principal.name, principal.scopes, principal.tasks, principal.default_task, principal.quotas)
 
 
 @lru_cache(MAX_PRINCIPALS)
 def principal(caller: Caller) -> Principal:
     """Converts back to a Principal; cached, because a Principal compiles its globs once."""
-    quotas = Quotas(requests=caller.requests, tokens=caller.tokens)
-    return Principal(caller.name, caller.scopes, caller.tasks, caller.default_task, quotas)
+    return Principal(caller.name, caller.scopes, caller.tasks, caller.default_task, caller.quotas)
 
 
 def keys(ring: KeyRing) -> Keys:

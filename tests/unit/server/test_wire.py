@@ -15,6 +15,7 @@ from onebert_server.observed import Ended, Seen
 from onebert_server.remote import wire
 from onebert_server.remote.unix import frames
 from onebert_server.remote.unix.channel import Channel, framed
+from onebert_store.registry.grants import Quotas
 
 numbers = st.integers(0, 2**40)
 ids = st.lists(st.integers(0, 2**31 - 1))
@@ -22,8 +23,9 @@ pieces = st.builds(wire.SplitInput, st.lists(ids), st.lists(numbers))
 seconds = st.floats(allow_nan=False)
 rates = st.none() | seconds
 texts = st.none() | st.text()
+quotas = st.builds(Quotas, st.none() | numbers, st.none() | numbers, rates, rates)
 callers = st.builds(
-    wire.Caller, st.text(), st.frozensets(st.sampled_from(Scope)), st.lists(st.text()).map(tuple), texts, rates, rates
+    wire.Caller, st.text(), st.frozensets(st.sampled_from(Scope)), st.lists(st.text()).map(tuple), texts, quotas
 )
 questions = st.builds(
     wire.Compute,
@@ -77,3 +79,9 @@ def test_a_tokenizer_stays_the_same(family):
             (expected,), (found,) = (one.encode([text], max_length, align=True) for one in (here, there))
             assert vars(found) | {"alignment": None} == vars(expected) | {"alignment": None}
             assert vars(found.alignment) == vars(expected.alignment)
+
+
+@given(callers)
+def test_a_caller_stays_the_same(caller):
+    """What a principal may do, its quotas of storage among it, is what the engine's process goes by."""
+    assert wire.caller(wire.principal(caller)) == caller

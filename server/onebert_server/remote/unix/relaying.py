@@ -114,7 +114,7 @@ class _Client:
 
     async def _pull(self) -> None:
         try:
-            message = await self._body.receive()
+            message = await self._body.unlimited()
         except Exception:
             self._end()
             raise
