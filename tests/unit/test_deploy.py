@@ -36,10 +36,10 @@ def test_the_image_installs_the_plugins_of_this_repository_by_its_extras() -> No
     found = [tomllib.loads(file.read_text(encoding="utf-8"))["project"] for file in files]
     assert found
     for plugin in found:
+        assert f"/dist/{plugin['name'].replace('-', '_')}-*.whl" in running
         bound = ">=0.1,<0.2"
         assert (plugin["version"], f"onebert{bound}" in plugin["dependencies"]) == (core["version"], True)
         assert any(f"{plugin['name']}{bound}" in extra for extra in core["optional-dependencies"].values())
-    assert "COPY --from=wheel /dist/onebert-*-manylinux_*.whl /dist/onebert_*-any.whl" in running
     assert "--find-links" not in running, "an index could have a newer one of that name"
     assert "/tmp/wheel/onebert_semantic_router-*.whl" in running
     assert 'case ",$EXTRAS," in *,ray,*) ls /tmp/wheel/onebert_ray-*.whl;; esac' in running
