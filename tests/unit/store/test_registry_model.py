@@ -322,7 +322,7 @@ class OnPostgres(Histories):
 
 
 @pytest.fixture
-def server(postgres):
+def databases(postgres):
     OnPostgres.server = postgres
 
 
@@ -334,6 +334,6 @@ class TestOnSqlite(OnSqlite.TestCase):
     pass
 
 
-@pytest.mark.usefixtures("server")
+@pytest.mark.usefixtures("databases")
 class TestOnPostgres(OnPostgres.TestCase):
     pass
