@@ -29,6 +29,7 @@ from onebert_server.answering.backend import Wanted
 from onebert_server.answering.plan import Reading
 from onebert_server.engine.bank import Bank
 from onebert_server.engine.engine import Engine, EngineLimits
+from onebert_server.engine.host import Host
 from onebert_server.engine.observer import Unobserved
 from onebert_server.engine.queue import QueueLimits
 from onebert_server.facades.facade import Call
@@ -70,8 +71,10 @@ class Parts:
         self.bank = Bank(base)
         self.batches = Batches()
         self.engine = Engine(base, self.bank, EngineLimits(512, QueueLimits(4096, 2**19)), self.batches)
+        self.host = Host(base, self.bank, self.engine)
+        self.hosts = [self.host]
         # Everything is in memory from the start: there is nothing to load.
-        self.residents = Residents(base, self.bank, self.engine, registry=None)
+        self.residents = Residents(self.host, registry=None)
         self.directory = self.residents.directory
         self.rows = {}
         for name, manifest in TASKS.items():
@@ -88,7 +91,8 @@ class Parts:
         self.workers.shutdown()
 
     def add(self, name, version=1, bias=1.0, seed=1, **manifest):
-        manifest = parse_manifest(manifest_dict(**manifest))
+        base = {"name": self.base.spec.name, "model_type": "bert", "digest": self.host.digest}
+        manifest = parse_manifest(manifest_dict(base=base, **manifest))
         tensors = far_delta(self.base.spec, "bitfit", manifest.pooling, len(manifest.labels), seed)
         tensors["head.bias"][:] = bias
         row = fold(self.base, {n: torch.from_numpy(v) for n, v in tensors.items()}, manifest.pooling)
@@ -99,8 +103,8 @@ class Parts:
     @asynccontextmanager
     async def answerer(self, plan=None):
         """One that asks the engine itself, or one on the other side of a socket, with its desk."""
-        admission = Admission(self.base.tokenizer, self.residents, self.engine, plan)
-        make = partial(Answerer, self.base.tokenizer, self.base.spec.max_length, workers=self.workers, plan=plan)
+        admission = Admission(self.hosts, self.residents, plan)
+        make = partial(Answerer, admission.splitters, workers=self.workers, plan=plan)
         if not self.remote:
             yield make(backend=admission)
             return

@@ -244,7 +244,10 @@ class Unhealthy(OneBertError, status=503, code="unhealthy", title="Unhealthy"):
 
 
 class WholeTextNeeded(OneBertError, code="whole-text-needed", title="The whole text is needed"):
-    """A text is read in windows to its end, and was sent without it; who sent it sends all of it."""
+    """A process was sent too little of a text: not its end, or other pieces than those of the task's base.
+
+    The sender splits the whole text again, and no client sees this error.
+    """
 
 
 class EngineFailed(OneBertError, code="engine-failed", title="The engine failed"):

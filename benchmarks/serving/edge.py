@@ -79,7 +79,7 @@ def serve(base: str | None, parent: Connection) -> None:
             # As `onebert serve` has it: uvicorn's event loop, and the garbage collector as it sets it.
             collect_seldom()
             with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
-                runner.run(_listen(config, runtime.engine, parent))
+                runner.run(_listen(config, runtime.host.engine, parent))
 
 
 async def _listen(config: uvicorn.Config, engine: Engine, parent: Connection) -> None:

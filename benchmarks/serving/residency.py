@@ -197,7 +197,8 @@ async def ask(runtime: Runtime, versions: int) -> None:
 
 async def seconds(runtime: Runtime, ref: str) -> float:
     """Seconds until a version has answered a short text."""
-    pieces = runtime.base.tokenizer.split([TEXT], runtime.base.spec.max_length)
+    host = runtime.host
+    pieces = {host.digest: host.base.tokenizer.split([TEXT], host.base.spec.max_length)}
     started = time.perf_counter()
     await runtime.admission.compute(own_work("bench"), Wanted([ref]), pieces)
     return time.perf_counter() - started

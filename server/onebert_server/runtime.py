@@ -21,6 +21,7 @@ from onebert_server.answering.answers import WORKERS, Answerer
 from onebert_server.answering.edge import Edge
 from onebert_server.engine.bank import Bank
 from onebert_server.engine.engine import Engine, EngineLimits
+from onebert_server.engine.host import Host
 from onebert_server.engine.memory import give_back_freed_memory
 from onebert_server.engine.queue import QueueLimits
 from onebert_server.fairness.receiving import Receiving
@@ -68,8 +69,7 @@ class Runtime(Edge):
     keys: KeyRing
     administration: Administration
     settings: Settings
-    base: Base
-    engine: Engine
+    host: Host
     catalog: Catalog
     residents: Residents
     loader: Loader
@@ -90,15 +90,15 @@ class Runtime(Edge):
 
     def check_health(self) -> None:
         """Raises Unhealthy if this process cannot answer any more and an orchestrator should restart it."""
-        if self.engine.dead:
+        if self.host.engine.dead:
             raise Unhealthy("the engine's thread is dead")
         if self.loader.dead:
             raise Unhealthy("the loader's thread is dead")
         if self.follower.dead:
             raise Unhealthy("the follower's thread is dead")
-        if self.engine.pass_seconds > self.settings.engine_timeout:
+        if self.host.engine.pass_seconds > self.settings.engine_timeout:
             raise Unhealthy("a forward pass takes longer than ONEBERT_ENGINE_TIMEOUT")
-        if self.engine.failed_in_a_row >= MAX_FAILED_IN_A_ROW:
+        if self.host.engine.failed_in_a_row >= MAX_FAILED_IN_A_ROW:
             raise Unhealthy("every forward pass fails")
 
 
@@ -124,7 +124,8 @@ def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterat
         telemetry = opened.enter_context(open_telemetry(settings))
         metrics = Metrics(settings.task_metrics, exemplars=telemetry.tracing is not None)
         engine = Engine(base, bank, engine_limits(settings), metrics, threads, tracing=telemetry.tracing)
-        residents = Residents(base, bank, engine, registry)
+        host = Host(base, bank, engine)
+        residents = Residents(host, registry)
         loader = Loader(residents, registry)
         presence = Presence(registry.replicas) if registry.shared else None
         follower = Follower(registry.feed, residents.directory, presence, metrics.rename_task)
@@ -146,14 +147,13 @@ def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterat
         keeper = KeyKeeper(registry.keys, keys)
         opened.callback(keeper.close)
         keeper.start()
-        admission = Admission(base.tokenizer, residents, engine, tracing=telemetry.tracing)
-        _add_gauges(metrics, engine, bank, catalog, follower, keeper)
+        admission = Admission([host], residents, tracing=telemetry.tracing)
+        _add_gauges(metrics, host, catalog, follower, keeper)
         runtime = Runtime(
             settings=settings,
             keys=keys,
             administration=Administration(registry, keeper),
-            base=base,
-            engine=engine,
+            host=host,
             catalog=catalog,
             residents=residents,
             loader=loader,
@@ -161,7 +161,7 @@ def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterat
             presence=presence,
             registry=registry,
             admission=admission,
-            answerer=Answerer(base.tokenizer, base.spec.max_length, admission, workers),
+            answerer=Answerer(admission.splitters, admission, workers),
             metrics=metrics,
             telemetry=telemetry,
             workers=workers,
@@ -199,9 +199,8 @@ def _pool(opened: ExitStack, size: int, name: str) -> ThreadPoolExecutor:
     return pool
 
 
-def _add_gauges(
-    metrics: Metrics, engine: Engine, bank: Bank, catalog: Catalog, follower: Follower, keeper: KeyKeeper
-) -> None:
+def _add_gauges(metrics: Metrics, host: Host, catalog: Catalog, follower: Follower, keeper: KeyKeeper) -> None:
+    engine, bank = host.engine, host.bank
     metrics.gauge("queue_sequences", "Sequences that wait.", lambda: engine.queue.sequences)
     metrics.gauge("queue_tokens", "Tokens that wait.", lambda: engine.queue.tokens)
     metrics.gauge("queue_seconds", "Estimated seconds of work that waits.", lambda: engine.queue.seconds)

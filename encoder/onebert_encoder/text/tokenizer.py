@@ -153,12 +153,10 @@ class Tokenizer:
 class CutOnce:
     """Caches `cut` by the `id` of pieces, which must outlive it: packing shares layers if the tokens are one object."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
+    def __init__(self) -> None:
         self._made: dict[tuple[int, Cut, Tokenizer], Tokens] = {}
 
-    def of(self, pieces: Pieces, kept: Cut, pooling: str) -> Tokens:
-        tokenizer = self._tokenizer.reading(pooling)
+    def of(self, tokenizer: Tokenizer, pieces: Pieces, kept: Cut) -> Tokens:
         key = id(pieces), kept, tokenizer
         if key not in self._made:
             self._made[key] = tokenizer.cut(pieces, kept)

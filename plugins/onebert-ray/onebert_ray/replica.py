@@ -44,12 +44,11 @@ class Replica:
         app = create_app(runtime)
         self._relayed = Relayed(app.control, app.form_of, settings)
         self._keys = Keys(runtime.keys)
-        self._work = Work(lambda: runtime.metrics.busy_seconds, lambda: runtime.engine.queue.seconds)
+        self._work = Work(lambda: runtime.metrics.busy_seconds, lambda: runtime.host.engine.queue.seconds)
 
     async def setup(self) -> bytes:
-        """The base for front ends as an encoded `wire.Setup`."""
-        base = self._runtime.base
-        return wire.encode(wire.Setup(base.tokenizer.dumps(), base.spec.max_length))
+        """The bases for front ends as an encoded `wire.Setup`."""
+        return wire.encode(questions.setup(self._runtime.admission.splitters))
 
     async def keys(self, digest: bytes) -> bytes:
         """The valid keys as encoded `wire.Keys`, or empty bytes if their SHA-256 equals `digest`."""

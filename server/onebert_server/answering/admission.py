@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from onebert_encoder.answering.answer import kind_of
 from onebert_encoder.answering.asked import Asked
 from onebert_encoder.answering.scores import Logits
-from onebert_encoder.text.tokenizer import CutOnce, Tokenizer
-from onebert_encoder.text.tokens import Pieces
+from onebert_encoder.text.tokenizer import CutOnce
 from onebert_server.access.context import Context
 from onebert_server.access.principal import Action, Principal
 from onebert_server.answering.arrivals import Arrivals
@@ -18,14 +17,15 @@ from onebert_server.answering.backend import Missed, Result, Wanted
 from onebert_server.answering.plan import Computed, Plan, Planned, Sequences
 from onebert_server.answering.rates import Rates
 from onebert_server.answering.sizes import AnswerSize
-from onebert_server.engine.engine import Engine
+from onebert_server.answering.tokenizing import Split, Splitter
+from onebert_server.engine.host import Host
 from onebert_server.engine.request import Item, Request
 from onebert_server.limits import MAX_FANOUT
 from onebert_server.observed import FORWARD, QUEUE
 from onebert_server.versions.facts import Facts
 from onebert_server.versions.residency.residents import Residents
 from onebert_server.versions.version import Held, Version
-from onebert_store.errors import DeadlineExceeded, InvalidInput, OneBertError
+from onebert_store.errors import DeadlineExceeded, InvalidInput, OneBertError, WholeTextNeeded
 
 if TYPE_CHECKING:
     from onebert_server.telemetry.tracing import Tracing
@@ -36,32 +36,39 @@ class Admission:
 
     def __init__(
         self,
-        tokenizer: Tokenizer,
+        hosts: Sequence[Host],
         residents: Residents,
-        engine: Engine,
         plan: Plan | None = None,
         tracing: "Tracing | None" = None,
     ) -> None:
-        self._tokenizer = tokenizer
+        self._hosts = {host.digest: host for host in hosts}
         self._residents = residents
         self._directory = residents.directory
-        self._engine = engine
         self._plan = plan or Sequences()
         self._tracing = tracing
         self._rates = Rates()
         self._waking_from: asyncio.AbstractEventLoop | None = None
         self._arrivals: Arrivals[list[Logits]] | None = None
 
+    @property
+    def splitters(self) -> dict[str, Splitter]:
+        """The tokenizers of the hosts, by the digest of their bases."""
+        return {
+            digest: Splitter(host.base.tokenizer, host.base.spec.max_length) for digest, host in self._hosts.items()
+        }
+
     def check(self, context: Context) -> None:
         self._check_rates(context)
-        self._engine.check(context)
+        # Any host may be meant: no reference is resolved yet.
+        for host in self._hosts.values():
+            host.engine.check(context)
 
     def _check_rates(self, context: Context) -> None:
         # The first part of a request in parts was admitted; quotas do not refuse the other parts any more.
         if not context.counted:
             self._rates.check(context.principal)
 
-    async def compute(self, context: Context, wanted: Wanted, inputs: Sequence[Pieces]) -> list[Result]:
+    async def compute(self, context: Context, wanted: Wanted, inputs: Split) -> list[Result]:
         """The versions stay unchanged until the engine is done, even if an alias moves or a version is deleted."""
         began, observed = time.monotonic(), context.observed
         await self._take_up(context)
@@ -70,8 +77,7 @@ class Admission:
             await self._residents.ready(held, context)
             self._check_rates(context)
             expanded = self._expand(held, inputs, wanted.asked)
-            items = [item for question in expanded for item in question.items]
-            request = self._submit(items, context, 0 if context.counted else 1)
+            request = self._submit(expanded, context, 0 if context.counted else 1)
         except BaseException:
             self._directory.unpin(held)
             raise
@@ -80,24 +86,25 @@ class Admission:
         observed.phase(FORWARD, request.began, request.ended, request.batches)
         return [Result(question.version.facts, question.input, _computed(question, logits)) for question in expanded]
 
-    async def compute_each(self, context: Context, wanted: Wanted, inputs: Sequence[Pieces]) -> list[Result | Missed]:
+    async def compute_each(self, context: Context, wanted: Wanted, inputs: Split) -> list[Result | Missed]:
         """All references are resolved at one moment, and equal inputs share work."""
         began, observed = time.monotonic(), context.observed
         await self._take_up(context)
         context.principal.require_scope(Action.CLASSIFY)
         self._rates.check(context.principal)
         self._rates.count(context.principal, requests=1, tokens=0)
-        one_by_one = _OneByOne(context, wanted.asked, CutOnce(self._tokenizer), AnswerSize(wanted.asked), [], [])
+        one_by_one = _OneByOne(context, wanted.asked, CutOnce(), AnswerSize(wanted.asked), [], [])
         asking: list[Awaitable[Result | Missed]] = []
+        several = _several(inputs)
         for index, ref in enumerate(wanted.refs or ()):
-            number = index if len(inputs) > 1 else 0
+            number = index if several else 0
             try:
                 [versions] = self._directory.pin([ref], context.principal)
             except OneBertError as error:
                 asking.append(_at_once(Missed(ref, number, error)))
             else:
                 one_by_one.pinned.append(versions)
-                asking.append(self._compute_one(versions, ref, number, inputs[number], one_by_one))
+                asking.append(self._compute_one(versions, ref, number, inputs, one_by_one))
         try:
             found = await asyncio.gather(*asking)
         finally:
@@ -119,7 +126,7 @@ class Admission:
             await self._directory.position.seen(context)
 
     async def _compute_one(
-        self, versions: Held, ref: str, number: int, pieces: Pieces, shared: "_OneByOne"
+        self, versions: Held, ref: str, number: int, inputs: Split, shared: "_OneByOne"
     ) -> Result | Missed:
         """Answers one question on its own, and unpins its versions."""
         context = shared.context
@@ -127,8 +134,8 @@ class Admission:
         try:
             try:
                 await self._residents.ready([versions], context)
-                question = self._expand_one(versions, number, pieces, shared.asked, shared.tokens, shared.size)
-                request = self._submit(question.items, context, requests=0)
+                question = self._expand_one(versions, number, inputs, shared.asked, shared.tokens, shared.size)
+                request = self._submit([question], context, requests=0)
             except BaseException:
                 self._directory.unpin([versions])
                 raise
@@ -141,12 +148,16 @@ class Admission:
         shared.done.append(request)
         return Result(question.version.facts, number, _computed(question, logits))
 
-    def _submit(self, items: Sequence[Item], context: Context, requests: int) -> Request:
-        """Submits and counts items; the engine wakes at the end of this turn of the event loop.
+    def _submit(self, questions: Sequence["_Expanded"], context: Context, requests: int) -> Request:
+        """Submits and counts questions of one host; its engine wakes at the end of this turn of the event loop.
 
         So the requests of one turn begin in one batch. Await `_logits` next.
         """
-        request = self._engine.submit(items, context, wake=False)
+        bases = {question.version.facts.base for question in questions}
+        if len(bases) > 1:
+            raise InvalidInput("the tasks of one request are of several bases: send one request for each base")
+        host = self._hosts[bases.pop() if bases else next(iter(self._hosts))]
+        request = host.engine.submit([item for one in questions for item in one.items], context, wake=False)
         self._rates.count(context.principal, requests, sum(request.lengths))
         loop = asyncio.get_running_loop()
         if self._waking_from is not loop:
@@ -156,7 +167,8 @@ class Admission:
 
     def _wake(self) -> None:
         self._waking_from = None
-        self._engine.wake()
+        for host in self._hosts.values():
+            host.engine.wake()
 
     async def _logits(self, request: Request, held: Sequence[Held]) -> Iterator[Logits]:
         """Awaits the answers of a request; a cancellation makes the engine drop the items that it has not begun."""
@@ -174,24 +186,34 @@ class Admission:
             lambda facts: refusal(facts, wanted.asked, wanted.pair) is None, MAX_FANOUT, principal
         )
 
-    def _expand(self, held: Sequence[Held], inputs: Sequence[Pieces], asked: Asked) -> list["_Expanded"]:
-        tokens, size = CutOnce(self._tokenizer), AnswerSize(asked)
+    def _expand(self, held: Sequence[Held], inputs: Split, asked: Asked) -> list["_Expanded"]:
+        tokens, size, several = CutOnce(), AnswerSize(asked), _several(inputs)
         expanded = []
         for index, versions in enumerate(held):
-            number = index if len(inputs) > 1 else 0
-            expanded.append(self._expand_one(versions, number, inputs[number], asked, tokens, size))
+            number = index if several else 0
+            expanded.append(self._expand_one(versions, number, inputs, asked, tokens, size))
         return expanded
 
     def _expand_one(
-        self, versions: Held, number: int, pieces: Pieces, asked: Asked, tokens: CutOnce, size: AnswerSize
+        self, versions: Held, number: int, inputs: Split, asked: Asked, tokens: CutOnce, size: AnswerSize
     ) -> "_Expanded":
         version = versions[0]
-        if why := refusal(version.facts, asked, pair=len(pieces.ids) > 1):
+        facts = version.facts
+        if facts.base not in inputs:
+            raise WholeTextNeeded("a text was split by the tokenizer of another base")
+        pieces, tokenizer = inputs[facts.base][number], self._hosts[facts.base].base.tokenizer
+        if why := refusal(facts, asked, pair=len(pieces.ids) > 1):
             raise InvalidInput(why)
-        planned = self._plan.expand(pieces, versions, self._tokenizer, asked)
-        items = [Item(tokens.of(pieces, one.kept, version.facts.pooling), one.slot) for one in planned]
-        size.add(version.facts, [len(item.tokens) for item in items])
+        planned = self._plan.expand(pieces, versions, tokenizer, asked)
+        tokenizer = tokenizer.reading(facts.pooling)
+        items = [Item(tokens.of(tokenizer, pieces, one.kept), one.slot) for one in planned]
+        size.add(facts, [len(item.tokens) for item in items])
         return _Expanded(version, number, planned, items)
+
+
+def _several(inputs: Split) -> bool:
+    """Whether each reference has an input of its own: a single one is for all."""
+    return len(next(iter(inputs.values()))) > 1
 
 
 def refusal(facts: Facts, asked: Asked, pair: bool) -> str | None:

@@ -1,7 +1,7 @@
 """From texts to answers: splits the texts, has the current versions compute, reads the logits."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
@@ -11,7 +11,6 @@ import numpy as np
 from onebert_encoder.answering.asked import Asked
 from onebert_encoder.answering.results import Prediction
 from onebert_encoder.explaining.words import Explanation, explain_by_occlusion
-from onebert_encoder.text.tokenizer import Tokenizer
 from onebert_encoder.text.tokens import Pieces, Text
 from onebert_server.access.context import Context
 from onebert_server.access.principal import Action
@@ -19,7 +18,7 @@ from onebert_server.answering.backend import Backend, Missed, Result, Wanted
 from onebert_server.answering.explaining import LeftOut, leave_out, prediction_of
 from onebert_server.answering.plan import Plan, Question, Reading, Sequences
 from onebert_server.answering.seen import seen
-from onebert_server.answering.tokenizing import AT_ONCE, Tokenizing, characters_of
+from onebert_server.answering.tokenizing import AT_ONCE, Split, Splitter, Tokenizing, characters_of
 from onebert_server.fairness.places import PartByPart
 from onebert_server.observed import ANSWER, TOKENIZE, Observed
 from onebert_server.versions.facts import Facts
@@ -37,6 +36,9 @@ _ANSWER_IN_NUMBERS, _PIECE_IN_NUMBERS, _CHARACTERS_IN_NUMBER = 32, 8, 128
 
 # `partial` requests: share of the remaining time that is reserved for writing the reply, capped in seconds.
 _WRITING, _MAX_WRITING = 0.2, 0.1
+
+# References of other bases than the first, which an answerer remembers.
+MAX_GUESSES = 65_536
 
 T = TypeVar("T")
 
@@ -66,10 +68,14 @@ class Answerer:
     """Answers for any mix of tasks, in any process, with the backend's `plan`; each answer names its version."""
 
     def __init__(
-        self, tokenizer: Tokenizer, max_length: int, backend: Backend, workers: Executor, plan: Plan | None = None
+        self, splitters: Mapping[str, Splitter], backend: Backend, workers: Executor, plan: Plan | None = None
     ) -> None:
-        self._tokenizer = tokenizer
-        self._tokenizing = Tokenizing(tokenizer, max_length, workers)
+        self._splitters = splitters
+        self._first = next(iter(splitters))
+        # The base that a reference meant last, if it was not the first one: texts are split before the backend
+        # resolves, so this is a guess, and the backend refuses a wrong one.
+        self._base_of: dict[str, str] = {}
+        self._tokenizing = Tokenizing(splitters, workers)
         self._backend = backend
         # The workers that do not tokenize.
         self._reading = PartByPart(workers, WORKERS - AT_ONCE, PART_NUMBERS)
@@ -101,14 +107,14 @@ class Answerer:
             OneBertError: see Backend; QueueFull also if too many texts wait for tokenization.
         """
         whole = wanted.asked.whole or wanted.asked.window is not None
-        inputs = await self._split(context, texts, whole)
+        inputs = await self._split(context, texts, self._guessed(wanted.refs), whole)
         at = _not_blank(inputs, refuse=blank is None)
         if blank is None or len(at) == len(texts):
             return await self._answer(context, wanted, texts, inputs, show)
         made: dict[int, T] = {}
         if at:
             wanted = replace(wanted, refs=wanted.refs and [wanted.refs[index] for index in at])
-            kept = [texts[index] for index in at], [inputs[index] for index in at]
+            kept = [texts[index] for index in at], {base: [of[index] for index in at] for base, of in inputs.items()}
             of_kept = await self._answer(context, wanted, *kept, lambda number, one: show(at[number], one))
             made = dict(zip(at, of_kept, strict=True))
         return [made[index] if index in made else blank() for index in range(len(texts))]
@@ -118,7 +124,7 @@ class Answerer:
         context: Context,
         wanted: Wanted,
         texts: Sequence[Text],
-        inputs: Sequence[Pieces],
+        inputs: Split,
         show: Callable[[int, Answered], T],
     ) -> list[T]:
         try:
@@ -126,18 +132,23 @@ class Answerer:
         except OneBertError as error:
             if error.code != WholeTextNeeded.code:
                 raise
-            # Only the resolved version says whether it reads windows, and few versions do.
-            inputs = await self._split(context, texts, whole=True)
+            # Only the resolved version says whether it reads windows, and of which base it is.
+            inputs = await self._split(context, texts, self._splitters, whole=True)
             results = await self._backend.compute(context, wanted, inputs)
+        self._learn(wanted.refs, results)
         return await self._shown(context, texts, inputs, results, wanted.asked, show)
 
     async def answer_each(
         self, context: Context, wanted: Wanted, texts: Sequence[Text], show: Callable[[int, Answered | Unanswered], T]
     ) -> list[T]:
         """Like `answer`, but a question that fails, or is late slightly before the deadline, gets its own error."""
-        inputs = await self._split(context, texts, whole=True)
+        inputs = await self._split(context, texts, self._guessed(wanted.refs), whole=True)
         _not_blank(inputs, refuse=True)
         results = await self._backend.compute_each(_earlier(context), wanted, inputs)
+        if any(isinstance(one, Missed) and one.error.code == WholeTextNeeded.code for one in results):
+            inputs = await self._split(context, texts, self._splitters, whole=True)
+            results = await self._backend.compute_each(replace(_earlier(context), counted=True), wanted, inputs)
+        self._learn(wanted.refs, results)
         return await self._shown(context, texts, inputs, results, wanted.asked, show)
 
     async def answer_explained(
@@ -156,11 +167,12 @@ class Answerer:
         predictions = [prediction_of(reading, facts) for reading in readings]
         windows = any(reading.windows is not None for reading in readings)
         principal = context.principal.name
-        inputs = await self._tokenizing.split(principal, texts, whole=windows)
-        asked = [Question(*one, facts, wanted.asked) for one in zip(texts, inputs, strict=True)]
+        inputs = await self._tokenizing.split(principal, texts, [facts.base], whole=windows)
+        asked = [Question(*one, facts, wanted.asked) for one in zip(texts, inputs[facts.base], strict=True)]
         # One piece of work: the number of words that each text leaves out depends on all texts.
-        cost = _PIECE_IN_NUMBERS * sum(sum(one.lengths) for one in inputs)
-        questions = await self.here_or_beside(principal, [cost], lambda _: leave_out(asked, readings, self._tokenizer))
+        cost = _PIECE_IN_NUMBERS * sum(sum(one.pieces.lengths) for one in asked)
+        tokenizer = self._splitters[facts.base].tokenizer
+        questions = await self.here_or_beside(principal, [cost], lambda _: leave_out(asked, readings, tokenizer))
         left = await self._without(context, facts, wanted.asked, predictions, questions)
 
         def shown(part: slice) -> list[T]:
@@ -196,9 +208,24 @@ class Answerer:
         context.observed.add(observed.seconds)
         return [[next(found) for _ in one.texts] for one in questions]
 
-    async def _split(self, context: Context, texts: Sequence[Text], whole: bool) -> list[Pieces]:
+    def _guessed(self, refs: Sequence[str] | None) -> Collection[str]:
+        """Returns the bases by whose tokenizers a request's texts are split; without references all."""
+        if refs is None or len(self._splitters) == 1:
+            return self._splitters
+        return {self._base_of.get(ref, self._first) for ref in refs}
+
+    def _learn(self, refs: Sequence[str] | None, results: Sequence[Result | Missed]) -> None:
+        if refs is None or len(self._splitters) == 1:
+            return
+        if len(self._base_of) > MAX_GUESSES:
+            self._base_of.clear()
+        for ref, one in zip(refs, results, strict=True):
+            if isinstance(one, Result) and one.facts.base != self._base_of.get(ref, self._first):
+                self._base_of[ref] = one.facts.base
+
+    async def _split(self, context: Context, texts: Sequence[Text], bases: Collection[str], whole: bool) -> Split:
         began = time.monotonic()
-        inputs = await self._tokenizing.split(context.principal.name, texts, whole=whole)
+        inputs = await self._tokenizing.split(context.principal.name, texts, bases, whole)
         context.observed.phase(TOKENIZE, began, time.monotonic())
         return inputs
 
@@ -206,7 +233,7 @@ class Answerer:
         self,
         context: Context,
         texts: Sequence[Text],
-        inputs: Sequence[Pieces],
+        inputs: Split,
         results: Sequence[Result | Missed],
         asked: Asked,
         show: Callable[[int, Any], T],
@@ -218,7 +245,7 @@ class Answerer:
             if isinstance(one, Missed):
                 return Unanswered(one.ref, one.error)
             text = texts[one.input]
-            return _noted(context, text, self._read_one(text, inputs[one.input], one, asked))
+            return _noted(context, text, self._read_one(text, inputs[one.facts.base][one.input], one, asked))
 
         def shown(part: slice) -> list[T]:
             return [show(index, read(one)) for index, one in enumerate(results[part], part.start or 0)]
@@ -240,16 +267,17 @@ class Answerer:
             error = AnswerNotFinite(f"the answer of {facts.ref} to this input is not a finite number")
             return Answered(facts, error)
         question = Question(text, pieces, facts, asked)
-        return Answered(facts, self._plan.reduce(question, result.computed, self._tokenizer))
+        return Answered(facts, self._plan.reduce(question, result.computed, self._splitters[facts.base].tokenizer))
 
 
-def _not_blank(inputs: Sequence[Pieces], refuse: bool) -> list[int]:
-    """Returns the indexes of inputs with a token; with `refuse`, raises InvalidInput if one has none."""
-    at = [index for index, one in enumerate(inputs) if any(one.lengths)]
-    if refuse and len(at) < len(inputs):
-        number = next(number for number, one in enumerate(inputs, 1) if not any(one.lengths))
-        raise InvalidInput(f"text {number} of {len(inputs)} must not be blank: the tokenizer finds no token in it")
-    return at
+def _not_blank(inputs: Split, refuse: bool) -> list[int]:
+    """Returns the indexes of texts with a token; with `refuse`, raises InvalidInput if one has none."""
+    filled = [any(any(one.lengths) for one in of_text) for of_text in zip(*inputs.values(), strict=True)]
+    if refuse and not all(filled):
+        raise InvalidInput(
+            f"text {filled.index(False) + 1} of {len(filled)} must not be blank: the tokenizer finds no token in it"
+        )
+    return [index for index, any_token in enumerate(filled) if any_token]
 
 
 def _cost(text: Text, one: Result | Missed) -> int:

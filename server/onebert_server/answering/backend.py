@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from onebert_encoder.answering.asked import PLAIN, Asked
-from onebert_encoder.text.tokens import Pieces
 from onebert_server.access.context import Context
 from onebert_server.answering.plan import Computed
+from onebert_server.answering.tokenizing import Split
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import OneBertError
 
@@ -48,10 +48,11 @@ class Backend(Protocol):
     def check(self, context: Context) -> None:
         """Refuses early and cheaply, with the errors of `compute`, if that would refuse the smallest request."""
 
-    async def compute(self, context: Context, wanted: Wanted, inputs: Sequence[Pieces]) -> list[Result]:
+    async def compute(self, context: Context, wanted: Wanted, inputs: Split) -> list[Result]:
         """Has the i-th version answer the i-th input, or every version the only one; a cancellation ends it early.
 
-        Inputs are split but not yet cut: only the resolved version knows its maximum length, and whether it takes them.
+        Inputs are split but not yet cut: only the resolved version knows its base, its maximum length, and whether it
+        takes them.
 
         Raises:
             Forbidden: the principal may not classify.
@@ -59,10 +60,11 @@ class Backend(Protocol):
             TaskNotFound, VersionNotFound, AliasNotFound, VersionUnavailable: no such version, or none for this
                 principal.
             OverQuota, QueueFull, OverShare, DeadlineExceeded, ShuttingDown, TooLarge: nothing was computed.
+            WholeTextNeeded: a version reads a text to its end, or is of a base whose tokenizer has not split it.
             EngineFailed: the logits could not be computed.
         """
 
-    async def compute_each(self, context: Context, wanted: Wanted, inputs: Sequence[Pieces]) -> list["Result | Missed"]:
+    async def compute_each(self, context: Context, wanted: Wanted, inputs: Split) -> list["Result | Missed"]:
         """Like `compute`, but each question that fails, or is late at the context's deadline, becomes a `Missed`.
 
         It needs references and whole inputs. Forbidden and OverQuota end the whole request, as does ShuttingDown of a

@@ -1,7 +1,8 @@
 """Splits texts into pieces, off the event loop unless they are tiny: in turns of principals, and bounded."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Executor
+from typing import NamedTuple
 
 from onebert_encoder.text.tokenizer import Tokenizer
 from onebert_encoder.text.tokens import Pieces, Text
@@ -19,34 +20,51 @@ MAX_PIECES = 4 * MAX_TEXT
 AT_ONCE = 3
 
 
-class Tokenizing:
-    """Splits texts into pieces; `max_length` is the base's longest sequence in tokens, and no task takes more."""
+Split = Mapping[str, Sequence[Pieces]]
+"""The pieces of all texts of a request, by the digest of the base whose tokenizer made them."""
 
-    def __init__(self, tokenizer: Tokenizer, max_length: int, workers: Executor) -> None:
-        self._tokenizer = tokenizer
-        self._max_length = max_length
+
+class Splitter(NamedTuple):
+    """The tokenizer of a base, and the base's longest sequence in tokens: no task takes more."""
+
+    tokenizer: Tokenizer
+    max_length: int
+
+
+class Tokenizing:
+    """Splits texts into pieces; the splitters are keyed by the digest of their base."""
+
+    def __init__(self, splitters: Mapping[str, Splitter], workers: Executor) -> None:
+        self._splitters = splitters
         self._parts = PartByPart(workers, AT_ONCE, PART_CHARACTERS)
         self._permits = Permits(
             MAX_CHARACTERS, "as many texts wait to be tokenized as the server holds; try again soon"
         )
 
-    async def split(self, principal: str, texts: Sequence[Text], whole: bool = False) -> list[Pieces]:
-        """Returns the pieces of each text; equal texts share one object, by which the engine finds shared work.
+    async def split(
+        self, principal: str, texts: Sequence[Text], bases: Collection[str], whole: bool = False
+    ) -> dict[str, list[Pieces]]:
+        """Returns each base's pieces of each text; equal texts share one object, by which the engine finds shared work.
 
         With `whole` it keeps the pieces beyond the longest sequence, for windows. Raises QueueFull if too many
         characters wait.
         """
-        most = MAX_PIECES if whole else self._max_length
+        return {base: await self._split(principal, texts, *self._splitters[base], whole) for base in bases}
+
+    async def _split(
+        self, principal: str, texts: Sequence[Text], tokenizer: Tokenizer, max_length: int, whole: bool
+    ) -> list[Pieces]:
+        most = MAX_PIECES if whole else max_length
         if len(texts) == 1 and characters_of(texts[0]) <= TINY_CHARACTERS:
-            return self._tokenizer.split(texts, most)
+            return tokenizer.split(texts, most)
         distinct = list(dict.fromkeys(texts))
         characters = sum(map(characters_of, distinct))
         if characters <= TINY_CHARACTERS:
-            made = self._tokenizer.split(distinct, most)
+            made = tokenizer.split(distinct, most)
         else:
             with self._permits.held(principal, characters):
                 costs = [characters_of(text) for text in distinct]
-                made = await self._parts.run(principal, costs, lambda part: self._tokenizer.split(distinct[part], most))
+                made = await self._parts.run(principal, costs, lambda part: tokenizer.split(distinct[part], most))
         by_text = dict(zip(distinct, made, strict=True))
         return [by_text[text] for text in texts]
 

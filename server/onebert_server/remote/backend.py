@@ -4,12 +4,11 @@ The process with the engine resolves references, truncates and computes, and nam
 """
 
 import time
-from collections.abc import Sequence
 
-from onebert_encoder.text.tokens import Pieces
 from onebert_server.access.context import Context
 from onebert_server.access.principal import Principal
 from onebert_server.answering.backend import Missed, Result, Wanted
+from onebert_server.answering.tokenizing import Split
 from onebert_server.remote import questions, wire
 from onebert_server.remote.transport import Transport
 from onebert_store.errors import OneBertError, QueueFull
@@ -41,17 +40,15 @@ class RemoteBackend:
         if refused is not None and time.monotonic() < until:
             raise questions.error_of(refused.why)
 
-    async def compute(self, context: Context, wanted: Wanted, inputs: Sequence[Pieces]) -> list[Result]:
+    async def compute(self, context: Context, wanted: Wanted, inputs: Split) -> list[Result]:
         found = await self._ask(context, wanted, inputs, each=False)
         # Without `each` an error is the whole reply, so there is no Missed here.
         return [one for one in found if isinstance(one, Result)]
 
-    async def compute_each(self, context: Context, wanted: Wanted, inputs: Sequence[Pieces]) -> list[Result | Missed]:
+    async def compute_each(self, context: Context, wanted: Wanted, inputs: Split) -> list[Result | Missed]:
         return await self._ask(context, wanted, inputs, each=True)
 
-    async def _ask(
-        self, context: Context, wanted: Wanted, inputs: Sequence[Pieces], each: bool
-    ) -> list[Result | Missed]:
+    async def _ask(self, context: Context, wanted: Wanted, inputs: Split, each: bool) -> list[Result | Missed]:
         self.check(context)
         reply = await self._transport.ask(questions.question(context, wanted, inputs, each))
         if isinstance(reply, wire.Refused):

@@ -2,14 +2,16 @@
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
+from onebert_encoder.text.tokenizer import Tokenizer
 from onebert_encoder.text.tokens import Pieces
 from onebert_server.access.context import Context
 from onebert_server.answering.backend import Backend, Missed, Result, Wanted
 from onebert_server.answering.plan import Computed
+from onebert_server.answering.tokenizing import Split, Splitter
 from onebert_server.logs import log_failure
 from onebert_server.observed import Observed
 from onebert_server.remote import wire
@@ -19,11 +21,25 @@ from onebert_store.errors import OneBertError
 logger = logging.getLogger("onebert.questions")
 
 
-def question(context: Context, wanted: Wanted, inputs: Sequence[Pieces], each: bool = False) -> wire.Compute:
-    """Builds the message of a question; equal inputs (one object) are sent once."""
+def setup(splitters: Mapping[str, Splitter]) -> wire.Setup:
+    """Builds what a front end gets at its start."""
+    return wire.Setup(
+        {base: wire.SetupOfBase(one.tokenizer.dumps(), one.max_length) for base, one in splitters.items()}
+    )
+
+
+def splitters(setup: wire.Setup) -> dict[str, Splitter]:
+    """Rebuilds the splitters in a front end."""
+    return {base: Splitter(Tokenizer.loads(one.tokenizer), one.max_length) for base, one in setup.bases.items()}
+
+
+def question(context: Context, wanted: Wanted, inputs: Split, each: bool = False) -> wire.Compute:
+    """Builds the message of a question; equal texts, whose pieces are one object, are sent once."""
     now = time.monotonic()
-    distinct = {id(one): one for one in inputs}
-    indexes = {key: index for index, key in enumerate(distinct)}
+    every = next(iter(inputs.values()))
+    first = {id(one): position for position, one in reversed([*enumerate(every)])}
+    distinct = sorted(first.values())
+    number = {position: index for index, position in enumerate(distinct)}
     return wire.Compute(
         wire.caller(context.principal),
         context.request_id,
@@ -32,8 +48,8 @@ def question(context: Context, wanted: Wanted, inputs: Sequence[Pieces], each: b
         refs=None if wanted.refs is None else list(wanted.refs),
         pair=wanted.pair,
         asked=wanted.asked,
-        inputs=[wire.SplitInput(list(one.ids), list(one.lengths)) for one in distinct.values()],
-        order=[indexes[id(one)] for one in inputs] if len(inputs) > 1 else [],
+        inputs={base: [_split(made[index]) for index in distinct] for base, made in inputs.items()},
+        order=[number[first[id(one)]] for one in every] if len(every) > 1 else [],
         min_seq=context.min_seq,
         span=span.carried if (span := context.observed.span) and span.sampled else None,
         each=each,
@@ -85,9 +101,15 @@ def _context(asked: wire.Compute) -> Context:
     return Context(principal, deadline, arrived, asked.request_id, asked.min_seq, observed, counted=asked.counted)
 
 
-def _wanted(asked: wire.Compute) -> tuple[Wanted, list[Pieces]]:
-    distinct = [Pieces(tuple(one.ids), tuple(one.lengths)) for one in asked.inputs]
-    inputs = [distinct[index] for index in asked.order] or distinct
+def _split(pieces: Pieces) -> wire.SplitInput:
+    return wire.SplitInput(list(pieces.ids), list(pieces.lengths))
+
+
+def _wanted(asked: wire.Compute) -> tuple[Wanted, Split]:
+    inputs = {}
+    for base, sent in asked.inputs.items():
+        distinct = [Pieces(tuple(one.ids), tuple(one.lengths)) for one in sent]
+        inputs[base] = [distinct[index] for index in asked.order] or distinct
     return Wanted(asked.refs, asked.pair, asked.asked), inputs
 
 

@@ -17,11 +17,17 @@ from onebert_store.registry.grants import Quotas, Scope
 MAX_PRINCIPALS = 1024
 
 
-class Setup(msgspec.Struct, frozen=True):
-    """The base, as a front end needs it: `Tokenizer.dumps`, and the maximum length in tokens."""
+class SetupOfBase(msgspec.Struct, frozen=True, array_like=True):
+    """A base, as a front end needs it: `Tokenizer.dumps`, and the maximum length in tokens."""
 
     tokenizer: str
     max_length: int
+
+
+class Setup(msgspec.Struct, frozen=True, array_like=True):
+    """The bases of the process with the engine, by digest; the first one is the default."""
+
+    bases: dict[str, SetupOfBase]
 
 
 class SplitInput(msgspec.Struct, frozen=True, array_like=True):
@@ -62,6 +68,7 @@ class Compute(msgspec.Struct, tag=True, frozen=True, array_like=True):
     Attributes:
         remaining, waited: seconds until the deadline and since arrival; the processes' clocks may differ.
         refs: one reference per input; None means the live version of every task that accepts such an input.
+        inputs: distinct inputs, as the tokenizer of each base named has split them.
         pair: whether the input is a pair; read only if `refs` is None.
         order: the input index for each reference; empty if all references share the only input.
         min_seq: the reply must reflect the registry up to this change.
@@ -76,7 +83,7 @@ class Compute(msgspec.Struct, tag=True, frozen=True, array_like=True):
     refs: list[str] | None
     pair: bool
     asked: Asked
-    inputs: list[SplitInput]
+    inputs: dict[str, list[SplitInput]]
     order: list[int]
     min_seq: int = 0
     span: tuple[str, str] | None = None

@@ -7,13 +7,12 @@ import uvicorn
 from fastapi import APIRouter, FastAPI
 from starlette.types import ASGIApp
 
-from onebert_encoder.text.tokenizer import Tokenizer
 from onebert_server.access.keys import KeyRing
 from onebert_server.answering.answers import Answerer
 from onebert_server.answering.edge import Edge
 from onebert_server.facades.routes import answering, form_of
 from onebert_server.http.web import oidc_tokens, uvicorn_config, web_app
-from onebert_server.remote import wire
+from onebert_server.remote import questions, wire
 from onebert_server.remote.backend import RemoteBackend
 from onebert_server.remote.relay import Relay
 from onebert_server.remote.transport import Transport
@@ -26,7 +25,7 @@ def edge_of(
     setup: wire.Setup, transport: Transport, counts: RequestCounts, telemetry: Telemetry, workers: Executor
 ) -> Edge:
     """The state of a front end."""
-    answerer = Answerer(Tokenizer.loads(setup.tokenizer), setup.max_length, RemoteBackend(transport), workers)
+    answerer = Answerer(questions.splitters(setup), RemoteBackend(transport), workers)
     return Edge(answerer, counts, telemetry=telemetry)
 
 

@@ -125,7 +125,7 @@ def facts(runtime: "Runtime") -> Iterator[str]:
     """Log lines about the loaded base, tasks and configuration."""
     from onebert_encoder.maths.choose import answering_kernels  # noqa: PLC0415
 
-    base, settings, counts = runtime.base, runtime.settings, runtime.directory.counts()
+    base, settings, counts = runtime.host.base, runtime.settings, runtime.directory.counts()
     yield f"base: {base.spec.name}, {base.spec.num_parameters:,} parameters, digest {base.spec.digest}"
     rounding = "the same in every batch" if base.batch_invariant else "by the batch"
     kernels = answering_kernels(base).description
@@ -146,7 +146,7 @@ def greeting(runtime: "Runtime", host: str, port: int) -> str:
     from onebert_encoder.maths.choose import answering_kernels  # noqa: PLC0415
 
     where = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-    base, counts = runtime.base, runtime.directory.counts()
+    base, counts = runtime.host.base, runtime.directory.counts()
     tasks = f"{counts['tasks']} task{'' if counts['tasks'] == 1 else 's'}"
     computes = f"{base.dtype_name} on {base.device}, {answering_kernels(base).description} kernels"
     return f"Listening on {where}: {base.spec.name}, {computes}, {tasks}"

@@ -153,13 +153,13 @@ class Scorer:
 
     def _batches(self, pieces: Sequence[Pieces], read: Sequence[Read]) -> list[list[Asked]]:
         """Batches in order of text length; a text's tasks stay together, so that they share equal computation."""
-        cuts = CutOnce(self.base.tokenizer)
-        poolings = [task.delta.manifest.pooling for task in self._tasks]
+        cuts = CutOnce()
+        tokenizers = [self.base.tokenizer.reading(task.delta.manifest.pooling) for task in self._tasks]
         batches: list[list[Asked]] = [[]]
         room = self._batch_tokens
         for text in sorted(range(len(pieces)), key=lambda text: sum(map(len, pieces[text].ids))):
             asked = [
-                Asked(Item(cuts.of(pieces[text], one, poolings[task]), slot), task, place)
+                Asked(Item(cuts.of(tokenizers[task], pieces[text], one), slot), task, place)
                 for task, slot in enumerate(self._slots)
                 for place, one in enumerate(read[task].kept[text], read[task].starts[text])
             ]

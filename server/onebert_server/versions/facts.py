@@ -18,6 +18,7 @@ class Facts:
     """A version without its tensors, proofs and provenance; the number of a version is never used again.
 
     Attributes:
+        base: digest of the base that answers.
         max_length: tokens that an input is cut to.
         decision: how answers are read from the logits; None means the task type's own way.
     """
@@ -25,6 +26,7 @@ class Facts:
     task: str
     version: int
     digest: str
+    base: str
     task_type: TaskType
     labels: list[str]
     max_length: int
@@ -36,8 +38,9 @@ class Facts:
         manifest = record.manifest
         # Interned, because many versions share the names.
         labels = [sys.intern(label) for label in manifest.labels]
+        base = sys.intern(manifest.base.digest)
         reads = manifest.task_type, labels, manifest.max_length, manifest.pooling, manifest.decision
-        return cls(record.task, record.version, record.digest, *reads)
+        return cls(record.task, record.version, record.digest, base, *reads)
 
     @cached_property
     def ref(self) -> str:

@@ -169,7 +169,7 @@ async def test_a_front_end_holds_tenants_apart_alike(runtime, asker, tmp_path, m
     path = str(tmp_path / "engine")
 
     async with remote_engine(runtime.admission, runtime.keys, path) as (backend, counts, *_):
-        answerer = Answerer(runtime.base.tokenizer, runtime.base.spec.max_length, backend, runtime.workers)
+        answerer = Answerer(runtime.admission.splitters, backend, runtime.workers)
         app = web.web_app(
             Edge(answerer, counts),
             [answering()],

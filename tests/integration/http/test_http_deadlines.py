@@ -39,7 +39,7 @@ class Held:
                 raise end
 
         [[resident]] = self.runtime.directory.pin(["task"], root("test"))
-        future = self.runtime.engine.submit([Item(Tokens([5], [0]), resident.slot)], own_work("test"))
+        future = self.runtime.host.engine.submit([Item(Tokens([5], [0]), resident.slot)], own_work("test"))
         future.add_done_callback(answered)
         await asyncio.to_thread(self.entered.wait)
 
@@ -51,7 +51,7 @@ class Held:
 
     async def wait_for_work(self, sequences):
         async with asyncio.timeout(60):
-            while self.runtime.engine.queue.sequences != sequences:
+            while self.runtime.host.engine.queue.sequences != sequences:
                 await asyncio.sleep(0.001)
 
 
@@ -222,7 +222,9 @@ def test_health_fails_when_every_pass_fails_and_is_well_again_after_an_answer(tm
         async def fail(times):
             for _ in range(times):
                 with pytest.raises(EngineFailed):
-                    await asyncio.wrap_future(held.runtime.engine.submit([outside_the_vocabulary], own_work("test")))
+                    await asyncio.wrap_future(
+                        held.runtime.host.engine.submit([outside_the_vocabulary], own_work("test"))
+                    )
 
         for _ in range(2):
             await fail(MAX_FAILED_IN_A_ROW - 1)

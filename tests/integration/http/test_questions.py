@@ -344,7 +344,7 @@ def test_a_front_end_answers_and_counts_alike(runtime, tmp_path, monkeypatch):
 
     async def live():
         async with remote_engine(runtime.admission, runtime.keys, path, here) as (backend, counts, transport, _):
-            answerer = Answerer(runtime.base.tokenizer, runtime.base.spec.max_length, backend, runtime.workers)
+            answerer = Answerer(runtime.admission.splitters, backend, runtime.workers)
             monkeypatch.setattr(counts, "request_ended", ended.append)
             front = config_of(Edge(answerer, counts), transport, KeyRing({}), runtime.settings).app
             asked = [Request(*one[:2]) for one in (*PLAIN.values(), *REFUSED.values())]
@@ -405,7 +405,7 @@ def test_what_goes_wrong_behind_the_queue_is_a_problem(tmp_path):
             goes_on.wait()
 
         [[version]] = runtime.directory.pin(["tone"], root("test"))
-        runtime.engine.submit([Item(Tokens([5], [0]), version.slot)], own_work("test")).add_done_callback(hold)
+        runtime.host.engine.submit([Item(Tokens([5], [0]), version.slot)], own_work("test")).add_done_callback(hold)
         try:
             assert entered.wait(180)
             # The first request of an app makes its routes, for which this time is too short.
@@ -415,6 +415,6 @@ def test_what_goes_wrong_behind_the_queue_is_a_problem(tmp_path):
             assert (answer[0], problem_of(answer)) == (504, "deadline-exceeded")
         finally:
             goes_on.set()
-        runtime.engine.close(60)
+        runtime.host.engine.close(60)
         answer = asyncio.run(Request(*TEXT_QUESTION).sent_to(app))
         assert (answer[0], problem_of(answer)) == (503, "shutting-down")

@@ -33,7 +33,7 @@ def held_device(runtime, monkeypatch):
         goes_on.wait()
 
     monkeypatch.setattr(Metrics, "observe_batch", hold)
-    runtime.engine.submit([Item(Tokens([5], [0]), runtime.directory.version("task", 1).slot)], WORK)
+    runtime.host.engine.submit([Item(Tokens([5], [0]), runtime.directory.version("task", 1).slot)], WORK)
     assert entered.wait(180)
     try:
         yield goes_on

@@ -85,10 +85,10 @@ def test_what_is_late_is_said_to_be_late(parts):
 
 
 async def test_a_request_that_ends_before_its_questions_begin_holds_no_version(parts):
-    admission = Admission(parts.base.tokenizer, parts.residents, parts.engine)
-    pieces = parts.base.tokenizer.split(["it is late"], 64)
+    admission = Admission([parts.host], parts.residents)
+    pieces = {parts.host.digest: parts.base.tokenizer.split(["it is late"], 64) * 2}
 
-    asking = asyncio.ensure_future(admission.compute_each(context(), Wanted(["good", "short"]), pieces * 2))
+    asking = asyncio.ensure_future(admission.compute_each(context(), Wanted(["good", "short"]), pieces))
     await asyncio.sleep(0)  # it has resolved its references, and none of its questions had a turn yet
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -97,7 +97,7 @@ async def test_a_request_that_ends_before_its_questions_begin_holds_no_version(p
 
 
 def test_a_question_that_is_too_large_takes_no_room_from_those_after_it():
-    facts = Facts("tags", 1, "digest", "token", [f"label {i}" for i in range(512)], 512, "none")
+    facts = Facts("tags", 1, "digest", "base", "token", [f"label {i}" for i in range(512)], 512, "none")
     size = AnswerSize(PLAIN)
     with pytest.raises(TooLarge):
         size.add(facts, [512] * 100)

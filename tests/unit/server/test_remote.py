@@ -26,7 +26,7 @@ from parts import context
 
 async def refuse(backend, engine, principal, whatever):
     """One question that the other side of the channel refuses."""
-    asking = asyncio.create_task(backend.compute(context(principal), Wanted(["task"]), []))
+    asking = asyncio.create_task(backend.compute(context(principal), Wanted(["task"]), {"base": []}))
     why = wire.Why(503, "queue-full", "Full", "try again soon", 7)
     engine.sendall(framed(frames.Reply(0, wire.Refused(why, whatever))))
     with pytest.raises(OneBertError) as caught:
@@ -95,7 +95,7 @@ def test_what_was_refused_for_its_own_size_says_nothing_of_others(refused):
 
 async def test_questions_that_an_engine_which_hangs_does_not_read_are_bounded():
     wanted = Wanted(["task"] * 64)
-    inputs = [Pieces((tuple(range(1000, 1512)),), (512,)) for _ in range(64)]
+    inputs = {"base": [Pieces((tuple(range(1000, 1512)),), (512,)) for _ in range(64)]}
 
     async def ask_and_leave(backend):
         backend.check(context("someone"))

@@ -72,7 +72,7 @@ def test_an_answer_in_a_clients_words_is_bounded_before_it_is_computed(parts, mo
 
 
 def test_words_that_say_more_of_a_label_take_more():
-    facts = Facts("wide", 1, "digest", "single_label", LABELS, 64, "cls")
+    facts = Facts("wide", 1, "digest", "base", "single_label", LABELS, 64, "cls")
 
     def fits(asked):
         size = AnswerSize(asked)
@@ -107,7 +107,7 @@ def test_many_positive_labels_are_compared_once_and_not_with_all_others(answer):
     count = 2000
     names, positives, selected = ([Counted(f"label {n}") for n in range(count)] for _ in range(3))
     decision = Decision.model_construct(positives=positives, thresholds={}, activation=None)
-    facts = Facts("wide", 1, "digest", "multi_label", names, 64, "cls", decision)
+    facts = Facts("wide", 1, "digest", "base", "multi_label", names, 64, "cls", decision)
     found = Prediction(names, np.linspace(1, 0.6, count), 0, selected)
     Counted.compared = 0
     answer(Answered(facts, Reading(found, 3, truncated=False)))
@@ -119,10 +119,10 @@ def test_detections_are_those_over_the_threshold_best_first():
     names = ["a", "b", "c", "d"]
     decision = Decision(positives=["d", "c", "a"])
     for facts, threshold, expected in (
-        (Facts("t", 1, "", "single_label", names, 64, "cls"), None, ["b", "d", "c"]),
-        (Facts("t", 1, "", "single_label", names, 64, "cls"), 0.7, ["b", "d"]),
-        (Facts("t", 1, "", "single_label", names, 64, "cls", decision), None, ["d", "c"]),
-        (Facts("t", 1, "", "single_label", names, 64, "cls", decision), 0.1, ["d", "c", "a"]),
+        (Facts("t", 1, "", "base", "single_label", names, 64, "cls"), None, ["b", "d", "c"]),
+        (Facts("t", 1, "", "base", "single_label", names, 64, "cls"), 0.7, ["b", "d"]),
+        (Facts("t", 1, "", "base", "single_label", names, 64, "cls", decision), None, ["d", "c"]),
+        (Facts("t", 1, "", "base", "single_label", names, 64, "cls", decision), 0.1, ["d", "c", "a"]),
     ):
         answered = Answered(facts, Reading(Prediction(names, scores, 1), 3, truncated=False))
         assert [one.label for one in detections(answered, 4, threshold)] == expected

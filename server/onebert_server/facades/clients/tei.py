@@ -104,9 +104,9 @@ async def info(look: Look) -> Reply:
     labels = dict(enumerate(facts.labels))
     return json_reply(
         {
-            "model_id": look.runtime.base.spec.name,
+            "model_id": look.runtime.host.base.spec.name,
             "model_sha": facts.digest,
-            "model_dtype": look.runtime.base.dtype_name,
+            "model_dtype": look.runtime.host.base.dtype_name,
             "served_model_name": facts.ref,
             "model_type": {
                 "classifier": {

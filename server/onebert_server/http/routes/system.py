@@ -17,11 +17,11 @@ router = APIRouter(responses=PROBLEMS, tags=["system"])
 async def base(runtime: RuntimeOf) -> BaseFacts:
     """The base: name, digest, sizes, poolings, the names and shapes that a delta may touch, and how it computes."""
     return BaseFacts(
-        **vars(runtime.base.spec),
-        dtype=runtime.base.dtype_name,
-        device=str(runtime.base.device),
-        kernels=answering_kernels(runtime.base).description,
-        batch_invariant=runtime.base.batch_invariant,
+        **vars(runtime.host.base.spec),
+        dtype=runtime.host.base.dtype_name,
+        device=str(runtime.host.base.device),
+        kernels=answering_kernels(runtime.host.base).description,
+        batch_invariant=runtime.host.base.batch_invariant,
     )
 
 
@@ -56,7 +56,7 @@ async def readyz(runtime: RuntimeOf) -> Health:
     path needs no key, and numbers reveal tenants' work.
     """
     runtime.check_health()
-    if runtime.draining or not runtime.engine.alive:
+    if runtime.draining or not runtime.host.engine.alive:
         raise ShuttingDown("the server is stopping")
     ready = Health(status="ready", storage=runtime.catalog.storage)
     if not runtime.keys.is_open:

@@ -157,7 +157,7 @@ async def changes(
         found = await runtime.measured.of(
             digests, lambda: in_thread(runtime, view.changes, *asked, pool=runtime.readers)
         )
-    symbols = runtime.base.spec.symbols
+    symbols = runtime.host.base.spec.symbols
     rows = [ChangeResponse(**vars(one), symbol=symbols.get(one.name, one.name)) for one in found]
     response.headers["ETag"] = f'"{"+".join(digests)}"'
     return ChangesResponse(task=task, version=version, digest=digests[0], against=against, changes=rows)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from onebert_server.remote import wire
+from onebert_server.remote import questions, wire
 from onebert_server.remote.relayed import Relayed
 from onebert_server.remote.unix import frames
 from onebert_server.remote.unix.desk import FrontDesk, Served
@@ -118,7 +118,7 @@ class FrontEnds:
             engine_path, relay_path = (str(Path(self._folder.name, name)) for name in (SOCKET, "relay"))
             # A file, because uvloop fails to write to the pipe of a process that exits at once.
             start = Path(self._folder.name, "start")
-            setup = wire.Setup(self._runtime.base.tokenizer.dumps(), self._runtime.base.spec.max_length)
+            setup = questions.setup(self._runtime.admission.splitters)
             settings = self._settings.model_dump(exclude=NOT_OF_FRONT_ENDS)
             start.write_bytes(msgspec.msgpack.encode(frames.Start(listeners, engine_path, relay_path, setup, settings)))
         except OSError:

@@ -13,12 +13,10 @@ from typing import NamedTuple
 import torch
 
 from onebert_encoder.answering.scores import Logits
-from onebert_encoder.base.base import Base
 from onebert_encoder.maths.fold import fold, to_tensors
 from onebert_encoder.maths.rows import Row
 from onebert_server.access.context import Context
-from onebert_server.engine.bank import Bank
-from onebert_server.engine.engine import Engine
+from onebert_server.engine.host import Host
 from onebert_server.fairness.shares import Permits
 from onebert_server.versions.directory import Directory
 from onebert_server.versions.residency.fetches import Fetches
@@ -59,14 +57,12 @@ class _Unwanted(errors.BankFull):
 class Residents:
     """Keeps the directory's versions in the bank; the least recently used are evicted for others."""
 
-    def __init__(self, base: Base, bank: Bank, engine: Engine, registry: Registry) -> None:
+    def __init__(self, host: Host, registry: Registry) -> None:
         self.queue = LoadQueue()
-        self.directory = Directory(bank.release, self.queue.put, time.monotonic)
-        self._base = base
-        self._bank = bank
+        self.directory = Directory(host.bank.release, self.queue.put, time.monotonic)
+        self._host = host
         self.fetches = Fetches(registry, self.directory, self.queue)
-        self._room = Room(bank, self.directory)
-        self._engine = engine
+        self._room = Room(host.bank, self.directory)
         self._clock = time.monotonic
         self._waiting = Permits(
             MAX_WAITING,
@@ -120,19 +116,19 @@ class Residents:
             lambda: self._fold(delta), lambda size: self._room.wait(size, PATIENCE, lambda: not self.queue.closed)
         )
         try:
-            proof = Proof.of(self._base, delta)
-            proof.check(proof.begin(self._engine, slot).result())
+            proof = Proof.of(self._host.base, delta)
+            proof.check(proof.begin(self._host.engine, slot).result())
         except BaseException:
-            self._bank.release(slot)
+            self._host.bank.release(slot)
             raise
         return slot
 
     def row_bytes(self, slot: int) -> int:
-        return self._bank.size_at(slot)
+        return self._host.bank.size_at(slot)
 
     def give_back(self, slot: int) -> None:
         """Frees a slot from `install`; only while no version in the directory has it."""
-        self._bank.release(slot)
+        self._host.bank.release(slot)
 
     async def ready(self, held: Sequence[Held], context: Context) -> None:
         """Waits until pinned versions are resident; most requests find them so.
@@ -164,21 +160,21 @@ class Residents:
     def _check_sum(self, held: Sequence[Held]) -> None:
         """Refuses versions that exceed the bank together; one that was never in memory counts its least size."""
         total = sum(one.row_bytes or self._least_bytes(one) for one in set(chain.from_iterable(held)))
-        if total > self._bank.max_row_bytes:
+        if total > self._host.bank.max_row_bytes:
             raise errors.VersionUnavailable(
                 f"the versions of this request take {total} bytes of memory together, and there is room for"
-                f" {self._bank.max_row_bytes}: ask for fewer at once"
+                f" {self._host.bank.max_row_bytes}: ask for fewer at once"
             )
 
     def _least_bytes(self, version: Version) -> int:
         facts = version.known_facts
-        return self._bank.least_row_bytes(len(facts.labels) if facts else 1)
+        return self._host.bank.least_row_bytes(len(facts.labels) if facts else 1)
 
     def _fold(self, delta: Delta) -> tuple[Row, int]:
-        check(delta, self._base.spec)
+        check(delta, self._host.base.spec)
         with torch.inference_mode():
-            row = fold(self._base, to_tensors(delta, self._base), delta.manifest.pooling)
-            return row, self._bank.size(row)
+            row = fold(self._host.base, to_tensors(delta, self._host.base), delta.manifest.pooling)
+            return row, self._host.bank.size(row)
 
     def _make_room(self, version: Version, installed: list[Installed], patience: float, size: int) -> bool:
         """Evicts one version, or waits for one that can be evicted while a request waits for this version.
@@ -207,10 +203,10 @@ class Residents:
         if version.proved:
             return Installed(version, slot, record, None, Future())
         try:
-            proof = Proof.of(self._base, delta)
-            return Installed(version, slot, record, proof, proof.begin(self._engine, slot))
+            proof = Proof.of(self._host.base, delta)
+            return Installed(version, slot, record, proof, proof.begin(self._host.engine, slot))
         except BaseException:
-            self._bank.release(slot)
+            self._host.bank.release(slot)
             raise
 
     def _prove_all(self, installed: list[Installed]) -> None:
@@ -223,21 +219,21 @@ class Residents:
                 one.proof.check(self._answers(one, one.proof))
         # Catch everything, as in `load`: this version alone is unavailable, and its slot is free again.
         except Exception as error:
-            self._bank.release(one.slot)
+            self._host.bank.release(one.slot)
             self.failed(one.version, error)
         else:
             self.directory.loaded(one.version, one.slot, one.record)
 
     def _abandon(self, one: Installed) -> None:
         """Frees the slot of a version that will not be proved, once the engine does not read it any more."""
-        one.answers.add_done_callback(lambda _: self._bank.release(one.slot))
+        one.answers.add_done_callback(lambda _: self._host.bank.release(one.slot))
 
     def _answers(self, one: Installed, proof: Proof) -> Sequence[Logits]:
         try:
             return one.answers.result()
         except errors.EngineFailed:
             # Again, alone: another version of the same batch may break every forward pass.
-            return proof.begin(self._engine, one.slot).result()
+            return proof.begin(self._host.engine, one.slot).result()
 
     def failed(self, version: Version, error: Exception) -> None:
         """Marks a version that could not be loaded, logs the reason, and schedules its next try."""
