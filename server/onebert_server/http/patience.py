@@ -10,8 +10,8 @@ from starlette.types import Receive
 from onebert_server.access.context import Context
 from onebert_store.errors import DeadlineExceeded
 
-# Seconds until the first check for a disconnect. Most responses are faster and skip the check.
-LOOK_AFTER = 0.01
+# Seconds until the first check for a disconnect. Most responses are faster and skip the check, which takes a task.
+LOOK_AFTER = 0.1
 
 
 class Patience:

@@ -4,11 +4,12 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, generate_latest
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from onebert_server.observed import Ended
+from onebert_server.telemetry.plain import Count, Counts, Histogram, Histograms
 from onebert_server.telemetry.tasks import TaskCounts
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
@@ -39,21 +40,21 @@ class Metrics:
         if self._tasks is not None:
             self.registry.register(self._tasks)
         self.busy_seconds = 0.0
-        self._requests = self._counter("http_requests", "Requests answered.", "method", "route", "status")
+        self._requests = Counts("onebert_http_requests", "Requests answered.", "method", "route", "status")
+        self.registry.register(self._requests)
         self._request_seconds = self._histogram("http_request_seconds", "Time to answer.", SECONDS, "route")
-        # Children of the two metrics above by (method, route, status); there are few.
-        self._of: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
-        self._in_progress = Gauge(
-            "onebert_http_requests_in_progress", "Requests being answered.", registry=self.registry
-        )
+        # Counts of the two metrics above by (method, route, status); there are few.
+        self._of: dict[tuple[str, str, int], tuple[Count, Histogram]] = {}
+        self._in_progress = 0
+        self.gauge("http_requests_in_progress", "Requests being answered.", lambda: self._in_progress)
         self._rejected = self._counter("rejected", "Requests refused with a typed error.", "code")
         self._uploads = self._counter("uploads", "Uploads by result.", "result")
-        self._batch_sequences = self._histogram("batch_sequences", "Sequences in a batch.", SEQUENCES)
-        self._batch_tokens = self._histogram("batch_tokens", "Tokens in a batch.", TOKENS)
-        self._batch_seconds = self._histogram("batch_seconds", "Time of a forward pass.", SECONDS)
+        self._batch_sequences = self._histogram("batch_sequences", "Sequences in a batch.", SEQUENCES).of()
+        self._batch_tokens = self._histogram("batch_tokens", "Tokens in a batch.", TOKENS).of()
+        self._batch_seconds = self._histogram("batch_seconds", "Time of a forward pass.", SECONDS).of()
         self._queue_wait = self._histogram(
             "queue_wait_seconds", "Time that a request waited until its work began.", SECONDS
-        )
+        ).of()
         self._dropped = self._counter("dropped", "Requests whose waiting work was dropped.", "why")
         self._left = self._counter(
             "left_sequences", "Sequences of requests whose client left, by what had become of them until then.", "state"
@@ -63,21 +64,20 @@ class Metrics:
         Gauge(f"onebert_{name}", text, registry=self.registry).set_function(read)
 
     def request_began(self) -> None:
-        self._in_progress.inc()
+        self._in_progress += 1
 
     def request_ended(self, ended: Ended) -> None:
-        self._in_progress.dec()
+        self._in_progress -= 1
         self.observe_request(ended)
 
     def observe_request(self, ended: Ended) -> None:
         method, route, status, seconds, problem, answers, trace_id = ended
-        # We cache the children: the library's own lookup takes several times as long.
         key = method, route, status
         if key not in self._of:
-            self._of[key] = self._requests.labels(method, route, str(status)), self._request_seconds.labels(route)
+            self._of[key] = self._requests.of(method, route, str(status)), self._request_seconds.of(route)
         answered, duration = self._of[key]
-        answered.inc()
-        duration.observe(seconds, None if trace_id is None else {"trace_id": trace_id})
+        answered.value += 1
+        duration.observe(seconds, trace_id)
         if problem is not None:
             self._rejected.labels(problem).inc()
         if answers and self._tasks is not None:
@@ -89,7 +89,7 @@ class Metrics:
 
     def add_in_progress(self, change: int) -> None:
         """Adds a change in the number of requests that another process is answering."""
-        self._in_progress.inc(change)
+        self._in_progress += change
 
     def observe_batch(self, sequences: int, tokens: int, seconds: float) -> None:
         self._batch_sequences.observe(sequences)
@@ -125,8 +125,10 @@ class Metrics:
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(f"onebert_{name}", text, labels, registry=self.registry)
 
-    def _histogram(self, name: str, text: str, buckets: Sequence[float], *labels: str) -> Histogram:
-        return Histogram(f"onebert_{name}", text, labels, buckets=buckets, registry=self.registry)
+    def _histogram(self, name: str, text: str, buckets: Sequence[float], *labels: str) -> Histograms:
+        histograms = Histograms(f"onebert_{name}", text, buckets, *labels)
+        self.registry.register(histograms)
+        return histograms
 
     def _of_names(self, names: Sequence[str]) -> Collector:
         return self.registry.restricted_registry(names) if names else self.registry
