@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import distributions
 from pathlib import Path
 
 from onebert_bench.checkout import complete_path
@@ -45,7 +45,8 @@ def main() -> None:
     try:
         import torch  # noqa: PLC0415 - what is missing is told of below
 
-        from onebert_bench.gpu.conduct import SECTIONS, Task, conduct  # noqa: PLC0415
+        from onebert_bench.gpu.conduct import SECTIONS, conduct  # noqa: PLC0415
+        from onebert_bench.gpu.made import Made  # noqa: PLC0415
         from onebert_bench.gpu.run import Run  # noqa: PLC0415
         from onebert_bench.machine import machine  # noqa: PLC0415
         from onebert_bench.report import Section  # noqa: PLC0415
@@ -70,21 +71,17 @@ def main() -> None:
         say(result.page() if isinstance(result, Section) else f"{name}: {result}")
 
     with tempfile.TemporaryDirectory(prefix="onebert-bench-gpu-", ignore_cleanup_errors=True) as folder:
-        task = Task(Path(folder), asked.device, asked.tiny, SECTION_SECONDS)
+        made = Made(Path(folder), asked.device, asked.tiny)
         wanted = [name for name in SECTIONS if {"", name} & set(asked.only)]
-        conduct(wanted, task, started + asked.seconds, report)
+        conduct(wanted, made, SECTION_SECONDS, started + asked.seconds, report)
     say(f"wrote {run.write(asked.out)}")
 
 
 def versions() -> dict[str, str]:
     """The versions of the libraries that matter for speed."""
-    found = {"Python": sys.version.split()[0]}
-    for package in ("torch", "triton", "transformers", "onebert"):
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
+    wanted = ("torch", "triton", "transformers", "onebert")
+    found = {one.name: one.version for one in distributions() if one.name in wanted}
+    return {"Python": sys.version.split()[0], **found}
 
 
 def tested(out: Path) -> str:

@@ -3,11 +3,11 @@
 import os
 import time
 
-from onebert_bench.gpu.conduct import Task
+from onebert_bench.gpu.made import Made
 from onebert_bench.report import Section
 
 
-def broken(name: str, task: Task) -> Section:
+def broken(name: str, made: Made) -> Section:
     if name == "hangs":
         time.sleep(600)
     if name == "dies":

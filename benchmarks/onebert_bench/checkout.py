@@ -14,7 +14,7 @@ import tarfile
 import tempfile
 import tomllib
 import zipfile
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import distributions
 from pathlib import Path
 
 
@@ -51,18 +51,10 @@ def complete_path(root: Path, wheels: Path) -> None:
     found = Path(tempfile.mkdtemp(prefix="onebert-path-"))
     atexit.register(shutil.rmtree, found, ignore_errors=True)
     for wheel in sorted(wheels.glob("*.whl")):
-        if not _is_installed(wheel.name.split("-")[0]):
+        if not any(distributions(name=wheel.name.split("-")[0])):
             with zipfile.ZipFile(wheel) as packed:
                 packed.extractall(found)  # noqa: S202 - a member's name cannot lead out of the folder
     added = import_path(root, found) if importlib.util.find_spec("onebert_encoder") is None else [str(found)]
     sys.path += added
     importlib.invalidate_caches()
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), *added]))
-
-
-def _is_installed(distribution: str) -> bool:
-    try:
-        version(distribution)
-    except PackageNotFoundError:
-        return False
-    return True

@@ -1,26 +1,23 @@
 """Measures OneBERT in process, beside a padded Hugging Face model and the bare matrix products; and 10,000 tasks."""
 
-import os
 import time
 from collections.abc import Callable
 from itertools import cycle
-from pathlib import Path
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from onebert_bench.hugging_face import Padded
+from onebert_bench.machine import resident_bytes
 from onebert_bench.timing import interleaved_ms
-from onebert_bench.workload import bitfit_tensors, sentences, tokenized
+from onebert_bench.workload import bank_of, sentences, tokenized
 from onebert_encoder.base.base import Base, load_base
-from onebert_encoder.maths.batch import pack
-from onebert_encoder.maths.fold import fold
+from onebert_encoder.maths.batch import BASE_ROW, pack
 from onebert_encoder.maths.precision import fast_dtype
 from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.rows import Rows
 from onebert_encoder.text.tokens import Tokens
-from onebert_server.engine.bank import Bank
 
 SEQUENCES = TASKS = 64
 
@@ -38,8 +35,7 @@ def measure_compute(name: str | None, dtype: torch.dtype, device: str, repetitio
     """
     base = load_base(name, dtype=dtype, device=device)
     tokens = tokenized(base, sentences(base, SEQUENCES))
-    bank = Bank(base)
-    slots = [bank.install(fold(base, bitfit_tensors(base, seed))) for seed in range(TASKS)]
+    bank, slots = bank_of(base, "bitfit", TASKS)
     others = cycle(slots)
     padded = Padded(base, name, base.dtype)
     padded.model.eval()
@@ -54,7 +50,6 @@ def measure_compute(name: str | None, dtype: torch.dtype, device: str, repetitio
                 "floor_ms": matrix_products(base, sum(map(len, tokens))),
             },
             repetitions,
-            device,
         )
     return {**times, "tokens": float(sum(map(len, tokens)))}
 
@@ -70,10 +65,9 @@ def measure_resident(
     """
     base = load_base(name, dtype=dtype, device=device)
     tokens = tokenized(base, sentences(base, SEQUENCES))
-    bank = Bank(base)
-    before, resident_before, started = bank.num_bytes, _resident_bytes(), time.perf_counter()
-    slots = [bank.install(fold(base, bitfit_tensors(base, seed))) for seed in range(tasks)]
-    installed, resident = time.perf_counter() - started, _resident_bytes() - resident_before
+    before, started = resident_bytes(files=False), time.perf_counter()
+    bank, slots = bank_of(base, "bitfit", tasks)
+    installed, grown = time.perf_counter() - started, resident_bytes(files=False) - before
     spread = [slots[(i * (tasks // SEQUENCES)) % tasks] for i in range(SEQUENCES)]
     config = base.config
     row = config.num_layers * (3 * config.hidden_size + config.intermediate_size) * dtype.itemsize
@@ -85,22 +79,15 @@ def measure_resident(
                 "many_ms": lambda: _forward(base, bank.rows, tokens, spread),
             },
             repetitions,
-            device,
         )
     return {
         "tasks": float(tasks),
         "arithmetic_bytes": float(tasks * (row + head)),
-        "held_bytes": float(bank.num_bytes - before),
-        "process_bytes": float(resident),
+        "held_bytes": float(bank.num_bytes - bank.size_at(BASE_ROW)),
+        "process_bytes": float(grown),
         "install_ms": installed / tasks * 1e3,
         **times,
     }
-
-
-def _resident_bytes() -> int:
-    """This process's resident memory without mapped files, such as the file of the weights."""
-    resident, shared = map(int, Path("/proc/self/statm").read_text(encoding="ascii").split()[1:3])
-    return (resident - shared) * os.sysconf("SC_PAGE_SIZE")
 
 
 def _forward(base: Base, rows: Rows, tokens: list[Tokens], slots: list[int]) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoModel
+from transformers import AutoModel, AutoTokenizer
 
 from onebert_encoder.base.base import Base
 from onebert_encoder.base.source import DEFAULT_BASE, find_base
@@ -22,23 +22,18 @@ class Padded:
         self, base: Base, name: str | None = None, dtype: torch.dtype = torch.float32, labels: int = 2
     ) -> None:
         source = find_base(name or DEFAULT_BASE)
-        self._base = base
+        self._tokenizer = AutoTokenizer.from_pretrained(source)
         self.model: nn.Module = AutoModel.from_pretrained(source, dtype=dtype, attn_implementation="sdpa")
         self.model.to(base.device)
         self.head = nn.Linear(base.config.hidden_size, labels).to(base.device)
 
     def inputs(self, texts: Sequence[Tokens]) -> Mapping[str, Tensor]:
         """The arguments of the model: padded ids, segments and the attention mask."""
-        longest, fill = max(map(len, texts)), self._base.config.padding_id
-
-        def padded(rows: Sequence[Sequence[int]], by: int = 0) -> Tensor:
-            filled = [[*row, *[by] * (longest - len(row))] for row in rows]
-            return torch.tensor(filled, device=self._base.device)
-
-        ids, mask = padded([text.input_ids for text in texts], fill), padded([[1] * len(text) for text in texts])
-        # Some models take no segments.
-        segments = {"token_type_ids": padded([text.type_ids for text in texts])} if any(map(_is_pair, texts)) else {}
-        return {"input_ids": ids, "attention_mask": mask, **segments}
+        rows = {"input_ids": [text.input_ids for text in texts]}
+        if any(any(text.type_ids) for text in texts):  # some models take no segments
+            rows["token_type_ids"] = [text.type_ids for text in texts]
+        padded: Mapping[str, Tensor] = self._tokenizer.pad(rows, return_tensors="pt").to(self.head.weight.device)
+        return padded
 
     def logits(self, inputs: Mapping[str, Tensor]) -> Tensor:
         """[texts, labels]."""
@@ -46,7 +41,3 @@ class Padded:
         hidden = self.model(**inputs).last_hidden_state.float()
         logits: Tensor = self.head((hidden * mask[..., None]).sum(1) / mask.sum(1, keepdim=True))
         return logits
-
-
-def _is_pair(text: Tokens) -> bool:
-    return any(text.type_ids)

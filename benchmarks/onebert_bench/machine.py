@@ -1,10 +1,12 @@
 """The machine, and processes with all their children: signals, memory, processor time."""
 
+import multiprocessing
 import os
 import platform
 import re
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -44,6 +46,11 @@ def conditions() -> str:
     return f"{os.cpu_count()} cores ({platform.machine()}), load average {os.getloadavg()[0]:.1f}"
 
 
+def process() -> ProcessPoolExecutor:
+    """A process of its own, which has used no memory and no threads yet."""
+    return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
+
+
 def family(pid: int) -> list[int]:
     """The ids of a process and its descendants, parents first; without /proc, of the process alone."""
     children: dict[int, list[int]] = {}
@@ -52,13 +59,10 @@ def family(pid: int) -> list[int]:
             # The name stands in parentheses and may contain anything; after it come the state and the parent's id.
             parent = int(status.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[1])
             children.setdefault(parent, []).append(int(status.parent.name))
-    return list(_walk(pid, children))
-
-
-def _walk(pid: int, children: dict[int, list[int]]) -> Iterator[int]:
-    yield pid
-    for child in children.get(pid, []):
-        yield from _walk(child, children)
+    members = [pid]
+    for member in members:
+        members += children.get(member, [])
+    return members
 
 
 def signal_all(pids: Sequence[int], number: signal.Signals) -> None:
@@ -78,9 +82,10 @@ def memory_bytes(pid: int) -> int:
     return total
 
 
-def resident_bytes(pid: int | str = "self") -> int:
-    """Resident memory of one process."""
-    return int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+def resident_bytes(files: bool = True) -> int:
+    """This process's resident memory, also without mapped files, such as the file of the weights."""
+    resident, shared = map(int, Path("/proc/self/statm").read_text(encoding="ascii").split()[1:3])
+    return (resident if files else resident - shared) * os.sysconf("SC_PAGE_SIZE")
 
 
 def cpu_seconds(pid: int) -> float:

@@ -7,13 +7,11 @@ take `client_us` of processor time for each request.
 
 import json
 import math
-import multiprocessing
 import os
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -22,18 +20,16 @@ from pathlib import Path
 import torch
 
 from onebert_bench.load import Load, Request, run_load
-from onebert_bench.machine import memory_bytes
+from onebert_bench.machine import memory_bytes, process
 from onebert_bench.numbers import percentile
 from onebert_bench.timing import in_turns
-from onebert_bench.workload import bitfit_delta, sentences, tokenized
+from onebert_bench.workload import bank_of, sentences, task_delta, tokenized
 from onebert_encoder.answering.scores import Logits
 from onebert_encoder.base.base import Base, load_base
-from onebert_encoder.maths.fold import fold, to_tensors
 from onebert_encoder.text.tokens import Tokens
 from onebert_server.access.context import Context
 from onebert_server.access.principal import root
 from onebert_server.client import Client
-from onebert_server.engine.bank import Bank
 from onebert_server.engine.engine import Engine, EngineLimits
 from onebert_server.engine.memory import keep_freed_memory
 from onebert_server.engine.queue import QueueLimits
@@ -117,20 +113,20 @@ def measure_served(
         seconds: duration of each load.
     """
     texts = sentences(base, TEXTS)
+    os.environ.setdefault("GOMP_SPINCOUNT", "2000")  # as `onebert` sets it (decision 6), for the engine alone
     with ExitStack() as stack:
-        stack.enter_context(_as_served())
         servers = {
             count: stack.enter_context(loaded(bitfit_files(base), **vars(what), front_ends=count)) for count in layouts
         }
-        alone = stack.enter_context(process())
-        send = stack.enter_context(sender())
+        alone = stack.enter_context(apart(_run_engine))
+        send = stack.enter_context(apart(run_load))
         runs: dict[tuple[Traffic, int | None], Callable[[], Load]] = {}
         for one in traffic:
             for count, server in servers.items():
                 requests = requests_for(server.url, texts, one.texts)
                 runs[one, count] = partial(send, server.url, requests, one.clients, seconds)
             if one.texts == 1:
-                runs[one, None] = partial(_alone, alone, what, one.clients, seconds)
+                runs[one, None] = partial(alone, what, one.clients, seconds)
         found = in_turns(runs, turns)
         memory = {count: memory_bytes(server.pid) for count, server in servers.items()}
     return Served(found, memory)
@@ -148,27 +144,10 @@ def loaded(files: Iterable[bytes], /, api_key: str | None = None, **settings: ob
 
 
 @contextmanager
-def sender() -> Iterator[Callable[[str, Sequence[bytes], int, float], Load]]:
-    """`run_load` in a process of its own."""
+def apart(run: Callable[..., Load]) -> Iterator[Callable[..., Load]]:
+    """The same function, but it runs in a process of its own."""
     with process() as own:
-        yield lambda *load: own.submit(run_load, *load).result()
-
-
-def process() -> ProcessPoolExecutor:
-    """A process of its own, which has used no memory and no threads yet."""
-    return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
-
-
-@contextmanager
-def _as_served() -> Iterator[None]:
-    """Inside, child processes get the environment that `onebert` sets (decision 6), for the engine alone."""
-    before = os.environ.copy()
-    os.environ.setdefault("GOMP_SPINCOUNT", "2000")
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
+        yield lambda *load: own.submit(run, *load).result()
 
 
 def push_tasks(url: str, files: Iterable[bytes], api_key: str | None = None) -> None:
@@ -180,7 +159,7 @@ def push_tasks(url: str, files: Iterable[bytes], api_key: str | None = None) -> 
 
 def bitfit_files(base: Base) -> Iterator[bytes]:
     """The tasks of the load, as files."""
-    return (dumps(bitfit_delta(base, seed)) for seed in range(TASKS))
+    return (dumps(task_delta(base, "bitfit", seed)) for seed in range(TASKS))
 
 
 def requests_for(
@@ -195,10 +174,6 @@ def requests_for(
         items = [{"task": f"task-{place % TASKS}", "text": text} for place, text in enumerate(texts)]
         asked = [("/v1/classify", {"items": items[start : start + each]}) for start in range(0, TEXTS, each)]
     return [Request(path, json.dumps(body), headers or {}).encode(url) for path, body in asked]
-
-
-def _alone(process: ProcessPoolExecutor, what: Serving, clients: int, seconds: float) -> Load:
-    return process.submit(_run_engine, what, clients, seconds).result()
 
 
 def _run_engine(what: Serving, clients: int, seconds: float) -> Load:
@@ -235,10 +210,7 @@ def _engine(what: Serving) -> tuple[Engine, list[int], list[Tokens]]:
     keep_freed_memory()
     torch.set_num_threads(1)
     base = load_base(what.base, dtype=getattr(torch, what.dtype), device=what.device)
-    bank = Bank(base)
-    with torch.inference_mode():
-        deltas = [bitfit_delta(base, seed) for seed in range(TASKS)]
-        slots = [bank.install(fold(base, to_tensors(delta, base), delta.manifest.pooling)) for delta in deltas]
+    bank, slots = bank_of(base, "bitfit", TASKS)
     settings = Settings.model_construct()  # the defaults, whatever the environment says
     queue = QueueLimits(settings.max_queue_sequences, settings.max_queue_tokens, settings.max_queue_seconds)
     limits = EngineLimits(settings.max_batch_tokens, queue, MAX_BATCH_SECONDS)

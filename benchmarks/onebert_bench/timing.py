@@ -24,66 +24,61 @@ def in_turns(runs: Mapping[Key, Callable[[], Found]], turns: int, warm_up: int =
     return found
 
 
-def interleaved_ms(runs: Mapping[str, Run], repetitions: int, device: str = "cpu") -> dict[str, float]:
+def interleaved_ms(runs: Mapping[str, Run], repetitions: int) -> dict[str, float]:
     """Median milliseconds of each run; in every repetition each runs once, after two rounds of warm-up."""
-
-    def timed(run: Run) -> float:
-        started = time.perf_counter()
-        run()
-        if device != "cpu":
-            torch.cuda.synchronize()
-        return (time.perf_counter() - started) * 1e3
-
-    times = in_turns({name: partial(timed, run) for name, run in runs.items()}, repetitions, 2)
+    times = in_turns({name: partial(_run_ms, run) for name, run in runs.items()}, repetitions, 2)
     return {name: median(values) for name, values in times.items()}
 
 
 def step_ms(run: Run, repetitions: int) -> list[float]:
     """Milliseconds of each repetition, from the call until the device has nothing left to do."""
-    taken = []
-    for repetition in range(repetitions + _WARM_UP):
-        started = time.perf_counter()
-        run()
-        wait()
-        if repetition >= _WARM_UP:
-            taken.append((time.perf_counter() - started) * 1e3)
-    return taken
+    return _warm(partial(_run_ms, run), repetitions)
 
 
 def row_ms(run: Run, count: int) -> float:
     """Milliseconds of one step among many that are launched without waiting."""
     step_ms(run, 1)
-    started = time.perf_counter()
-    for _ in range(count):
-        run()
-    wait()
-    return (time.perf_counter() - started) / count * 1e3
+    return _run_ms(lambda: [run() for _ in range(count)]) / count
 
 
 def launch_ms(run: Run, repetitions: int) -> float:
     """Milliseconds that the host needs to launch one step on an idle device."""
-    taken = []
-    for _ in range(repetitions + _WARM_UP):
+
+    def launched() -> float:
         wait()
         started = time.perf_counter()
         run()
-        taken.append((time.perf_counter() - started) * 1e3)
-    return median(taken[_WARM_UP:])
+        return (time.perf_counter() - started) * 1e3
+
+    return median(_warm(launched, repetitions))
 
 
 def device_ms(run: Run, repetitions: int) -> float:
     """Milliseconds of the device for one call, by its events; on a CPU, of the call."""
     if not torch.cuda.is_available():
         return median(step_ms(run, repetitions))
-    taken = []
-    for _ in range(repetitions + _WARM_UP):
+
+    def between_events() -> float:
         before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         before.record()
         run()
         after.record()
         after.synchronize()
-        taken.append(before.elapsed_time(after))
-    return float(median(taken[_WARM_UP:]))
+        return float(before.elapsed_time(after))
+
+    return median(_warm(between_events, repetitions))
+
+
+def _run_ms(run: Run) -> float:
+    started = time.perf_counter()
+    run()
+    wait()
+    return (time.perf_counter() - started) * 1e3
+
+
+def _warm(timed: Callable[[], float], repetitions: int) -> list[float]:
+    """The times of so many calls, behind some that warm up."""
+    return [timed() for _ in range(repetitions + _WARM_UP)][_WARM_UP:]
 
 
 def wait() -> None:

@@ -16,7 +16,9 @@ from transformers import AutoTokenizer, BertConfig, BertModel, PreTrainedTokeniz
 
 from onebert_encoder.base.base import Base
 from onebert_encoder.base.source import DEFAULT_BASE, find_base
+from onebert_encoder.maths.fold import fold
 from onebert_encoder.text.tokens import Tokens
+from onebert_server.engine.bank import Bank
 from onebert_store.errors import BaseNotFound
 from onebert_store.file.delta import HEAD_WEIGHT, Delta
 from onebert_store.file.manifest import Pooling, parse_manifest
@@ -111,11 +113,6 @@ def _plan(base: Base, method: str, pooling: Pooling) -> Plan:
     return parse_method(method).plan(base.anatomy, pooling, base.spec.num_parameters)
 
 
-def bitfit_tensors(base: Base, seed: int) -> dict[str, Tensor]:
-    """The tensors of a random BitFit task."""
-    return task_tensors(base, "bitfit", seed)
-
-
 def task_delta(base: Base, method: str, seed: int, pooling: Pooling = "mean", max_length: int = 128) -> Delta:
     """A random task as a delta that a server takes."""
     spec = base.spec
@@ -131,9 +128,11 @@ def task_delta(base: Base, method: str, seed: int, pooling: Pooling = "mean", ma
     return Delta(parse_manifest(manifest), to_arrays(task_tensors(base, method, seed, pooling)))
 
 
-def bitfit_delta(base: Base, seed: int) -> Delta:
-    """A random BitFit task as a delta."""
-    return task_delta(base, "bitfit", seed)
+def bank_of(base: Base, method: str, count: int) -> tuple[Bank, list[int]]:
+    """A bank with `count` random tasks of a method, and their slots."""
+    bank = Bank(base)
+    with torch.inference_mode():
+        return bank, [bank.install(fold(base, task_tensors(base, method, seed))) for seed in range(count)]
 
 
 def _tokenizer() -> PreTrainedTokenizerFast:

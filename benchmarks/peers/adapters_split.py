@@ -6,12 +6,11 @@ import torch
 from adapters import AutoAdapterModel
 from adapters.composition import BatchSplit
 
-from bert import by_task, read_delta, read_loras, set_threads, tensors, torch_dtype
+from bert import by_task, read_delta, read_loras, tensors, torch_dtype
 from worker import Job, Run, serve
 
 
 def prepare(job: Job) -> Run:
-    set_threads(job.threads)
     model = load_adapters(job)
     groups = by_task(job)
     order = [i for members in groups.values() for i in members]

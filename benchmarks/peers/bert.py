@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Sequence
-from functools import cache
 
 import numpy as np
 import torch
@@ -130,9 +129,3 @@ def by_task(job: Job) -> dict[int, list[int]]:
     for i, task in enumerate(job.task_of):
         groups.setdefault(task, []).append(i)
     return groups
-
-
-@cache
-def set_threads(threads: int) -> None:
-    """Sets the number of PyTorch's threads."""
-    torch.set_num_threads(threads)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 import torch._inductor.config
 
-from bert import by_task, fastest, load_model, merge, read_delta, set_threads, torch_forward, whole
+from bert import by_task, fastest, load_model, merge, read_delta, torch_forward, whole
 from worker import Job, Run, serve
 
 HELD = 8
@@ -87,7 +87,6 @@ PREPARE = {
 
 
 def prepare(job: Job) -> Run:
-    set_threads(job.threads)
     return PREPARE[sys.argv[1]](job)
 
 

@@ -10,12 +10,11 @@ import numpy as np
 import torch
 from peft import LoraConfig, PeftModel, TaskType, get_peft_model
 
-from bert import by_task, fastest, load_model, read_loras, set_threads, tensors, torch_dtype, torch_forward
+from bert import by_task, fastest, load_model, read_loras, tensors, torch_dtype, torch_forward
 from worker import Job, Run, serve
 
 
 def prepare(job: Job) -> Run:
-    set_threads(job.threads)
     return PREPARE[sys.argv[1]](job, load_adapters(job))
 
 

@@ -7,12 +7,11 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Pooling, Transformer
 
-from bert import fastest, read_delta, set_threads, tensors, torch_dtype
+from bert import fastest, read_delta, tensors, torch_dtype
 from worker import Job, Run, serve
 
 
 def prepare(job: Job) -> Run:
-    set_threads(job.threads)
     model = load_encoder(job)
     heads = [read_delta(file)[0] for file in job.tasks]
     weight = torch.stack([head["head.weight"] for head in heads])[job.task_of].numpy()

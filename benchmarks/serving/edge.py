@@ -29,11 +29,11 @@ import torch
 import uvicorn
 
 from onebert_bench.checkout import copied, import_path
-from onebert_bench.load import Load
+from onebert_bench.load import Load, run_load
 from onebert_bench.machine import conditions, cpu_seconds
 from onebert_bench.report import markdown_table
 from onebert_bench.script import ROOT, options
-from onebert_bench.servers import TEXTS, bitfit_files, push_tasks, requests_for, sender
+from onebert_bench.servers import TEXTS, apart, bitfit_files, push_tasks, requests_for
 from onebert_bench.timing import in_turns
 from onebert_bench.workload import sentences
 from onebert_encoder.base.base import load_base
@@ -146,7 +146,7 @@ def main() -> None:
             folder = stack.enter_context(TemporaryDirectory(prefix="onebert-before-"))
             trees[asked.before] = copied(asked.before, Path(folder))
         servers = {name: stack.enter_context(started(asked.base, tree)) for name, tree in trees.items()}
-        send = stack.enter_context(sender())
+        send = stack.enter_context(apart(run_load))
         runs = {
             (clients, name): partial(load, one, requests_for(one.url, texts), clients, asked.seconds, send)
             for clients in asked.clients

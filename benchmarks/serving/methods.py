@@ -46,7 +46,7 @@ def main() -> None:
         batch = pack(base, tokens, [slots[i % TASKS] for i in range(SEQUENCES)])
         runs[method] = lambda rows=bank.rows, batch=batch: compute_logits(base, rows, batch)
     with torch.inference_mode():
-        times = interleaved_ms(runs, asked.repetitions, "cpu")
+        times = interleaved_ms(runs, asked.repetitions)
     lines = [
         (
             f"`{method}`" + ", the default" * (method == DEFAULT_METHOD),

@@ -10,7 +10,6 @@ peak. One request holds 16 sentences for 16 of 64 tasks. The sender has a proces
 takes its share of it.
 """
 
-import argparse
 import math
 import threading
 import time
@@ -22,11 +21,11 @@ from dataclasses import dataclass
 import httpx
 
 from onebert_bench.load import LEFT, Load, Reply, Stream, run_load, run_open_load
-from onebert_bench.machine import conditions, memory_bytes
+from onebert_bench.machine import conditions, memory_bytes, process
 from onebert_bench.numbers import percentile
 from onebert_bench.report import markdown_table, write_section
 from onebert_bench.script import RESULTS, options
-from onebert_bench.servers import bitfit_files, loaded, process, requests_for
+from onebert_bench.servers import bitfit_files, loaded, requests_for
 from onebert_bench.workload import sentences
 from onebert_encoder.base.base import load_base
 from onebert_server.process import ChildServer
@@ -63,25 +62,14 @@ def main() -> None:
         loaded(bitfit_files(base), KEYS["other"], api_keys=",".join(KEYS.values()), **settings) as server,
         process() as sender,
     ):
-        text = measured(Overload(server, sender, sentences(base, 256), asked.seconds), asked)
+        overload = Overload(server, sender, sentences(base, 256), asked.seconds)
+        table = overload.queue() if asked.queue else overload.flood(asked.times)
+    mode = "--queue" if asked.queue else f"--front-ends {asked.front_ends}"
+    given = f"python benchmarks/serving/overload.py {mode} --dtype {asked.dtype} --seconds {asked.seconds:g}"
+    text = f"{table}\n\n`{given}`, {conditions()}, peak {overload.peak * TEXTS_EACH:.0f} texts/s."
     print(text)
     if asked.write:
         write_section(RESULTS / "overload.md", "overload", text)
-
-
-def measured(overload: "Overload", asked: argparse.Namespace) -> str:
-    """The table of a run, and the command that makes it."""
-    if asked.queue:
-        header, rows = (
-            ["load, of the peak", "seconds that wait: mean, most", "answers: p50, p99", "refused"],
-            overload.queue(),
-        )
-        given = f"--queue --dtype {asked.dtype} --seconds {asked.seconds:g}"
-    else:
-        header, rows = ["", "found"], overload.flood(asked.times)
-        given = f"--dtype {asked.dtype} --front-ends {asked.front_ends} --seconds {asked.seconds:g}"
-    peak = f", peak {overload.peak * TEXTS_EACH:.0f} texts/s" if asked.queue else ""
-    return f"{markdown_table(header, rows)}\n\n`python benchmarks/serving/overload.py {given}`, {conditions()}{peak}."
 
 
 @dataclass
@@ -98,7 +86,7 @@ class Overload:
         self.closed(1.0)
         self.peak = self.closed(10.0).rate
 
-    def flood(self, times: float) -> Rows:
+    def flood(self, times: float) -> str:
         """The flood of one key, and another key's short texts beside it."""
         end, rate = self.seconds, times * self.peak
         flood, probe = self.texts_of_flood, Stream(self.probe, PROBES, 0, self.seconds)
@@ -111,7 +99,7 @@ class Overload:
             "after": Stream(self.requests("flood", 1), PROBES, end, end + AFTER),
         }
         held, found = watched(self.send(**streams), 1.0, lambda: memory_bytes(self.server.pid))
-        return [
+        rows = [
             ("peak, closed loop", f"{self.peak:.1f} requests/s, {self.peak * TEXTS_EACH:.0f} texts/s"),
             *self.refusals(found["flood"], rate),
             *self.others(alone, busy, found["other"]),
@@ -119,8 +107,9 @@ class Overload:
             ("memory before, and the most during it", f"{before / 1e6:.0f} MB, {max(held) / 1e6:.0f} MB"),
             *self.left(rate),
         ]
+        return markdown_table(["", "found"], rows)
 
-    def queue(self) -> Rows:
+    def queue(self) -> str:
         """The seconds of work that wait, at shares of the peak."""
         rows: Rows = []
         for share in SHARES:
@@ -131,7 +120,8 @@ class Overload:
             refused = 1 - len(good) / max(1, len(found["load"]))
             mean = sum(waited) / len(waited)
             rows.append((f"{share:g}", f"{mean:.3f}, {max(waited):.3f}", spread(good), f"{refused:.0%}"))
-        return rows
+        header = ["load, of the peak", "seconds that wait: mean, most", "answers: p50, p99", "refused"]
+        return markdown_table(header, rows)
 
     def requests(self, who: str, each: int) -> list[bytes]:
         """Requests of so many texts, each for another task."""

@@ -25,11 +25,10 @@ import httpx
 import torch
 from sqlalchemy import insert
 
-from onebert_bench.machine import resident_bytes
+from onebert_bench.machine import process, resident_bytes
 from onebert_bench.numbers import percentile
 from onebert_bench.script import options
-from onebert_bench.servers import process
-from onebert_bench.workload import bitfit_delta, task_delta
+from onebert_bench.workload import task_delta
 from onebert_encoder.base.base import Base, load_base
 from onebert_encoder.maths.fold import fold, to_tensors
 from onebert_encoder.maths.predict import compute_golden
@@ -93,7 +92,7 @@ def fill(folder: Path, base: Base, tasks: int, versions: int, heads: bool) -> No
 
 def proved(base: Base, seed: int) -> Delta:
     """A BitFit task with golden logits."""
-    delta = bitfit_delta(base, seed)
+    delta = task_delta(base, "bitfit", seed)
     row = fold(base, to_tensors(delta, base), delta.manifest.pooling)
     golden = compute_golden(base, row, delta.manifest.max_length)
     return replace(delta, manifest=delta.manifest.model_copy(update={"golden": golden}))

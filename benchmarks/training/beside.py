@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from onebert_bench.beside import FEW_SIDES, SIDES, Scores
+from onebert_bench.beside import FEW_SIDES, SIDES, Judge, Scores
 from onebert_bench.report import markdown_table
 from onebert_bench.script import options
 from onebert_store.command.process import ONEBERT
@@ -33,7 +33,6 @@ from onebert_training.data.dataset import Dataset, load_dataset, load_split
 from onebert_training.data.examples import Split
 from onebert_training.data.options import DataOptions, ReadOptions
 from onebert_training.data.splitting import SPLIT_SEED, subset
-from onebert_training.tasks.objectives import OBJECTIVES
 
 LOOKED_AT = ("trec6", "sst2", "banking77", "tweet_emotion", "cola", "mrpc", "stsb", "snli_small")
 UNTOUCHED = ("rte", "wnli", "sms_spam", "snips_intent", "imdb", "suzuki_yield")
@@ -66,7 +65,14 @@ def main() -> None:
     per_class = [count or None for count in arguments.per_class]
     usual = [ONEBERT_SIDE, *(SIDES if per_class == [None] else FEW_SIDES)]
     sides = usual if arguments.sides == [""] else arguments.sides
-    cells = list(product(arguments.sets, sides, arguments.seeds, per_class))
+    # Seed by seed, so that a table is whole, if thin, as early as it can be.
+    cells = [
+        Cell(name, side, seed, count)
+        for seed in arguments.seeds
+        for count in per_class
+        for name in arguments.sets
+        for side in sides
+    ]
     done = finished(arguments.work)
     for cell in cells if not arguments.table else ():
         if cell not in done:
@@ -77,17 +83,6 @@ def main() -> None:
             keep(arguments.work, cell, done[cell])
             print(json.dumps({**vars(cell), **done[cell]}), flush=True)
     print(table(cells, sides, done))
-
-
-def product(
-    sets: Sequence[str], sides: Sequence[str], seeds: Sequence[int], per_class: Sequence[int | None]
-) -> Iterator[Cell]:
-    """Every cell; seed by seed, so that a table is whole, if thin, as early as it can be."""
-    for seed in seeds:
-        for count in per_class:
-            for name in sets:
-                for side in sides:
-                    yield Cell(name, side, seed, count)
 
 
 def rows_of(cell: Cell, data: Path, work: Path) -> Path:
@@ -138,8 +133,7 @@ def run(cell: Cell, folder: Path, work: Path) -> dict[str, Any]:
         scores = onebert(cell, folder, work, [one for one in options.split(",") if one])
     else:
         scores = (SIDES if cell.per_class is None else FEW_SIDES)[side](dataset, cell.seed)
-    objective = OBJECTIVES[dataset.task_type](dataset.labels)
-    return {"metric": objective.decides(dataset.splits["train"], dataset.metric), "scores": scores}
+    return {"metric": Judge(dataset).metric, "scores": scores}
 
 
 def unvalidated(folder: Path) -> Dataset:

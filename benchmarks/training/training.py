@@ -21,13 +21,14 @@ import torch
 from torch.nn import functional as F
 
 from onebert_bench.hugging_face import Padded
+from onebert_bench.machine import process
 from onebert_bench.report import markdown_table, write_section
 from onebert_bench.script import RESULTS, options
-from onebert_bench.servers import process
 from onebert_bench.timing import in_turns, wait
-from onebert_bench.training import made_up
+from onebert_bench.workload import LABELS, sentences
 from onebert_encoder.base.base import load_base
-from onebert_training.data.dataset import load_dataset
+from onebert_training.data.dataset import Dataset, load_dataset
+from onebert_training.data.examples import Split
 from onebert_training.data.options import DataOptions
 from onebert_training.fit import features
 from onebert_training.fit.inputs import TaskInputs
@@ -73,9 +74,11 @@ def main() -> None:
 def inputs_of(asked: argparse.Namespace) -> TaskInputs:
     """The data of the comparison, tokenized."""
     base = load_base(dtype=getattr(torch, asked.dtype), device=asked.device)
-    return TaskInputs(
-        base, load_dataset(asked.data, DataOptions(train_rows=ROWS)) if asked.data else made_up(base, ROWS), 128
-    )
+    if asked.data:
+        return TaskInputs(base, load_dataset(asked.data, DataOptions(train_rows=ROWS)), 128)
+    split = Split(tuple(sentences(base, ROWS)), torch.arange(ROWS).remainder(2).numpy())
+    made_up = Dataset("sentences", "single_label", LABELS, None, {"train": split, "validation": split})
+    return TaskInputs(base, made_up, 128)
 
 
 def compare(inputs: TaskInputs, method: str, asked: argparse.Namespace) -> list[str]:

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from broken_sections import broken
-from onebert_bench.gpu.conduct import Task, conduct
+from onebert_bench.gpu.conduct import conduct
+from onebert_bench.gpu.made import Made
 from onebert_bench.gpu.run import Run
 from onebert_bench.report import Goal, Section
 
@@ -46,8 +47,7 @@ def test_a_section_that_fails_hangs_or_dies_leaves_the_others_their_results(
 ) -> None:
     reported: dict[str, Section | str] = {}
     names = ["raises", "one", "hangs", "two", "dies", "three"]
-    task = Task(tmp_path, "cpu", True, 15.0)
-    conduct(names, task, time.monotonic() + 120, reported.__setitem__, broken)
+    conduct(names, Made(tmp_path, "cpu", True), 15.0, time.monotonic() + 120, reported.__setitem__, broken)
     failed = {name: result for name, result in reported.items() if isinstance(result, str)}
     assert failed == {
         "raises": "RuntimeError: CUDA error: an illegal memory access was encountered",

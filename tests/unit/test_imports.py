@@ -74,13 +74,7 @@ ONLY_IN = {
         "onebert_ray.front_end",
         "onebert_server.run",
     },
-    "starlette": {
-        "onebert_ray.replica",
-        "onebert_server.facades",
-        "onebert_server.http",
-        "onebert_server.remote",
-        "onebert_server.run",
-    },
+    "starlette": {"onebert_server.facades", "onebert_server.http", "onebert_server.remote", "onebert_server.run"},
     "msgspec": {
         "onebert.classifier",
         "onebert_server.client",

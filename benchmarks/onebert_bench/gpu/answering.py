@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from onebert_bench.gpu.made import BASES, Made, bank_of, texts
+from onebert_bench.gpu.made import BASES, Made, texts
 from onebert_bench.report import Cell, Goal, Section
 from onebert_bench.timing import interleaved_ms, launch_ms, row_ms, step_ms
-from onebert_bench.workload import BERT_BASE, LORA, MINILM, sentence_lengths, task_tensors
+from onebert_bench.workload import BERT_BASE, LORA, MINILM, bank_of, sentence_lengths, task_tensors
 from onebert_encoder.base.base import Base
 from onebert_encoder.layout.dropout import NO_DROPOUT
 from onebert_encoder.maths.batch import pack
@@ -165,7 +165,7 @@ def _in_turns(made: Made, base: Base, rows: Rows, inputs: Sequence[Tokens], *slo
     """Milliseconds of a batch for each choice of slots."""
     with torch.inference_mode():
         runs = {str(i): partial(answer_on_host, base, rows, inputs, own) for i, own in enumerate(slots)}
-        return list(interleaved_ms(runs, made.count(15, 2), made.device).values())
+        return list(interleaved_ms(runs, made.count(15, 2)).values())
 
 
 def launch(

@@ -8,11 +8,11 @@ import multiprocessing
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from concurrent.futures.process import BrokenProcessPool
 from importlib import import_module
-from multiprocessing.connection import Connection
-from pathlib import Path
-from typing import NamedTuple
 
+from onebert_bench.gpu.made import Made
+from onebert_bench.machine import process
 from onebert_bench.report import Section
 
 # By name, where its function is; what matters most comes first.
@@ -22,57 +22,50 @@ SECTIONS = {
 }
 
 
-class Task(NamedTuple):
-    """The arguments of a process: those of `Made`, and the seconds for one section, its start included."""
-
-    folder: Path
-    device: str
-    tiny: bool
-    most_seconds: float
-
-
 Report = Callable[[str, Section | str], None]
 """Is told of each section's name, and its result or why there is none."""
 
 
-def run_section(name: str, task: Task) -> Section:
-    """What a process does of one section."""
-    from onebert_bench.gpu.made import Made  # noqa: PLC0415 - needs packages that may be missing
+Run = Callable[[str, Made], Section]
 
-    function: Callable[[Made], Section] = getattr(import_module(f"onebert_bench.gpu.{SECTIONS[name]}"), name)
-    return function(Made(*task[:3]))
+
+def run_section(name: str, made: Made) -> Section:
+    """What a process does of one section."""
+    run: Callable[[Made], Section] = getattr(import_module(f"onebert_bench.gpu.{SECTIONS[name]}"), name)
+    return run(made)
 
 
 def conduct(
-    names: Sequence[str], task: Task, deadline: float, report: Report, run: Callable[[str, Task], Section] = run_section
+    names: Sequence[str], made: Made, most_seconds: float, deadline: float, report: Report, run: Run = run_section
 ) -> None:
-    """Runs sections in order until `deadline` (of `time.monotonic`), at which a running one is ended, too."""
+    """Runs sections in order until `deadline` (of `time.monotonic`), at which a running one is ended, too.
+
+    `most_seconds` are for one section, its start included.
+    """
     for name in names:
-        seconds = min(task.most_seconds, deadline - time.monotonic())
-        report(name, _in_a_process(name, task, seconds, run) if seconds > 0 else "no time was left")
+        seconds = min(most_seconds, deadline - time.monotonic())
+        report(name, _in_a_process(name, made, seconds, run) if seconds > 0 else "no time was left")
 
 
-def _in_a_process(name: str, task: Task, seconds: float, run: Callable[[str, Task], Section]) -> Section | str:
+def _in_a_process(name: str, made: Made, seconds: float, run: Run) -> Section | str:
     """A section's result, or why there is none."""
-    context = multiprocessing.get_context("spawn")
-    receiving, sending = context.Pipe(duplex=False)
-    process = context.Process(target=_work, args=(sending, name, task, run))
-    process.start()
-    sending.close()
-    try:
-        result: Section | str = receiving.recv() if receiving.poll(seconds) else f"not done after {seconds:.0f} s"
-    except EOFError:
-        process.join()
-        result = f"its process ended with exit code {process.exitcode}"
-    process.kill()
-    process.join()
-    return result
+    with process() as own:
+        running = own.submit(_result, name, made, run)
+        [child] = multiprocessing.active_children()
+        try:
+            return running.result(seconds)
+        except TimeoutError:
+            return f"not done after {seconds:.0f} s"
+        except BrokenProcessPool:
+            return f"its process ended with exit code {child.exitcode}"
+        finally:
+            child.kill()
 
 
-def _work(sending: Connection, name: str, task: Task, run: Callable[[str, Task], Section]) -> None:
+def _result(name: str, made: Made, run: Run) -> Section | str:
     """Runs in the process of one section."""
     try:
-        sending.send(run(name, task))
+        return run(name, made)
     except Exception as error:
         traceback.print_exc()
-        sending.send(f"{type(error).__name__}: {error}".splitlines()[0][:200])
+        return f"{type(error).__name__}: {error}".splitlines()[0][:200]

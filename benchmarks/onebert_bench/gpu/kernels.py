@@ -3,21 +3,20 @@
 from collections.abc import Callable, Iterator
 from functools import partial
 
-import numpy as np
 import torch
 from torch import Tensor, profiler
 from torch.nn import functional as F
 
 from onebert_bench.gpu.answering import answer_on_host
-from onebert_bench.gpu.made import Made, bank_of, texts
+from onebert_bench.gpu.made import Made, texts
 from onebert_bench.report import Cell, Section
 from onebert_bench.timing import device_ms
-from onebert_bench.workload import BERT_BASE, LORA
+from onebert_bench.workload import BERT_BASE, LORA, bank_of
 from onebert_encoder.base.base import Base
 from onebert_encoder.compute.kernels.gpu.kernels import GpuKernels
 from onebert_encoder.compute.kernels.protocol import Gain
 from onebert_encoder.layout.dropout import NO_DROPOUT
-from onebert_encoder.layout.stage import Stage
+from onebert_encoder.maths.batch import pack
 from onebert_encoder.maths.choose import choose_kernels
 
 _LINES = 25
@@ -60,7 +59,7 @@ def _ceilings(made: Made, tokens: int) -> Iterator[Call]:
 def _calls(base: Base, count: int, length: int) -> Iterator[Call]:
     h, f, heads, tokens = base.config.hidden_size, base.config.intermediate_size, base.config.num_heads, count * length
     bank, slots = bank_of(base, LORA, count)
-    at = _stage(base, slots, length)
+    at = pack(base, texts(base, [length] * count), slots).stages[0]
     with torch.inference_mode():
         fast = choose_kernels(base, NO_DROPOUT)
         joined = fast.join(bank.rows.branches, at)[0, "qkv"]
@@ -83,15 +82,6 @@ def _calls(base: Base, count: int, length: int) -> Iterator[Call]:
     yield "gelu (PyTorch, no addition)", 2 * size * f / h, 0, lambda: F.gelu(z)
     q, k, v = qkv.view(count, length, 3, heads, h // heads).permute(2, 0, 3, 1, 4)
     yield "attention (PyTorch, no bias)", 0, 0, lambda: F.scaled_dot_product_attention(q, k, v)
-
-
-def _stage(base: Base, slots: list[int], length: int) -> Stage:
-    tokens = len(slots) * length
-    edges = torch.arange(0, tokens + 1, length, dtype=torch.int32, device=base.device)
-    runs = [(slot, i * length, (i + 1) * length) for i, slot in enumerate(slots)]
-    of_token = torch.tensor(slots, device=base.device).repeat_interleave(length)
-    lengths = np.full(len(slots), length)
-    return Stage(range(base.config.num_layers), None, 0, of_token, runs, edges, np.array(slots), lengths, base.dtype)
 
 
 def profile(made: Made) -> Section:

@@ -7,11 +7,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from onebert_bench.workload import BERT_BASE, MINILM, TINY, base_folder, task_tensors
+from onebert_bench.workload import BERT_BASE, MINILM, TINY, base_folder
 from onebert_encoder.base.base import Base, load_base
-from onebert_encoder.maths.fold import fold
 from onebert_encoder.text.tokens import Tokens
-from onebert_server.engine.bank import Bank
 
 BASES = (BERT_BASE, MINILM)
 
@@ -44,10 +42,3 @@ def texts(base: Base, lengths: Iterable[int]) -> list[Tokens]:
     """Texts of random tokens, each an object of its own, as in requests."""
     rng = np.random.default_rng(0)
     return [Tokens(rng.integers(0, base.config.vocab_size, n).tolist(), [0] * n) for n in lengths]
-
-
-def bank_of(base: Base, method: str, count: int) -> tuple[Bank, list[int]]:
-    """A bank with `count` tasks of a method, and their slots."""
-    bank = Bank(base)
-    with torch.inference_mode():
-        return bank, [bank.install(fold(base, task_tensors(base, method, seed))) for seed in range(count)]

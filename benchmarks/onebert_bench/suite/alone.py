@@ -10,30 +10,28 @@ Tasks held: ten thousand BERT-base tasks in memory, their bytes, and the time of
 """
 
 import math
-import multiprocessing
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import torch
 
 from onebert_bench.compute import measure_resident
 from onebert_bench.load import Load
-from onebert_bench.machine import memory_bytes
+from onebert_bench.machine import memory_bytes, process
 from onebert_bench.numbers import Spread, ratio
 from onebert_bench.report import Cell, Goal, Section
-from onebert_bench.servers import Served, Serving, Traffic, measure_served
+from onebert_bench.servers import Served, Serving, Traffic, loaded, measure_served
 from onebert_bench.suite.measure import Settings
 from onebert_bench.suite.workload import Workload
 from onebert_bench.workload import BERT_BASE, MINILM, TINY
 from onebert_server.client import Client
 from onebert_server.engine.memory import keep_freed_memory
-from onebert_server.process import ChildServer, serving
+from onebert_server.process import ChildServer
 from onebert_store.disk import write_whole
 
 FRONT_ENDS = (0, 1, 2)
@@ -120,13 +118,12 @@ def loads_and_unloads(settings: Settings, workloads: Workloads) -> Section:
     """Measures a server that also holds another version, which is live and stays."""
     workload = workloads[MINILM]
     first, *files = (file.read_bytes() for file in workload.files("BitFit", _FILES))
-    own = {"base": workload.folder, "dtype": "float32", "device": settings.device, "threads": settings.threads}
+    own = Serving(str(workload.folder), "float32", settings.device, settings.threads)
     with (
-        tempfile.TemporaryDirectory(prefix="onebert-bench-") as folder,
-        serving(Path(folder) / "data", **own) as server,
+        loaded([first], **vars(own)) as server,
         Client(server.url) as client,
+        TemporaryDirectory(prefix="onebert-bench-") as folder,
     ):
-        client.push("churn", first)
         return loads_section([_round(client, server, files, Path(folder)) for _ in range(ROUNDS)])
 
 
@@ -135,13 +132,13 @@ def _round(client: Client, server: ChildServer, files: Sequence[bytes], folder: 
     for cycle in range(CYCLES // ROUNDS):
         file = files[cycle % len(files)]
         moments = [time.perf_counter()]
-        version = client.push("churn", file).version
+        version = client.push("task-0", file).version
         moments.append(time.perf_counter())
-        client.classify(f"churn@{version}", _TEXT)
+        client.classify(f"task-0@{version}", _TEXT)
         moments.append(time.perf_counter())
         write_whole(folder / "as-durable", file)
         moments.append(time.perf_counter())
-        client.delete_version("churn", version)
+        client.delete_version("task-0", version)
         times.append(tuple((after - before) * 1e3 for before, after in pairwise(moments)))
     upload, answer, write = map(median, zip(*times, strict=True))
     return Round(upload, answer, write, memory_bytes(server.pid))
@@ -169,13 +166,10 @@ def loads_section(rounds: Sequence[Round]) -> Section:
 def tasks_held(settings: Settings, workloads: Workloads) -> Section:
     """Measures in a process of its own, with the server's settings of the allocator."""
     of = (str(workloads[BERT_BASE].folder), torch.bfloat16, settings.device, TASKS, settings.repetitions)
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _begin, (settings.threads,)) as alone:
+    with process() as alone:
+        alone.submit(keep_freed_memory)
+        alone.submit(torch.set_num_threads, settings.threads)
         return held_section(alone.submit(measure_resident, *of).result(), on_cpu=settings.device == "cpu")
-
-
-def _begin(threads: int) -> None:
-    keep_freed_memory()
-    torch.set_num_threads(threads)
 
 
 def held_section(found: Mapping[str, float], *, on_cpu: bool) -> Section:

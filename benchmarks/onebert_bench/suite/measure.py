@@ -138,15 +138,12 @@ class Measurer:
                 if ENTRIES[case.entry].answers and not case.rotate:
                     key = (case.method, case.tasks, case.fan_out)
                     if key not in references:
-                        references[key] = self._reference(job)
+                        plain = {**job, "dtype": "float32", "device": "cpu", "resident": 0, "shared": False}
+                        found = self._ask("reference", do="prepare", name="reference", job=plain)
+                        references[key] = np.array(found["logits"])
                     outcome.error = difference(answer["logits"], references[key], job["task_of"], case.checked)
             except PeerFailed as failure:
                 outcome.failed = str(failure)
-
-    def _reference(self, job: Json) -> np.ndarray:
-        own = {**job, "dtype": "float32", "device": "cpu", "resident": 0, "shared": False}
-        logits = self._ask("reference", do="prepare", name="reference", job=own)["logits"]
-        return np.array(logits)
 
     def _repeat(self, outcomes: Sequence[Outcome]) -> None:
         order = list(range(len(outcomes)))

@@ -109,6 +109,6 @@ class Worker:
 
 def environment(threads: int) -> dict[str, str]:
     """Environment variables of every peer's process: the same number of threads, and no network."""
-    own = {name: value for name, value in os.environ.items() if not name.startswith("ONEBERT_")}
+    own = {name: value for name, value in os.environ.items() if not name.startswith(("ONEBERT_", "GOMP_"))}
     quiet = {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1", "DO_NOT_TRACK": "1"}
     return own | quiet | {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}

@@ -5,11 +5,9 @@ import logging
 import os
 import socket
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-import uvicorn
 from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 from ray.exceptions import RayError
@@ -18,14 +16,11 @@ from ray.serve.handle import DeploymentHandle
 
 from onebert_ray import measured
 from onebert_ray.transport import RayTransport
-from onebert_server.access.keys import KeyRing
 from onebert_server.access.principal import Action
-from onebert_server.answering.answers import WORKERS
-from onebert_server.garbage import collect_seldom
 from onebert_server.http.strict import PROBLEMS, ContextOf, MetricNames
 from onebert_server.logs import log_to_stderr
 from onebert_server.remote import wire
-from onebert_server.run.front_end import config_of, edge_of
+from onebert_server.run import front_end
 from onebert_server.run.serve import bind
 from onebert_server.settings import Settings
 from onebert_server.telemetry.metrics import Metrics
@@ -51,28 +46,27 @@ class FrontEnd:
         self._serving: asyncio.Task[None] | None = None
         self._settings = settings
         self._replicas = replicas
-        keys = KeyRing(settings.api_keys, closed=settings.oidc is not None)
         setup = _setup(await replicas.options(method_name="setup").remote())
         self._transport = RayTransport(replicas, settings.engine_timeout)
-        await self._transport.listen(keys)
         self._metrics = Metrics(settings.task_metrics)
         self._told = ExitStack()
         telemetry = self._told.enter_context(open_telemetry(settings))
-        workers = ThreadPoolExecutor(WORKERS, "onebert-worker")
-        self._edge = edge_of(setup, self._transport, self._metrics, telemetry, workers)
-        self._server = _Server(config_of(self._edge, self._transport, keys, settings, [self._system()]))
+        self._server = _Server(setup, self._transport, settings, self._metrics, telemetry, [self._system()])
         listeners = bind(settings.host, settings.port)
         self.where = f"http://{settings.host}:{listeners[0].getsockname()[1]}"
-        self._serving = asyncio.create_task(self._server.serve(listeners))
+        serving = asyncio.create_task(self._server.serve(listeners))
+        serving.add_done_callback(lambda _: self._server.listening.set())
         await self._server.listening.wait()
-        collect_seldom()
+        if serving.done():
+            await serving  # raises why it could not start
+        self._serving = serving
 
     async def address(self) -> str:
         return self.where
 
     async def check_health(self) -> None:
         """Called by Ray Serve, which replaces a front end whose check raises."""
-        if self._serving is None or (self._serving.done() and not self._edge.draining):
+        if self._serving is None or (self._serving.done() and not self._server.edge.draining):
             raise RuntimeError("the front end does not listen")
 
     async def __del__(self) -> None:
@@ -80,9 +74,9 @@ class FrontEnd:
 
     async def drain(self) -> None:
         """Serves for the drain delay, then finishes the open requests and stops; later calls return at once."""
-        if self._serving is None or self._edge.draining:
+        if self._serving is None or self._server.edge.draining:
             return
-        self._edge.draining = True
+        self._server.edge.draining = True
         await asyncio.sleep(self._settings.drain_delay)
         self._server.should_exit = True
         await self._serving
@@ -114,11 +108,11 @@ class FrontEnd:
         return await asyncio.to_thread(measured.together, [here, *own], names)
 
 
-class _Server(uvicorn.Server):
-    """uvicorn on Ray's event loop; Ray keeps the signal handlers."""
+class _Server(front_end.FrontEnd):
+    """The server on Ray's event loop; Ray keeps the signal handlers."""
 
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
+    def __init__(self, *parts: Any) -> None:
+        super().__init__(*parts)
         self.listening = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:

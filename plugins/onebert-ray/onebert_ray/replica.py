@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any
 
-from starlette.types import Message
-
 from onebert_ray import measured
 from onebert_ray.scaling import Work
 from onebert_server.access.keys import KeyRing
@@ -60,19 +58,8 @@ class Replica:
 
     async def request(self, asked: bytes, body: bytes) -> tuple[bytes, bytes]:
         """Has the control plane answer an encoded `wire.Request`; returns encoded route and response, and the body."""
-        waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-        replies: list[Any] = []
-
-        async def receive() -> Message:
-            # Only the front end knows whether the client has left.
-            return waiting.pop() if waiting else await asyncio.get_running_loop().create_future()
-
-        async def respond(reply: wire.Relayed) -> None:
-            replies.append(reply)
-
-        await self._relayed.answer(_request(asked), receive, respond)
-        matched, response, *parts = replies
-        return wire.encode((matched, response)), b"".join(part.body for part in parts)
+        *head, answer = await self._relayed.whole(_request(asked), body)
+        return wire.encode(head), answer
 
     async def measure(self) -> measured.Part:
         return await measured.part(self._runtime.metrics)

@@ -69,9 +69,6 @@ def serve(
 
 
 def _on_ray(settings: "Settings", address: str, layout: dict[str, str | int]) -> None:
-    # Must precede every import of Ray: it configures how Ray is imported.
-    from onebert_store.command import cluster  # noqa: F401, PLC0415
-
     if (plugin := installed(TRANSPORTS).get("ray")) is None:
         raise InvalidSettings("--ray needs Ray Serve: pip install 'onebert[ray-serve]'")
     plugin.load("the transport ")(settings, address, layout)

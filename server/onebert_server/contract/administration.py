@@ -45,11 +45,12 @@ class KeyFacts(Key, frozen=True, kw_only=True):
     """A key, without the key itself."""
 
     _document = "KeyResponse"
+    _always = ("expires_at", "revoked_at")
 
     id: Annotated[str, Rule("what it is revoked by; the first digits of its SHA-256")]
     created_at: datetime
-    expires_at: datetime | None
-    revoked_at: datetime | None
+    expires_at: datetime | None = None
+    revoked_at: datetime | None = None
     state: Annotated[str, Rule(one_of=("valid", "expired", "revoked"))]
 
 
@@ -69,16 +70,17 @@ class Change(Declared, frozen=True, kw_only=True):
     """One row of the audit trail; which fields there are depends on the action."""
 
     _document = "Changed"
+    _always = ("task", "alias", "before", "version", "key", "name")
 
     seq: int
     at: datetime
     action: str
-    task: str | None
-    alias: str | None
-    before: Annotated[int | None, Rule("the version where the alias was before")]
-    version: int | None
-    key: Annotated[str | None, Rule("name and id of a key that was made or revoked")]
-    name: Annotated[str | None, Rule("what a renamed task is called since")]
+    task: str | None = None
+    alias: str | None = None
+    before: Annotated[int | None, Rule("the version where the alias was before")] = None
+    version: int | None = None
+    key: Annotated[str | None, Rule("name and id of a key that was made or revoked")] = None
+    name: Annotated[str | None, Rule("what a renamed task is called since")] = None
     principal: Annotated[str, Rule("who made the change")]
     request: Annotated[str, Rule("the id of the request by which it was made")]
     rolled_back: Annotated[bool, Rule("whether an alias was moved to an older version")]
@@ -87,5 +89,7 @@ class Change(Declared, frozen=True, kw_only=True):
 class AuditResponse(Declared, frozen=True):
     """A page of the audit trail, the oldest change first."""
 
+    _always = ("next",)
+
     changes: list[Change]
-    next: Annotated[int | None, Rule("what `after` must be for the next page; null on the last one")]
+    next: Annotated[int | None, Rule("what `after` must be for the next page; null on the last one")] = None

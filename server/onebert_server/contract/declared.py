@@ -39,9 +39,11 @@ class Rule:
 class Declared(Struct, frozen=True):
     """Base of the structs. FastAPI documents and checks them as pydantic models with the same fields."""
 
-    # The name in the OpenAPI document, if it is not the class's own, and the model's configuration.
+    # The name in the OpenAPI document, if it is not the class's own; the model's configuration; and the fields that a
+    # server always sends although a client takes null where they are missing, as in another release's reply.
     _document: ClassVar[str]
     _config: ClassVar[dict[str, Any]] = {}
+    _always: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
     def __get_pydantic_core_schema__(cls, kind: Any, handler: Any) -> Any:
@@ -65,7 +67,7 @@ def _model(kind: type[Declared]) -> Any:
     hints = get_type_hints(kind, include_extras=True)
     given: dict[str, Any] = {}
     for one in fields(kind):
-        default = ... if one.required else one.default
+        default = ... if one.required or one.name in kind._always else one.default
         if isinstance(default, Declared):
             default = _model(type(default))()
         given[one.name] = hints[one.name], default

@@ -56,11 +56,12 @@ class AliasPlace(Declared, frozen=True):
     """Where an alias points."""
 
     _document = "AliasResponse"
+    _always = ("previous",)
 
     task: str
     alias: str
     version: int
-    previous: Previous | None
+    previous: Previous | None = None
 
 
 class TaskSummary(Declared, frozen=True):
@@ -75,12 +76,16 @@ class TaskSummary(Declared, frozen=True):
 class TasksResponse(Declared, frozen=True):
     """A page of the tasks, by name."""
 
+    _always = ("next",)
+
     tasks: list[TaskSummary]
-    next: Annotated[str | None, Rule("what `after` must be for the next page; null on the last one")]
+    next: Annotated[str | None, Rule("what `after` must be for the next page; null on the last one")] = None
 
 
 class VersionSummary(Declared, frozen=True, kw_only=True):
     """One version of a task, and how far it is in this server's memory."""
+
+    _always = ("method", "task_type", "labels")
 
     version: int
     digest: str
@@ -95,9 +100,9 @@ class VersionSummary(Declared, frozen=True, kw_only=True):
     retry_in: Annotated[float | None, Rule("seconds until an unavailable one is tried again")] = None
     size: Annotated[int, Rule("bytes of the delta file")]
     created_at: datetime
-    method: Annotated[str | None, Rule("this and what follows: null where no manifest can be read")]
-    task_type: str | None
-    labels: int | None
+    method: Annotated[str | None, Rule("this and what follows: null where no manifest can be read")] = None
+    task_type: str | None = None
+    labels: int | None = None
 
 
 class VersionFacts(VersionSummary, frozen=True, kw_only=True):
@@ -119,4 +124,6 @@ class TaskFacts(Declared, frozen=True):
 class TaskResponse(TaskFacts, frozen=True):
     """A task, its aliases as in the list of tasks, and a page of its versions, oldest first."""
 
-    next: Annotated[int | None, Rule("what `after` must be for the next page; null on the last one")]
+    _always = ("next",)
+
+    next: Annotated[int | None, Rule("what `after` must be for the next page; null on the last one")] = None

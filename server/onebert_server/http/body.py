@@ -77,8 +77,8 @@ class Body:
         return message
 
     async def unlimited(self) -> Message:
-        """Receives the next message of a body whose limits another process keeps; refuses it for its framing alone."""
-        return _readable(await self._receive())
+        """Receives the next message of a body that another process refuses over its limits or for its framing."""
+        return await self._receive()
 
     async def _in_time(self) -> Message:
         if self._due is None:

@@ -1,8 +1,10 @@
 """The control plane of the process with the engine, as front ends ask it: their pipelines have checked the requests."""
 
+import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope
@@ -49,6 +51,22 @@ class Relayed:
             logger.error("request %s failed after the head of its response, which can only be cut", context.request_id)
         else:
             await problem(scope, receive, sending.send)
+
+    async def whole(self, request: wire.Request, body: bytes) -> tuple[wire.Matched, wire.Response, bytes]:
+        """Answers a request whose body has come whole, for transports that do not stream; see Transport."""
+        waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+        replies: list[Any] = []
+
+        async def receive() -> Message:
+            # Only the front end knows whether the client has left.
+            return waiting.pop() if waiting else await asyncio.get_running_loop().create_future()
+
+        async def respond(reply: wire.Relayed) -> None:
+            replies.append(reply)
+
+        await self.answer(request, receive, respond)
+        matched, response, *parts = replies
+        return matched, response, b"".join(part.body for part in parts)
 
     def _scope(self, request: wire.Request) -> Scope:
         now, principal = time.monotonic(), wire.principal(request.principal)

@@ -9,14 +9,17 @@ from onebert_server.remote import wire
 
 
 class Transport(Protocol):
-    """Carries messages to the process with the engine and back."""
+    """Carries messages to the process with the engine and back.
+
+    `questions.answered` answers `ask` there, `Relayed` answers `relay`, and `wire.keys` has what `listen` waits for.
+    """
 
     @property
     def full(self) -> bool:
         """Whether that process leaves more unread than a front end shall hold."""
 
     async def listen(self, keys: KeyRing) -> None:
-        """Returns once `keys` has the keys of the registry; they are kept up to date from then on."""
+        """Returns once `keys` has the keys of the registry (`wire.exchange`); keeps them up to date from then on."""
 
     async def ask(self, question: wire.Compute) -> wire.Logits | wire.Refused:
         """Has a question answered; a cancellation ends it there, too. Raises ShuttingDown or EngineFailed."""

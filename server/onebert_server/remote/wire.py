@@ -166,10 +166,11 @@ class Response(msgspec.Struct, tag=True, frozen=True, array_like=True):
 
 
 class Part(msgspec.Struct, tag=True, frozen=True, array_like=True):
-    """A part of the body of a relayed request or response."""
+    """A part of the body of a relayed request or response; `refusal`: the rest of a request's cannot be read."""
 
     body: bytes
     more: bool
+    refusal: tuple[int, str] | None = None
 
 
 Relayed = Matched | Response | Part

@@ -1,16 +1,18 @@
-"""Puts a front end together, the same for every transport."""
+"""The server of a front end, the same for every transport."""
 
+import socket
 from collections.abc import Sequence
-from concurrent.futures import Executor
+from concurrent.futures import ThreadPoolExecutor
 
 import uvicorn
 from fastapi import APIRouter, FastAPI
 from starlette.types import ASGIApp
 
 from onebert_server.access.keys import KeyRing
-from onebert_server.answering.answers import Answerer
+from onebert_server.answering.answers import WORKERS, Answerer
 from onebert_server.answering.edge import Edge
 from onebert_server.facades.routes import answering, form_of
+from onebert_server.garbage import collect_seldom
 from onebert_server.http.web import oidc_tokens, uvicorn_config, web_app
 from onebert_server.remote import questions, wire
 from onebert_server.remote.backend import RemoteBackend
@@ -21,18 +23,38 @@ from onebert_server.telemetry.metrics import RequestCounts
 from onebert_server.telemetry.telemetry import Telemetry
 
 
-def edge_of(
-    setup: wire.Setup, transport: Transport, counts: RequestCounts, telemetry: Telemetry, workers: Executor
-) -> Edge:
-    """The state of a front end."""
-    answerer = Answerer(questions.splitters(setup), RemoteBackend(transport), workers)
-    return Edge(answerer, counts, telemetry=telemetry)
+class FrontEnd(uvicorn.Server):
+    """Tokenizes and answers questions over a transport, and relays other requests.
+
+    It listens once the transport has brought the keys. `own` has the routes besides questions that it answers itself.
+    """
+
+    def __init__(
+        self,
+        setup: wire.Setup,
+        transport: Transport,
+        settings: Settings,
+        counts: RequestCounts,
+        telemetry: Telemetry,
+        own: Sequence[APIRouter] = (),
+    ) -> None:
+        self.transport = transport
+        self._keys = KeyRing(settings.api_keys, closed=settings.oidc is not None)
+        workers = ThreadPoolExecutor(WORKERS, "onebert-worker")
+        answerer = Answerer(questions.splitters(setup), RemoteBackend(transport), workers)
+        self.edge = Edge(answerer, counts, telemetry=telemetry)
+        super().__init__(config_of(self.edge, transport, self._keys, settings, own))
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await self.transport.listen(self._keys)
+        await super().startup(sockets)
+        collect_seldom()
 
 
 def config_of(
     edge: Edge, transport: Transport, keys: KeyRing, settings: Settings, own: Sequence[APIRouter] = ()
 ) -> uvicorn.Config:
-    """The server of a front end; `own` has the routes besides questions that it answers itself."""
+    """The configuration of a front end's server."""
 
     def relay(app: FastAPI) -> ASGIApp:
         return Relay(app, [route for router in own for route in router.routes], edge, transport, settings)

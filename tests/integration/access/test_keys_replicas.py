@@ -53,7 +53,7 @@ def answered(url, key):
     ids=["by the one process", "by the one with front ends"],
 )
 def test_a_key_that_one_server_revokes_is_refused_by_every_process_of_all(urls, by):
-    """`benchmarks/scaling/staleness.py --keys` says how soon."""
+    """benchmarks/results/scaling.md says how soon."""
     with Client(urls[by], ROOT_KEY) as root:
         made = root.create_key("app", ["classify"], ["acme-*"])
         for url in urls:

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import importlib.util
 import threading
 from dataclasses import replace
 
@@ -179,8 +180,11 @@ def test_metrics_are_written_beside_the_event_loop(runtime, asker):
 
 
 def test_the_document_lists_every_facade(asker):
-    paths = ask(asker, "/openapi.json", method="GET").json()["paths"]
-    assert {path for path in facade_paths() if "{task}" not in path} <= paths.keys()
+    document = ask(asker, "/openapi.json", method="GET").json()
+    assert {path for path in facade_paths() if "{task}" not in path} <= document["paths"].keys()
+    # Schemas of one name are told apart by their modules.
+    modules = {name.rpartition("__")[0].replace("__", ".") for name in document["components"]["schemas"]}
+    assert [name for name in modules - {""} if importlib.util.find_spec(name) is None] == []
 
 
 @pytest.mark.parametrize("path", sorted(facade_paths()))

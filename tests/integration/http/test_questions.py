@@ -20,6 +20,7 @@ from onebert_server.answering.answers import Answerer
 from onebert_server.answering.edge import Edge
 from onebert_server.engine.request import Item
 from onebert_server.http.body import MAX_BYTES_ON_LOOP
+from onebert_server.http.connection.refusals import REFUSAL
 from onebert_server.limits import MAX_FANOUT, MAX_ITEMS, MAX_TEXT
 from onebert_server.run.app import create_app
 from onebert_server.run.front_end import config_of
@@ -31,7 +32,7 @@ from remote_engine import remote_engine
 from servers import Task
 
 ONE, MANY, FANOUT = "/v1/tasks/tone/classify", "/v1/classify", "/v1/fanout"
-JSON = (b"content-type", b"application/json")
+JSON, OCTETS = ((b"content-type", kind) for kind in (b"application/json", b"application/octet-stream"))
 KEY = "a-key-of-this-test"
 TEXT = "please help my order is late"
 GIVEN_ID = (b"x-request-id", b"an.id-of_the.caller")
@@ -52,8 +53,8 @@ def tasks():
 class Request:
     """A request as a server that speaks ASGI passes it on."""
 
-    def __init__(self, path, body, headers=(JSON,), method="POST", parts=1, length=True):
-        self.path, self.method, self.parts = path, method, parts
+    def __init__(self, path, body, headers=(JSON,), method="POST", parts=1, length=True, refusal=None):
+        self.path, self.method, self.parts, self.refusal = path, method, parts, refusal
         self.body = body if isinstance(body, bytes) else json.dumps(body).encode()
         declared = [(b"content-length", b"%d" % len(self.body))] if length else []
         self.headers = [(b"host", b"localhost"), *declared, *headers]
@@ -68,6 +69,7 @@ class Request:
         waiting = [
             {"type": "http.request", "body": self.body[at : at + size], "more_body": at != starts[-1]} for at in starts
         ]
+        waiting[-1][REFUSAL] = self.refusal
         answer = []
 
         async def receive():
@@ -331,9 +333,10 @@ CONTROL = [
     Request("/v1/tasks/tone/rename", gzip.compress(b'{"name": "several"}'), (JSON, (b"content-encoding", b"gzip"))),
     Request("/v1/tasks/tone/rename", b"no gzip", (JSON, (b"content-encoding", b"gzip"))),
     Request("/v1/tasks/tone/rename", b"{"),
-    Request("/v1/tasks/tone/versions", b"no delta", ((b"content-type", b"application/octet-stream"),), "PUT"),
-    Request("/v1/tasks/tone/versions", Task(seed=1).file, ((b"content-type", b"application/octet-stream"),), "PUT"),
+    Request("/v1/tasks/tone/versions", b"no delta", (OCTETS,), "PUT"),
+    Request("/v1/tasks/tone/versions", Task(seed=1).file, (OCTETS,), "PUT"),
     Request("/v1/tasks/tone/versions", b"{}", (JSON,), "PUT"),
+    Request("/v1/tasks/tone/versions", b"some", (OCTETS,), "PUT", length=False, refusal=(400, "no chunk")),
 ]
 
 
@@ -355,6 +358,8 @@ def test_a_front_end_answers_and_counts_alike(runtime, tmp_path, monkeypatch):
                 assert there == own, request
 
     asyncio.run(live())
+    # The one whose framing is broken, by the front end and by this process.
+    assert runtime.metrics.registry.get_sample_value("onebert_uploads_total", {"result": "400"}) == 2
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,16 @@
 """The contract: a server keeps its bounds, and a client reads what newer servers send beyond them."""
 
+from types import NoneType
+from typing import get_args, get_type_hints
+
 import msgspec
 import pytest
+from msgspec.structs import fields
 from pydantic import TypeAdapter, ValidationError
 
-from onebert_server.contract import administration
+from onebert_server.contract import administration, answers, tasks
 from onebert_server.contract.administration import KeyFacts, KeyQuotas, KeysResponse
+from onebert_server.contract.declared import Declared
 from onebert_server.contract.tasks import AliasPlace
 from onebert_store.registry import grants
 
@@ -21,6 +26,12 @@ KEY = {
     "revoked_at": None,
     "state": "valid",
 }
+STRUCTS = [
+    kind
+    for module in (administration, answers, tasks)
+    for kind in vars(module).values()
+    if isinstance(kind, type) and issubclass(kind, Declared)
+]
 WIDER = [
     {"state": "asleep"},
     {"scopes": ["classify", "upload", "promote", "admin", "train"]},
@@ -37,6 +48,14 @@ def test_a_client_reads_what_a_server_does_not_send(wider):
     assert msgspec.json.decode(msgspec.json.encode(sent), type=KeyFacts).name == "ci"
     with pytest.raises(ValidationError):
         TypeAdapter(KeyFacts).validate_python(sent)
+
+
+@pytest.mark.parametrize("kind", STRUCTS, ids=lambda kind: kind.__name__)
+def test_a_client_reads_null_where_a_field_is_missing(kind):
+    """As in the reply of a release that does not know it yet, or no longer."""
+    for field in fields(kind):
+        if NoneType in get_args(get_type_hints(kind)[field.name]):
+            assert field.default is None, field.name
 
 
 def test_a_server_sends_a_struct_with_all_of_its_fields():

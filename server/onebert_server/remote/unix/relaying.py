@@ -14,6 +14,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Message
 
 from onebert_server.http.body import Body
+from onebert_server.http.connection.refusals import REFUSAL
 from onebert_server.remote import wire
 from onebert_server.remote.relayed import Relayed
 from onebert_server.remote.unix import frames
@@ -64,8 +65,6 @@ async def _next(reader: asyncio.StreamReader, client: "_Client", patience: float
     try:
         while not reading.done():
             done, _ = await asyncio.wait([reading, *client.pulling], timeout=patience, return_when="FIRST_COMPLETED")
-            if not begun:
-                client.check()
             # Waiting for a client's body costs no patience.
             if not (done or client.sends):
                 logger.error("the process with the engine says nothing for %.0f seconds", patience)
@@ -102,33 +101,20 @@ class _Client:
         """Whether the app waits for a part of the body; behind its end it may wait until the client leaves."""
         return bool(self.pulling) and not self._complete
 
-    def check(self) -> None:
-        """Raises the error of a body that is refused."""
-        if self._pulled is not None and self._pulled.done():
-            self._pulled.result()
-
     def stop(self) -> None:
-        # A body may be refused when the response has begun.
-        if self._pulled is not None and not self._pulled.cancel() and not self._pulled.cancelled():
-            self._pulled.exception()
+        if self._pulled is not None:
+            self._pulled.cancel()
 
     async def _pull(self) -> None:
-        try:
-            message = await self._body.unlimited()
-        except Exception:
-            self._end()
-            raise
+        message = await self._body.unlimited()
         self.left = message["type"] == "http.disconnect"
+        if self._writer.is_closing():
+            return
         if self.left:
-            self._end()
-        elif not self._writer.is_closing():
-            self._complete = not message.get("more_body", False)
-            self._writer.write(framed(wire.Part(message.get("body", b""), not self._complete)))
-
-    def _end(self) -> None:
-        """Lets the app see that no more of the body comes."""
-        if not self._writer.is_closing():
             self._writer.write_eof()
+            return
+        self._complete = not message.get("more_body", False)
+        self._writer.write(framed(wire.Part(message.get("body", b""), not self._complete, message.get(REFUSAL))))
 
 
 def relayed_to(
@@ -171,7 +157,7 @@ class _FrontEnd:
         if part is None:
             return _LEFT
         self._whole = True
-        return {"type": "http.request", "body": part.body, "more_body": part.more}
+        return {"type": "http.request", "body": part.body, "more_body": part.more, REFUSAL: part.refusal}
 
     async def respond(self, reply: wire.Relayed) -> None:
         if not self._writer.is_closing():
@@ -180,6 +166,7 @@ class _FrontEnd:
                 await self._writer.drain()
 
     async def say_alive(self, every: float) -> None:
+        await asyncio.sleep(every)
         while not self._writer.is_closing():
             self._writer.write(framed(frames.Alive()))
             await asyncio.sleep(every)
