@@ -146,13 +146,14 @@ def server(request, tmp_path_factory):
     folder, settings = tmp_path_factory.mktemp("server"), getattr(request.module, "SETTINGS", {})
     if stored := getattr(request.module, "STORED", {}):
         store(folder / "data", **stored)
-    with Server(folder, front_ends=request.param, **settings) as running:
+    with Server(folder, **{"front_ends": request.param} | settings) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def client(server):
-    with server.client() as made:
+    """Sends the server's own key, where it has one."""
+    with server.client(api_key=server.settings.get("api_keys")) as made:
         yield made
 
 

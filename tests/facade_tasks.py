@@ -1,6 +1,7 @@
 """Tasks of each kind for the tests of façades, with what they must say, by the plain Hugging Face model."""
 
 import numpy as np
+import pytest
 
 from servers import Task
 
@@ -10,6 +11,12 @@ TEXTS = ["please help my order is late", "the weather in paris was fine", "no"]
 # Longer than any of the tasks reads at once.
 LONG = " ".join(TEXTS * 8)
 HARMS = ["hate", "spam", "violence/graphic", "harmless"]
+
+
+def assert_best_first(found: dict[str, float], expected: dict[str, float]) -> None:
+    """Scores by label are the plain model's, best first; float32 sums in another order have differed by 1e-6."""
+    assert found == pytest.approx(expected, abs=1e-4)
+    assert list(found.values()) == sorted(found.values(), reverse=True)
 
 
 def moderating() -> Task:

@@ -39,6 +39,9 @@ REFUSED = {
         b"Connection: Upgrade\r\nUpgrade: h2c\r\nTransfer-Encoding: ,chunked\r\n", CHUNKS
     ),
     "length of another protocol": post(b"Connection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 05\r\n"),
+    "two lengths of another protocol": post(
+        b"Connection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 5\r\nContent-Length: 6\r\n"
+    ),
     "length with a zero": post(b"Content-Length: 05\r\n"),
     "length with many zeros": post(b"Content-Length: " + b"0" * 300 + b"5\r\n"),
     "length with spaces": post(b"Content-Length:  5 \r\n"),

@@ -3,12 +3,14 @@
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Mapping
 from functools import cache, cached_property
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
@@ -90,6 +92,39 @@ class Server:
             for name, task in tasks.items():
                 client.push(name, task.file)
 
+    def connect(self) -> socket.socket:
+        """A connection on which nothing has been sent."""
+        where = urlsplit(self.url)
+        return socket.create_connection((where.hostname, where.port), timeout=180)
+
+    def begin(self, method, path, part, length, media_type="application/json") -> socket.socket:
+        """A connection on which a part of a request's body has been sent."""
+        connection, fields = self.connect(), f"Content-Length: {length}\r\nContent-Type: {media_type}\r\n"
+        connection.sendall(f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n".encode() + part)
+        return connection
+
+    def refuses(self) -> bool:
+        """Whether nobody listens any more."""
+        try:
+            self.connect().close()
+        except ConnectionRefusedError:
+            return True
+        return False
+
+    def metric(self, name) -> float:
+        """The sum of all series that begin so; asked with the server's own key, where it has one."""
+        with self.client(api_key=self.settings.get("api_keys")) as client:
+            lines = client.send("GET", "/metrics").text.splitlines()
+        return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name))
+
+    def in_progress(self) -> float:
+        """Requests being answered, the one that asks included."""
+        return self.metric("onebert_http_requests_in_progress ")
+
+    def children(self) -> set[int]:
+        """The processes that it has started."""
+        return children(self.process.pid)
+
     def kill(self) -> None:
         self.process.kill()
         self.wait()
@@ -110,6 +145,13 @@ class Server:
         if self.process.returncode is None:
             code = self.stop()
             assert kind or code == 0, self.log.read_text()
+
+
+def children(pid: int) -> set[int]:
+    """The processes that a process has started."""
+    found = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
+    pairs = [map(int, line.split()) for line in found.splitlines()]
+    return {child for child, parent in pairs if parent == pid}
 
 
 @cache

@@ -5,12 +5,10 @@ from contextlib import contextmanager
 
 import httpx
 
-from bases import tiny_base
 from onebert_server.access.keys import Holder
 from onebert_server.access.principal import Principal, Scope
 from onebert_server.run.app import create_app
-from onebert_server.runtime import open_runtime
-from onebert_server.settings import load_settings
+from runtimes import opened
 from servers import Task, store
 
 ROOT_KEY = "the-key-of-the-environment"
@@ -39,8 +37,7 @@ def tenants_runtime(folder):
     """An open runtime that has the tasks and takes the keys; a second version of `acme-tone` has no alias."""
     store(folder, **{name: Task(seed=seed) for name, seed in TASKS.items()})
     store(folder, **{"acme-tone": Task(seed=9)})
-    settings = load_settings(base=str(tiny_base()), data_dir=folder, api_keys=ROOT_KEY, max_queue_seconds=600)
-    with open_runtime(settings) as runtime:
+    with opened(folder, api_keys=ROOT_KEY, max_queue_seconds=600) as runtime:
         runtime.keys.replace({hashlib.sha256(key.encode()).digest(): Holder(who) for key, who in TENANTS.items()})
         yield runtime
 

@@ -217,7 +217,7 @@ async def serve_until_stopped(settings, port):
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     [listener] = listeners = bind(settings.host, settings.port)
     with open_runtime(settings, Progress()) as runtime:
-        setup, app = wire.Setup(runtime.base.tokenizer.dumps(), runtime.base.spec.max_length), create_app(runtime)
+        setup, app = questions.setup(runtime.admission.splitters), create_app(runtime)
         serving = partial(serve_one, runtime, Relayed(app.control, app.form_of, settings))
         async with await asyncio.start_server(serving, "127.0.0.1", port) as engine:
             port = engine.sockets[0].getsockname()[1]

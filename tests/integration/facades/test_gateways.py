@@ -32,9 +32,8 @@ def test_vllm_gives_logits_where_it_is_asked_to(web):
 @pytest.mark.parametrize(
     "more",
     [
-        {"softmax": True},
+        *({name: True} for name in ("softmax", "normalize")),
         {"activation": False},
-        {"normalize": True},
         {"truncate_prompt_tokens": 8},
         {"truncation_side": "left"},
         {"add_special_tokens": False},
@@ -42,6 +41,7 @@ def test_vllm_gives_logits_where_it_is_asked_to(web):
         {"input": [1, 2, 3]},
         {"input": []},
     ],
+    ids=str,
 )
 def test_vllm_refuses_what_would_change_the_answer(web, more):
     status, answer = post(web, "/classify", **{"model": "harms", "input": "a"} | more)

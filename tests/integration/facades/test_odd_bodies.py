@@ -99,8 +99,7 @@ async def post(app, path, body, **headers):
 
 
 @pytest.mark.parametrize(
-    "path",
-    [*(f"/t/{TASK}{path}" for path in QUESTIONS), "/v1/classify", "/v1/fanout", "/v1/tasks/{model}/classify"],
+    "path", [*(f"/t/{TASK}{path}" for path in QUESTIONS), "/v1/classify", "/v1/fanout", "/v1/tasks/{model}/classify"]
 )
 def test_odd_bodies_are_answered_or_refused_without_a_word_of_their_own(app, path):
     @settings(unhurried, max_examples=examples(150))

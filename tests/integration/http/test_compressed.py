@@ -4,11 +4,13 @@ import gzip
 import hashlib
 import json
 
-import httpx
 import pytest
 
-from servers import LAYOUTS, Server, Task
+from servers import Task, layouts
 
+pytestmark = layouts
+
+STORED = {"tone": Task()}
 TEXT = "please help my order is late"
 QUESTIONS = {
     "/v1/tasks/tone/classify": {"inputs": TEXT},
@@ -19,15 +21,6 @@ QUESTIONS = {
 }
 JSON = {"Content-Type": "application/json"}
 GZIP = JSON | {"Content-Encoding": "gzip"}
-
-
-@pytest.fixture(scope="module", params=LAYOUTS["argvalues"], ids=LAYOUTS["ids"])
-def web(request, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("compressed")
-    with Server(folder, front_ends=request.param) as server, httpx.Client(base_url=server.url, timeout=180) as client:
-        server.push({"tone": Task()})
-        yield client
-    assert "Traceback" not in server.log.read_text()
 
 
 def in_parts(content, size=11):

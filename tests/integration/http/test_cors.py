@@ -1,23 +1,17 @@
 """A browser's questions from pages of other origins: as the Fetch standard asks, with keys, problems and façades."""
 
-import httpx
 import pytest
 
-from servers import LAYOUTS, Server, Task, run_onebert
+from servers import Task, layouts
+
+pytestmark = layouts
 
 OURS, THEIRS = "https://app.example.org", "https://evil.example"
 KEY = "a-key-for-the-browser"
+SETTINGS = {"cors_origins": f"{OURS}, http://localhost:3000", "api_keys": KEY}
+STORED = {"tone": Task()}
 PATHS = ["/v1/tasks/tone/classify", "/t/tone", "/t/tone/predict", "/v1/tasks"]
 AUTHORIZED = {"Authorization": f"Bearer {KEY}"}
-
-
-@pytest.fixture(scope="module", params=LAYOUTS["argvalues"], ids=LAYOUTS["ids"])
-def web(request, tmp_path_factory):
-    settings = {"cors_origins": f"{OURS}, http://localhost:3000", "api_keys": KEY, "front_ends": request.param}
-    folder = tmp_path_factory.mktemp("cors")
-    with Server(folder, **settings) as server, httpx.Client(base_url=server.url, timeout=180) as client:
-        server.push({"tone": Task()})
-        yield client
 
 
 def preflight(web, path, origin):
@@ -59,13 +53,3 @@ def test_answers_and_errors_may_be_read_by_the_named_origins_alone(web, path):
 def test_what_is_forwarded_has_one_field_of_each(web):
     answer = web.get("/v1/tasks", headers=AUTHORIZED | {"Origin": OURS})
     assert (answer.status_code, allowed(answer)) == (200, [OURS])
-
-
-@pytest.mark.parametrize(
-    ("origins", "says"),
-    [("*", "every web page"), ("https://example.org/page", "an origin is"), ("example.org", "an origin is")],
-)
-def test_origins_that_say_nothing_or_too_much_are_refused(tmp_path, origins, says):
-    done = run_onebert("serve", cors_origins=origins, data_dir=tmp_path)
-    assert done.returncode != 0
-    assert says in done.stderr

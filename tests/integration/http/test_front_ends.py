@@ -18,28 +18,16 @@ from bases import tiny_base
 from forked import Forked
 from onebert_server.remote.unix import keeper as front_ends_of_server
 from onebert_server.remote.unix.keeper import MAX_ENDS, FrontEnds
-from onebert_server.runtime import open_runtime
-from onebert_server.settings import load_settings
 from onebert_store.errors import InvalidInput, OneBertError, TaskNotFound, Unauthorized
-from servers import Server, Task, assert_answers, clean_env, run_onebert, wait_until
+from runtimes import opened
+from servers import Server, Task, assert_answers, children, clean_env, run_onebert, wait_until
 
 KEY = "a-key-of-the-front-ends"
+SETTINGS = {"api_keys": KEY, "front_ends": 2}
 TEXT = "the screen was broken"
 PAIR = ("what was broken", TEXT)
 # Enough connections for each front end to get some.
 MANY = 24
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    with Server(tmp_path_factory.mktemp("front-ends"), front_ends=2, api_keys=KEY) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def client(server):
-    with server.client(api_key=KEY) as made:
-        yield made
 
 
 @pytest.fixture(scope="module")
@@ -55,25 +43,6 @@ def each(server, ask, count=MANY):
         return list(pool.map(ask, [clients.enter_context(server.client(api_key=KEY)) for _ in range(count)]))
 
 
-def front_ends(server):
-    """Process ids."""
-    return children(server.process.pid)
-
-
-def children(pid):
-    found = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
-    pairs = [tuple(map(int, line.split())) for line in found.splitlines()]
-    return {child for child, parent in pairs if parent == pid}
-
-
-def refuses(server):
-    try:
-        httpx.get(f"{server.url}/healthz")
-    except httpx.ConnectError:
-        return True
-    return False
-
-
 def test_keys_are_wanted_for_every_path(server, client, task):
     with server.client() as nobody:
         for ask in (nobody.tasks, lambda: nobody.classify("task", TEXT)):
@@ -87,29 +56,24 @@ COUNTED = 'onebert_http_requests_total{method="POST",route="/v1/tasks/{task}/cla
 TIMED = 'onebert_http_request_seconds_count{route="/v1/tasks/{task}/classify"} '
 
 
-def count(server, name):
-    text = httpx.get(f"{server.url}/metrics", headers={"Authorization": f"Bearer {KEY}"}, timeout=180).text
-    return sum(float(line.removeprefix(name)) for line in text.splitlines() if line.startswith(name))
-
-
 def test_what_all_have_counted_is_one_sum(server, task):
-    before = count(server, COUNTED), count(server, TIMED)
+    before = server.metric(COUNTED), server.metric(TIMED)
     each(server, lambda one: one.classify("task", TEXT))
-    wait_until(lambda: (count(server, COUNTED), count(server, TIMED)) == (before[0] + MANY, before[1] + MANY))
+    wait_until(lambda: (server.metric(COUNTED), server.metric(TIMED)) == (before[0] + MANY, before[1] + MANY))
 
 
 @pytest.mark.nightly("layouts")
 def test_what_a_front_end_has_counted_outlives_it(server, task):
     """Nobody scrapes between their answers and their end."""
-    before = count(server, COUNTED)
+    before = server.metric(COUNTED)
     each(server, lambda one: one.classify("task", TEXT))
     each(server, lambda one: one.ready())  # what they had to say of the answers they have said
-    gone = front_ends(server)
+    gone = server.children()
     for pid in gone:
         os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: len(front_ends(server) - gone) == 2)
-    assert count(server, COUNTED) == before + MANY
-    wait_until(lambda: count(server, "onebert_http_requests_in_progress ") == 1)  # the one that asks
+    wait_until(lambda: len(server.children() - gone) == 2)
+    assert server.metric(COUNTED) == before + MANY
+    wait_until(lambda: server.in_progress() == 1)  # the one that asks
 
 
 @pytest.mark.nightly("layouts")
@@ -167,26 +131,26 @@ def test_of_several_references_one_moves(server, client, task):
 
 def test_signals_are_for_the_engines_process(server, client, task):
     """A service manager may send them to all."""
-    before = front_ends(server)
+    before = server.children()
     for pid in before:
         os.kill(pid, signal.SIGTERM)
         os.kill(pid, signal.SIGINT)
     for answer in each(server, lambda one: one.classify("task", TEXT)):
         assert_answers(answer["results"][0], task.scores(TEXT))
-    assert front_ends(server) == before
+    assert server.children() == before
     assert len(before) == 2
 
 
 def test_a_front_end_that_dies_is_replaced_and_the_others_answer(server, client, task):
-    before = front_ends(server)
+    before = server.children()
     os.kill(min(before), signal.SIGKILL)
     # The engine's process and the other front end see to these, and to those that the dead one had not accepted.
     for answer in each(server, lambda one: one.classify("task", TEXT)):
         assert_answers(answer["results"][0], task.scores(TEXT))
-    wait_until(lambda: len(front_ends(server) - {min(before)}) == 2)
+    wait_until(lambda: len(server.children() - {min(before)}) == 2)
     assert "a front end ended with status -9" in server.log.read_text()
     os.kill(max(before), signal.SIGKILL)
-    wait_until(lambda: max(before) not in front_ends(server))
+    wait_until(lambda: max(before) not in server.children())
     # The one that was started since answers alone.
     with server.client(api_key=KEY) as one:
         assert_answers(one.classify("task", TEXT)["results"][0], task.scores(TEXT))
@@ -197,8 +161,8 @@ def test_a_front_end_that_ends_again_and_again_ends_the_server(tmp_path):
     with Server(tmp_path, front_ends=1) as server:
         ended = []
         while len(ended) < MAX_ENDS:
-            wait_until(lambda: not front_ends(server) <= {*ended})
-            [one] = front_ends(server) - {*ended}
+            wait_until(lambda: not server.children() <= {*ended})
+            [one] = server.children() - {*ended}
             os.kill(one, signal.SIGKILL)
             ended.append(one)
         assert server.wait() == 1
@@ -228,8 +192,7 @@ def test_one_that_cannot_be_started_is_said(tmp_path, monkeypatch, caplog):
             finally:
                 await fronts.close()
 
-    settings = load_settings(front_ends=1, base=str(tiny_base()), data_dir=tmp_path)
-    with open_runtime(settings) as runtime, pytest.raises(OneBertError, match="could not be started"):
+    with opened(tmp_path, front_ends=1) as runtime, pytest.raises(OneBertError, match="could not be started"):
         asyncio.run(start(runtime))
     assert "a front end could not be started: No such file or directory" in caplog.text
 
@@ -237,7 +200,7 @@ def test_one_that_cannot_be_started_is_said(tmp_path, monkeypatch, caplog):
 def test_front_ends_end_with_the_engines_process(tmp_path):
     with Server(tmp_path, front_ends=2) as server:
         server.kill()
-        wait_until(lambda: refuses(server))
+        wait_until(server.refuses)
 
 
 def test_sockets_lie_in_a_private_folder_that_goes_with_the_server(tmp_path, monkeypatch):

@@ -1,7 +1,6 @@
 """What an answer over HTTP may hold: a bad one spoils no other, and none is larger than a server makes in peace."""
 
 import re
-import subprocess
 from pathlib import Path
 
 import httpx
@@ -85,8 +84,6 @@ def test_spans_of_very_long_tokens_are_refused_as_they_are_read(server, client):
 
 def peak_memory(server):
     """The most bytes that a process of the server has ever held at once, of the largest of them."""
-    found = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
-    pairs = [tuple(map(int, line.split())) for line in found.splitlines()]
-    own = [pid for pid, parent in pairs if server.process.pid in (pid, parent)]
+    own = {server.process.pid} | server.children()
     peaks = [re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())[1] for pid in own]
     return max(map(int, peaks)) * 1024

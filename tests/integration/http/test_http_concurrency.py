@@ -14,7 +14,7 @@ import pytest
 
 from lengths import examples
 from onebert_store.errors import VersionNotFound
-from servers import Server, Task, assert_answers, layouts, wait_until
+from servers import Task, assert_answers, layouts, wait_until
 
 TEXTS = [f"my order {i} is late " + "and the parcel was broken " * (i % 4) for i in range(8)]
 # At least so many, and on until both versions have answered; the second number only ends a test that fails.
@@ -135,7 +135,7 @@ def test_a_disk_that_hangs_does_not_hold_up_answers(server, client, expected):
     with ThreadPoolExecutor(12) as pool:
         with _that_hangs(server.folder / "data" / "blobs" / digest.removeprefix("sha256:")):
             downloads = [pool.submit(download, number) for number in range(12)]
-            wait_until(lambda: _in_progress(server) == 13)
+            wait_until(lambda: server.in_progress() == 13)
             assert client.classify(task, long)["results"] == wanted
             assert not any(done.done() for done in downloads)
         assert {done.result() for done in downloads} == {200}
@@ -152,12 +152,6 @@ def _that_hangs(path):
         yield
     finally:
         os.close(handle)
-
-
-def _in_progress(server):
-    """Requests being answered, the one that asks included."""
-    lines = httpx.get(f"{server.url}/metrics").text.splitlines()
-    return float(next(line for line in lines if line.startswith("onebert_http_requests_in_progress ")).split()[1])
 
 
 @layouts
@@ -203,35 +197,3 @@ def test_deleted_version_answers_who_holds_it_and_nobody_else(server, client, ex
         for done in busy:
             done.result()
     assert client.task("shrinking")["versions"][0]["version"] == 1
-
-
-def test_full_queue_is_503_with_retry_after(tmp_path):
-    """Fan-outs of 1024 sequences, each of several batches, at a server where 2048 may wait."""
-    task = Task()
-    with Server(tmp_path, max_queue_sequences=2048) as server:
-        with server.client() as client:
-            client.push("task", task.file)
-        check_full_queue(server, max(TEXTS, key=len), task)
-
-
-def check_full_queue(server, text, task):
-    body = {"text": text, "tasks": ["task"] * 1024}
-
-    def ask(_):
-        with httpx.Client(base_url=server.url, timeout=180) as own:
-            return own.post("/v1/fanout", json=body)
-
-    with ThreadPoolExecutor(12) as pool:
-        answers = list(pool.map(ask, range(24)))
-    full = [answer for answer in answers if answer.status_code == 503]
-    assert {answer.status_code for answer in answers} == {200, 503}
-    for answer in full:
-        assert answer.json()["code"] == "queue-full"
-        assert int(answer.headers["retry-after"]) >= 1
-    for answer in answers:
-        if answer.status_code == 200:
-            assert_answers(answer.json()["results"][1023], task.scores(text))
-    with httpx.Client(base_url=server.url) as own:
-        wait_until(lambda: "onebert_queue_sequences 0.0" in own.get("/metrics").text)
-        assert f'onebert_rejected_total{{code="queue-full"}} {len(full)}.0' in own.get("/metrics").text
-        assert own.post("/v1/fanout", json=body).status_code == 200

@@ -7,9 +7,7 @@ import jsonschema
 import pytest
 
 from onebert_server.http.openapi import OWN
-from onebert_store.file.format import loads
-from onebert_store.registry.registry import Registry
-from servers import Task
+from servers import Task, store
 from tenants import ROOT_KEY, Asker, tenants_runtime
 
 # What an operation wants in its header.
@@ -20,8 +18,7 @@ HEADERS = {"/v1/tasks/{task}/aliases/{alias}": {"If-Match": '"1"'}}
 def asker(tmp_path_factory):
     """Of a server that has the task of the examples."""
     folder = tmp_path_factory.mktemp("examples")
-    with Registry.open(folder) as registry:
-        registry.add("tone", loads(Task(seed=1).file))
+    store(folder, tone=Task(seed=1))
     with tenants_runtime(folder) as runtime:
         yield Asker(runtime)
 

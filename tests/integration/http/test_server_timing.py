@@ -3,21 +3,15 @@
 import re
 import time
 
-import httpx
 import pytest
 
-from servers import LAYOUTS, Server, Task
+from servers import Task, layouts
+
+pytestmark = layouts
 
 PHASES = ["parse", "tokenize", "queue", "forward", "answer"]
+STORED = {"first": Task(seed=1), "second": Task(seed=2)}
 TEXT = "the screen was broken"
-
-
-@pytest.fixture(scope="module", params=LAYOUTS["argvalues"], ids=LAYOUTS["ids"])
-def client(request, tmp_path_factory):
-    with Server(tmp_path_factory.mktemp("timing"), front_ends=request.param) as server:
-        server.push({"first": Task(seed=1), "second": Task(seed=2)})
-        with httpx.Client(base_url=server.url, timeout=180) as client:
-            yield client
 
 
 def timing(answer):
@@ -39,9 +33,9 @@ def timing(answer):
     ],
     ids=["one", "mixed", "fan-out", "large"],
 )
-def test_phases_are_there_in_their_order_and_took_no_longer_than_the_request(client, path, body):
+def test_phases_are_there_in_their_order_and_took_no_longer_than_the_request(web, path, body):
     began = time.perf_counter()
-    answer = client.post(path, json=body)
+    answer = web.post(path, json=body)
     whole = 1000 * (time.perf_counter() - began)
     phases = timing(answer)
     assert answer.status_code == 200
@@ -55,7 +49,7 @@ def test_phases_are_there_in_their_order_and_took_no_longer_than_the_request(cli
     ("path", "body"),
     [("/v1/tasks/nobody/classify", {"inputs": TEXT}), ("/v1/classify", {"items": []}), ("/v1/classify", {"item": 1})],
 )
-def test_what_is_refused_has_no_phases(client, path, body):
-    answer = client.post(path, json=body)
+def test_what_is_refused_has_no_phases(web, path, body):
+    answer = web.post(path, json=body)
     assert answer.status_code in {404, 422}
     assert "server-timing" not in answer.headers

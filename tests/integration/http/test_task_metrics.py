@@ -6,17 +6,14 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from servers import LAYOUTS, Server, Task, wait_until
+from servers import Server, Task, layouts, wait_until
 
 KEY = "a-key-of-the-task-metrics"
 TEXTS = ["the screen was broken", "where is my parcel", "it came late", "what was that", "never again"]
 
 
-@pytest.fixture(scope="module", params=LAYOUTS["argvalues"], ids=LAYOUTS["ids"])
-def server(request, tmp_path_factory):
-    with Server(tmp_path_factory.mktemp("tasks"), front_ends=request.param, api_keys=KEY, task_metrics=2) as server:
-        server.push({name: Task(seed=len(name)) for name in ("first", "second", "third")})
-        yield server
+SETTINGS = {"api_keys": KEY, "task_metrics": 2}
+STORED = {name: Task(seed=len(name)) for name in ("first", "second", "third")}
 
 
 def client_of(server, key=KEY):
@@ -33,6 +30,7 @@ def samples(client, **asked):
     }
 
 
+@layouts
 def test_what_was_answered_is_counted_by_task_and_label_and_score(server):
     labels, scores = Counter(), Counter()
     with client_of(server) as client:
@@ -57,6 +55,7 @@ def test_what_was_answered_is_counted_by_task_and_label_and_score(server):
     assert {key[1] for key in found} == {"first", "second", "(other)"}
 
 
+@layouts
 def test_who_does_not_see_every_task_reads_none(server):
     with client_of(server) as client:
         made = client.post("/v1/keys", json={"name": "one", "scopes": ["classify"], "tasks": ["first"]})
@@ -74,19 +73,19 @@ def test_they_can_be_turned_off(tmp_path):
         assert samples(client) == {}
 
 
-def test_a_start_says_what_is_loaded_a_line_each(server):
+@layouts
+def test_a_start_says_what_is_loaded_a_line_each(server, client):
     said = {}
     for line in server.log.read_text().splitlines():
         _, found, rest = line.partition(" INFO onebert.serve: ")
         name, _, value = rest.partition(": ")
         if found:
             said[name] = value
-    with server.client(api_key=KEY) as client:
-        base = client.base()
+    base = client.base()
     assert base["digest"] in said["base"]
     assert said["computes"].startswith(f"{base['dtype']} on {base['device']}, {base['kernels']} kernels")
     kept = server.folder / "data" / "registry.sqlite3"
-    assert said["holds"] == f"0 tasks, 0 versions, 0 of them resident, in {kept}"
+    assert said["holds"] == f"3 tasks, 3 versions, 3 of them resident, in {kept}"
     assert ("front ends" in said["processes"]) == bool(server.settings["front_ends"])
     assert said["access"] == "keys are asked for"
     assert said["told"] == "no traces, access log off, metrics of 2 tasks"

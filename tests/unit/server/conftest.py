@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from bases import tiny_base
-from onebert_encoder.base.base import Base, load_base
+from bases import loaded
+from onebert_encoder.base.base import Base
 from parts import Parts
 
 
 @pytest.fixture(scope="module")
 def base() -> Base:
-    return load_base(str(tiny_base()))
+    return loaded()
 
 
 @pytest.fixture(params=[False, True], ids=["one process", "front end"])

@@ -75,6 +75,28 @@ def test_a_size_that_is_no_size_is_refused(size):
         bytes_of({"binary_data_size": size}, TAIL)
 
 
+@pytest.mark.parametrize(
+    ("tail", "said"),
+    [
+        (TAIL + b"b", "behind the JSON are bytes of no tensor"),
+        (b"abc", "ends within its length"),
+        (struct.pack("<I", 2**32 - 1) + b"a", "ends within its text"),
+        (struct.pack("<I", 1) + b"\xff", "is not UTF-8"),
+        (struct.pack("<I", 0) * 70, "more than 64 texts"),
+    ],
+)
+def test_bytes_that_are_no_texts_are_refused(tail, said):
+    size = 5 if tail.startswith(TAIL) else len(tail)
+    with pytest.raises(InvalidInput, match=said):
+        bytes_of({"binary_data_size": size}, tail)
+
+
+@pytest.mark.parametrize("length", [b"100000000", b"0x5", b"1" * 10, b"-1"])
+def test_a_length_that_does_not_say_where_the_json_ends_is_refused(length):
+    with pytest.raises(InvalidInput, match="where the JSON ends"):
+        tensors.read_body(b"{}", [(tensors.HEAD_LENGTH, length)])
+
+
 @pytest.mark.parametrize("parameters", [{}, None, 5, [], {"binary_data_size": None}])
 def test_bytes_of_which_no_size_is_said_are_refused(parameters):
     with pytest.raises(InvalidInput, match="behind the JSON are bytes of no tensor"):

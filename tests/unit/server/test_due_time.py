@@ -8,15 +8,13 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from functools import cache
 from threading import Event
 from typing import Any
 
 import numpy as np
 import pytest
 
-from bases import tiny_base
-from onebert_encoder.base.base import Base, load_base
+from bases import loaded
 from onebert_encoder.maths.batch import BASE_ROW
 from onebert_encoder.text.tokens import Tokens
 from onebert_server.access.context import Context
@@ -90,11 +88,6 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Clock, "now", 0.0)
 
 
-@cache
-def base() -> Base:
-    return load_base(str(tiny_base()))
-
-
 LAYERS = 6
 
 
@@ -122,7 +115,7 @@ class Device(Engine):
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, cost: Cost, asked: Sequence[Asked], again: Again) -> None:
         queue = QueueLimits(DEFAULTS.max_queue_sequences, DEFAULTS.max_queue_tokens, MAX_WAIT)
-        super().__init__(base(), Bank(base()), EngineLimits(DEFAULTS.max_batch_tokens, queue, MAX_BATCH_SECONDS))
+        super().__init__(loaded(), Bank(loaded()), EngineLimits(DEFAULTS.max_batch_tokens, queue, MAX_BATCH_SECONDS))
         monkeypatch.setattr(engine_module, "measure_speed", lambda base, rows: Speed(cost.start, cost.per_token))
         self._speed = Speed(cost.start, cost.per_token)
         self._note_speed()

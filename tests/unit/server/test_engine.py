@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from bases import Reference, far_delta, tiny_base
-from onebert_encoder.base.base import Base, load_base
+from bases import Reference, far_delta, far_task, loaded, tiny_base, torch_tensors
 from onebert_encoder.maths import encode, predict
 from onebert_encoder.maths.encode import Pass
 from onebert_encoder.maths.fold import fold
@@ -35,18 +34,15 @@ WAIT = 60.0
 LIMITS = EngineLimits(128, QueueLimits(max_sequences=80, max_tokens=2000))
 
 
-@cache
-def base() -> Base:
-    return load_base(str(tiny_base("bert")))
+base = loaded
 
 
 @cache
 def bank() -> tuple[Bank, dict[int, Reference]]:
     filled, references = Bank(base()), {}
     for seed in range(12):
-        tensors = far_delta(base().spec, KINDS[seed % len(KINDS)], "mean", labels=2 + seed % 4, seed=seed)
-        slot = filled.install(fold(base(), {n: torch.from_numpy(v) for n, v in tensors.items()}, "mean"))
-        references[slot] = Reference(tiny_base("bert"), tensors, "mean")
+        row, tensors = far_task(base(), KINDS[seed % len(KINDS)], labels=2 + seed % 4, seed=seed)
+        references[filled.install(row)] = Reference(tiny_base("bert"), tensors, "mean")
     return filled, references
 
 
@@ -80,10 +76,15 @@ def gate() -> Gate:
     return Gate()
 
 
+def started(*observer: Gate, limits: EngineLimits = LIMITS, **more: Any) -> Engine:
+    engine = Engine(base(), bank()[0], limits, *observer, **more)
+    engine.start()
+    return engine
+
+
 @pytest.fixture(params=[False, True], ids=["one-batch-at-a-time", "overlapping"])
 def engine(gate: Gate, request: pytest.FixtureRequest) -> Iterator[Engine]:
-    running = Engine(base(), bank()[0], LIMITS, gate, overlaps=request.param)
-    running.start()
+    running = started(gate, overlaps=request.param)
     yield running
     gate.opened.set()
     running.close(WAIT)
@@ -238,8 +239,7 @@ def test_who_leaves_says_how_long_its_principals_requests_are_worth_queueing(
 ) -> None:
     """Two requests have waited for a minute: the client of one leaves, and the other one's deadline has passed."""
     monkeypatch.setattr(engine_module, "measure_speed", lambda base, rows: Speed(0.0, 0.001))
-    engine = Engine(base(), bank()[0], EngineLimits(128, QueueLimits(10**6, 10**9, max_seconds=100.0)), gate)
-    engine.start()
+    engine = started(gate, limits=EngineLimits(128, QueueLimits(10**6, 10**9, max_seconds=100.0)))
     hold(engine, gate)
     late, left = (submit(engine, [item(1)], context(name)) for name in ("late", "left"))
     late.deadline = time.monotonic()  # type: ignore[attr-defined]
@@ -305,9 +305,7 @@ def test_the_servers_own_work_is_let_in_when_the_queue_is_full(engine: Engine, g
 
 
 def test_the_wait_is_bounded_in_seconds_of_the_machines_own_measured_speed(gate: Gate) -> None:
-    limits = EngineLimits(128, QueueLimits(max_sequences=10**6, max_tokens=10**9, max_seconds=0.05))
-    engine = Engine(base(), bank()[0], limits, gate)
-    engine.start()
+    engine = started(gate, limits=EngineLimits(128, QueueLimits(10**6, 10**9, max_seconds=0.05)))
     hold(engine, gate)
     while engine.queue.seconds < 0.05:
         submit(engine, [item(1, length=64)])
@@ -335,7 +333,7 @@ def test_a_pass_under_way_is_seen_from_outside(engine: Engine, gate: Gate) -> No
 def test_a_task_that_gives_nan_touches_nobody_beside_it(engine: Engine, gate: Gate) -> None:
     tensors = far_delta(base().spec, "bitfit", "mean", labels=2, seed=3)
     tensors["delta.encoder.layer.0.output.dense.bias"][:] = np.nan
-    slot = bank()[0].install(fold(base(), {n: torch.from_numpy(v) for n, v in tensors.items()}, "mean"))
+    slot = bank()[0].install(fold(base(), torch_tensors(tensors), "mean"))
     hold(engine, gate)
     mixed, good = submit(engine, [item(slot), item(1)]), submit(engine, [item(4), item(5)])
     gate.opened.set()
@@ -400,8 +398,7 @@ def test_closing_tells_those_whose_pass_hangs(monkeypatch: pytest.MonkeyPatch) -
             return super().read()
 
     monkeypatch.setattr(passes, "HostCopy", Hung)
-    running = Engine(base(), bank()[0], LIMITS)
-    running.start()
+    running = started()
     held = submit(running, [item(1)])
     assert entered.wait(WAIT)
     running.close(0)
@@ -415,8 +412,8 @@ def test_closing_tells_those_whose_pass_hangs(monkeypatch: pytest.MonkeyPatch) -
 
 def test_logits_of_every_token_come_in_their_shape_between_those_of_sequences(engine: Engine, gate: Gate) -> None:
     gate.opened.set()
-    tensors = far_delta(base().spec, "spafit", "none", labels=3, seed=20)
-    slot = bank()[0].install(fold(base(), {n: torch.from_numpy(v) for n, v in tensors.items()}, "none"))
+    row, tensors = far_task(base(), "spafit", "none", labels=3, seed=20)
+    slot = bank()[0].install(row)
     reference = Reference(tiny_base("bert"), tensors, "none")
     items = [item((slot, 1, 5)[i % 3], length=3 + i, seed=i) for i in range(12)]
     for one, logits in zip(items, submit(engine, items).result(WAIT), strict=True):
@@ -431,8 +428,7 @@ def test_logits_of_every_token_come_in_their_shape_between_those_of_sequences(en
 def test_tasks_that_share_the_layers_of_a_text_share_a_batch(monkeypatch: pytest.MonkeyPatch, gate: Gate) -> None:
     """A batch is bounded in what it computes: ten tasks on one frozen encoder cost little more than one."""
     monkeypatch.setattr(engine_module, "measure_speed", lambda base, rows: Speed(1e-9, 1e-6))
-    running = Engine(base(), bank()[0], EngineLimits(1024, LIMITS.queue), gate)
-    running.start()
+    running = started(gate, limits=EngineLimits(1024, LIMITS.queue))
     hold(running, gate)
     frozen, bitfit = (1 + KINDS.index(kind) for kind in ("frozen", "bitfit"))
     text = item(1, length=30).tokens
@@ -462,8 +458,7 @@ def test_the_speed_is_learned_from_the_tokens_of_each_layer_that_really_ran(monk
     for module in (encode, predict):
         monkeypatch.setattr(module, "choose_forward", lambda *_: None)
     monkeypatch.setattr(engine_module, "measure_speed", lambda base, rows: Noted())
-    running = Engine(base(), bank()[0], EngineLimits(1024, LIMITS.queue))
-    running.start()
+    running = started(limits=EngineLimits(1024, LIMITS.queue))
     text = item(1, length=12).tokens
     for items in [Item(text, slot) for slot in bank()[1]], [item(1), item(2, length=30, seed=1)]:
         check(items, submit(running, items).result(WAIT))
@@ -492,9 +487,7 @@ def test_a_full_batch_is_launched_while_the_one_before_it_runs(
             return super().read()
 
     monkeypatch.setattr(passes, "HostCopy", Noted)
-    running = Engine(base(), bank()[0], LIMITS, overlaps=overlaps)
-    items = [item(1 + i % 12, length=25, seed=i) for i in range(20)]
-    running.start()
+    running, items = started(overlaps=overlaps), [item(1 + i % 12, length=25, seed=i) for i in range(20)]
     check(items, submit(running, items).result(WAIT))
     running.close(WAIT)
     assert " ".join(events) == order
@@ -577,9 +570,7 @@ def test_a_late_request_fails_only_when_no_batch_reads_its_rows(engine: Engine, 
     assert gate.dropped == ["deadline"]
 
 
-def test_a_device_that_hangs_in_its_first_measurement_does_not_hold_the_start(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_device_that_hangs_in_its_first_measurement_does_not_hold_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """The server then listens, and its health reports the pass that does not end."""
     entered, released = Event(), Event()
 
@@ -590,8 +581,7 @@ def test_a_device_that_hangs_in_its_first_measurement_does_not_hold_the_start(
 
     monkeypatch.setattr(engine_module, "MEASURE_TIMEOUT", 0.01)
     monkeypatch.setattr(engine_module, "measure_speed", hang)
-    engine = Engine(base(), bank()[0], LIMITS)
-    engine.start()
+    engine = started()
     try:
         assert entered.wait(WAIT)
         assert engine.pass_seconds > 0

@@ -38,12 +38,7 @@ from onebert_store.errors import OneBertError, QueueFull, Unhealthy
 
 PATIENCE = 1.0
 REQUEST = wire.Request(
-    {"type": "http", "method": "PUT", "path": "/v1/tasks/slow"},
-    [],
-    wire.caller(root("somebody")),
-    "an-id",
-    60.0,
-    0,
+    {"type": "http", "method": "PUT", "path": "/v1/tasks/slow"}, [], wire.caller(root("somebody")), "an-id", 60.0, 0
 )
 
 
@@ -181,7 +176,7 @@ def test_a_body_that_is_refused_after_the_response_has_begun_changes_nothing(tmp
     assert (response.status, body) == (408, b"too late")
 
 
-def test_a_process_that_hangs_with_a_client_that_waits_is_given_up(tmp_path: Path) -> None:
+async def test_a_process_that_hangs_with_a_client_that_waits_is_given_up(tmp_path: Path) -> None:
     """It has read the whole body, and waits for the client to leave."""
     path, ended = str(tmp_path / "relay"), asyncio.Event()
 
@@ -194,31 +189,25 @@ def test_a_process_that_hangs_with_a_client_that_waits_is_given_up(tmp_path: Pat
         await closed(writer)
         ended.set()
 
-    async def ask() -> None:
-        async with await asyncio.start_unix_server(serve, path):
-            with pytest.raises(Unhealthy):
-                await whole(relaying.relay(path, REQUEST, Given(part(b"", False)), 0.1))
-            await ended.wait()
-
-    asyncio.run(ask())
+    async with await asyncio.start_unix_server(serve, path):
+        with pytest.raises(Unhealthy):
+            await whole(relaying.relay(path, REQUEST, Given(part(b"", False)), 0.1))
+        await ended.wait()
 
 
-def test_the_route_is_known_before_the_body_is_refused(tmp_path: Path) -> None:
+async def test_the_route_is_known_before_the_body_is_refused(tmp_path: Path) -> None:
     path, seen = str(tmp_path / "relay"), []
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         scope["route"] = Template("/v1/tasks/{task}/versions")
         await receive()
 
-    async def ask() -> None:
-        answers = Relayed(app, problems_alone, Settings.model_construct(max_body_bytes=2**20, receive_timeout=60))
-        async with await asyncio.start_unix_server(relayed_to(answers, PATIENCE), path):
-            replies = relaying.relay(path, REQUEST, Given(UNREADABLE), PATIENCE)
-            seen.append(await anext(replies))
-            seen.append(await anext(replies))
-            await replies.aclose()
-
-    asyncio.run(ask())
+    answers = Relayed(app, problems_alone, Settings.model_construct(max_body_bytes=2**20, receive_timeout=60))
+    async with await asyncio.start_unix_server(relayed_to(answers, PATIENCE), path):
+        replies = relaying.relay(path, REQUEST, Given(UNREADABLE), PATIENCE)
+        seen.append(await anext(replies))
+        seen.append(await anext(replies))
+        await replies.aclose()
     [matched, refused] = seen
     assert matched == wire.Matched("/v1/tasks/{task}/versions")
     assert isinstance(refused, wire.Response)
@@ -235,7 +224,7 @@ def test_an_app_that_watches_its_client_sees_that_it_has_left(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("hangs", "code"), [(True, "unhealthy"), (False, "shutting-down")])
-def test_a_process_that_hangs_is_told_from_one_that_is_gone(tmp_path: Path, hangs: bool, code: str) -> None:
+async def test_a_process_that_hangs_is_told_from_one_that_is_gone(tmp_path: Path, hangs: bool, code: str) -> None:
     path, patience, ended = str(tmp_path / "engine"), 0.01 if hangs else 60.0, asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -243,14 +232,11 @@ def test_a_process_that_hangs_is_told_from_one_that_is_gone(tmp_path: Path, hang
         await closed(writer)
         ended.set()
 
-    async def ask() -> None:
-        async with await asyncio.start_unix_server(serve, path):
-            with pytest.raises(OneBertError) as refused:
-                await whole(relaying.relay(path, REQUEST, Given(), patience))
-            await ended.wait()
-        assert (refused.value.status, refused.value.code) == (503, code)
-
-    asyncio.run(ask())
+    async with await asyncio.start_unix_server(serve, path):
+        with pytest.raises(OneBertError) as refused:
+            await whole(relaying.relay(path, REQUEST, Given(), patience))
+        await ended.wait()
+    assert (refused.value.status, refused.value.code) == (503, code)
 
 
 def relay_to(answer: Callable[[wire.Request], Awaitable[None]]) -> Relay:
@@ -283,29 +269,26 @@ async def asked(app: Relay, address: str, path: str, query: bytes = b"") -> int:
 
 
 @pytest.mark.parametrize(("path", "others"), [("/v1/tasks/slow", ["/docs"]), ("/docs", ["/v1/tasks/slow"])])
-def test_who_relays_much_leaves_room_for_others_and_all_of_it_for_health(path: str, others: list[str]) -> None:
+async def test_who_relays_much_leaves_room_for_others_and_all_of_it_for_health(path: str, others: list[str]) -> None:
     """As where one tenant's uploads wait, or strangers read the documentation slowly."""
     share = MAX_RELAYED // 2
 
-    async def run() -> None:
-        opened = asyncio.Event()
+    opened = asyncio.Event()
 
-        async def answer(request: wire.Request) -> None:
-            if request.scope["query_string"] == b"slow":
-                await opened.wait()
+    async def answer(request: wire.Request) -> None:
+        if request.scope["query_string"] == b"slow":
+            await opened.wait()
 
-        app = relay_to(answer)
-        waiting = [asyncio.create_task(asked(app, "127.0.0.1", path, b"slow")) for _ in range(share)]
-        await asyncio.sleep(0)
-        with pytest.raises(QueueFull):
-            await asked(app, "127.0.0.1", path)
-        for address, other in [("127.0.0.2", path), *(("127.0.0.1", one) for one in ("/healthz", "/readyz", *others))]:
-            assert await asked(app, address, other) == 200
-        opened.set()
-        assert await asyncio.gather(*waiting) == [200] * share
-        assert await asked(app, "127.0.0.1", path) == 200
-
-    asyncio.run(run())
+    app = relay_to(answer)
+    waiting = [asyncio.create_task(asked(app, "127.0.0.1", path, b"slow")) for _ in range(share)]
+    await asyncio.sleep(0)
+    with pytest.raises(QueueFull):
+        await asked(app, "127.0.0.1", path)
+    for address, other in [("127.0.0.2", path), *(("127.0.0.1", one) for one in ("/healthz", "/readyz", *others))]:
+        assert await asked(app, address, other) == 200
+    opened.set()
+    assert await asyncio.gather(*waiting) == [200] * share
+    assert await asked(app, "127.0.0.1", path) == 200
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,11 @@ from servers import Task, store, wait_until
 TEXT = "the screen was broken"
 
 
+def crowd(count):
+    """So many tasks, of which a bank of a mebibyte holds a few."""
+    return {f"task{seed}": Task("everything", labels=800, seed=seed) for seed in range(count)}
+
+
 def damage_manifest(folder, where):
     with sqlite3.connect(folder / "registry.sqlite3") as database:
         database.execute(f"UPDATE versions SET manifest = '{{}}' WHERE {where}")
@@ -303,8 +308,7 @@ def test_what_a_start_has_no_time_for_is_loaded_while_the_server_answers(tmp_pat
 
 def test_a_request_for_what_is_loaded_because_there_is_room_is_answered_although_there_is_none(tmp_path):
     """The loader has begun with a version that the start has left, when a request asks for just that one."""
-    tasks = {f"task{seed}": Task("everything", labels=800, seed=seed) for seed in range(12)}
-    store(tmp_path, **tasks)
+    store(tmp_path, **(tasks := crowd(12)))
     with opened(tmp_path, bank_bytes=2**20) as runtime:
         assert_answers(runtime, task0=tasks["task0"])
         full = runtime.directory.counts()["resident"]
@@ -386,6 +390,8 @@ def test_the_list_of_tasks_and_a_tasks_versions_come_in_pages(tmp_path):
         assert numbers(runtime, "") == ([1, 2, 3], None)
         assert numbers(runtime, "limit=2") == ([1, 2], 2)
         assert numbers(runtime, "limit=2&after=2") == ([3], None)
+        for query in ("limit=0", "limit=1001", "limit=x", f"after={'x' * 200}"):
+            assert get(runtime, f"/v1/tasks?{query}").status_code == 422
 
 
 def test_an_alias_is_not_moved_to_a_version_that_cannot_answer(tmp_path):
@@ -399,8 +405,7 @@ def test_an_alias_is_not_moved_to_a_version_that_cannot_answer(tmp_path):
 
 
 def test_more_tasks_than_the_bank_holds_are_all_answered_and_its_bound_is_kept(tmp_path):
-    tasks = {f"task{seed}": Task("everything", labels=800, seed=seed) for seed in range(30)}
-    store(tmp_path, **tasks)
+    store(tmp_path, **(tasks := crowd(30)))
     with opened(tmp_path, bank_bytes=2**20) as runtime:
         states = {state(runtime, name) for name in tasks}
         assert states == {State.RESIDENT, State.REGISTERED}
@@ -414,8 +419,7 @@ def test_more_tasks_than_the_bank_holds_are_all_answered_and_its_bound_is_kept(t
 
 def test_requests_that_together_need_more_than_the_bank_holds_end_and_the_rest_is_answered(tmp_path):
     """Each fits alone, and each holds rows that another one waits for: who is refused may come again soon."""
-    tasks = {f"task{seed}": Task("everything", labels=800, seed=seed) for seed in range(30)}
-    store(tmp_path, **tasks)
+    store(tmp_path, **(tasks := crowd(30)))
     with opened(tmp_path, bank_bytes=2**20) as runtime, ThreadPoolExecutor(4) as clients:
         cold = [name for name in tasks if state(runtime, name) is not State.RESIDENT]
         most = len(tasks) - len(cold) - 1
@@ -451,8 +455,7 @@ def test_a_device_without_memory_for_a_row_evicts_others_and_refuses_an_upload(t
 
 
 def test_a_request_that_is_larger_than_the_bank_is_refused_and_the_next_one_answered(tmp_path):
-    tasks = {f"task{seed}": Task("everything", labels=800, seed=seed) for seed in range(30)}
-    store(tmp_path, **tasks)
+    store(tmp_path, **(tasks := crowd(30)))
     with opened(tmp_path, bank_bytes=2**20) as runtime:
         with pytest.raises(VersionUnavailable, match=r"no room|ask for fewer"):
             ask(runtime, *tasks)

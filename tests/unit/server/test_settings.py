@@ -96,6 +96,15 @@ def test_keys_are_kept_as_digests_and_never_shown(monkeypatch):
     assert "api_keys" not in repr(settings)
 
 
+@pytest.mark.parametrize(
+    ("origins", "says"),
+    [("*", "every web page"), ("https://example.org/page", "an origin is"), ("example.org", "an origin is")],
+)
+def test_origins_that_say_nothing_or_too_much_are_refused(origins, says):
+    with pytest.raises(InvalidSettings, match=says):
+        load_settings(cors_origins=origins)
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "localhost", "::1"])
 def test_loopback_needs_no_key(host):
     assert is_loopback(host)
@@ -107,8 +116,9 @@ def test_loopback_needs_no_key(host):
     ["0.0.0.0", "::", "", "10.0.0.1", "192.168.1.1", "localhost.example", "127.0.0.1.example", "::ffff:10.0.0.1", "0"],
 )
 def test_beyond_loopback_needs_a_key(host):
-    with pytest.raises(InvalidSettings, match="API key"):
-        load_settings(host=host)
+    for keys in ({}, {"api_keys": " , "}):
+        with pytest.raises(InvalidSettings, match="API key"):
+            load_settings(host=host, **keys)
     assert load_settings(host=host, api_keys="a key of 16 or more").host == host
 
 
@@ -116,8 +126,11 @@ def test_beyond_loopback_needs_a_key(host):
     ("name", "value"),
     [
         ("port", "-1"),
+        ("front_ends", "-1"),
+        ("max_body_bytes", "lots"),
         ("dtype", "float16"),
         ("device", "cuda:x"),
+        ("device", "tpu"),
         ("max_upload_bytes", str(2**27)),
         ("max_queue_sequences", "10"),
         ("receive_timeout", "0"),

@@ -5,8 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bases import tiny_base
-from onebert_encoder.base.base import load_base
+from bases import loaded
 from onebert_encoder.maths.batch import pack
 from onebert_server.engine import speed as module
 from onebert_server.engine.bank import Bank
@@ -93,7 +92,7 @@ def test_before_anything_is_measured_nothing_is_bounded():
 def test_a_machine_of_any_speed_is_measured_with_batches_of_the_bare_base(monkeypatch, long):
     """A slow one, too, by more than its smallest batch, which is all overhead."""
     monkeypatch.setattr(module, "_LONG", long)
-    base, sizes = load_base(str(tiny_base())), []
+    base, sizes = loaded(), []
     monkeypatch.setattr(
         module, "pack", lambda base, tokens, rows: sizes.append(sum(map(len, tokens))) or pack(base, tokens, rows)
     )

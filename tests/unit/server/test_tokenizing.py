@@ -6,8 +6,7 @@ from threading import Event
 
 import pytest
 
-from bases import tiny_base
-from onebert_encoder.base.base import load_base
+from bases import loaded
 from onebert_server.answering import tokenizing
 from onebert_server.answering.tokenizing import Tokenizing
 from onebert_server.limits import MAX_CHARACTERS
@@ -22,14 +21,14 @@ def workers():
 
 @pytest.fixture
 def splitting(workers):
-    return Tokenizing(load_base(str(tiny_base())).tokenizer, 60, workers)
+    return Tokenizing(loaded().tokenizer, 60, workers)
 
 
 @pytest.fixture
 def small(workers, monkeypatch):
     """One that holds 4000 characters."""
     monkeypatch.setattr(tokenizing, "MAX_CHARACTERS", 4000)
-    return Tokenizing(load_base(str(tiny_base())).tokenizer, 60, workers)
+    return Tokenizing(loaded().tokenizer, 60, workers)
 
 
 @pytest.mark.parametrize("count", [1, 200], ids=["on the loop", "in a worker"])
@@ -37,7 +36,7 @@ async def test_equal_texts_are_one_object_and_all_are_what_each_is_alone(splitti
     texts = ["it is late " * count, ("it is", "late"), "it is late " * count, "late", ("it is", "late")]
     made = await splitting.split("someone", texts)
     for text, pieces in zip(texts, made, strict=True):
-        (alone,) = load_base(str(tiny_base())).tokenizer.split([text], 60)
+        (alone,) = loaded().tokenizer.split([text], 60)
         assert (pieces.ids, pieces.lengths) == (alone.ids, alone.lengths)
     assert made[0] is made[2]
     assert made[1] is made[4]
@@ -74,7 +73,7 @@ async def test_what_waits_to_be_tokenized_is_bounded_and_given_back(small, worke
 async def test_who_has_much_tokenized_is_served_in_turns_with_others(workers, monkeypatch):
     """Texts for tasks that are not there are tokenized, too, and no queue of the engine counts them."""
     monkeypatch.setattr(tokenizing, "AT_ONCE", 1)
-    splitting = Tokenizing(load_base(str(tiny_base())).tokenizer, 60, workers)
+    splitting = Tokenizing(loaded().tokenizer, 60, workers)
     opened, ended = Event(), []
 
     async def split(principal, texts):

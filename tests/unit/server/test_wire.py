@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bases import tiny_base
+from bases import loaded
 from onebert_encoder.answering.asked import Asked
-from onebert_encoder.base.base import load_base
 from onebert_encoder.text.tokenizer import Tokenizer
 from onebert_server.access.principal import Scope
 from onebert_server.observed import Ended, Seen
@@ -72,7 +71,7 @@ def test_frames_come_whole_and_in_order_however_they_are_cut(sent, cuts):
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "electra"])
 def test_a_tokenizer_stays_the_same(family):
-    here = load_base(str(tiny_base(family))).tokenizer
+    here = loaded(family).tokenizer
     there = Tokenizer.loads(here.dumps())
     for text in ("where is my  parcel?", ("it broke", "the wheel of the café came off " * 5)):
         for max_length in (8, 40):

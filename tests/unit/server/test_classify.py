@@ -1,10 +1,12 @@
-"""Texts a line each, of files and standard input, as `onebert classify` reads them."""
+"""What `onebert classify` reads a line at a time, of files and standard input, and its table of answers."""
 
 import io
 
 import pytest
 
-from onebert_server.cli.rows import Reading, from_file, from_lines
+from onebert_server.cli.results import ResultTable
+from onebert_server.cli.rows import Reading, Row, from_file, from_lines
+from onebert_server.client import Explanation, TaskResult, WordEffect
 from onebert_store.errors import InvalidData, InvalidInput
 
 
@@ -39,3 +41,20 @@ def test_half_a_surrogate_pair_is_named_by_its_line(tmp_path):
     assert next(taken).place == {"line": 1, "id": "a\ud83d"}
     with pytest.raises(InvalidData, match=r"a\.jsonl line 2: the text has half of a surrogate pair"):
         next(taken)
+
+
+def printed(capsys, asked, *words):
+    explanation = Explanation("occlusion", "good", [WordEffect(*word) for word in words])
+    result = TaskResult(task="tone", version=1, digest="", label="good", score=0.9, explanation=explanation)
+    given = [Row(asked)]
+    ResultTable(given, [result], None).print(given, [result])
+    return " ".join(capsys.readouterr().out.split())
+
+
+def test_words_of_a_pair_say_which_text_they_are_from(capsys):
+    said = printed(capsys, ("late again", "again"), ("text", 5, 10, 0.25), ("text_pair", 0, 5, -0.5))
+    assert said.endswith("again (second text) -0.500, again +0.250")
+
+
+def test_what_rounds_to_nothing_has_no_minus(capsys):
+    assert printed(capsys, "late again", ("text", 0, 4, -1e-6)).endswith("late +0.000")
