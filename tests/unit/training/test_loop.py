@@ -87,8 +87,7 @@ def test_the_delta_is_what_the_method_names_and_the_base_stays(base, data, metho
     delta = train(run).delta
     assert all(torch.equal(before[name], tensor) for name, tensor in base.params.items())
     assert not any(tensor.requires_grad for tensor in base.params.values())
-    trained = [*run.plan.trainables, *([run.plan.weights] if run.plan.weights else [])]
-    planned = {site.name for part in trained for site in part.sites}
+    planned = {site.name for part in run.plan.trainables for site in part.sites}
     adapted = {f"{name}.{kind}" for name in planned for kind in ("weight", "bias")}
     held = {name: tensor for name, tensor in delta.tensors.items() if not name.startswith("head.")}
     assert {name.partition(".")[2] for name in held} <= planned | adapted
@@ -100,7 +99,7 @@ def test_the_delta_is_what_the_method_names_and_the_base_stays(base, data, metho
         assert sum(map(np.count_nonzero, moved.values())) <= run.delta_parameters
     elif "svd" in method:  # all singular parts that fit: less than one is missing
         missing = run.delta_parameters - sum(tensor.size for tensor in values.values())
-        assert 0 <= missing < max(sum(site.shape) for site in run.plan.weights.sites)
+        assert 0 <= missing < max(sum(site.shape) for site in run.plan.trainables[-1].sites)
     else:
         assert sum(tensor.size for tensor in values.values()) == run.delta_parameters
 
