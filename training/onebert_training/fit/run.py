@@ -22,6 +22,7 @@ from onebert_store.file.delta import HEAD_BIAS, HEAD_WEIGHT
 from onebert_store.file.format import MAX_FILE_BYTES, MAX_HEADER_BYTES
 from onebert_store.file.manifest import PER_TOKEN, SIAMESE, Manifest, Pooling, format_for, head_width, parse_manifest
 from onebert_store.file.strict_json import shown
+from onebert_store.spec import BaseSpec
 from onebert_training.data.checks import listed
 from onebert_training.fit.evaluation import Model, predict
 from onebert_training.fit.features import Features
@@ -110,21 +111,16 @@ class Run:
 
     def _manifest(self) -> Manifest:
         """Made before training, so that a label or a name that a manifest cannot hold is refused at once."""
-        spec = self.base.spec
         positives = _positives(self.settings.positive, self.data.labels)
-        decision = Decision(positives=positives) if positives else None
-        return parse_manifest(
-            {
-                "format": format_for(decision),
-                "decision": decision and decision.model_dump(exclude_none=True),
-                "base": {"name": spec.name, "model_type": spec.model_type, "digest": spec.digest},
-                "task_type": self.data.task_type,
-                "labels": list(self.data.labels),
-                "pooling": self.pooling,
-                "max_length": self.inputs.max_length,
-                "method": self.method.text,
-                "training": self.provenance(),
-            }
+        return make_manifest(
+            self.base.spec,
+            decision=Decision(positives=positives) if positives else None,
+            task_type=self.data.task_type,
+            labels=list(self.data.labels),
+            pooling=self.pooling,
+            max_length=self.inputs.max_length,
+            method=self.method.text,
+            training=self.provenance(),
         )
 
     def _notes(self) -> Iterator[str]:
@@ -282,6 +278,13 @@ class Run:
     def judge(self, measured: Measurement) -> Verdict:
         examples, tokens = self.data.splits[measured.split], self.inputs.splits[measured.split].tokens
         return self.objective.judge(examples, tokens, measured.logits, measured.scores, self.metric)
+
+
+def make_manifest(spec: BaseSpec, decision: Decision | None = None, **fields: Any) -> Manifest:
+    """The manifest of a delta of this base, without golden logits; raises InvalidManifest."""
+    rules = decision and decision.model_dump(exclude_none=True)
+    base = {"name": spec.name, "model_type": spec.model_type, "digest": spec.digest}
+    return parse_manifest({"format": format_for(decision), "decision": rules, "base": base, **fields})
 
 
 def _positives(said: str | None, labels: Sequence[str]) -> list[str]:

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from onebert_encoder.base.base import load_base
@@ -14,7 +13,7 @@ from onebert_store.errors import BaseNotFound, InvalidInput, InvalidSettings
 from onebert_store.file.delta import check
 from onebert_store.file.format import load, save
 from onebert_store.file.manifest import SIAMESE
-from onebert_training.interop.checkpoint.importing import Imported, import_checkpoint
+from onebert_training.interop.checkpoint.importing import import_checkpoint
 from onebert_training.interop.checkpoint.options import CheckpointOptions
 from onebert_training.interop.decided import left_to_callers, without_temperature
 from onebert_training.interop.examples import ONNX, example
@@ -42,13 +41,14 @@ def run_import(
             f"{source} is no folder, not in the Hugging Face cache, and could not be fetched from the Hub"
         ) from None
     whole = _is_checkpoint(folder, asked)
-    found: Imported | None = None
+    agreed: dict[str, Any] = {}
     with console.busy("loading the base and converting"):
         loaded = load_base(base)
         if whole:
             name = folder.resolve().name if Path(source).is_dir() else source
-            found = import_checkpoint(folder, name, loaded, asked, wanted)
-        delta = found.delta if found else import_adapter(folder, loaded, wanted)
+            delta, agreed = import_checkpoint(folder, name, loaded, asked, wanted)
+        else:
+            delta = import_adapter(folder, loaded, wanted)
     save(out, delta)
     manifest = delta.manifest
     record = {
@@ -60,7 +60,7 @@ def run_import(
         "file_bytes": out.stat().st_size,
         "warnings": list(manifest.training["warnings"]),
     }
-    _show(record | (_agreed(found) if found else {}), as_json)
+    _show(record | agreed, as_json)
     if not as_json:
         named = "" if "task" in manifest.training else " --task NAME"
         console.say(f"next: onebert push {out}{named}")
@@ -77,21 +77,6 @@ def _is_checkpoint(folder: Path, asked: CheckpointOptions) -> bool:
     if adapter and asked.data is not None:
         raise InvalidSettings("--data is for a whole model; what an adapter holds, its delta holds exactly")
     return whole
-
-
-def _agreed(found: Imported) -> dict[str, Any]:
-    regression = found.delta.manifest.task_type == "regression"
-    return {
-        "agreement": found.agreement.share,
-        "texts": found.texts,
-        "largest_difference": found.agreement.largest,
-        "mean_difference": found.agreement.mean if regression else None,
-        "changed_matrices": len(found.ranks),
-        "largest_rank": max(found.ranks, default=0),
-        "mean_rank": round(fmean(found.ranks), 1) if found.ranks else 0.0,
-        "checkpoint_bytes": found.checkpoint_bytes,
-        "left_out": [str(one) for one in found.left_out],
-    }
 
 
 def run_export(

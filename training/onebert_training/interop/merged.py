@@ -80,17 +80,17 @@ def write_checkpoint(
     if layout is None and manifest.per_token:
         raise InvalidInput("no class of transformers reads every token through a tanh layer: export with --onnx")
     auto_class = AUTO_CLASSES[layout.kind] if layout else "AutoModel"
+    layers = head_layers(manifest.pooling, params, head)
     with whole_folder(folder) as filling:
         write_surroundings(filling, base, manifest, auto_class)
         if layout is None:
             write_tensors(filling / "model.safetensors", params)
-            layers = head_layers(manifest.pooling, params, head)
             write_modules(filling, layers, manifest.pooling == "mean", manifest.max_length)
         else:
             prefix = family_of(manifest.base.model_type).prefix
             # Drop the pooler: `head_state` writes it as the head's tanh layer, or the class has none.
             encoder = {prefix + name: tensor for name, tensor in params.items() if not name.startswith(POOLER)}
-            write_tensors(filling / "model.safetensors", encoder | head_state(layout, params, head))
+            write_tensors(filling / "model.safetensors", encoder | head_state(layout, layers))
     return auto_class if layout else LOADS_WITH
 
 

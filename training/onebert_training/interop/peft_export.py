@@ -27,7 +27,16 @@ from onebert_store.file.delta import (
     Delta,
 )
 from onebert_training.interop.folders import whole_folder, write_json, write_tensors
-from onebert_training.interop.heads import AUTO_CLASSES, PEFT_TASKS, POOLER, Layout, head_state, peft_layout, split_head
+from onebert_training.interop.heads import (
+    AUTO_CLASSES,
+    PEFT_TASKS,
+    POOLER,
+    Layout,
+    head_layers,
+    head_state,
+    peft_layout,
+    split_head,
+)
 from onebert_training.interop.merged import merge, model_config
 from onebert_training.interop.peft_folder import CONFIG, TASK_CONFIG, WEIGHTS
 
@@ -60,7 +69,7 @@ def export_adapter(folder: Path, delta: Delta, base: Base, base_name: str | None
     params = merge(base, encoder)
     tuned = _tuned(base.anatomy, layout, encoder, params)
     saved = [layout.saved, *tuned.modules]
-    state = head_state(layout, params, head)
+    state = head_state(layout, head_layers(delta.manifest.pooling, params, head))
     if layout.has_pooler and HEAD_DENSE_WEIGHT in head:
         saved.append("pooler")
     elif layout.has_pooler:

@@ -1,46 +1,35 @@
 """Converts a fine-tuned checkpoint to the smallest delta that agrees with it closely enough, or rejects it."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
+from typing import Any
 
 from onebert_encoder.base.base import Base
 from onebert_encoder.text.tokens import Text
 from onebert_store.errors import InvalidData, InvalidInput
 from onebert_store.file.delta import Delta, check, require_finite
 from onebert_store.file.format import MAX_FILE_BYTES, MAX_HEADER_BYTES
-from onebert_store.file.manifest import Manifest, TaskType, parse_manifest
+from onebert_store.file.manifest import Manifest, TaskType
 from onebert_training.data.texts import load_texts
-from onebert_training.interop.checkpoint.agreement import Agreement
-from onebert_training.interop.checkpoint.differences import LeftOut, changed_matrices, changed_tables, exact_tensors
+from onebert_training.fit.result import checked_delta
+from onebert_training.fit.run import make_manifest
+from onebert_training.interop.checkpoint.differences import changed_matrices, changed_tables, exact_tensors
 from onebert_training.interop.checkpoint.finetuned import FineTuned, read_finetuned
 from onebert_training.interop.checkpoint.options import CheckpointOptions
 from onebert_training.interop.checkpoint.search import Probe, fewest
-from onebert_training.interop.heads import Wanted, kind_of, outputs_of
-from onebert_training.interop.made import checked_delta, manifest_of
+from onebert_training.interop.heads import NOT_FINITE, Wanted, kind_of, outputs_of
 from onebert_training.methods.low_rank import Parts, factorize
 
 # More texts would hardly make the agreement more certain, and slow down every probe.
 _MOST_TEXTS = 2000
 
 
-@dataclass(frozen=True)
-class Imported:
-    """A delta with golden logits, and its agreement with the checkpoint on a number of `texts`.
-
-    `ranks` are of the changed matrices; `left_out` lists changes that the delta cannot hold.
-    """
-
-    delta: Delta
-    agreement: Agreement
-    texts: int
-    ranks: Sequence[int]
-    left_out: Sequence[LeftOut]
-    checkpoint_bytes: int
-
-
-def import_checkpoint(folder: Path, name: str, base: Base, asked: CheckpointOptions, wanted: Wanted) -> Imported:
+def import_checkpoint(
+    folder: Path, name: str, base: Base, asked: CheckpointOptions, wanted: Wanted
+) -> tuple[Delta, dict[str, Any]]:
     """Converts a checkpoint: biases and LayerNorms exactly, matrices as the fewest rank-one parts that agree.
+
+    Returns the delta with golden logits, and its agreement with the checkpoint as JSON.
 
     Args:
         folder: the checkpoint's files.
@@ -84,8 +73,19 @@ def import_checkpoint(folder: Path, name: str, base: Base, asked: CheckpointOpti
         "agreement": {"share": found.share, "largest": found.largest, "texts": len(texts), "data": data},
         "warnings": [*manifest.training["warnings"], *probe.doubts],
     }
-    delta = checked_delta(base, {**exact, **parts.tensors(count)}, {**manifest.model_dump(), "training": facts})
-    return Imported(delta, found, len(texts), parts.ranks(count), left_out, checkpoint.weight_bytes)
+    plain = Delta(manifest, {**exact, **parts.tensors(count)})
+    ranks = parts.ranks(count)
+    return checked_delta(base, plain, {"training": facts}, NOT_FINITE), {
+        "agreement": found.share,
+        "texts": len(texts),
+        "largest_difference": found.largest,
+        "mean_difference": found.mean if manifest.task_type == "regression" else None,
+        "changed_matrices": len(ranks),
+        "largest_rank": max(ranks, default=0),
+        "mean_rank": round(fmean(ranks), 1) if ranks else 0.0,
+        "checkpoint_bytes": checkpoint.weight_bytes,
+        "left_out": [str(one) for one in left_out],
+    }
 
 
 def _texts(asked: CheckpointOptions, task_type: TaskType) -> tuple[str, list[Text]]:
@@ -103,8 +103,15 @@ def _manifest(checkpoint: FineTuned, name: str, base: Base, pooling: str, wanted
     kind, spec, count = checkpoint.head.kind, base.spec, len(checkpoint.params[f"{checkpoint.head.linear}.bias"])
     if wanted.task_type is not None and kind != kind_of(wanted.task_type):
         raise InvalidInput(f"the checkpoint is for a {kind} task, which is no {wanted.task_type} task")
-    outputs, longest = outputs_of(checkpoint.config, kind, count, wanted), wanted.max_length
+    (task_type, labels, warnings), longest = outputs_of(checkpoint.config, kind, count, wanted), wanted.max_length
     if longest is None:
         longest = min(checkpoint.max_length or spec.max_length, spec.max_length)
-    facts = {"imported_from": "checkpoint", "checkpoint": name}
-    return parse_manifest(manifest_of(base, outputs, pooling, longest, "checkpoint", facts))
+    return make_manifest(
+        spec,
+        task_type=task_type,
+        labels=labels,
+        pooling=pooling,
+        max_length=longest,
+        method="checkpoint",
+        training={"imported_from": "checkpoint", "checkpoint": name, "warnings": warnings},
+    )

@@ -11,8 +11,7 @@ from onebert_store.file.manifest import Manifest
 from onebert_training.fit.evaluation import predict, row_of
 from onebert_training.fit.features import Inputs
 from onebert_training.interop.checkpoint.agreement import Agreement, Answered, compare
-from onebert_training.interop.checkpoint.answers import answer_all
-from onebert_training.interop.checkpoint.finetuned import FineTuned
+from onebert_training.interop.checkpoint.finetuned import FineTuned, answer_all
 
 # The search stops within 1/32 of the best number of parts, since every probe answers all texts.
 _CLOSE = 32
