@@ -20,7 +20,7 @@ from statistics import fmean, variance
 from onebert_bench.report import markdown_table, write_section
 from onebert_bench.script import RESULTS
 from onebert_training.methods.methods import parse_method
-from onebert_training.report.figures import draw
+from onebert_training.report.page import draw
 from onebert_training.report.records import Record, load_records
 from onebert_training.report.tables import Results, collect, results_markdown
 

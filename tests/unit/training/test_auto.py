@@ -11,11 +11,11 @@ from onebert_store.errors import InvalidMethod, InvalidSettings
 from onebert_store.file.format import load
 from onebert_training.contest.auto import choice_file, choose, dear, make_comparison
 from onebert_training.contest.contest import train_kept
-from onebert_training.contest.folds import fold_runs
+from onebert_training.contest.few import fold_runs
 from onebert_training.data.dataset import load_dataset
 from onebert_training.data.options import DataOptions
 from onebert_training.fit.inputs import TaskInputs
-from onebert_training.fit.lead import judged
+from onebert_training.fit.keeping import judged
 from onebert_training.fit.loop import take_step, train
 from onebert_training.fit.run import Run
 from onebert_training.fit.settings import DEFAULT_METHOD, Settings, methods_for

@@ -10,8 +10,7 @@ from onebert_encoder.maths.fold import fold, to_tensors
 from onebert_store.errors import InvalidInput, InvalidSettings
 from onebert_store.file.format import save
 from onebert_training.contest.contest import train_kept
-from onebert_training.contest.few import make_run, train_judged
-from onebert_training.contest.pairs import read_pairs
+from onebert_training.contest.few import make_run, read_pairs, train_judged
 from onebert_training.data.dataset import load_dataset
 from onebert_training.data.options import DataOptions
 from onebert_training.fit.evaluation import predict, predict_delta, tokenize
@@ -138,7 +137,7 @@ def test_nothing_is_chosen_for_whom_has_chosen_or_has_many_pairs_or_none(base, p
     for settings in (replace(QUICK, pooling="mean"), replace(QUICK, pooling="siamese"), replace(QUICK, method="full")):
         assert read_pairs(inputs, settings, "same") is settings
     assert read_pairs(TaskInputs(base, data, 40), QUICK, "tone") is QUICK
-    monkeypatch.setattr("onebert_training.contest.pairs.FEW", len(pairs.splits["train"]))
+    monkeypatch.setattr("onebert_training.contest.few.FEW", len(pairs.splits["train"]))
     assert read_pairs(inputs, QUICK, "same") is QUICK
 
 

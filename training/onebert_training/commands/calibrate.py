@@ -21,7 +21,7 @@ from onebert_training.data.options import ReadOptions
 from onebert_training.data.texts import load_texts
 from onebert_training.fit.evaluation import predict_delta, tokenize
 from onebert_training.insight.calibration import Calibrated, calibrate, check_task, targets_of
-from onebert_training.insight.doubts import trained_on, unread
+from onebert_training.insight.evaluated import trained_on, unread
 from onebert_training.insight.intervals import CONFIDENCE, Flags, Floats
 from onebert_training.options import Machine
 

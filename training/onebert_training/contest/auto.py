@@ -13,8 +13,7 @@ from typing import Any, TypeVar
 
 from onebert_store.disk import write_whole
 from onebert_training.contest.candidate import InShort, keep, step_of
-from onebert_training.contest.few import make_run
-from onebert_training.contest.folds import fold_steps
+from onebert_training.contest.few import fold_steps, make_run
 from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.loop import Progress, Report, ignore
 from onebert_training.fit.run import Run

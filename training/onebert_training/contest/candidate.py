@@ -7,9 +7,9 @@ from math import isfinite
 from typing import TypeVar
 
 from onebert_store.errors import NotFinite
-from onebert_training.contest.folds import fold_runs, measured
+from onebert_training.contest.few import fold_runs, measured
 from onebert_training.fit.features import BATCH_TOKENS
-from onebert_training.fit.lead import judged
+from onebert_training.fit.keeping import judged
 from onebert_training.fit.loop import groups, take_step
 from onebert_training.fit.result import SMALLER
 from onebert_training.fit.run import Run

@@ -14,14 +14,13 @@ from onebert_training.contest.candidate import Candidate, keep
 from onebert_training.contest.contrastive import ContrastiveRun
 from onebert_training.contest.few import train_judged
 from onebert_training.fit import checkpoint
-from onebert_training.fit.keeping import kept_measurement
-from onebert_training.fit.lead import head_beside
+from onebert_training.fit.keeping import head_beside, kept_measurement
 from onebert_training.fit.loop import Active, Progress, Report, advance, ignore
 from onebert_training.fit.result import Result, finish
 from onebert_training.fit.run import Run
 from onebert_training.fit.state import State
 from onebert_training.heads.exact import ExactHead
-from onebert_training.heads.yardsticks import Yardsticks
+from onebert_training.heads.seen import Yardsticks
 from onebert_training.tasks.metrics import defended, is_better
 
 SHARE = 10  # the run from the exact head has one in ten of the planned steps

@@ -6,7 +6,7 @@ from onebert_store.errors import InvalidData
 from onebert_store.file.manifest import TaskType
 from onebert_store.tables.columns import Columns, find_texts, require_texts, texts_of_rows
 from onebert_store.tables.tables import choose_split, read_source
-from onebert_training.data.words import words_of
+from onebert_training.data.per_token import words_of
 
 
 def load_texts(

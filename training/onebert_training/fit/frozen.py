@@ -19,8 +19,17 @@ from onebert_training.data.splitting import SPLIT_SEED, even_order
 from onebert_training.fit.evaluation import predict
 from onebert_training.fit.features import Inputs
 from onebert_training.heads.exact import ExactHead, Vectors, has_exact_head, stands_for_word
-from onebert_training.heads.seen import FOLDS, Answers, Seen, answers_of, best_strength, cross_validated
-from onebert_training.heads.yardsticks import Yardstick, Yardsticks, constant_yardstick
+from onebert_training.heads.seen import (
+    FOLDS,
+    Answers,
+    Seen,
+    Yardstick,
+    Yardsticks,
+    answers_of,
+    best_strength,
+    constant_yardstick,
+    cross_validated,
+)
 from onebert_training.tasks.objective import Objective, Verdict
 
 # Upper limit of texts or labeled words to fit a yardstick and choose its strength: more take too long for a yardstick,

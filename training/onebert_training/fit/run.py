@@ -31,7 +31,7 @@ from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.schedule import Schedule
 from onebert_training.fit.settings import REVISION, Settings
 from onebert_training.heads.exact import ExactHead, has_exact_head
-from onebert_training.heads.yardsticks import Yardsticks
+from onebert_training.heads.seen import Yardsticks
 from onebert_training.methods.methods import parse_method
 from onebert_training.methods.plan import Plan
 from onebert_training.tasks.objective import Logits, Measurement, Verdict

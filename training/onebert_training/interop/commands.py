@@ -15,11 +15,10 @@ from onebert_store.file.format import load, save
 from onebert_store.file.manifest import SIAMESE
 from onebert_training.interop.checkpoint.importing import import_checkpoint
 from onebert_training.interop.checkpoint.options import CheckpointOptions
-from onebert_training.interop.decided import left_to_callers, without_temperature
 from onebert_training.interop.examples import ONNX, example
 from onebert_training.interop.folders import check_free
 from onebert_training.interop.heads import Wanted, split_head
-from onebert_training.interop.merged import merge, write_checkpoint
+from onebert_training.interop.merged import left_to_callers, merge, without_temperature, write_checkpoint
 from onebert_training.interop.onnx_export import require_onnx, write_onnx
 from onebert_training.interop.peft_export import export_adapter
 from onebert_training.interop.peft_folder import CONFIG, MODEL_CONFIG

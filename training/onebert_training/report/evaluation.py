@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
-from onebert_training.insight.abstaining import REFUSED
+from onebert_training.insight.decision_rules import REFUSED
 from onebert_training.report import plots
 from onebert_training.report.document import Scale, rendered, said, scale_of
 from onebert_training.tasks.metrics import LOWER_IS_BETTER

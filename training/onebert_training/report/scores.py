@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 
 from onebert_training.report.document import short
-from onebert_training.report.pictures import Picture, make
-from onebert_training.report.plots import Panel, axis_for, dot, line, text
+from onebert_training.report.plots import Panel, Picture, axis_for, dot, line, make, text
 from onebert_training.report.tables import Results, Trial, format_mean, headings
 
 Numbers = tuple[float, float | None]  # mean and deviation

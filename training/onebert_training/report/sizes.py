@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from math import log10
 
 from onebert_training.report.document import short, unit
-from onebert_training.report.pictures import Picture, make
-from onebert_training.report.plots import Axis, Panel, axis_for, color, dot, fill, line, path, text
+from onebert_training.report.plots import Axis, Panel, Picture, axis_for, color, dot, fill, line, make, path, text
 from onebert_training.report.tables import Column, Results, format_trial
 
 _TOP, _BOTTOM, _LEFT, _RIGHT = 46, 210, 40, 330

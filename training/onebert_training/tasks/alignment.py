@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from onebert_encoder.text.tokens import Alignment, Span
-from onebert_training.data.spans import GoldAnswer
+from onebert_training.data.per_token import GoldAnswer
 
 CONTEXT = 1  # the half of the pair (question, context) that holds the answers
 
