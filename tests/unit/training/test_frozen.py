@@ -20,7 +20,7 @@ from onebert_training.fit.settings import Settings
 from onebert_training.heads import exact
 from onebert_training.heads.exact import STRENGTHS, fit_heads, labeled_vectors
 from onebert_training.methods.methods import parse_method
-from onebert_training.tasks.alignment import first_tokens
+from onebert_training.tasks.reading import first_tokens
 
 
 def run_of(base, data, **changes):

@@ -16,8 +16,7 @@ from onebert_store.errors import InvalidManifest, InvalidMethod, InvalidSettings
 from onebert_store.file.delta import DELTA, HEAD_WEIGHT, check
 from onebert_store.file.format import MAX_HEADER_BYTES, dumps, loads
 from onebert_training.fit import checkpoint
-from onebert_training.fit.evaluation import predict
-from onebert_training.fit.features import BATCH_TOKENS, Inputs, token_batches
+from onebert_training.fit.features import BATCH_TOKENS, Inputs, predict, token_batches
 from onebert_training.fit.loop import Active, advance, ignore, take_step, train
 from onebert_training.fit.result import finish
 from onebert_training.fit.settings import Settings

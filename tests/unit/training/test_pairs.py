@@ -13,7 +13,7 @@ from onebert_training.contest.contest import train_kept
 from onebert_training.contest.few import make_run, read_pairs, train_judged
 from onebert_training.data.dataset import load_dataset
 from onebert_training.data.options import DataOptions
-from onebert_training.fit.evaluation import predict, predict_delta, tokenize
+from onebert_training.fit.features import predict, predict_delta, tokenize
 from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.loop import train
 from onebert_training.fit.run import Run

@@ -21,7 +21,7 @@ from onebert_store.file.format import load
 from onebert_training.data.dataset import load_dataset
 from onebert_training.data.options import DataOptions
 from onebert_training.fit import run as run_module
-from onebert_training.fit.evaluation import predict_delta, tokenize
+from onebert_training.fit.features import predict_delta, tokenize
 from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.loop import train
 from onebert_training.fit.run import Run

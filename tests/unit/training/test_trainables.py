@@ -16,7 +16,7 @@ from onebert_encoder.maths.rows import diverges_at, stack_rows
 from onebert_store.errors import NotFinite
 from onebert_store.file.delta import Delta, check
 from onebert_store.file.manifest import parse_manifest
-from onebert_training.fit.evaluation import predict, predict_delta
+from onebert_training.fit.features import predict, predict_delta
 from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.result import to_arrays
 from onebert_training.fit.run import Run

@@ -16,8 +16,7 @@ from onebert_store.file.delta import HEAD_BIAS, HEAD_WEIGHT
 from onebert_store.file.manifest import SIAMESE, Pooling, head_width
 from onebert_training.data.dataset import Dataset
 from onebert_training.data.splitting import SPLIT_SEED, even_order
-from onebert_training.fit.evaluation import predict
-from onebert_training.fit.features import Inputs
+from onebert_training.fit.features import Inputs, predict
 from onebert_training.heads.exact import ExactHead, Vectors, has_exact_head, stands_for_word
 from onebert_training.heads.seen import (
     FOLDS,

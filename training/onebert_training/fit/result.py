@@ -16,7 +16,7 @@ from onebert_store.errors import NotFinite
 from onebert_store.file.delta import Delta, check
 from onebert_store.file.manifest import parse_manifest
 from onebert_training.data.checks import listed
-from onebert_training.fit.evaluation import Model
+from onebert_training.fit.features import Model
 from onebert_training.fit.run import Run
 from onebert_training.fit.state import State
 from onebert_training.tasks.objective import Logits, Measurement, Verdict

@@ -24,8 +24,7 @@ from onebert_store.file.manifest import PER_TOKEN, SIAMESE, Manifest, Pooling, f
 from onebert_store.file.strict_json import shown
 from onebert_store.spec import BaseSpec
 from onebert_training.data.checks import listed
-from onebert_training.fit.evaluation import Model, predict
-from onebert_training.fit.features import Features
+from onebert_training.fit.features import Features, Model, predict
 from onebert_training.fit.frozen import YARDSTICK_SHARE
 from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.schedule import Schedule

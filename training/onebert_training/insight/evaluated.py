@@ -14,7 +14,7 @@ from onebert_store.file.delta import Delta
 from onebert_store.file.manifest import Manifest
 from onebert_training.data.dataset import Labeled, digest_of
 from onebert_training.data.examples import Split
-from onebert_training.fit.evaluation import predict_delta, tokenize
+from onebert_training.fit.features import predict_delta, tokenize
 from onebert_training.insight.answers import Answers, read_answers
 from onebert_training.insight.decision_rules import has_probabilities, unknown_facts
 from onebert_training.insight.findings import findings, interval_of

@@ -48,7 +48,8 @@ def run_sweep(
     folder = RunsFolder(out)
     names = [job.name for job_set in job_sets for job in job_set.jobs]
     folder.plan(loaded_recipe.name, names)
-    pending = [left for job_set in job_sets if (left := _without_finished(job_set, folder)).jobs]
+    left = [replace(one, jobs=tuple(job for job in one.jobs if folder.is_pending(job))) for one in job_sets]
+    pending = [one for one in left if one.jobs]
     done = len(names) - sum(len(job_set.jobs) for job_set in pending)
     console.tell(f"{loaded_recipe.name}: {len(names)} runs, {done} of them finished before")
     lost = 0
@@ -72,10 +73,6 @@ def run_sweep(
     _show(folder, loaded, job_sets, as_json)
     if lost:
         raise OneBertError(f"{lost} of {len(names)} runs were lost; the same command tries them again")
-
-
-def _without_finished(job_set: work.JobSet, folder: RunsFolder) -> work.JobSet:
-    return replace(job_set, jobs=tuple(job for job in job_set.jobs if folder.is_pending(job)))
 
 
 def _here(base: Base, folder: RunsFolder, width: int | None) -> work.Execute:

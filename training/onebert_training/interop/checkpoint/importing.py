@@ -25,7 +25,7 @@ from onebert_store.file.delta import (
 )
 from onebert_store.file.format import MAX_FILE_BYTES, MAX_HEADER_BYTES
 from onebert_store.file.manifest import Manifest, TaskType
-from onebert_training.data.texts import load_texts
+from onebert_training.data.dataset import load_texts
 from onebert_training.fit.result import checked_delta
 from onebert_training.fit.run import make_manifest
 from onebert_training.interop.checkpoint.finetuned import FineTuned, read_finetuned

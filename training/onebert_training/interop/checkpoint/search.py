@@ -13,8 +13,7 @@ from onebert_encoder.base.digest import differing_parts
 from onebert_encoder.text.tokens import Text, Tokens
 from onebert_store.file.delta import Delta
 from onebert_store.file.manifest import Manifest
-from onebert_training.fit.evaluation import predict, row_of
-from onebert_training.fit.features import Inputs
+from onebert_training.fit.features import Inputs, predict, row_of
 from onebert_training.interop.checkpoint.finetuned import FineTuned, answer_all
 
 
