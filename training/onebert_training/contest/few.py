@@ -17,8 +17,7 @@ from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.loop import Progress, Report, ignore, train, train_together
 from onebert_training.fit.result import Result
 from onebert_training.fit.run import Run
-from onebert_training.fit.schedule import Schedule
-from onebert_training.fit.settings import Settings
+from onebert_training.fit.settings import Schedule, Settings
 from onebert_training.heads.seen import FOLDS
 from onebert_training.methods.grammar import AUTO
 from onebert_training.methods.methods import parse_method

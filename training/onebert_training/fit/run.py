@@ -25,10 +25,8 @@ from onebert_store.file.strict_json import shown
 from onebert_store.spec import BaseSpec
 from onebert_training.data.checks import listed
 from onebert_training.fit.features import Features, Model, predict
-from onebert_training.fit.frozen import YARDSTICK_SHARE
-from onebert_training.fit.inputs import TaskInputs
-from onebert_training.fit.schedule import Schedule
-from onebert_training.fit.settings import REVISION, Settings
+from onebert_training.fit.inputs import YARDSTICK_SHARE, TaskInputs
+from onebert_training.fit.settings import REVISION, Schedule, Settings
 from onebert_training.heads.exact import ExactHead, has_exact_head
 from onebert_training.heads.seen import Yardsticks
 from onebert_training.methods.methods import parse_method

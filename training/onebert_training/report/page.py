@@ -12,8 +12,7 @@ from onebert_training.report.changes import draw_changes
 from onebert_training.report.curves import draw_curves
 from onebert_training.report.document import made, rendered
 from onebert_training.report.plots import Picture
-from onebert_training.report.scores import draw_gaps, draw_scores
-from onebert_training.report.sizes import draw_sizes
+from onebert_training.report.scores import draw_gaps, draw_scores, draw_sizes
 
 _PARAMETERS = ("method", "trained", "% of parameters", "classifier", "file, kB", "seconds a run")
 

@@ -21,9 +21,8 @@ from onebert_training.report.evaluation import render_evaluation
 from onebert_training.report.records import Record, load_records
 from onebert_training.report.tables import Results, Trial, choose, collect, headings, result_rows
 from onebert_training.sweep import work
-from onebert_training.sweep.jobs import Outcome, RunsFolder
 from onebert_training.sweep.recipe import load_recipe
-from onebert_training.sweep.work import JobSet
+from onebert_training.sweep.work import JobSet, Outcome, RunsFolder
 
 
 def run_sweep(
