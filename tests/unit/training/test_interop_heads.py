@@ -74,9 +74,9 @@ SIGMOID, IDENTITY = (
 )
 def test_a_task_type_is_the_one_by_which_the_model_itself_is_asked(config, count, task_type, assumed):
     names = [f"label {i}" for i in range(count)]
-    found, _, warnings = outputs_of(config, "sequence", count, Wanted(names))
+    (found, _), warnings = outputs_of(config, "sequence", count, Wanted(names))
     assert (found, len(warnings)) == (task_type, assumed)
-    assert outputs_of(config, "sequence", count, Wanted(names, "regression")) == ("regression", names, [])
+    assert outputs_of(config, "sequence", count, Wanted(names, "regression")) == (("regression", names), [])
 
 
 @pytest.mark.parametrize(
@@ -89,15 +89,15 @@ def test_a_task_type_is_the_one_by_which_the_model_itself_is_asked(config, count
     ],
 )
 def test_names_are_read_in_the_order_of_the_outputs(config, labels):
-    assert outputs_of(config, "sequence", 2, Wanted()) == ("single_label", labels, [])
+    assert outputs_of(config, "sequence", 2, Wanted()) == (("single_label", labels), [])
 
 
 def test_outputs_without_names_are_said():
     for config in ({}, {"id2label": {"0": "LABEL_0", "1": "LABEL_1"}}):
-        task_type, names, warnings = outputs_of(config, "token", 2, Wanted())
-        assert (task_type, names) == ("token", ["LABEL_0", "LABEL_1"])
+        outputs, warnings = outputs_of(config, "token", 2, Wanted())
+        assert outputs == ("token", ["LABEL_0", "LABEL_1"])
         assert warnings == ["the outputs have no names but LABEL_0, …; --labels gives them names, in their order"]
-    assert outputs_of({}, "span", 2, Wanted()) == ("span", ["start", "end"], [])
+    assert outputs_of({}, "span", 2, Wanted()) == (("span", ["start", "end"]), [])
 
 
 @pytest.mark.parametrize(
@@ -118,4 +118,7 @@ def test_outputs_without_names_are_said():
 def test_a_configuration_that_contradicts_itself_is_refused_unless_the_caller_decides(config, why):
     with pytest.raises(InvalidInput, match=why):
         outputs_of(config, "sequence", 2, Wanted())
-    assert outputs_of(config, "sequence", 2, Wanted(["no", "yes"], "multi_label")) == ("multi_label", ["no", "yes"], [])
+    assert outputs_of(config, "sequence", 2, Wanted(["no", "yes"], "multi_label")) == (
+        ("multi_label", ["no", "yes"]),
+        [],
+    )

@@ -109,15 +109,10 @@ class Run:
     def _manifest(self) -> Manifest:
         """Made before training, so that a label or a name that a manifest cannot hold is refused at once."""
         positives = _positives(self.settings.positive, self.data.labels)
+        decision = Decision(positives=positives) if positives else None
+        outputs, length = (self.data.task_type, list(self.data.labels)), self.inputs.max_length
         return make_manifest(
-            self.base.spec,
-            decision=Decision(positives=positives) if positives else None,
-            task_type=self.data.task_type,
-            labels=list(self.data.labels),
-            pooling=self.pooling,
-            max_length=self.inputs.max_length,
-            method=self.method.text,
-            training=self.provenance(),
+            self.base.spec, outputs, self.pooling, length, self.method.text, self.provenance(), decision
         )
 
     def _notes(self) -> Iterator[str]:
@@ -277,11 +272,26 @@ class Run:
         return self.objective.judge(examples, tokens, measured.logits, measured.scores, self.metric)
 
 
-def make_manifest(spec: BaseSpec, decision: Decision | None = None, **fields: Any) -> Manifest:
-    """The manifest of a delta of this base, without golden logits; raises InvalidManifest."""
-    rules = decision and decision.model_dump(exclude_none=True)
-    base = {"name": spec.name, "model_type": spec.model_type, "digest": spec.digest}
-    return parse_manifest({"format": format_for(decision), "decision": rules, "base": base, **fields})
+def make_manifest(
+    spec: BaseSpec,
+    outputs: tuple[str, list[str]],
+    pooling: str,
+    max_length: int,
+    method: str,
+    training: Mapping[str, Any],
+    decision: Decision | None = None,
+) -> Manifest:
+    """The manifest of a delta without golden logits; `outputs` are the task type and its labels. InvalidManifest."""
+    return parse_manifest(
+        {
+            "format": format_for(decision),
+            "decision": decision and decision.model_dump(exclude_none=True),
+            "base": {"name": spec.name, "model_type": spec.model_type, "digest": spec.digest},
+            "task_type": outputs[0],
+            "labels": outputs[1],
+            **{"pooling": pooling, "max_length": max_length, "method": method, "training": training},
+        }
+    )
 
 
 def _positives(said: str | None, labels: Sequence[str]) -> list[str]:

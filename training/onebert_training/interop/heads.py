@@ -26,8 +26,8 @@ class Wanted:
     max_length: int | None = None
 
 
-Outputs = tuple[str, list[str], list[str]]
-"""An imported head: task type, names of its outputs, and warnings about assumptions, as sentences."""
+Outputs = tuple[tuple[str, list[str]], list[str]]
+"""An imported head: task type and names of its outputs, and warnings about assumptions, as sentences."""
 
 POOLER = "pooler.dense"
 
@@ -106,7 +106,7 @@ def outputs_of(config: Mapping[str, Any], kind: Kind, count: int, wanted: Wanted
     task_type, unread = wanted.task_type or kind, None
     if task_type == "sequence":
         task_type, unread = _task_type(config, count)
-    return task_type, names, [said for said in (unnamed, unread) if said]
+    return (task_type, names), [said for said in (unnamed, unread) if said]
 
 
 def _task_type(config: Mapping[str, Any], count: int) -> tuple[TaskType, str | None]:

@@ -11,33 +11,14 @@ from torch import Tensor
 from onebert_encoder.base.base import Base, has_tokenizer, read_tokenizer
 from onebert_encoder.base.digest import differing_parts
 from onebert_store.errors import InvalidInput, TensorMismatch, UnsupportedBase
-from onebert_store.file.delta import (
-    DELTA,
-    HEAD_BIAS,
-    HEAD_DENSE_BIAS,
-    HEAD_DENSE_WEIGHT,
-    HEAD_WEIGHT,
-    LORA_A,
-    LORA_B,
-    PLACES,
-    Delta,
-    listed,
-)
+from onebert_store.file import delta
+from onebert_store.file.delta import Delta, listed
 from onebert_store.file.manifest import TaskType
 from onebert_store.file.strict_json import shown
 from onebert_training.fit.result import checked_delta
 from onebert_training.fit.run import make_manifest
-from onebert_training.interop.heads import (
-    NOT_FINITE,
-    PEFT_TASKS,
-    POOLER,
-    Kind,
-    Layout,
-    Wanted,
-    kind_of,
-    layout_of,
-    outputs_of,
-)
+from onebert_training.interop import heads
+from onebert_training.interop.heads import POOLER, Kind, Layout, Wanted, kind_of
 from onebert_training.interop.peft_folder import Adapter, read_adapter
 
 _REPEAT = re.compile(r"[*+{]")
@@ -48,7 +29,7 @@ _REPEATED_GROUP = re.compile(r"\)[*+{?]")
 # query equals scaling the key. The input of attention's output map is a mean of values, so scaling it equals scaling
 # the value.
 SCALED_AS: Mapping[tuple[str, int], str] = {
-    **{(symbol, side): place for place, (_, symbol, side) in PLACES.items()},
+    **{(symbol, side): place for place, (_, symbol, side) in delta.PLACES.items()},
     ("W_q", 0): "k",
     ("W_m1", 1): "v",
 }
@@ -73,21 +54,15 @@ def import_adapter(folder: Path, base: Base, wanted: Wanted = Wanted()) -> Delta
     adapter = read_adapter(folder, base.anatomy.family.prefix)
     kind = _kind(adapter, wanted.task_type)
     _require_tokenizer(folder, base)
-    tensors, pooling = Conversion(adapter, base, layout_of(base.spec.model_type, kind)).run()
-    task_type, labels, warnings = outputs_of(adapter.model_config, kind, len(tensors[HEAD_BIAS]), wanted)
-    version = shown(str(adapter.config.get("peft_version", "")))
-    manifest = make_manifest(
-        base.spec,
-        task_type=task_type,
-        labels=labels,
-        pooling=pooling,
-        max_length=base.spec.max_length if wanted.max_length is None else wanted.max_length,
-        method=f"peft:{adapter.config['peft_type'].lower()}",
-        training={"imported_from": "peft", "peft_version": version, "warnings": warnings},
-    )
+    tensors, pooling = Conversion(adapter, base, heads.layout_of(base.spec.model_type, kind)).run()
+    outputs, warnings = heads.outputs_of(adapter.model_config, kind, len(tensors[delta.HEAD_BIAS]), wanted)
+    longest = base.spec.max_length if wanted.max_length is None else wanted.max_length
+    version, method = shown(str(adapter.config.get("peft_version", ""))), adapter.config["peft_type"].lower()
+    facts = {"imported_from": "peft", "peft_version": version, "warnings": warnings}
+    manifest = make_manifest(base.spec, outputs, pooling, longest, f"peft:{method}", facts)
     arrays = {name: tensor.contiguous().numpy() for name, tensor in tensors.items()}
     try:
-        return checked_delta(base, Delta(manifest, arrays), {}, NOT_FINITE)
+        return checked_delta(base, Delta(manifest, arrays), {}, heads.NOT_FINITE)
     except TensorMismatch as error:
         raise TensorMismatch(f"{error.detail}{made_for(adapter)}") from None
 
@@ -111,11 +86,11 @@ def _kind(adapter: Adapter, task_type: TaskType | None) -> Kind:
     said = adapter.config.get("task_type")
     if said is None:
         return kind_of(task_type or "single_label")
-    if not isinstance(said, str) or said not in PEFT_TASKS:
-        raise InvalidInput(f"a delta cannot hold a {shown(str(said))} task; it holds {', '.join(PEFT_TASKS)}")
-    if task_type is not None and kind_of(task_type) != PEFT_TASKS[said]:
+    if not isinstance(said, str) or said not in heads.PEFT_TASKS:
+        raise InvalidInput(f"a delta cannot hold a {shown(str(said))} task; it holds {', '.join(heads.PEFT_TASKS)}")
+    if task_type is not None and kind_of(task_type) != heads.PEFT_TASKS[said]:
         raise InvalidInput(f"the adapter is for {said}, which is no {task_type} task")
-    return PEFT_TASKS[said]
+    return heads.PEFT_TASKS[said]
 
 
 def made_for(adapter: Adapter) -> str:
@@ -218,7 +193,7 @@ class Conversion:
 
     def head(self) -> tuple[dict[str, Tensor], str]:
         linear, dense = self.layout.linear, self.layout.dense
-        head = {HEAD_WEIGHT: self.saved(f"{linear}.weight"), HEAD_BIAS: self.saved(f"{linear}.bias")}
+        head = {delta.HEAD_WEIGHT: self.saved(f"{linear}.weight"), delta.HEAD_BIAS: self.saved(f"{linear}.bias")}
         if dense is None:
             return head, "none"
         if not self.layout.has_pooler:
@@ -229,7 +204,7 @@ class Conversion:
             weight, bias = self.pooler()
         else:
             return head, "pooler"
-        return {**head, HEAD_DENSE_WEIGHT: weight, HEAD_DENSE_BIAS: bias}, "cls"
+        return {**head, delta.HEAD_DENSE_WEIGHT: weight, delta.HEAD_DENSE_BIAS: bias}, "cls"
 
     def saved(self, name: str) -> Tensor:
         try:
@@ -252,8 +227,8 @@ class Conversion:
         found = {module: pair for module, pair in self.low_rank.items() if pair[1].any()}
         self.refuse(found.keys() & {POOLER})
         return {
-            **{LORA_A + module: A for module, (A, _) in found.items()},
-            **{LORA_B + module: B for module, (_, B) in found.items()},
+            **{delta.LORA_A + module: A for module, (A, _) in found.items()},
+            **{delta.LORA_B + module: B for module, (_, B) in found.items()},
         }
 
     def scales(self) -> dict[str, Tensor]:
@@ -271,7 +246,7 @@ class Conversion:
             if (place := SCALED_AS.get((module.symbol, side))) is None:
                 continue
             del found[module.name]
-            prefix, symbol, _ = PLACES[place]
+            prefix, symbol, _ = delta.PLACES[place]
             name = prefix + self.base.anatomy.path(symbol.removeprefix("W_"), module.layer)
             scales[name] = scales.get(name, torch.ones(())) * scale.flatten()
         self.refuse(found.keys())
@@ -305,4 +280,4 @@ class Conversion:
             # DoRA does not scale the bias, but a delta's scale does: divide it beforehand.
             own = self.base.params[f"{module}.bias"]
             found[f"{module}.bias"] = (own + found.get(f"{module}.bias", torch.zeros(()))) / factor - own
-        return {DELTA + name: difference for name, difference in found.items() if difference.any()}
+        return {delta.DELTA + name: difference for name, difference in found.items() if difference.any()}

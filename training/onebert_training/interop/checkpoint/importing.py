@@ -117,18 +117,11 @@ def _manifest(checkpoint: FineTuned, name: str, base: Base, pooling: str, wanted
     kind, spec, count = checkpoint.head.kind, base.spec, len(checkpoint.params[f"{checkpoint.head.linear}.bias"])
     if wanted.task_type is not None and kind != kind_of(wanted.task_type):
         raise InvalidInput(f"the checkpoint is for a {kind} task, which is no {wanted.task_type} task")
-    (task_type, labels, warnings), longest = outputs_of(checkpoint.config, kind, count, wanted), wanted.max_length
+    (outputs, warnings), longest = outputs_of(checkpoint.config, kind, count, wanted), wanted.max_length
     if longest is None:
         longest = min(checkpoint.max_length or spec.max_length, spec.max_length)
-    return make_manifest(
-        spec,
-        task_type=task_type,
-        labels=labels,
-        pooling=pooling,
-        max_length=longest,
-        method="checkpoint",
-        training={"imported_from": "checkpoint", "checkpoint": name, "warnings": warnings},
-    )
+    facts = {"imported_from": "checkpoint", "checkpoint": name, "warnings": warnings}
+    return make_manifest(spec, outputs, pooling, longest, "checkpoint", facts)
 
 
 @dataclass(frozen=True)
