@@ -1,6 +1,7 @@
 """What the frozen base alone gives: vectors, yardsticks, and the head that `--method head` writes."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -21,11 +22,9 @@ from onebert_training.heads import exact
 from onebert_training.heads.exact import STRENGTHS, fit_heads, labeled_vectors
 from onebert_training.methods.methods import parse_method
 from onebert_training.tasks.reading import first_tokens
+from trainings import short_run
 
-
-def run_of(base, data, **changes):
-    settings = Settings(method="head", **changes)
-    return Run(TaskInputs(base, data, settings.max_length), settings, "tone")
+run_of = partial(short_run, settings=Settings(method="head"))
 
 
 def identity(base):

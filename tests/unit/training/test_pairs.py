@@ -1,6 +1,7 @@
 """Trainings on pairs: what each head reads, whose answers are the plain model's, and what is compared with what."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from onebert_training.fit.run import Run
 from onebert_training.fit.settings import Settings
 from onebert_training.interop.commands import run_export
 from onebert_training.prepared import prepare
+from trainings import short_run
 
 QUICK = Settings(epochs=4, batch_size=8, learning_rate=5e-3)
 SIZES = {"train": 48, "validation": 20, "test": 12}
@@ -60,8 +62,7 @@ def test_inputs_are_read_as_asked_from_either_reading(base, pairs):
         assert (inputs.reading("mean"), inputs.reading("siamese")) == (whole, apart)
 
 
-def run_of(base, data, **changes):
-    return Run(TaskInputs(base, data, 40), replace(QUICK, **changes), "same")
+run_of = partial(short_run, settings=QUICK)
 
 
 @pytest.mark.parametrize("method", ["bitfit", "spafit:0-1-II,r=2", "lora-xs:r=2", "svd:r=2", "frozen", "head"])

@@ -10,7 +10,7 @@ from typing_extensions import Doc
 from onebert_store.errors import InvalidSettings
 from onebert_store.file.manifest import Pooling
 from onebert_training.methods.grammar import AUTO, HEAD
-from onebert_training.options import METHOD, STEPS, Flag, Parser, annotated_fields, flag_of
+from onebert_training.options import METHOD, STEPS, Flag, annotated_fields, flag_of
 
 MAX_SEED = 2**31 - 1
 # Raise this when equal settings train something else: old checkpoints are not resumed, and reports do not mix.
@@ -88,8 +88,7 @@ class Settings:
     head_learning_rate: Annotated[
         Annotated[float, Gt(0)] | Literal["same"] | None,
         Doc("Peak for the classifier head, which starts from nothing; else its own, at least --lr; same is --lr."),
-        Flag("--head-lr"),
-        Parser(_rate_or_same),
+        Flag("--head-lr", _rate_or_same),
         STEPS,
     ] = None
     averaging: Annotated[
