@@ -11,8 +11,8 @@ from onebert_training.report.tables import Column, Results, Trial, format_mean, 
 
 Numbers = tuple[float, float | None]  # mean and deviation
 
-_LINE = 20
-_TOP = 50
+_LINE, _FIRST = 20, 50  # the distance of rows, and the place of the first
+_TOP, _BOTTOM, _LEFT, _RIGHT = 46, 210, 40, 330  # of the plot over sizes
 _LETTER = 6.4  # approximate width of a letter
 
 
@@ -69,7 +69,7 @@ def dots(rows: Sequence[Dot], title: str, under: str, zero: bool = False) -> Pan
     left = 12 + _LETTER * max(map(len, names))
     right = 328 - _LETTER * max(len(row.says) for row in rows)
     ends = [row.value + side * (row.spread or 0) for row in rows for side in (-1, 1)]
-    x, bottom = axis_for(ends, left, right, zero), _TOP + _LINE * len(rows) - 6
+    x, bottom = axis_for(ends, left, right, zero), _FIRST + _LINE * len(rows) - 6
     parts = [text(0, 13, short(title), kind="head"), text(0, 28, under)]
     for tick in x.ticks(4):
         parts.append(line(x.at(tick), 38, x.at(tick), bottom, "grid"))
@@ -77,7 +77,7 @@ def dots(rows: Sequence[Dot], title: str, under: str, zero: bool = False) -> Pan
     if zero:
         parts.append(line(x.at(0), 38, x.at(0), bottom, "axis"))
     for number, (row, name) in enumerate(zip(rows, names, strict=True)):
-        y, kind = _TOP + _LINE * number, "best" if row.best else "ink"
+        y, kind = _FIRST + _LINE * number, "best" if row.best else "ink"
         marks = dot(x.at(row.value), y, f"{row.name}: {row.says}")
         if row.spread is not None:
             marks = line(x.at(row.value - row.spread), y, x.at(row.value + row.spread), y, "whisker") + marks
@@ -90,9 +90,6 @@ def dots(rows: Sequence[Dot], title: str, under: str, zero: bool = False) -> Pan
 def _cut(name: str) -> str:
     name = short(name)
     return name if len(name) <= 22 else f"{name[:13]}…{name[-8:]}"
-
-
-_TOP, _BOTTOM, _LEFT, _RIGHT = 46, 210, 40, 330
 
 
 def draw_sizes(results: Results) -> list[Picture]:
