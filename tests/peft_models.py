@@ -15,7 +15,7 @@ from transformers import (
 )
 
 from bases import tiny_base
-from onebert_encoder.base.base import Base
+from onebert_encoder.base.base import Base, load_base
 from onebert_encoder.maths.batch import pack
 from onebert_encoder.maths.fold import fold, to_tensors
 from onebert_encoder.maths.predict import compute_logits
@@ -34,6 +34,10 @@ TOLERANCE = 1e-4
 
 # What a path of an adapted model has where PEFT trains something.
 _TRAINED = ("lora_", "ia3_l", "ln_tuning_layers", "modules_to_save.default")
+
+
+def base_of(family: str) -> Base:
+    return load_base(str(tiny_base(family)))
 
 
 def random_adapter(family: str, config: Any, folder: Path, seed: int = 0, num_labels: int = 3) -> Any:

@@ -1,8 +1,10 @@
-"""Shared by the tests of training: short runs, one that is interrupted, and commands in this process."""
+"""Shared by the tests of training: data that a tiny base can learn, short runs, commands in this process."""
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +18,45 @@ from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.loop import Progress, Report
 from onebert_training.fit.run import Run
 from onebert_training.fit.settings import Settings
+
+THINGS = ("parcel", "order", "invoice", "password", "screen", "refund")
+SPLITS = {"train": 48, "validation": 20, "test": 12}
+
+
+def tagged(count: int, offset: int = 0) -> Iterator[dict[str, Any]]:
+    """Texts whose entities are things of two words, some of several word pieces."""
+    for i in range(offset, offset + count):
+        words = ["my", THINGS[i % 6], ("stamps", "box", "code")[i % 3], *("was", "very", "late")[: 1 + i % 3]]
+        yield {"words": words, "tags": ["O", "B-THING", "I-THING", *["O"] * (len(words) - 3)]}
+
+
+def asked(count: int, offset: int = 0) -> Iterator[dict[str, Any]]:
+    """Questions whose answer is a thing somewhere in the context."""
+    for i in range(offset, offset + count):
+        thing, before = THINGS[i % 6], ("the late ", "my very good ", "")[i % 3]
+        context = f"{before}{thing} was broken, thanks"
+        answers = {"text": [thing], "answer_start": [len(before)]}
+        yield {"question": "what was it?", "context": context, "answers": answers}
+
+
+def write_tone(folder: Path) -> Path:
+    """A file for each split, of praise and complaint, which differ in one word."""
+    folder.mkdir(parents=True, exist_ok=True)
+    words = [("good", "praise"), ("bad", "complaint")]
+    for split, count in SPLITS.items():
+        drawn = [(i, *words[(i + len(split)) % 2]) for i in range(count)]
+        rows = [f"the {THINGS[i % 6]} was very {word} and late {i},{label}" for i, word, label in drawn]
+        (folder / f"{split}.csv").write_text("\n".join(["text,label", *rows]) + "\n")
+    return folder
+
+
+def write_splits(folder: Path, rows_of: Callable[..., Iterator[dict[str, Any]]]) -> Path:
+    """A file for each split, of the rows that `tagged` or `asked` gives."""
+    folder.mkdir(exist_ok=True)
+    for split, count in SPLITS.items():
+        rows = rows_of(count, offset=len(split))
+        (folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
 
 
 class InterruptedRunError(Exception):

@@ -25,8 +25,7 @@ from onebert_store.file import format as delta_file
 from onebert_store.file.delta import Delta, check
 from onebert_store.tables.text.unicode import text_fault
 from onebert_training.device import load_on
-from onebert_training.fit.evaluation import predict
-from onebert_training.fit.features import Inputs
+from onebert_training.fit.features import Inputs, predict
 
 
 class Classifier:

@@ -31,7 +31,7 @@ from onebert_encoder.base.source import DEFAULT_BASE, find_base
 from onebert_encoder.maths.precision import fast_dtype
 from onebert_encoder.text.tokens import Text
 from onebert_training.data.dataset import Dataset
-from onebert_training.fit.frozen import frozen_vectors
+from onebert_training.fit.inputs import frozen_vectors
 from onebert_training.fit.settings import Settings
 from onebert_training.tasks.metrics import LOWER_IS_BETTER
 from onebert_training.tasks.objectives import OBJECTIVES

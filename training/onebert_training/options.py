@@ -1,7 +1,7 @@
 """Options from annotated dataclasses: one list of fields makes a command's options, a recipe's fields and a docs table.
 
 A field is `name: Annotated[type, Doc("one sentence"), …] = default`. The annotation may add bounds (`Ge`, `Gt`, `Le`,
-`Lt`), a `Flag` (an option named differently), a `Parser` (values of several types) and a `Panel` of the command's help.
+`Lt`), a `Flag` (an option named differently) and a `Panel` of the command's help.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -24,16 +24,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Flag:
-    """An option name that differs from its field's name."""
+    """An option name that differs from its field's name; `parse` reads values of several types, which typer has not."""
 
     name: str
-
-
-@dataclass(frozen=True)
-class Parser:
-    """Parses a command-line value that may be of several types; a typer option has one type only."""
-
-    parse: Callable[[str], Any]
+    parse: Callable[[str], Any] | None = None
 
 
 DATA = Panel("Data")
@@ -127,7 +121,7 @@ def _options(group: Any) -> Iterator[Parameter]:
         for one in annotated:
             bounds |= {"min": one.ge} if isinstance(one, Ge) else {"max": one.le} if isinstance(one, Le) else {}
         panel = next((one for one in annotated if isinstance(one, Panel)), None)
-        parse = next((one.parse for one in annotated if isinstance(one, Parser)), None)
+        parse = next((one.parse for one in annotated if isinstance(one, Flag)), None)
         # A short metavar leaves room for the sentence in 80 columns; choices are listed after the sentence.
         metavar = None if hint is bool else "N" if int in (hint, *get_args(hint)) else "…"
         choices = [name for one in get_args(hint) if get_origin(one) is Literal and not parse for name in get_args(one)]

@@ -16,8 +16,7 @@ from onebert_store.registry.names import check_name
 from onebert_store.tables.tables import Source
 from onebert_training.contest.auto import Choice, Comparison, choice_file, choose, make_comparison
 from onebert_training.contest.contest import Kept, started_checkpoint
-from onebert_training.contest.few import make_run
-from onebert_training.contest.pairs import read_pairs
+from onebert_training.contest.few import make_run, read_pairs
 from onebert_training.data.dataset import load_dataset
 from onebert_training.data.options import DataOptions
 from onebert_training.device import load_on

@@ -25,7 +25,7 @@ from onebert_training.interop.merged import merge, write_checkpoint
 from onebert_training.interop.onnx_export import write_onnx
 from onebert_training.interop.peft_export import export_adapter
 from onebert_training.interop.peft_import import import_adapter
-from peft_models import assert_equal_logits, delta_logits, model_logits, texts
+from peft_models import assert_equal_logits, base_of, delta_logits, model_logits, texts
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning"),
@@ -33,10 +33,6 @@ pytestmark = [
 ]
 
 TASKS = {"pooler": "single_label", "cls": "multi_label", "none": "token", "mean": "single_label"}
-
-
-def base_of(family: str) -> Base:
-    return load_base(str(tiny_base(family)))
 
 
 def random_delta(base: Base, parts: str, pooling: str = "pooler", task_type: str | None = None) -> Delta:

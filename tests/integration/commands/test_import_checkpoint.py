@@ -19,8 +19,7 @@ from ended import refused, succeeded
 from onebert_encoder.base.base import load_base
 from onebert_store.file.format import load
 from onebert_store.file.manifest import parse_manifest
-from onebert_training.interop.checkpoint.agreement import Agreement, Answered, compare, concordance
-from onebert_training.interop.checkpoint.search import fewest
+from onebert_training.interop.checkpoint.search import Agreement, Answered, compare, concordance, fewest
 from onebert_training.methods.low_rank import Parts, factorize
 from peft_models import delta_logits, model_logits
 from tiny_delta import manifest_dict

@@ -12,12 +12,12 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer
 
 from bases import tiny_base
-from onebert_encoder.base.base import Base, load_base
+from onebert_encoder.base.base import Base
 from onebert_store.errors import InvalidInput, InvalidManifest, MalformedFile, OneBertError, TensorMismatch
 from onebert_store.file.format import dumps, loads
 from onebert_training.interop.heads import Wanted
 from onebert_training.interop.peft_import import import_adapter
-from peft_models import assert_equal_logits, delta_logits, model_logits, random_adapter, texts
+from peft_models import assert_equal_logits, base_of, delta_logits, model_logits, random_adapter, texts
 
 pytestmark = [
     # peft still calls transformers by a name that transformers has renamed.
@@ -38,10 +38,6 @@ def lora(**options: Any) -> LoraConfig:
 
 def ln_tuning(**options: Any) -> LNTuningConfig:
     return LNTuningConfig(**{"task_type": "SEQ_CLS", "target_modules": ["LayerNorm"], **options})
-
-
-def base_of(family: str) -> Base:
-    return load_base(str(tiny_base(family)))
 
 
 PATTERNS = {"rank_pattern": {"value": 2, "layer.1.output.dense": 3}, "alpha_pattern": {"query": 5, r"2\..*dense": 7}}
@@ -147,6 +143,20 @@ def test_one_output_is_read_by_the_sigmoid_and_spans_have_their_labels(tmp_path:
     assert (span.task_type, list(span.labels), span.pooling) == ("span", ["start", "end"], "none")
 
 
+def spoil(folder: Path, change: dict[str, torch.Tensor | None]) -> None:
+    """Changes tensors of an adapter; None removes one."""
+    path = folder / "adapter_model.safetensors"
+    tensors = {**load_file(path), **change}
+    save_file({name: tensor for name, tensor in tensors.items() if tensor is not None}, path)
+
+
+def assert_refused(folder: Path, error: type[OneBertError], named: str, base: Base | None = None) -> None:
+    with pytest.raises(error) as caught:
+        import_adapter(folder, base or base_of("bert"))
+    assert named in caught.value.detail
+    assert "\n" not in caught.value.detail
+
+
 FOREIGN = {
     "relu head": ("distilbert", lora(target_modules=["q_lin"]), "relu layer"),
     "gelu head": ("electra", lora(), "gelu layer"),
@@ -173,10 +183,7 @@ FOREIGN = {
 @pytest.mark.filterwarnings("ignore:Setting `save_embedding_layers`:UserWarning")
 def test_what_a_delta_cannot_hold_is_refused_by_name(family: str, config: Any, named: str, tmp_path: Path) -> None:
     random_adapter(family, config, tmp_path)
-    with pytest.raises(InvalidInput) as caught:
-        import_adapter(tmp_path, base_of(family))
-    assert named in caught.value.detail
-    assert "\n" not in caught.value.detail
+    assert_refused(tmp_path, InvalidInput, named, base_of(family))
 
 
 def test_a_folder_that_is_no_adapter_is_called_what_it_is(tmp_path: Path) -> None:
@@ -225,9 +232,7 @@ def test_a_configuration_that_would_answer_otherwise_is_refused(
 ) -> None:
     path = folder / "adapter_config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
-    with pytest.raises(error) as caught:
-        import_adapter(folder, base_of("bert"))
-    assert named in caught.value.detail
+    assert_refused(folder, error, named)
 
 
 Q = "base_model.model.bert.encoder.layer.0.attention.self.query"
@@ -266,12 +271,8 @@ TENSORS = {
 def test_tensors_that_do_not_fit_are_refused(
     folder: Path, change: dict[str, torch.Tensor | None], error: type[OneBertError], named: str
 ) -> None:
-    path = folder / "adapter_model.safetensors"
-    tensors = {**load_file(path), **change}
-    save_file({name: tensor for name, tensor in tensors.items() if tensor is not None}, path)
-    with pytest.raises(error) as caught:
-        import_adapter(folder, base_of("bert"))
-    assert named in caught.value.detail
+    spoil(folder, change)
+    assert_refused(folder, error, named)
 
 
 DORA = {
@@ -286,12 +287,8 @@ def test_magnitudes_that_do_not_fit_are_refused(
     magnitude: torch.Tensor | None, error: type[OneBertError], named: str, tmp_path: Path
 ) -> None:
     random_adapter("bert", lora(use_dora=True), tmp_path)
-    path = tmp_path / "adapter_model.safetensors"
-    tensors = {**load_file(path), f"{Q}.lora_magnitude_vector": magnitude}
-    save_file({name: tensor for name, tensor in tensors.items() if tensor is not None}, path)
-    with pytest.raises(error) as caught:
-        import_adapter(tmp_path, base_of("bert"))
-    assert named in caught.value.detail
+    spoil(tmp_path, {f"{Q}.lora_magnitude_vector": magnitude})
+    assert_refused(tmp_path, error, named)
 
 
 def table_of(rows: int) -> torch.Tensor:

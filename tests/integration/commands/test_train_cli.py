@@ -25,39 +25,12 @@ from onebert_store.command import console
 from onebert_store.file.delta import Delta
 from onebert_store.file.format import load, save
 from onebert_store.file.manifest import parse_manifest
-
-THINGS = ("parcel", "order", "invoice", "password", "screen", "refund")
+from trainings import THINGS, asked, tagged, write_splits, write_tone
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    path = tmp_path_factory.mktemp("data")
-    words = [("good", "praise"), ("bad", "complaint")]
-    for split, count in (("train", 48), ("validation", 20), ("test", 12)):
-        rows = [
-            f"the {THINGS[i % 6]} was very {word} and late {i},{label}"
-            for i, (word, label) in enumerate(words * (count // 2))
-        ]
-        (path / f"{split}.csv").write_text("\n".join(["text,label", *rows]) + "\n")
-    return path
-
-
-def tagged(i):
-    words = ["my", THINGS[i % 6], ("stamps", "box")[i % 2], "was", "late"]
-    return {"words": words, "tags": ["O", "B-THING", "I-THING", "O", "O"]}
-
-
-def asked(i):
-    before = ("the late ", "")[i % 2]
-    answers = {"text": [THINGS[i % 6]], "answer_start": [len(before)]}
-    return {"question": "what was it?", "context": f"{before}{THINGS[i % 6]} was broken", "answers": answers}
-
-
-def write_rows(folder, row_of):
-    folder.mkdir()
-    for split, count in (("train", 32), ("validation", 12), ("test", 12)):
-        (folder / f"{split}.jsonl").write_text("".join(json.dumps(row_of(i)) + "\n" for i in range(count)))
-    return folder
+    return write_tone(tmp_path_factory.mktemp("data"))
 
 
 def train_arguments(folder, out, *more):
@@ -65,6 +38,10 @@ def train_arguments(folder, out, *more):
         *("train", "--task", "tone", "--data", str(folder), "--base", str(tiny_base()), "--out", str(out)),
         *("--device", "cpu", "--lr", "0.02", "--batch-size", "8", "--epochs", "3", *more),
     ]
+
+
+def evaluate_arguments(out, data, *more):
+    return ["evaluate", out, "--data", data, "--base", tiny_base(), "--device", "cpu", *more]
 
 
 def head_arguments(folder, out, *more):
@@ -88,11 +65,10 @@ def test_train_prints_a_record_that_the_file_and_evaluate_confirm(onebert, folde
     assert f"step {record['best_step']}/18" in progress
     assert list(tmp_path.iterdir()) == [out]
 
-    common = ("--data", folder, "--base", tiny_base(), "--device", "cpu", "--json")
     for split in ("test", "validation"):
-        printed, _ = succeeded(onebert("evaluate", out, "--split", split, *common))
-        assert json.loads(printed)["metrics"] == record[split]
-    assert json.loads(onebert("evaluate", out, *common)[1])["split"] == "test"
+        measured, _ = recorded(onebert(*evaluate_arguments(out, folder, "--split", split, "--json")))
+        assert measured["metrics"] == record[split]
+    assert recorded(onebert(*evaluate_arguments(out, folder, "--json")))[0]["split"] == "test"
 
 
 @pytest.mark.parametrize(
@@ -105,13 +81,12 @@ def test_train_prints_a_record_that_the_file_and_evaluate_confirm(onebert, folde
     ],
 )
 def test_tasks_on_tokens_and_spans_are_trained_and_evaluated(onebert, tmp_path, row_of, method, task_type, metric):
-    data, out = write_rows(tmp_path / "data", row_of), tmp_path / "task.safetensors"
+    data, out = write_splits(tmp_path / "data", row_of), tmp_path / "task.safetensors"
     record, _ = recorded(onebert(*train_arguments(data, out, "--method", method, "--json")))
     assert (record["task_type"], record["metric"], record["settings"]["pooling"]) == (task_type, metric, "none")
     assert load(out).manifest.task_type == task_type
-    common = ("--data", data, "--base", tiny_base(), "--device", "cpu", "--json")
     for split in ("test", "validation"):
-        measured, _ = recorded(onebert("evaluate", out, "--split", split, *common))
+        measured, _ = recorded(onebert(*evaluate_arguments(out, data, "--split", split, "--json")))
         assert (measured["metric"], measured["metrics"]) == (metric, record[split])
 
 
@@ -124,9 +99,8 @@ def test_what_is_no_delta_is_a_checkpoint_that_scores_what_training_said(
 ):
     out = tmp_path / "tone"
     changes = ("--method", method, "--pooling", pooling, "--lr", "0.002", "--json")
-    printed, progress = succeeded(onebert(*train_arguments(folder, out, *changes)))
+    record, progress = recorded(onebert(*train_arguments(folder, out, *changes)))
     assert f"{out} is for {auto_class}" in progress
-    record = json.loads(printed)
     assert record["digest"] is None
     assert record["file_bytes"] == sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
     assert list(tmp_path.iterdir()) == [out]
@@ -145,7 +119,7 @@ def test_what_is_no_delta_is_a_checkpoint_that_scores_what_training_said(
 
 
 def test_a_full_token_task_is_a_checkpoint_for_token_classification(onebert, tmp_path):
-    data, out = write_rows(tmp_path / "data", tagged), tmp_path / "things"
+    data, out = write_splits(tmp_path / "data", tagged), tmp_path / "things"
     changes = ("--method", "full", "--lr", "0.002", "--json")
     printed, _ = succeeded(onebert(*train_arguments(data, out, *changes)))
     tokenizer = transformers.AutoTokenizer.from_pretrained(out)
@@ -185,7 +159,7 @@ def test_a_training_that_fails_leaves_nothing_behind(onebert, folder, tmp_path):
 def test_a_checkpoint_is_not_a_delta_to_evaluate(onebert, folder, tmp_path):
     out = tmp_path / "tone"
     assert onebert(*train_arguments(folder, out, "--method", "full", "--max-steps", "1"))[0] == 0
-    refused(onebert("evaluate", out, "--data", folder, "--base", tiny_base(), "--device", "cpu"))
+    refused(onebert(*evaluate_arguments(out, folder)))
 
 
 def test_the_table_says_what_to_do_next(onebert, folder, tmp_path):
@@ -195,20 +169,15 @@ def test_the_table_says_what_to_do_next(onebert, folder, tmp_path):
     assert "\n39 steps, those of a short run from the exact head included\n" in said.split("step ")[0]
     assert len(re.findall(r"^about [\d hmins]+ in all$", said, re.MULTILINE)) == 1
     assert "896 parameters (" in printed  # 3 layers of 7 vectors of 32 and one of 64, and b_LN0
-    printed, _ = succeeded(onebert("evaluate", out, "--data", folder, "--base", tiny_base(), "--device", "cpu"))
+    printed, _ = succeeded(onebert(*evaluate_arguments(out, folder)))
     assert "accuracy" in printed
 
 
 def test_few_rows_are_all_trained_on_and_folds_give_the_scores(onebert, folder, tmp_path):
     data, out = tmp_path / "few.csv", tmp_path / "tone.safetensors"
     data.write_text((folder / "train.csv").read_text())
-    printed, progress = succeeded(
-        onebert(
-            *train_arguments(
-                data, out, "--method", "bitfit+lora:targets=all", "--start", "fresh", "--lr", "3e-3", "--json"
-            )
-        )
-    )
+    method = ("--method", "bitfit+lora:targets=all", "--start", "fresh", "--lr", "3e-3", "--json")
+    printed, progress = succeeded(onebert(*train_arguments(data, out, *method)))
     record = json.loads(printed)
     assert (record["rows"], record["folds"], record["steps"]) == ({"train": 48}, 5, 18)
     assert "note: no validation split, and 48 training rows are too few to spare any: all are trained on" in progress
@@ -262,13 +231,6 @@ def test_auto_chooses_says_what_was_compared_and_trains_that(onebert, folder, tm
     _, found, listed = onebert("methods")[1].partition("\nauto ")
     assert found
     assert all(name.partition(":")[0] in listed for name in choice["methods"])
-    for wrong, says in (
-        (("--method", "bitfit+auto"), "auto is no method but chooses one"),
-        (("--time-budget", "9"), "--time-budget is for --method auto"),
-    ):
-        status, _, progress = onebert(*train_arguments(folder, out, *wrong))
-        assert (status, progress.count("\n")) == (1, 1)
-        assert says in progress
 
 
 def test_the_head_alone_is_one_command_and_no_step(onebert, folder, tmp_path):
@@ -291,9 +253,7 @@ def test_the_head_alone_is_one_command_and_no_step(onebert, folder, tmp_path):
         printed, _ = succeeded(onebert(command, out))
         assert re.search(rf"strength\W+{strength:g}\b", printed)
         assert "batch size" not in printed
-    measured = json.loads(
-        onebert("evaluate", out, "--data", folder, "--base", tiny_base(), "--device", "cpu", "--json")[1]
-    )
+    measured, _ = recorded(onebert(*evaluate_arguments(out, folder, "--json")))
     assert measured["metrics"] == record["test"]
 
 
@@ -340,17 +300,7 @@ def test_what_a_constant_beats_on_the_test_rows_alone_is_a_warning_and_no_advice
 
 
 def test_a_delta_that_nothing_was_measured_beside_is_looked_at_first(onebert, tmp_path):
-    rows = [
-        {
-            "question": "what came?",
-            "context": f"a letter came {i}",
-            "answers": {"text": ["a letter"], "answer_start": [0]},
-        }
-        for i in range(24)
-    ]
-    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    out = tmp_path / "span.safetensors"
-    data = tmp_path / "train.jsonl"
+    data, out = write_splits(tmp_path, asked) / "train.jsonl", tmp_path / "span.safetensors"
     short = ("--method", "bitfit", "--max-steps", "2", "--task-type", "span")
     printed, _ = succeeded(onebert(*train_arguments(data, out, *short)))
     look = f"next: onebert evaluate {out} --data DATA --report report.html shows its answers, since a span task has no"
@@ -368,7 +318,7 @@ def test_a_task_that_never_says_a_label_is_not_recommended(onebert, tmp_path, wi
     assert "warning: never answers 'rare' (1 row)" in printed
     assert "warning: accuracy 0.9750: always answering 'common' gives 0.9750" in printed
     assert "next: onebert push" not in printed
-    printed = onebert("evaluate", out, "--data", data, "--base", tiny_base(), "--device", "cpu")[1]
+    printed = onebert(*evaluate_arguments(out, data))[1]
     assert "warning: never answers 'rare' (1 row)" in printed
 
 
@@ -408,21 +358,13 @@ def test_a_terminal_sees_what_goes_on(onebert, folder, tmp_path, monkeypatch):
     monkeypatch.setattr(console, "err", Console(force_terminal=True, stderr=True, width=100))
     out = tmp_path / "tone.safetensors"
     _, progress = succeeded(onebert(*train_arguments(folder, out, "--max-length", "4096")))
-    for text in (
-        "reading ",
-        "loading the base",
-        "tokenizing 80 rows",
-        "epoch 3.0, loss 0.",
-        ", best 0.",
-        "tokens/s",
-        "left",
-    ):
-        assert text in progress
+    said = ("reading ", "loading the base", "tokenizing 80 rows", "epoch 3.0, loss 0.", ", best 0.", "tokens/s", "left")
+    assert all(text in progress for text in said)
     assert "measuring the test split" in progress
     # Evaluations would scroll the notes away.
     assert "step 6/18" not in progress
     assert progress.index("note: the base takes at most") < progress.index("epoch")
-    _, progress = succeeded(onebert("evaluate", out, "--data", folder, "--base", tiny_base(), "--device", "cpu"))
+    _, progress = succeeded(onebert(*evaluate_arguments(out, folder)))
     assert "evaluating 12 rows" in progress
 
 
@@ -491,6 +433,8 @@ def test_a_killed_run_continues_to_the_same_bytes(onebert, folder, tmp_path):
         (["--task", "Tone!"], "is not a name"),
         (["--method", "adapters"], "Methods are frozen, head, bitfit"),
         (["--method", "bitfitt:bq"], "there is no method 'bitfitt'; is bitfit meant?"),
+        (["--method", "bitfit+auto"], "auto is no method but chooses one"),
+        (["--time-budget", "9"], "--time-budget is for --method auto"),
         (["--method", "spafit:1-2-I"], "needs 4 layers or more; the base has 3"),
         (["--data", "nowhere"], "neither a file nor a folder"),
         (["--label", "kind"], "train.csv: no column kind"),

@@ -8,8 +8,7 @@ from bases import tiny_base
 from browsers import PHONE, WIDE, assert_accessible, needs_chromium, opened
 from insight_records import HOSTILE, page_of
 from onebert_encoder.base.base import load_base
-from onebert_training.report.figures import draw
-from onebert_training.report.page import render
+from onebert_training.report.page import draw, render
 from onebert_training.report.records import Record
 from onebert_training.report.tables import collect
 

@@ -14,6 +14,7 @@ from bases import tiny_base
 from onebert_store.command.process import ONEBERT
 from onebert_store.file.format import load
 from ray_clusters import environment, running_cluster, workers
+from trainings import write_tone
 
 pytestmark = pytest.mark.nightly("clusters")
 
@@ -33,21 +34,13 @@ data = ["tone"]
 batch_size = [8, 24]
 seed = [0, 1, 2]
 """
-THINGS = ("parcel", "order", "invoice", "password", "screen", "refund")
 
 
 @pytest.fixture(scope="module")
 def arguments(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """The sweep's command but for where it writes."""
     root = tmp_path_factory.mktemp("sweep")
-    (root / "data/tone").mkdir(parents=True)
-    words = [("good", "praise"), ("bad", "complaint")]
-    for split, count in (("train", 48), ("validation", 20), ("test", 12)):
-        rows = [
-            f"the {THINGS[i % 6]} was very {word} and late {i},{label}"
-            for i, (word, label) in enumerate(words * (count // 2))
-        ]
-        (root / f"data/tone/{split}.csv").write_text("\n".join(["text,label", *rows]) + "\n")
+    write_tone(root / "data/tone")
     (root / "clustered.toml").write_text(RECIPE)
     return ["sweep", str(root / "clustered.toml"), "--data", str(root / "data"), "--base", str(tiny_base())]
 

@@ -8,7 +8,7 @@ import pytest
 
 from bases import loaded
 from onebert_server.answering import tokenizing
-from onebert_server.answering.tokenizing import Tokenizing
+from onebert_server.answering.tokenizing import Splitter, Tokenizing
 from onebert_server.limits import MAX_CHARACTERS
 from onebert_store.errors import QueueFull
 
@@ -21,20 +21,25 @@ def workers():
 
 @pytest.fixture
 def splitting(workers):
-    return Tokenizing(loaded().tokenizer, 60, workers)
+    return Tokenizing({"base": Splitter(loaded().tokenizer, 60)}, workers)
 
 
 @pytest.fixture
 def small(workers, monkeypatch):
     """One that holds 4000 characters."""
     monkeypatch.setattr(tokenizing, "MAX_CHARACTERS", 4000)
-    return Tokenizing(loaded().tokenizer, 60, workers)
+    return Tokenizing({"base": Splitter(loaded().tokenizer, 60)}, workers)
+
+
+async def split(tokenizing, principal, texts, **options):
+    """The pieces of each text, by the only base."""
+    return (await tokenizing.split(principal, texts, ["base"], **options))["base"]
 
 
 @pytest.mark.parametrize("count", [1, 200], ids=["on the loop", "in a worker"])
 async def test_equal_texts_are_one_object_and_all_are_what_each_is_alone(splitting, count):
     texts = ["it is late " * count, ("it is", "late"), "it is late " * count, "late", ("it is", "late")]
-    made = await splitting.split("someone", texts)
+    made = await split(splitting, "someone", texts)
     for text, pieces in zip(texts, made, strict=True):
         (alone,) = loaded().tokenizer.split([text], 60)
         assert (pieces.ids, pieces.lengths) == (alone.ids, alone.lengths)
@@ -44,7 +49,7 @@ async def test_equal_texts_are_one_object_and_all_are_what_each_is_alone(splitti
 
 
 async def test_of_a_long_text_no_more_is_kept_than_the_base_takes(splitting):
-    (pieces,) = await splitting.split("someone", ["late " * 5000])
+    (pieces,) = await split(splitting, "someone", ["late " * 5000])
     assert (pieces.lengths, len(pieces.ids[0]), len(pieces.sources[0].placed.offsets)) == ((5000,), 60, 60)
 
 
@@ -52,22 +57,22 @@ async def test_what_waits_to_be_tokenized_is_bounded_and_given_back(small, worke
     opened = Event()
 
     workers.submit(opened.wait, 60)
-    first = asyncio.create_task(small.split("a", ["a" * 3000]))
-    left = asyncio.create_task(small.split("b", ["b" * 1000]))
+    first = asyncio.create_task(split(small, "a", ["a" * 3000]))
+    left = asyncio.create_task(split(small, "b", ["b" * 1000]))
     await asyncio.sleep(0)  # both take their permits
     with pytest.raises(QueueFull) as refused:
-        await small.split("c", ["c" * 600])
+        await split(small, "c", ["c" * 600])
     assert refused.value.retry_after
-    assert len(await small.split("c", ["tiny"])) == 1, "what need not wait is not refused"
+    assert len(await split(small, "c", ["tiny"])) == 1, "what need not wait is not refused"
     left.cancel()
     await asyncio.wait([left])
-    second = asyncio.create_task(small.split("d", ["d" * 1000]))
+    second = asyncio.create_task(split(small, "d", ["d" * 1000]))
     await asyncio.sleep(0)
     opened.set()
     assert [len(found) for found in await asyncio.gather(first, second)] == [1, 1]
     with pytest.raises(TypeError):
-        await small.split("d", ["\ud800" * 4000])
-    assert len(await small.split("d", ["e" * 4000])) == 1
+        await split(small, "d", ["\ud800" * 4000])
+    assert len(await split(small, "d", ["e" * 4000])) == 1
 
 
 async def test_who_has_much_tokenized_is_served_in_turns_with_others(workers, monkeypatch):
@@ -77,7 +82,7 @@ async def test_who_has_much_tokenized_is_served_in_turns_with_others(workers, mo
     opened, ended = Event(), []
 
     async def split(principal, texts):
-        ended.append((principal, len(await splitting.split(principal, texts))))
+        ended.append((principal, len(await split(splitting, principal, texts))))
 
     workers.submit(opened.wait, 60)
     large = [f"{number} " + "late " * 13000 for number in range(3)]

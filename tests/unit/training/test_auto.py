@@ -11,19 +11,15 @@ from onebert_store.errors import InvalidMethod, InvalidSettings
 from onebert_store.file.format import load
 from onebert_training.contest.auto import choice_file, choose, dear, make_comparison
 from onebert_training.contest.contest import train_kept
-from onebert_training.contest.folds import fold_runs
+from onebert_training.contest.few import fold_runs
 from onebert_training.data.dataset import load_dataset
 from onebert_training.data.options import DataOptions
 from onebert_training.fit.inputs import TaskInputs
-from onebert_training.fit.lead import judged
 from onebert_training.fit.loop import take_step, train
-from onebert_training.fit.run import Run
 from onebert_training.fit.settings import DEFAULT_METHOD, Settings, methods_for
 from onebert_training.fit.state import State
 from onebert_training.methods.methods import parse_method
 from onebert_training.prepared import prepare
-from onebert_training.tasks.metrics import near_best
-from onebert_training.tasks.objective import Measurement
 from trainings import interrupted
 
 pytestmark = pytest.mark.nightly("trainings")
@@ -96,29 +92,6 @@ def test_what_is_compared_scores_as_it_does_apart_and_the_smallest_near_the_best
     assert choice.run.method.text == choice.facts["chosen"]
     assert f"chosen: {choice.facts['chosen']}, accuracy {methods[choice.facts['chosen']]['score']:.4f}" in choice.line
     assert all(name in choice.line for name in methods)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "taken"),
-    [
-        # Of 20 rows; n more right answers are n / 20 of a lead, with an error of (n / 20 · (1 - n / 20) / 19) ** 0.5.
-        ([1, 1, 1, 1], 0),
-        ([1, 1, 0, 0], 0),  # 0.05 with an error of 0.05
-        ([2, 1, 0, 0], 1),  # 0.1 with an error of 0.069: not the first
-        ([9, 5, 2, 0], 3),
-        ([0, 0, 5, 9], 0),
-        ([4, 0, 0, 0], 1),
-    ],
-)
-def test_the_smallest_within_a_standard_error_of_the_best_is_taken(base, data, wrong, taken):
-    gold = data.splits["validation"].gold
-    run = Run(TaskInputs(base, data, 40), Settings(), "tone")
-
-    def measured(count):
-        logits = [np.eye(2, dtype=np.float32)[1 - label if i < count else label] for i, label in enumerate(gold)]
-        return Measurement("validation", {"accuracy": 1 - count / len(gold)}, 0.0, logits)
-
-    assert near_best([judged(run, measured(count)) for count in wrong]) == taken
 
 
 def test_the_dearest_leave_until_the_rest_fits_a_budget():

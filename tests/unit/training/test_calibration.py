@@ -17,11 +17,19 @@ from onebert_store.file.delta import Delta
 from onebert_store.file.format import load, save
 from onebert_store.file.manifest import parse_manifest
 from onebert_training.cli import calibrate as command
-from onebert_training.insight.abstaining import answered, lowest_sureness, separation
 from onebert_training.insight.calibration import calibrate, targets_of
+from onebert_training.insight.decision_rules import (
+    answered,
+    as_rates,
+    fit_temperature,
+    losses,
+    lowest_sureness,
+    rates,
+    separation,
+    thresholds_for_fpr,
+    thresholds_for_precision,
+)
 from onebert_training.insight.intervals import Judged, interval_on_new_rows
-from onebert_training.insight.temperature import fit_temperature, losses
-from onebert_training.insight.thresholds import as_rates, rates, thresholds_for_fpr, thresholds_for_precision
 from tiny_delta import manifest_dict
 from trainings import invoke
 

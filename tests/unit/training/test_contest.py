@@ -15,7 +15,7 @@ from onebert_training.contest.few import make_run
 from onebert_training.data.dataset import load_dataset
 from onebert_training.data.options import DataOptions
 from onebert_training.fit.inputs import TaskInputs
-from onebert_training.fit.lead import judged
+from onebert_training.fit.keeping import judged
 from onebert_training.fit.loop import train
 from onebert_training.fit.settings import Settings
 from onebert_training.tasks.objective import Measurement

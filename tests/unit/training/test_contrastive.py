@@ -12,7 +12,7 @@ from bases import Reference, tiny_base
 from onebert_store.file.delta import DELTA, HEAD_BIAS, HEAD_WEIGHT
 from onebert_store.file.format import dumps
 from onebert_training.contest.contrastive import ContrastiveRun, contrast
-from onebert_training.contest.folds import fold_runs, out_of_fold
+from onebert_training.contest.few import fold_runs, out_of_fold
 from onebert_training.fit.loop import train
 from onebert_training.fit.settings import Settings
 from trainings import short_run

@@ -245,6 +245,16 @@ TEN = [("t", label) for label in "xy"] * 5
         ([("t", "0.5")] * 20, ("text", "label"), "all training rows have the same label"),
         ([("t", n) for n in ("0.5", "1", "1e39")] * 5, ("text", "label"), "data.csv lines 4, 7, .* 16: the label is"),
         (TEN[:4], ("text", "label"), "at least 10 training rows"),
+        (
+            [*TEN, ("", "x"), ("t", ""), (" ", "y")],
+            ("text", "label"),
+            "lines 12 and 14: the text is empty.*data.csv line 13: there is no label",
+        ),
+        (
+            [*TEN, *[("t", "")] * 30],
+            ("text", "label"),
+            "lines 12, 13, 14, 15, 16, 17, 18, 19, 20, 21 and 20 more: there",
+        ),
         ([], ("text", "label"), "data.csv has no rows"),
     ],
 )

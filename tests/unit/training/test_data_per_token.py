@@ -11,7 +11,7 @@ from onebert_encoder.text.tokens import Alignment
 from onebert_store.errors import InvalidData
 from onebert_training.data.dataset import load_dataset, load_split
 from onebert_training.data.options import DataOptions, ReadOptions
-from onebert_training.tasks.alignment import answer_tokens, first_tokens
+from onebert_training.tasks.reading import answer_tokens, first_tokens
 
 SENTENCES = [
     (["Anna", "Schmidt", "flew", "to", "Oslo", "."], ["B-PER", "I-PER", "O", "O", "B-LOC", "O"]),

@@ -9,8 +9,7 @@ import torch
 from bases import Reference, tiny_base
 from onebert_encoder.base.base import load_base
 from onebert_training.fit import features
-from onebert_training.fit.evaluation import predict
-from onebert_training.fit.features import Features, Inputs
+from onebert_training.fit.features import Features, Inputs, predict
 from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.loop import take_step, train
 from onebert_training.fit.run import Run

@@ -13,12 +13,11 @@ from onebert_store.errors import InvalidData, InvalidSettings
 from onebert_store.file.delta import HEAD_BIAS, HEAD_WEIGHT
 from onebert_store.file.format import dumps, loads
 from onebert_training.contest.contrastive import ContrastiveRun
-from onebert_training.contest.few import make_run, train_judged
-from onebert_training.contest.folds import fold_runs, fold_steps, out_of_fold
+from onebert_training.contest.few import fold_runs, fold_steps, make_run, out_of_fold, train_judged
 from onebert_training.data.dataset import load_dataset
 from onebert_training.data.options import DataOptions
 from onebert_training.fit.inputs import TaskInputs
-from onebert_training.fit.lead import judged, unbeaten
+from onebert_training.fit.keeping import judged, unbeaten
 from onebert_training.fit.loop import take_step, train
 from onebert_training.fit.record import make_record
 from onebert_training.fit.run import Run

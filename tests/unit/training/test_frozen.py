@@ -1,6 +1,7 @@
 """What the frozen base alone gives: vectors, yardsticks, and the head that `--method head` writes."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from onebert_store.file.delta import HEAD_BIAS, HEAD_WEIGHT
 from onebert_store.file.format import dumps
 from onebert_training.data.examples import Split
 from onebert_training.data.splitting import fold_of, hold_out
-from onebert_training.fit import frozen
+from onebert_training.fit import inputs
 from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.loop import ignore, train, train_together
 from onebert_training.fit.run import Run
@@ -20,12 +21,10 @@ from onebert_training.fit.settings import Settings
 from onebert_training.heads import exact
 from onebert_training.heads.exact import STRENGTHS, fit_heads, labeled_vectors
 from onebert_training.methods.methods import parse_method
-from onebert_training.tasks.alignment import first_tokens
+from onebert_training.tasks.reading import first_tokens
+from trainings import short_run
 
-
-def run_of(base, data, **changes):
-    settings = Settings(method="head", **changes)
-    return Run(TaskInputs(base, data, settings.max_length), settings, "tone")
+run_of = partial(short_run, settings=Settings(method="head"))
 
 
 def identity(base):
@@ -111,7 +110,7 @@ def test_the_time_of_a_head_is_that_of_finding_it_once(base, data, monkeypatch, 
         clock += 100.0
         return fit_heads(*given)
 
-    monkeypatch.setattr(frozen.time, "perf_counter", lambda: clock)
+    monkeypatch.setattr(inputs.time, "perf_counter", lambda: clock)
     monkeypatch.setattr(exact, "fit_heads", find)
     run = run_of(base, held_out(data).rejoined() if spared else data)
     if measured:
@@ -207,7 +206,7 @@ def test_of_words_those_are_kept_that_a_head_is_fitted_on_and_measured_by(base, 
 
 
 def test_more_rows_than_a_yardstick_reads_are_drawn_and_the_head_is_fitted_on_all(base, tags, monkeypatch):
-    monkeypatch.setattr(frozen, "MOST_VECTORS", 60)
+    monkeypatch.setattr(inputs, "MOST_VECTORS", 60)
     run = run_of(base, tags)
     assert run.yardsticks.head is not None
     seen = run.inputs.frozen.see("train", "none")
@@ -243,14 +242,14 @@ class Counted(list):
 def test_what_is_read_before_the_first_step_is_a_quarter_of_what_the_steps_read(base, data, changes, texts):
     split = data.splits["train"]
     many = Split(tuple(f"{text} {i}" for i in range(20) for text in split.texts), np.tile(split.gold, 20))
-    inputs = TaskInputs(base, replace(data, splits={**data.splits, "train": many}), 40)
-    tokens = inputs.splits["train"].tokens = Counted(inputs.splits["train"].tokens)
-    run = Run(inputs, Settings(**changes), "tone")
+    task = TaskInputs(base, replace(data, splits={**data.splits, "train": many}), 40)
+    tokens = task.splits["train"].tokens = Counted(task.splits["train"].tokens)
+    run = Run(task, Settings(**changes), "tone")
     assert run.yardsticks.facts()["head"]["rows"] == texts
     assert len(tokens.asked) == texts
     # The same is not looked for again by a run that plans as much, whatever it trains.
     again = replace(run.settings, method="layernorm")
-    assert Run(inputs, again, "tone").yardsticks is run.yardsticks
+    assert Run(task, again, "tone").yardsticks is run.yardsticks
 
 
 def test_what_has_no_exact_head_is_refused(base, questions):
@@ -265,8 +264,8 @@ def test_a_base_whose_vectors_are_not_finite_is_said(base, data):
     broken = replace(base, params=params)
     with pytest.raises(NotFinite, match="the base's vectors are not finite numbers"):
         train(run_of(broken, data))
-    inputs = TaskInputs(broken, data, 40)
-    runs = [Run(inputs, Settings(start=start, max_steps=1), "tone") for start in ("head", "fresh")]
+    task = TaskInputs(broken, data, 40)
+    runs = [Run(task, Settings(start=start, max_steps=1), "tone") for start in ("head", "fresh")]
     # One that cannot start ends no other one.
     ended = dict(train_together(runs, 2, ignore, lambda _: None))
     assert set(ended) == set(runs)

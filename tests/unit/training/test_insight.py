@@ -15,8 +15,8 @@ from onebert_store.errors import InvalidSettings
 from onebert_store.tables.table import Table
 from onebert_training.insight import classes
 from onebert_training.insight.answers import Measure
+from onebert_training.insight.classes import calibration_curve, expected_calibration_error
 from onebert_training.insight.intervals import bootstrap, wilson
-from onebert_training.insight.reliability import calibration_curve, expected_calibration_error
 from onebert_training.insight.slices import EMPTY, MAX_VALUES, group, slice_by
 
 NAMES = ("a", "b", "c", "d")

@@ -39,12 +39,6 @@ def test_the_separator_is_that_of_the_header(tmp_path, name, separator):
     assert load(write(tmp_path / name, lines(ROWS, separator))).labels == ("ham", "spam")
 
 
-def test_a_name_that_holds_tsv_and_ends_in_csv_is_csv(tmp_path):
-    rows = [(f"one\ttwo {i}", label) for i, (_, label) in enumerate(ROWS)]
-    data = load(write(tmp_path / "scores.tsv.csv", lines(rows)))
-    assert data.splits["train"].texts[0].startswith("one\ttwo")
-
-
 @pytest.mark.parametrize("encoding", ["klingon", "zlib"])
 def test_an_encoding_that_there_is_not_is_one_line(tmp_path, encoding):
     path = write(tmp_path / "a.csv", lines(ROWS))
@@ -85,49 +79,42 @@ def test_gaps_of_a_parquet_column_of_numbers_have_no_label(tmp_path):
     assert load(tmp_path / "a.parquet", drop_unlabeled=True).labels == ("0", "1")
 
 
-def test_different_faults_are_said_together(tmp_path):
-    rows = [*ROWS, ("", "ham"), ("t", ""), (" ", "spam")]
-    with pytest.raises(InvalidData) as caught:
-        load(write(tmp_path / "a.csv", lines(rows)))
-    assert "a.csv lines 42 and 44: the text is empty" in caught.value.detail
-    assert "a.csv line 43: there is no label" in caught.value.detail
-
-
-def test_many_bad_rows_are_counted(tmp_path):
-    with pytest.raises(InvalidData, match=r"lines 42, 43, 44, 45, 46, 47, 48, 49, 50, 51 and 20 more: there is no"):
-        load(write(tmp_path / "a.csv", lines([*ROWS, *[("t", "")] * 30])))
-
-
 def test_a_label_that_reads_as_if_there_were_none_is_noted(tmp_path):
     data = load(write(tmp_path / "a.csv", lines([(f"t{i}", ("yes", "none", "NaN")[i % 3]) for i in range(40)])))
     assert data.labels == ("NaN", "none", "yes")
     assert "the label 'NaN' reads as if there were none; only empty cells are taken for that" in data.notes
 
 
-def test_repeated_and_contradicting_rows_are_noted(tmp_path):
-    rows = [*ROWS, *ROWS[:4], ("text number 1", "spam")]
-    notes = load(write(tmp_path / "a.csv", lines(rows))).notes
-    assert "4 training rows repeat another row" in notes
-    once = load(write(tmp_path / "b.csv", lines([*ROWS, ROWS[0]]))).notes
-    assert "1 training row repeats another row" in once
-    assert "1 training text has different labels, for example a.csv lines 3, 43 and 46" in notes
-
-
-def test_texts_of_another_split_that_training_has_are_noted(tmp_path):
-    write(tmp_path / "train.csv", lines(ROWS))
-    write(tmp_path / "test.csv", lines([*ROWS[:3], ("new", "ham")]))
-    assert "3 of 4 test rows have a text that is in the training split, too" in load(tmp_path).notes
-
-
-def test_clean_data_has_no_such_notes(tmp_path):
-    notes = " ".join(load(write(tmp_path / "a.csv", lines(ROWS))).notes)
-    assert not any(word in notes for word in ("repeat", "different", "differ in case", "one training row"))
-
-
-def test_a_label_with_one_training_row_is_named(tmp_path):
-    write(tmp_path / "train.csv", lines([*ROWS, ("t", "lonely")]))
-    write(tmp_path / "validation.csv", lines([("v", "ham")]))
-    assert "1 label has one training row only: 'lonely'" in load(tmp_path).notes
+@pytest.mark.parametrize(
+    ("splits", "note"),
+    [
+        ({"train": [*ROWS, *ROWS[:4]]}, "4 training rows repeat another row"),
+        ({"train": [*ROWS, ROWS[0]]}, "1 training row repeats another row"),
+        (
+            {"train": [*ROWS, ROWS[1], ("text number 1", "spam")]},
+            "1 training text has different labels, for example train.csv lines 3, 42 and 43",
+        ),
+        (
+            {"train": ROWS, "test": [*ROWS[:3], ("new", "ham")]},
+            "3 of 4 test rows have a text that is in the training split, too",
+        ),
+        (
+            {"train": [*ROWS, ("t", "lonely")], "validation": [("v", "ham")]},
+            "1 label has one training row only: 'lonely'",
+        ),
+        ({"train": ROWS}, None),
+    ],
+)
+def test_rows_that_repeat_contradict_or_leak_are_noted(tmp_path, splits, note):
+    for split, rows in splits.items():
+        write(tmp_path / f"{split}.csv", lines(rows))
+    notes = load(tmp_path).notes
+    if note is None:
+        assert not any(
+            word in " ".join(notes) for word in ("repeat", "different", "differ in case", "one training row")
+        )
+    else:
+        assert note in notes
 
 
 def test_a_column_for_each_label(tmp_path):
@@ -313,20 +300,6 @@ def test_lists_of_pandas_in_cells_train_and_measure_alike(tmp_path):
     asked = DataOptions(label_separator=";", task_type="multi_label")
     path = csv(tmp_path / "c.csv", [f"t{i},x;y{i % 2}" for i in range(20)])
     assert load_dataset(path, asked).labels == ("x", "y0", "y1")
-
-
-def test_a_name_that_looks_like_several_labels_is_noted_where_nobody_says_which(tmp_path):
-    for name, both in (("a.csv", "late size"), ("b.csv", '"Sports, indoor"\nx,"Sports, outdoor"\ny,"Food, indoor"')):
-        path = csv(tmp_path / name, ["a,late", "b,size", f"c,{both}"] * 5)
-        data = load_dataset(path, keep_few=True)
-        assert data.task_type == "single_label"
-        [note] = [one for one in data.notes if "is taken for one name, though it looks like several" in one]
-        assert "--label-separator" in note
-    # Whoever says that a cell is one name is not told of a separator.
-    path = csv(tmp_path / "c.csv", ["a,late", "b,size", "c,late;size"] * 5)
-    data = load_dataset(path, DataOptions(task_type="single_label"), keep_few=True)
-    assert data.labels == ("late", "late;size", "size")
-    assert not any("label cells" in note for note in data.notes)
 
 
 def test_a_list_of_one_is_the_label_of_a_single_label_task(tmp_path):

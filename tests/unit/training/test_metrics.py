@@ -1,6 +1,7 @@
 """Metrics against values worked out by hand, and against scikit-learn."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,13 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onebert_store.errors import InvalidData
+from onebert_training.tasks import metrics
 from onebert_training.tasks.metrics import (
     ANSWERS,
     REGRESSION,
     Judged,
     choose_metric,
-    is_better,
-    is_preferred,
     near_best,
     score_tags,
     tag_metrics,
@@ -90,10 +90,10 @@ def test_names_are_what_is_reported():
 
 
 def test_better_is_lower_for_an_error_and_never_equal():
-    assert is_better("accuracy", 0.6, 0.5)
-    assert not is_better("accuracy", 0.5, 0.5)
-    assert is_better("mae", 0.4, 0.5)
-    assert is_better("mae", 9.0, None)
+    assert metrics.is_better("accuracy", 0.6, 0.5)
+    assert not metrics.is_better("accuracy", 0.5, 0.5)
+    assert metrics.is_better("mae", 0.4, 0.5)
+    assert metrics.is_better("mae", 9.0, None)
 
 
 BIO = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
@@ -174,7 +174,7 @@ def test_a_metric_that_makes_no_sense_is_refused(names, wanted):
     ],
 )
 def test_the_loss_breaks_ties_of_the_metric(metric, score, loss, best, least, preferred):
-    assert is_preferred(metric, score, loss, best, least) == preferred
+    assert metrics.is_preferred(metric, score, loss, best, least) == preferred
 
 
 def test_the_smallest_that_the_best_is_not_ahead_of_is_taken():
@@ -182,6 +182,9 @@ def test_the_smallest_that_the_best_is_not_ahead_of_is_taken():
     assert large.lead_over(small) == (pytest.approx(0.01), pytest.approx(0.02))
     assert not large.is_ahead_of(small)
     assert near_best([small, large]) == 0
+    just = Judged("accuracy", 0.82, (0.83, 0.81))  # a lead of one standard error, which is none
+    assert just.lead_over(small) == (pytest.approx(0.02), pytest.approx(0.02))
+    assert near_best([small, replace(just, score=0.8199)]) == 0
     sure = Judged("accuracy", 0.85, (0.84, 0.86))
     assert sure.lead_over(small) == (pytest.approx(0.05), pytest.approx(0.0))
     assert near_best([small, large, sure]) == 2

@@ -1,6 +1,7 @@
 """Trainings on pairs: what each head reads, whose answers are the plain model's, and what is compared with what."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,17 +11,17 @@ from onebert_encoder.maths.fold import fold, to_tensors
 from onebert_store.errors import InvalidInput, InvalidSettings
 from onebert_store.file.format import save
 from onebert_training.contest.contest import train_kept
-from onebert_training.contest.few import make_run, train_judged
-from onebert_training.contest.pairs import read_pairs
+from onebert_training.contest.few import make_run, read_pairs, train_judged
 from onebert_training.data.dataset import load_dataset
 from onebert_training.data.options import DataOptions
-from onebert_training.fit.evaluation import predict, predict_delta, tokenize
+from onebert_training.fit.features import predict, predict_delta, tokenize
 from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.loop import train
 from onebert_training.fit.run import Run
 from onebert_training.fit.settings import Settings
 from onebert_training.interop.commands import run_export
 from onebert_training.prepared import prepare
+from trainings import short_run
 
 QUICK = Settings(epochs=4, batch_size=8, learning_rate=5e-3)
 SIZES = {"train": 48, "validation": 20, "test": 12}
@@ -61,8 +62,7 @@ def test_inputs_are_read_as_asked_from_either_reading(base, pairs):
         assert (inputs.reading("mean"), inputs.reading("siamese")) == (whole, apart)
 
 
-def run_of(base, data, **changes):
-    return Run(TaskInputs(base, data, 40), replace(QUICK, **changes), "same")
+run_of = partial(short_run, settings=QUICK)
 
 
 @pytest.mark.parametrize("method", ["bitfit", "spafit:0-1-II,r=2", "lora-xs:r=2", "svd:r=2", "frozen", "head"])
@@ -138,7 +138,7 @@ def test_nothing_is_chosen_for_whom_has_chosen_or_has_many_pairs_or_none(base, p
     for settings in (replace(QUICK, pooling="mean"), replace(QUICK, pooling="siamese"), replace(QUICK, method="full")):
         assert read_pairs(inputs, settings, "same") is settings
     assert read_pairs(TaskInputs(base, data, 40), QUICK, "tone") is QUICK
-    monkeypatch.setattr("onebert_training.contest.pairs.FEW", len(pairs.splits["train"]))
+    monkeypatch.setattr("onebert_training.contest.few.FEW", len(pairs.splits["train"]))
     assert read_pairs(inputs, QUICK, "same") is QUICK
 
 

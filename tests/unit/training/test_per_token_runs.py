@@ -15,8 +15,8 @@ from onebert_store.file.delta import check
 from onebert_store.file.format import dumps, loads
 from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.loop import train
-from onebert_training.fit.run import Run
 from onebert_training.fit.settings import Settings
+from trainings import short_run
 
 LONGEST_ANSWER = 30
 
@@ -28,8 +28,7 @@ def tokenizer():
 
 
 def make_run(base, data, method="bitfit", **changes):
-    settings = Settings(**{"epochs": 12, "learning_rate": 2e-2, "batch_size": 8} | changes, method=method)
-    return Run(TaskInputs(base, data, settings.max_length), settings, "task")
+    return short_run(base, data, Settings(epochs=12, learning_rate=2e-2, batch_size=8), method=method, **changes)
 
 
 def plain_model(result):

@@ -1,7 +1,8 @@
-"""The papers' recipes expand to the papers' numbers of runs; what is wrong with a recipe is said in one line."""
+"""The fields of options are a command's and a recipe's; the papers' recipes expand to the papers' numbers of runs."""
 
+import re
 from collections import Counter
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from onebert_store.errors import InvalidMethod, InvalidSettings
 from onebert_training.data.options import DataOptions
 from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.run import Run
+from onebert_training.fit.settings import Settings
 from onebert_training.methods.methods import parse_method
 from onebert_training.sweep.recipe import load_recipe
 
@@ -192,3 +194,44 @@ def test_what_is_wrong_is_one_line(tmp_path, old, new, error, says):
         load_recipe(write(tmp_path, SMALL.replace(old, new, 1)))
     assert says in caught.value.detail
     assert "\n" not in caught.value.detail
+
+
+def test_train_takes_every_field(onebert, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    status, printed, _ = onebert("train", "--help")
+    assert status == 0
+    offered = set(re.findall(r"--[a-z-]+", printed))
+    fields_there = {field.name.replace("_", "-") for group in (DataOptions, Settings) for field in fields(group)}
+    assert {f"--{name.replace('learning-rate', 'lr')}" for name in fields_there} <= offered
+
+
+def test_help_fits_80_columns_in_panels(onebert, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    _, printed, _ = onebert("train", "--help")
+    assert max(map(len, printed.splitlines())) <= 80
+    panels = re.findall(r"╭─ (.*?) ─+╮", printed)
+    assert panels == ["Options", "Data", "What is trained", "How long and how fast", "Machine and output"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--epochs", "0"], "--epochs"),
+        (["--train-rows", "1"], "--train-rows"),
+        (["--seed", str(2**31)], "--seed"),
+        (["--task-type", "guess"], "--task-type"),
+        (["--head-lr", "equal"], "a number, or the word same"),
+    ],
+)
+def test_bounds_are_those_of_the_fields(onebert, arguments, message):
+    status, printed, error = onebert("train", "--task", "x", "--data", "y", *arguments)
+    assert (status, printed) == (2, "")
+    assert message in error
+
+
+@pytest.mark.parametrize("rate", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_learning_rate_is_a_number_above_zero(rate):
+    with pytest.raises(InvalidSettings, match=r"\(--lr\) is a number above 0"):
+        Settings(learning_rate=rate)
+    with pytest.raises(InvalidSettings, match=r"\(--head-lr\) is a number above 0"):
+        Settings(head_learning_rate=rate)

@@ -12,16 +12,16 @@ from onebert_training.contest.few import make_run
 from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.loop import take_step, train
 from onebert_training.fit.record import make_record
-from onebert_training.fit.run import Run
 from onebert_training.fit.settings import Settings
 from onebert_training.fit.state import State
 from onebert_training.report.records import load_records
+from trainings import short_run
 
 SETTINGS = Settings(method="bitfit", epochs=3, learning_rate=1e-2, evals_per_epoch=2, measure_train=True, seed=7)
 
 
 def recorded(base, data, **changes):
-    run = Run(TaskInputs(base, data, 40), replace(SETTINGS, **changes), "tone")
+    run = short_run(base, data, SETTINGS, **changes)
     result = train(run)
     content = dumps(result.delta) if result.delta else b""
     record = make_record(run, result, len(content) or None, 48, "figure 1")
@@ -50,9 +50,8 @@ def test_where_the_head_started_and_by_which_loss_are_said(base, data):
     asked = ({}, {"start": "head"}, {"method": "head"})
     found = [recorded(base, data, max_steps=1, **changes) for changes in asked]
     for start in (None, "fresh"):
-        run = make_run(
-            TaskInputs(base, few, 40), replace(SETTINGS, max_steps=1, measure_train=False, start=start), "tone"
-        )
+        settings = replace(SETTINGS, max_steps=1, measure_train=False, start=start)
+        run = make_run(TaskInputs(base, few, 40), settings, "tone")
         result = train(run)
         found.append((run, result, make_record(run, result, None), dumps(result.delta)))
     said = [("fresh", False), ("head", False), (None, False), ("head", True), ("fresh", True)]
@@ -62,7 +61,7 @@ def test_where_the_head_started_and_by_which_loss_are_said(base, data):
 
 
 def test_a_record_says_which_yardstick_a_result_does_not_beat(base, data):
-    run = Run(TaskInputs(base, data, 40), replace(SETTINGS, max_steps=1), "tone")
+    run = short_run(base, data, SETTINGS, max_steps=1)
     result, found = train(run), run.yardsticks
     record = make_record(run, result, None, yardsticks=found)
     assert (record["unbeaten"], record["useful"]) == ("constant", False)
@@ -76,14 +75,14 @@ def test_a_record_says_which_yardstick_a_result_does_not_beat(base, data):
 
 def test_the_history_has_every_evaluation(base, data):
     steps = []
-    run = Run(TaskInputs(base, data, 40), SETTINGS, "tone")
+    run = short_run(base, data, SETTINGS)
     result = train(run, lambda _, progress: steps.append((progress.step, progress.loss, progress.validation)))
     history = make_record(run, result, None)["history"]
     evaluated = [(step, scores) for step, _, scores in steps if scores]
     assert [(entry["step"], entry["validation"]) for entry in history] == evaluated
     assert [entry["step"] for entry in history] == [2, 4, 6, 8, 9]
     assert [entry["epoch"] for entry in history] == [pytest.approx(step / 3, abs=1e-4) for step in (2, 4, 6, 8, 9)]
-    again = Run(TaskInputs(base, data, 40), SETTINGS, "tone")
+    again = short_run(base, data, SETTINGS)
     state = State(again.init_values())
     losses = [loss for _ in range(9) for loss in take_step([(again, state)])]
     # What is shown is the mean of the steps since the last evaluation, which the next one starts anew.
@@ -98,7 +97,7 @@ def test_the_history_has_every_evaluation(base, data):
 def test_the_gap_is_between_the_best_weights_on_both_splits(base, data):
     run, result, record, _ = recorded(base, data, epochs=6)
     same = {**data.splits, "test": data.splits["train"]}
-    told = train(Run(TaskInputs(base, replace(data, splits=same), 40), run.settings, "tone"))
+    told = train(short_run(base, replace(data, splits=same), run.settings))
     assert record["train"] == told.test == result.train
     assert recorded(base, data, measure_train=False)[2]["train"] is None
 

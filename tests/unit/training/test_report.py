@@ -14,8 +14,7 @@ import pytest
 from onebert_store.errors import InvalidInput
 from onebert_training.report.cli import report
 from onebert_training.report.curves import draw_seeds, middle_of
-from onebert_training.report.figures import draw
-from onebert_training.report.page import render
+from onebert_training.report.page import draw, render
 from onebert_training.report.plots import Axis, axis_for
 from onebert_training.report.records import Evaluation, Record, load_records
 from onebert_training.report.scores import Dot, dots

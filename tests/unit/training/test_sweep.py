@@ -21,7 +21,7 @@ from onebert_store.file.format import load
 from onebert_training.data.dataset import load_dataset
 from onebert_training.data.options import DataOptions
 from onebert_training.fit import run as run_module
-from onebert_training.fit.evaluation import predict_delta, tokenize
+from onebert_training.fit.features import predict_delta, tokenize
 from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.loop import train
 from onebert_training.fit.run import Run
@@ -29,10 +29,9 @@ from onebert_training.fit.settings import Settings
 from onebert_training.methods import rules
 from onebert_training.report.records import load_records
 from onebert_training.report.tables import results_markdown
-from onebert_training.sweep import jobs as jobs_module
-from onebert_training.sweep.jobs import Outcome, RunsFolder, name_job
+from onebert_training.sweep import work
 from onebert_training.sweep.recipe import RunRequest
-from onebert_training.sweep.work import make_job_sets, make_runs, make_sample_runs
+from onebert_training.sweep.work import Outcome, RunsFolder, make_job_sets, make_runs, make_sample_runs, name_job
 from onebert_training.tasks.metrics import Judged, best_of
 
 pytestmark = pytest.mark.nightly("trainings")
@@ -359,7 +358,7 @@ def test_a_name_and_a_checkpoint_are_of_the_default_rates_and_the_steps_of_today
     with monkeypatch.context() as patched:
         patched.setattr(rules, "LORA_LEARNING_RATE", 2e-3)
         found.append(names())
-    for module in (jobs_module, run_module):
+    for module in (work, run_module):
         monkeypatch.setattr(module, "REVISION", 1)
     found.append(names())
     assert all(len(set(one)) == 3 for one in zip(*found, strict=True))

@@ -16,14 +16,13 @@ from onebert_encoder.maths.rows import diverges_at, stack_rows
 from onebert_store.errors import NotFinite
 from onebert_store.file.delta import Delta, check
 from onebert_store.file.manifest import parse_manifest
-from onebert_training.fit.evaluation import predict, predict_delta
-from onebert_training.fit.inputs import TaskInputs
+from onebert_training.fit.features import predict, predict_delta
 from onebert_training.fit.result import to_arrays
-from onebert_training.fit.run import Run
 from onebert_training.fit.settings import Settings
 from onebert_training.methods.methods import parse_method
 from onebert_training.methods.trainables import draw_indices
 from onebert_training.target_scale import TargetScale
+from trainings import short_run
 
 SERVABLE = (
     *("frozen", "bitfit", "bitfit:-bq,-bm2", "init-bias", "init-bias:bq,bLN2", "random-bias:0.5%", "layernorm"),
@@ -225,7 +224,7 @@ def test_the_file_holds_half_precision(base):
 @pytest.mark.parametrize("method", [SVD, "bitfit+gamma+svd:r=2,targets=q,m3"])
 def test_evaluations_measure_what_is_served(data, method, dtype):
     base = load_base(str(tiny_base("bert")), dtype=dtype)
-    run = Run(TaskInputs(base, data, 40), Settings(method=method), "tone")
+    run = short_run(base, data, Settings(method=method))
     values = trained(base, run.plan)
     model = run.model(values)
     file = Delta(run.manifest, to_arrays(model.tensors))

@@ -15,17 +15,8 @@ from onebert_encoder.maths.fold import fold
 from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.rows import stack_rows
 from onebert_training.fit.state import CLIP, State
+from onebert_training.methods import weights
 from onebert_training.methods.methods import parse_method
-from onebert_training.methods.weights import (
-    BETA,
-    GAMMA,
-    GATE_SPEED,
-    L0_COST,
-    ZETA,
-    gate,
-    open_probability,
-    reinitialized,
-)
 from onebert_training.target_scale import TargetScale
 
 LOG_ALPHAS = (-6.0, -2.0, 0.0, 0.7, 3.0)
@@ -36,16 +27,16 @@ def plan_of(base, method, pooling="mean"):
 
 
 def leaf_of(log_alpha, count):
-    return torch.full((count,), log_alpha / GATE_SPEED)
+    return torch.full((count,), log_alpha / weights.GATE_SPEED)
 
 
 @pytest.mark.parametrize("log_alpha", LOG_ALPHAS)
 def test_a_gate_is_open_as_often_as_the_closed_form_says(log_alpha):
     """Louizos et al. 2018: log(u / (1 - u)) is logistic, and the stretched sigmoid is above 0 from there on."""
-    zero = -GAMMA / (ZETA - GAMMA)
-    expected = logistic.sf(BETA * math.log(zero / (1 - zero)) - log_alpha)
-    assert open_probability(leaf_of(log_alpha, 1)).item() == pytest.approx(expected, rel=1e-5)
-    samples = gate(leaf_of(log_alpha, 100_000), torch.Generator().manual_seed(0))
+    zero = -weights.GAMMA / (weights.ZETA - weights.GAMMA)
+    expected = logistic.sf(weights.BETA * math.log(zero / (1 - zero)) - log_alpha)
+    assert weights.open_probability(leaf_of(log_alpha, 1)).item() == pytest.approx(expected, rel=1e-5)
+    samples = weights.gate(leaf_of(log_alpha, 100_000), torch.Generator().manual_seed(0))
     # Five standard deviations of a frequency among 100,000.
     deviation = math.sqrt(expected * (1 - expected) / 100_000)
     assert (samples > 0).float().mean().item() == pytest.approx(expected, abs=5 * deviation)
@@ -54,8 +45,10 @@ def test_a_gate_is_open_as_often_as_the_closed_form_says(log_alpha):
 
 @pytest.mark.parametrize("log_alpha", LOG_ALPHAS)
 def test_a_gate_without_noise_is_the_stretched_sigmoid(log_alpha):
-    expected = min(1.0, max(0.0, (ZETA - GAMMA) / (1 + math.exp(-log_alpha)) + GAMMA))  # equation 13
-    assert gate(leaf_of(log_alpha, 1)).item() == pytest.approx(expected, abs=1e-6)
+    expected = min(
+        1.0, max(0.0, (weights.ZETA - weights.GAMMA) / (1 + math.exp(-log_alpha)) + weights.GAMMA)
+    )  # equation 13
+    assert weights.gate(leaf_of(log_alpha, 1)).item() == pytest.approx(expected, abs=1e-6)
 
 
 def test_the_penalty_is_the_mean_of_the_open_probabilities(base):
@@ -64,11 +57,11 @@ def test_the_penalty_is_the_mean_of_the_open_probabilities(base):
     gates = [value for name, value in values.items() if name.startswith("gate.")]
     with torch.no_grad():
         for i, leaf in enumerate(gates):
-            leaf.fill_((i % 5 - 2) / GATE_SPEED)
-    zero = BETA * math.log(-GAMMA / ZETA)
+            leaf.fill_((i % 5 - 2) / weights.GATE_SPEED)
+    zero = weights.BETA * math.log(-weights.GAMMA / weights.ZETA)
     expected = sum(leaf.numel() * logistic.sf(zero - (i % 5 - 2)) for i, leaf in enumerate(gates))
     penalty = plan.penalty(values)
-    assert penalty.item() == pytest.approx(L0_COST * expected / sum(leaf.numel() for leaf in gates), rel=1e-5)
+    assert penalty.item() == pytest.approx(weights.L0_COST * expected / sum(leaf.numel() for leaf in gates), rel=1e-5)
     assert all((grad > 0).all() for grad in torch.autograd.grad(penalty, gates))
 
 
@@ -127,7 +120,10 @@ def test_diff_pruning_ends_with_exactly_so_many_changes(base):
 def test_diff_pruning_keeps_the_largest(base):
     (plan, values), *_ = pruned(base, steps=3)
     change = torch.cat(
-        [(gate(values[f"gate.{name}"]) * values[f"pruned.{name}"]).detach().flatten() for name in base.spec.modules]
+        [
+            (weights.gate(values[f"gate.{name}"]) * values[f"pruned.{name}"]).detach().flatten()
+            for name in base.spec.modules
+        ]
     )
     kept = in_file(base, plan, values) != 0
     assert kept.sum() == plan.num_parameters
@@ -216,7 +212,7 @@ def test_full_trains_every_parameter_with_hugging_faces_gradient(family, pooling
 def test_a_fresh_start_is_as_hugging_face_initializes(family):
     base = load_base(str(tiny_base(family)))
     model = AutoModel.from_config(AutoConfig.from_pretrained(tiny_base(family)))
-    fresh = reinitialized(base, torch.Generator().manual_seed(0))
+    fresh = weights.reinitialized(base, torch.Generator().manual_seed(0))
     theirs = {name: value for name, value in model.named_parameters() if name in base.params}
     assert fresh.keys() == theirs.keys()
     for name, value in theirs.items():
@@ -248,7 +244,7 @@ def test_full_goes_on_from_a_fresh_start(base):
     plan = plan_of(base, "reinit+full")
     values = plan.init(base, 2, 1)
     view = plan.view(base, values)
-    fresh = reinitialized(base, torch.Generator().manual_seed(1))
+    fresh = weights.reinitialized(base, torch.Generator().manual_seed(1))
     used = {name for name in fresh if not name.startswith("pooler.")}
     assert all(torch.equal(values[f"full.{name}"], fresh[name]) for name in used)
     assert all(view.params[name] is values[f"full.{name}"] for name in used)

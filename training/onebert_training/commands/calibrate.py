@@ -15,13 +15,12 @@ from onebert_store.file.format import load, save
 from onebert_store.file.manifest import format_for, parse_manifest
 from onebert_store.file.strict_json import shown
 from onebert_training.commands.showing import abstaining_rule, percent, unknown_rows
-from onebert_training.data.dataset import Dataset, load_split
+from onebert_training.data.dataset import Dataset, load_split, load_texts
 from onebert_training.data.examples import Split
 from onebert_training.data.options import ReadOptions
-from onebert_training.data.texts import load_texts
-from onebert_training.fit.evaluation import predict_delta, tokenize
+from onebert_training.fit.features import predict_delta, tokenize
 from onebert_training.insight.calibration import Calibrated, calibrate, check_task, targets_of
-from onebert_training.insight.doubts import trained_on, unread
+from onebert_training.insight.evaluated import trained_on, unread
 from onebert_training.insight.intervals import CONFIDENCE, Flags, Floats
 from onebert_training.options import Machine
 

@@ -27,8 +27,7 @@ from onebert_store.tables.text.unicode import text_fault
 from onebert_training.data.dataset import load_split
 from onebert_training.data.options import ReadOptions
 from onebert_training.data.splitting import SPLIT_SEED, subset
-from onebert_training.fit.evaluation import tokenize
-from onebert_training.fit.features import BATCH_TOKENS, token_batches
+from onebert_training.fit.features import BATCH_TOKENS, token_batches, tokenize
 from onebert_training.insight.evaluated import decided, deciding_metric
 from onebert_training.options import Machine
 from onebert_training.tasks.objective import Logits, Objective

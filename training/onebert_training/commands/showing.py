@@ -8,11 +8,10 @@ from typing import Any
 from onebert_store.command import console
 from onebert_store.file.strict_json import shown
 from onebert_training.contest.contest import Kept, short_steps, train_kept
-from onebert_training.contest.few import needs_folds
-from onebert_training.contest.folds import fold_steps
+from onebert_training.contest.few import fold_steps, needs_folds
 from onebert_training.fit.loop import Progress
 from onebert_training.fit.run import Run
-from onebert_training.insight.abstaining import REFUSED
+from onebert_training.insight.decision_rules import REFUSED
 from onebert_training.prepared import PreparedRun
 
 _THRESHOLDS = 8  # thresholds in a line

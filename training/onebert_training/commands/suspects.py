@@ -12,7 +12,7 @@ from onebert_training.commands.showing import percent
 from onebert_training.data.examination import MAX_LISTED, Examined
 from onebert_training.data.examples import Split
 from onebert_training.data.splitting import check_divisible
-from onebert_training.fit.frozen import frozen_vectors
+from onebert_training.fit.inputs import frozen_vectors
 from onebert_training.insight.suspects import find_suspects, folds_of, out_of_fold
 from onebert_training.options import Machine
 

@@ -8,24 +8,112 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import isfinite
 from pathlib import Path
 from typing import Any, TypeVar
 
 from onebert_store.disk import write_whole
-from onebert_training.contest.candidate import InShort, keep, step_of
-from onebert_training.contest.few import make_run
-from onebert_training.contest.folds import fold_steps
+from onebert_store.errors import NotFinite
+from onebert_training.contest.contest import Candidate, keep
+from onebert_training.contest.few import fold_runs, fold_steps, make_run, measured
+from onebert_training.fit.features import BATCH_TOKENS
 from onebert_training.fit.inputs import TaskInputs
-from onebert_training.fit.loop import Progress, Report, ignore
+from onebert_training.fit.loop import Progress, Report, groups, ignore, take_step
 from onebert_training.fit.run import Run
 from onebert_training.fit.settings import Settings, methods_for
+from onebert_training.fit.state import State
 from onebert_training.heads.exact import has_exact_head
+from onebert_training.heads.seen import cross_validated
 from onebert_training.tasks.metrics import best_of, near_best
+from onebert_training.tasks.objective import Logits, Measurement
 
+# With a validation split a candidate takes one in `SHARE` of its steps, at least LEAST_STEPS, by its own schedule.
+SHARE, LEAST_STEPS = 4, 100
 # Half way, a candidate leaves if it is behind by this number of standard errors: slow learners may catch up.
 _CLEARLY = 2
 
 _Named = TypeVar("_Named")
+
+
+class InShort(Candidate):
+    """A method in a comparison.
+
+    Attributes:
+        sides: the short run or the folds; empty for an exact head.
+        steps: steps of the longest side.
+    """
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(run.method.text, run, _of_head(run) if run.plan.exact else None)
+        runs = [] if run.plan.exact else _short(run)
+        self.sides = [(one, State(one.init_values(), one.averaged_steps)) for one in runs]
+        self.steps = max((one.steps for one, _ in self.sides), default=0)
+
+    def measure(self) -> None:
+        """Measures the current values; a candidate with answers that are not finite leaves."""
+        try:
+            self.measured = self._answers()
+        except NotFinite:
+            self.left = "its answers are no longer numbers"
+
+    def _answers(self) -> Measurement:
+        if self.run.validates:
+            ((one, state),) = self.sides
+            return one.evaluate(one.model(state.averaged), "validation")
+        found: dict[int, Logits] = {}
+        for one, state in self.sides:
+            rows = one.held_out.tolist()
+            found |= zip(rows, one.logits(one.model(state.averaged), "train", rows), strict=True)
+        return measured(self.run, [found[row] for row in range(len(found))])
+
+    def price(self) -> float:
+        """Estimated seconds of its training, from the shorter of two steps after a first one.
+
+        Another candidate takes these steps: a candidate's own steps in a batch with others would round otherwise.
+        """
+        again, seconds = InShort(self.run), []
+        for _ in range(3):
+            started = time.perf_counter()
+            step_of([again])
+            seconds.append(time.perf_counter() - started)
+        return min(seconds[1:]) * self.steps
+
+
+def step_of(candidates: Sequence[InShort]) -> None:
+    """Makes one step of every side, in batches by entry layer; a candidate with a loss that is not finite leaves."""
+    sides = {
+        one: (candidate, state) for candidate in candidates for one, state in candidate.sides if state.step < one.steps
+    }
+    for together in groups(list(sides)):
+        width = _width(together[0])
+        for first in range(0, len(together), width):
+            part = together[first : first + width]
+            for one, loss in zip(part, take_step([(one, sides[one][1]) for one in part]), strict=True):
+                if not isfinite(loss):
+                    sides[one][0].left = "its loss is no longer a number"
+
+
+def _short(run: Run) -> Sequence[Run]:
+    if not run.validates:
+        return fold_runs(run)
+    steps = min(run.steps, max(LEAST_STEPS, run.steps // SHARE))
+    return [Run(run.inputs, replace(run.settings, max_steps=steps), run.task)]
+
+
+def _width(run: Run) -> int:
+    """Runs per batch: more tokens are no faster, and their activations need memory."""
+    lengths = [len(one) for one in run.inputs.splits["train"].tokens]
+    return max(1, int(BATCH_TOKENS / (run.settings.batch_size * sum(lengths) / len(lengths))))
+
+
+def _of_head(run: Run) -> Measurement:
+    """Exact heads' answers: for validation rows from all training rows, or for held-out rows from the other folds."""
+    answers = run.yardsticks.answers
+    if answers is None or len(answers.logits) < len(run.data.splits["validation" if run.validates else "train"]):
+        # A yardstick may have read only a part of the rows; folds are compared on all rows.
+        seen = run.inputs.frozen.see("train", run.pooling)
+        answers = cross_validated(run.objective, run.data.task_type, seen, run.metric)
+    return answers
 
 
 @dataclass(frozen=True)

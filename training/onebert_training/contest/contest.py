@@ -4,25 +4,24 @@ Validation decides. The short run takes its steps beside the first tenth of the 
 weights that both leave as they are (decision 45).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from onebert_store.errors import NotFinite
-from onebert_training.contest.candidate import Candidate, keep
 from onebert_training.contest.contrastive import ContrastiveRun
 from onebert_training.contest.few import train_judged
 from onebert_training.fit import checkpoint
-from onebert_training.fit.keeping import kept_measurement
-from onebert_training.fit.lead import head_beside
+from onebert_training.fit.keeping import head_beside, judged, kept_measurement
 from onebert_training.fit.loop import Active, Progress, Report, advance, ignore
-from onebert_training.fit.result import Result, finish
+from onebert_training.fit.result import SMALLER, Result, finish
 from onebert_training.fit.run import Run
 from onebert_training.fit.state import State
 from onebert_training.heads.exact import ExactHead
-from onebert_training.heads.yardsticks import Yardsticks
-from onebert_training.tasks.metrics import defended, is_better
+from onebert_training.heads.seen import Yardsticks
+from onebert_training.tasks.metrics import Judged, defended, is_better
+from onebert_training.tasks.objective import Measurement
 
 SHARE = 10  # the run from the exact head has one in ten of the planned steps
 
@@ -31,6 +30,48 @@ _WORDS = {
     "head": "trained from the exact head for {steps}",
     "alone": "the exact head alone",
 }
+
+
+@dataclass(eq=False)
+class Candidate:
+    """A way to train a task.
+
+    Attributes:
+        run: the full training.
+        measured: the answers to the judging rows; None before they are measured.
+        left: the reason it left the tournament; None while it takes part.
+    """
+
+    name: str
+    run: Run
+    measured: Measurement | None = None
+    left: str | None = None
+
+    @property
+    def judged(self) -> Judged:
+        """The answers' score; raises ValueError before they are measured."""
+        if self.measured is None:
+            raise ValueError(f"{self.name} was not measured")
+        return judged(self.run, self.measured)
+
+    @property
+    def score(self) -> float | None:
+        return self.measured.scores[self.run.metric] if self.measured else None
+
+
+_Own = TypeVar("_Own", bound=Candidate)
+
+
+def keep(candidates: Sequence[_Own], judge: Callable[[Sequence[Judged]], int]) -> _Own:
+    """The judge's choice: `judge` reads the scores of all candidates that take part, and returns the place of one.
+
+    Raises NotFinite if all have left.
+    """
+    going = [one for one in candidates if not one.left]
+    if not going:
+        raise NotFinite(f"the losses are no longer numbers; {SMALLER}")
+    # The only one that is left may not be measured.
+    return going[judge([one.judged for one in going])] if len(going) > 1 else going[0]
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,70 @@
-"""Few rows: trains on all of them, also by contrast, and scores the result in folds."""
+"""Few rows: trains on all of them, also by contrast, scores the result in folds, and chooses how few pairs are read."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
+from math import ceil, nan
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
+from onebert_store.errors import OneBertError
+from onebert_store.file.manifest import PER_TOKEN, SIAMESE
 from onebert_training.contest.contrastive import ContrastiveRun
-from onebert_training.contest.folds import fold_runs, measured, out_of_fold
+from onebert_training.data.splitting import SPLIT_SEED, fold_of
 from onebert_training.fit.inputs import TaskInputs
-from onebert_training.fit.loop import Progress, Report, ignore, train
+from onebert_training.fit.loop import Progress, Report, ignore, train, train_together
 from onebert_training.fit.result import Result
 from onebert_training.fit.run import Run
-from onebert_training.fit.settings import Settings
+from onebert_training.fit.settings import Schedule, Settings
+from onebert_training.heads.seen import FOLDS
+from onebert_training.methods.grammar import AUTO
+from onebert_training.methods.methods import parse_method
+from onebert_training.tasks.metrics import is_better
+from onebert_training.tasks.objective import Logits, Measurement
+
+# A fold takes this share of the run's steps, and at least LEAST_STEPS if the run has them: a run that was asked for
+# fewer is not judged by still fewer (decision 44).
+SHARE, LEAST_STEPS = 0.6, 60
+FEW = 1000
+"""From this number of training pairs on, training does better with both texts as one (decision 54)."""
+
+
+def fold_runs(run: Run, folds: int = FOLDS) -> list[Run]:
+    """One run per fold (fewer for few different texts), in fewer steps on all other rows; they share activations."""
+    settings = _settings(run)
+    return [type(run)(run.inputs, settings, run.task, rows) for rows in _rows(run, folds)]
+
+
+def fold_steps(run: Run) -> list[int]:
+    """The steps of each run of `fold_runs`."""
+    return [Schedule.of(_settings(run), len(rows), validates=False).steps for rows in _rows(run)]
+
+
+def _rows(run: Run, folds: int = FOLDS) -> list[NDArray[np.int64]]:
+    fold = fold_of(run.data.splits["train"], run.data.task_type, folds, SPLIT_SEED)
+    return [np.flatnonzero(fold != one) for one in np.unique(fold)]
+
+
+def _settings(run: Run) -> Settings:
+    return replace(run.settings, max_steps=max(ceil(SHARE * run.steps), min(LEAST_STEPS, run.steps)))
+
+
+def out_of_fold(runs: Sequence[Run], report: Report = ignore) -> list[Logits]:
+    """Trains fold runs together; returns each training row's logits by the run that did not see it."""
+    found: dict[int, Logits] = {}
+    for run, result in train_together(runs, len(runs), report, lambda _: None):
+        if isinstance(result, OneBertError):
+            raise result
+        found |= zip(run.held_out.tolist(), result.held_out, strict=True)
+    return [found[row] for row in range(len(found))]
+
+
+def measured(run: Run, logits: Sequence[Logits]) -> Measurement:
+    """Metrics of the folds' logits for the training rows; the loss is not measured and NaN."""
+    split, tokens = run.data.splits["train"], run.inputs.splits["train"].tokens
+    return Measurement("train", run.objective.evaluate(split, tokens, logits), nan, logits)
 
 
 def make_run(inputs: TaskInputs, settings: Settings, task: str) -> Run:
@@ -64,3 +118,30 @@ def with_folds_measured(run: Run, result: Result, report: Report = ignore) -> Re
         verdict=verdict if result.test is None else replace(result.verdict, useful=verdict.useful),
         seconds=result.seconds + time.perf_counter() - started,
     )
+
+
+def read_pairs(inputs: TaskInputs, settings: Settings, task: str) -> Settings:
+    """Settings with a pooling: few pairs get the one by which the frozen base answers better.
+
+    The method and the exact heads beside it share this pooling: a result is never compared with a head that reads pairs
+    in the worse way. Raises as `Run`, and NotFinite if the base's vectors are not finite.
+    """
+    kind, pairs = inputs.data.task_type, len(inputs.data.splits["train"])
+    open_to_both = inputs.data.has_pairs and kind not in PER_TOKEN and settings.pooling is None
+    if not open_to_both or pairs >= FEW or not _gives_a_delta(settings, inputs):
+        return settings
+    alone = replace(settings, method="head", time_budget=None)
+    as_one, apart = (Run(inputs, replace(alone, pooling=pooling), task) for pooling in ("mean", SIAMESE))
+    one, two = (run.yardsticks.answers for run in (as_one, apart))
+    if one is None or two is None:
+        return settings
+    ahead = is_better(apart.metric, two.scores[apart.metric], one.scores[apart.metric])
+    return replace(settings, pooling=SIAMESE if ahead else "mean")
+
+
+def _gives_a_delta(settings: Settings, inputs: TaskInputs) -> bool:
+    """Whether the method's result is a delta, as for all of `auto`'s methods: no checkpoint can compare two texts."""
+    if settings.method == AUTO:
+        return True
+    base = inputs.base
+    return parse_method(settings.method).plan(base.anatomy, "mean", base.spec.num_parameters).servable

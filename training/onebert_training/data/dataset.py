@@ -7,18 +7,20 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
+from onebert_encoder.answering.answer import TASK_TYPES
+from onebert_encoder.text.tokens import Text
 from onebert_store.errors import InvalidData
 from onebert_store.file.manifest import TaskType
-from onebert_store.tables.columns import Columns, find_label, find_texts
+from onebert_store.tables.columns import Columns, find_label, find_texts, require_texts, texts_of_rows
 from onebert_store.tables.labels import find_names, has_labels, infer_task_type, is_unlabeled, join_label_columns
 from onebert_store.tables.table import Table
-from onebert_store.tables.tables import SPLITS, Source, choose_split
+from onebert_store.tables.tables import SPLITS, Source, choose_split, read_source
 from onebert_store.tables.text.unicode import is_blank
 from onebert_training.data import checks
 from onebert_training.data.examples import Cells, Split
 from onebert_training.data.options import DataOptions, ReadOptions
+from onebert_training.data.per_token import spans_of, words_of
 from onebert_training.data.splitting import HELD_OUT, SPLIT_SEED, TOO_FEW_TO_SPARE, check_divisible, hold_out, subset
-from onebert_training.data.words import spans_of, words_of
 
 
 @dataclass(frozen=True)
@@ -228,3 +230,35 @@ def _with_text(table: Table, columns: Columns) -> list[int]:
     cells = [table[name] for name in find_texts(table, columns) or ()]
     blank = [[is_blank(" ".join(words_of(cell) or ())) for cell in column] for column in cells]
     return [row for row in range(table.rows) if not any(column[row] for column in blank)]
+
+
+def load_texts(
+    source: str,
+    columns: Columns,
+    encoding: str | None,
+    task_type: TaskType = "single_label",
+    else_by_name: bool = False,
+) -> tuple[str, list[Text]]:
+    """The name of the data, and its texts or pairs; a folder gives the test split, else validation, else training.
+
+    Args:
+        encoding: encoding of text files without a byte order mark; None detects it.
+        else_by_name: find the columns by name if the file lacks the named ones, because `columns` are of other data.
+
+    Raises:
+        InvalidData: no rows, a row without text, or texts that the task does not take.
+        InvalidSettings: the encoding is unknown.
+    """
+    read = read_source(source, encoding)
+    table = read.tables[choose_split(read, None)]
+    if else_by_name and find_texts(table, columns) is None:
+        columns = Columns()
+    cells = [table[name] for name in require_texts(table, columns)]
+    if not TASK_TYPES[task_type].takes(pair=len(cells) == 2):
+        raise InvalidData(f"a {task_type} task takes {TASK_TYPES[task_type].question}; say which columns hold that")
+    if task_type == "token":
+        cells = [[" ".join(words_of(cell) or ()) for cell in column] for column in cells]
+    texts = texts_of_rows(table, cells)
+    if not texts:
+        raise InvalidData(f"{table.origin}: there are no rows")
+    return read.name, texts

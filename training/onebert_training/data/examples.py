@@ -20,8 +20,7 @@ from onebert_store.tables.labels import NO_LABEL, LabelNames, is_unlabeled
 from onebert_store.tables.places import said_of_rows
 from onebert_store.tables.table import Table
 from onebert_store.tables.text.unicode import HALF, is_unicode, text_fault
-from onebert_training.data.spans import GoldAnswer, answers_of
-from onebert_training.data.words import spans_of, words_of
+from onebert_training.data.per_token import GoldAnswer, answers_of, spans_of, words_of
 
 REGRESSION_LABEL = "score"
 # The largest regression target: losses add the squares of errors in float32, which ends at 3e38.

@@ -1,18 +1,176 @@
-"""A data set as every run on it reads it: tokens for one base and length, targets, and shared computations."""
+"""A data set as every run on it reads it: tokens for one base and length, targets, shared computations, exact heads."""
 
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from onebert_encoder.base.base import Base
-from onebert_store.errors import InvalidData
-from onebert_store.file.manifest import PER_TOKEN, SIAMESE, Pooling
+from onebert_encoder.maths.fold import fold
+from onebert_encoder.text.tokens import Text
+from onebert_store.errors import InvalidData, NotFinite
+from onebert_store.file.delta import HEAD_BIAS, HEAD_WEIGHT
+from onebert_store.file.manifest import PER_TOKEN, SIAMESE, Pooling, head_width
 from onebert_training.data.dataset import Dataset
-from onebert_training.fit.features import Inputs
-from onebert_training.fit.frozen import Frozen
-from onebert_training.tasks.objective import Objective
+from onebert_training.data.splitting import SPLIT_SEED, even_order
+from onebert_training.fit.features import Inputs, predict
+from onebert_training.heads.exact import ExactHead, Vectors, has_exact_head, stands_for_word
+from onebert_training.heads.seen import (
+    FOLDS,
+    Answers,
+    Seen,
+    Yardstick,
+    Yardsticks,
+    answers_of,
+    best_strength,
+    constant_yardstick,
+    cross_validated,
+)
+from onebert_training.tasks.objective import Objective, Verdict
 from onebert_training.tasks.objectives import OBJECTIVES
 from onebert_training.tasks.reading import reading_notes
+
+# Upper limit of texts or labeled words to fit a yardstick and choose its strength: more take too long for a yardstick,
+# and hardly change a head of some thousand numbers.
+MOST_VECTORS = 20_000
+
+# Rows that yardsticks may read, as a share of the rows of all steps: each row once in four epochs. A step on whole
+# matrices costs three forward passes and a yardstick one, so a yardstick costs a twelfth of such a training
+# (decision 45). They always read `LEAST_TEXTS` rows.
+YARDSTICK_SHARE, LEAST_TEXTS = 0.25, 300
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """The exact head of the best strength, and the seconds to find it.
+
+    Attributes:
+        rows: the examples that the head is fitted on: the training split or a part.
+        answers: on the validation split; without one, on `rows`, each by a head that was fitted without it.
+    """
+
+    rows: Seen
+    head: ExactHead
+    answers: Answers
+    seconds: float
+
+
+class Frozen:
+    """The frozen base's vectors for one data set, and the heads on them, computed once for all runs."""
+
+    def __init__(
+        self, base: Base, data: Dataset, splits: Mapping[str, Inputs], targets: Mapping[str, Sequence[Tensor]]
+    ) -> None:
+        self._base, self._data, self._splits, self._targets = base, data, splits, targets
+        self._seen: dict[tuple[str, str], Seen] = {}
+        self._fitted: dict[tuple[Objective, str, str, int], Fitted] = {}
+        self._found: dict[tuple[Objective, str, str, int], Yardsticks] = {}
+
+    def see(self, split: str, pooling: Pooling) -> Seen:
+        """A split as heads see it; raises NotFinite if the base's vectors are not finite."""
+        if (split, pooling) not in self._seen:
+            self._seen[split, pooling] = self._with_vectors(self._bare(split), self._splits[split], pooling)
+        return self._seen[split, pooling]
+
+    def _bare(self, split: str) -> Seen:
+        return Seen(split, self._data.splits[split], self._splits[split].tokens, self._targets[split], ())
+
+    def _with_vectors(self, seen: Seen, inputs: Inputs, pooling: Pooling) -> Seen:
+        vectors = _vectors_of(self._base, inputs, pooling)
+        if self._data.task_type == "token":
+            vectors = [one[stands_for_word(target)] for one, target in zip(vectors, seen.targets, strict=True)]
+        return replace(seen, vectors=vectors)
+
+    def _see_some(self, pooling: Pooling, most: int) -> Seen:
+        """At most `most` training examples, drawn up to `MOST_VECTORS` texts or labeled words."""
+        train, task_type = self._bare("train"), self._data.task_type
+        words = [int(stands_for_word(one).sum()) if task_type == "token" else 1 for one in train.targets]
+        if sum(words) <= MOST_VECTORS and len(words) <= most:
+            return self.see("train", pooling)
+        order = even_order(train.examples, task_type, SPLIT_SEED)[:most]
+        part = train.take(np.sort(order[np.cumsum(np.array(words)[order]) <= MOST_VECTORS]))
+        return self._with_vectors(part, Inputs(self._base, part.tokens), pooling)
+
+    def yardsticks(self, objective: Objective, pooling: Pooling, metric: str, most: int) -> Yardsticks:
+        """The best constant answer, and the exact head of the best strength on validation rows, or else in folds.
+
+        `most` limits the head's training rows, but not below `LEAST_TEXTS`. Raises NotFinite as `see`.
+        """
+        most = min(max(most, LEAST_TEXTS), len(self._targets["train"]))
+        key = (objective, pooling, metric, most)
+        if key not in self._found:
+            started = time.perf_counter()
+            measured = {"validation": self._bare("train")} | {name: self._bare(name) for name in self._data.splits}
+            del measured["train"]
+            constant = constant_yardstick(objective, self._bare("train"), measured, metric)
+            fitted, exact = None, None
+            if has_exact_head(objective):
+                fitted = self._fit(objective, pooling, metric, most)
+                scores = {"validation": fitted.answers.scores}
+                if "test" in measured:
+                    scores["test"] = answers_of(objective, fitted.head, self.see("test", pooling)).scores
+                exact = Yardstick("an exact head alone on the frozen base", scores)
+            folds = 0 if "validation" in self._data.splits else fitted.answers.folds if fitted else FOLDS
+            rows, seconds = len(fitted.rows.examples) if fitted else 0, time.perf_counter() - started
+            head, answers = (fitted.head, fitted.answers) if fitted else (None, None)
+            self._found[key] = Yardsticks(constant, exact, head, answers, rows, seconds, folds)
+        return self._found[key]
+
+    def _fit(self, objective: Objective, pooling: Pooling, metric: str, most: int) -> Fitted:
+        key = (objective, pooling, metric, most)
+        if key not in self._fitted:
+            started = time.perf_counter()
+            train = self._see_some(pooling, most)
+            head, answers = self._best_head(objective, pooling, metric, train)
+            self._fitted[key] = Fitted(train, head, answers, time.perf_counter() - started)
+        return self._fitted[key]
+
+    def _best_head(self, objective: Objective, pooling: Pooling, metric: str, train: Seen) -> tuple[ExactHead, Answers]:
+        if "validation" not in self._data.splits:
+            answers = cross_validated(objective, self._data.task_type, train, metric)
+            return train.heads(objective, [answers.strength])[0], answers
+        heads = train.heads(objective)
+        validation = self.see("validation", pooling)
+        measured = [answers_of(objective, head, validation) for head in heads]
+        best = best_strength(measured, metric)
+        return next(head for head in heads if head.strength == best.strength), best
+
+    def solve(self, objective: Objective, pooling: Pooling, metric: str) -> tuple[Fitted, Verdict]:
+        """The exact head on all training rows, and doubts about its answers; raises NotFinite as `see`.
+
+        Validation rows, or else cross-validation, choose the strength. The seconds include an earlier search by the
+        yardsticks.
+        """
+        fitted = self._fit(objective, pooling, metric, len(self._targets["train"]))
+        started, validates = time.perf_counter() - fitted.seconds, "validation" in self._data.splits
+        judged, answers = self.see("validation", pooling) if validates else fitted.rows, fitted.answers
+        if fitted.rows is not (train := self.see("train", pooling)):
+            (head,) = train.heads(objective, [answers.strength])
+            fitted = replace(fitted, head=head, answers=answers_of(objective, head, judged) if validates else answers)
+        answers = fitted.answers
+        verdict = objective.judge(judged.examples, judged.tokens, answers.logits, answers.scores, metric)
+        return replace(fitted, seconds=time.perf_counter() - started), verdict
+
+
+def frozen_vectors(base: Base, texts: Sequence[Text], max_length: int) -> Vectors:
+    """[texts, width], an exact head's input for texts, with each text of a pair read on its own; raises NotFinite."""
+    pooling: Pooling = "mean" if isinstance(texts[0], str) else SIAMESE
+    tokens = base.tokenizer.reading(pooling).encode(texts, max_length)
+    return np.stack(_vectors_of(base, Inputs(base, tokens), pooling))
+
+
+def _vectors_of(base: Base, inputs: Inputs, pooling: Pooling) -> list[Vectors]:
+    size, device = head_width(pooling, base.spec.hidden_size), base.device
+    # An identity head returns its input; with the base's pooler that is the pooler's output.
+    bare = {HEAD_WEIGHT: torch.eye(size, device=device), HEAD_BIAS: torch.zeros(size, device=device)}
+    vectors = predict(base, fold(base, bare, pooling), inputs.features(base.config.num_layers, pooling))
+    if not all(np.isfinite(one).all() for one in vectors):
+        raise NotFinite("the base's vectors are not finite numbers")
+    return vectors
 
 
 class TaskInputs:

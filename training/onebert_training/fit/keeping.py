@@ -1,14 +1,55 @@
-"""Keeps the values of a run's last evaluation, or of its best one if that is clearly ahead."""
+"""Keeps the values of a run's last evaluation, or of its best one if that is clearly ahead; measures leads."""
 
-from typing import Any
+from math import nan
+from typing import Any, Literal
+
+import numpy as np
 
 from onebert_store.errors import NotFinite
-from onebert_training.fit.lead import judged
+from onebert_training.data.splitting import SPLIT_SEED
 from onebert_training.fit.result import SMALLER
 from onebert_training.fit.run import Run
 from onebert_training.fit.state import State
-from onebert_training.tasks.metrics import is_better, is_preferred
+from onebert_training.heads.seen import Answers, Yardsticks
+from onebert_training.tasks.metrics import Judged, is_better, is_preferred
 from onebert_training.tasks.objective import Measurement, Verdict
+
+_BLOCKS = 20
+
+
+def judged(run: Run, measured: Measurement) -> Judged:
+    """The deciding metric of a measurement, on all examples and without each of up to twenty blocks of them."""
+    examples, tokens = run.data.splits[measured.split], run.inputs.splits[measured.split].tokens
+    answers = run.objective.read(examples, tokens, measured.logits)
+
+    def score(rows: np.ndarray) -> float:
+        return run.objective.score(examples.take(rows), [answers[i] for i in rows])[run.metric]
+
+    order = np.random.default_rng(SPLIT_SEED).permutation(len(examples))
+    blocks = min(_BLOCKS, len(examples))
+    place = np.arange(len(order)) * blocks // len(order)
+    left_out = tuple(score(order[place != block]) for block in range(blocks)) if blocks > 1 else ()
+    return Judged(run.metric, score(order), left_out)
+
+
+def head_beside(measured: Measurement, answers: Answers | None) -> Answers | None:
+    """The exact head's answers to the rows of a measurement; None without a head, or if it has not read all rows."""
+    # A yardstick reads only a part of very many words.
+    return answers if answers and len(answers.logits) == len(measured.logits) else None
+
+
+def unbeaten(
+    run: Run, measured: Measurement, own: Judged, yardsticks: Yardsticks
+) -> Literal["constant", "head"] | None:
+    """The yardstick against a result, on the same rows: a constant it is not ahead of, or an exact head ahead of it."""
+    examples, tokens = run.data.splits[measured.split], run.inputs.splits[measured.split].tokens
+    if (best := run.objective.best_constant(examples, tokens, run.metric)) is not None:
+        always = run.objective.always(best[0], tokens, len(examples))
+        constant = judged(run, Measurement(measured.split, best[1], nan, always))
+        if not own.is_ahead_of(constant):
+            return "constant"
+    head = None if run.plan.exact else head_beside(measured, yardsticks.answers)
+    return "head" if head and judged(run, head).is_ahead_of(own) else None
 
 
 def validate(run: Run, state: State) -> dict[str, float]:

@@ -20,7 +20,7 @@ from onebert_encoder.maths.batch import pack
 from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.rows import stack_rows
 from onebert_store.errors import NotFinite, OneBertError
-from onebert_training.fit.evaluation import joined
+from onebert_training.fit.features import joined
 from onebert_training.fit.keeping import keep_unvalidated, validate
 from onebert_training.fit.result import SMALLER, Result, finish
 from onebert_training.fit.run import Run

@@ -10,11 +10,11 @@ from onebert_encoder.base.base import Base
 from onebert_store.file.canonical import Array
 from onebert_store.file.changes import changes
 from onebert_store.file.delta import DELTA, OUTPUT_SCALE, SCALE
-from onebert_training.fit.lead import judged, unbeaten
+from onebert_training.fit.keeping import judged, unbeaten
 from onebert_training.fit.result import Result, to_arrays
 from onebert_training.fit.run import Run
 from onebert_training.fit.settings import OF_STEPS, REVISION
-from onebert_training.heads.yardsticks import Yardsticks
+from onebert_training.heads.seen import Yardsticks
 
 
 def make_record(

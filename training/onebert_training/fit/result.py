@@ -16,7 +16,7 @@ from onebert_store.errors import NotFinite
 from onebert_store.file.delta import Delta, check
 from onebert_store.file.manifest import parse_manifest
 from onebert_training.data.checks import listed
-from onebert_training.fit.evaluation import Model
+from onebert_training.fit.features import Model
 from onebert_training.fit.run import Run
 from onebert_training.fit.state import State
 from onebert_training.tasks.objective import Logits, Measurement, Verdict
@@ -151,18 +151,18 @@ def make_delta(run: Run, state: State, tensors: Mapping[str, Tensor], test: Mapp
         **({"test": test} if test is not None else {}),
     }
     plain = Delta(run.manifest, to_arrays(tensors))
-    delta = with_golden(run.inputs.exact_base, plain, {"training": training}, NO_NUMBERS)
-    check(delta, run.base.spec)
-    return delta
+    return checked_delta(run.inputs.exact_base, plain, {"training": training}, NO_NUMBERS)
 
 
-def with_golden(base: Base, plain: Delta, facts: Mapping[str, Any], why: str) -> Delta:
+def checked_delta(base: Base, plain: Delta, facts: Mapping[str, Any], why: str) -> Delta:
     """Adds facts to a delta's manifest, and golden logits from a float32 base.
 
     Raises:
-        NotFinite: a logit is NaN or infinite; `why` is the message.
+        TensorMismatch: the tensors do not fit this base.
+        NotFinite: a tensor or a logit is NaN or infinite; `why` is the message of a logit.
         InvalidManifest: a manifest cannot hold the facts.
     """
+    check(plain, base.spec)
     with torch.no_grad():
         row = fold(base, to_tensors(plain, base), plain.manifest.pooling)
         try:

@@ -22,15 +22,13 @@ from onebert_store.file.delta import HEAD_BIAS, HEAD_WEIGHT
 from onebert_store.file.format import MAX_FILE_BYTES, MAX_HEADER_BYTES
 from onebert_store.file.manifest import PER_TOKEN, SIAMESE, Manifest, Pooling, format_for, head_width, parse_manifest
 from onebert_store.file.strict_json import shown
+from onebert_store.spec import BaseSpec
 from onebert_training.data.checks import listed
-from onebert_training.fit.evaluation import Model, predict
-from onebert_training.fit.features import Features
-from onebert_training.fit.frozen import YARDSTICK_SHARE
-from onebert_training.fit.inputs import TaskInputs
-from onebert_training.fit.schedule import Schedule
-from onebert_training.fit.settings import REVISION, Settings
+from onebert_training.fit.features import Features, Model, predict
+from onebert_training.fit.inputs import YARDSTICK_SHARE, TaskInputs
+from onebert_training.fit.settings import REVISION, Schedule, Settings
 from onebert_training.heads.exact import ExactHead, has_exact_head
-from onebert_training.heads.yardsticks import Yardsticks
+from onebert_training.heads.seen import Yardsticks
 from onebert_training.methods.methods import parse_method
 from onebert_training.methods.plan import Plan
 from onebert_training.tasks.objective import Logits, Measurement, Verdict
@@ -110,21 +108,11 @@ class Run:
 
     def _manifest(self) -> Manifest:
         """Made before training, so that a label or a name that a manifest cannot hold is refused at once."""
-        spec = self.base.spec
         positives = _positives(self.settings.positive, self.data.labels)
         decision = Decision(positives=positives) if positives else None
-        return parse_manifest(
-            {
-                "format": format_for(decision),
-                "decision": decision and decision.model_dump(exclude_none=True),
-                "base": {"name": spec.name, "model_type": spec.model_type, "digest": spec.digest},
-                "task_type": self.data.task_type,
-                "labels": list(self.data.labels),
-                "pooling": self.pooling,
-                "max_length": self.inputs.max_length,
-                "method": self.method.text,
-                "training": self.provenance(),
-            }
+        outputs, length = (self.data.task_type, list(self.data.labels)), self.inputs.max_length
+        return make_manifest(
+            self.base.spec, outputs, self.pooling, length, self.method.text, self.provenance(), decision
         )
 
     def _notes(self) -> Iterator[str]:
@@ -282,6 +270,28 @@ class Run:
     def judge(self, measured: Measurement) -> Verdict:
         examples, tokens = self.data.splits[measured.split], self.inputs.splits[measured.split].tokens
         return self.objective.judge(examples, tokens, measured.logits, measured.scores, self.metric)
+
+
+def make_manifest(
+    spec: BaseSpec,
+    outputs: tuple[str, list[str]],
+    pooling: str,
+    max_length: int,
+    method: str,
+    training: Mapping[str, Any],
+    decision: Decision | None = None,
+) -> Manifest:
+    """The manifest of a delta without golden logits; `outputs` are the task type and its labels. InvalidManifest."""
+    return parse_manifest(
+        {
+            "format": format_for(decision),
+            "decision": decision and decision.model_dump(exclude_none=True),
+            "base": {"name": spec.name, "model_type": spec.model_type, "digest": spec.digest},
+            "task_type": outputs[0],
+            "labels": outputs[1],
+            **{"pooling": pooling, "max_length": max_length, "method": method, "training": training},
+        }
+    )
 
 
 def _positives(said: str | None, labels: Sequence[str]) -> list[str]:

@@ -1,8 +1,8 @@
-"""A user's settings of one training run. No torch, so that help is quick."""
+"""A user's settings of one training run, and the schedule that they give. No torch, so that help is quick."""
 
 from dataclasses import dataclass
-from math import inf
-from typing import Annotated, Literal
+from math import ceil, inf
+from typing import Annotated, Literal, Self
 
 from annotated_types import Ge, Gt, Le, Lt
 from typing_extensions import Doc
@@ -10,7 +10,7 @@ from typing_extensions import Doc
 from onebert_store.errors import InvalidSettings
 from onebert_store.file.manifest import Pooling
 from onebert_training.methods.grammar import AUTO, HEAD
-from onebert_training.options import METHOD, STEPS, Flag, Parser, annotated_fields, flag_of
+from onebert_training.options import METHOD, STEPS, Flag, annotated_fields, flag_of
 
 MAX_SEED = 2**31 - 1
 # Raise this when equal settings train something else: old checkpoints are not resumed, and reports do not mix.
@@ -23,6 +23,7 @@ DEFAULT_METHOD = "bitfit+gamma+svd"  # decision 55
 # (decision 44).
 EPOCHS, LEAST_STEPS = 4, 100
 AVERAGING = 0.03  # decision 51
+WARMUP = 0.06
 
 
 def methods_for(layers: int) -> tuple[str, ...]:
@@ -87,8 +88,7 @@ class Settings:
     head_learning_rate: Annotated[
         Annotated[float, Gt(0)] | Literal["same"] | None,
         Doc("Peak for the classifier head, which starts from nothing; else its own, at least --lr; same is --lr."),
-        Flag("--head-lr"),
-        Parser(_rate_or_same),
+        Flag("--head-lr", _rate_or_same),
         STEPS,
     ] = None
     averaging: Annotated[
@@ -154,3 +154,38 @@ def refuse_steps(settings: Settings) -> None:
         asked := [flag for name, flag in OF_STEPS.items() if getattr(settings, name) != getattr(usual, name)]
     ):
         raise InvalidSettings(f"--method {HEAD} is found exactly, without a step: leave out {', '.join(asked)}")
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The schedule of a run that takes steps.
+
+    Attributes:
+        epochs, steps: upper limits; `patience` may stop the run before.
+        eval_every: steps between evaluations, or between history entries without validation rows.
+        patience: evaluations without a better metric or loss after which the run stops; 0 never stops.
+    """
+
+    steps_per_epoch: int
+    epochs: int
+    steps: int
+    eval_every: int
+    patience: int
+
+    @classmethod
+    def of(cls, settings: Settings, rows: int, validates: bool) -> Self:
+        steps_per_epoch = ceil(rows / settings.batch_size)
+        epochs = settings.epochs or max(EPOCHS, ceil(LEAST_STEPS / steps_per_epoch))
+        steps = min(epochs * steps_per_epoch, settings.max_steps or 2**62)
+        looks = EPOCHS * settings.evals_per_epoch
+        if not validates:
+            return cls(steps_per_epoch, epochs, steps, ceil(steps / looks), 0)
+        # Few rows have more epochs than usual: evaluate as often in the whole run as with the usual number.
+        usual = EPOCHS * steps_per_epoch
+        planned = usual if settings.epochs else max(usual, steps)
+        return cls(steps_per_epoch, epochs, steps, ceil(planned / looks), settings.patience)
+
+    def share_at(self, step: int) -> float:
+        """Share of the peak learning rate in a step: linear warm-up, then linear decay to zero."""
+        warmup = max(1, ceil(WARMUP * self.steps))
+        return min(1.0, (step + 1) / warmup, (self.steps - step) / max(1, self.steps - warmup))

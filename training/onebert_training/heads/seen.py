@@ -1,7 +1,8 @@
-"""A split as heads see it, heads measured on it, and the choice of one by a metric or by cross-validation."""
+"""A split as heads see it, heads measured on it, the choice of one; and yardsticks: scores without any training."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,6 +14,7 @@ from onebert_store.file.manifest import TaskType
 from onebert_training.data.examples import Split
 from onebert_training.data.splitting import SPLIT_SEED, fold_of
 from onebert_training.heads import exact
+from onebert_training.heads.exact import ExactHead
 from onebert_training.tasks.metrics import LOWER_IS_BETTER
 from onebert_training.tasks.objective import Logits, Measurement, Objective
 
@@ -90,3 +92,66 @@ def cross_validated(objective: Objective, task_type: TaskType, seen: Seen, metri
     answers = [measure(objective, seen, *one) for one in zip(exact.STRENGTHS, logits, strict=True)]
     best = best_strength(answers, metric)
     return replace(best, folds=len(np.unique(fold)))
+
+
+Scores = Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Yardstick:
+    """A cheap way to answer: its name for the user, and its metrics by split."""
+
+    name: str
+    scores: Mapping[str, Scores]
+
+
+@dataclass(frozen=True)
+class Yardsticks:
+    """The cheap ways to answer a task.
+
+    Attributes:
+        constant: the best constant answer, such as the commonest label; None if the task type has no constants.
+        exact: the exact head on the frozen base; None if the task type has no exact head.
+        answers: the head's answers on the validation split, or on the folds without one.
+        rows: number of training rows that the head is fitted on.
+        folds: number of folds of the training rows if there is no validation split, else 0.
+    """
+
+    constant: Yardstick | None
+    exact: Yardstick | None
+    head: ExactHead | None
+    answers: Answers | None
+    rows: int
+    seconds: float
+    folds: int
+
+    def lines(self, metric: str) -> Iterator[str]:
+        on_rows, in_folds = ("on the training rows", f"in {self.folds} folds") if self.folds else ("on validation",) * 2
+        for one, where in ((self.constant, on_rows), (self.exact, in_folds)):
+            if one is not None:
+                yield f"yardstick: {one.name}: {metric} {one.scores['validation'][metric]:.4f} {where}"
+
+    def facts(self) -> dict[str, Any]:
+        constant = self.constant and {"answer": self.constant.name, **self.constant.scores}
+        exact = self.exact and self.head and {"strength": self.head.strength, "rows": self.rows, **self.exact.scores}
+        return {"constant": constant, "head": exact, "seconds": round(self.seconds, 3)}
+
+    def provenance(self, metric: str) -> dict[str, dict[str, float]]:
+        named = {"constant": self.constant, "head": self.exact}
+        found = {name: one.scores for name, one in named.items() if one is not None}
+        return {name: {split: scores[metric] for split, scores in each.items()} for name, each in found.items()}
+
+
+def constant_yardstick(
+    objective: Objective, train: Seen, measured: Mapping[str, Seen], metric: str
+) -> Yardstick | None:
+    """The best constant answer by a metric of the training rows, measured on other splits."""
+    if (found := objective.best_constant(train.examples, train.tokens, metric)) is None:
+        return None
+    constant, _ = found
+
+    def scores(seen: Seen) -> Scores:
+        always = objective.always(constant, seen.tokens, len(seen.examples))
+        return objective.evaluate(seen.examples, seen.tokens, always)
+
+    return Yardstick(f"always answering {constant.answer}", {split: scores(seen) for split, seen in measured.items()})

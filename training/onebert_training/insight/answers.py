@@ -16,10 +16,10 @@ from onebert_store.file.manifest import Manifest, TaskType
 from onebert_training.data.examples import Split
 from onebert_training.insight.classes import Counts, count_entities, count_indicators, count_indices
 from onebert_training.insight.intervals import Flags, Floats, Indices
-from onebert_training.tasks.alignment import first_tokens
 from onebert_training.tasks.metrics import exact_match, word_f1
 from onebert_training.tasks.objective import Logits, Objective
 from onebert_training.tasks.objectives import OBJECTIVES, TokenLabel
+from onebert_training.tasks.reading import first_tokens
 
 
 class Measure(NamedTuple):

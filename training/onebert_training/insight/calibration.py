@@ -12,9 +12,9 @@ from onebert_store.errors import InvalidData, InvalidInput, InvalidSettings
 from onebert_store.file.decision import Decision
 from onebert_store.file.manifest import Manifest
 from onebert_training.data.checks import listed
-from onebert_training.insight import abstaining, thresholds
+from onebert_training.insight import decision_rules as rules
+from onebert_training.insight.decision_rules import MIN_ROWS, fit_temperature
 from onebert_training.insight.intervals import Flags, Floats, Judged, interval_on_new_rows
-from onebert_training.insight.temperature import MIN_ROWS, fit_temperature
 
 Kind = Literal["fpr", "precision", "coverage"]
 KINDS: Sequence[Kind] = ("fpr", "precision", "coverage")
@@ -72,7 +72,7 @@ def targets_of(said: Sequence[str]) -> list[Target]:
 
 def check_task(manifest: Manifest) -> None:
     """Raises InvalidInput unless the task's answers are probabilities of labels of whole texts."""
-    if not abstaining.has_probabilities(manifest):
+    if not rules.has_probabilities(manifest):
         raise InvalidInput("only single_label and multi_label tasks with probabilities can be calibrated")
 
 
@@ -135,8 +135,8 @@ def _by(found: Calibrated, manifest: Manifest) -> Manifest:
 def _fit_thresholds(found: Calibrated, judged: Judged, manifest: Manifest, target: Target) -> None:
     def fit(rows: Judged) -> Floats:
         if target.kind == "fpr":
-            return thresholds.thresholds_for_fpr(rows, target.value)
-        return thresholds.thresholds_for_precision(rows, target.value)
+            return rules.thresholds_for_fpr(rows, target.value)
+        return rules.thresholds_for_precision(rows, target.value)
 
     chosen = fit(judged)
     never = np.isinf(chosen)
@@ -150,12 +150,12 @@ def _fit_thresholds(found: Calibrated, judged: Judged, manifest: Manifest, targe
         label: NEVER if none else float(number)
         for label, number, none in zip(manifest.labels, chosen.tolist(), never.tolist(), strict=True)
     }
-    here = thresholds.as_rates(thresholds.rates(chosen, judged))
+    here = rules.as_rates(rules.rates(chosen, judged))
     # A label that is never selected may get a threshold in a resample; that is not this file's, so its rates are NaN.
     selected = np.append(~never, True)
     low, high = (
-        thresholds.Rates(*(np.where(selected, rate, np.nan) for rate in thresholds.as_rates(end)))
-        for end in interval_on_new_rows(judged, fit, thresholds.rates)
+        rules.Rates(*(np.where(selected, rate, np.nan) for rate in rules.as_rates(end)))
+        for end in interval_on_new_rows(judged, fit, rules.rates)
     )
     each = [
         {name: _rate(getattr(here, name)[i], getattr(low, name)[i], getattr(high, name)[i]) for name in here._fields}
@@ -174,7 +174,7 @@ def _why_not(judged: Judged, target: Target, label: int) -> str:
     rows, what = (len(judged) - having, "without it") if target.kind == "fpr" else (having, "with it")
     if rows < target.rows:
         return f"{rows:,} rows {what}, and {target.rows:,} are needed"
-    return f"the highest precision that one promises is {thresholds.highest_precision(judged)[label]:.3g}"
+    return f"the highest precision that one promises is {rules.highest_precision(judged)[label]:.3g}"
 
 
 def _why_none(judged: Judged, target: Target) -> str:
@@ -186,7 +186,7 @@ def _why_none(judged: Judged, target: Target) -> str:
         else:
             needs, there = "a label that at least {rows:,} rows have", f"none has more than {most:,}"
         return _too_few(target, needs.format(rows=target.rows), there, most)
-    best = _down(float(thresholds.highest_precision(judged).max()))
+    best = _down(float(rules.highest_precision(judged).max()))
     return (
         f"no threshold of any label keeps --target {target}: the highest precision that these rows promise is "
         f"{best:g}; ask for that or less, or calibrate a delta that is right more often"
@@ -214,14 +214,14 @@ def _fit_abstaining(
     outputs = _by(found, manifest)
     scored = score(logits, outputs)
     right = _right(scored.scores, scored.selected, gold, manifest)
-    sure = abstaining.sureness(logits, outputs)
+    sure = rules.sureness(logits, outputs)
     mixed = right.any() and not right.all()
-    wrong = {name: abstaining.auroc(each[right], each[~right]) if mixed else None for name, each in sure.items()}
+    wrong = {name: rules.auroc(each[right], each[~right]) if mixed else None for name, each in sure.items()}
     found.facts["right"] = float(right.mean())
     found.facts["auroc_right"] = wrong
     told: Mapping[str, float | None] = wrong
     if unknown is not None:
-        apart = found.facts["unknown"] = abstaining.unknown_facts(logits, unknown, outputs)
+        apart = found.facts["unknown"] = rules.unknown_facts(logits, unknown, outputs)
         told = {name: apart[name]["auroc"] for name in sure}
     if target is None:
         return
@@ -229,14 +229,14 @@ def _fit_abstaining(
     judged = Judged(sure[by][:, None], right[:, None])
 
     def fit(rows: Judged) -> float | None:
-        return abstaining.lowest_sureness(rows.scores[:, 0], target.value)
+        return rules.lowest_sureness(rows.scores[:, 0], target.value)
 
     cut = fit(judged)
     if cut is None:
         raise InvalidData(_too_few(target, f"at least {target.rows:,} rows", f"are {len(judged):,}", len(judged)))
     found.decision["abstain"] = {"energy": -cut} if by == "energy" else {"below": cut}
-    here = abstaining.answered(cut, judged)
-    low, high = interval_on_new_rows(judged, fit, abstaining.answered)
+    here = rules.answered(cut, judged)
+    low, high = interval_on_new_rows(judged, fit, rules.answered)
     found.facts["abstain"] = {
         "target": str(target),
         "by": by,

@@ -1,7 +1,7 @@
-"""Measures a delta on labeled rows: computes its logits once, and all measurements from them."""
+"""Measures a delta on labeled rows: computes its logits once, all measurements from them, and doubts about the rows."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,10 +13,10 @@ from onebert_store.errors import InvalidInput
 from onebert_store.file.delta import Delta
 from onebert_store.file.manifest import Manifest
 from onebert_training.data.dataset import Labeled, digest_of
-from onebert_training.fit.evaluation import predict_delta, tokenize
-from onebert_training.insight.abstaining import has_probabilities, unknown_facts
+from onebert_training.data.examples import Split
+from onebert_training.fit.features import predict_delta, tokenize
 from onebert_training.insight.answers import Answers, read_answers
-from onebert_training.insight.doubts import calibrated_on, trained_on, unread
+from onebert_training.insight.decision_rules import has_probabilities, unknown_facts
 from onebert_training.insight.findings import findings, interval_of
 from onebert_training.insight.slices import cells_of
 from onebert_training.tasks.objective import Logits, Objective
@@ -130,3 +130,50 @@ def decided(logits: Sequence[Logits], manifest: Manifest) -> Sequence[Logits]:
         return logits
     selected = np.asarray(score(np.stack(logits).astype(np.float64), manifest).selected, dtype=bool)
     return list(np.where(selected, np.float32(1), np.float32(-1)))
+
+
+def trained_on(manifest: Manifest, data: str, split: str) -> list[str]:
+    """Warns when the rows may be training rows: split `all` or `train` of data with the name of the training data."""
+    trained = manifest.training.get("data")
+    if split not in ("all", "train") or not isinstance(trained, Mapping) or trained.get("name") != data:
+        return []
+    return [
+        "the delta was trained on data of this name; rows that it learned from promise too much: "
+        "if these are those, take others before you rely on it"
+    ]
+
+
+def calibrated_on(manifest: Manifest, data: str, split: str, examples: Split) -> list[str]:
+    """Warns when the digest shows that the delta was calibrated on these rows, or when the data's name suggests it."""
+    calibration = manifest.training.get("calibration")
+    known = calibration.get("data") if isinstance(calibration, Mapping) else None
+    if not isinstance(calibration, Mapping) or not isinstance(known, Mapping):
+        return []
+    too_much = "promise too much of its temperature, thresholds and rule to abstain"
+    # The digest covers the split's name, which a lone file does not have.
+    named = {str(calibration.get("split")): examples}
+    if known.get("digest") == digest_of(manifest.task_type, manifest.labels, named):
+        return [f"the delta was calibrated on these very rows, which {too_much}: take others before you rely on it"]
+    may_be = split == calibration.get("split") or "all" in (split, calibration.get("split"))
+    if known.get("name") != data or not may_be:
+        return []
+    return [
+        f"the delta was calibrated on data of this name; rows that it was calibrated on {too_much}: if these are "
+        "those, take others before you rely on it"
+    ]
+
+
+def unread(tokens: Sequence[Tokens], manifest: Manifest) -> list[str]:
+    """Counts the texts truncated at `max_length`, and warns when a server reads more of them."""
+    window = None if manifest.decision is None else manifest.decision.window
+    longer = sum(one.truncated or (window is not None and len(one) > window.tokens) for one in tokens)
+    if not longer:
+        return []
+    if window is not None:
+        return [
+            f"{longer:,} texts are longer than a window: a server reads them whole, and here their beginning is read"
+        ]
+    return [
+        f"of {longer:,} texts the beginning is read, {manifest.max_length} tokens, as a server does; "
+        "clients that cannot be told of a cut get the answer of all windows, which is surer"
+    ]

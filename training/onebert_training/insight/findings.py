@@ -10,9 +10,16 @@ from onebert_store.file.strict_json import shown
 from onebert_store.tables.table import Table
 from onebert_training.data.examples import Split
 from onebert_training.insight.answers import Answers
-from onebert_training.insight.classes import MATRIX_LABELS, Counts, confusion_matrix, top_pairs
+from onebert_training.insight.classes import (
+    BINS,
+    MATRIX_LABELS,
+    Counts,
+    calibration_curve,
+    confusion_matrix,
+    expected_calibration_error,
+    top_pairs,
+)
 from onebert_training.insight.intervals import Interval, bootstrap, plain, wilson
-from onebert_training.insight.reliability import BINS, calibration_curve, expected_calibration_error
 from onebert_training.insight.slices import measured, slice_by
 from onebert_training.tasks.objective import Logits, Objective
 

@@ -1,30 +1,31 @@
-"""`onebert import` and `onebert export`: load, convert, write, show."""
+"""`onebert import` and `onebert export`: load, convert, write, show; and the Python that loads what was exported."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
+from onebert_encoder.answering.scores import own_activation
 from onebert_encoder.base.base import load_base
 from onebert_encoder.base.source import find_base
 from onebert_encoder.maths.fold import to_tensors
 from onebert_store.command import console
 from onebert_store.disk import check_writable
 from onebert_store.errors import BaseNotFound, InvalidInput, InvalidSettings
+from onebert_store.file.decision import Activation
 from onebert_store.file.delta import check
 from onebert_store.file.format import load, save
-from onebert_store.file.manifest import SIAMESE
-from onebert_training.interop.checkpoint.importing import Imported, import_checkpoint
+from onebert_store.file.manifest import SIAMESE, Manifest
+from onebert_training.interop.checkpoint.importing import import_checkpoint
 from onebert_training.interop.checkpoint.options import CheckpointOptions
-from onebert_training.interop.decided import left_to_callers, without_temperature
-from onebert_training.interop.examples import ONNX, example
 from onebert_training.interop.folders import check_free
-from onebert_training.interop.heads import Wanted, split_head
-from onebert_training.interop.merged import merge, write_checkpoint
+from onebert_training.interop.heads import AUTO_CLASSES, Wanted, split_head
+from onebert_training.interop.merged import left_to_callers, merge, without_temperature, write_checkpoint
 from onebert_training.interop.onnx_export import require_onnx, write_onnx
 from onebert_training.interop.peft_export import export_adapter
 from onebert_training.interop.peft_folder import CONFIG, MODEL_CONFIG
 from onebert_training.interop.peft_import import import_adapter
+from onebert_training.interop.sentence import LOADS_WITH
 
 
 def run_import(
@@ -42,13 +43,14 @@ def run_import(
             f"{source} is no folder, not in the Hugging Face cache, and could not be fetched from the Hub"
         ) from None
     whole = _is_checkpoint(folder, asked)
-    found: Imported | None = None
+    agreed: dict[str, Any] = {}
     with console.busy("loading the base and converting"):
         loaded = load_base(base)
         if whole:
             name = folder.resolve().name if Path(source).is_dir() else source
-            found = import_checkpoint(folder, name, loaded, asked, wanted)
-        delta = found.delta if found else import_adapter(folder, loaded, wanted)
+            delta, agreed = import_checkpoint(folder, name, loaded, asked, wanted)
+        else:
+            delta = import_adapter(folder, loaded, wanted)
     save(out, delta)
     manifest = delta.manifest
     record = {
@@ -60,7 +62,7 @@ def run_import(
         "file_bytes": out.stat().st_size,
         "warnings": list(manifest.training["warnings"]),
     }
-    _show(record | (_agreed(found) if found else {}), as_json)
+    _show(record | agreed, as_json)
     if not as_json:
         named = "" if "task" in manifest.training else " --task NAME"
         console.say(f"next: onebert push {out}{named}")
@@ -77,21 +79,6 @@ def _is_checkpoint(folder: Path, asked: CheckpointOptions) -> bool:
     if adapter and asked.data is not None:
         raise InvalidSettings("--data is for a whole model; what an adapter holds, its delta holds exactly")
     return whole
-
-
-def _agreed(found: Imported) -> dict[str, Any]:
-    regression = found.delta.manifest.task_type == "regression"
-    return {
-        "agreement": found.agreement.share,
-        "texts": found.texts,
-        "largest_difference": found.agreement.largest,
-        "mean_difference": found.agreement.mean if regression else None,
-        "changed_matrices": len(found.ranks),
-        "largest_rank": max(found.ranks, default=0),
-        "mean_rank": round(fmean(found.ranks), 1) if found.ranks else 0.0,
-        "checkpoint_bytes": found.checkpoint_bytes,
-        "left_out": [str(one) for one in found.left_out],
-    }
 
 
 def run_export(
@@ -152,3 +139,60 @@ def _text(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(value)
     return f"{value:,}" if isinstance(value, int) else str(round(value, 6) if isinstance(value, float) else value)
+
+
+ONNX = "onnxruntime"
+
+_PIPELINE = """\
+from transformers import pipeline
+
+ask = pipeline("{task}", {folder!r}, {options})
+print(ask({text!r}))"""
+
+_SENTENCE = """\
+from sentence_transformers import SentenceTransformer
+
+model = SentenceTransformer({folder!r}, local_files_only=True)
+logits = model.encode([{text}], convert_to_tensor=True)
+print(model[0].model.config.id2label, {scores})"""
+
+_SPAN = """\
+from transformers import AutoModelForQuestionAnswering, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained({folder!r})
+tokens = tokenizer({text}, truncation="only_second", return_tensors="pt")
+found = AutoModelForQuestionAnswering.from_pretrained({folder!r})(**tokens)
+first, last = found.start_logits.argmax(), found.end_logits.argmax()
+print(tokenizer.decode(tokens["input_ids"][0, first : last + 1]))"""
+
+_ONNX = """\
+from onnxruntime import InferenceSession
+from transformers import AutoTokenizer
+
+tokens = AutoTokenizer.from_pretrained({folder!r})({text}, truncation={truncation}, return_tensors="np")
+session = InferenceSession({model!r})
+print(session.run(None, {{each.name: tokens[each.name] for each in session.get_inputs()}}))"""
+
+_SCORES: Mapping[Activation, str] = {"softmax": "logits.softmax(-1)", "sigmoid": "logits.sigmoid()", "none": "logits"}
+
+
+def example(loads_with: str, folder: Path, manifest: Manifest) -> str:
+    """Python that loads the exported folder with a transformers class, `SentenceTransformer` or `onnxruntime`."""
+    text, span = repr("The soup was cold."), manifest.task_type == "span"
+    if span:
+        text = repr("What was cold?") + ", " + text
+    where = {"folder": str(folder), "text": text}
+    if loads_with == ONNX:
+        truncation = repr("only_second") if span else "True"
+        return _ONNX.format(**where, model=str(folder / "model.onnx"), truncation=truncation)
+    if loads_with == LOADS_WITH:
+        return _SENTENCE.format(**where, scores=_SCORES[own_activation(manifest)])
+    if span:
+        return _SPAN.format(**where)
+    token = loads_with == AUTO_CLASSES["token"]
+    task, options = (
+        ("token-classification", 'aggregation_strategy="simple"')
+        if token
+        else ("text-classification", "top_k=None, truncation=True")
+    )
+    return _PIPELINE.format(task=task, folder=str(folder), options=options, text="The soup was cold.")

@@ -4,7 +4,8 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from onebert_encoder.base.families import family_of
 from onebert_store.errors import InvalidInput
@@ -25,8 +26,8 @@ class Wanted:
     max_length: int | None = None
 
 
-Outputs = tuple[str, list[str], list[str]]
-"""An imported head: task type, names of its outputs, and warnings about assumptions, as sentences."""
+Outputs = tuple[tuple[str, list[str]], list[str]]
+"""An imported head: task type and names of its outputs, and warnings about assumptions, as sentences."""
 
 POOLER = "pooler.dense"
 
@@ -77,6 +78,7 @@ _ONE_OUTPUT = (
     "nothing says how the one output is read: it is taken for a probability by the sigmoid, as transformers' pipeline "
     "does; --task-type regression takes it for a number"
 )
+NOT_FINITE = "the answers of the imported task are not numbers"
 _NO_NAMES = "the outputs have no names but LABEL_0, …; --labels gives them names, in their order"
 
 _EVERY_TOKEN: Mapping[Kind, Layout] = {
@@ -104,7 +106,7 @@ def outputs_of(config: Mapping[str, Any], kind: Kind, count: int, wanted: Wanted
     task_type, unread = wanted.task_type or kind, None
     if task_type == "sequence":
         task_type, unread = _task_type(config, count)
-    return task_type, names, [said for said in (unnamed, unread) if said]
+    return (task_type, names), [said for said in (unnamed, unread) if said]
 
 
 def _task_type(config: Mapping[str, Any], count: int) -> tuple[TaskType, str | None]:
@@ -197,17 +199,6 @@ def peft_layout(manifest: Manifest, head: Container[str]) -> Layout:
     raise InvalidInput(f"PEFT has no classifier for {model_type} that reads {reads}: {cure}export without --peft")
 
 
-def head_state(layout: Layout, params: Mapping[str, Tensor], head: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The head's tensors by the names of the Hugging Face class; `params` has the base's pooler if the task uses it."""
-    state = {f"{layout.linear}.weight": head[HEAD_WEIGHT], f"{layout.linear}.bias": head[HEAD_BIAS]}
-    if layout.dense is None:
-        return state
-    own = HEAD_DENSE_WEIGHT in head
-    weight = head[HEAD_DENSE_WEIGHT] if own else params[f"{POOLER}.weight"]
-    bias = head[HEAD_DENSE_BIAS] if own else params[f"{POOLER}.bias"]
-    return state | {f"{layout.dense}.weight": weight, f"{layout.dense}.bias": bias}
-
-
 def head_layers(pooling: str, params: Mapping[str, Tensor], head: Mapping[str, Tensor]) -> list[Layer]:
     """The head as consecutive layers, beginning with the base's pooler if `pooling` is `pooler`."""
     layers = []
@@ -216,6 +207,43 @@ def head_layers(pooling: str, params: Mapping[str, Tensor], head: Mapping[str, T
     if HEAD_DENSE_WEIGHT in head:
         layers.append(Layer(head[HEAD_DENSE_WEIGHT], head[HEAD_DENSE_BIAS], tanh=True))
     return [*layers, Layer(head[HEAD_WEIGHT], head[HEAD_BIAS], tanh=False)]
+
+
+def head_state(layout: Layout, layers: Sequence[Layer]) -> dict[str, Tensor]:
+    """The tensors of a head's layers by the names of the Hugging Face class that `fitting_layout` found for it."""
+    names = [name for name in (layout.dense, layout.linear) if name is not None]
+    named = list(zip(names, layers, strict=True))
+    weights = {f"{name}.weight": layer.weight for name, layer in named}
+    return weights | {f"{name}.bias": layer.bias for name, layer in named}
+
+
+class WithHead(nn.Module):
+    """A plain encoder of transformers with a head's layers; a span task has two outputs, as in transformers' class."""
+
+    def __init__(self, encoder: nn.Module, layers: Sequence[Layer], pooling: str, span: bool = False) -> None:
+        super().__init__()
+        self.encoder, self.config, self.pooling, self.span = encoder, encoder.config, pooling, span
+        self.layers = nn.ModuleList(map(_linear, layers))
+        self.tanh = [layer.tanh for layer in layers]
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Any:
+        more = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
+        x = self.encoder(input_ids=input_ids, attention_mask=attention_mask, **more).last_hidden_state
+        if self.pooling == "mean":
+            weight = attention_mask[..., None].to(x.dtype)
+            x = (x * weight).sum(1) / weight.sum(1)
+        elif self.pooling != "none":
+            x = x[:, 0]
+        for linear, tanh in zip(self.layers, self.tanh, strict=True):
+            x = torch.tanh(linear(x)) if tanh else linear(x)
+        return (x[..., 0], x[..., 1]) if self.span else x
+
+
+def _linear(layer: Layer) -> nn.Linear:
+    outputs, inputs = layer.weight.shape
+    linear = nn.Linear(inputs, outputs)
+    linear.load_state_dict({"weight": layer.weight, "bias": layer.bias})
+    return linear
 
 
 def split_head(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:

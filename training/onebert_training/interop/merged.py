@@ -1,26 +1,42 @@
-"""Merges a delta into its base, and writes a checkpoint that loads without OneBERT."""
+"""Merges a delta into its base, and writes a checkpoint that loads without OneBERT, with the rules left to callers."""
 
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 from transformers.models.auto import modeling_auto
 
+from onebert_encoder.answering.scores import own_activation
 from onebert_encoder.base.base import TOKENIZER_FILES, Base
 from onebert_encoder.base.families import family_of
 from onebert_encoder.base.source import DEFAULT_BASE, find_base, read_json
 from onebert_encoder.maths.fold import expand_cores
 from onebert_store.errors import InvalidInput
-from onebert_store.file.delta import ADAPTER_DOWN, DELTA, LORA_A, LORA_B, PLACES, SPARSE_INDEX, SPARSE_VALUE
-from onebert_store.file.manifest import Manifest
-from onebert_training.interop.decided import IN_CONFIG, left_to_callers, problem_of
+from onebert_store.file.decision import Abstain
+from onebert_store.file.delta import (
+    ADAPTER_DOWN,
+    DELTA,
+    HEAD_BIAS,
+    HEAD_WEIGHT,
+    LORA_A,
+    LORA_B,
+    PLACES,
+    SPARSE_INDEX,
+    SPARSE_VALUE,
+    Delta,
+    require_finite,
+)
+from onebert_store.file.manifest import Manifest, format_for
 from onebert_training.interop.folders import whole_folder, write_json, write_tensors
 from onebert_training.interop.heads import AUTO_CLASSES, POOLER, fitting_layout, head_layers, head_state
 from onebert_training.interop.sentence import LOADS_WITH, write_modules
 
 _SETTINGS = "tokenizer_config.json"
+IN_CONFIG = "decision"
+"""The configuration key for rules that callers have to apply themselves."""
 
 CLASS_NAMES: Mapping[str, Mapping[str, Any]] = {
     "AutoModel": modeling_auto.MODEL_MAPPING_NAMES,
@@ -80,17 +96,17 @@ def write_checkpoint(
     if layout is None and manifest.per_token:
         raise InvalidInput("no class of transformers reads every token through a tanh layer: export with --onnx")
     auto_class = AUTO_CLASSES[layout.kind] if layout else "AutoModel"
+    layers = head_layers(manifest.pooling, params, head)
     with whole_folder(folder) as filling:
         write_surroundings(filling, base, manifest, auto_class)
         if layout is None:
             write_tensors(filling / "model.safetensors", params)
-            layers = head_layers(manifest.pooling, params, head)
             write_modules(filling, layers, manifest.pooling == "mean", manifest.max_length)
         else:
             prefix = family_of(manifest.base.model_type).prefix
             # Drop the pooler: `head_state` writes it as the head's tanh layer, or the class has none.
             encoder = {prefix + name: tensor for name, tensor in params.items() if not name.startswith(POOLER)}
-            write_tensors(filling / "model.safetensors", encoder | head_state(layout, params, head))
+            write_tensors(filling / "model.safetensors", encoder | head_state(layout, layers))
     return auto_class if layout else LOADS_WITH
 
 
@@ -120,3 +136,45 @@ def model_config(source: Path, manifest: Manifest, auto_class: str) -> dict[str,
     config["label2id"] = {label: i for i, label in enumerate(manifest.labels)}
     problem, left = problem_of(manifest), left_to_callers(manifest)
     return config | ({"problem_type": problem} if problem else {}) | ({IN_CONFIG: left} if left else {})
+
+
+def without_temperature(delta: Delta) -> Delta:
+    """Folds the temperature into the head's last layer, for the same answers; drops the outdated golden logits.
+
+    Raises:
+        NotFinite: a divided weight exceeds float32.
+    """
+    manifest, decision = delta.manifest, delta.manifest.decision
+    if decision is None or decision.temperature is None:
+        return delta
+    with np.errstate(over="ignore"):
+        head = {
+            name: delta.tensors[name].astype(np.float32) / np.float32(decision.temperature)
+            for name in (HEAD_WEIGHT, HEAD_BIAS)
+        }
+    require_finite(head)
+    abstain = decision.abstain
+    if abstain is not None and abstain.energy is not None:
+        # energy = -T logsumexp(logits / T); with divided logits the factor T is gone.
+        abstain = Abstain(energy=abstain.energy / decision.temperature)
+    left = decision.model_copy(update={"temperature": None, "abstain": abstain})
+    rest = left if left.model_dump(exclude_none=True) else None
+    changed = {"decision": rest, "format": format_for(rest), "golden": None}
+    return Delta(manifest.model_copy(update=changed), {**delta.tensors, **head})
+
+
+def problem_of(manifest: Manifest) -> str | None:
+    """`problem_type` of a configuration, which selects a pipeline's activation; None for per-token tasks."""
+    if manifest.per_token:
+        return None
+    named = {"softmax": "single_label_classification", "sigmoid": "multi_label_classification", "none": "regression"}
+    return named[own_activation(manifest)]
+
+
+def left_to_callers(manifest: Manifest) -> dict[str, Any]:
+    """The parts of a decision that the model's own files cannot express: thresholds, positives, abstain, window."""
+    if manifest.decision is None:
+        return {}
+    # The token pipeline always applies a softmax; it has no other activation.
+    said = {"temperature"} if manifest.per_token else {"temperature", "activation"}
+    return manifest.decision.model_dump(exclude_none=True, exclude=said)

@@ -5,7 +5,6 @@ import warnings
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +15,7 @@ from onebert_encoder.base.source import read_json
 from onebert_store.errors import InvalidSettings
 from onebert_store.file.manifest import Manifest
 from onebert_training.interop.folders import whole_folder
-from onebert_training.interop.heads import AUTO_CLASSES, POOLER, Layer, head_layers, kind_of
+from onebert_training.interop.heads import AUTO_CLASSES, POOLER, WithHead, head_layers, kind_of
 from onebert_training.interop.merged import write_surroundings
 
 MODEL = "model.onnx"
@@ -49,39 +48,11 @@ def write_onnx(
         # The class has a pooler even if the base has none; a task's pooler is among the head's layers.
         own = {name: tensor for name, tensor in encoder.state_dict().items() if name.startswith(POOLER)}
         encoder.load_state_dict(own | dict(params))
-        model = _Merged(encoder, head_layers(manifest.pooling, params, head), manifest.pooling, kind == "span").eval()
+        layers = head_layers(manifest.pooling, params, head)
+        model = WithHead(encoder, layers, manifest.pooling, kind == "span").eval()
         outputs = ["start_logits", "end_logits"] if kind == "span" else ["logits"]
         segments = getattr(config, "type_vocab_size", 0) > 1
         _record(model, filling / MODEL, segments, outputs)
-
-
-class _Merged(nn.Module):
-    def __init__(self, encoder: nn.Module, layers: Sequence[Layer], pooling: str, span: bool) -> None:
-        super().__init__()
-        self.encoder = encoder
-        self.layers = nn.ModuleList(map(_linear, layers))
-        self.tanh = [layer.tanh for layer in layers]
-        self.pooling = pooling
-        self.span = span
-
-    def forward(self, input_ids: Tensor, attention_mask: Tensor, *segments: Tensor) -> Any:
-        more = {"token_type_ids": segments[0]} if segments else {}
-        x = self.encoder(input_ids=input_ids, attention_mask=attention_mask, **more).last_hidden_state
-        if self.pooling == "mean":
-            weight = attention_mask[..., None].to(x.dtype)
-            x = (x * weight).sum(1) / weight.sum(1)
-        elif self.pooling != "none":
-            x = x[:, 0]
-        for linear, tanh in zip(self.layers, self.tanh, strict=True):
-            x = torch.tanh(linear(x)) if tanh else linear(x)
-        return (x[..., 0], x[..., 1]) if self.span else x
-
-
-def _linear(layer: Layer) -> nn.Linear:
-    outputs, inputs = layer.weight.shape
-    linear = nn.Linear(inputs, outputs)
-    linear.load_state_dict({"weight": layer.weight, "bias": layer.bias})
-    return linear
 
 
 def _record(model: nn.Module, path: Path, segments: bool, outputs: Sequence[str]) -> None:

@@ -26,8 +26,9 @@ from onebert_store.file.delta import (
     SPARSE_INDEX,
     Delta,
 )
+from onebert_training.interop import heads
 from onebert_training.interop.folders import whole_folder, write_json, write_tensors
-from onebert_training.interop.heads import AUTO_CLASSES, PEFT_TASKS, POOLER, Layout, head_state, peft_layout, split_head
+from onebert_training.interop.heads import AUTO_CLASSES, POOLER, Layout
 from onebert_training.interop.merged import merge, model_config
 from onebert_training.interop.peft_folder import CONFIG, TASK_CONFIG, WEIGHTS
 
@@ -54,13 +55,13 @@ def export_adapter(folder: Path, delta: Delta, base: Base, base_name: str | None
         InvalidSettings: `folder` cannot be created, or is not empty.
         StorageFull: the disk refused a write; nothing is left behind.
     """
-    encoder, head = split_head(expand_cores(base, to_tensors(delta, base)))
-    layout = peft_layout(delta.manifest, head)
+    encoder, head = heads.split_head(expand_cores(base, to_tensors(delta, base)))
+    layout = heads.peft_layout(delta.manifest, head)
     _refuse(encoder)
     params = merge(base, encoder)
     tuned = _tuned(base.anatomy, layout, encoder, params)
     saved = [layout.saved, *tuned.modules]
-    state = head_state(layout, params, head)
+    state = heads.head_state(layout, heads.head_layers(delta.manifest.pooling, params, head))
     if layout.has_pooler and HEAD_DENSE_WEIGHT in head:
         saved.append("pooler")
     elif layout.has_pooler:
@@ -72,7 +73,7 @@ def export_adapter(folder: Path, delta: Delta, base: Base, base_name: str | None
         "base_model_name_or_path": base_name or DEFAULT_BASE,
         "inference_mode": True,
         "modules_to_save": saved,
-        "task_type": next(theirs for theirs, kind in PEFT_TASKS.items() if kind == layout.kind),
+        "task_type": next(theirs for theirs, kind in heads.PEFT_TASKS.items() if kind == layout.kind),
         **tuned.config,
     }
     source, auto_class = find_base(base_name or DEFAULT_BASE), AUTO_CLASSES[layout.kind]

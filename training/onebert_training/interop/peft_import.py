@@ -1,17 +1,38 @@
 """Converts a PEFT adapter folder to a delta with the same answers, or rejects it and names the unfit part."""
 
+import math
+import re
+from collections.abc import Mapping, Set
 from pathlib import Path
+
+import torch
+from torch import Tensor
 
 from onebert_encoder.base.base import Base, has_tokenizer, read_tokenizer
 from onebert_encoder.base.digest import differing_parts
 from onebert_store.errors import InvalidInput, TensorMismatch, UnsupportedBase
-from onebert_store.file.delta import HEAD_BIAS, Delta
+from onebert_store.file import delta
+from onebert_store.file.delta import Delta, listed
 from onebert_store.file.manifest import TaskType
 from onebert_store.file.strict_json import shown
-from onebert_training.interop.heads import PEFT_TASKS, Kind, Wanted, kind_of, layout_of, outputs_of
-from onebert_training.interop.made import checked_delta, manifest_of
-from onebert_training.interop.peft_conversion import Conversion, made_for
+from onebert_training.fit.result import checked_delta
+from onebert_training.fit.run import make_manifest
+from onebert_training.interop import heads
+from onebert_training.interop.heads import POOLER, Kind, Layout, Wanted, kind_of
 from onebert_training.interop.peft_folder import Adapter, read_adapter
+
+_REPEAT = re.compile(r"[*+{]")
+_MOST_PATTERNS = 1000
+_REPEATED_GROUP = re.compile(r"\)[*+{?]")
+
+# (map that PEFT scales, 0 for its output or 1 for its input) -> the place of `PLACES` with the same effect. Scaling the
+# query equals scaling the key. The input of attention's output map is a mean of values, so scaling it equals scaling
+# the value.
+SCALED_AS: Mapping[tuple[str, int], str] = {
+    **{(symbol, side): place for place, (_, symbol, side) in delta.PLACES.items()},
+    ("W_q", 0): "k",
+    ("W_m1", 1): "v",
+}
 
 
 def import_adapter(folder: Path, base: Base, wanted: Wanted = Wanted()) -> Delta:  # noqa: B008 - frozen
@@ -33,15 +54,15 @@ def import_adapter(folder: Path, base: Base, wanted: Wanted = Wanted()) -> Delta
     adapter = read_adapter(folder, base.anatomy.family.prefix)
     kind = _kind(adapter, wanted.task_type)
     _require_tokenizer(folder, base)
-    tensors, pooling = Conversion(adapter, base, layout_of(base.spec.model_type, kind)).run()
-    outputs = outputs_of(adapter.model_config, kind, len(tensors[HEAD_BIAS]), wanted)
+    tensors, pooling = Conversion(adapter, base, heads.layout_of(base.spec.model_type, kind)).run()
+    outputs, warnings = heads.outputs_of(adapter.model_config, kind, len(tensors[delta.HEAD_BIAS]), wanted)
     longest = base.spec.max_length if wanted.max_length is None else wanted.max_length
-    facts = {"imported_from": "peft", "peft_version": shown(str(adapter.config.get("peft_version", "")))}
-    method = f"peft:{adapter.config['peft_type'].lower()}"
-    manifest = manifest_of(base, outputs, pooling, longest, method, facts)
+    version, method = shown(str(adapter.config.get("peft_version", ""))), adapter.config["peft_type"].lower()
+    facts = {"imported_from": "peft", "peft_version": version, "warnings": warnings}
+    manifest = make_manifest(base.spec, outputs, pooling, longest, f"peft:{method}", facts)
     arrays = {name: tensor.contiguous().numpy() for name, tensor in tensors.items()}
     try:
-        return checked_delta(base, arrays, manifest)
+        return checked_delta(base, Delta(manifest, arrays), {}, heads.NOT_FINITE)
     except TensorMismatch as error:
         raise TensorMismatch(f"{error.detail}{made_for(adapter)}") from None
 
@@ -65,8 +86,198 @@ def _kind(adapter: Adapter, task_type: TaskType | None) -> Kind:
     said = adapter.config.get("task_type")
     if said is None:
         return kind_of(task_type or "single_label")
-    if not isinstance(said, str) or said not in PEFT_TASKS:
-        raise InvalidInput(f"a delta cannot hold a {shown(str(said))} task; it holds {', '.join(PEFT_TASKS)}")
-    if task_type is not None and kind_of(task_type) != PEFT_TASKS[said]:
+    if not isinstance(said, str) or said not in heads.PEFT_TASKS:
+        raise InvalidInput(f"a delta cannot hold a {shown(str(said))} task; it holds {', '.join(heads.PEFT_TASKS)}")
+    if task_type is not None and kind_of(task_type) != heads.PEFT_TASKS[said]:
         raise InvalidInput(f"the adapter is for {said}, which is no {task_type} task")
-    return PEFT_TASKS[said]
+    return heads.PEFT_TASKS[said]
+
+
+def made_for(adapter: Adapter) -> str:
+    """A suffix for error messages: the base that the adapter names, or an empty string."""
+    name = adapter.config.get("base_model_name_or_path")
+    return f" (the adapter says that it was made for {shown(name)})" if isinstance(name, str) and name else ""
+
+
+class Conversion:
+    """Makes an adapter a delta.
+
+    Raises InvalidInput for parts that a delta cannot hold or half of a pair, and TensorMismatch for other shapes.
+    """
+
+    def __init__(self, adapter: Adapter, base: Base, layout: Layout) -> None:
+        self.adapter, self.base, self.layout = adapter, base, layout
+        self.values = dict(adapter.found["value"])
+        self.low_rank = self._low_rank()
+        # PEFT's `lora_bias` gives a low-rank map a bias; it becomes a difference of the module's bias.
+        self.biases = {
+            module: bias * self.scale_of(module, len(self.low_rank[module][0]))
+            for module, bias in adapter.found["B_bias"].items()
+        }
+        self.factors = self._factors()
+
+    def run(self) -> tuple[dict[str, Tensor], str]:
+        """The tensors and the pooling of the equivalent delta."""
+        head, pooling = self.head()
+        tensors = {**head, **self.pairs(), **self.scales(), **self.differences(pooling)}
+        return tensors, pooling
+
+    def _low_rank(self) -> dict[str, tuple[Tensor, Tensor]]:
+        A, B, B_bias = (self.adapter.found[what] for what in ("A", "B", "B_bias"))
+        if halves := (A.keys() ^ B.keys()) | (B_bias.keys() - B.keys()):
+            raise InvalidInput(f"half of a low-rank pair: {listed(halves)}")
+        shapes = {**self.base.spec.modules, POOLER: (self.base.spec.hidden_size,) * 2}
+        self.refuse(A.keys() - shapes.keys())
+        for module, (rows, columns) in ((module, shapes[module]) for module in A):
+            self.require(f"{module}.lora_A", A[module], (len(A[module]), columns))
+            self.require(f"{module}.lora_B", B[module], (rows, len(A[module])))
+            if module in B_bias:
+                self.require(f"{module}.lora_B.bias", B_bias[module], (rows,))
+        return {module: (A[module], B[module] * self.scale_of(module, len(A[module]))) for module in A}
+
+    def _factors(self) -> dict[str, Tensor]:
+        """DoRA's factors of the outputs of W + BA, by module: m / ‖W + BA‖ (Liu et al. 2024, equation 5)."""
+        magnitudes, factors = self.adapter.found["magnitude"], dict[str, Tensor]()
+        normed = self.low_rank.keys() if self.adapter.config.get("use_dora") else set[str]()
+        if halves := magnitudes.keys() ^ normed:
+            raise InvalidInput(f"half of DoRA, a magnitude or a low-rank pair: {listed(halves)}")
+        if both := self.biases.keys() & normed:
+            raise InvalidInput(f"DoRA has no bias in B: {listed(both)}")
+        self.refuse({module for module in normed if f"{module}.weight" not in self.base.params})
+        for module, magnitude in magnitudes.items():
+            (A, B), weight = self.low_rank[module], self.base.params[f"{module}.weight"]
+            self.require(f"{module}.lora_magnitude_vector", magnitude, (len(weight),))
+            lengths = (weight.double() + B.double() @ A.double()).norm(dim=1)
+            factor = factors[module] = (magnitude.double() / lengths).float()
+            if not (factor.isfinite() & (factor != 0)).all():
+                raise InvalidInput(f"DoRA's magnitudes, or the rows that they divide, are zero in {shown(module)}")
+        return factors
+
+    def refuse(self, names: Set[str]) -> None:
+        if names:
+            raise InvalidInput(f"a delta cannot hold what the adapter has for {listed(names)}")
+
+    def require(self, name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
+        if tuple(tensor.shape) != shape:
+            raise TensorMismatch(f"{name} is {[*tensor.shape]}, not {[*shape]}{made_for(self.adapter)}")
+
+    def scale_of(self, module: str, rank: int) -> float:
+        """PEFT's factor of a low-rank product: alpha / r, or alpha / sqrt(r) with rank-stabilized LoRA."""
+        r, alpha = self.option(module, "r", "rank_pattern"), self.option(module, "lora_alpha", "alpha_pattern")
+        if r != rank:
+            raise TensorMismatch(f"{shown(module)} has rank {rank}, {r:g} by its adapter_config.json")
+        return alpha / (math.sqrt(r) if self.adapter.config.get("use_rslora") else r)
+
+    def option(self, module: str, key: str, patterns: str) -> float:
+        """An option for one module: the first pattern that matches the end of its name wins over the general value."""
+        config, name = self.adapter.config, self.base.anatomy.family.prefix + module
+        value = config.get(key)
+        of_pattern = config.get(patterns) or {}
+        # Every pattern is tried on the name of every module, twice.
+        if not isinstance(of_pattern, dict) or len(of_pattern) > _MOST_PATTERNS:
+            raise InvalidInput(f"adapter_config.json: {patterns} is an object of at most {_MOST_PATTERNS} patterns")
+        for pattern, own in of_pattern.items():
+            # The folder is untrusted: reject regular expressions that could take exponential time.
+            if len(pattern) > 256 or len(_REPEAT.findall(pattern)) > 4 or _REPEATED_GROUP.search(pattern):
+                raise InvalidInput(f"{patterns} has a pattern that is too intricate to follow")
+            try:
+                matches = re.match(rf"(.*\.)?({pattern})$", name)
+            except re.error:
+                raise InvalidInput(f"{patterns} has a pattern that is no regular expression") from None
+            if matches:
+                value = own
+                break
+        if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+            raise InvalidInput(f"adapter_config.json: {key} is a number above 0")
+        return value
+
+    def head(self) -> tuple[dict[str, Tensor], str]:
+        linear, dense = self.layout.linear, self.layout.dense
+        head = {delta.HEAD_WEIGHT: self.saved(f"{linear}.weight"), delta.HEAD_BIAS: self.saved(f"{linear}.bias")}
+        if dense is None:
+            return head, "none"
+        if not self.layout.has_pooler:
+            weight, bias = self.saved(f"{dense}.weight"), self.saved(f"{dense}.bias")
+        elif "pooler" not in self.base.spec.poolings:
+            raise InvalidInput("the base has no pooler, which the adapter's classifier reads")
+        elif POOLER in self.low_rank or f"{POOLER}.weight" in self.values:
+            weight, bias = self.pooler()
+        else:
+            return head, "pooler"
+        return {**head, delta.HEAD_DENSE_WEIGHT: weight, delta.HEAD_DENSE_BIAS: bias}, "cls"
+
+    def saved(self, name: str) -> Tensor:
+        try:
+            return self.values.pop(name)
+        except KeyError:
+            raise InvalidInput(
+                f"the adapter has no {name}: train it with modules_to_save=[{self.layout.saved!r}]"
+            ) from None
+
+    def pooler(self) -> tuple[Tensor, Tensor]:
+        """Weight and bias of the adapter's own pooler, which becomes the head's tanh layer on the first token."""
+        weight = self.values.pop(f"{POOLER}.weight", self.base.param("W_p"))
+        bias = self.values.pop(f"{POOLER}.bias", self.base.param("b_p"))
+        if POOLER in self.low_rank:
+            A, B = self.low_rank.pop(POOLER)
+            weight = (weight + B @ A) * self.factors.pop(POOLER, torch.ones(1))[:, None]
+        return weight, bias + self.biases.pop(POOLER, 0)
+
+    def pairs(self) -> dict[str, Tensor]:
+        found = {module: pair for module, pair in self.low_rank.items() if pair[1].any()}
+        self.refuse(found.keys() & {POOLER})
+        return {
+            **{delta.LORA_A + module: A for module, (A, _) in found.items()},
+            **{delta.LORA_B + module: B for module, (_, B) in found.items()},
+        }
+
+    def scales(self) -> dict[str, Tensor]:
+        """Scales of (IA)3 and of DoRA."""
+        self.refuse(self.factors.keys() & {POOLER})
+        found = self.adapter.found["scale"] | {module: factor[:, None] for module, factor in self.factors.items()}
+        scales: dict[str, Tensor] = {}
+        for module in self.base.anatomy.modules:
+            if (scale := found.get(module.name)) is None:
+                continue
+            rows, columns = module.shape
+            if tuple(scale.shape) not in ((rows, 1), (1, columns)):
+                raise TensorMismatch(f"{module.name}.ia3_l is {[*scale.shape]}, not {[rows, 1]} or {[1, columns]}")
+            side = 0 if tuple(scale.shape) == (rows, 1) else 1
+            if (place := SCALED_AS.get((module.symbol, side))) is None:
+                continue
+            del found[module.name]
+            prefix, symbol, _ = delta.PLACES[place]
+            name = prefix + self.base.anatomy.path(symbol.removeprefix("W_"), module.layer)
+            scales[name] = scales.get(name, torch.ones(())) * scale.flatten()
+        self.refuse(found.keys())
+        return scales
+
+    def leave_out_tables(self) -> None:
+        """Drops embedding tables that PEFT saved whole and unchanged; rejects tables of another size."""
+        for name in [name for name in self.values if name.startswith("embeddings.") and name in self.base.params]:
+            table, own = self.values[name], self.base.params[name]
+            if len(table) != len(own):
+                raise TensorMismatch(
+                    f"the adapter's {name} has {len(table):,} rows and the base's {len(own):,}: a delta has no place "
+                    f"for added tokens{made_for(self.adapter)}"
+                )
+            if torch.equal(table, own):
+                del self.values[name]
+
+    def differences(self, pooling: str) -> dict[str, Tensor]:
+        """The differences of biases and LayerNorm gains, without unchanged parameters."""
+        shapes = self.base.spec.parameters
+        self.leave_out_tables()
+        allowed = {name for name in shapes if pooling == "pooler" or not name.startswith(POOLER)}
+        self.refuse(self.values.keys() - allowed)
+        for name, value in self.values.items():
+            self.require(name, value, shapes[name])
+        found = {name: value - self.base.params[name] for name, value in self.values.items()}
+        for module, bias in self.biases.items():
+            name = f"{module}.bias"
+            found[name] = found.get(name, torch.zeros(())) + bias
+        for module, factor in self.factors.items():
+            # DoRA does not scale the bias, but a delta's scale does: divide it beforehand.
+            own = self.base.params[f"{module}.bias"]
+            found[f"{module}.bias"] = (own + found.get(f"{module}.bias", torch.zeros(()))) / factor - own
+        return {delta.DELTA + name: difference for name, difference in found.items() if difference.any()}

@@ -12,7 +12,6 @@ from onebert_training.methods.plan import Plan
 from onebert_training.methods.table import METHODS
 from onebert_training.methods.terms import Subject, Term
 from onebert_training.methods.trainables import Trainable
-from onebert_training.methods.weights import Weights
 
 REFERENCE_WIDTH = 384
 
@@ -40,17 +39,14 @@ class Method:
                 parameters for the share; or two terms train the same parameters, or both change the base's own weights.
         """
         subject = Subject(anatomy, pooling, num_parameters)
-        change = [term.text for term in self.terms if term.weights]
+        made = [(term.text, one) for term in self.terms for one in term.trainables(subject)]
+        change = [text for text, one in made if one.changes_base]
         if len(change) > 1:
             raise InvalidMethod(f"{change[0]} and {change[1]} both change the base's own weights; only one can")
-        made = [(term, tuple(term.trainables(subject)), term.weights and term.weights(subject)) for term in self.terms]
-        _refuse_overlap(
-            [(term.text, piece) for term, trainables, weights in made for piece in (*trainables, weights) if piece]
-        )
+        _refuse_overlap(made)
         plan = Plan(
             num_layers=anatomy.num_layers,
-            trainables=tuple(trainable for _, trainables, _ in made for trainable in trainables),
-            weights=next((weights for _, _, weights in made if weights), None),
+            trainables=tuple(sorted((one for _, one in made), key=lambda one: one.changes_base)),
             reinit=any(term.reinit for term in self.terms),
             pooling=pooling,
             learning_rate=min(term.learning_rate for term in self.terms),
@@ -62,7 +58,7 @@ class Method:
         return replace(plan, learning_rate=float(f"{rate:.0e}"))
 
 
-def _refuse_overlap(pieces: list[tuple[str, Trainable | Weights]]) -> None:
+def _refuse_overlap(pieces: list[tuple[str, Trainable]]) -> None:
     owners: dict[str, str] = {}
     for text, piece in pieces:
         names = {f"{piece.prefix}{site.name}": site.symbol for site in piece.sites}

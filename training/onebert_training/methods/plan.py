@@ -9,11 +9,11 @@ from torch import Tensor
 
 from onebert_encoder.base.anatomy import Module, Parameter
 from onebert_encoder.base.base import Base
-from onebert_store.file.delta import HEAD_BIAS, HEAD_WEIGHT, POOLER_SYMBOL, SPARSE_VALUE
+from onebert_store.file.delta import HEAD_BIAS, HEAD_WEIGHT, POOLER_SYMBOL
 from onebert_store.file.manifest import Pooling, head_width
 from onebert_training.methods.rules import HEAD_LEARNING_RATE
 from onebert_training.methods.trainables import Tensors, Trainable
-from onebert_training.methods.weights import Weights, reinitialized
+from onebert_training.methods.weights import reinitialized
 from onebert_training.target_scale import TargetScale
 
 FRESH = "fresh."
@@ -24,15 +24,13 @@ class Plan:
     """The trained parts of a method on one base.
 
     Attributes:
-        trainables: differences that a delta holds and `fold` reads.
-        weights: a method's change of the base's own weights; None for most methods.
+        trainables: the differences; one that changes the base's own weights is the last.
         reinit: whether the base starts with random weights instead of pretrained ones.
         learning_rate: the method's default at the base's width.
     """
 
     num_layers: int
     trainables: tuple[Trainable, ...]
-    weights: Weights | None
     reinit: bool
     pooling: Pooling
     learning_rate: float
@@ -41,26 +39,21 @@ class Plan:
     @property
     def num_parameters(self) -> int:
         """Trained numbers that remain, without the classifier head (as the papers count)."""
-        return self._of_trainables + (self.weights.num_parameters if self.weights else 0)
+        return sum(one.num_parameters for one in self.trainables)
 
     @property
     def num_trained(self) -> int:
         """Numbers that steps change, without the classifier head; more than remain if matrices are cut."""
-        return self._of_trainables + (self.weights.num_trained if self.weights else 0)
+        return sum(one.num_trained for one in self.trainables)
 
     @property
     def num_bytes(self) -> int:
-        """Upper limit for the bytes of the file's tensors without the head; a sparse number has a 4-byte index."""
-        numbers = sum(one.num_parameters * (2 if one.prefix == SPARSE_VALUE else 1) for one in self.trainables)
-        return 4 * numbers + (self.weights.num_bytes if self.weights else 0)
-
-    @property
-    def _of_trainables(self) -> int:
-        return sum(trainable.num_parameters for trainable in self.trainables)
+        """Upper limit for the bytes of the file's tensors without the head."""
+        return sum(one.num_bytes for one in self.trainables)
 
     @property
     def trains_head_alone(self) -> bool:
-        return not self.trainables and self.weights is None
+        return not self.trainables
 
     def learning_rates(self, asked: float | None, of_head: float | Literal["same"] | None) -> tuple[float, float]:
         """The peak learning rates of the head and of the rest; `same` copies the rate of the rest.
@@ -78,17 +71,17 @@ class Plan:
     @property
     def shares_base(self) -> bool:
         """Whether the base stays as it is, so that other runs can use it in the same step."""
-        return self.weights is None and not self.reinit
+        return not self.reinit and not any(one.changes_base for one in self.trainables)
 
     @property
     def servable(self) -> bool:
         """Whether the result is a delta for the base; otherwise the base itself changes."""
-        return not self.reinit and (self.weights is None or self.weights.servable)
+        return not self.reinit and all(one.servable for one in self.trainables)
 
     @property
     def averages(self) -> bool:
         """Whether the mean of the values over some steps can replace them."""
-        return self.weights is None or self.weights.averages
+        return all(one.averages for one in self.trainables)
 
     @property
     def lowest_layer(self) -> int:
@@ -109,8 +102,6 @@ class Plan:
         params, leaves = {**base.params, **fresh}, Tensors()
         for trainable in self.trainables:
             leaves |= trainable.init(params, generator)
-        if self.weights:
-            leaves |= self.weights.start(params, generator)
         width = head_width(self.pooling, base.spec.hidden_size)
         leaves[HEAD_WEIGHT] = torch.empty(num_labels, width).normal_(0, 0.02, generator=generator)
         leaves[HEAD_BIAS] = torch.zeros(num_labels)
@@ -124,30 +115,33 @@ class Plan:
         if self.shares_base:
             return base
         changed = {name.removeprefix(FRESH): value for name, value in values.items() if name.startswith(FRESH)}
-        if self.weights:
-            changed |= self.weights.changed({**base.params, **changed}, values)
+        for one in self.trainables:
+            changed |= one.changed({**base.params, **changed}, values)
         return base.with_params(changed)
 
     def row_tensors(self, values: Mapping[str, Tensor], scale: TargetScale) -> Tensors:
         """The tensors that `fold` reads on top of `view`, by the names of the delta file; differentiable."""
         out: Tensors = {}
-        for trainable in self.trainables:
-            out |= trainable.tensors(values)
+        for one in self.trainables:
+            out |= {} if one.changes_base else one.tensors(values)
         out[HEAD_WEIGHT] = values[HEAD_WEIGHT] * scale.spread
         out[HEAD_BIAS] = values[HEAD_BIAS] * scale.spread + scale.mean
         return out
 
     def tensors(self, values: Mapping[str, Tensor], scale: TargetScale) -> Tensors:
         """The tensors of a `servable` plan's file: float32 or half precision, indices int64; may raise NotFinite."""
-        return self.row_tensors(values, scale) | (self.weights.tensors(values) if self.weights else {})
+        tensors = self.row_tensors(values, scale)
+        for one in self.trainables:
+            tensors |= one.tensors(values) if one.changes_base else {}
+        return tensors
 
     def penalty(self, values: Mapping[str, Tensor]) -> Tensor | float:
-        return self.weights.penalty(values) if self.weights else 0.0
+        return sum(one.penalty(values) for one in self.trainables)
 
     def advance(self, step: int, steps: int, values: Mapping[str, Tensor]) -> None:
         """Must be called before and after every step with the number of steps done; may change values in place."""
-        if self.weights:
-            self.weights.advance(step, steps, values)
+        for one in self.trainables:
+            one.advance(step, steps, values)
 
 
 def _layer(site: Parameter | Module, num_layers: int) -> int:

@@ -10,8 +10,7 @@ from onebert_store.file.delta import ADAPTED, PLACES, POOLER_SYMBOL
 from onebert_training.methods import grammar
 from onebert_training.methods import trainables as kinds
 from onebert_training.methods.terms import BIASES, Subject, Term
-from onebert_training.methods.truncated import Truncated
-from onebert_training.methods.weights import Full, Pruned
+from onebert_training.methods.weights import Full, Pruned, Truncated
 
 GAINS = tuple(f"g_{part}" for part in NORMS)
 TARGETS: Mapping[str, str] = {"q": "W_q", "k": "W_k", "v": "W_v", "o": "W_m1", "m2": "W_m2", "m3": "W_m3"}
@@ -129,11 +128,11 @@ def svd(arguments: str) -> Term:
     rank, _ = grammar.read_rank_alpha(options, default=16)
     targets = grammar.read_targets("svd", options, ",".join(TARGETS), TARGETS)
 
-    def weights(subject: Subject) -> Truncated:
+    def trainables(subject: Subject) -> list[kinds.Trainable]:
         _check_rank(subject, rank)
-        return Truncated(subject.modules({TARGETS[key] for key in targets}), rank)
+        return [Truncated(subject.modules({TARGETS[key] for key in targets}), rank)]
 
-    return Term(f"svd:r={rank},targets={','.join(targets)}", FULL_LEARNING_RATE, weights=weights, pretrained=True)
+    return Term(f"svd:r={rank},targets={','.join(targets)}", FULL_LEARNING_RATE, trainables, pretrained=True)
 
 
 def spafit(arguments: str) -> Term:
@@ -204,25 +203,25 @@ def diff_pruning(arguments: str) -> Term:
     """Diff pruning (Guo et al. 2020) of the layers' weights; biases, norms and tables stay as they are."""
     share = grammar.read_share("diff-pruning", arguments)
 
-    def weights(subject: Subject) -> Pruned:
+    def trainables(subject: Subject) -> list[kinds.Trainable]:
         modules = subject.anatomy.modules
-        return Pruned(modules, subject.count(share, _size(modules), "the layers' weights"))
+        return [Pruned(modules, subject.count(share, _size(modules), "the layers' weights"))]
 
-    return Term(f"diff-pruning:{share:g}%", WEIGHTS_LEARNING_RATE, weights=weights, pretrained=True)
+    return Term(f"diff-pruning:{share:g}%", WEIGHTS_LEARNING_RATE, trainables, pretrained=True)
 
 
 def full(arguments: str) -> Term:
     """Full fine-tuning: every parameter that an answer depends on."""
     grammar.refuse_arguments("full", arguments)
 
-    def weights(subject: Subject) -> Full:
+    def trainables(subject: Subject) -> list[kinds.Trainable]:
         anatomy, h = subject.anatomy, subject.anatomy.hidden_size
         idle = anatomy.has_pooler and subject.pooling != "pooler"
         unused = {anatomy.name(symbol) for symbol in ("W_p", POOLER_SYMBOL)} if idle else set()
         names = tuple(name for name in anatomy.weights if name not in unused)
-        return Full((), names, subject.num_parameters - (h * h + h if unused else 0))
+        return [Full((), names, subject.num_parameters - (h * h + h if unused else 0))]
 
-    return Term("full", FULL_LEARNING_RATE, weights=weights, alone=True)
+    return Term("full", FULL_LEARNING_RATE, trainables, alone=True)
 
 
 def reinit(arguments: str) -> Term:

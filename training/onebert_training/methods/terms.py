@@ -7,7 +7,6 @@ from onebert_encoder.base.anatomy import LINEAR, NORMS, Anatomy, Module, Paramet
 from onebert_store.errors import InvalidMethod
 from onebert_store.file.delta import POOLER_SYMBOL
 from onebert_training.methods.trainables import Trainable
-from onebert_training.methods.weights import Weights
 
 BIASES = tuple(f"b_{part}" for part in (*LINEAR, *NORMS, "LN0", "e", "p"))
 
@@ -58,7 +57,6 @@ class Term:
     text: str
     learning_rate: float
     trainables: Callable[[Subject], Sequence[Trainable]] = lambda _: ()
-    weights: Callable[[Subject], Weights] | None = None
     reinit: bool = False
     alone: bool = False
     exact: bool = False

@@ -21,9 +21,17 @@ class Trainable:
     """One kind of difference on some sites of the base; no two trainables of a plan make the same tensor.
 
     By default the leaves are zero at the start, and the delta file's tensors as they are.
+
+    Attributes:
+        changes_base: whether steps compute on a base with other weights, `changed`, which `fold` does not read.
+        servable: whether the difference can be a delta.
+        averages: whether the mean of the leaves over some steps is a difference of the same kind.
     """
 
     sites: tuple[Any, ...]  # parameters or modules
+    changes_base: ClassVar[bool] = False
+    servable: ClassVar[bool] = True
+    averages: ClassVar[bool] = True
 
     @property
     def prefix(self) -> str:
@@ -41,6 +49,14 @@ class Trainable:
     def num_parameters(self) -> int:
         return sum(map(math.prod, self._leaves.values()))
 
+    @property
+    def num_trained(self) -> int:
+        return self.num_parameters
+
+    @property
+    def num_bytes(self) -> int:
+        return 4 * self.num_parameters
+
     def init(self, params: Mapping[str, Tensor], generator: torch.Generator) -> Tensors:
         """The values at the start, on the CPU: float32 leaves, and int64 constants if indices are drawn."""
         return {name: torch.zeros(shape) for name, shape in self._leaves.items()}
@@ -48,6 +64,16 @@ class Trainable:
     def tensors(self, values: Mapping[str, Tensor]) -> Tensors:
         """The delta file's tensors, from leaves and constants; differentiable."""
         return {name: values[name] for name in self._leaves}
+
+    def changed(self, params: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> Tensors:
+        """The changed parameters of the base by name, with a step's noise; differentiable."""
+        return {}
+
+    def penalty(self, values: Mapping[str, Tensor]) -> Tensor | float:
+        return 0.0
+
+    def advance(self, step: int, steps: int, values: Mapping[str, Tensor]) -> None:
+        """Called before and after every step with the number of steps done; may change values in place."""
 
 
 @dataclass(frozen=True)
@@ -140,6 +166,10 @@ class RandomWeights(Trainable):
     @property
     def num_parameters(self) -> int:
         return sum(length * self._count(sites) for length, sites in self._groups().items())
+
+    @property
+    def num_bytes(self) -> int:
+        return 8 * self.num_parameters  # with the index of each number
 
     def init(self, params: Mapping[str, Tensor], generator: torch.Generator) -> Tensors:
         """Zeros at drawn indices, which increase strictly; a map without a drawn index has no leaf."""

@@ -1,7 +1,6 @@
-"""Methods that change the base's own weights while they train: full fine-tuning, diff pruning, a fresh start."""
+"""Differences for which steps change the base's own weights: all of them, cut to low rank, pruned; a fresh start."""
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -11,8 +10,9 @@ from torch import Tensor
 
 from onebert_encoder.base.anatomy import Module
 from onebert_encoder.base.base import Base
-from onebert_store.file.delta import SPARSE_INDEX, SPARSE_VALUE
-from onebert_training.methods.trainables import Tensors
+from onebert_store.file.delta import LORA_A, SPARSE_INDEX, SPARSE_VALUE
+from onebert_training.methods.low_rank import BYTES, Parts, factorize
+from onebert_training.methods.trainables import Tensors, Trainable
 
 # The hard concrete distribution with the constants of Louizos et al. 2018, section 4.
 BETA, GAMMA, ZETA = 2 / 3, -0.1, 1.1
@@ -25,71 +25,25 @@ GATE_SPEED = 100.0
 # Penalty in units of the loss with all gates open. One gate's share is about 1e-6 on the default base, close to the
 # gradient at a gate with a useless difference.
 L0_COST = 10.0
+WHOLE = "whole."  # of the leaves of `Truncated`
 NOISE = "noise"  # name of the constant [seed, step] that seeds a step's noise
 
 
 @dataclass(frozen=True)
-class Weights(ABC):
-    """A trained change of the base's own weights.
-
-    Attributes:
-        servable: whether the change can be a delta.
-        averages: whether the mean of the leaves over some steps is a change of the same kind.
-    """
-
-    sites: tuple[Module, ...]
-    prefix: ClassVar[str]
-    servable: ClassVar[bool] = True
-    averages: ClassVar[bool] = True
-
-    @property
-    @abstractmethod
-    def num_parameters(self) -> int: ...
-
-    @property
-    def num_trained(self) -> int:
-        return sum(math.prod(site.shape) for site in self.sites)
-
-    @property
-    @abstractmethod
-    def num_bytes(self) -> int: ...
-
-    @abstractmethod
-    def start(self, params: Mapping[str, Tensor], generator: torch.Generator) -> Tensors:
-        """Float32 leaves and int64 constants at the start, on the CPU; they do not change the base's results."""
-
-    @abstractmethod
-    def changed(self, params: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> Tensors:
-        """The changed parameters by name, from leaves and constants, with a step's noise; differentiable."""
-
-    def penalty(self, values: Mapping[str, Tensor]) -> Tensor | float:
-        return 0.0
-
-    def advance(self, step: int, steps: int, values: Mapping[str, Tensor]) -> None:  # noqa: B027 - most do nothing
-        """Called before and after every step with the number of steps done; may change values in place."""
-
-    @abstractmethod
-    def tensors(self, values: Mapping[str, Tensor]) -> Tensors:
-        """The delta file's tensors, which also serve to evaluate a servable result; may raise NotFinite."""
-
-
-@dataclass(frozen=True)
-class Full(Weights):
+class Full(Trainable):
     """Full fine-tuning of the parameters of these names."""
 
     names: tuple[str, ...]
     count: int
     prefix: ClassVar[str] = "full."
+    changes_base: ClassVar[bool] = True
     servable: ClassVar[bool] = False
-    num_bytes: ClassVar[int] = 0
 
     @property
     def num_parameters(self) -> int:
         return self.count
 
-    num_trained = num_parameters
-
-    def start(self, params: Mapping[str, Tensor], generator: torch.Generator) -> Tensors:
+    def init(self, params: Mapping[str, Tensor], generator: torch.Generator) -> Tensors:
         return {f"{self.prefix}{name}": params[name].cpu().clone() for name in self.names}
 
     def changed(self, params: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> Tensors:
@@ -100,7 +54,50 @@ class Full(Weights):
 
 
 @dataclass(frozen=True)
-class Pruned(Weights):
+class Truncated(Trainable):
+    """A difference of every number of some linear maps, cut to a mean rank of `rank` (decision 55).
+
+    Gradient descent finds better differences of whole matrices than of their factors, and these are nearly of low rank.
+    One threshold for all maps chooses the singular parts: a map that changes more keeps more of them. Only training
+    steps compute with whole differences.
+    """
+
+    rank: int
+    prefix: ClassVar[str] = LORA_A
+    changes_base: ClassVar[bool] = True
+
+    @property
+    def num_parameters(self) -> int:
+        """The most numbers that the file can have: factors of `rank` for every map."""
+        return sum(self.rank * sum(site.shape) for site in self.sites)
+
+    @property
+    def num_trained(self) -> int:
+        return sum(math.prod(site.shape) for site in self.sites)
+
+    @property
+    def num_bytes(self) -> int:
+        return BYTES * self.num_parameters
+
+    def shapes(self, site: Module) -> Mapping[str, tuple[int, ...]]:
+        return {f"{WHOLE}{site.name}": site.shape}
+
+    def changed(self, params: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> Tensors:
+        weights = {site.name: f"{site.name}.weight" for site in self.sites}
+        return {weight: params[weight] + values[f"{WHOLE}{name}"] for name, weight in weights.items()}
+
+    @torch.no_grad()
+    def tensors(self, values: Mapping[str, Tensor]) -> Tensors:
+        """A and B of each map in half precision; a map that hardly changed has no tensors."""
+        wholes = {site.name: values[f"{WHOLE}{site.name}"] for site in self.sites}
+        parts = Parts({name: factorize(whole.cpu()) for name, whole in wholes.items()}, None)
+        kept = parts.tensors(parts.most(self.num_bytes))
+        device = wholes[self.sites[0].name].device
+        return {name: torch.from_numpy(array).to(device) for name, array in kept.items()}
+
+
+@dataclass(frozen=True)
+class Pruned(Trainable):
     """Diff pruning (Guo et al. 2020) of some linear maps: the difference is w times a gate z.
 
     In the first half of the steps the gates are hard concrete (Louizos et al. 2018, equations 10 to 13), with a penalty
@@ -111,6 +108,7 @@ class Pruned(Weights):
 
     count: int
     prefix: ClassVar[str] = SPARSE_VALUE
+    changes_base: ClassVar[bool] = True
     averages: ClassVar[bool] = False  # settled gates are infinite
 
     @property
@@ -118,10 +116,14 @@ class Pruned(Weights):
         return self.count
 
     @property
+    def num_trained(self) -> int:
+        return sum(math.prod(site.shape) for site in self.sites)
+
+    @property
     def num_bytes(self) -> int:
         return 8 * self.count
 
-    def start(self, params: Mapping[str, Tensor], generator: torch.Generator) -> Tensors:
+    def init(self, params: Mapping[str, Tensor], generator: torch.Generator) -> Tensors:
         values = {NOISE: torch.tensor([int(torch.randint(2**31, (), generator=generator)), 0])}
         for site in self.sites:
             values[f"pruned.{site.name}"] = torch.zeros(site.shape)

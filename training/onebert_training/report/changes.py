@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from onebert_training.report.document import short
-from onebert_training.report.pictures import Picture, make
-from onebert_training.report.plots import Panel, text, written
+from onebert_training.report.plots import Panel, Picture, make, text, written
 from onebert_training.report.tables import Results, Trial, drawable
 
 _TERMS = "b_e b_LN0 g_LN0 b_q b_k s_k b_v s_v b_m1 o_m1 b_LN1 g_LN1 b_m2 o_m2 s_m3 b_m3 o_m3 b_LN2 g_LN2 b_p".split()

@@ -21,8 +21,7 @@ def report(
     # Imported here because `onebert --help` imports this file.
     from onebert_store.command import console  # noqa: PLC0415
     from onebert_training.report import records  # noqa: PLC0415
-    from onebert_training.report.figures import draw  # noqa: PLC0415
-    from onebert_training.report.page import render  # noqa: PLC0415
+    from onebert_training.report.page import draw, render  # noqa: PLC0415
     from onebert_training.report.tables import choose, collect, results_markdown  # noqa: PLC0415
 
     read = records.record_files(runs)

@@ -5,8 +5,7 @@ from math import isfinite
 from statistics import median, quantiles
 
 from onebert_training.report.document import short, unit
-from onebert_training.report.pictures import Picture, make
-from onebert_training.report.plots import Axis, Panel, axis_for, color, dot, fill, frame, path, text
+from onebert_training.report.plots import Axis, Panel, Picture, axis_for, color, dot, fill, frame, make, path, text
 from onebert_training.report.records import Evaluation, Record
 from onebert_training.report.tables import Column, Results, Trial, drawable, scaled
 

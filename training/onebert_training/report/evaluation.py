@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
-from onebert_training.insight.abstaining import REFUSED
+from onebert_training.insight.decision_rules import REFUSED
 from onebert_training.report import plots
 from onebert_training.report.document import Scale, rendered, said, scale_of
 from onebert_training.tasks.metrics import LOWER_IS_BETTER
@@ -39,17 +39,13 @@ def render_evaluation(record: Record, folder: Path) -> str:
         FIRST=FIRST,
         REFUSED=REFUSED,
         LOWER_IS_BETTER=LOWER_IS_BETTER,
-        by=_by,
+        by=lambda metric: " (Wilson)" if metric == "accuracy" else " (bootstrap over rows)",
         scatter=_scatter,
         calibration=_calibration,
         scale_of_slice=_scale_of_slice,
         texts_of=_texts_of,
         is_right=_is_right,
     )
-
-
-def _by(metric: str) -> str:
-    return " (Wilson)" if metric == "accuracy" else " (bootstrap over rows)"
 
 
 def _scatter(points: Sequence[Sequence[float]]) -> Markup:

@@ -8,8 +8,11 @@ from typing import Any
 from urllib.parse import quote
 
 from onebert_training.report import tables
+from onebert_training.report.changes import draw_changes
+from onebert_training.report.curves import draw_curves
 from onebert_training.report.document import made, rendered
-from onebert_training.report.pictures import Picture
+from onebert_training.report.plots import Picture
+from onebert_training.report.scores import draw_gaps, draw_scores, draw_sizes
 
 _PARAMETERS = ("method", "trained", "% of parameters", "classifier", "file, kB", "seconds a run")
 
@@ -114,3 +117,11 @@ def _settings(trial: tables.Trial, names: Sequence[str]) -> str:
 def _range(numbers: Sequence[int]) -> str:
     low, high = min(numbers), max(numbers)
     return f"{low:,}" if low == high else f"{low:,} – {high:,}"
+
+
+FIGURES = (draw_scores, draw_gaps, draw_sizes, draw_curves, draw_changes)
+
+
+def draw(results: tables.Results) -> list[Picture]:
+    """Draws every figure for which the records have data."""
+    return [picture for kind in FIGURES for picture in kind(results)]

@@ -1,13 +1,17 @@
-"""Plots as SVG with a description in words; colours come from the page's style."""
+"""Plots as SVG with a description in words, and pictures of several; colours come from the page's style."""
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
-from math import floor, isfinite, log10
+from math import ceil, floor, isfinite, log10
 
 from onebert_store.file.strict_json import shown
+from onebert_training.report.document import style
 
 _COLORS = 6  # colours of series in the page's style
+ACROSS = 3  # panels per row in a file
+_GAP = 24
 
 
 @dataclass(frozen=True)
@@ -132,3 +136,36 @@ def scatter(points: Sequence[Sequence[float]], says: str) -> Panel:
     body = frame(x, y, "right", "answered") + line(x.start, y.start, x.end, y.end, "ideal")
     body += "".join(dot(x.at(right), y.at(said), kind="cloud", radius=2.6) for right, said in points)
     return Panel(330, 290, says, body)
+
+
+@dataclass(frozen=True)
+class Picture:
+    """Panels with their file's name, title and caption."""
+
+    name: str
+    title: str
+    caption: str
+    panels: tuple[Panel, ...]
+
+    def file(self) -> str:
+        """The whole picture as an SVG file with the pages' style."""
+        across = min(ACROSS, len(self.panels))
+        width = max(panel.width for panel in self.panels)
+        rows = [self.panels[i * across : (i + 1) * across] for i in range(ceil(len(self.panels) / across))]
+        parts: list[str] = []
+        y: float = _GAP
+        for row in rows:
+            for i, panel in enumerate(row):
+                place = f'x="{_GAP + i * (width + _GAP):g}" y="{y:g}" width="{panel.width:g}" height="{panel.height:g}"'
+                parts.append(panel.svg(place))
+            y += max(panel.height for panel in row) + _GAP
+        total = _GAP + across * (width + _GAP)
+        ground = '<rect width="100%" height="100%" style="fill: var(--ground)"/>'
+        body = f"<style>{style()}</style>{ground}{''.join(parts)}"
+        return Panel(total, y, self.title, body).svg(f'width="{total:g}" height="{y:g}"') + "\n"
+
+
+def make(kind: str, base: str, title: str, caption: str, panels: Sequence[Panel]) -> Picture:
+    """A picture of at least one panel; `kind` and `base` make up the file's name."""
+    name = re.sub(r"[^A-Za-z0-9]+", "-", f"{base.rsplit('/', 1)[-1]}-{kind}").strip("-").lower()
+    return Picture(name[:100], title, caption, tuple(panels))

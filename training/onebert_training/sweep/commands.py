@@ -1,6 +1,6 @@
 """`onebert sweep`: expands the recipe, skips finished runs, trains the rest, shows results and best deltas."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, stdev
@@ -8,15 +8,21 @@ from typing import Any
 
 from onebert_encoder.base.base import Base
 from onebert_store.command import console
+from onebert_store.disk import write_whole
 from onebert_store.errors import OneBertError
+from onebert_store.file.format import load
+from onebert_store.tables.table import Table
+from onebert_training.data.dataset import Dataset, Labeled
 from onebert_training.fit.loop import ignore
+from onebert_training.insight.evaluated import evaluate_delta
 from onebert_training.options import Machine
+from onebert_training.report.document import made
+from onebert_training.report.evaluation import render_evaluation
 from onebert_training.report.records import Record, load_records
 from onebert_training.report.tables import Results, Trial, choose, collect, headings, result_rows
 from onebert_training.sweep import work
-from onebert_training.sweep.best import write_pages
-from onebert_training.sweep.jobs import Outcome, RunsFolder
 from onebert_training.sweep.recipe import load_recipe
+from onebert_training.sweep.work import JobSet, Outcome, RunsFolder
 
 
 def run_sweep(
@@ -41,7 +47,8 @@ def run_sweep(
     folder = RunsFolder(out)
     names = [job.name for job_set in job_sets for job in job_set.jobs]
     folder.plan(loaded_recipe.name, names)
-    pending = [left for job_set in job_sets if (left := _without_finished(job_set, folder)).jobs]
+    left = [replace(one, jobs=tuple(job for job in one.jobs if folder.is_pending(job))) for one in job_sets]
+    pending = [one for one in left if one.jobs]
     done = len(names) - sum(len(job_set.jobs) for job_set in pending)
     console.tell(f"{loaded_recipe.name}: {len(names)} runs, {done} of them finished before")
     lost = 0
@@ -65,10 +72,6 @@ def run_sweep(
     _show(folder, loaded, job_sets, as_json)
     if lost:
         raise OneBertError(f"{lost} of {len(names)} runs were lost; the same command tries them again")
-
-
-def _without_finished(job_set: work.JobSet, folder: RunsFolder) -> work.JobSet:
-    return replace(job_set, jobs=tuple(job for job in job_set.jobs if folder.is_pending(job)))
 
 
 def _here(base: Base, folder: RunsFolder, width: int | None) -> work.Execute:
@@ -139,3 +142,26 @@ def _show_table(results: Results) -> None:
     ]
     console.say(f"{results.base}: mean ± standard deviation over the seeds, in per cent")
     console.show(("method", "% of parameters", *columns), rows, numbers=("% of parameters", *columns))
+
+
+def write_pages(base: Base, folder: RunsFolder, job_sets: Iterable[JobSet], names: Iterable[str]) -> dict[str, Path]:
+    """Writes missing pages of the named runs' deltas; returns name -> page for all runs with held-out rows."""
+    dataset_of = {job.name: job_set.dataset for job_set in job_sets for job in job_set.jobs}
+    # A small data set has no held-out split: the delta was trained on every row.
+    pages = {name: folder.page_file(name) for name in names if {"test", "validation"} & dataset_of[name].splits.keys()}
+    for name, page in pages.items():
+        if page.is_file():
+            continue
+        file, labeled = folder.delta_file(name), _measured(dataset_of[name])
+        with console.busy(f"measuring {name}"):
+            found, _ = evaluate_delta(base, load(file), labeled)
+        page.parent.mkdir(exist_ok=True)
+        record = {**found, "file": str(file), **made()}
+        write_whole(page, render_evaluation(record, page.parent).encode())
+    return pages
+
+
+def _measured(dataset: Dataset) -> Labeled:
+    """The test split, or else validation, without other columns."""
+    name = "test" if "test" in dataset.splits else "validation"
+    return Labeled(name, dataset.splits[name], dataset.metric, dataset.name, Table({}))

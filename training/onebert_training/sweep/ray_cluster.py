@@ -19,8 +19,7 @@ from onebert_training.data.dataset import Dataset
 from onebert_training.device import load_on
 from onebert_training.fit.loop import groups, ignore
 from onebert_training.options import Machine
-from onebert_training.sweep.jobs import Job, Outcome
-from onebert_training.sweep.work import WIDTH, Execute, JobSet, make_runs, make_sample_runs, train_job_set
+from onebert_training.sweep.work import WIDTH, Execute, Job, JobSet, Outcome, make_runs, make_sample_runs, train_job_set
 
 ATTEMPTS = 3  # attempts in a row without a finished run before a group is given up
 

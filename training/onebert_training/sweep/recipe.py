@@ -7,7 +7,16 @@ from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    create_model,
+    model_validator,
+)
 
 from onebert_store.errors import InvalidSettings
 from onebert_training.data.options import DataOptions
@@ -19,6 +28,7 @@ STRICT = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=Fals
 
 Scalar = bool | int | float | str
 Choices = Annotated[list[Scalar], Field(min_length=1)]
+Table = dict[str, Scalar | Choices]
 # Fields of a run in a recipe: `data`, and the fields of `Settings` and `DataOptions`. TOML has no null, so "all" means
 # no row limit. `validation_share` is set once per experiment.
 _HINTS = {
@@ -44,6 +54,34 @@ class RunRequest:
     reading: DataOptions
 
 
+def _check_names(table: dict[str, Any], *others: str) -> dict[str, Any]:
+    if unknown := sorted(set(table) - set(_HINTS) - set(others)):
+        raise ValueError(f"there is no setting {', '.join(unknown)}; settings are {', '.join(_HINTS)}")
+    return table
+
+
+def _check_single(table: Any) -> Any:
+    if isinstance(table, dict) and (lists := [name for name, value in table.items() if isinstance(value, list)]):
+        raise ValueError(f"{lists[0]} is a list, which stands under grid, group or task")
+    return table
+
+
+def _check_lists(table: Any) -> Any:
+    if isinstance(table, dict) and (single := [n for n, value in table.items() if not isinstance(value, list)]):
+        raise ValueError(f"{single[0]} is no list; one value for all stands under settings")
+    return table
+
+
+def _check_groups(groups: list[Table]) -> list[Table]:
+    return [_check_names(group, "skip") for group in groups]
+
+
+def _check_tasks(tasks: dict[str, Table]) -> dict[str, Table]:
+    if any("data" in _check_names(table) for table in tasks.values()):
+        raise ValueError("a task has no data of its own")
+    return tasks
+
+
 class Recipe(BaseModel):
     """An experiment; `paper` and `bases` are documentation only.
 
@@ -60,42 +98,10 @@ class Recipe(BaseModel):
     description: str
     bases: list[str] = []
     validation_share: Annotated[float, Field(gt=0, lt=1)] | None = None
-    settings: dict[str, Scalar] = {}
-    grid: dict[str, Choices] = {}
-    group: list[dict[str, Scalar | Choices]] = []
-    task: dict[str, dict[str, Scalar | Choices]] = {}
-
-    @field_validator("settings", mode="before")
-    @classmethod
-    def _single(cls, table: Any) -> Any:
-        if isinstance(table, dict) and (lists := [name for name, value in table.items() if isinstance(value, list)]):
-            raise ValueError(f"{lists[0]} is a list, which stands under grid, group or task")
-        return table
-
-    @field_validator("grid", mode="before")
-    @classmethod
-    def _lists(cls, table: Any) -> Any:
-        if isinstance(table, dict) and (single := [n for n, value in table.items() if not isinstance(value, list)]):
-            raise ValueError(f"{single[0]} is no list; one value for all stands under settings")
-        return table
-
-    @field_validator("settings", "grid")
-    @classmethod
-    def _known(cls, table: dict[str, Any]) -> dict[str, Any]:
-        return _check_names(table)
-
-    @field_validator("group")
-    @classmethod
-    def _groups_known(cls, groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        return [_check_names(group, "skip") for group in groups]
-
-    @field_validator("task")
-    @classmethod
-    def _tasks_known(cls, tasks: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-        for table in tasks.values():
-            if "data" in _check_names(table):
-                raise ValueError("a task has no data of its own")
-        return tasks
+    settings: Annotated[dict[str, Scalar], BeforeValidator(_check_single), AfterValidator(_check_names)] = {}
+    grid: Annotated[dict[str, Choices], BeforeValidator(_check_lists), AfterValidator(_check_names)] = {}
+    group: Annotated[list[Table], AfterValidator(_check_groups)] = []
+    task: Annotated[dict[str, Table], AfterValidator(_check_tasks)] = {}
 
     @model_validator(mode="after")
     def _data_known(self) -> "Recipe":
@@ -175,13 +181,6 @@ def load_recipe(path: Path) -> Recipe:
 
 def _as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
-
-
-def _check_names(table: dict[str, Any], *others: str) -> dict[str, Any]:
-    unknown = sorted(set(table) - set(_HINTS) - set(others))
-    if unknown:
-        raise ValueError(f"there is no setting {', '.join(unknown)}; settings are {', '.join(_HINTS)}")
-    return table
 
 
 def _check_point(name: str, values: Mapping[str, Any]) -> dict[str, Any]:

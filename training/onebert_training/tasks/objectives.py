@@ -18,9 +18,8 @@ from onebert_training.data.checks import listed
 from onebert_training.data.examples import Split
 from onebert_training.target_scale import TargetScale
 from onebert_training.tasks import metrics
-from onebert_training.tasks.alignment import answer_tokens, context_tokens, first_tokens
-from onebert_training.tasks.objective import Constant, Logits, Objective
-from onebert_training.tasks.uneven import Counts, balanced, unevenness
+from onebert_training.tasks.objective import Constant, Counts, Logits, Objective, balanced, unevenness
+from onebert_training.tasks.reading import answer_tokens, context_tokens, first_tokens
 
 NO_TARGET = -100
 

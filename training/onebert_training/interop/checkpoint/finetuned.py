@@ -1,28 +1,33 @@
-"""Reads a fine-tuned Hugging Face checkpoint: weights, model, tokenizer and configuration."""
+"""Reads a fine-tuned Hugging Face checkpoint: weights, model, tokenizer and configuration; and its own answers."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import transformers
 from torch import Tensor
 from transformers.utils import logging
 
+from onebert_encoder.answering.scores import Array
 from onebert_encoder.base.base import Base, has_tokenizer, read_tokenizer
 from onebert_encoder.base.config import EncoderConfig, library_config, read_config
 from onebert_encoder.base.digest import config_form
 from onebert_encoder.base.source import read_json, read_weights
 from onebert_encoder.text.tokenizer import Tokenizer
+from onebert_encoder.text.tokens import Tokens
 from onebert_store.errors import InvalidInput, NotFinite, TensorMismatch, UnsupportedBase
 from onebert_store.file.delta import listed
 from onebert_store.file.strict_json import shown
-from onebert_training.interop.checkpoint.answers import WithHead
-from onebert_training.interop.heads import AUTO_CLASSES, POOLER, Kind, Layer, layout_of
+from onebert_training.interop.heads import AUTO_CLASSES, POOLER, Kind, Layer, WithHead, layout_of
 from onebert_training.interop.merged import CLASS_NAMES
 from onebert_training.interop.sentence import MODULES, read_modules
+
+_BATCH_TOKENS = 4096
 
 
 @dataclass(frozen=True)
@@ -84,7 +89,7 @@ def read_finetuned(folder: Path, base: Base) -> FineTuned:
     model = _load(folder, theirs, "AutoModel" if head.layers else AUTO_CLASSES[head.kind])
     return FineTuned(
         head=head,
-        model=WithHead(model, head.pooling, head.layers) if head.layers else model,
+        model=WithHead(model, head.layers, head.pooling) if head.layers else model,
         params=params,
         tokenizer=tokenizer,
         max_length=max_length,
@@ -163,3 +168,33 @@ def _quiet() -> Iterator[None]:
         logging.set_verbosity(verbosity)
         if bars:
             logging.enable_progress_bar()
+
+
+@torch.inference_mode()
+def answer_all(model: Any, tokens: Sequence[Tokens]) -> list[Array]:
+    """The logits of a Hugging Face model: [labels] for each text, or [tokens, labels] in a per-token task.
+
+    Batches hold texts of one length, so that nothing is padded. Raises NotFinite for NaN or infinity.
+    """
+    found: dict[int, Array] = {}
+    for length, group in groupby(
+        sorted(range(len(tokens)), key=lambda i: len(tokens[i])), key=lambda i: len(tokens[i])
+    ):
+        same, size = list(group), max(1, _BATCH_TOKENS // length)
+        for chosen in (same[start : start + size] for start in range(0, len(same), size)):
+            found.update(zip(chosen, _logits(model, [tokens[i] for i in chosen]), strict=True))
+    if not all(np.isfinite(one).all() for one in found.values()):
+        raise NotFinite("an answer of the checkpoint is not a finite number")
+    return [found[i] for i in range(len(tokens))]
+
+
+def _logits(model: Any, texts: Sequence[Tokens]) -> Array:
+    ids = torch.tensor([text.input_ids for text in texts])
+    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    if getattr(model.config, "type_vocab_size", 0) > 1:
+        inputs["token_type_ids"] = torch.tensor([text.type_ids for text in texts])
+    out = model(**inputs)
+    if not isinstance(out, Tensor):
+        out = out.logits if "logits" in out else torch.stack([out.start_logits, out.end_logits], -1)
+    found: Array = out.float().numpy()
+    return found

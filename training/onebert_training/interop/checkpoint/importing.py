@@ -1,46 +1,49 @@
 """Converts a fine-tuned checkpoint to the smallest delta that agrees with it closely enough, or rejects it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import torch
+from torch import Tensor
 
 from onebert_encoder.base.base import Base
 from onebert_encoder.text.tokens import Text
 from onebert_store.errors import InvalidData, InvalidInput
-from onebert_store.file.delta import Delta, check, require_finite
+from onebert_store.file.canonical import Array
+from onebert_store.file.delta import (
+    DELTA,
+    HEAD_BIAS,
+    HEAD_DENSE_BIAS,
+    HEAD_DENSE_WEIGHT,
+    HEAD_WEIGHT,
+    Delta,
+    check,
+    require_finite,
+)
 from onebert_store.file.format import MAX_FILE_BYTES, MAX_HEADER_BYTES
-from onebert_store.file.manifest import Manifest, TaskType, parse_manifest
-from onebert_training.data.texts import load_texts
-from onebert_training.interop.checkpoint.agreement import Agreement
-from onebert_training.interop.checkpoint.differences import LeftOut, changed_matrices, changed_tables, exact_tensors
+from onebert_store.file.manifest import Manifest, TaskType
+from onebert_training.data.dataset import load_texts
+from onebert_training.fit.result import checked_delta
+from onebert_training.fit.run import make_manifest
 from onebert_training.interop.checkpoint.finetuned import FineTuned, read_finetuned
 from onebert_training.interop.checkpoint.options import CheckpointOptions
 from onebert_training.interop.checkpoint.search import Probe, fewest
-from onebert_training.interop.heads import Wanted, kind_of, outputs_of
-from onebert_training.interop.made import checked_delta, manifest_of
+from onebert_training.interop.heads import NOT_FINITE, POOLER, Wanted, kind_of, outputs_of
 from onebert_training.methods.low_rank import Parts, factorize
 
 # More texts would hardly make the agreement more certain, and slow down every probe.
 _MOST_TEXTS = 2000
 
 
-@dataclass(frozen=True)
-class Imported:
-    """A delta with golden logits, and its agreement with the checkpoint on a number of `texts`.
-
-    `ranks` are of the changed matrices; `left_out` lists changes that the delta cannot hold.
-    """
-
-    delta: Delta
-    agreement: Agreement
-    texts: int
-    ranks: Sequence[int]
-    left_out: Sequence[LeftOut]
-    checkpoint_bytes: int
-
-
-def import_checkpoint(folder: Path, name: str, base: Base, asked: CheckpointOptions, wanted: Wanted) -> Imported:
+def import_checkpoint(
+    folder: Path, name: str, base: Base, asked: CheckpointOptions, wanted: Wanted
+) -> tuple[Delta, dict[str, Any]]:
     """Converts a checkpoint: biases and LayerNorms exactly, matrices as the fewest rank-one parts that agree.
+
+    Returns the delta with golden logits, and its agreement with the checkpoint as JSON.
 
     Args:
         folder: the checkpoint's files.
@@ -84,8 +87,19 @@ def import_checkpoint(folder: Path, name: str, base: Base, asked: CheckpointOpti
         "agreement": {"share": found.share, "largest": found.largest, "texts": len(texts), "data": data},
         "warnings": [*manifest.training["warnings"], *probe.doubts],
     }
-    delta = checked_delta(base, {**exact, **parts.tensors(count)}, {**manifest.model_dump(), "training": facts})
-    return Imported(delta, found, len(texts), parts.ranks(count), left_out, checkpoint.weight_bytes)
+    plain = Delta(manifest, {**exact, **parts.tensors(count)})
+    ranks = parts.ranks(count)
+    return checked_delta(base, plain, {"training": facts}, NOT_FINITE), {
+        "agreement": found.share,
+        "texts": len(texts),
+        "largest_difference": found.largest,
+        "mean_difference": found.mean if manifest.task_type == "regression" else None,
+        "changed_matrices": len(ranks),
+        "largest_rank": max(ranks, default=0),
+        "mean_rank": round(fmean(ranks), 1) if ranks else 0.0,
+        "checkpoint_bytes": checkpoint.weight_bytes,
+        "left_out": [str(one) for one in left_out],
+    }
 
 
 def _texts(asked: CheckpointOptions, task_type: TaskType) -> tuple[str, list[Text]]:
@@ -103,8 +117,63 @@ def _manifest(checkpoint: FineTuned, name: str, base: Base, pooling: str, wanted
     kind, spec, count = checkpoint.head.kind, base.spec, len(checkpoint.params[f"{checkpoint.head.linear}.bias"])
     if wanted.task_type is not None and kind != kind_of(wanted.task_type):
         raise InvalidInput(f"the checkpoint is for a {kind} task, which is no {wanted.task_type} task")
-    outputs, longest = outputs_of(checkpoint.config, kind, count, wanted), wanted.max_length
+    (outputs, warnings), longest = outputs_of(checkpoint.config, kind, count, wanted), wanted.max_length
     if longest is None:
         longest = min(checkpoint.max_length or spec.max_length, spec.max_length)
-    facts = {"imported_from": "checkpoint", "checkpoint": name}
-    return parse_manifest(manifest_of(base, outputs, pooling, longest, "checkpoint", facts))
+    facts = {"imported_from": "checkpoint", "checkpoint": name, "warnings": warnings}
+    return make_manifest(spec, outputs, pooling, longest, "checkpoint", facts)
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A changed parameter that a delta cannot hold; `size` is the difference's norm relative to the base's."""
+
+    name: str
+    rows: int
+    of: int
+    size: float
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.rows:,} of {self.of:,} rows differ, by {self.size:.2%} of its norm)"
+
+
+def exact_tensors(checkpoint: FineTuned, base: Base) -> tuple[dict[str, Array], str]:
+    """The head and the differences of biases and LayerNorms, by their names in a delta file; and the pooling.
+
+    A changed pooler becomes the head's tanh layer on the first token. Unchanged parameters are left out.
+    """
+    theirs, head, pooling = checkpoint.params, checkpoint.head, checkpoint.head.pooling
+    found = {HEAD_WEIGHT: theirs[f"{head.linear}.weight"], HEAD_BIAS: theirs[f"{head.linear}.bias"]}
+    if head.dense is not None:
+        weight, bias = theirs[f"{head.dense}.weight"], theirs[f"{head.dense}.bias"]
+        of_base = base.params.get(f"{head.dense}.weight")
+        if of_base is not None and torch.equal(weight, of_base):
+            pooling = "pooler"
+        else:
+            found |= {HEAD_DENSE_WEIGHT: weight, HEAD_DENSE_BIAS: bias}
+    for name in base.spec.parameters:
+        if pooling == "pooler" or not name.startswith(POOLER):
+            difference = theirs[name] - base.params[name]
+            if difference.any():
+                found[DELTA + name] = difference
+    return {name: tensor.contiguous().numpy() for name, tensor in found.items()}, pooling
+
+
+def changed_matrices(params: Mapping[str, Tensor], base: Base) -> dict[str, Tensor]:
+    """Differences of the layers' matrices by module, without unchanged ones."""
+    found = {name: params[f"{name}.weight"] - base.params[f"{name}.weight"] for name in base.spec.modules}
+    return {name: difference for name, difference in found.items() if difference.any()}
+
+
+def changed_tables(params: Mapping[str, Tensor], base: Base) -> list[LeftOut]:
+    """Changes to the embeddings, and to ELECTRA's projection behind them."""
+    held = base.spec.parameters.keys() | {f"{name}.weight" for name in base.spec.modules} | {f"{POOLER}.weight"}
+    found = []
+    for name in base.anatomy.weights:
+        if name not in held:
+            difference = params[name] - base.params[name]
+            rows = int(difference.any(dim=1).sum())
+            if rows:
+                size = float(difference.norm() / base.params[name].norm())
+                found.append(LeftOut(name, rows, len(difference), size))
+    return found

@@ -1,8 +1,12 @@
-"""Reads cells with answers that are spans of a context."""
+"""Reads the cells of per-token tasks: words with their places in the text, and answers that are spans of a context."""
 
+import re
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
+from onebert_encoder.text.tokens import Span
+from onebert_store.tables.cells import Nested, parse_list
 from onebert_store.tables.text.json_rows import parse_json
 
 GoldAnswer = tuple[int, str]  # where the answer starts in the context, in code points, and its text
@@ -32,3 +36,30 @@ def answers_of(cell: Any) -> tuple[GoldAnswer, ...]:
     if any(type(start) is not int or start < 0 or not isinstance(text, str) or not text for start, text in answers):
         raise ValueError("an answer has no text or no answer_start")
     return tuple(dict.fromkeys(answers))
+
+
+# A sentence may start with a bracket, but not like this: only a written list does.
+_LIST = re.compile(r"""(?:array\()?\[\s*(?:['"]|np\.)""")
+
+
+def words_of(cell: Any) -> list[str] | None:
+    """The words of a cell: a list, a list written as text, or words joined by spaces; None for any other cell."""
+    if isinstance(cell, str) and _LIST.match(cell):
+        try:
+            cell = parse_list(cell) or cell
+        except Nested:
+            return None
+    if isinstance(cell, str):
+        return [word for word in cell.split(" ") if word]
+    if isinstance(cell, list) and all(isinstance(word, str) for word in cell):
+        return [word.strip() for word in cell]
+    return None
+
+
+def spans_of(words: Sequence[str]) -> tuple[Span, ...]:
+    """The span of each word in the text that joins the words by single spaces."""
+    spans, start = [], 0
+    for word in words:
+        spans.append((start, start + len(word)))
+        start += len(word) + 1
+    return tuple(spans)

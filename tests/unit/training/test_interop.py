@@ -1,11 +1,16 @@
-"""Which Hugging Face class holds a head: said by the family's entry, and refused where it says nothing."""
+"""Which Hugging Face class holds a head, or that none does; an exported folder is complete or does not exist."""
 
+import errno
+import os
 from dataclasses import replace
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from onebert_encoder.base.families import FAMILIES
-from onebert_store.errors import InvalidInput
+from onebert_store.errors import InvalidInput, InvalidSettings, StorageFull
+from onebert_training.interop.folders import whole_folder, write_json, write_tensors
 from onebert_training.interop.heads import Wanted, fitting_layout, layout_of, outputs_of, peft_layout
 from tiny_delta import make_delta
 
@@ -74,9 +79,9 @@ SIGMOID, IDENTITY = (
 )
 def test_a_task_type_is_the_one_by_which_the_model_itself_is_asked(config, count, task_type, assumed):
     names = [f"label {i}" for i in range(count)]
-    found, _, warnings = outputs_of(config, "sequence", count, Wanted(names))
+    (found, _), warnings = outputs_of(config, "sequence", count, Wanted(names))
     assert (found, len(warnings)) == (task_type, assumed)
-    assert outputs_of(config, "sequence", count, Wanted(names, "regression")) == ("regression", names, [])
+    assert outputs_of(config, "sequence", count, Wanted(names, "regression")) == (("regression", names), [])
 
 
 @pytest.mark.parametrize(
@@ -89,15 +94,15 @@ def test_a_task_type_is_the_one_by_which_the_model_itself_is_asked(config, count
     ],
 )
 def test_names_are_read_in_the_order_of_the_outputs(config, labels):
-    assert outputs_of(config, "sequence", 2, Wanted()) == ("single_label", labels, [])
+    assert outputs_of(config, "sequence", 2, Wanted()) == (("single_label", labels), [])
 
 
 def test_outputs_without_names_are_said():
     for config in ({}, {"id2label": {"0": "LABEL_0", "1": "LABEL_1"}}):
-        task_type, names, warnings = outputs_of(config, "token", 2, Wanted())
-        assert (task_type, names) == ("token", ["LABEL_0", "LABEL_1"])
+        outputs, warnings = outputs_of(config, "token", 2, Wanted())
+        assert outputs == ("token", ["LABEL_0", "LABEL_1"])
         assert warnings == ["the outputs have no names but LABEL_0, …; --labels gives them names, in their order"]
-    assert outputs_of({}, "span", 2, Wanted()) == ("span", ["start", "end"], [])
+    assert outputs_of({}, "span", 2, Wanted()) == (("span", ["start", "end"]), [])
 
 
 @pytest.mark.parametrize(
@@ -118,4 +123,76 @@ def test_outputs_without_names_are_said():
 def test_a_configuration_that_contradicts_itself_is_refused_unless_the_caller_decides(config, why):
     with pytest.raises(InvalidInput, match=why):
         outputs_of(config, "sequence", 2, Wanted())
-    assert outputs_of(config, "sequence", 2, Wanted(["no", "yes"], "multi_label")) == ("multi_label", ["no", "yes"], [])
+    assert outputs_of(config, "sequence", 2, Wanted(["no", "yes"], "multi_label")) == (
+        ("multi_label", ["no", "yes"]),
+        [],
+    )
+
+
+def fill(folder):
+    with whole_folder(folder) as filling:
+        write_json(filling / "config.json", {"label": "größer"})
+        write_tensors(filling / "model.safetensors", {"x": torch.ones(2, 3, dtype=torch.float64).T})
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_new_or_empty_folder_is_filled(tmp_path, exists):
+    folder = tmp_path / "out"
+    if exists:
+        folder.mkdir()
+    fill(folder)
+    assert sorted(path.name for path in folder.iterdir()) == ["config.json", "model.safetensors"]
+    assert list(tmp_path.iterdir()) == [folder]
+    assert "größer" in (folder / "config.json").read_text(encoding="utf-8")
+    tensor = load_file(folder / "model.safetensors")["x"]
+    assert (tensor.dtype, tuple(tensor.shape)) == (torch.float32, (3, 2))
+
+
+def test_others_may_read_it_as_the_umask_says(tmp_path):
+    mask = os.umask(0o027)
+    try:
+        fill(tmp_path / "out")
+    finally:
+        os.umask(mask)
+    assert (tmp_path / "out").stat().st_mode & 0o777 == 0o750
+    assert (tmp_path / "out" / "config.json").stat().st_mode & 0o777 == 0o640
+
+
+@pytest.mark.parametrize("kind", ["file", "full folder", "broken link", "no parent"])
+def test_a_place_that_is_not_free_is_refused_and_left_as_it_is(tmp_path, kind):
+    folder = tmp_path / "out"
+    if kind == "file":
+        folder.write_text("mine")
+    elif kind == "full folder":
+        folder.mkdir()
+        (folder / "mine").write_text("mine")
+    elif kind == "broken link":
+        folder.symlink_to(tmp_path / "nothing")
+    else:
+        folder = tmp_path / "no" / "out"
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(InvalidSettings):
+        fill(folder)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("call", ["fsync", "rename"])
+def test_a_full_disk_is_typed_and_leaves_nothing(tmp_path, monkeypatch, call):
+    def refuse(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, call, refuse)
+    with pytest.raises(StorageFull):
+        fill(tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_whatever_goes_wrong_while_filling_leaves_nothing(tmp_path):
+    def fill_halfway():
+        with whole_folder(tmp_path / "out") as filling:
+            write_json(filling / "config.json", {})
+            write_tensors(filling / "model.safetensors", {"x": torch.ones(2).to_sparse()})
+
+    with pytest.raises(RuntimeError):
+        fill_halfway()
+    assert list(tmp_path.iterdir()) == []

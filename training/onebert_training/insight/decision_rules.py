@@ -1,0 +1,212 @@
+"""Fits the rules of a decision: a temperature, thresholds of labels, and a cut below which an answer abstains."""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+from sklearn.metrics import roc_auc_score
+from sklearn.model_selection import KFold
+
+from onebert_encoder.answering.scores import energy_of, log_softmax, own_activation, score
+from onebert_store.file.decision import Activation
+from onebert_store.file.manifest import Manifest
+from onebert_training.insight.intervals import Flags, Floats, Judged
+
+FOLDS = 5
+MIN_ROWS = 2 * FOLDS
+# A temperature at these ends means that logits are uninformative, or that all rows are answered rightly.
+_LEAST, _MOST = 0.05, 20.0
+REFUSED = 0.05  # share of known texts that are refused when `let_through` is measured
+# Floating point: 1 - 0.9 and 0.1 must allow the same number of rows.
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class FittedTemperature:
+    """A fitted temperature and its effect on the likelihood of the right answers.
+
+    Attributes:
+        before: mean negative log likelihood of a row at the delta's present temperature.
+        after: the same by cross-validation, with temperatures fitted on other rows.
+        error: standard error of the difference of the two.
+        is_bounded: the optimum beats both ends of the search range; if all rows are answered rightly, lower is ever
+            better.
+    """
+
+    temperature: float
+    before: float
+    after: float
+    error: float
+    is_bounded: bool
+
+    @property
+    def gains(self) -> bool:
+        """Whether held-out rows gain by more than the standard error."""
+        return self.is_bounded and self.before - self.after > self.error
+
+
+def losses(logits: Floats, gold: Flags, activation: Activation, temperature: float) -> Floats:
+    """[rows], the negative log likelihood of the right answer, from `logits` and `gold` [rows, labels].
+
+    With `softmax` each row has exactly one label; with `sigmoid` each label has its own likelihood.
+    """
+    divided = logits / temperature
+    if activation == "softmax":
+        return np.asarray(-log_softmax(divided)[gold])
+    # -log sigmoid(z) for a label that the row has, -log sigmoid(-z) for one that it has not.
+    return np.asarray(np.logaddexp(0.0, np.where(gold, -divided, divided)).sum(axis=1))
+
+
+def fit_temperature(logits: Floats, gold: Flags, activation: Activation, current: float = 1.0) -> FittedTemperature:
+    """Fits one temperature by maximum likelihood (Guo et al. 2017), and cross-validates its gain.
+
+    `logits` and `gold` are [rows, labels] with at least `MIN_ROWS` rows.
+    """
+    before = losses(logits, gold, activation, current)
+    after = np.empty_like(before)
+    for fitted, held in KFold(FOLDS, shuffle=True, random_state=0).split(logits):
+        found = _best(logits[fitted], gold[fitted], activation)
+        after[held] = losses(logits[held], gold[held], activation, found)
+    gain = before - after
+    error = float(gain.std(ddof=1) / np.sqrt(len(gain)))
+    best = _best(logits, gold, activation)
+    least, *ends = (losses(logits, gold, activation, one).mean() for one in (best, _LEAST, _MOST))
+    return FittedTemperature(best, float(before.mean()), float(after.mean()), error, bool(least < min(ends)))
+
+
+def _best(logits: Floats, gold: Flags, activation: Activation) -> float:
+    # The mean loss is convex in 1 / T, so it has a single minimum over log T.
+    found = minimize_scalar(
+        lambda log: losses(logits, gold, activation, float(np.exp(log))).mean(),
+        bounds=(np.log(_LEAST), np.log(_MOST)),
+        method="bounded",
+    )
+    return float(np.exp(found.x))
+
+
+class Rates(NamedTuple):
+    """Rates of thresholds, [labels + 1] each: one per label, then all labels together; NaN where no row counts.
+
+    `fpr` is the share of the rows without a label that are answered with it.
+    """
+
+    fpr: Floats
+    precision: Floats
+    recall: Floats
+
+
+def thresholds_for_fpr(judged: Judged, rate: float) -> Floats:
+    """[labels], the lowest thresholds that at most a share `rate` of new rows without the label is expected to exceed.
+
+    A new row exceeds the k-th highest score of n such rows with probability k / (n + 1). Infinite where n is too small
+    to allow even one.
+    """
+    allowed = np.floor((len(judged) + 1 - judged.right.sum(axis=0)) * rate + _ROUNDING).astype(np.int64)
+    others = np.sort(np.where(judged.right, -np.inf, judged.scores), axis=0)
+    found: Floats = others[np.minimum(len(judged) - allowed, len(judged) - 1), np.arange(others.shape[1])]
+    return np.where(allowed > 0, found, np.inf)
+
+
+def thresholds_for_precision(judged: Judged, precision: float) -> Floats:
+    """[labels], the lowest thresholds with this precision, counting one extra wrong answer; infinite if none has it.
+
+    The extra wrong answer corrects for choosing the threshold on the same rows, as in false discovery control.
+    """
+    ordered, promised = _promised(judged)
+    good = promised >= precision - _ROUNDING
+    # A threshold that lets the first k rows through is the score of row k + 1.
+    behind = np.vstack([ordered[1:], np.zeros(ordered.shape[1])])
+    last = len(judged) - 1 - good[::-1].argmax(axis=0)
+    columns = np.arange(ordered.shape[1])
+    return np.where(good.any(axis=0), behind[last, columns], np.inf)
+
+
+def highest_precision(judged: Judged) -> Floats:
+    """[labels], the highest precision that some threshold promises."""
+    return np.asarray(_promised(judged)[1].max(axis=0))
+
+
+def _promised(judged: Judged) -> tuple[Floats, Floats]:
+    """Falling scores, and the precision promised by a threshold just below each; 0 inside a run of ties."""
+    order = np.argsort(-judged.scores, axis=0)
+    ordered = np.take_along_axis(judged.scores, order, axis=0)
+    hits = np.take_along_axis(judged.right, order, axis=0).cumsum(axis=0)
+    count = np.arange(1, len(judged) + 1)[:, None]
+    ends = np.vstack([ordered[:-1] > ordered[1:], np.ones((1, ordered.shape[1]), dtype=bool)])
+    return ordered, np.where(ends, hits / (count + 1), 0.0)
+
+
+def rates(thresholds: Floats, judged: Judged) -> Floats:
+    """[3 * (labels + 1)], the fields of `Rates` concatenated, from thresholds [labels]."""
+    over: Flags = judged.scores > thresholds
+    hits, alarms = _with_all(over & judged.right), _with_all(over & ~judged.right)
+    return np.concatenate(
+        [_share(alarms, _with_all(~judged.right)), _share(hits, hits + alarms), _share(hits, _with_all(judged.right))]
+    )
+
+
+def as_rates(numbers: Floats) -> Rates:
+    """Splits the array that `rates` returns into its fields."""
+    return Rates(*np.split(numbers, 3))
+
+
+def _with_all(flags: Flags) -> Floats:
+    """[labels + 1], row counts per label, then their sum."""
+    counts = flags.sum(axis=0).astype(np.float64)
+    return np.append(counts, counts.sum())
+
+
+def _share(part: Floats, whole: Floats) -> Floats:
+    return np.asarray(np.divide(part, whole, out=np.full(len(part), np.nan), where=whole > 0))
+
+
+def has_probabilities(manifest: Manifest) -> bool:
+    """Whether the answers are probabilities of labels of whole texts, so that `sureness` is defined."""
+    return manifest.task_type in ("single_label", "multi_label") and own_activation(manifest) != "none"
+
+
+def sureness(logits: Floats, manifest: Manifest) -> dict[str, Floats]:
+    """[texts] each: the best score, and the negated energy of `logits` [texts, labels]; needs `has_probabilities`."""
+    best: Floats = score(logits, manifest).scores.max(axis=-1)
+    return {"probability": best, "energy": -energy_of(logits, manifest.decision)}
+
+
+def unknown_facts(known: Floats, unknown: Floats, manifest: Manifest) -> dict[str, Any]:
+    """AUROC and let-through share by sureness, as JSON; logits are [texts, labels], with at least one unknown text."""
+    sure, other = sureness(known, manifest), sureness(unknown, manifest)
+    return {"texts": len(unknown), **{name: separation(sure[name], other[name]) for name in sure}}
+
+
+def auroc(sure: Floats, other: Floats) -> float:
+    """The probability that one of `sure` is above one of `other`; ties count half. Both need at least one entry."""
+    known = np.concatenate([np.ones(len(sure)), np.zeros(len(other))])
+    return float(roc_auc_score(known, np.concatenate([sure, other])))
+
+
+def separation(known: Floats, unknown: Floats) -> dict[str, float | None]:
+    """How well sureness separates known from unknown texts; both arrays are [texts].
+
+    `auroc` is the probability that a known text has the surer answer (0.5 is chance). `let_through` is the share of
+    unknown texts answered when `REFUSED` of the known ones are refused; None with too few known texts to place that
+    cut.
+    """
+    cut = lowest_sureness(known, 1 - REFUSED)
+    return {"auroc": auroc(known, unknown), "let_through": None if cut is None else float((unknown >= cut).mean())}
+
+
+def lowest_sureness(sure: Floats, coverage: float) -> float | None:
+    """The cut below which an answer abstains; at least a share `coverage` of new rows is expected to be answered.
+
+    A new row is below the k-th lowest of n rows with probability k / (n + 1). None if n is too small to refuse even
+    one.
+    """
+    refused = int((len(sure) + 1) * (1 - coverage) + _ROUNDING)
+    return float(np.partition(sure, refused - 1)[refused - 1]) if refused else None
+
+
+def answered(cut: float | None, judged: Judged) -> Floats:
+    """[2]: the share of rows answered at this cut, and of right answers among them (NaN if no row is answered)."""
+    given: Flags = judged.scores[:, 0] >= (-np.inf if cut is None else cut)
+    right = judged.right[given, 0]
+    return np.array([given.mean(), right.mean() if len(right) else np.nan])
