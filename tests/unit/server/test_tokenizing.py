@@ -78,18 +78,18 @@ async def test_what_waits_to_be_tokenized_is_bounded_and_given_back(small, worke
 async def test_who_has_much_tokenized_is_served_in_turns_with_others(workers, monkeypatch):
     """Texts for tasks that are not there are tokenized, too, and no queue of the engine counts them."""
     monkeypatch.setattr(tokenizing, "AT_ONCE", 1)
-    splitting = Tokenizing(loaded().tokenizer, 60, workers)
+    splitting = Tokenizing({"base": Splitter(loaded().tokenizer, 60)}, workers)
     opened, ended = Event(), []
 
-    async def split(principal, texts):
+    async def ask(principal, texts):
         ended.append((principal, len(await split(splitting, principal, texts))))
 
     workers.submit(opened.wait, 60)
     large = [f"{number} " + "late " * 13000 for number in range(3)]
-    flood = [asyncio.create_task(split("flood", large)) for _ in range(4)]
+    flood = [asyncio.create_task(ask("flood", large)) for _ in range(4)]
     await asyncio.sleep(0)
-    other = asyncio.create_task(split("other", ["late " * 200]))
-    left = asyncio.create_task(split("left", ["late " * 300]))
+    other = asyncio.create_task(ask("other", ["late " * 200]))
+    left = asyncio.create_task(ask("left", ["late " * 300]))
     await asyncio.sleep(0)
     left.cancel()
     opened.set()
