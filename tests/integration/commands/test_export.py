@@ -157,6 +157,8 @@ def test_spans_go_to_peft_and_back_and_merge(tmp_path: Path) -> None:
 
 NOT_PEFT = {
     "mean pooling": ("bert", "lora", "mean", "reads the mean of all tokens: train with --pooling pooler"),
+    "mean pooling, roberta": ("roberta", "lora", "mean", "roberta that reads the mean of all tokens: export without"),
+    "mean pooling, distilbert": ("distilbert", "lora", "mean", "distilbert that reads the mean of all tokens: export"),
     "relu in the place of tanh": (
         "distilbert",
         "lora",

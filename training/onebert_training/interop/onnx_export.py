@@ -63,7 +63,6 @@ def _record(model: nn.Module, path: Path, segments: bool, outputs: Sequence[str]
     # Three distinct tensors: the same tensor given twice would be recorded as one input.
     given = [torch.ones_like(mask), mask, torch.zeros_like(mask)][: len(names)]
     sizes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("tokens")}
-    shapes = (sizes, sizes, *([(sizes,)] if segments else []))
     total = sum(parameter.nbytes for parameter in model.parameters())
     # It warns about its internals, and about missing packages that no text encoder needs.
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
@@ -75,7 +74,7 @@ def _record(model: nn.Module, path: Path, segments: bool, outputs: Sequence[str]
             path,
             input_names=names,
             output_names=list(outputs),
-            dynamic_shapes=shapes,
+            dynamic_shapes=(sizes,) * len(names),
             external_data=total > _MAX_BYTES,
             dynamo=True,
             verbose=False,

@@ -42,7 +42,7 @@ _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 @dataclass(frozen=True)
 class Judged:
-    """A score on the deciding rows, and the scores without each of some blocks of them (`fit.lead.judged`)."""
+    """A score on the deciding rows, and the scores without each of some blocks of them (`fit.keeping.judged`)."""
 
     metric: str
     score: float
