@@ -1,8 +1,8 @@
 """What people do instead of `onebert train` on the same base: each scores the test rows of a data set.
 
 Those with gradients have the rate that is usual for what they train, and one of their own for the head, which is new;
-they keep the epoch that validates best. Transformers' `Trainer` trains them, on batches of texts of similar lengths, in
-bfloat16 where the processor multiplies it; `onebert train` computes in float32 unless `--dtype` says otherwise.
+they keep the epoch that validates best. Transformers' `Trainer` trains them, in bfloat16 where the processor multiplies
+it; `onebert train` computes in float32 unless `--dtype` says otherwise.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -108,7 +108,6 @@ def hugging_face(recipe: Recipe, dataset: Dataset, seed: int) -> Scores:
             per_device_train_batch_size=16,
             per_device_eval_batch_size=64,
             warmup_steps=WARM_UP,
-            train_sampling_strategy="group_by_length",
             bf16=fast_dtype("cpu") == torch.bfloat16,
             use_cpu=True,
             eval_strategy="epoch",

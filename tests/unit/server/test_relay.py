@@ -106,6 +106,21 @@ def test_an_app_that_takes_its_time_is_waited_for_beyond_the_patience_with_its_p
     assert (response.status, body) == (201, b"stored")
 
 
+async def test_a_transport_may_pass_body_and_answer_whole() -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        body = (await receive())["body"]
+        left = asyncio.create_task(receive())
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": body, "more_body": True})
+        await send({"type": "http.response.body", "body": b", answered"})
+        assert not left.done(), "only the front end knows whether the client has left"
+        left.cancel()
+
+    answers = Relayed(app, problems_alone, Settings.model_construct(max_body_bytes=2**20, receive_timeout=60))
+    matched, response, answer = await answers.whole(REQUEST, b"question")
+    assert (matched.route, response.status, answer) == ("unmatched", 200, b"question, answered")
+
+
 def test_a_process_that_answers_at_once_sends_no_word_that_it_is_alive(tmp_path: Path) -> None:
     path, received = str(tmp_path / "relay"), list[Any]()
 
