@@ -8,7 +8,6 @@ import subprocess
 import httpx
 import pytest
 
-from bases import tiny_base
 from onebert_store.blobs.digests import digest_of
 from plugin_packages import write_package
 from servers import ONEBERT, Server, Task, clean_env
@@ -160,12 +159,3 @@ def test_a_server_answers_by_its_facade_and_keeps_files_in_its_blob_store(instal
     assert run("store", "check", env=installed, **kept).returncode == 0
     (box / f"{digest}.box").unlink()
     assert run("store", "check", env=installed, **kept).returncode == 1
-
-
-def test_a_server_with_a_facade_that_cannot_be_loaded_says_one_line(tmp_path):
-    folder = write_package(tmp_path / "package", "theirs", {"onebert.facades": {"gone": "no_such_module:FACADE"}})
-    settings = {"base": tiny_base(), "dtype": "float32", "port": 0, "data_dir": tmp_path / "data", "log_level": "error"}
-    done = run("serve", env={"PYTHONPATH": str(folder)}, **settings)
-    reason = "ModuleNotFoundError: No module named 'no_such_module'"
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == f"error: the façade 'gone' is unavailable: {reason}\n"

@@ -67,6 +67,19 @@ def train_arguments(folder, out, *more):
     ]
 
 
+def trained(onebert, *given):
+    """What a training prints, and says beside it."""
+    return succeeded(onebert(*train_arguments(*given)))
+
+
+def record_of(onebert, *given):
+    return recorded(onebert(*train_arguments(*given, "--json")))
+
+
+def evaluated(onebert, file, data, *more):
+    return succeeded(onebert("evaluate", file, "--data", data, "--base", tiny_base(), "--device", "cpu", *more))
+
+
 def head_arguments(folder, out, *more):
     """The exact head takes no option of steps."""
     asked = ("--method", "head", "--base", tiny_base(), "--out", out, "--device", "cpu")
@@ -75,9 +88,7 @@ def head_arguments(folder, out, *more):
 
 def test_train_prints_a_record_that_the_file_and_evaluate_confirm(onebert, folder, tmp_path):
     out = tmp_path / "tone.safetensors"
-    record, progress = recorded(
-        onebert(*train_arguments(folder, out, "--method", "layernorm", "--start", "fresh", "--json"))
-    )
+    record, progress = record_of(onebert, folder, out, "--method", "layernorm", "--start", "fresh")
     assert record["digest"] == load(out).digest
     assert record["file_bytes"] == out.stat().st_size
     assert (record["task"], record["method"], record["metric"]) == ("tone", "layernorm", "accuracy")
@@ -106,7 +117,7 @@ def test_train_prints_a_record_that_the_file_and_evaluate_confirm(onebert, folde
 )
 def test_tasks_on_tokens_and_spans_are_trained_and_evaluated(onebert, tmp_path, row_of, method, task_type, metric):
     data, out = write_rows(tmp_path / "data", row_of), tmp_path / "task.safetensors"
-    record, _ = recorded(onebert(*train_arguments(data, out, "--method", method, "--json")))
+    record, _ = record_of(onebert, data, out, "--method", method)
     assert (record["task_type"], record["metric"], record["settings"]["pooling"]) == (task_type, metric, "none")
     assert load(out).manifest.task_type == task_type
     common = ("--data", data, "--base", tiny_base(), "--device", "cpu", "--json")
@@ -124,7 +135,7 @@ def test_what_is_no_delta_is_a_checkpoint_that_scores_what_training_said(
 ):
     out = tmp_path / "tone"
     changes = ("--method", method, "--pooling", pooling, "--lr", "0.002", "--json")
-    printed, progress = succeeded(onebert(*train_arguments(folder, out, *changes)))
+    printed, progress = trained(onebert, folder, out, *changes)
     assert f"{out} is for {auto_class}" in progress
     record = json.loads(printed)
     assert record["digest"] is None
@@ -147,7 +158,7 @@ def test_what_is_no_delta_is_a_checkpoint_that_scores_what_training_said(
 def test_a_full_token_task_is_a_checkpoint_for_token_classification(onebert, tmp_path):
     data, out = write_rows(tmp_path / "data", tagged), tmp_path / "things"
     changes = ("--method", "full", "--lr", "0.002", "--json")
-    printed, _ = succeeded(onebert(*train_arguments(data, out, *changes)))
+    printed, _ = trained(onebert, data, out, *changes)
     tokenizer = transformers.AutoTokenizer.from_pretrained(out)
     model = transformers.AutoModelForTokenClassification.from_pretrained(out).eval()
     hits = []
@@ -190,24 +201,20 @@ def test_a_checkpoint_is_not_a_delta_to_evaluate(onebert, folder, tmp_path):
 
 def test_the_table_says_what_to_do_next(onebert, folder, tmp_path):
     out = tmp_path / "tone.safetensors"
-    printed, said = succeeded(onebert(*train_arguments(folder, out, "--epochs", "6", "--method", "bitfit")))
+    printed, said = trained(onebert, folder, out, "--epochs", "6", "--method", "bitfit")
     assert f"next: onebert push {out} --task tone" in printed
     assert "\n39 steps, those of a short run from the exact head included\n" in said.split("step ")[0]
     assert len(re.findall(r"^about [\d hmins]+ in all$", said, re.MULTILINE)) == 1
     assert "896 parameters (" in printed  # 3 layers of 7 vectors of 32 and one of 64, and b_LN0
-    printed, _ = succeeded(onebert("evaluate", out, "--data", folder, "--base", tiny_base(), "--device", "cpu"))
+    printed, _ = evaluated(onebert, out, folder)
     assert "accuracy" in printed
 
 
 def test_few_rows_are_all_trained_on_and_folds_give_the_scores(onebert, folder, tmp_path):
     data, out = tmp_path / "few.csv", tmp_path / "tone.safetensors"
     data.write_text((folder / "train.csv").read_text())
-    printed, progress = succeeded(
-        onebert(
-            *train_arguments(
-                data, out, "--method", "bitfit+lora:targets=all", "--start", "fresh", "--lr", "3e-3", "--json"
-            )
-        )
+    printed, progress = trained(
+        onebert, data, out, "--method", "bitfit+lora:targets=all", "--start", "fresh", "--lr", "3e-3", "--json"
     )
     record = json.loads(printed)
     assert (record["rows"], record["folds"], record["steps"]) == ({"train": 48}, 5, 18)
@@ -229,7 +236,7 @@ def test_few_rows_are_all_trained_on_and_folds_give_the_scores(onebert, folder, 
 
 def test_the_yardsticks_come_before_the_first_step_and_what_is_kept_after_the_last(onebert, folder, tmp_path):
     out = tmp_path / "tone.safetensors"
-    record, progress = recorded(onebert(*train_arguments(folder, out, "--json")))
+    record, progress = record_of(onebert, folder, out)
     constant, head = record["yardsticks"]["constant"], record["yardsticks"]["head"]
     assert constant["validation"]["accuracy"] == constant["test"]["accuracy"] == 0.5
     of_head = f"an exact head alone on the frozen base: accuracy {head['validation']['accuracy']:.4f}"
@@ -249,9 +256,7 @@ def test_the_yardsticks_come_before_the_first_step_and_what_is_kept_after_the_la
 
 def test_auto_chooses_says_what_was_compared_and_trains_that(onebert, folder, tmp_path):
     out = tmp_path / "tone.safetensors"
-    record, progress = recorded(
-        onebert(*train_arguments(folder, out, "--method", "auto", "--max-steps", "4", "--json"))
-    )
+    record, progress = record_of(onebert, folder, out, "--method", "auto", "--max-steps", "4")
     choice = record["choice"]
     (line,) = (line for line in progress.splitlines() if line.startswith("chosen: "))
     for name, said in choice["methods"].items():
@@ -320,7 +325,7 @@ def test_the_head_alone_has_all_rows_of_one_file_and_one_score(onebert, tmp_path
 
 def test_what_is_no_better_than_a_constant_is_not_recommended(onebert, folder, tmp_path):
     short = ("--method", "frozen", "--max-steps", "1", "--lr", "1e-9", "--start", "fresh")
-    printed, _ = succeeded(onebert(*train_arguments(folder, tmp_path / "tone.safetensors", *short)))
+    printed, _ = trained(onebert, folder, tmp_path / "tone.safetensors", *short)
     assert "next: onebert push" not in printed
     remedies = "--class-weight balanced where labels are uneven, more rows or another --method"
     assert re.search(f"next: {remedies}: always answering '.*' is not behind by more than the lead's", printed)
@@ -352,7 +357,7 @@ def test_a_delta_that_nothing_was_measured_beside_is_looked_at_first(onebert, tm
     out = tmp_path / "span.safetensors"
     data = tmp_path / "train.jsonl"
     short = ("--method", "bitfit", "--max-steps", "2", "--task-type", "span")
-    printed, _ = succeeded(onebert(*train_arguments(data, out, *short)))
+    printed, _ = trained(onebert, data, out, *short)
     look = f"next: onebert evaluate {out} --data DATA --report report.html shows its answers, since a span task has no"
     assert look in printed
 
@@ -364,7 +369,7 @@ def test_a_task_that_never_says_a_label_is_not_recommended(onebert, tmp_path, wi
     for split in ("train", "validation", "test")[: 2 + with_test]:
         rows = [f"{split} text {i},{'rare' if i == 0 else 'common'}" for i in range(40)]
         (data / f"{split}.csv").write_text("\n".join(["text,label", *rows]) + "\n")
-    printed, _ = succeeded(onebert(*train_arguments(data, out, "--max-steps", "4", "--method", "frozen")))
+    printed, _ = trained(onebert, data, out, "--max-steps", "4", "--method", "frozen")
     assert "warning: never answers 'rare' (1 row)" in printed
     assert "warning: accuracy 0.9750: always answering 'common' gives 0.9750" in printed
     assert "next: onebert push" not in printed
@@ -407,7 +412,7 @@ def test_export_says_what_peft_cannot_hold_and_train_does_not(onebert, folder, t
 def test_a_terminal_sees_what_goes_on(onebert, folder, tmp_path, monkeypatch):
     monkeypatch.setattr(console, "err", Console(force_terminal=True, stderr=True, width=100))
     out = tmp_path / "tone.safetensors"
-    _, progress = succeeded(onebert(*train_arguments(folder, out, "--max-length", "4096")))
+    _, progress = trained(onebert, folder, out, "--max-length", "4096")
     for text in (
         "reading ",
         "loading the base",
@@ -422,7 +427,7 @@ def test_a_terminal_sees_what_goes_on(onebert, folder, tmp_path, monkeypatch):
     # Evaluations would scroll the notes away.
     assert "step 6/18" not in progress
     assert progress.index("note: the base takes at most") < progress.index("epoch")
-    _, progress = succeeded(onebert("evaluate", out, "--data", folder, "--base", tiny_base(), "--device", "cpu"))
+    _, progress = evaluated(onebert, out, folder)
     assert "evaluating 12 rows" in progress
 
 
@@ -478,7 +483,7 @@ def test_a_killed_run_continues_to_the_same_bytes(onebert, folder, tmp_path):
     checkpoint = killed.with_name("killed.safetensors.checkpoint")
     assert checkpoint.exists()
 
-    _, progress = succeeded(onebert(*train_arguments(folder, killed, *longer)))
+    _, progress = trained(onebert, folder, killed, *longer)
     assert "note: continued at step" in progress
     assert not checkpoint.exists()
     assert onebert(*train_arguments(folder, whole, *longer))[0] == 0
