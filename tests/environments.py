@@ -35,10 +35,12 @@ def foreign_env(**variables: str) -> dict[str, str]:
     return kept | {"NO_PROXY": "127.0.0.1,localhost", "PYTHONUNBUFFERED": "1"} | variables
 
 
-def printed(command: Sequence[str | Path], folder: Path, env: dict[str, str], given: str = "") -> str:
+def printed(
+    command: Sequence[str | Path], folder: Path, env: dict[str, str], given: str = "", seconds: float = RUNNING
+) -> str:
     """What a command prints that is given something to read; fails with all that it said where it does not end well."""
     done = subprocess.run(
-        command, input=given, cwd=folder, env=env, capture_output=True, text=True, timeout=RUNNING, check=False
+        command, input=given, cwd=folder, env=env, capture_output=True, text=True, timeout=seconds, check=False
     )
     assert done.returncode == 0, "\n".join([*map(str, command), given, done.stdout, done.stderr])
     return done.stdout
@@ -72,9 +74,9 @@ def python_environment(name: str, folder: Path = HERE / "environments") -> Envir
     requirements = folder / f"{name}.txt"
 
     def install(place: Path) -> None:
-        _run([sys.executable, "-m", "venv", place])
+        printed([sys.executable, "-m", "venv", place], HERE, foreign_env())
         # Isolated: PYTHONPATH and the user's own packages are none of its business.
-        _run([place / "bin/python", "-I", "-m", "pip", "install", "--quiet", "--requirement", requirements], tries=2)
+        _installed([place / "bin/python", "-I", "-m", "pip", "install", "--quiet", "--requirement", requirements])
 
     made = _kept(name, [sys.version.encode(), requirements.read_bytes()], install)
     return Environment(made, (made / "bin/python", "-I"))
@@ -90,7 +92,7 @@ def node_environment(name: str, folder: Path = HERE / "environments") -> Environ
         place.mkdir()
         for file in files:
             shutil.copy(file, place)
-        _run([npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"], cwd=place, tries=2)
+        _installed([npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"], place)
 
     version = subprocess.run([node, "--version"], capture_output=True, check=True).stdout
     made = _kept(name, [version, *(file.read_bytes() for file in files)], install)
@@ -126,17 +128,9 @@ def _locked(path: Path):
         yield
 
 
-def _run(command: list[object], tries: int = 1, cwd: Path | None = None) -> None:
-    for _ in range(tries):
-        done = subprocess.run(
-            [str(part) for part in command],
-            cwd=cwd,
-            env=foreign_env(),
-            capture_output=True,
-            text=True,
-            timeout=INSTALLING,
-            check=False,
-        )
-        if done.returncode == 0:
-            return
-    pytest.fail(f"{' '.join(map(str, command))}:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
+def _installed(command: Sequence[str | Path], folder: Path = HERE) -> None:
+    """Runs a command that installs; a second time, since what comes over a network may fail the first."""
+    try:
+        printed(command, folder, foreign_env(), seconds=INSTALLING)
+    except AssertionError:
+        printed(command, folder, foreign_env(), seconds=INSTALLING)

@@ -23,8 +23,6 @@ from pathlib import Path
 
 from bases import tiny_base
 
-DESCRIPTOR = array.array("i").itemsize
-
 
 class Forked:
     """An `onebert` command that runs, with what tests use of `subprocess.Popen`; its streams are text in UTF-8."""

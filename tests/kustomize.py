@@ -12,16 +12,7 @@ import yaml
 
 Manifest = dict[str, Any]
 
-FIELDS = {
-    "apiVersion",
-    "kind",
-    "namespace",
-    "resources",
-    "components",
-    "patches",
-    "configMapGenerator",
-    "images",
-}
+FIELDS = {"apiVersion", "kind", "namespace", "resources", "components", "patches", "configMapGenerator", "images"}
 # Lists whose items a patch changes by this field of theirs.
 MERGED = {"containers": "name", "env": "name", "volumes": "name", "volumeMounts": "mountPath"}
 # Lists that a patch replaces.

@@ -1,12 +1,18 @@
 """What the tests of `onebert score` share: its parts in this process, and its output as rows."""
 
+import signal
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet
 
 from bases import tiny_base
+from forked import Forked
 from onebert_server.score.command import Asked, run_score
 from onebert_server.settings import Settings
+from servers import clean_env, run_onebert, wait_until
 
 
 def score_here(out: Path | str, tasks, data, *, data_dir="none", ray=None, **asked) -> None:
@@ -16,6 +22,34 @@ def score_here(out: Path | str, tasks, data, *, data_dir="none", ray=None, **ask
     named = [str(one) for one in (tasks if isinstance(tasks, list) else [tasks])]
     files = [str(one) for one in (data if isinstance(data, list) else [data])]
     run_score(Asked(named, files, str(out), ray=ray, **(options | asked)), settings)
+
+
+SETTINGS = {"base": tiny_base(), "dtype": "float32", "threads": 1}
+
+
+def kill_and_go_on(command: Sequence[str], counts: Sequence[int], written: Callable[[], Mapping[str, Any]]) -> None:
+    """Kills a job whenever so many parts are there, and lets it come to its end: no part is written a second time.
+
+    Args:
+        written: when each file of the job was written, by its name.
+    """
+
+    def parts() -> dict[str, Any]:
+        return {name: time for name, time in written().items() if name.startswith("part-")}
+
+    kept: dict[str, Any] = {}
+    for count in counts:
+        quiet = dict.fromkeys(("stdout", "stderr"), subprocess.DEVNULL)
+        with Forked(*command, env=clean_env(**SETTINGS), **quiet) as process:
+            wait_until(lambda count=count: len(parts()) >= count or process.poll() is not None)
+            process.send_signal(signal.SIGKILL)
+        assert process.returncode == -signal.SIGKILL
+        assert parts().items() >= kept.items()
+        assert "_done.json" not in written()
+        kept = parts()
+    done = run_onebert(*command, **SETTINGS)
+    assert done.returncode == 0, done.stderr
+    assert parts().items() >= kept.items()
 
 
 def rows_of(out: Path) -> list[dict]:

@@ -86,11 +86,7 @@ def make_delta(seed=0, tensors=None, **changes):
 
 def entry(begin, end, shape=None, dtype="F32"):
     """A tensor's header entry; the shape defaults to a float32 vector that fills the span."""
-    return {
-        "dtype": dtype,
-        "shape": [(end - begin) // 4] if shape is None else shape,
-        "data_offsets": [begin, end],
-    }
+    return {"dtype": dtype, "shape": [(end - begin) // 4] if shape is None else shape, "data_offsets": [begin, end]}
 
 
 def file_bytes(header, body=b"", size=None):

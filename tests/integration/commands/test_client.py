@@ -14,10 +14,9 @@ from onebert_store.errors import (
     ServerUnreachable,
     TaskExists,
     TaskNotFound,
-    Unauthorized,
     VersionInUse,
 )
-from servers import Server, Task, assert_answers
+from servers import Task, assert_answers
 
 PAIR = ("first", "second")
 
@@ -134,14 +133,6 @@ def test_refusals_are_typed(ask, task, tmp_path):
     ):
         with pytest.raises(error, match=said):
             ask(*wrong)
-
-
-def test_keys(ask, tmp_path):
-    with Server(tmp_path, api_keys="the-right-key-0123") as locked:
-        assert ask("tasks", url=locked.url, api_key="the-right-key-0123") == []
-        with pytest.raises(Unauthorized):
-            ask("tasks", url=locked.url)
-        assert ask("ready", url=locked.url)
 
 
 def test_nobody_there(ask):

@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import shutil
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -198,18 +199,8 @@ def test_answers_are_found_where_the_checkpoint_finds_them(onebert, tmp_path):
     assert (delta.manifest.task_type, delta.manifest.pooling) == ("span", "none")
     # The folder has no tokenizer, and so no length: the base's.
     assert delta.manifest.max_length == 66
-    status, _, error = onebert(
-        "import",
-        tmp_path / "asked",
-        "--base",
-        tiny_base(),
-        "--data",
-        tmp_path / "asked.jsonl",
-        "--text",
-        "question",
-        "--out",
-        out,
-    )
+    asked = ("--base", tiny_base(), "--data", tmp_path / "asked.jsonl", "--text", "question", "--out", out)
+    status, _, error = onebert("import", tmp_path / "asked", *asked)
     assert status == 1
     assert "a span task takes a question as text and its context as text_pair" in error
 
@@ -218,14 +209,11 @@ def test_what_is_no_checkpoint_of_the_base_is_refused_in_one_line(onebert, tuned
     folder, _ = tuned
     fine_tune(tmp_path / "distilled", "distilbert", steps=1)
     write_base("bert", tmp_path / "headless")
-    broken = shutil.copytree(folder, tmp_path / "broken")
-    tensors = load_file(broken / "model.safetensors")
-    del tensors["classifier.weight"]
-    save_file(tensors, broken / "model.safetensors", metadata={"format": "pt"})
-    damaged = shutil.copytree(folder, tmp_path / "damaged")
-    tensors = load_file(damaged / "model.safetensors")
-    tensors["bert.encoder.layer.1.output.dense.weight"][3, 5] = float("nan")
-    save_file(tensors, damaged / "model.safetensors", metadata={"format": "pt"})
+    broken, damaged = (shutil.copytree(folder, tmp_path / name) for name in ("broken", "damaged"))
+    with_tensor("classifier.weight", lambda _: None)(broken)
+    with_tensor("bert.encoder.layer.1.output.dense.weight", lambda old: old.where(old < old.max(), float("nan")))(
+        damaged
+    )
     out = ("--data", data, "--out", tmp_path / "x.safetensors")
     bert, roberta, distilbert = (("--base", tiny_base(family)) for family in ("bert", "roberta", "distilbert"))
     cases = [
@@ -259,48 +247,39 @@ def with_json(name, **changed):
 def with_tensor(name, change):
     def damage(folder):
         tensors = load_file(folder / "model.safetensors")
-        tensors[name] = change(tensors[name])
+        changed = tensors | {name: change(tensors[name])}
+        tensors = {name: one for name, one in changed.items() if one is not None}
         save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
 
     return damage
 
 
+config = partial(with_json, "config.json")
+NAMES, GIVE = "id2label in config.json ", "and the classifier has the outputs 0 to 3; give the labels"
+QUERY = "bert.encoder.layer.0.attention.self.query.weight"
+
+
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        (with_json("config.json", architectures=5), "the checkpoint is for no class"),
-        (with_json("config.json", architectures=[5]), "the checkpoint is for 5; what is imported is Bert"),
+        (config(architectures=5), "the checkpoint is for no class"),
+        (config(architectures=[5]), "the checkpoint is for 5; what is imported is Bert"),
+        (config(id2label=["great", "late"]), f'{NAMES}is not names by numbers: ["great","late"]'),
+        (config(id2label={"great": "late"}), f"{NAMES}names great, and the "),
+        (config(id2label={"0": "a", "1": "b", "2": "c"}), f"{NAMES}names 0, 1, 2, {GIVE}"),
+        (config(id2label={"0": "a", "1": "b", "2": "c", "5": "d"}), f"{NAMES}names 0, 1, 2, 5, {GIVE}"),
+        (config(label2id={word: 3 - n for n, word in enumerate(WORDS)}), "label2id in config.json is not what "),
+        (config(problem_type="ranking"), '_classification, regression: "ranking"; give --task-type'),
         (
-            with_json("config.json", id2label=["great", "late"]),
-            'id2label in config.json is not names by numbers: ["great","late"]',
+            config(model_type="modernbert"),
+            "is not supported; supported: bert, roberta, xlm-roberta, electra, distilbert",
         ),
-        (with_json("config.json", id2label={"great": "late"}), "id2label in config.json names great, and the "),
-        (
-            with_json("config.json", id2label={"0": "a", "1": "b", "2": "c"}),
-            "id2label in config.json names 0, 1, 2, and the classifier has the outputs 0 to 3; give the labels",
-        ),
-        (
-            with_json("config.json", label2id={word: 3 - n for n, word in enumerate(WORDS)}),
-            "label2id in config.json is not what id2label says, ",
-        ),
-        (with_json("config.json", problem_type="ranking"), '_classification, regression: "ranking"; give --task-type'),
+        (config(num_attention_heads=0), "num_attention_heads in its config.json is not"),
         (lambda folder: os.mkfifo(folder / "vocab.txt"), "vocab.txt is a pipe, a socket or a device"),
-        (
-            with_json("config.json", model_type="modernbert"),
-            "'modernbert' is not supported; supported: bert, roberta, xlm-roberta, electra, distilbert",
-        ),
-        (
-            with_json("config.json", id2label={"0": "a", "1": "b", "2": "c", "5": "d"}),
-            "id2label in config.json names 0, 1, 2, 5, and the classifier has the outputs 0 to 3; give the labels",
-        ),
-        (with_json("config.json", num_attention_heads=0), "num_attention_heads in its config.json is not"),
         (lambda folder: (folder / "tokenizer.json").write_text("{"), "imported: its tokenizer cannot be read"),
         (lambda folder: (folder / "model.safetensors").unlink(), "imported: it has no model.safetensors"),
         (with_tensor("classifier.weight", lambda old: torch.full_like(old, 3e38)), "of the checkpoint is not a finite"),
-        (
-            with_tensor("bert.encoder.layer.0.attention.self.query.weight", lambda old: 1e30 * old),
-            "too large for half precision",
-        ),
+        (with_tensor(QUERY, lambda old: 1e30 * old), "too large for half precision"),
     ],
 )
 def test_a_damaged_checkpoint_is_refused_in_one_line(onebert, tuned, data, tmp_path, damage, words):
@@ -320,7 +299,7 @@ def test_a_damaged_checkpoint_is_refused_in_one_line(onebert, tuned, data, tmp_p
 )
 def test_what_is_not_used_of_a_configuration_changes_nothing(onebert, tuned, data, tmp_path, changed):
     folder = shutil.copytree(tuned[0], tmp_path / "tone")
-    with_json("config.json", **changed)(folder)
+    config(**changed)(folder)
     record, delta = imported(onebert, folder, data, tmp_path / "tone.safetensors", "--agree", "0.5")
     assert list(delta.manifest.labels) == WORDS
     assert record["warnings"] == []
@@ -342,7 +321,7 @@ def test_differences_of_probabilities_are_bounded(onebert, tuned, data, tmp_path
 def test_what_is_assumed_is_said(onebert, data, tmp_path, monkeypatch):
     """One output that nothing explains is read by the sigmoid, as transformers' pipeline reads it."""
     model = fine_tune(tmp_path / "toxic", task="regression", trained=bias_or_classifier, steps=1)
-    with_json("config.json", problem_type=None)(tmp_path / "toxic")
+    config(problem_type=None)(tmp_path / "toxic")
     path = tmp_path / "toxic" / "tokenizer.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"pre_tokenizer": {"type": "Whitespace"}}))
     monkeypatch.chdir(tmp_path)

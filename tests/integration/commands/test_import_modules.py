@@ -97,6 +97,14 @@ def weighed(folder, **tensors):
     save_file(load_file(path) | {f"linear.{name}": one for name, one in tensors.items()}, path)
 
 
+def empty(folder, name):
+    (folder / name).write_text("[]")
+
+
+POOLING, DENSE = "1_Pooling/config.json", "2_Dense/config.json"
+MISFIT = "the weight and the bias of 2_Dense do not fit together"
+
+
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
@@ -106,28 +114,17 @@ def weighed(folder, **tensors):
         (lambda f: (f / "2_Dense" / "model.safetensors").unlink(), "imported: it has no model.safetensors"),
         (lambda f: listed(f, 1, ".."), "a path leads out of the folder"),
         (lambda f: listed(f, 2, ""), "a path leads out of the folder"),
-        (
-            lambda f: (f / "1_Pooling" / "config.json").write_text("[]"),
-            "config.json of 1_Pooling cannot be read: it is no JSON object",
-        ),
-        (
-            lambda f: (f / "2_Dense" / "config.json").write_text("[]"),
-            "config.json of 2_Dense cannot be read: it is no JSON object",
-        ),
-        (lambda f: weighed(f, bias=np.zeros((), "f")), "the weight and the bias of 2_Dense do not fit together"),
-        (
-            lambda f: weighed(f, weight=np.zeros(64, np.float32)),
-            "the weight and the bias of 2_Dense do not fit together",
-        ),
-        (lambda f: changed(f, "1_Pooling/config.json", pooling_mode_mean_tokens=False), "and not nothing"),
-        (lambda f: changed(f, "1_Pooling/config.json", pooling_mode_max_tokens=True), "mean_tokens and max_tokens"),
-        (lambda f: changed(f, "2_Dense/config.json", activation_function="torch.nn.GELU"), "cannot hold the layer"),
+        (lambda f: empty(f, POOLING), "config.json of 1_Pooling cannot be read: it is no JSON object"),
+        (lambda f: empty(f, DENSE), "config.json of 2_Dense cannot be read: it is no JSON object"),
+        (lambda f: weighed(f, bias=np.zeros((), "f")), MISFIT),
+        (lambda f: weighed(f, weight=np.zeros(64, np.float32)), MISFIT),
+        (lambda f: changed(f, POOLING, pooling_mode_mean_tokens=False), "and not nothing"),
+        (lambda f: changed(f, POOLING, pooling_mode_max_tokens=True), "mean_tokens and max_tokens"),
+        (lambda f: changed(f, DENSE, activation_function="torch.nn.GELU"), "cannot hold the layer"),
     ],
 )
 def test_modules_that_are_no_head_are_refused_in_one_line(onebert, data, whole, tmp_path, damage, words):
     folder = shutil.copytree(whole, tmp_path / "tone")
     damage(folder)
-    error = refused(
-        onebert(*("import", folder, "--base", tiny_base(), "--data", data, "--out", tmp_path / "x.safetensors"))
-    )
-    assert words in error
+    out = ("--data", data, "--out", tmp_path / "x.safetensors")
+    assert words in refused(onebert("import", folder, "--base", tiny_base(), *out))

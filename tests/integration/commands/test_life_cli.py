@@ -98,6 +98,10 @@ def test_with_a_key_for_its_tasks_alone_the_log_shows_the_versions(tmp_path):
         assert done.returncode == 0, done.stderr
         assert [(row["action"], row["what"]) for row in json.loads(done.stdout)] == [("upload", "version 1")]
         assert "may not read the audit trail" in done.stderr
+        for key in ({"api_key": "wrong"}, {}, {"api_key": "schlüssel ☃"}):
+            done = run_onebert("tasks", url=locked.url, **key)
+            assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+            assert "key" in done.stderr
 
 
 def test_aliases_are_listed_set_and_removed(server, onebert, refused):
@@ -119,7 +123,7 @@ def test_several_files_are_downloaded_and_what_is_there_is_passed_over(server, o
     (other,) = push(server, "kept-too", 7)
     folder = tmp_path / "files"
     folder.mkdir()
-    onebert("download", "kept", "kept-too@1", "--out", folder)
+    onebert("download", "kept@live", "kept-too@1", "--out", folder)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == {
         "kept-1.safetensors": first.file,
         "kept-too-1.safetensors": other.file,

@@ -15,7 +15,7 @@ import pytest
 import onebert
 from bases import tiny_base
 from forked import Forked
-from offline import bytes_of, rows_of, score_here
+from offline import SETTINGS, bytes_of, kill_and_go_on, rows_of, score_here
 from onebert_store.errors import AliasNotFound, BaseMismatch, InvalidInput, InvalidSettings, StoreCorrupt, StoreLocked
 from onebert_store.file.delta import Delta
 from onebert_store.file.format import load, loads, save
@@ -312,30 +312,18 @@ def command(folder, many, out, *more):
     return ["score", *tasks, "--data", str(many), "--out", str(out), "--part-rows", "50", *more]
 
 
-def settings():
-    return {"base": tiny_base(), "dtype": "float32", "threads": 1}
-
-
 @pytest.mark.nightly("kills")
 def test_killed_at_any_moment_it_goes_on_to_the_same_bytes(folder, many, tmp_path):
-    done = run_onebert(*command(folder, many, tmp_path / "whole"), **settings())
+    done = run_onebert(*command(folder, many, tmp_path / "whole"), **SETTINGS)
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"6,000 rows in 120 files in {tmp_path / 'whole'}, 0 without an answer\n"
-    out, kept = tmp_path / "killed", {}
-    for parts in (1, 20, 21, 70):
-        quiet = dict.fromkeys(("stdout", "stderr"), subprocess.DEVNULL)
-        with Forked(*command(folder, many, out), env=clean_env(**settings()), **quiet) as process:
-            wait_until(lambda parts=parts: len([*out.glob("part-*")]) >= parts or process.poll() is not None)
-            process.send_signal(signal.SIGKILL)
-        assert process.returncode == -signal.SIGKILL
-        there = {path: path.stat().st_mtime_ns for path in out.glob("part-*")}
-        assert there.items() >= kept.items()
-        assert not (out / "_done.json").exists()
-        kept = there
-    done = run_onebert(*command(folder, many, out), **settings())
-    assert done.returncode == 0, done.stderr
+    out = tmp_path / "killed"
+    kill_and_go_on(
+        command(folder, many, out),
+        (1, 20, 21, 70),
+        lambda: {path.name: path.stat().st_mtime_ns for path in out.glob("[_p]*")},
+    )
     assert bytes_of(out) == bytes_of(tmp_path / "whole")
-    assert {path: path.stat().st_mtime_ns for path in kept} == kept
 
 
 # The kernel's own peak of this program; `ru_maxrss` would be that of the process that started it, where that is more.
@@ -363,14 +351,14 @@ def test_memory_does_not_grow_with_the_file(folder, tmp_path):
         task, data = files(folder, "bitfit")[0], tmp_path / f"{rows}.parquet"
         asked = ["--task", task, "--data", data, "--out", tmp_path / str(rows), "--part-rows", 2000]
         command = [sys.executable, "-c", MEASURED, "score", *map(str, asked)]
-        done = subprocess.run(command, env=clean_env(**settings()), capture_output=True, text=True, check=True)
+        done = subprocess.run(command, env=clean_env(**SETTINGS), capture_output=True, text=True, check=True)
         peaks.append(int(done.stdout.split()[-1]) / 1024)
     assert peaks[1] < peaks[0] + 60
 
 
 def test_two_processes_do_not_score_into_one_folder(folder, many, tmp_path):
     out = tmp_path / "out"
-    with Forked(*command(folder, many, out), env=clean_env(**settings())) as process:
+    with Forked(*command(folder, many, out), env=clean_env(**SETTINGS)) as process:
         wait_until((out / "_job.json").exists)
         # Stopped, so that it is still at work however fast it is.
         process.send_signal(signal.SIGSTOP)
@@ -382,7 +370,7 @@ def test_two_processes_do_not_score_into_one_folder(folder, many, tmp_path):
 
 
 def test_its_errors_are_one_line(folder, tmp_path):
-    done = run_onebert("score", "--task", "mood", "--data", "x.csv", "--out", str(tmp_path / "out"), **settings())
+    done = run_onebert("score", "--task", "mood", "--data", "x.csv", "--out", str(tmp_path / "out"), **SETTINGS)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("error: ")
     assert len(done.stderr.splitlines()) == 1

@@ -1,6 +1,5 @@
 """The commands that talk to a server: what they print, what scripts read, and how they fail."""
 
-import hashlib
 import json
 import os
 import subprocess
@@ -10,7 +9,7 @@ import typer
 
 from forked import Forked
 from onebert_store.command.cli import build_app
-from servers import Server, Task, assert_answers, clean_env, run_onebert
+from servers import Task, assert_answers, clean_env, run_onebert
 
 LATE = "my order is late"
 TEXTS = ["my order is late", "the parcel was broken", "what a good day"]
@@ -161,16 +160,6 @@ def test_classify_asks_for_what_a_request_may_ask(server, onebert, task):
         assert "Traceback" not in done.stderr
 
 
-def test_classify_for_scripts_from_standard_input(onebert, task):
-    texts = [f"order {i} is late" for i in range(70)]
-    out = onebert("classify", "mood@1", "--json", stdin="\n".join(texts) + "\n")
-    results = [json.loads(line) for line in out.splitlines()]
-    assert len(results) == len(texts)
-    for text, result in zip(texts, results, strict=True):
-        assert (result["task"], result["version"]) == ("mood", 1)
-        assert_answers(result, task.scores(text))
-
-
 @pytest.mark.parametrize(
     ("name", "content", "options", "expected"),
     [
@@ -310,6 +299,10 @@ def test_texts_cannot_write_to_the_terminal(onebert, task):
         (["classify", "moood", "x"], "", 1, "there is no task moood; is mood meant?"),
         (["classify", "mood@9", "x"], "", 1, "mood has no version 9"),
         (["classify", "Bad Name", "x"], "", 1, "is not a name"),
+        *(
+            (["tasks", "--url", url], "", 1, "")
+            for url in ("http://127.0.0.1:1", "nonsense", "http://", "ftp://127.0.0.1")
+        ),
         (["classify", "mood", "--pair"], "a\tb\n\na\t \n", 1, "line 3 does not hold two texts"),
         (["classify", "mood", "--pair"], "one\n", 1, "line 1 does not hold two texts"),
         (["classify", "mood", "--pair", "one"], "", 2, "even number"),
@@ -384,15 +377,6 @@ def test_delete_an_alias_and_a_version(onebert, server, file):
         assert [version["version"] for version in client.task("shrinking")["versions"]] == [1]
 
 
-def test_download_gives_the_bytes_that_the_digest_is_of(onebert, server, task, tmp_path):
-    for ref in ("mood", "mood@1", "mood@live"):
-        out = tmp_path / ref
-        assert "mood@1" in onebert("download", ref, "--out", out)
-        with server.client() as client:
-            assert client.version("mood", 1)["digest"] == "sha256:" + hashlib.sha256(out.read_bytes()).hexdigest()
-    _assert_fails(run_onebert("download", "mood", "--out", out, url=server.url), 1, "exists")
-
-
 def measured(split="test", score=0.9, digest="a"):
     return {"metric": "accuracy", split: {"accuracy": score}, "data": {"name": "reviews", "digest": digest}}
 
@@ -458,19 +442,6 @@ def test_what_a_file_claims_of_its_training_is_not_believed(onebert, file):
         onebert("push", file(seed=seed, training=training), "--task", "claims")
     assert len(onebert("tasks", "claims").splitlines()) >= 4
     onebert("promote", "claims", 4)
-
-
-@pytest.mark.parametrize("url", ["http://127.0.0.1:1", "nonsense", "http://", "ftp://127.0.0.1"])
-def test_no_server_at_the_address(url):
-    _assert_fails(run_onebert("tasks", "--url", url), 1, "")
-
-
-def test_key_comes_from_the_environment(tmp_path):
-    with Server(tmp_path, api_keys="the-right-key-0123") as server:
-        assert json.loads(run_onebert("tasks", "--json", url=server.url, api_key="the-right-key-0123").stdout) == []
-        _assert_fails(run_onebert("tasks", url=server.url, api_key="wrong"), 1, "key")
-        _assert_fails(run_onebert("tasks", url=server.url), 1, "key")
-        _assert_fails(run_onebert("tasks", url=server.url, api_key="schlüssel ☃"), 1, "key")
 
 
 @pytest.mark.parametrize("command", ["serve", "push", "classify", "tasks", "promote", "download", "delete", "audit"])
