@@ -10,9 +10,8 @@ from collections import defaultdict
 from collections.abc import Collection
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
-from typing import Any
 
-from sqlalchemy import Connection, Row, and_, func, insert, or_, select, true, update
+from sqlalchemy import Connection, and_, func, insert, or_, select, true, update
 
 from onebert_store.errors import InvalidInput
 from onebert_store.file.strict_json import shown
@@ -65,7 +64,8 @@ class Feed:
                 until = seq
             found = select(*_COLUMNS).select_from(joined).where(CHANGES.c.seq > after, CHANGES.c.seq <= until)
             rows = connection.execute(found.order_by(CHANGES.c.seq)).all()
-        return [_change(row, None if row.digest is None else entry_of(row)) for row in rows]
+        own = len(CHANGES.columns)
+        return [Change(*(*row[:own], None if row.digest is None else entry_of(row))) for row in rows]
 
     def audit(
         self,
@@ -93,7 +93,7 @@ class Feed:
         if since is not None:
             found = found.where(CHANGES.c.at >= min(max(since, _FIRST), _LAST))
         with self._database.reading() as connection:
-            return [_change(row, None) for row in connection.execute(found)]
+            return [Change(*row) for row in connection.execute(found)]
 
     def listening(self) -> AbstractContextManager[Listener | None]:
         return self._database.listening()
@@ -157,8 +157,3 @@ def _last_place(connection: Connection) -> Place:
 
 def _time_of(connection: Connection, seq: int) -> datetime | None:
     return connection.scalar(select(CHANGES.c.at).where(CHANGES.c.seq == seq))
-
-
-def _change(row: Row[tuple[Any, ...]], entry: VersionEntry | None) -> Change:
-    what = row.action, row.task, row.version, row.alias, row.before
-    return Change(row.seq, row.at, *what, row.principal, row.request, entry, row.key, row.name)

@@ -1,11 +1,10 @@
 """The registry's queries: each runs inside its caller's transaction and never changes a row."""
 
-from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
 from pydantic import ValidationError
-from sqlalchemy import ColumnElement, Connection, Row, select, tuple_
+from sqlalchemy import ColumnElement, Connection, Row, select
 
 from onebert_store.errors import AliasConflict, StoreCorrupt, VersionNotFound
 from onebert_store.file.manifest import Manifest
@@ -61,17 +60,6 @@ def entry_of(row: Row[tuple[Any, ...]]) -> VersionEntry:
     with suppress(ValidationError):
         return entry.with_manifest(Manifest.model_validate_json(row.manifest))
     return entry
-
-
-def whole_manifests(connection: Connection, entries: Sequence[VersionEntry]) -> Iterator[tuple[VersionEntry, Manifest]]:
-    """Reads many manifests in one query, in no order; skips versions that are gone and damaged manifests."""
-    wanted = {(entry.task, entry.version): entry for entry in entries}
-    found = select(VERSIONS.c.task, VERSIONS.c.version, VERSIONS.c.manifest)
-    for task, version, manifest in connection.execute(
-        found.where(tuple_(VERSIONS.c.task, VERSIONS.c.version).in_(list(wanted)))
-    ):
-        with suppress(ValidationError):
-            yield wanted[task, version], Manifest.model_validate_json(manifest)
 
 
 def require_version(connection: Connection, task: str, n: int) -> None:

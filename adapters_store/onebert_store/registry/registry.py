@@ -5,12 +5,13 @@ transaction that decides by the number of rows its statements changed; the proce
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from sqlalchemy import Connection, true
+from pydantic import ValidationError
+from sqlalchemy import Connection, select, true, tuple_
 from sqlalchemy.exc import IntegrityError
 
 from onebert_store.blobs.staging import StagedFile
@@ -19,7 +20,7 @@ from onebert_store.file.delta import Delta
 from onebert_store.file.format import dumps
 from onebert_store.file.manifest import Manifest
 from onebert_store.registry import statements
-from onebert_store.registry.database import TASKS
+from onebert_store.registry.database import TASKS, VERSIONS
 from onebert_store.registry.dialects.database import Lock
 from onebert_store.registry.feed import Feed, last_change
 from onebert_store.registry.grants import UNLIMITED, Quotas
@@ -34,7 +35,6 @@ from onebert_store.registry.queries import (
     task_records,
     version_entries,
     version_record,
-    whole_manifests,
 )
 from onebert_store.registry.records import CLI, Action, Actor, Added, Alias, TaskRecord, VersionEntry, VersionRecord
 from onebert_store.registry.replicas import Replicas
@@ -178,9 +178,14 @@ class Registry:
             return version_record(connection, name, n)
 
     def manifests(self, entries: Sequence[VersionEntry]) -> Iterator[tuple[VersionEntry, Manifest]]:
-        """Reads many manifests in one query; skips versions that are gone or whose manifest is damaged."""
+        """Reads many manifests in one query, in no order; skips versions that are gone or whose manifest is damaged."""
+        wanted = {(entry.task, entry.version): entry for entry in entries}
+        found = select(VERSIONS.c.task, VERSIONS.c.version, VERSIONS.c.manifest)
+        found = found.where(tuple_(VERSIONS.c.task, VERSIONS.c.version).in_(list(wanted)))
         with self._store.database.reading() as connection:
-            yield from whole_manifests(connection, entries)
+            for task, version, manifest in connection.execute(found):
+                with suppress(ValidationError):
+                    yield wanted[task, version], Manifest.model_validate_json(manifest)
 
     def entries(self) -> list[VersionEntry]:
         """Lists all versions by task and number; without manifests, so that damaged ones do no harm."""
