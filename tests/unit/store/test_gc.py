@@ -18,19 +18,10 @@ from onebert_store.file.format import dumps, loads
 from onebert_store.registry import gc
 from onebert_store.registry.database import ORPHANS
 from onebert_store.registry.registry import Registry
-from onebert_store.registry.store import join_store
 from stores import digests
 from tiny_delta import make_delta
 
 DAY = timedelta(hours=24)
-
-
-@pytest.fixture
-def store(place):
-    """The store of a registry in use, as another process sees it."""
-    with Registry.open(place) as registry, join_store(place) as store:
-        registry.add("spam", make_delta(1))
-        yield store
 
 
 @pytest.fixture
