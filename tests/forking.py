@@ -30,7 +30,7 @@ from onebert_store.command import cli, console
 from onebert_store.plugins import COMMANDS, installed
 
 # What commands import when they come to need it; not pyarrow, which starts a thread.
-LATER = ("alembic.command", "alembic.ddl.sqlite", "httpcore", "numpy.random", "openpyxl", "scipy.stats", "stringprep")
+LATER = ("httpcore", "numpy.random", "openpyxl", "scipy.stats", "stringprep")
 LATER += ("sqlalchemy.dialects.sqlite", "uvicorn.loops.uvloop")
 # The largest message: arguments, and an environment.
 LARGEST = 1 << 20

@@ -2,7 +2,10 @@
 
 import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -70,3 +73,15 @@ def exact(branch: Branch, x: Tensor) -> Tensor:
         return x @ dense.T
     z = x @ branch.D.double().T + branch.c.double()
     return z * torch.special.ndtr(z) @ branch.U.double().T
+
+
+@contextmanager
+def anew(*loading: Any) -> Iterator[None]:
+    """These cached functions load what they load anew in the block, and again behind it."""
+    for one in loading:
+        one.cache_clear()
+    try:
+        yield
+    finally:
+        for one in loading:
+            one.cache_clear()

@@ -3,6 +3,8 @@
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+from sqlalchemy import text
+
 from onebert_store.registry import gc
 from onebert_store.registry.store import join_store
 
@@ -34,3 +36,25 @@ def all_at_once(number, work, *refusals):
 
     with ThreadPoolExecutor(number) as pool:
         return list(pool.map(begin, range(number)))
+
+
+# What each schema brought, taken away again.
+WITHOUT = {
+    6: ("DROP INDEX ix_changes_name", "ALTER TABLE changes DROP COLUMN name"),
+    5: ("DROP TABLE holdings",),
+    4: (
+        *("DROP INDEX ix_changes_task", "DROP INDEX ix_changes_principal"),
+        *("ALTER TABLE changes DROP COLUMN key", "DROP TABLE keys"),
+    ),
+    3: ("DROP TABLE replicas", "DROP TABLE feed", "DROP TABLE changes"),
+    2: ("DROP TABLE orphans",),
+}
+
+
+def go_back(database, schema):
+    """Makes a database one of an older schema, as an older OneBERT has left it."""
+    with database.writing() as connection:
+        for number in range(database.schema_mark(connection), schema, -1):
+            for statement in WITHOUT[number]:
+                connection.execute(text(statement))
+        database.set_schema_mark(connection, schema)

@@ -42,7 +42,7 @@ from onebert_server.runtime import Runtime, open_runtime
 from onebert_server.settings import Settings, load_settings
 from onebert_store.file.canonical import manifest_json
 from onebert_store.file.delta import Delta
-from onebert_store.registry.database import ALIASES, TASKS, VERSIONS, writing
+from onebert_store.registry.database import ALIASES, TASKS, VERSIONS
 from onebert_store.registry.records import VersionRecord
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.store import open_store
@@ -82,7 +82,7 @@ def fill(folder: Path, base: Base, tasks: int, versions: int, heads: bool) -> No
             return
         made = (task_delta(base, "frozen", seed) for seed in range(versions))
         records = [registry.add("task-000000", delta)[0] for delta in made]
-    with open_store(folder) as store, writing(store.database) as connection:
+    with open_store(folder) as store, store.database.writing() as connection:
         for start in range(1, tasks, 1000):
             names = [f"task-{number:06d}" for number in range(start, min(tasks, start + 1000))]
             connection.execute(insert(TASKS), [{"name": name, "last_version": versions} for name in names])

@@ -86,7 +86,6 @@ ONLY_IN = {
     },
     "jinja2": {"onebert_training.report"},
     "sqlalchemy": {"onebert_store.registry"},
-    "alembic": {"onebert_store.registry"},
     "psycopg": {"onebert_store.registry"},
     "obstore": {"onebert_store.blobs"},
     "opentelemetry": {"onebert_server.telemetry"},

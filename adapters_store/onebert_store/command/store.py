@@ -39,14 +39,13 @@ def check(
     Exit code 1 where something is missing or damaged. Pushing a delta again replaces its missing or damaged file.
     """
     from onebert_store.registry.check import check_database, check_versions  # noqa: PLC0415 - see `inspect`
-    from onebert_store.registry.database import reading  # noqa: PLC0415
     from onebert_store.registry.gc import find_orphans  # noqa: PLC0415
     from onebert_store.registry.queries import version_entries  # noqa: PLC0415
     from onebert_store.registry.store import join_store  # noqa: PLC0415
 
     with join_store(address) as opened:
         check_database(opened)
-        with reading(opened.database) as connection:
+        with opened.database.reading() as connection:
             entries = version_entries(connection)
         with console.progress() as bar:
             every = check_versions(opened, entries, repair)

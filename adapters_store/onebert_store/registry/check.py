@@ -10,7 +10,7 @@ from sqlalchemy import update
 from onebert_store.errors import InvalidInput, NotFound, OneBertError, StoreCorrupt
 from onebert_store.file.canonical import manifest_json
 from onebert_store.file.format import loads
-from onebert_store.registry.database import VERSIONS, reading, writing
+from onebert_store.registry.database import VERSIONS
 from onebert_store.registry.queries import require_version, version_record
 from onebert_store.registry.records import VersionEntry, VersionRecord
 from onebert_store.registry.registry import Registry
@@ -31,7 +31,7 @@ class Checked:
 
 def check_database(store: Store) -> None:
     """Runs the database's own checks; raises StoreCorrupt if pages or references are damaged."""
-    with reading(store.database) as connection:
+    with store.database.reading() as connection:
         if errors := store.database.integrity_errors(connection):
             raise StoreCorrupt(f"the store's database is damaged: {errors[0]}")
 
@@ -73,7 +73,7 @@ def recover(store: Store, digest: str, task: str | None = None) -> tuple[Version
 def _check(store: Store, entry: VersionEntry, problem: str | None, repair: bool) -> Checked:
     """Checks the manifest of one version; with a known `problem`, only whether the version still exists."""
     try:
-        with reading(store.database) as connection:
+        with store.database.reading() as connection:
             (require_version if problem else version_record)(connection, entry.task, entry.version)
     except NotFound:
         # Deleted since the listing; its blob may be swept.
@@ -92,7 +92,7 @@ def _check(store: Store, entry: VersionEntry, problem: str | None, repair: bool)
 def _write_manifest(store: Store, entry: VersionEntry) -> None:
     manifest = manifest_json(loads(store.blobs.get(entry.digest)).manifest)
     same = (VERSIONS.c.task == entry.task, VERSIONS.c.digest == entry.digest)
-    with writing(store.database) as connection:
+    with store.database.writing() as connection:
         connection.execute(update(VERSIONS).where(*same).values(manifest=manifest))
 
 

@@ -1,16 +1,11 @@
-"""The registry's tables, and the transactions that read and change them."""
+"""The registry's tables."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib import import_module
-from math import inf
 from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 from sqlalchemy import Connection, DateTime, Dialect, MetaData, Table, TypeDecorator
-
-from onebert_store.registry.dialects.protocol import Database
 
 if TYPE_CHECKING:
     from sqlalchemy.dialects.postgresql import Insert
@@ -29,6 +24,7 @@ class UtcDateTime(TypeDecorator[datetime]):
         return value and value.replace(tzinfo=UTC)
 
 
+# Tables, and columns that came later than their table, have the schema that brought them in `info`.
 TABLES = MetaData()
 
 # Ordered by bytes, as in Python and SQLite; a language's collation would ignore dots and dashes.
@@ -40,6 +36,7 @@ TASKS = Table(
     TABLES,
     sa.Column("name", NAME, primary_key=True),
     sa.Column("last_version", sa.Integer, nullable=False),
+    info={"since": 1},
 )
 
 # One immutable version; its content is the blob with this digest.
@@ -53,6 +50,7 @@ VERSIONS = Table(
     sa.Column("created_at", UtcDateTime, nullable=False),
     sa.Column("manifest", sa.Text, nullable=False),
     sa.UniqueConstraint("task", "digest"),
+    info={"since": 1},
 )
 
 # The foreign key protects `version`; the version in `previous` may be deleted.
@@ -64,6 +62,7 @@ ALIASES = Table(
     sa.Column("version", sa.Integer, nullable=False),
     sa.Column("previous", sa.Integer),
     sa.ForeignKeyConstraint(["task", "version"], ["versions.task", "versions.version"]),
+    info={"since": 1},
 )
 
 # Blobs that no version names, and the time they were first seen; a sweep removes them after a grace period.
@@ -72,6 +71,7 @@ ORPHANS = Table(
     TABLES,
     sa.Column("digest", NAME, primary_key=True),
     sa.Column("since", UtcDateTime, nullable=False),
+    info={"since": 2},
 )
 
 
@@ -88,11 +88,12 @@ CHANGES = Table(
     sa.Column("before", sa.Integer),
     sa.Column("principal", sa.String, nullable=False),
     sa.Column("request", sa.String, nullable=False),
-    sa.Column("key", sa.String),
-    sa.Column("name", NAME),
+    sa.Column("key", sa.String, info={"since": 4}),
+    sa.Column("name", NAME, info={"since": 6}),
     sa.Index("ix_changes_name", "name", "seq"),
     sa.Index("ix_changes_principal", "principal", "seq"),
     sa.Index("ix_changes_task", "task", "seq"),
+    info={"since": 3},
 )
 
 # Keys by their SHA-256; rows are added and revoked, never removed. Lists are words separated by spaces.
@@ -112,6 +113,7 @@ KEYS = Table(
     sa.Column("created_at", UtcDateTime, nullable=False),
     sa.Column("expires_at", UtcDateTime),
     sa.Column("revoked_at", UtcDateTime),
+    info={"since": 4},
 )
 
 # Per task and principal: how many existing versions the principal has uploaded, and their bytes, for quotas. Counting a
@@ -124,10 +126,11 @@ HOLDINGS = Table(
     sa.Column("versions", sa.Integer, nullable=False),
     sa.Column("bytes", sa.BigInteger, nullable=False),
     sa.Index("ix_holdings_principal", "principal"),
+    info={"since": 5},
 )
 
 # One row with the number of the latest change; a transaction that makes a change holds it until its commit.
-FEED = Table("feed", TABLES, sa.Column("last", sa.BigInteger, nullable=False))
+FEED = Table("feed", TABLES, sa.Column("last", sa.BigInteger, nullable=False), info={"since": 3})
 
 # Servers that follow the feed: their latest change, and when they reported it, in seconds of the database's clock.
 REPLICAS = Table(
@@ -136,26 +139,8 @@ REPLICAS = Table(
     sa.Column("id", NAME, primary_key=True),
     sa.Column("seq", sa.BigInteger, nullable=False),
     sa.Column("at", sa.Double, nullable=False),
+    info={"since": 3},
 )
-
-
-@contextmanager
-def reading(database: Database) -> Iterator[Connection]:
-    """Opens a transaction that sees one state of all tables."""
-    with database.typed_errors(), database.readers.begin() as connection:
-        yield connection
-
-
-@contextmanager
-def writing(database: Database, until: float = inf) -> Iterator[Connection]:
-    """Opens a transaction that changes rows; durable when the block ends without an error.
-
-    Concurrent writers, threads or processes, need no other lock: each statement changes the rows it finds, and the code
-    decides by the number of changed rows. No transaction writes a value that it computed from an earlier read. A busy
-    database raises StorageUnavailable at `until` (seconds of `time.monotonic()`) or at its own limit.
-    """
-    with database.typed_errors(), database.writers.execution_options(onebert_until=until).begin() as connection:
-        yield connection
 
 
 def upsert(connection: Connection, table: Table) -> "Insert":

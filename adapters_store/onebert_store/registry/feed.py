@@ -10,18 +10,15 @@ from collections import defaultdict
 from collections.abc import Collection
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
-from typing import Any
 
-from pydantic import ValidationError
-from sqlalchemy import Connection, Row, and_, func, insert, or_, select, true, update
+from sqlalchemy import Connection, and_, func, insert, or_, select, true, update
 
 from onebert_store.errors import InvalidInput
-from onebert_store.file.manifest import Manifest
 from onebert_store.file.strict_json import shown
-from onebert_store.registry.database import ALIASES, CHANGES, FEED, VERSIONS, reading
-from onebert_store.registry.dialects.protocol import Database, Listener
+from onebert_store.registry.database import ALIASES, CHANGES, FEED, VERSIONS
+from onebert_store.registry.dialects.database import Database, Listener
 from onebert_store.registry.names import check_name
-from onebert_store.registry.queries import version_entries
+from onebert_store.registry.queries import entry_of, version_entries
 from onebert_store.registry.records import Action, Actor, Alias, Change, Place, Snapshot, VersionEntry
 
 # Characters of manifests that one read returns at most; one manifest (up to 2^20) is always read whole.
@@ -42,7 +39,7 @@ class Feed:
         self._database = database
 
     def last(self) -> Place:
-        with reading(self._database) as connection:
+        with self._database.reading() as connection:
             return _last_place(connection)
 
     def read(self, after: int, most: int, at: datetime | None = None) -> list[Change]:
@@ -54,7 +51,7 @@ class Feed:
         read another database's changes, and the result is empty.
         """
         joined = CHANGES.outerjoin(VERSIONS, _UPLOADED)
-        with reading(self._database) as connection:
+        with self._database.reading() as connection:
             if at is not None and _time_of(connection, after) != at:
                 return []
             sizes = select(CHANGES.c.seq, func.coalesce(func.length(VERSIONS.c.manifest), 0)).select_from(joined)
@@ -67,7 +64,8 @@ class Feed:
                 until = seq
             found = select(*_COLUMNS).select_from(joined).where(CHANGES.c.seq > after, CHANGES.c.seq <= until)
             rows = connection.execute(found.order_by(CHANGES.c.seq)).all()
-        return [_change(row, _entry(row)) for row in rows]
+        own = len(CHANGES.columns)
+        return [Change(*(*row[:own], None if row.digest is None else entry_of(row))) for row in rows]
 
     def audit(
         self,
@@ -94,8 +92,8 @@ class Feed:
             found = found.where(CHANGES.c.principal == principal)
         if since is not None:
             found = found.where(CHANGES.c.at >= min(max(since, _FIRST), _LAST))
-        with reading(self._database) as connection:
-            return [_change(row, None) for row in connection.execute(found)]
+        with self._database.reading() as connection:
+            return [Change(*row) for row in connection.execute(found)]
 
     def listening(self) -> AbstractContextManager[Listener | None]:
         return self._database.listening()
@@ -127,7 +125,7 @@ class Feed:
 
         Without `numbers` or without aliases it returns all versions. An unknown task has no versions and no aliases.
         """
-        with reading(self._database) as connection:
+        with self._database.reading() as connection:
             found = select(ALIASES).where(ALIASES.c.task == name)
             aliases = {row.alias: Alias(row.version, row.previous) for row in connection.execute(found)}
             wanted = {*(numbers or ()), *(at.version for at in aliases.values())}
@@ -138,7 +136,7 @@ class Feed:
         aliases: dict[str, dict[str, Alias]] = defaultdict(dict)
         # Most of a million aliases are `live` at version 1 and share one Alias object.
         places: dict[tuple[int, int | None], Alias] = {}
-        with reading(self._database) as connection:
+        with self._database.reading() as connection:
             last = _last_place(connection)
             for task, alias, version, previous in connection.execute(select(ALIASES)):
                 place = version, previous
@@ -159,18 +157,3 @@ def _last_place(connection: Connection) -> Place:
 
 def _time_of(connection: Connection, seq: int) -> datetime | None:
     return connection.scalar(select(CHANGES.c.at).where(CHANGES.c.seq == seq))
-
-
-def _change(row: Row[tuple[Any, ...]], entry: VersionEntry | None) -> Change:
-    what = row.action, row.task, row.version, row.alias, row.before
-    return Change(row.seq, row.at, *what, row.principal, row.request, entry, row.key, row.name)
-
-
-def _entry(row: Row[tuple[Any, ...]]) -> VersionEntry | None:
-    if row.digest is None:
-        return None
-    entry = VersionEntry(row.task, row.version, row.digest, row.size, row.created_at)
-    try:
-        return entry.with_manifest(Manifest.model_validate_json(row.manifest))
-    except ValidationError:
-        return entry

@@ -14,8 +14,8 @@ from sqlalchemy import Connection, Select, delete, insert, select
 
 from onebert_store.blobs.staging import UNFINISHED_GRACE, BlobInfo
 from onebert_store.errors import OneBertError
-from onebert_store.registry.database import ORPHANS, VERSIONS, reading, writing
-from onebert_store.registry.dialects.protocol import Lock
+from onebert_store.registry.database import ORPHANS, VERSIONS
+from onebert_store.registry.dialects.database import Lock
 from onebert_store.registry.store import Store
 
 GRACE = timedelta(hours=24)
@@ -104,14 +104,14 @@ class _Sweep:
                 del self.left[blob.digest]
         finally:
             if gone:
-                with writing(self.store.database) as connection:
+                with self.store.database.writing() as connection:
                     _forget(connection, gone)
                 self.store.blobs.sync()
 
 
 def _orphans_among(store: Store, blobs: list[BlobInfo], named: Select[Any], marks: Select[Any]) -> list[Orphan]:
     """Returns the blobs whose digest is not in the query `named`, each with its time from the query `marks`."""
-    with reading(store.database) as connection:
+    with store.database.reading() as connection:
         digests = set(connection.scalars(named))
         since = {row.digest: row.since for row in connection.execute(marks)}
     return [Orphan(blob, _valid(since.get(blob.digest), blob)) for blob in blobs if blob.digest not in digests]
@@ -126,7 +126,7 @@ def _mark(store: Store, blobs: Iterable[BlobInfo]) -> None:
     digests = [blob.digest for blob in blobs]
     if digests:
         now = datetime.now(UTC)
-        with writing(store.database) as connection:
+        with store.database.writing() as connection:
             _forget(connection, digests)
             connection.execute(insert(ORPHANS), [{"digest": digest, "since": now} for digest in digests])
 

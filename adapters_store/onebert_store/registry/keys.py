@@ -10,8 +10,8 @@ from sqlalchemy import Row, func, insert, select, update
 
 from onebert_store.errors import KeyNotFound
 from onebert_store.file.strict_json import shown
-from onebert_store.registry.database import KEYS, reading, writing
-from onebert_store.registry.dialects.protocol import Database
+from onebert_store.registry.database import KEYS
+from onebert_store.registry.dialects.database import Database
 from onebert_store.registry.feed import Feed
 from onebert_store.registry.grants import Grant, KeyRecord, Quotas, Scope, check_grant
 from onebert_store.registry.records import CLI, Action, Actor
@@ -45,7 +45,7 @@ class Keys:
         key = PREFIX + secrets.token_urlsafe(_SECRET_BYTES)
         digest = hashlib.sha256(key.encode()).digest()
         record = KeyRecord(digest.hex()[:_ID_DIGITS], digest, grant, datetime.now(UTC), expires_at)
-        with writing(self._database, by.until) as connection:
+        with self._database.writing(by.until) as connection:
             connection.execute(insert(KEYS).values(**_row(record)))
             self._feed.write(connection, by, Action.MINT_KEY, key=_label(record))
         return record, key
@@ -55,7 +55,7 @@ class Keys:
         if not _ID.fullmatch(key_id):
             raise _no_such_key(key_id)
         wanted = KEYS.c.id == key_id
-        with writing(self._database, by.until) as connection:
+        with self._database.writing(by.until) as connection:
             gone = update(KEYS).where(wanted, KEYS.c.revoked_at.is_(None)).values(revoked_at=datetime.now(UTC))
             revoked = connection.execute(gone).rowcount
             row = connection.execute(select(KEYS).where(wanted)).first()
@@ -66,7 +66,7 @@ class Keys:
         return _record(row)
 
     def all(self) -> list[KeyRecord]:
-        with reading(self._database) as connection:
+        with self._database.reading() as connection:
             return [_record(row) for row in connection.execute(select(KEYS).order_by(KEYS.c.created_at, KEYS.c.id))]
 
     def mark(self) -> KeysMark:
@@ -76,7 +76,7 @@ class Keys:
         """
         made, revoked = KEYS.c.created_at, KEYS.c.revoked_at
         marks = select(func.count(made), func.count(revoked), func.max(made), func.max(revoked))
-        with reading(self._database) as connection:
+        with self._database.reading() as connection:
             return KeysMark(*connection.execute(marks).one())
 
 

@@ -1,10 +1,10 @@
 """The registry's queries: each runs inside its caller's transaction and never changes a row."""
 
-from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from typing import Any
 
 from pydantic import ValidationError
-from sqlalchemy import ColumnElement, Connection, select, tuple_
+from sqlalchemy import ColumnElement, Connection, Row, select
 
 from onebert_store.errors import AliasConflict, StoreCorrupt, VersionNotFound
 from onebert_store.file.manifest import Manifest
@@ -49,22 +49,17 @@ def version_record(connection: Connection, task: str, n: int) -> VersionRecord:
     """Reads one version; raises StoreCorrupt if its manifest is damaged."""
     require_version(connection, task, n)
     row = connection.execute(select(VERSIONS).where(VERSIONS.c.task == task, VERSIONS.c.version == n)).one()
-    try:
-        manifest = Manifest.model_validate_json(row.manifest)
-    except ValidationError:
-        raise StoreCorrupt(f"the database holds a damaged manifest of {task}@{n}") from None
-    return VersionRecord(row.task, row.version, row.digest, row.size, row.created_at, manifest)
+    if isinstance(found := entry_of(row), VersionRecord):
+        return found
+    raise StoreCorrupt(f"the database holds a damaged manifest of {task}@{n}")
 
 
-def whole_manifests(connection: Connection, entries: Sequence[VersionEntry]) -> Iterator[tuple[VersionEntry, Manifest]]:
-    """Reads many manifests in one query, in no order; skips versions that are gone and damaged manifests."""
-    wanted = {(entry.task, entry.version): entry for entry in entries}
-    found = select(VERSIONS.c.task, VERSIONS.c.version, VERSIONS.c.manifest)
-    for task, version, manifest in connection.execute(
-        found.where(tuple_(VERSIONS.c.task, VERSIONS.c.version).in_(list(wanted)))
-    ):
-        with suppress(ValidationError):
-            yield wanted[task, version], Manifest.model_validate_json(manifest)
+def entry_of(row: Row[tuple[Any, ...]]) -> VersionEntry:
+    """The version of a row with all columns; a VersionRecord unless its manifest is damaged."""
+    entry = VersionEntry(row.task, row.version, row.digest, row.size, row.created_at)
+    with suppress(ValidationError):
+        return entry.with_manifest(Manifest.model_validate_json(row.manifest))
+    return entry
 
 
 def require_version(connection: Connection, task: str, n: int) -> None:

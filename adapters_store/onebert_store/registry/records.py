@@ -77,7 +77,7 @@ CLI = Actor("cli")
 
 @dataclass(frozen=True)
 class Change:
-    """One change of the registry; the action decides which fields are set.
+    """One change of the registry, with the columns of its row; the action decides which fields are set.
 
     Attributes:
         seq: the change's number; numbers have no gaps and follow the order of the commits.
@@ -86,8 +86,8 @@ class Change:
         version: the version that was uploaded or deleted, or that the alias points at now.
         alias: the alias that was moved or deleted; `live` for a task's first upload.
         before: the version that the alias pointed at before; None if the alias is new.
-        name: a renamed task's new name.
         key: name and id of the key that was made or revoked.
+        name: a renamed task's new name.
         entry: the uploaded version if it still exists; a VersionRecord unless its manifest is damaged.
     """
 
@@ -100,9 +100,9 @@ class Change:
     before: int | None
     principal: str
     request: str
+    key: str | None
+    name: str | None
     entry: VersionEntry | None = None
-    key: str | None = None
-    name: str | None = None
 
     @property
     def rolled_back(self) -> bool:

@@ -5,12 +5,13 @@ transaction that decides by the number of rows its statements changed; the proce
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from sqlalchemy import true
+from pydantic import ValidationError
+from sqlalchemy import Connection, select, true, tuple_
 from sqlalchemy.exc import IntegrityError
 
 from onebert_store.blobs.staging import StagedFile
@@ -19,8 +20,8 @@ from onebert_store.file.delta import Delta
 from onebert_store.file.format import dumps
 from onebert_store.file.manifest import Manifest
 from onebert_store.registry import statements
-from onebert_store.registry.database import TASKS, reading, writing
-from onebert_store.registry.dialects.protocol import Lock
+from onebert_store.registry.database import TASKS, VERSIONS
+from onebert_store.registry.dialects.database import Lock
 from onebert_store.registry.feed import Feed, last_change
 from onebert_store.registry.grants import UNLIMITED, Quotas
 from onebert_store.registry.keys import Keys
@@ -34,7 +35,6 @@ from onebert_store.registry.queries import (
     task_records,
     version_entries,
     version_record,
-    whole_manifests,
 )
 from onebert_store.registry.records import CLI, Action, Actor, Added, Alias, TaskRecord, VersionEntry, VersionRecord
 from onebert_store.registry.replicas import Replicas
@@ -160,31 +160,36 @@ class Registry:
     def require_room(self, task: str, size: int, by: Actor, most: Quotas) -> None:
         """Raises OverQuota before the upload is written, so that rejected files do not fill the disk."""
         if most.of_storage:
-            with reading(self._store.database) as connection:
+            with self._store.database.reading() as connection:
                 statements.check_quotas(connection, by.principal, most, task, size)
 
     def tasks(self) -> list[TaskRecord]:
-        with reading(self._store.database) as connection:
+        with self._store.database.reading() as connection:
             return task_records(connection, true())
 
     def task(self, name: str) -> TaskRecord:
-        with reading(self._store.database) as connection:
+        with self._store.database.reading() as connection:
             require_task(connection, name)
             return task_records(connection, TASKS.c.name == name)[0]
 
     def version(self, name: str, n: int) -> VersionRecord:
         """Reads one version with its manifest; raises StoreCorrupt if this manifest is damaged."""
-        with reading(self._store.database) as connection:
+        with self._store.database.reading() as connection:
             return version_record(connection, name, n)
 
     def manifests(self, entries: Sequence[VersionEntry]) -> Iterator[tuple[VersionEntry, Manifest]]:
-        """Reads many manifests in one query; skips versions that are gone or whose manifest is damaged."""
-        with reading(self._store.database) as connection:
-            yield from whole_manifests(connection, entries)
+        """Reads many manifests in one query, in no order; skips versions that are gone or whose manifest is damaged."""
+        wanted = {(entry.task, entry.version): entry for entry in entries}
+        found = select(VERSIONS.c.task, VERSIONS.c.version, VERSIONS.c.manifest)
+        found = found.where(tuple_(VERSIONS.c.task, VERSIONS.c.version).in_(list(wanted)))
+        with self._store.database.reading() as connection:
+            for task, version, manifest in connection.execute(found):
+                with suppress(ValidationError):
+                    yield wanted[task, version], Manifest.model_validate_json(manifest)
 
     def entries(self) -> list[VersionEntry]:
         """Lists all versions by task and number; without manifests, so that damaged ones do no harm."""
-        with reading(self._store.database) as connection:
+        with self._store.database.reading() as connection:
             return version_entries(connection)
 
     def read(self, version: VersionEntry) -> bytes:
@@ -221,7 +226,7 @@ class Registry:
         check_name(task)
         check_alias(alias)
         try:
-            with writing(self._store.database, by.until) as connection:
+            with self._store.database.writing(by.until) as connection:
                 if moved := statements.move_alias(connection, task, alias, version, expected):
                     if version == expected:
                         return moved, last_change(connection)
@@ -232,7 +237,7 @@ class Registry:
         # Only the foreign key can fail here: the version does not exist.
         except IntegrityError:
             pass
-        with reading(self._store.database) as connection:
+        with self._store.database.reading() as connection:
             require_version(connection, task, version)
             raise alias_conflict(connection, task, alias)
 
@@ -243,10 +248,10 @@ class Registry:
         """
         check_name(task)
         check_alias(alias)
-        with writing(self._store.database, by.until) as connection:
+        with self._store.database.writing(by.until) as connection:
             if statements.delete_alias(connection, task, alias, expected):
                 return self.feed.write(connection, by, Action.DELETE_ALIAS, task, alias=alias, before=expected)
-        with reading(self._store.database) as connection:
+        with self._store.database.reading() as connection:
             require_task(connection, task)
             if alias_version(connection, task, alias) is None:
                 raise AliasNotFound(f"{task} has no alias {alias}")
@@ -260,13 +265,13 @@ class Registry:
         """
         check_name(task)
         try:
-            with writing(self._store.database, by.until) as connection:
+            with self._store.database.writing(by.until) as connection:
                 if statements.delete_version(connection, task, n):
                     return self.feed.write(connection, by, Action.DELETE_VERSION, task, n)
         # Only the foreign key can fail here: an alias points at the version. The next transaction reads which one.
         except IntegrityError:
             pass
-        with reading(self._store.database) as connection:
+        with self._store.database.reading() as connection:
             require_version(connection, task, n)
             aliases = ", ".join(aliases_at(connection, task, n))
         raise VersionInUse(f"version {n} of {task} has the alias {aliases}" if aliases else _MEANWHILE)
@@ -274,12 +279,9 @@ class Registry:
     def delete_task(self, task: str, by: Actor = CLI) -> int:
         """Deletes a task, its aliases and versions; raises VersionInUse if another process moved an alias meanwhile."""
         check_name(task)
-        try:
-            with writing(self._store.database, by.until) as connection:
-                statements.delete_task(connection, task)
-                return self.feed.write(connection, by, Action.DELETE_TASK, task)
-        except IntegrityError:
-            raise VersionInUse(_MEANWHILE) from None
+        with self._whole_task(by) as connection:
+            statements.delete_task(connection, task)
+            return self.feed.write(connection, by, Action.DELETE_TASK, task)
 
     def rename_task(self, task: str, name: str, by: Actor = CLI) -> int:
         """Renames a task in one transaction; versions keep their numbers and aliases their versions.
@@ -290,10 +292,15 @@ class Registry:
         """
         check_name(task)
         check_name(name)
+        with self._whole_task(by) as connection:
+            statements.rename_task(connection, task, name)
+            return self.feed.write(connection, by, Action.RENAME_TASK, task, name=name)
+
+    @contextmanager
+    def _whole_task(self, by: Actor) -> Iterator[Connection]:
         try:
-            with writing(self._store.database, by.until) as connection:
-                statements.rename_task(connection, task, name)
-                return self.feed.write(connection, by, Action.RENAME_TASK, task, name=name)
+            with self._store.database.writing(by.until) as connection:
+                yield connection
         except IntegrityError:
             raise VersionInUse(_MEANWHILE) from None
 
@@ -302,6 +309,6 @@ class Registry:
         try:
             yield
         except StoreCorrupt:
-            with reading(self._store.database) as connection:
+            with self._store.database.reading() as connection:
                 require_version(connection, version.task, version.version)
             raise

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from sqlalchemy import ColumnElement, Double, delete, literal_column, select
 
-from onebert_store.registry.database import REPLICAS, reading, upsert, writing
-from onebert_store.registry.dialects.protocol import Database
+from onebert_store.registry.database import REPLICAS, upsert
+from onebert_store.registry.dialects.database import Database
 
 # A replica counts as dead after this many seconds without a report.
 LIVE_SECONDS = 5.0
@@ -33,18 +33,18 @@ class Replicas:
     def report(self, replica: str, seq: int) -> None:
         """Records that a replica lives and has applied changes up to `seq`; deletes replicas long dead."""
         row = {"seq": seq, "at": self._now}
-        with writing(self._database) as connection:
+        with self._database.writing() as connection:
             new = upsert(connection, REPLICAS).values(id=replica, **row)
             connection.execute(new.on_conflict_do_update(index_elements=["id"], set_=row))
             connection.execute(delete(REPLICAS).where(REPLICAS.c.at < self._now - FORGOTTEN_SECONDS))
 
     def leave(self, replica: str) -> None:
         """Deletes a replica that has stopped, so that nobody waits for it."""
-        with writing(self._database) as connection:
+        with self._database.writing() as connection:
             connection.execute(delete(REPLICAS).where(REPLICAS.c.id == replica))
 
     def live(self) -> list[Replica]:
         age = self._now - REPLICAS.c.at
         found = select(REPLICAS.c.id, REPLICAS.c.seq, age).where(age < LIVE_SECONDS).order_by(REPLICAS.c.id)
-        with reading(self._database) as connection:
+        with self._database.reading() as connection:
             return [Replica(*row) for row in connection.execute(found)]

@@ -1,18 +1,26 @@
-"""Creates a database's tables or upgrades them to this code's schema, with the revisions in `migrations/`."""
+"""Creates a database's tables, or adds to an older database what this code's schema has more."""
 
-import logging
 from collections.abc import Callable
-from pathlib import Path
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, insert, text
 from sqlalchemy.exc import OperationalError, ProgrammingError
+from sqlalchemy.schema import CreateColumn
 
 from onebert_store.errors import StoreCorrupt
-from onebert_store.registry.database import reading, writing
-from onebert_store.registry.dialects.protocol import NO_DATABASE, Database
+from onebert_store.registry.database import FEED, HOLDINGS, TABLES
+from onebert_store.registry.dialects.database import NO_DATABASE, Database
 
-# The newest revision in `migrations/versions`; SQLite's mark is the same number.
+# The number of this code's schema: the highest `since` of a table or a column.
 SCHEMA = 6
+
+# Counts from the audit trail, for quotas.
+_HOLDINGS = """
+    INSERT INTO holdings (task, principal, versions, bytes)
+    SELECT versions.task, changes.principal, COUNT(*), SUM(versions.size)
+    FROM versions JOIN changes ON changes.task = versions.task AND changes.version = versions.version
+    WHERE changes.action = 'upload'
+    GROUP BY versions.task, changes.principal
+"""
 
 
 def ensure_schema(
@@ -24,10 +32,10 @@ def ensure_schema(
     is empty, `may_migrate` only if its schema is older: False while another process may use the database. Raises
     StoreCorrupt, and changes nothing, if it may not or cannot, or if the database is newer than this code.
     """
-    with reading(database) as connection:
+    with database.reading() as connection:
         if database.schema_mark(connection) == SCHEMA:
             return
-    with writing(database) as connection, database.migrating(connection):
+    with database.writing() as connection, database.migrating(connection):
         found = database.schema_mark(connection)
         if found == SCHEMA:
             return
@@ -42,29 +50,27 @@ def ensure_schema(
             )
         try:
             with database.typed_errors():
-                migrate(database, connection, SCHEMA)
+                _upgrade(connection, found)
+                database.set_schema_mark(connection, SCHEMA)
         except (OperationalError, ProgrammingError) as error:
             raise StoreCorrupt(f"the store's database cannot be upgraded to schema {SCHEMA}") from error
 
 
-def migrate(database: Database, connection: Connection, schema: int) -> None:
-    """Upgrades or downgrades to a schema inside the connection's transaction."""
-    # Alembic logs its import and every step at INFO, which would bury a server's start-up line.
-    logging.getLogger("alembic").setLevel(logging.WARNING)
-    # Imported here: nearly every store is up to date and needs no Alembic.
-    from alembic import command  # noqa: PLC0415
-    from alembic.config import Config  # noqa: PLC0415
+def _upgrade(connection: Connection, found: int) -> None:
+    """Makes missing tables as they are now; adds later columns and indexes to the tables of the schema `found`.
 
-    config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
-    config.attributes["connection"] = connection
-    found = database.schema_mark(connection)
-    if found == 1:
-        # Schema 1 is older than the revisions: only the mark has its number.
-        command.stamp(config, _revision(1))
-    (command.upgrade if schema > found else command.downgrade)(config, _revision(schema))
-    database.set_schema_mark(connection, schema)
-
-
-def _revision(schema: int) -> str:
-    return f"{schema:04d}"
+    0 is an empty database. Fails if a table of a later schema is there already.
+    """
+    missing = [table for table in TABLES.sorted_tables if table.info["since"] > found]
+    TABLES.create_all(connection, missing, checkfirst=False)
+    for table in TABLES.sorted_tables:
+        for column in table.columns if table not in missing else ():
+            if column.info.get("since", 0) > found:
+                own = CreateColumn(column).compile(connection)
+                connection.execute(text(f"ALTER TABLE {table.name} ADD COLUMN {own}"))
+        for index in table.indexes:
+            index.create(connection, checkfirst=True)
+    if FEED in missing:
+        connection.execute(insert(FEED).values(last=0))
+    if HOLDINGS in missing:
+        connection.execute(text(_HOLDINGS))

@@ -14,7 +14,7 @@ from onebert_store.blobs.folder import FolderBlobs
 from onebert_store.blobs.store import BlobStore
 from onebert_store.errors import InvalidSettings, StoreCorrupt
 from onebert_store.file.format import MAX_FILE_BYTES
-from onebert_store.registry.dialects.protocol import Database
+from onebert_store.registry.dialects.database import Database
 from onebert_store.registry.dialects.sqlite import SqliteDatabase, sqlite_url
 from onebert_store.registry.schema import ensure_schema
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from sqlalchemy import Connection, Result, delete, insert, select
 
 from onebert_store.errors import InvalidInput, StoreCorrupt
-from onebert_store.registry.database import ORPHANS, REPLICAS, TABLES, TASKS, VERSIONS, reading
+from onebert_store.registry.database import ORPHANS, REPLICAS, TABLES, TASKS, VERSIONS
 from onebert_store.registry.store import Store
 
 # Blobs that are copied at a time; most of that time is waiting for a bucket or a disk.
@@ -46,7 +46,7 @@ def copy_store(source: Store, target: Store, report: Callable[[int, int], None] 
     Raises InvalidInput if the target is another store, with nothing changed; after StorageFull or StorageUnavailable
     the copy can be repeated.
     """
-    with reading(source.database) as connection:
+    with source.database.reading() as connection:
         _require_earlier(connection, target)
         wanted = _sizes(connection)
     blobs = _Blobs(source, target, report)
@@ -55,7 +55,7 @@ def copy_store(source: Store, target: Store, report: Callable[[int, int], None] 
     # A sweep of the target may have removed blobs that none of its rows names yet; from here on sweeps wait.
     with target.database.adding() as lock:
         blobs.look_again()
-        with reading(source.database) as rows:
+        with source.database.reading() as rows:
             now = _sizes(rows)
             blobs.copy(now)
             with lock.writing() as sink, target.database.unhurried(sink):
@@ -66,7 +66,7 @@ def copy_store(source: Store, target: Store, report: Callable[[int, int], None] 
 
 def require_empty(store: Store) -> None:
     """Raises InvalidInput if the store has, or ever had, a task."""
-    with reading(store.database) as connection:
+    with store.database.reading() as connection:
         if connection.execute(select(TASKS.c.name).limit(1)).first():
             raise InvalidInput("the store is not empty")
 
@@ -113,7 +113,7 @@ def _sizes(connection: Connection) -> dict[str, int]:
 
 
 def _require_earlier(source: Connection, target: Store) -> None:
-    with reading(target.database) as connection:
+    with target.database.reading() as connection:
         theirs = {(row.task, row.version): row.digest for row in _names(connection)}
     if not theirs:
         return

@@ -14,7 +14,7 @@ from onebert_bench.timing import device_ms
 from onebert_bench.workload import BERT_BASE, LORA, bank_of
 from onebert_encoder.base.base import Base
 from onebert_encoder.compute.kernels.gpu.kernels import GpuKernels
-from onebert_encoder.compute.kernels.protocol import Gain
+from onebert_encoder.compute.kernels.plain import Gain
 from onebert_encoder.layout.dropout import NO_DROPOUT
 from onebert_encoder.maths.batch import pack
 from onebert_encoder.maths.choose import choose_kernels

@@ -17,9 +17,8 @@ from onebert_encoder.base.digest import base_digest
 from onebert_encoder.base.source import DEFAULT_BASE, MOST_BYTES, find_base, read_json, read_weights
 from onebert_encoder.base.subspaces import Subspaces
 from onebert_encoder.blocks.running import LayerWeights
-from onebert_encoder.compute.linear import make_linear
+from onebert_encoder.compute.linear import Int8Linear, make_linear
 from onebert_encoder.compute.plain import Linear
-from onebert_encoder.compute.quantized import Int8Linear
 from onebert_encoder.compute.scores import scores_of
 from onebert_encoder.text.tokenizer import Tokenizer
 from onebert_store.errors import MalformedFile, UnsupportedBase

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from onebert_encoder.compute.kernels.protocol import Gain, Kernels
+from onebert_encoder.compute.kernels.plain import Gain, PlainKernels
 from onebert_encoder.compute.plain import Linear
 from onebert_encoder.compute.scores import Scores
 from onebert_encoder.layout.branches import LayerSite
@@ -37,7 +37,7 @@ class LayerPass:
     layer: int
     weights: LayerWeights
     stage: Stage
-    kernels: Kernels
+    kernels: PlainKernels
     shift: Tensor
     gain: Tensor
     gain_of_token: Tensor | None

@@ -13,6 +13,7 @@ from torch import Tensor
 from onebert_encoder.compute.kernels.products import NativeProducts, Packed, load_products
 from onebert_encoder.compute.plain import PlainLinear
 from onebert_encoder.compute.trained import TrainedLinear, load_trained
+from onebert_store.errors import InvalidSettings
 
 
 def make_linear(
@@ -51,6 +52,31 @@ class PackedLinear:
         if self._packed_transpose is None:
             self._packed_transpose = self._products.pack(self._make_weight().t())
         return self._products.multiply(grad.contiguous(), self._packed_transpose)
+
+
+class Int8Linear(PackedLinear):
+    """The product of bfloat16 tokens in 8-bit integers, for answering: faster and less precise than bfloat16.
+
+    Each token is quantized at run time over its own range, each row of the weight [out, in], float32, once (decision
+    14). Raises InvalidSettings without int8 products.
+    """
+
+    def __init__(self, weight: Tensor) -> None:
+        if weight.device.type != "cpu":
+            raise InvalidSettings("int8 is computed on the CPU only")
+        products = load_products("cpu", torch.int8)
+        if products is None:
+            raise InvalidSettings(
+                "int8 needs the fast CPU kernels, and here they need a C++ compiler (GCC 11 or later)"
+            )
+        super().__init__(products, weight, _no_gradient)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return _no_gradient() if torch.is_grad_enabled() and x.requires_grad else self.forward(x)
+
+
+def _no_gradient() -> Tensor:
+    raise RuntimeError("int8 products have no gradient")
 
 
 class _PackedProduct(torch.autograd.Function):

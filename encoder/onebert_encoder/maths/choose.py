@@ -1,6 +1,5 @@
 """Decides which kernels compute a batch; no other file does."""
 
-from collections.abc import Mapping
 from operator import is_
 from weakref import WeakKeyDictionary
 
@@ -12,13 +11,9 @@ from onebert_encoder.compute.kernels.gpu.choice import Shape, load_gpu
 from onebert_encoder.compute.kernels.native import load_native
 from onebert_encoder.compute.kernels.plain import PlainKernels
 from onebert_encoder.compute.kernels.products import GROUP_BYTES, load_products
-from onebert_encoder.compute.kernels.protocol import Kernels
 from onebert_encoder.layout.dropout import NO_DROPOUT, Dropout
 from onebert_encoder.maths.forward import Forward, packed_weights
 from onebert_encoder.maths.gpu_heads import GpuHeads, load_heads
-
-# The blocks' native programs; without one, layers go operation by operation.
-_PROGRAMS: Mapping[str, type[Forward]] = {"post_norm": Forward}
 
 _Weights = tuple[EmbeddingWeights | LayerWeights, ...]
 _FORWARDS: "WeakKeyDictionary[Base, tuple[_Weights, Forward | None]]" = WeakKeyDictionary()
@@ -39,14 +34,14 @@ def _one_call(base: Base) -> Forward | None:
     return forward
 
 
-def choose_kernels(base: Base, dropout: Dropout) -> Kernels:
+def choose_kernels(base: Base, dropout: Dropout) -> PlainKernels:
     """The fastest kernels for the pass; the plain ones support every activation."""
     if torch.is_grad_enabled() or dropout.attention or dropout.hidden:
         return _on_cpu(base, dropout)
     return answering_kernels(base)
 
 
-def answering_kernels(base: Base) -> Kernels:
+def answering_kernels(base: Base) -> PlainKernels:
     """The fastest kernels for answers, without gradients and dropout."""
     config, fast = base.config, None
     if base.device.type == "cuda" and _compiled(base):
@@ -67,7 +62,7 @@ def choose_heads(base: Base) -> type[GpuHeads] | None:
     return load_heads(base.device)
 
 
-def _on_cpu(base: Base, dropout: Dropout) -> Kernels:
+def _on_cpu(base: Base, dropout: Dropout) -> PlainKernels:
     """Compiled kernels on a CPU, else the plain ones, on any device."""
     make = load_native(base.device.type, base.dtype) if _compiled(base) else None
     return PlainKernels(base.activation, dropout) if make is None else make(dropout)
@@ -79,8 +74,9 @@ def _compiled(base: Base) -> bool:
 
 
 def _forward(base: Base) -> Forward | None:
-    program, products = _PROGRAMS.get(base.anatomy.family.block), load_products(base.device.type, base.precision)
-    if program is None or products is None or not _compiled(base):
+    products = load_products(base.device.type, base.precision)
+    # The layers of other blocks go operation by operation.
+    if base.anatomy.family.block != "post_norm" or products is None or not _compiled(base):
         return None
     packed = [weight.numbers.dtype for layer in base.layers for weight in packed_weights(layer)]
     if packed != [base.precision] * sum(len(layer.W) for layer in base.layers):
@@ -91,4 +87,4 @@ def _forward(base: Base) -> Forward | None:
     # The pass in one call reads whole groups of inputs, as one instruction multiplies them.
     group = GROUP_BYTES // base.precision.itemsize
     whole = base.config.hidden_size % group == 0 and base.config.intermediate_size % group == 0
-    return program(base, products) if whole else None
+    return Forward(base, products) if whole else None

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from onebert_encoder.base.base import Base
 from onebert_encoder.blocks.running import LayerPass
-from onebert_encoder.compute.kernels.protocol import Gain, Kernels
+from onebert_encoder.compute.kernels.plain import Gain, PlainKernels
 from onebert_encoder.layout.branches import LayerSite
 from onebert_encoder.layout.dropout import NO_DROPOUT, Dropout
 from onebert_encoder.layout.stage import Stage
@@ -36,7 +36,7 @@ class Gathered:
     branches: Mapping[LayerSite, Any]
 
     @classmethod
-    def of(cls, rows: Rows, stage: Stage, kernels: Kernels) -> "Gathered":
+    def of(cls, rows: Rows, stage: Stage, kernels: PlainKernels) -> "Gathered":
         tables = {"gains": rows.gain_of_row, **{place: scales.of_row for place, scales in rows.scales.items()}}
         needed = {name: stage.of_token(table) for name, table in tables.items()}
         found = upload({name: index for name, index in needed.items() if index is not None}, stage.row_of_token.device)
@@ -51,7 +51,7 @@ class Pass:
     rows: Rows
     stage: Stage
     gathered: Gathered
-    kernels: Kernels
+    kernels: PlainKernels
 
     def layer(self, layer: int, x: Tensor) -> Tensor:
         """[tokens, h] to [tokens, h], by the base's block."""
@@ -101,7 +101,7 @@ def encode(
     return run_passes(passes_of(base, rows, batch, choose_kernels(base, dropout)), batch, activations)
 
 
-def passes_of(base: Base, rows: Rows, batch: Batch, kernels: Kernels) -> Sequence[Pass]:
+def passes_of(base: Base, rows: Rows, batch: Batch, kernels: PlainKernels) -> Sequence[Pass]:
     """One pass per stage of a batch."""
     return [Pass(base, rows, stage, Gathered.of(rows, stage, kernels), kernels) for stage in batch.stages]
 

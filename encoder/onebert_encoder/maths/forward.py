@@ -17,12 +17,10 @@ from torch.nn import functional as F
 from onebert_encoder.base.base import Base
 from onebert_encoder.blocks.running import LayerWeights
 from onebert_encoder.compute.kernels.forward import SITES, Job, Layer, Model, Scale
-from onebert_encoder.compute.kernels.plain import normalize
+from onebert_encoder.compute.kernels.plain import Gain, normalize
 from onebert_encoder.compute.kernels.products import NativeProducts, Packed
-from onebert_encoder.compute.kernels.protocol import Gain
 from onebert_encoder.compute.linear import PackedLinear
 from onebert_encoder.compute.plain import Linear
-from onebert_encoder.compute.quantized import Int8Linear
 from onebert_encoder.layout.stage import Stage
 from onebert_encoder.layout.upload import Array
 from onebert_encoder.maths.batch import Batch
@@ -139,7 +137,7 @@ class Forward:
 
 def packed_weights(layer: LayerWeights) -> list[Packed]:
     """The packed weights of a layer, in the order of forward.h, which is the block's; without those not packed."""
-    return [one.packed for one in layer.W.values() if isinstance(one, PackedLinear | Int8Linear)]
+    return [one.packed for one in layer.W.values() if isinstance(one, PackedLinear)]
 
 
 def _layer(layer: LayerWeights) -> Layer:

@@ -8,7 +8,7 @@ import logging
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, cast
+from typing import cast
 
 import numpy as np
 import torch
@@ -53,13 +53,6 @@ class _Kind:
     branches: tuple[tuple[Turn, int], ...]
 
 
-class Recorder(Protocol):
-    """Records launches on the device and repeats them."""
-
-    def record(self, run: Callable[[], Tensor]) -> Callable[[], Tensor]:
-        """Runs and records `run`; the result replays it at the same addresses and returns the output."""
-
-
 class CudaRecorder:
     """Records CUDA graphs that share one memory pool; so no two may be replayed at once."""
 
@@ -68,7 +61,9 @@ class CudaRecorder:
         self._pool = torch.cuda.graph_pool_handle()
 
     def record(self, run: Callable[[], Tensor]) -> Callable[[], Tensor]:
-        """Runs twice: the first run compiles programs and lets libraries allocate, the second is recorded.
+        """Records the launches of `run`; the result replays them at the same addresses and returns the output.
+
+        Runs twice: the first run compiles programs and lets libraries allocate, the second is recorded.
 
         Unlike this, the context manager `torch.cuda.graph` first empties PyTorch's memory pools and waits for the
         device, which is serving requests here.
@@ -96,7 +91,7 @@ class CudaRecorder:
 class Graphs:
     """The encoder with recordings, for one thread; each call overwrites the tensor that the last one returned."""
 
-    def __init__(self, base: Base, recorder: Recorder) -> None:
+    def __init__(self, base: Base, recorder: CudaRecorder) -> None:
         self._base, self._recorder = base, recorder
         self._tables: Sequence[Tensor] = ()
         # Least recently replayed first.
@@ -181,7 +176,7 @@ def _kind_of(batch: Batch, gathered: Gathered, max_length: int) -> _Kind:
 class _Graph:
     """The recording of one kind, and its inputs: at first zeros in the longest sequences, which no batch has."""
 
-    def __init__(self, eager: Pass, kind: _Kind, recorder: Recorder) -> None:
+    def __init__(self, eager: Pass, kind: _Kind, recorder: CudaRecorder) -> None:
         base, branches, size = eager.base, _branches_of(eager.gathered), kind.size
         zeros = torch.zeros(4 + len(kind.scaled), size, dtype=torch.int64, device=base.device)
         word, position, row_of_token, gains, *scales = zeros

@@ -166,11 +166,11 @@ class Follower:
         """Wakes the follower when the database notifies of a change; without notifications the follower polls."""
         while not self._ended.is_set():
             try:
-                with self._feed.listening() as listener:
-                    while listener is not None and not self._ended.is_set():
-                        if listener.wait(HEARD_FOR):
+                with self._feed.listening() as heard:
+                    while heard is not None and not self._ended.is_set():
+                        if heard(HEARD_FOR):
                             self._position.wanted.set()
-                if listener is None:
+                if heard is None:
                     return
             except OneBertError:
                 # The follower's thread logs this error.

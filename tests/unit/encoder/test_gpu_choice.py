@@ -18,7 +18,7 @@ from onebert_encoder.compute.kernels.gpu.kernels import GpuKernels
 from onebert_encoder.compute.kernels.plain import PlainKernels
 from onebert_encoder.compute.plain import PlainLinear
 from onebert_encoder.layout.stage import stage_of
-from stages import DEVICE, HALF
+from stages import DEVICE, HALF, anew
 
 pytest.importorskip("triton", reason="Triton exists for Linux alone")
 
@@ -164,7 +164,6 @@ def test_texts_that_shall_have_the_same_bits_are_computed_in_one_way(monkeypatch
     monkeypatch.setattr(gpu_choice, "_is_right", lambda *_: True)
     on_gpu = Shape(torch.device("cuda"), torch.bfloat16, 32, 2, 64)
     for invariant in (True, False):
-        gpu_choice.load_gpu.cache_clear()
-        assert gpu_choice.load_gpu(on_gpu, invariant) is not None
+        with anew(gpu_choice.load_gpu):
+            assert gpu_choice.load_gpu(on_gpu, invariant) is not None
         assert asked == ([] if invariant else [on_gpu])
-    gpu_choice.load_gpu.cache_clear()

@@ -17,7 +17,7 @@ from onebert_encoder.maths.gpu_heads import GpuHeads, load_heads
 from onebert_encoder.maths.heads import classify
 from onebert_encoder.maths.rows import Head, stack_rows
 from onebert_encoder.text.tokens import Tokens
-from stages import DEVICE
+from stages import DEVICE, anew
 
 pytest.importorskip("triton", reason="Triton exists for Linux alone")
 
@@ -102,8 +102,8 @@ def test_programs_that_agree_are_used_and_others_are_told_of(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     device = torch.device(DEVICE)
-    load_heads.cache_clear()
-    assert load_heads(device) is not None
+    with anew(load_heads):
+        assert load_heads(device) is not None
 
     def wrong(self: GpuHeads, pooled: torch.Tensor) -> list[torch.Tensor]:
         return [pooled.new_zeros(count) for count in self.counts]
@@ -113,8 +113,7 @@ def test_programs_that_agree_are_used_and_others_are_told_of(
 
     said = []
     for method in (wrong, broken):
-        load_heads.cache_clear()
-        with monkeypatch.context() as patch, caplog.at_level(logging.WARNING):
+        with monkeypatch.context() as patch, caplog.at_level(logging.WARNING), anew(load_heads):
             patch.setattr(GpuHeads, "classify", method)
             assert load_heads(device) is None
         said.append(caplog.messages[-1])
@@ -122,8 +121,7 @@ def test_programs_that_agree_are_used_and_others_are_told_of(
         "the GPU's programs for heads give wrong numbers, so plain PyTorch is used",
         "the GPU's programs for heads do not run (RuntimeError), so plain PyTorch is used",
     ]
-    load_heads.cache_clear()
     monkeypatch.setitem(sys.modules, "triton", None)
     monkeypatch.delitem(sys.modules, "onebert_encoder.compute.kernels.gpu.head_programs", raising=False)
-    assert load_heads(device) is None
-    load_heads.cache_clear()
+    with anew(load_heads):
+        assert load_heads(device) is None

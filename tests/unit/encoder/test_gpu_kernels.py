@@ -23,15 +23,14 @@ from bases import Reference, far_task, loaded, random_texts, tiny_base
 from onebert_encoder.compute.kernels.check import matches_plain
 from onebert_encoder.compute.kernels.gpu.choice import Shape, load_gpu
 from onebert_encoder.compute.kernels.gpu.kernels import GpuKernels
-from onebert_encoder.compute.kernels.plain import PlainKernels
-from onebert_encoder.compute.kernels.protocol import Gain
+from onebert_encoder.compute.kernels.plain import Gain, PlainKernels
 from onebert_encoder.layout.stage import Stage, stage_of
 from onebert_encoder.maths.batch import pack
 from onebert_encoder.maths.encode import passes_of, run_passes
 from onebert_encoder.maths.fold import fold
 from onebert_encoder.maths.heads import classify
 from onebert_encoder.maths.rows import stack_rows
-from stages import DEVICE, HALF
+from stages import DEVICE, HALF, anew
 
 pytest.importorskip("triton", reason="Triton exists for Linux alone")
 
@@ -206,12 +205,8 @@ def test_without_triton_plain_kernels_take_over(
 ) -> None:
     monkeypatch.setitem(sys.modules, "triton", None)
     monkeypatch.delitem(sys.modules, "onebert_encoder.compute.kernels.gpu.programs", raising=False)
-    load_gpu.cache_clear()
-    try:
-        with caplog.at_level(logging.WARNING):
-            found = [load_gpu(Shape(torch.device(DEVICE), torch.float32, 48, 2, 96), True) for _ in range(2)]
-    finally:
-        load_gpu.cache_clear()
+    with anew(load_gpu), caplog.at_level(logging.WARNING):
+        found = [load_gpu(Shape(torch.device(DEVICE), torch.float32, 48, 2, 96), True) for _ in range(2)]
     assert found == [None, None]
     assert [record.message for record in caplog.records] == ["Triton is not installed, so plain PyTorch is used"]
 

@@ -12,19 +12,20 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.nn import functional as F
 
 from onebert_encoder.compute.kernels import library, native
-from onebert_encoder.compute.kernels.protocol import Gain, Kernels
+from onebert_encoder.compute.kernels.plain import Gain, PlainKernels
 from onebert_encoder.layout.dropout import NO_DROPOUT
 from onebert_encoder.layout.stage import stage_of
-from stages import draw, needs_kernels
+from stages import anew, draw, needs_kernels
 
 pytestmark = [needs_kernels, pytest.mark.usefixtures("two_threads")]
 
 DTYPES = [torch.float32, torch.bfloat16]
 
 
-def fast(dtype: torch.dtype) -> Kernels:
+def fast(dtype: torch.dtype) -> PlainKernels:
     return native.load_native("cpu", dtype)(NO_DROPOUT)
 
 
@@ -35,6 +36,8 @@ def test_a_sequence_has_the_same_bits_alone_and_among_others(dtype: torch.dtype)
     qkv, b = draw(96, 3 * 48, dtype=dtype), draw(3, 48, dtype=dtype, seed=1)
     own = torch.cat([qkv[36:53], torch.zeros(7, 3 * 48, dtype=dtype)])
     kernels = fast(dtype)
+    assert [one.description for one in (kernels, PlainKernels(F.gelu))] == ["native", "plain"]
+    assert not kernels.batch_invariant
     assert torch.equal(kernels.attend(qkv, b, at, 3)[36:53], kernels.attend(own, b, alone, 3)[:17])
     y, mine = qkv[:, :48].contiguous(), own[:, :48].contiguous()
     gain = Gain(b[0], b, None)
@@ -89,14 +92,8 @@ def test_without_a_compiler_plain_kernels_take_over_and_it_is_said_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    library.find_library.cache_clear()
-    native.load_native.cache_clear()
-    try:
-        with caplog.at_level(logging.WARNING):
-            assert [native.load_native("cpu", dtype) for dtype in DTYPES] == [None, None]
-    finally:
-        library.find_library.cache_clear()
-        native.load_native.cache_clear()
+    with anew(library.find_library, native.load_native), caplog.at_level(logging.WARNING):
+        assert [native.load_native("cpu", dtype) for dtype in DTYPES] == [None, None]
     (record,) = caplog.records
     assert "neither g++ nor c++ is installed" in record.message
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from onebert_encoder.compute.kernels import compiler, library
-from stages import needs_kernels
+from stages import anew, needs_kernels
 
 # From /proc/cpuinfo, without what no library needs.
 SANDY_BRIDGE = "fpu sse sse2 ssse3 sse4_1 sse4_2 avx xsave popcnt aes"
@@ -70,9 +70,8 @@ def pretend(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Pretend
         monkeypatch.setattr(library.platform, "machine", lambda: "x86_64")
         monkeypatch.setenv("PATH", str(tmp_path))
 
-    library.find_library.cache_clear()
-    yield of
-    library.find_library.cache_clear()
+    with anew(library.find_library):
+        yield of
 
 
 @pytest.mark.parametrize(("machine", "cpu_flags", "names"), PROCESSORS)

@@ -11,8 +11,8 @@ from torch import Tensor
 from bases import tiny_base
 from lengths import examples
 from onebert_encoder.base.base import load_base
-from onebert_encoder.compute import quantized
-from onebert_encoder.compute.quantized import Int8Linear
+from onebert_encoder.compute import linear
+from onebert_encoder.compute.linear import Int8Linear
 from onebert_store.errors import InvalidSettings
 from stages import draw, needs_int8
 
@@ -98,11 +98,11 @@ def test_a_token_has_the_same_bits_alone_and_among_any_number(count: int, seed: 
 
 def test_a_gradient_is_refused_and_not_lost() -> None:
     x = draw(4, 24, dtype=torch.bfloat16).requires_grad_()
-    linear = Int8Linear(draw(8, 24, dtype=torch.float32))
+    product = Int8Linear(draw(8, 24, dtype=torch.float32))
     with pytest.raises(RuntimeError, match="no gradient"):
-        linear(x)
+        product(x)
     with torch.no_grad():
-        linear(x)
+        product(x)
 
 
 def test_a_base_in_int8_says_so_and_gives_others_back() -> None:
@@ -120,7 +120,7 @@ def refusal() -> str:
 
 
 def test_without_compiled_products_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quantized, "load_products", lambda *_: None)
+    monkeypatch.setattr(linear, "load_products", lambda *_: None)
     assert "need a C++ compiler" in refusal()
 
 

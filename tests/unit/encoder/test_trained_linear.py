@@ -18,7 +18,7 @@ from onebert_encoder.maths.batch import pack
 from onebert_encoder.maths.fold import fold
 from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.rows import stack_rows
-from stages import draw, needs_int8, needs_kernels
+from stages import anew, draw, needs_int8, needs_kernels
 
 pytestmark = [needs_kernels, pytest.mark.usefixtures("two_threads")]
 
@@ -33,9 +33,8 @@ TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 4e-3, torch.int8: 0.02}
 def held_back(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """As on a processor with AVX-512 that is not Intel's."""
     monkeypatch.setattr(trained, "mkl_is_held_back", lambda: True)
-    trained.load_trained.cache_clear()
-    yield
-    trained.load_trained.cache_clear()
+    with anew(trained.load_trained):
+        yield
 
 
 def tiles() -> TrainedTiles:

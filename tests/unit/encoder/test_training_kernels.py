@@ -13,8 +13,7 @@ from torch.nn import functional as F
 
 from lengths import examples
 from onebert_encoder.compute.kernels import native
-from onebert_encoder.compute.kernels.plain import PlainKernels
-from onebert_encoder.compute.kernels.protocol import Gain, Kernels
+from onebert_encoder.compute.kernels.plain import Gain, PlainKernels
 from onebert_encoder.layout.dropout import NO_DROPOUT, Dropout
 from onebert_encoder.layout.stage import Stage, stage_of
 from stages import draw, needs_kernels
@@ -26,12 +25,12 @@ pytestmark = [needs_kernels, pytest.mark.usefixtures("two_threads")]
 TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 3e-2}
 DTYPES = list(TOLERANCE)
 
-Layer = Callable[[Kernels, Stage, list[Tensor]], Tensor]
+Layer = Callable[[PlainKernels, Stage, list[Tensor]], Tensor]
 
 sequences = st.lists(st.tuples(st.integers(1, 70), st.integers(0, 3)), min_size=1, max_size=9)
 
 
-def fast(dtype: torch.dtype, dropout: Dropout = NO_DROPOUT) -> Kernels:
+def fast(dtype: torch.dtype, dropout: Dropout = NO_DROPOUT) -> PlainKernels:
     return native.load_native("cpu", dtype)(dropout)
 
 
@@ -53,7 +52,7 @@ def assert_learns_alike(
     filled = len(stage.row_of_token) - stage.filling
     for kernels, own in (fast(dtype, dropout_of(drop)), dtype), (PlainKernels(F.gelu, dropout_of(drop)), torch.float32):
         leaves = [draw(*shape, dtype=dtype, seed=i).to(own).requires_grad_() for i, shape in enumerate(shapes)]
-        # Kernels may write into their first argument, which is never a leaf.
+        # PlainKernels may write into their first argument, which is never a leaf.
         out = layer(kernels, replace(stage, dtype=own), [leaves[0] * 1, *leaves[1:]])[:filled]
         weights = draw(*out.shape, dtype=torch.float32, seed=9)
         grads = torch.autograd.grad((out.float() * weights).sum(), leaves, allow_unused=True, materialize_grads=True)
@@ -78,7 +77,7 @@ def test_attention(
 ) -> None:
     stage, h = packed(drawn, filling, dtype), heads * d
 
-    def layer(kernels: Kernels, stage: Stage, leaves: list[Tensor]) -> Tensor:
+    def layer(kernels: PlainKernels, stage: Stage, leaves: list[Tensor]) -> Tensor:
         qkv, table = leaves
         return kernels.attend(qkv, table[:, 1], stage, heads)
 
@@ -104,7 +103,7 @@ def test_attention_of_a_long_text(dtype: torch.dtype, drop: float) -> None:
 def test_add_norm(dtype: torch.dtype, own_gains: bool, width: int) -> None:
     stage = packed([(5, 2), (9, 0)], 0, dtype)
 
-    def layer(kernels: Kernels, stage: Stage, leaves: list[Tensor]) -> Tensor:
+    def layer(kernels: PlainKernels, stage: Stage, leaves: list[Tensor]) -> Tensor:
         y, x, biases, gains, shared = leaves
         of_token = torch.arange(14) % 3 if own_gains else None
         # Tables are slices of larger ones, like those of one layer among all.
@@ -119,7 +118,7 @@ def test_add_norm(dtype: torch.dtype, own_gains: bool, width: int) -> None:
 def test_add_activate(dtype: torch.dtype, width: int) -> None:
     stage = packed([(5, 2), (9, 0)], 2, dtype)
 
-    def layer(kernels: Kernels, stage: Stage, leaves: list[Tensor]) -> Tensor:
+    def layer(kernels: PlainKernels, stage: Stage, leaves: list[Tensor]) -> Tensor:
         return kernels.add_activate(3 * leaves[0], leaves[1][:, 1], stage)
 
     assert_learns_alike(layer, stage, [(16, width), (3, 2, width)], dtype, 0)

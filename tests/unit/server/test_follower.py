@@ -30,7 +30,7 @@ from onebert_store.errors import (
     StorageUnavailable,
     TaskNotFound,
 )
-from onebert_store.registry.database import CHANGES, writing
+from onebert_store.registry.database import CHANGES
 from onebert_store.registry.feed import Feed
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.replicas import Replicas
@@ -369,10 +369,10 @@ def test_changes_that_were_lost_and_others_in_their_place_are_seen(tmp_path, los
 def test_a_replica_whose_next_changes_are_gone_reads_everything_anew(registry, replica, tmp_path):
     for seed in range(4):
         registry.add("task", make_delta(seed))
-    with join_store(tmp_path / "store") as store, writing(store.database) as connection:
+    with join_store(tmp_path / "store") as store, store.database.writing() as connection:
         connection.execute(CHANGES.delete().where(CHANGES.c.seq < 3))
     replica.look()
-    with join_store(tmp_path / "store") as store, writing(store.database) as connection:
+    with join_store(tmp_path / "store") as store, store.database.writing() as connection:
         connection.execute(CHANGES.delete())
     late = Replica(registry)
     registry.delete_version("task", 4)

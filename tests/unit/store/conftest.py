@@ -5,12 +5,22 @@ from functools import partial
 import pytest
 
 from onebert_store.registry.registry import Registry
+from onebert_store.registry.store import join_store
+from tiny_delta import make_delta
 
 
 @pytest.fixture
 def registry(place):
     with Registry.open(place) as opened:
         yield opened
+
+
+@pytest.fixture
+def store(place):
+    """The store of a registry in use, with one version, as another process sees it."""
+    with Registry.open(place) as registry, join_store(place) as store:
+        registry.add("spam", make_delta(1))
+        yield store
 
 
 @pytest.fixture

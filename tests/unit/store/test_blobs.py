@@ -224,25 +224,21 @@ def test_of_a_blob_that_has_grown_no_more_is_read_than_a_blob_may_have(location)
 
 
 @pytest.mark.parametrize("call", ["fsync", "replace"])
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
-def test_a_full_disk_is_typed_and_leaves_nothing(folder, folder_location, monkeypatch, call, number):
+@pytest.mark.parametrize(
+    ("number", "error"),
+    [
+        *((number, StorageFull) for number in (errno.ENOSPC, errno.EDQUOT)),
+        *((number, StorageUnavailable) for number in (errno.EIO, errno.EROFS, errno.EACCES)),
+    ],
+)
+def test_a_disk_that_is_full_or_refuses_is_typed_and_leaves_nothing(
+    folder, folder_location, monkeypatch, call, number, error
+):
     def refuse(*_):
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(os, call, refuse)
-    with pytest.raises(StorageFull):
-        folder.put(b"hello")
-    assert list(folder_location.staging.iterdir()) == []
-
-
-@pytest.mark.parametrize("call", ["fsync", "replace"])
-@pytest.mark.parametrize("number", [errno.EIO, errno.EROFS, errno.EACCES])
-def test_a_disk_that_refuses_is_typed_and_leaves_nothing(folder, folder_location, monkeypatch, call, number):
-    def refuse(*_):
-        raise OSError(number, os.strerror(number))
-
-    monkeypatch.setattr(os, call, refuse)
-    with pytest.raises(StorageUnavailable, match=os.strerror(number)):
+    with pytest.raises(error, match="no room" if error is StorageFull else os.strerror(number)):
         folder.put(b"hello")
     assert list(folder_location.staging.iterdir()) == []
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onebert_store.errors import AliasConflict, NotFound, OneBertError, TaskExists, VersionInUse
-from onebert_store.registry.database import VERSIONS, writing
+from onebert_store.registry.database import VERSIONS
 from onebert_store.registry.records import Action, Actor, Alias, Place, VersionEntry, VersionRecord
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.replicas import LIVE_SECONDS
@@ -88,7 +88,7 @@ def test_an_upload_comes_with_its_version_as_long_as_that_exists(registry, place
     damaged, _ = registry.add("spam", make_delta(2))
     registry.add("spam", make_delta(3))
     registry.delete_version("spam", 3)
-    with join_store(place) as store, writing(store.database) as connection:
+    with join_store(place) as store, store.database.writing() as connection:
         connection.execute(VERSIONS.update().where(VERSIONS.c.version == 2).values(manifest="{}"))
     first, second, third, fourth = registry.feed.read(0, 9)
     assert isinstance(first.entry, VersionRecord)
@@ -206,7 +206,7 @@ def test_replicas_say_how_far_they_are_and_are_forgotten_when_they_are_silent(pl
         replicas.report("one", 5)
         assert [(one.id, one.seq) for one in replicas.live()] == [("one", 5), ("two", 4)]
         assert all(0 <= one.seconds < LIVE_SECONDS for one in replicas.live())
-        with writing(store.database) as connection:
+        with store.database.writing() as connection:
             connection.exec_driver_sql(f"UPDATE replicas SET at = at - {LIVE_SECONDS} WHERE id = 'two'")
         assert [one.id for one in replicas.live()] == ["one"]
         replicas.leave("one")
@@ -216,15 +216,15 @@ def test_replicas_say_how_far_they_are_and_are_forgotten_when_they_are_silent(pl
 def test_who_listens_hears_of_a_change_once_it_is_committed(registry, place):
     with join_store(place) as store:
         other = Registry(store)
-        with registry.feed.listening() as listener:
+        with registry.feed.listening() as heard:
             if not registry.shared:
-                assert listener is None
+                assert heard is None
                 return
             other.add("spam", make_delta(1))
-            assert listener.wait(180)
+            assert heard(180)
             assert registry.feed.last().seq == 1
-            assert not listener.wait(0)
-            with writing(store.database) as connection:
+            assert not heard(0)
+            with store.database.writing() as connection:
                 other.feed.write(connection, ANN, Action.DELETE_TASK, "spam")
-                assert not listener.wait(0.05)
-            assert listener.wait(180)
+                assert not heard(0.05)
+            assert heard(180)

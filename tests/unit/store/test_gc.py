@@ -16,21 +16,12 @@ from sqlalchemy import select
 from onebert_store.errors import StorageUnavailable
 from onebert_store.file.format import dumps, loads
 from onebert_store.registry import gc
-from onebert_store.registry.database import ORPHANS, reading, writing
+from onebert_store.registry.database import ORPHANS
 from onebert_store.registry.registry import Registry
-from onebert_store.registry.store import join_store
 from stores import digests
 from tiny_delta import make_delta
 
 DAY = timedelta(hours=24)
-
-
-@pytest.fixture
-def store(place):
-    """The store of a registry in use, as another process sees it."""
-    with Registry.open(place) as registry, join_store(place) as store:
-        registry.add("spam", make_delta(1))
-        yield store
 
 
 @pytest.fixture
@@ -53,7 +44,7 @@ def blob_path(store, digest):
 
 def age_marks(store, by):
     """As if every mark had been made so much earlier."""
-    with writing(store.database) as connection:
+    with store.database.writing() as connection:
         connection.execute(ORPHANS.update().values(since=datetime.now(UTC) - by))
 
 
@@ -188,6 +179,6 @@ def test_a_sweep_that_the_disk_ends_halfway_says_what_went_and_can_be_repeated(s
     assert (len(gone), gone | left, gone & left) == (70, orphans, set())
     assert {orphan.blob.digest for orphan in swept.kept} == left
     # What went has no mark any more, what is left keeps the one it had.
-    with reading(store.database) as connection:
+    with store.database.reading() as connection:
         assert set(connection.scalars(select(ORPHANS.c.digest))) == left
     assert {blob.digest for blob in gc.sweep(store, timedelta(0)).removed} == left

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lengths import examples
 from onebert_store.errors import InvalidInput, KeyNotFound, OneBertError, OverQuota
-from onebert_store.registry.database import KEYS, TABLES, reading, writing
+from onebert_store.registry.database import KEYS, TABLES
 from onebert_store.registry.grants import Grant, Quotas, Scope
 from onebert_store.registry.records import Action, Actor
 from onebert_store.registry.registry import Registry
@@ -28,7 +28,7 @@ def test_of_a_key_its_hash_alone_is_kept(registry, place):
     assert len(key) > 40
     assert record.digest == hashlib.sha256(key.encode()).digest()
     assert record.digest.hex().startswith(record.id)
-    with join_store(place) as store, reading(store.database) as connection:
+    with join_store(place) as store, store.database.reading() as connection:
         kept = [row for table in TABLES.sorted_tables for row in connection.execute(table.select())]
     assert record.id in str(kept)
     assert key not in str(kept)
@@ -58,7 +58,7 @@ def test_other_keys_are_seen_although_as_many_were_made_and_revoked(registry, pl
     for _ in range(2):
         registry.keys.revoke(registry.keys.create(CI)[0].id)
         marks.append(registry.keys.mark())
-        with join_store(place) as store, writing(store.database) as connection:
+        with join_store(place) as store, store.database.writing() as connection:
             connection.execute(KEYS.delete())
     assert marks[0] != marks[1]
 

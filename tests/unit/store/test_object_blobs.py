@@ -34,12 +34,35 @@ class Answers(Handler):
 
 
 @pytest.fixture
-def wrong_server(monkeypatch):
+def bucket_at(monkeypatch):
+    """Says at which port of this machine the server of buckets is."""
+
+    def say(port):
+        for name, value in environment(port).items():
+            monkeypatch.setenv(name, value)
+
+    return say
+
+
+@pytest.fixture
+def wrong_server(bucket_at):
     """A server that speaks HTTP and answers what a test says."""
     with FakeServer(Answers) as server:
-        for name, value in environment(server.server_port).items():
-            monkeypatch.setenv(name, value)
+        bucket_at(server.server_port)
         yield server
+
+
+@pytest.fixture
+def proxy(object_server, bucket_prefix, bucket_at):
+    """A network that can fail, before the server; `location` comes after it."""
+    with TcpProxy(object_server.connect) as proxy:
+        bucket_at(proxy.port)
+        yield proxy
+
+
+def away(folder):
+    """Blobs in a bucket whose server a test has chosen."""
+    return BucketLocation(folder, BUCKET, "prefix").open(100)
 
 
 @pytest.fixture
@@ -62,22 +85,24 @@ def error_xml(code):
 
 
 @pytest.mark.parametrize(
-    ("status", "code", "reason"),
+    ("status", "code", "error", "reason"),
     [
-        (401, "InvalidToken", "credentials are not accepted"),
-        (403, "AccessDenied", "credentials may not do this"),
-        (404, "NoSuchBucket", "no such bucket"),
-        (301, "PermanentRedirect", "another region"),
-        (400, "InvalidArgument", "refuses the request"),
-        (500, "InternalError", "error of its own"),
-        (503, "SlowDown", "error of its own"),
+        (401, "InvalidToken", BlobsAway, "credentials are not accepted"),
+        (403, "AccessDenied", BlobsAway, "credentials may not do this"),
+        (404, "NoSuchBucket", BlobsAway, "no such bucket"),
+        (301, "PermanentRedirect", BlobsAway, "another region"),
+        (400, "InvalidArgument", BlobsAway, "refuses the request"),
+        (500, "InternalError", BlobsAway, "error of its own"),
+        (503, "SlowDown", BlobsAway, "error of its own"),
+        (507, "XMinioStorageFull", StorageFull, "no room"),
+        (403, "QuotaExceeded", StorageFull, "no room"),
     ],
 )
-def test_a_bucket_that_refuses_is_named_and_no_secret_is(wrong_server, tmp_path, status, code, reason):
+def test_a_bucket_that_refuses_is_named_and_no_secret_is(wrong_server, tmp_path, status, code, error, reason):
     wrong_server.answer = status, error_xml(code)
-    blobs = BucketLocation(tmp_path, BUCKET, "prefix").open(100)
+    blobs = away(tmp_path)
     for name, call in every_call(blobs).items():
-        with pytest.raises(StorageUnavailable, match=reason) as caught:
+        with pytest.raises(error, match=reason) as caught:
             call()
         told = f"{caught.value.detail} {caught.value.__cause__} {caught.value.__suppress_context__}"
         assert not [word for word in (KEY, SECRET, "127.0.0.1", BUCKET, "prefix") if word in told], name
@@ -92,7 +117,7 @@ def test_credentials_that_are_nowhere_are_said_to_be(wrong_server, tmp_path, mon
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
     with pytest.raises(BlobsAway, match="no credentials for it were found"):
-        BucketLocation(tmp_path, BUCKET, "prefix").open(100).put(b"hello")
+        away(tmp_path).put(b"hello")
 
 
 @pytest.mark.parametrize(
@@ -109,18 +134,9 @@ def test_variables_that_are_none_of_a_bucket_are_refused_and_not_repeated(wrong_
     assert "'secret'" not in caught.value.detail
 
 
-@pytest.mark.parametrize(("status", "code"), [(507, "XMinioStorageFull"), (403, "QuotaExceeded")])
-def test_a_full_bucket_is_typed(wrong_server, tmp_path, status, code):
-    wrong_server.answer = status, error_xml(code)
-    blobs = BucketLocation(tmp_path, BUCKET, "prefix").open(100)
-    with pytest.raises(StorageFull):
-        blobs.put(b"hello")
-    assert list(blobs.unfinished()) == []
-
-
 def test_what_is_no_answer_of_a_bucket_is_typed(wrong_server, tmp_path):
     wrong_server.answer = 200, b"<html>Sign in to this network</html>"
-    blobs = BucketLocation(tmp_path, BUCKET, "prefix").open(100)
+    blobs = away(tmp_path)
     for call in (lambda: blobs.get(HELLO), lambda: blobs.delete(HELLO)):
         with pytest.raises((StorageUnavailable, StoreCorrupt)):
             call()
@@ -128,57 +144,44 @@ def test_what_is_no_answer_of_a_bucket_is_typed(wrong_server, tmp_path):
 
 def test_wrong_credentials_are_refused_by_the_server_itself(location, tmp_path, monkeypatch):
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
-    for call in every_call(BucketLocation(tmp_path, BUCKET, "prefix").open(100)).values():
+    for call in every_call(away(tmp_path)).values():
         with pytest.raises(StorageUnavailable, match="credentials"):
             call()
 
 
-def test_nobody_listens(tmp_path, monkeypatch):
-    for name, value in environment(*free_ports(1)).items():
-        monkeypatch.setenv(name, value)
-    blobs = BucketLocation(tmp_path, BUCKET, "prefix").open(100)
+def test_nobody_listens(tmp_path, bucket_at):
+    bucket_at(*free_ports(1))
+    blobs = away(tmp_path)
     for call in every_call(blobs).values():
         with pytest.raises(StorageUnavailable, match="cannot be reached"):
             call()
     assert list(blobs.unfinished()) == []
 
 
-def test_a_bucket_that_comes_back_is_used_again(object_server, bucket_prefix, tmp_path, monkeypatch):
-    with TcpProxy(object_server.connect) as proxy:
-        for name, value in environment(proxy.port).items():
-            monkeypatch.setenv(name, value)
-        blobs = BucketLocation(tmp_path, BUCKET, bucket_prefix).open(100)
-        blobs.put(b"hello")
-        proxy.refuse()
+def test_a_bucket_that_comes_back_is_used_again(proxy, location):
+    blobs = location.open(100)
+    blobs.put(b"hello")
+    proxy.refuse()
+    for call in (lambda: blobs.get(HELLO), lambda: blobs.put(b"other")):
         with pytest.raises(StorageUnavailable):
-            blobs.get(HELLO)
-        with pytest.raises(StorageUnavailable):
-            blobs.put(b"other")
-        proxy.accept()
-        assert blobs.get(HELLO) == b"hello"
-        assert blobs.get(blobs.put(b"other")) == b"other"
+            call()
+    proxy.accept()
+    assert blobs.get(HELLO) == b"hello"
+    assert blobs.get(blobs.put(b"other")) == b"other"
 
 
-def test_a_silent_bucket_is_waited_for_once_and_then_refused_at_once(
-    object_server, bucket_prefix, tmp_path, monkeypatch
-):
+def test_a_silent_bucket_is_waited_for_once_and_then_refused_at_once(proxy, location, bucket_prefix):
     """Nine ask one after the other while it says nothing; the silence of one is all that they wait for together."""
-    with TcpProxy(object_server.connect) as proxy:
-        for name, value in environment(proxy.port).items():
-            monkeypatch.setenv(name, value)
-        location = BucketLocation(tmp_path, BUCKET, bucket_prefix)
-        location.client = open_bucket(BUCKET, bucket_prefix, replace(PROMPT, silent=timedelta(seconds=2), retries=0))
-        blobs = location.open(100)
-        blobs.put(b"hello")
-        proxy.silence()
-        with pytest.raises(BlobsAway, match="does not answer in time"):
+    location.client = open_bucket(BUCKET, bucket_prefix, replace(PROMPT, silent=timedelta(seconds=2), retries=0))
+    blobs = location.open(100)
+    blobs.put(b"hello")
+    proxy.silence()
+    for said in ("does not answer in time", *["did not answer a moment ago"] * 8):
+        with pytest.raises(BlobsAway, match=said):
             blobs.get(HELLO)
-        for _ in range(8):
-            with pytest.raises(BlobsAway, match="did not answer a moment ago"):
-                blobs.get(HELLO)
-        proxy.speak()
-        blobs._silent_until = 0.0
-        assert blobs.get(HELLO) == b"hello"
+    proxy.speak()
+    blobs._silent_until = 0.0
+    assert blobs.get(HELLO) == b"hello"
 
 
 def test_the_bytes_of_a_disk_that_forgets_do_not_reach_the_bucket(location):

@@ -30,7 +30,7 @@ from onebert_store.errors import (
 )
 from onebert_store.file.format import dumps, loads
 from onebert_store.registry import gc, statements
-from onebert_store.registry.database import VERSIONS, reading, writing
+from onebert_store.registry.database import VERSIONS
 from onebert_store.registry.dialects import sqlite
 from onebert_store.registry.dialects.sqlite import SqliteDatabase
 from onebert_store.registry.grants import Grant, Quotas, Scope
@@ -554,7 +554,7 @@ def test_an_upload_does_not_wait_for_ever_for_a_sweep_that_was_stopped(in_folder
 
 
 def test_a_full_database_is_a_typed_error(in_folder, tmp_path):
-    with join_store(tmp_path) as store, reading(store.database) as connection:
+    with join_store(tmp_path) as store, store.database.reading() as connection:
         pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
         connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
         with pytest.raises(StorageFull), store.database.typed_errors():
@@ -570,14 +570,14 @@ def test_a_database_that_cannot_be_opened_read_or_locked_is_a_typed_error(tmp_pa
             with pytest.raises(StorageUnavailable, match="read-only"), store.database.typed_errors():
                 connection.exec_driver_sql("DELETE FROM aliases")
     missing = SqliteDatabase(tmp_path / "no folder" / "x.sqlite3")
-    with pytest.raises(StorageUnavailable, match="cannot be opened"), reading(missing):
+    with pytest.raises(StorageUnavailable, match="cannot be opened"), missing.reading():
         pass
 
 
 @pytest.mark.parametrize("manifest", ["{}", "", "not JSON", '{"format":1}'])
 def test_a_damaged_row_is_one_versions_error_and_healed_by_the_same_upload(registry, place, manifest):
     records = [registry.add(task, make_delta(seed))[0] for seed, task in enumerate(["ham", "spam", "tone"])]
-    with join_store(place) as store, writing(store.database) as connection:
+    with join_store(place) as store, store.database.writing() as connection:
         connection.execute(update(VERSIONS).where(VERSIONS.c.task == "spam").values(manifest=manifest))
     assert [(entry.task, entry.digest) for entry in registry.entries()] == [(r.task, r.digest) for r in records]
     with pytest.raises(StoreCorrupt, match="damaged manifest of spam@1"):
@@ -592,7 +592,7 @@ def test_manifests_of_many_versions_come_without_those_that_are_gone_or_damaged(
     for task, seed in (("a", 1), ("a", 2), ("b", 1), ("b", 2)):
         registry.add(task, make_delta(seed, method=f"bitfit:{task}{seed}"))
     entries = registry.entries()
-    with join_store(place) as store, writing(store.database) as connection:
+    with join_store(place) as store, store.database.writing() as connection:
         damaged = update(VERSIONS).where(VERSIONS.c.task == "a", VERSIONS.c.version == 2)
         connection.execute(damaged.values(manifest="{}"))
     registry.delete_version("b", 2)

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
+from onebert_store.errors import StoreCorrupt
 from onebert_store.registry.check import check_versions
-from onebert_store.registry.database import writing
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.store import StoreAddress, join_store
 from stores import name_of
@@ -44,7 +44,7 @@ def short(delta):
 
 
 def change(place, *statements):
-    with join_store(place) as store, writing(store.database) as connection:
+    with join_store(place) as store, store.database.writing() as connection:
         for statement in statements:
             connection.execute(text(statement))
 
@@ -192,6 +192,8 @@ def test_a_lost_database_is_made_anew_of_the_files(onebert, store, tmp_path):
     code, _, err = onebert("check")
     assert (code, "onebert store recover" in err) == (1, True)
     assert not (tmp_path / "store/registry.sqlite3").exists()
+    with pytest.raises(StoreCorrupt, match="blobs but no database"):
+        Registry.open(store)
     code, out, err = onebert("recover")
     assert (code, err, len(out.splitlines())) == (0, "", 4)
     found = versions(store)

@@ -9,7 +9,7 @@ from sqlalchemy import select
 from onebert_store.errors import InvalidInput
 from onebert_store.registry import transfer
 from onebert_store.registry.check import check_versions
-from onebert_store.registry.database import ORPHANS, TABLES, reading
+from onebert_store.registry.database import ORPHANS, TABLES
 from onebert_store.registry.dialects.sqlite import sqlite_url
 from onebert_store.registry.gc import sweep
 from onebert_store.registry.queries import version_entries
@@ -44,7 +44,7 @@ def target(request, tmp_path):
 
 def rows(address):
     """All rows but the marks of orphans."""
-    with join_store(address) as store, reading(store.database) as connection:
+    with join_store(address) as store, store.database.reading() as connection:
         tables = [table for table in TABLES.sorted_tables if table is not ORPHANS]
         return {table.name: sorted(map(repr, connection.execute(select(table)))) for table in tables}
 
@@ -57,7 +57,7 @@ def blobs(address):
 def problems(address):
     """What a check finds; the blobs of all versions are read."""
     with join_store(address) as store:
-        with reading(store.database) as connection:
+        with store.database.reading() as connection:
             entries = version_entries(connection)
         return [one.problem for one in check_versions(store, entries) if one.problem]
 

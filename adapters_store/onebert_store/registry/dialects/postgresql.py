@@ -7,18 +7,13 @@ from time import monotonic
 from typing import Any
 
 import psycopg
-from sqlalchemy import Connection, Engine, ExceptionContext, RootTransaction, create_engine, event, text
+from sqlalchemy import Connection, ExceptionContext, create_engine, event, inspect, text
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as NoConnectionLeft
 
 from onebert_store.errors import OneBertError, StorageFull, StorageUnavailable, StoreCorrupt
-from onebert_store.registry.dialects.postgresql_connection import (
-    STATEMENT_S,
-    Connector,
-    PatientConnection,
-    parse,
-    place,
-)
+from onebert_store.registry.dialects.database import Database, Listener, Lock
+from onebert_store.registry.dialects.postgresql_connection import STATEMENT_S, Connector, parse, place
 
 # Advisory lock keys: OneBERT's number, then one number per lock.
 _ONEBERT = 0x1BE27
@@ -54,8 +49,8 @@ _UNAVAILABLE = {
 }
 
 
-class PostgresDatabase:
-    """Implements `Database` for PostgreSQL.
+class PostgresDatabase(Database):
+    """A database of a PostgreSQL server.
 
     Transactions that write are READ COMMITTED. `adding` takes its lock in the same transaction that writes the row: if
     the connection and the lock are lost, the row is lost with them.
@@ -67,7 +62,6 @@ class PostgresDatabase:
     def __init__(self, url: str) -> None:
         """Parses the URL without connecting; raises InvalidSettings if the URL is not valid."""
         parameters = parse(url)
-        self.where = place(parameters)
         self._connect = Connector(parameters)
         engine = create_engine(
             "postgresql+psycopg://",
@@ -79,11 +73,8 @@ class PostgresDatabase:
         )
         event.listen(engine, "handle_error", _leave_a_standby)
         event.listen(engine, "begin", _begin)
-        self.readers: Engine = engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
-        self.writers: Engine = engine.execution_options(isolation_level="READ COMMITTED")
-
-    def close(self) -> None:
-        self.writers.dispose()
+        readers = engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+        super().__init__(place(parameters), readers, engine.execution_options(isolation_level="READ COMMITTED"))
 
     @contextmanager
     def owned(self) -> Iterator[None]:
@@ -104,10 +95,10 @@ class PostgresDatabase:
                 raise typed from error
             raise
 
-    def adding(self) -> AbstractContextManager["_Held"]:
+    def adding(self) -> AbstractContextManager[Lock]:
         return self._locked(_SHARED)
 
-    def sweeping(self) -> AbstractContextManager["_Held"]:
+    def sweeping(self) -> AbstractContextManager[Lock]:
         return self._locked(_EXCLUSIVE, SWEEP_WAIT_S)
 
     @contextmanager
@@ -123,25 +114,32 @@ class PostgresDatabase:
         connection.execute(text(f"NOTIFY {_CHANNEL}"))
 
     @contextmanager
-    def listening(self) -> Iterator["_Listener"]:
+    def listening(self) -> Iterator[Listener]:
         with _typed_errors():
             connection = self._connect()
+
+        def wait(seconds: float) -> bool:
+            with _typed_errors():
+                # Notifications that arrive together count as one.
+                return any(True for _ in connection.notifies(timeout=seconds, stop_after=1))
+
         try:
-            yield _Listener(connection)
+            with _typed_errors():
+                connection.autocommit = True
+                connection.execute(f"LISTEN {_CHANNEL}")
+            yield wait
         finally:
             connection.close()
 
     def schema_mark(self, connection: Connection) -> int:
-        """Reads the number from Alembic's table; raises StoreCorrupt if the table is another program's."""
-        if connection.scalar(text("SELECT to_regclass('alembic_version')")) is None:
+        """Raises StoreCorrupt if the table is another program's."""
+        # Not `to_regclass`, which may miss a table that another process made after this transaction began.
+        if not inspect(connection).has_table("alembic_version"):
             return 0
         mark = connection.scalar(text("SELECT version_num FROM alembic_version")) or "0"
         if not mark.isdecimal():
             raise StoreCorrupt("the database has the tables of another program; give OneBERT one of its own")
         return int(mark)
-
-    def set_schema_mark(self, connection: Connection, number: int) -> None:
-        """Does nothing: Alembic's own table holds the number."""
 
     def integrity_errors(self, connection: Connection) -> list[str]:
         """Lists indexes that PostgreSQL failed to build; it enforces rows and references itself."""
@@ -152,32 +150,30 @@ class PostgresDatabase:
         return [f"the index {name} is not valid" for name in connection.scalars(text(bad))]
 
     @contextmanager
-    def _locked(self, function: str, wait_s: int = 0) -> Iterator["_Held"]:
+    def _locked(self, function: str, wait_s: int = 0) -> Iterator[Lock]:
         with self.typed_errors():
             connection = self.writers.connect()
+
+        # The transaction holds the lock: whoever loses the connection loses both.
+        @contextmanager
+        def writing() -> Iterator[Connection]:
+            with self.typed_errors(), transaction:
+                yield connection
+
+        def check() -> None:
+            with self.typed_errors():
+                connection.execute(text("SELECT 1"))
+
         try:
             with self.typed_errors():
                 transaction = connection.begin()
                 with _patient(connection, wait_s) if wait_s else nullcontext():
                     _lock(connection, function, _BLOBS)
-            yield _Held(self, connection, transaction)
+            yield Lock(writing, check)
         finally:
             # Closing rolls back and so releases the lock; a lost connection has done both already.
             with suppress(SQLAlchemyError):
                 connection.close()
-
-
-class _Listener:
-    def __init__(self, connection: PatientConnection) -> None:
-        self._connection = connection
-        with _typed_errors():
-            connection.autocommit = True
-            connection.execute(f"LISTEN {_CHANNEL}")
-
-    def wait(self, seconds: float) -> bool:
-        with _typed_errors():
-            # Notifications that arrive together count as one.
-            return any(True for _ in self._connection.notifies(timeout=seconds, stop_after=1))
 
 
 @contextmanager
@@ -186,24 +182,6 @@ def _typed_errors() -> Iterator[None]:
         yield
     except psycopg.Error as error:
         raise _typed(error) or _unavailable("the connection is lost") from error
-
-
-class _Held:
-    """The lock and the transaction that holds it: whoever loses the connection loses both."""
-
-    def __init__(self, database: PostgresDatabase, connection: Connection, transaction: RootTransaction) -> None:
-        self._database = database
-        self._connection = connection
-        self._transaction = transaction
-
-    @contextmanager
-    def writing(self) -> Iterator[Connection]:
-        with self._database.typed_errors(), self._transaction:
-            yield self._connection
-
-    def check(self) -> None:
-        with self._database.typed_errors():
-            self._connection.execute(text("SELECT 1"))
 
 
 def _lock(connection: Connection, function: str, what: int) -> None:

@@ -4,20 +4,20 @@ import fcntl
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from math import inf
 from pathlib import Path
 from time import monotonic, sleep
 from typing import TextIO
 from urllib.parse import quote, unquote
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event
+from sqlalchemy import URL, Connection, create_engine, event
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from onebert_store.disk import storage_errors_are_typed, sync
 from onebert_store.errors import InvalidSettings, StorageFull, StorageUnavailable, StoreCorrupt, StoreLocked
-from onebert_store.registry.dialects.protocol import NO_DATABASE
+from onebert_store.registry.dialects.database import NO_DATABASE, Database, Lock
 
 # Seconds that a writer waits for other writers, which hold the database for a few milliseconds each.
 BUSY_TIMEOUT_S = 30.0
@@ -43,17 +43,18 @@ def sqlite_url(path: Path) -> str:
     return _URL + quote(str(path))
 
 
-class SqliteDatabase:
-    """Implements `Database` for a SQLite file, whose folder also holds the locks; commits survive a power cut."""
+class SqliteDatabase(Database):
+    """A SQLite file, whose folder also holds the locks; commits survive a power cut."""
 
     shared = False
     seconds = "(julianday('now') - 2440587.5) * 86400.0"
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.where = str(path.absolute())
-        self.readers: Engine = _engine(path)
-        self.writers: Engine = self.readers.execution_options(onebert_writes=True)
+        engine = create_engine(URL.create("sqlite", database=str(path)), connect_args={"timeout": READ_TIMEOUT_S})
+        event.listen(engine, "connect", _configure)
+        event.listen(engine, "begin", _begin)
+        super().__init__(str(path.absolute()), engine, engine.execution_options(onebert_writes=True))
 
     @classmethod
     def of_url(cls, url: str) -> "SqliteDatabase":
@@ -62,9 +63,6 @@ class SqliteDatabase:
         if not url.startswith(_URL) or not name or "?" in url or "#" in url:
             raise InvalidSettings("a SQLite registry is sqlite:///FILE, with the file's path percent-encoded")
         return cls(Path(name))
-
-    def close(self) -> None:
-        self.readers.dispose()
 
     @contextmanager
     def owned(self) -> Iterator[None]:
@@ -101,29 +99,18 @@ class SqliteDatabase:
                 raise StorageUnavailable(f"the store's database does not work: {reason}") from error
             raise
 
-    def adding(self) -> AbstractContextManager["_Held"]:
+    def adding(self) -> AbstractContextManager[Lock]:
         return self._flock(fcntl.LOCK_SH)
 
-    def sweeping(self) -> AbstractContextManager["_Held"]:
+    def sweeping(self) -> AbstractContextManager[Lock]:
         return self._flock(fcntl.LOCK_EX)
-
-    def migrating(self, connection: Connection) -> AbstractContextManager[None]:
-        """Does nothing: a transaction that writes locks the whole file."""
-        return nullcontext()
-
-    def unhurried(self, connection: Connection) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def announce(self, connection: Connection) -> None: ...
-
-    def listening(self) -> AbstractContextManager[None]:
-        return nullcontext()
 
     def schema_mark(self, connection: Connection) -> int:
         return int(connection.exec_driver_sql("PRAGMA user_version").scalar_one())
 
     def set_schema_mark(self, connection: Connection, number: int) -> None:
-        """Marks the file's header as well, so that a OneBERT from before Alembic refuses a newer schema."""
+        """Marks the file's header as well, which every OneBERT reads."""
+        super().set_schema_mark(connection, number)
         connection.exec_driver_sql(f"PRAGMA user_version = {number:d}")
 
     def integrity_errors(self, connection: Connection) -> list[str]:
@@ -132,7 +119,7 @@ class SqliteDatabase:
         return pages + [f"a row of {row[0]} refers to a row of {row[2]} that is not there" for row in references]
 
     @contextmanager
-    def _flock(self, kind: int) -> Iterator["_Held"]:
+    def _flock(self, kind: int) -> Iterator[Lock]:
         # Lock the blobs folder if it lies beside the database, as older versions of OneBERT do on the same folder. Each
         # holder opens its own descriptor, so that the lock also works between threads.
         with storage_errors_are_typed():
@@ -145,7 +132,8 @@ class SqliteDatabase:
                 if monotonic() >= until:
                     raise StorageUnavailable("the store's files are held by another process")
                 sleep(_TURN_S)
-            yield _Held(self)
+            # The operating system's lock cannot be lost while the process lives.
+            yield Lock(self.writing, lambda: None)
         finally:
             os.close(handle)
 
@@ -157,28 +145,6 @@ class SqliteDatabase:
         if self.path.exists() and not self.path.is_file():
             name = self.path.name
             raise StoreCorrupt(f"{name} is not a file; put the database that goes with the blobs in its place")
-
-
-class _Held:
-    """Holder of an operating system lock, which cannot be lost while the process lives."""
-
-    def __init__(self, database: SqliteDatabase) -> None:
-        self._database = database
-
-    @contextmanager
-    def writing(self) -> Iterator[Connection]:
-        with self._database.typed_errors(), self._database.writers.begin() as connection:
-            yield connection
-
-    def check(self) -> None:
-        pass
-
-
-def _engine(path: Path) -> Engine:
-    engine = create_engine(URL.create("sqlite", database=str(path)), connect_args={"timeout": READ_TIMEOUT_S})
-    event.listen(engine, "connect", _configure)
-    event.listen(engine, "begin", _begin)
-    return engine
 
 
 def _configure(connection: sqlite3.Connection, _: ConnectionPoolEntry) -> None:

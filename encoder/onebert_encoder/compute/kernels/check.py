@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from onebert_encoder.compute.kernels.plain import PlainKernels
-from onebert_encoder.compute.kernels.protocol import Gain, Kernels
+from onebert_encoder.compute.kernels.plain import Gain, PlainKernels
 from onebert_encoder.layout.branches import Bottleneck, Branches, Core, LowRank, Sparse
 from onebert_encoder.layout.directions import Directions
 from onebert_encoder.layout.dropout import Dropout
@@ -20,7 +19,7 @@ TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.1}
 
 
 def matches_plain(
-    kernels: Kernels, device: torch.device, dtype: torch.dtype, hidden_size: int = 48, num_heads: int = 2
+    kernels: PlainKernels, device: torch.device, dtype: torch.dtype, hidden_size: int = 48, num_heads: int = 2
 ) -> bool:
     """Compares the outputs of every kernel with `PlainKernels`, for two small sequences."""
     got, want = (
@@ -29,7 +28,7 @@ def matches_plain(
     return torch.allclose(got, want, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
 
 
-def learns_as_plain(make: Callable[[Dropout], Kernels], dtype: torch.dtype) -> bool:
+def learns_as_plain(make: Callable[[Dropout], PlainKernels], dtype: torch.dtype) -> bool:
     """Compares outputs and gradients with `PlainKernels` in float32, for two small sequences with dropout."""
     got, want = (
         _learned(made(Dropout(0.2, 0.2, [torch.Generator().manual_seed(row) for row in range(2)])), dtype, computed)
@@ -41,7 +40,7 @@ def learns_as_plain(make: Callable[[Dropout], Kernels], dtype: torch.dtype) -> b
 
 @torch.inference_mode(False)  # the first user of the kernels may compute without gradients
 @torch.enable_grad()
-def _learned(kernels: Kernels, dtype: torch.dtype, computed: torch.dtype) -> list[Tensor]:
+def _learned(kernels: PlainKernels, dtype: torch.dtype, computed: torch.dtype) -> list[Tensor]:
     stage, h, heads = stage_of([5, 40], [1, 0], 0, computed), 48, 2
     tokens, of_token = len(stage.row_of_token), stage.row_of_token
     generator = torch.Generator().manual_seed(0)
@@ -61,7 +60,7 @@ def _learned(kernels: Kernels, dtype: torch.dtype, computed: torch.dtype) -> lis
 
 
 @torch.no_grad()
-def _sample(kernels: Kernels, device: torch.device, dtype: torch.dtype, h: int, num_heads: int) -> Tensor:
+def _sample(kernels: PlainKernels, device: torch.device, dtype: torch.dtype, h: int, num_heads: int) -> Tensor:
     """The outputs of all kernels for two sequences of different rows and some filling, joined into one vector."""
     stage = stage_of([5, 80], [0, 1], 3, dtype, device)
     tokens, of_token, filled = 88, stage.row_of_token, 85

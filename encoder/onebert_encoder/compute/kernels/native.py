@@ -16,8 +16,7 @@ from torch import Tensor
 
 from onebert_encoder.compute.kernels.check import learns_as_plain
 from onebert_encoder.compute.kernels.library import FLOAT, INT, POINTER, find_library, functions_of
-from onebert_encoder.compute.kernels.plain import PlainKernels
-from onebert_encoder.compute.kernels.protocol import Gain
+from onebert_encoder.compute.kernels.plain import Gain, PlainKernels
 from onebert_encoder.compute.scores import PLAIN_SCORES, Scores
 from onebert_encoder.layout.dropout import NO_DROPOUT, Dropout, keep_of
 from onebert_encoder.layout.stage import Stage
@@ -72,8 +71,11 @@ class NativeKernels(PlainKernels):
 
     def __init__(self, functions: Functions, level: str | None, dropout: Dropout = NO_DROPOUT) -> None:
         super().__init__(torch.nn.functional.gelu, dropout)
-        self.description = self.name if level is None else f"{self.name} ({level})"
-        self._functions = functions
+        self._functions, self._level = functions, level
+
+    @property
+    def description(self) -> str:
+        return self.name if self._level is None else f"{self.name} ({self._level})"
 
     def attend(self, qkv: Tensor, b_q: Tensor, stage: Stage, num_heads: int, scores: Scores = PLAIN_SCORES) -> Tensor:
         """Does not pad; the backward pass recomputes the probabilities."""

@@ -1,14 +1,18 @@
-"""The kernels in PyTorch's operations: on every device, differentiable, with dropout; the reference in tests."""
+"""The operations between a layer's matrix products, in PyTorch's own: on every device, differentiable, with dropout.
+
+Faster kernels are subclasses that override operations; tests compare them with these.
+"""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from onebert_encoder.compute.kernels.protocol import Gain
 from onebert_encoder.compute.plain import Linear
 from onebert_encoder.compute.scores import PLAIN_SCORES, Scores
 from onebert_encoder.layout.branches import Branch, Branches, Core, Joined, LayerSite, join, merged
@@ -20,43 +24,81 @@ from onebert_encoder.layout.stage import Bucket, Stage
 _PLAIN_ATTENTION_LENGTH = 256
 
 
-class PlainKernels:
-    """The reference kernels; they add in place even under autograd, since no gradient needs the old values."""
+@dataclass(frozen=True)
+class Gain:
+    """The gain of one LayerNorm: of the base, and of rows with their own.
 
-    name = description = "plain"
-    batch_invariant = False
+    Attributes:
+        shared: [h], the base's.
+        table: [gains, h]: the base's first.
+        of_token: [tokens], index into `table`; None if all tokens take the base's.
+    """
+
+    shared: Tensor
+    table: Tensor
+    of_token: Tensor | None
+
+
+class PlainKernels:
+    """The operations of a layer between its matrix products; each may overwrite its first argument.
+
+    These do so even under autograd, since no gradient needs the old values. `description` adds the choices made for
+    this machine to `name`; `batch_invariant` kernels give a sequence the same bits alone and in every batch.
+    """
+
+    name = "plain"
 
     def __init__(self, activation: Callable[[Tensor], Tensor], dropout: Dropout = NO_DROPOUT) -> None:
         self._activation = activation
         self._dropout = dropout
 
+    @property
+    def description(self) -> str:
+        return self.name
+
+    @property
+    def batch_invariant(self) -> bool:
+        return False
+
     def attend(self, qkv: Tensor, b_q: Tensor, stage: Stage, num_heads: int, scores: Scores = PLAIN_SCORES) -> Tensor:
-        """Pads every sequence to the longest of its bucket."""
+        """Attention in each sequence of `qkv` [tokens, 3h] plus `b_q` [rows, h]: [tokens, h], undefined for filling.
+
+        Pads every sequence to the longest of its bucket. Fast kernels compute plain scores only; `choose.py` keeps
+        others from them.
+        """
         h = b_q.shape[1]
         qkv[:, :h] += b_q.index_select(0, stage.row_of_token)
         parts = [self._attend_bucket(qkv[one.start : one.stop], one, num_heads, scores) for one in stage.buckets]
         return torch.cat([*parts, qkv.new_zeros(stage.filling, h)])
 
     def add_norm(self, y: Tensor, x: Tensor, b: Tensor, stage: Stage, gain: Gain, eps: float) -> Tensor:
+        """LayerNorm without bias of y + x + b: [tokens, h]; `b` is [rows, h], and each token takes its row's."""
         y += x
         y += b.index_select(0, stage.row_of_token)
         return normalize(y, gain, eps)
 
     def add_activate(self, z: Tensor, b: Tensor, stage: Stage) -> Tensor:
+        """The activation of z + b: [tokens, f]; `b` is [rows, f], and each token takes its row's."""
         z += b.index_select(0, stage.row_of_token)
         return self._activation(z)
 
     def drop(self, x: Tensor, stage: Stage) -> Tensor:
+        """`x` [tokens, h] with a training step's dropout."""
         return self._dropout.on_tokens(x, stage)
 
     def project_activate(self, linear: Linear, x: Tensor, b: Tensor, stage: Stage) -> Tensor:
+        """The activation of linear(x) + b: [tokens, h] -> [tokens, f]; `b` as for `add_activate`."""
         return self.add_activate(linear(x), b, stage)
 
-    def join(self, branches: Sequence[Branches], stage: Stage) -> Mapping[LayerSite, Sequence[Joined]]:
+    def join(self, branches: Sequence[Branches], stage: Stage) -> Mapping[LayerSite, Any]:
+        """Prepares the branches of a stage's rows for `add_branches`, by site, once for all layers."""
         return join(branches.__getitem__, stage.spans)
 
-    def add_branches(self, y: Tensor, x: Tensor, joined: Sequence[Joined]) -> Tensor:
-        """Adds span by span, cores together; in place in `y` without gradients."""
+    def add_branches(self, y: Tensor, x: Tensor, joined: Any) -> Tensor:
+        """`y` [tokens, out] plus, in every span, its branches of `x` [tokens, in]; `x` may be `y`.
+
+        Adds span by span, cores together; in place in `y` without gradients.
+        """
         return _add_apart(y, x, joined) if torch.is_grad_enabled() else add_in_place(y, x, joined)
 
     def _attend_bucket(self, qkv: Tensor, bucket: Bucket, num_heads: int, scores: Scores) -> Tensor:

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from onebert_encoder.compute.kernels.gpu.attention import Attention, TritonAttention, power_of_two
 from onebert_encoder.compute.kernels.gpu.tiles import RANK_BLOCK, Tile, Turn, are_aligned, tiles_of
-from onebert_encoder.compute.kernels.protocol import Gain
+from onebert_encoder.compute.kernels.plain import Gain, PlainKernels
 from onebert_encoder.compute.plain import Linear, PlainLinear
 from onebert_encoder.compute.scores import PLAIN_SCORES, Scores
 from onebert_encoder.layout.branches import Branches, Joined, LayerSite, Sparse, join
@@ -33,7 +33,7 @@ _SHRINK = {"K_BLOCK": 64, "R_BLOCK": 64}
 _EXPANDED = 128
 
 
-class GpuKernels:
+class GpuKernels(PlainKernels):
     """Kernels of one launch and one pass over memory each; sums are float32 in any dtype; attention has no padding.
 
     From `fused_from` tokens on a product and its activation are one program; None is never.
@@ -44,6 +44,7 @@ class GpuKernels:
     def __init__(self) -> None:
         from onebert_encoder.compute.kernels.gpu import branches, programs  # noqa: PLC0415
 
+        super().__init__(F.gelu)
         self.programs, self._branches = programs, branches
         self.attention: Attention = TritonAttention(programs)
         self.fused_from: int | None = None
@@ -78,12 +79,9 @@ class GpuKernels:
             )
         return z
 
-    def drop(self, x: Tensor, stage: Stage) -> Tensor:
-        return x
-
     def project_activate(self, linear: Linear, x: Tensor, b: Tensor, stage: Stage) -> Tensor:
         if self.fused_from is None or len(x) < self.fused_from or not isinstance(linear, PlainLinear):
-            return self.add_activate(linear(x), b, stage)
+            return super().project_activate(linear, x, b, stage)
         return self.project_activate_at_once(linear.weight, x, b, stage)
 
     def project_activate_at_once(self, weight: Tensor, x: Tensor, b: Tensor, stage: Stage) -> Tensor:
