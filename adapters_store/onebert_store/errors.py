@@ -244,10 +244,7 @@ class Unhealthy(OneBertError, status=503, code="unhealthy", title="Unhealthy"):
 
 
 class WholeTextNeeded(OneBertError, code="whole-text-needed", title="The whole text is needed"):
-    """A process was sent too little of a text: not its end, or other pieces than those of the task's base.
-
-    The sender splits the whole text again, and no client sees this error.
-    """
+    """A text came without its end, or split for another base; the sender splits it again, unseen by clients."""
 
 
 class EngineFailed(OneBertError, code="engine-failed", title="The engine failed"):

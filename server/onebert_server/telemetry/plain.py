@@ -1,6 +1,6 @@
-"""Counters and histograms without locks: one thread counts, any thread collects.
+"""Counters and histograms that take no lock, as one thread counts; any thread collects.
 
-The exposition is that of `prometheus_client`, whose own ones take a lock for every number.
+Their exposition equals that of `prometheus_client`, which takes a lock for every number.
 """
 
 import time

@@ -35,7 +35,7 @@ questions = st.builds(
     st.none() | st.lists(st.text()),
     st.booleans(),
     st.builds(Asked, st.none() | numbers),
-    st.lists(pieces),
+    st.dictionaries(st.text(), st.lists(pieces)),
     st.lists(numbers),
     numbers,
     st.none() | st.tuples(st.text(), st.text()),
