@@ -244,7 +244,7 @@ class Unhealthy(OneBertError, status=503, code="unhealthy", title="Unhealthy"):
 
 
 class WholeTextNeeded(OneBertError, code="whole-text-needed", title="The whole text is needed"):
-    """A text came without its end, or split for another base; the sender splits it again, unseen by clients."""
+    """A text is read in windows to its end, and was sent without it; who sent it sends all of it."""
 
 
 class EngineFailed(OneBertError, code="engine-failed", title="The engine failed"):

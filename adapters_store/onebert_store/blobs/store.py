@@ -75,4 +75,4 @@ class BlobStore(ABC):
 
     @abstractmethod
     def _unverified(self, digest: str) -> Iterator[bytes]:
-        """Yields the stored bytes in pieces; raises StoreCorrupt if it is missing."""
+        """Yields the stored bytes in pieces; raises StoreCorrupt if the blob is missing."""

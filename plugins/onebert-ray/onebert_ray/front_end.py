@@ -54,12 +54,11 @@ class FrontEnd:
         self._server = _Server(setup, self._transport, settings, self._metrics, telemetry, [self._system()])
         listeners = bind(settings.host, settings.port)
         self.where = f"http://{settings.host}:{listeners[0].getsockname()[1]}"
-        serving = asyncio.create_task(self._server.serve(listeners))
-        serving.add_done_callback(lambda _: self._server.listening.set())
+        self._serving = asyncio.create_task(self._server.serve(listeners))
+        self._serving.add_done_callback(lambda _: self._server.listening.set())
         await self._server.listening.wait()
-        if serving.done():
-            await serving  # raises why it could not start
-        self._serving = serving
+        if self._serving.done():
+            await self._serving  # raises why it could not start
 
     async def address(self) -> str:
         return self.where

@@ -25,7 +25,7 @@ from onebert_server.observed import FORWARD, QUEUE
 from onebert_server.versions.facts import Facts
 from onebert_server.versions.residency.residents import Residents
 from onebert_server.versions.version import Held, Version
-from onebert_store.errors import DeadlineExceeded, InvalidInput, OneBertError, WholeTextNeeded
+from onebert_store.errors import DeadlineExceeded, InvalidInput, OneBertError
 
 if TYPE_CHECKING:
     from onebert_server.telemetry.tracing import Tracing
@@ -199,8 +199,6 @@ class Admission:
     ) -> "_Expanded":
         version = versions[0]
         facts = version.facts
-        if facts.base not in inputs:
-            raise WholeTextNeeded("a text was split by the tokenizer of another base")
         pieces, tokenizer = inputs[facts.base][number], self._hosts[facts.base].base.tokenizer
         if why := refusal(facts, asked, pair=len(pieces.ids) > 1):
             raise InvalidInput(why)

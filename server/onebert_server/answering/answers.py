@@ -1,7 +1,7 @@
 """From texts to answers: splits the texts, has the current versions compute, reads the logits."""
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
@@ -37,9 +37,6 @@ _ANSWER_IN_NUMBERS, _PIECE_IN_NUMBERS, _CHARACTERS_IN_NUMBER = 32, 8, 128
 # `partial` requests: share of the remaining time that is reserved for writing the reply, capped in seconds.
 _WRITING, _MAX_WRITING = 0.2, 0.1
 
-# References of other bases than the first, which an answerer remembers.
-MAX_GUESSES = 65_536
-
 T = TypeVar("T")
 
 
@@ -71,10 +68,6 @@ class Answerer:
         self, splitters: Mapping[str, Splitter], backend: Backend, workers: Executor, plan: Plan | None = None
     ) -> None:
         self._splitters = splitters
-        self._first = next(iter(splitters))
-        # The base that a reference meant last, if it was not the first one: texts are split before the backend
-        # resolves, so this is a guess, and the backend refuses a wrong one.
-        self._base_of: dict[str, str] = {}
         self._tokenizing = Tokenizing(splitters, workers)
         self._backend = backend
         # The workers that do not tokenize.
@@ -107,7 +100,7 @@ class Answerer:
             OneBertError: see Backend; QueueFull also if too many texts wait for tokenization.
         """
         whole = wanted.asked.whole or wanted.asked.window is not None
-        inputs = await self._split(context, texts, self._guessed(wanted.refs), whole)
+        inputs = await self._split(context, texts, whole)
         at = _not_blank(inputs, refuse=blank is None)
         if blank is None or len(at) == len(texts):
             return await self._answer(context, wanted, texts, inputs, show)
@@ -132,23 +125,18 @@ class Answerer:
         except OneBertError as error:
             if error.code != WholeTextNeeded.code:
                 raise
-            # Only the resolved version says whether it reads windows, and of which base it is.
-            inputs = await self._split(context, texts, self._splitters, whole=True)
+            # Only the resolved version says whether it reads windows, and few versions do.
+            inputs = await self._split(context, texts, whole=True)
             results = await self._backend.compute(context, wanted, inputs)
-        self._learn(wanted.refs, results)
         return await self._shown(context, texts, inputs, results, wanted.asked, show)
 
     async def answer_each(
         self, context: Context, wanted: Wanted, texts: Sequence[Text], show: Callable[[int, Answered | Unanswered], T]
     ) -> list[T]:
         """Like `answer`, but a question that fails, or is late slightly before the deadline, gets its own error."""
-        inputs = await self._split(context, texts, self._guessed(wanted.refs), whole=True)
+        inputs = await self._split(context, texts, whole=True)
         _not_blank(inputs, refuse=True)
         results = await self._backend.compute_each(_earlier(context), wanted, inputs)
-        if any(isinstance(one, Missed) and one.error.code == WholeTextNeeded.code for one in results):
-            inputs = await self._split(context, texts, self._splitters, whole=True)
-            results = await self._backend.compute_each(replace(_earlier(context), counted=True), wanted, inputs)
-        self._learn(wanted.refs, results)
         return await self._shown(context, texts, inputs, results, wanted.asked, show)
 
     async def answer_explained(
@@ -167,7 +155,7 @@ class Answerer:
         predictions = [prediction_of(reading, facts) for reading in readings]
         windows = any(reading.windows is not None for reading in readings)
         principal = context.principal.name
-        inputs = await self._tokenizing.split(principal, texts, [facts.base], whole=windows)
+        inputs = await self._tokenizing.split(principal, texts, whole=windows)
         asked = [Question(*one, facts, wanted.asked) for one in zip(texts, inputs[facts.base], strict=True)]
         # One piece of work: the number of words that each text leaves out depends on all texts.
         cost = _PIECE_IN_NUMBERS * sum(sum(one.pieces.lengths) for one in asked)
@@ -208,24 +196,9 @@ class Answerer:
         context.observed.add(observed.seconds)
         return [[next(found) for _ in one.texts] for one in questions]
 
-    def _guessed(self, refs: Sequence[str] | None) -> Collection[str]:
-        """Returns the bases by whose tokenizers a request's texts are split; without references all."""
-        if refs is None or len(self._splitters) == 1:
-            return self._splitters
-        return {self._base_of.get(ref, self._first) for ref in refs}
-
-    def _learn(self, refs: Sequence[str] | None, results: Sequence[Result | Missed]) -> None:
-        if refs is None or len(self._splitters) == 1:
-            return
-        if len(self._base_of) > MAX_GUESSES:
-            self._base_of.clear()
-        for ref, one in zip(refs, results, strict=True):
-            if isinstance(one, Result) and one.facts.base != self._base_of.get(ref, self._first):
-                self._base_of[ref] = one.facts.base
-
-    async def _split(self, context: Context, texts: Sequence[Text], bases: Collection[str], whole: bool) -> Split:
+    async def _split(self, context: Context, texts: Sequence[Text], whole: bool) -> Split:
         began = time.monotonic()
-        inputs = await self._tokenizing.split(context.principal.name, texts, bases, whole)
+        inputs = await self._tokenizing.split(context.principal.name, texts, whole)
         context.observed.phase(TOKENIZE, began, time.monotonic())
         return inputs
 

@@ -60,7 +60,7 @@ class Backend(Protocol):
             TaskNotFound, VersionNotFound, AliasNotFound, VersionUnavailable: no such version, or none for this
                 principal.
             OverQuota, QueueFull, OverShare, DeadlineExceeded, ShuttingDown, TooLarge: nothing was computed.
-            WholeTextNeeded: a version reads a text to its end, or is of a base whose tokenizer has not split it.
+            WholeTextNeeded: a version reads a text to its end, and the text was split without it.
             EngineFailed: the logits could not be computed.
         """
 

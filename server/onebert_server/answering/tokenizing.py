@@ -1,6 +1,6 @@
 """Splits texts into pieces, off the event loop unless they are tiny: in turns of principals, and bounded."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from typing import NamedTuple
 
@@ -41,15 +41,13 @@ class Tokenizing:
             MAX_CHARACTERS, "as many texts wait to be tokenized as the server holds; try again soon"
         )
 
-    async def split(
-        self, principal: str, texts: Sequence[Text], bases: Collection[str], whole: bool = False
-    ) -> dict[str, list[Pieces]]:
-        """Returns each base's pieces of each text; equal texts share one object, by which the engine finds shared work.
+    async def split(self, principal: str, texts: Sequence[Text], whole: bool = False) -> dict[str, list[Pieces]]:
+        """Returns the pieces of each text for each base, since no reference is resolved yet.
 
-        With `whole` it keeps the pieces beyond the longest sequence, for windows. Raises QueueFull if too many
-        characters wait.
+        Equal texts share one object, by which the engine finds shared work. With `whole` it keeps the pieces beyond the
+        longest sequence, for windows. Raises QueueFull if too many characters wait.
         """
-        return {base: await self._split(principal, texts, *self._splitters[base], whole) for base in bases}
+        return {base: await self._split(principal, texts, *one, whole) for base, one in self._splitters.items()}
 
     async def _split(
         self, principal: str, texts: Sequence[Text], tokenizer: Tokenizer, max_length: int, whole: bool

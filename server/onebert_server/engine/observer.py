@@ -7,7 +7,7 @@ Dropped = Literal["deadline", "left"]
 
 
 class Observer(Protocol):
-    """Receives the engine's events, on any thread."""
+    """Receives the engine's events: batches and waits on the engine's thread, the others on any."""
 
     def observe_batch(self, sequences: int, tokens: int, seconds: float) -> None: ...
 

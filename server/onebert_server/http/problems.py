@@ -206,7 +206,7 @@ def _headers(error: Refusal) -> Mapping[str, str] | None:
 def _reason(item: Mapping[str, Any]) -> dict[str, str]:
     """Path and rule of one violation; the path names an unknown field, and values are never repeated.
 
-    Skips the tags of unions (schemas.py), which are no places in the body.
+    Skips the tags of unions (`http/schemas/`), which are no places in the body.
     """
     path = [shown(str(part), MAX_NAME) for part in item["loc"] if part not in TAGS]
     context = item.get("ctx", {})

@@ -68,7 +68,7 @@ class Compute(msgspec.Struct, tag=True, frozen=True, array_like=True):
     Attributes:
         remaining, waited: seconds until the deadline and since arrival; the processes' clocks may differ.
         refs: one reference per input; None means the live version of every task that accepts such an input.
-        inputs: distinct inputs, as the tokenizer of each base named has split them.
+        inputs: distinct inputs, as the tokenizer of each base has split them, by its digest.
         pair: whether the input is a pair; read only if `refs` is None.
         order: the input index for each reference; empty if all references share the only input.
         min_seq: the reply must reflect the registry up to this change.

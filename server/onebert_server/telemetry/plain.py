@@ -3,6 +3,7 @@
 Their exposition equals that of `prometheus_client`, which takes a lock for every number.
 """
 
+import os
 import time
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
@@ -15,13 +16,21 @@ from prometheus_client.samples import Exemplar
 from prometheus_client.utils import floatToGoString
 
 
+# The variable by which `prometheus_client` leaves out when a series began.
+_SHOWS_CREATED = os.environ.get("PROMETHEUS_DISABLE_CREATED_SERIES", "").lower() not in ("true", "1", "t")
+
+
+def _now() -> float | None:
+    return time.time() if _SHOWS_CREATED else None
+
+
 class Count:
     """One counter: add to `value`."""
 
     __slots__ = ("created", "value")
 
     def __init__(self) -> None:
-        self.created, self.value = time.time(), 0
+        self.created, self.value = _now(), 0
 
 
 class Histogram:
@@ -30,7 +39,7 @@ class Histogram:
     __slots__ = ("_bounds", "_counts", "_exemplars", "_sum", "created")
 
     def __init__(self, bounds: Sequence[float]) -> None:
-        self.created = time.time()
+        self.created = _now()
         self._bounds = bounds
         self._counts = [0] * (len(bounds) + 1)
         self._exemplars: dict[int, Exemplar] = {}
@@ -98,5 +107,6 @@ class Histograms(Collector):
         family = HistogramMetricFamily(name, text, labels=labels)
         for key, one in self._of.copy().items():
             one.add_to(family, key)
-            family.add_sample(f"{name}_created", dict(zip(labels, key, strict=True)), one.created)
+            if one.created is not None:
+                family.add_sample(f"{name}_created", dict(zip(labels, key, strict=True)), one.created)
         return [family]

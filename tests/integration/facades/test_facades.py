@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-import importlib.util
 import threading
 from dataclasses import replace
 
@@ -180,11 +179,8 @@ def test_metrics_are_written_beside_the_event_loop(runtime, asker):
 
 
 def test_the_document_lists_every_facade(asker):
-    document = ask(asker, "/openapi.json", method="GET").json()
-    assert {path for path in facade_paths() if "{task}" not in path} <= document["paths"].keys()
-    # Schemas of one name are told apart by their modules.
-    modules = {name.rpartition("__")[0].replace("__", ".") for name in document["components"]["schemas"]}
-    assert [name for name in modules - {""} if importlib.util.find_spec(name) is None] == []
+    paths = ask(asker, "/openapi.json", method="GET").json()["paths"]
+    assert {path for path in facade_paths() if "{task}" not in path} <= paths.keys()
 
 
 @pytest.mark.parametrize("path", sorted(facade_paths()))

@@ -1,4 +1,4 @@
-"""Two bases behind one answerer: texts are split before a reference is resolved, so the splitting base is a guess."""
+"""Two bases behind one answerer, which splits a text before it knows which of them reads it."""
 
 import pytest
 
@@ -23,36 +23,13 @@ def second(parts, tmp_path):
         yield made
 
 
-def questions(parts, monkeypatch):
-    """What the engines are asked, by the bases that split it."""
-    asked = []
-    compute = parts.residents.ready
-
-    async def counted(held, context):
-        asked.append([version.entry.task for versions in held for version in versions])
-        await compute(held, context)
-
-    monkeypatch.setattr(parts.residents, "ready", counted)
-    return asked
-
-
 @pytest.mark.parametrize("asked", [Asked(), Asked(whole=True)], ids=["cut", "whole"])
-def test_a_wrong_guess_is_mended_and_not_made_again(parts, second, monkeypatch, asked):
-    computed = questions(parts, monkeypatch)
-
-    async def ask(answerer):
-        return [
-            await answerer.answer(context(), Wanted([ref], asked=asked), [TEXT], same)
-            for ref in ("good", "other", "other", "good")
-        ]
-
-    answers = parts.run(ask)
+def test_each_task_reads_by_the_tokenizer_of_its_base(parts, second, asked):
     first, other = (one.alone(ref, TEXT) for one, ref in ((parts, "good"), (second, "other")))
     assert first[1] != other[1]
-    for [answered], expected in zip(answers, (first, other, other, first), strict=True):
+    for ref, expected in (("good", first), ("other", other)):
+        [answered] = parts.answer([ref], [TEXT], asked=asked)
         assert_like(answered, expected)
-    # The first question about `other` is put twice.
-    assert computed == [["good"], ["other"], ["other"], ["other"], ["good"]]
 
 
 def test_questions_that_fail_alone_may_be_of_several_bases(parts, second):

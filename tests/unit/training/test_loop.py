@@ -535,9 +535,10 @@ def test_what_is_no_number_at_the_end_is_one_line(base, data):
     state.validation = {"accuracy": math.nan}
     with pytest.raises(InvalidManifest, match=r"^training: a number is not finite$"):
         finish(run, state, 0)
-    state.kept["head.weight"].fill_(3e38)
-    with pytest.raises(NotFinite, match=r"^the answers are no longer numbers; try a smaller learning rate$"):
-        finish(run, state, 0)
+    for size in (3e38, math.inf):
+        state.kept["head.weight"].fill_(size)
+        with pytest.raises(NotFinite, match=r"^the answers are no longer numbers; try a smaller learning rate$"):
+            finish(run, state, 0)
 
 
 @pytest.mark.parametrize("size", [1e10, 1e30, math.inf])  # beyond half precision, its square beyond float32, no number

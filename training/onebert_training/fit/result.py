@@ -159,16 +159,16 @@ def checked_delta(base: Base, plain: Delta, facts: Mapping[str, Any], why: str) 
 
     Raises:
         TensorMismatch: the tensors do not fit this base.
-        NotFinite: a tensor or a logit is NaN or infinite; `why` is the message of a logit.
+        NotFinite: a tensor or a logit is NaN or infinite; `why` is the message.
         InvalidManifest: a manifest cannot hold the facts.
     """
-    check(plain, base.spec)
-    with torch.no_grad():
-        row = fold(base, to_tensors(plain, base), plain.manifest.pooling)
-        try:
+    try:
+        check(plain, base.spec)
+        with torch.no_grad():
+            row = fold(base, to_tensors(plain, base), plain.manifest.pooling)
             golden = compute_golden(base, row, plain.manifest.max_length)
-        except ValidationError:
-            raise NotFinite(why) from None
+    except (NotFinite, ValidationError):
+        raise NotFinite(why) from None
     return Delta(parse_manifest({**plain.manifest.model_dump(), **facts, "golden": golden.model_dump()}), plain.tensors)
 
 

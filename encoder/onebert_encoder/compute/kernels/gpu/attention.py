@@ -24,7 +24,7 @@ class TritonAttention:
         self._programs = programs
 
     def __call__(self, qkv: Tensor, b_q: Tensor, stage: Stage, num_heads: int) -> Tensor:
-        """`Kernels.attend`; programs of blocks past a sequence's end do nothing."""
+        """`PlainKernels.attend`; programs of blocks past a sequence's end do nothing."""
         tokens, h = len(qkv), b_q.shape[1]
         d, block, sequences = h // num_heads, _BLOCK_BYTES // qkv.element_size(), len(stage.lengths)
         out = qkv.new_empty(tokens, h)
