@@ -48,6 +48,24 @@ def works(client):
     return True
 
 
+@pytest.fixture(**BOTH)
+def ask(request, server):
+    """Calls one method of either client of the client library, with the root key or another."""
+
+    def call(method, *arguments, key=ROOT_KEY):
+        with request.param(server.url, key) as client:
+            return getattr(client, method)(*arguments)
+
+    return call
+
+
+def test_the_client_library_without_a_key_is_refused_and_sees_that_the_server_is_ready(ask):
+    """The first test, since requests without a valid key are limited."""
+    assert ask("ready", key=None) is True
+    with pytest.raises(Unauthorized):
+        ask("tasks", key=None)
+
+
 def test_a_key_is_made_beside_the_server_and_revoked(server):
     key = keys(server, "create", "--name", "app", "--scope", "classify", "--tasks", "acme-*").strip()
     with server.client(api_key=key) as client:
@@ -154,17 +172,6 @@ def test_the_audit_trail_says_who_did_what_by_which_request(server, root):
     table = run_onebert(*arguments, data_dir=server.folder / "data", env={"COLUMNS": "200"}).stdout
     assert "the-move" in table
     assert "1 → 2" in table
-
-
-@pytest.fixture(**BOTH)
-def ask(request, server):
-    """Calls one method of either client of the client library, with the root key or another."""
-
-    def call(method, *arguments, key=ROOT_KEY):
-        with request.param(server.url, key) as client:
-            return getattr(client, method)(*arguments)
-
-    return call
 
 
 def test_the_client_library_makes_lists_and_revokes_keys(ask, server):

@@ -156,10 +156,11 @@ def test_spans_go_to_peft_and_back_and_merge(tmp_path: Path) -> None:
     assert_equal_logits(ours, model_logits(merged, texts()))
 
 
+NO_MEAN = "PEFT has no classifier for {} that reads the mean of all tokens: {}export without --peft"
 NOT_PEFT = {
-    "mean pooling": ("bert", "lora", "mean", "reads the mean of all tokens: train with --pooling pooler"),
-    "mean pooling, roberta": ("roberta", "lora", "mean", "roberta that reads the mean of all tokens: export without"),
-    "mean pooling, distilbert": ("distilbert", "lora", "mean", "distilbert that reads the mean of all tokens: export"),
+    "mean pooling": ("bert", "lora", "mean", NO_MEAN.format("bert", "train with --pooling pooler, or ")),
+    "mean pooling, roberta": ("roberta", "lora", "mean", NO_MEAN.format("roberta", "")),
+    "mean pooling, distilbert": ("distilbert", "lora", "mean", NO_MEAN.format("distilbert", "")),
     "relu in the place of tanh": (
         "distilbert",
         "lora",

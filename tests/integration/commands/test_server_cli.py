@@ -227,14 +227,17 @@ def test_the_table_has_one_head_and_the_width_of_the_terminal(server, task, widt
 
 
 def test_classify_skips_blank_lines_and_keeps_what_came_before_an_error(server, task):
-    lines = [f"order {i} is late\n \n" for i in range(64)]
+    texts = [f"order {i} is late" for i in range(70)]
     for options in ([], ["--json"]):
-        stdin = "".join(lines) + "x" * 65537
-        done = run_onebert("classify", "mood", *options, stdin=stdin, url=server.url)
+        stdin = "".join(f"{text}\n \n" for text in texts) + "x" * 65537
+        done = run_onebert("classify", "mood@1", *options, stdin=stdin, url=server.url)
         _assert_fails(done, 1, "at most 65536 characters")
-        assert "error: line 129: " in done.stderr
-        assert all(f"order {i} is late" in done.stdout for i in range(64)) or options
-        assert done.stdout.count("\n") >= 64
+        assert "error: line 141: " in done.stderr
+        assert all(text in done.stdout for text in texts) or options
+    for text, line in zip(texts, done.stdout.splitlines(), strict=True):
+        result = json.loads(line)
+        assert (result["task"], result["version"]) == ("mood", 1)
+        assert_answers(result, task.scores(text))
 
 
 GOOD = "".join(f"order {i} is late\n" for i in range(200))

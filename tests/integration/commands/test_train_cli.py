@@ -175,6 +175,12 @@ def test_the_table_says_what_to_do_next(onebert, folder, tmp_path):
     assert "accuracy" in printed
 
 
+def test_a_delta_trained_on_the_pooler_goes_to_peft(onebert, folder, tmp_path):
+    out = tmp_path / "tone.safetensors"
+    succeeded(onebert(*train_arguments(folder, out, "--max-steps", "1", "--pooling", "pooler")))
+    succeeded(onebert("export", out, "--base", tiny_base(), "--peft", tmp_path / "peft"))
+
+
 def test_few_rows_are_all_trained_on_and_folds_give_the_scores(onebert, folder, tmp_path):
     data, out = tmp_path / "few.csv", tmp_path / "tone.safetensors"
     data.write_text((folder / "train.csv").read_text())

@@ -54,7 +54,7 @@ def probabilities(task, *texts):
 
 
 def assert_scores(detections, expected):
-    assert_best_first({one["detection_type"]: one["score"] for one in detections}, expected)
+    assert_best_first({one["detection_type"]: one["score"] for one in detections}, expected, within=1e-5)
 
 
 def test_a_request_of_the_orchestrator_and_its_answer(web):

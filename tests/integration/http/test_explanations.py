@@ -189,6 +189,14 @@ def test_labels_that_nobody_is_shown_do_not_count(client):
     assert len(shown(result["explanation"])) == len(words)
 
 
+def test_the_openapi_document_has_what_is_answered(client):
+    schemas = client.send("GET", "/openapi.json").json()["components"]["schemas"]
+    [result] = ask(client, "tone", TEXT)
+    assert result["explanation"].keys() == schemas["Explanation"]["properties"].keys()
+    assert schemas["Explanation"]["properties"]["method"]["const"] == result["explanation"]["method"]
+    assert result["explanation"]["words"][0].keys() == schemas["WordEffect"]["properties"].keys()
+
+
 def test_explanations_beside_each_other_are_those_of_each_alone(client):
     texts = [f"{TEXT} {word}" for word in WORDS]
     asked = [(task, text) for text in texts for task in ("tone", "topic")]

@@ -5,7 +5,9 @@ import json
 from contextlib import ExitStack
 
 import openpyxl
+import pandas
 import pyarrow
+import pyarrow.feather
 import pyarrow.parquet
 import pytest
 
@@ -134,6 +136,14 @@ def test_rows_that_are_no_texts_say_why(tmp_path):
     ]
 
 
+def test_a_row_of_a_csv_with_other_cells_than_columns_says_so(tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_text('id,text\n1,"good\nor bad"\n\n2\n3,fine\n')
+    rows = taken(path)
+    assert rows.texts == ["good\nor bad", None, "fine"]
+    assert rows.errors == [None, "line 5: 1 cell under 2 columns", None]
+
+
 def test_bytes_in_parquet_that_are_not_utf8_cost_their_row_alone(tmp_path):
     broken = pyarrow.array([b"good", b"\xff\xfe", None]).view(pyarrow.string())
     path = parquet(tmp_path / "x.parquet", {"text": broken})
@@ -217,6 +227,28 @@ def test_files_of_a_folder_are_found_by_name(tmp_path):
         parquet(hub / name, {"text": ["a"]})
     (hub.parent / "README.md").write_text("")
     assert [source.name for source in find_sources([str(hub.parent)])] == names
+
+
+def test_every_kind_of_file_gives_the_same_rows(tmp_path):
+    rows = [{"id": str(i), "text": f"größe {i}"} for i in range(40)]
+    frame = pandas.DataFrame(rows)
+    frame.to_csv(tmp_path / "a.csv", sep=";", encoding="cp1252", index=False)
+    frame.to_csv(tmp_path / "b.tsv.gz", sep="\t", encoding="utf-16", index=False)
+    frame.to_excel(tmp_path / "c.xlsx", index=False)
+    frame.to_json(tmp_path / "d.json", orient="columns")
+    frame.to_json(tmp_path / "e.jsonl", orient="records", lines=True)
+    pyarrow.feather.write_feather(pyarrow.Table.from_pylist(rows), str(tmp_path / "f.arrow"))
+    frame.to_parquet(tmp_path / "g.parquet")
+    sources = find_sources([str(tmp_path)])
+    assert len(sources) == 7
+    for source in sources:
+        with open_stream(source, None) as stream:
+            assert choose_columns(stream.sample(), Columns(), (), source.name) == TEXT
+            stream.choose(TEXT)
+            found = stream.take(100)
+        assert found.texts == [row["text"] for row in rows], source.name
+        assert found.ids["id"].to_pylist() == [row["id"] for row in rows], source.name
+        assert bool(stream.notes) == (source.name == "a.csv"), source.name
 
 
 def test_the_order_of_json_rows_does_not_choose_the_column(tmp_path):

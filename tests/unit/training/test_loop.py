@@ -68,6 +68,10 @@ def retyped(data, task_type):
     return replace(data, task_type=task_type, labels=labels, splits=splits)
 
 
+def test_it_learns(base, data):
+    assert train(run_of(base, data, epochs=12, batch_size=8)).test["accuracy"] >= 0.9
+
+
 def test_every_kind_of_method_is_here():
     here = {name.partition(":")[0] for method in SERVABLE for name in method.split("+")}
     assert here | {"full", "reinit"} == set(METHODS)
