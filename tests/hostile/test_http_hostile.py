@@ -358,14 +358,15 @@ def test_clients_that_leave_do_not_disturb_the_others(server, web, task):
 def test_nothing_of_the_users_is_in_logs_or_metrics(server, web):
     """Neither of what is answered nor of what is refused, which no refusal repeats either."""
     refused = [
-        b"\xff\xfe" + CANARY.encode(),
-        b'{"inputs": "x", "inputs": "%b"}' % CANARY.encode(),
-        b'{"inputs": {"text": "x", "txt_pair": "%b"}}' % CANARY.encode(),
-        b'{"inputs": "x", "parameters": {"%b": 1}}' % CANARY.encode(),
-        b'{"inputs": ["fine", "%b \\ud800"]}' % CANARY.encode(),
+        (b"\xff\xfe" + CANARY.encode(), 400, "bad-request"),
+        (b'{"inputs": "x", "inputs": "%b"}' % CANARY.encode(), 400, "bad-request"),
+        (b'{"inputs": {"text": "x", "txt_pair": "%b"}}' % CANARY.encode(), 422, "invalid-input"),
+        (b'{"inputs": "x", "parameters": {"%b": 1}}' % CANARY.encode(), 422, "invalid-input"),
+        (b'{"inputs": ["fine", "%b \\ud800"]}' % CANARY.encode(), 422, "invalid-input"),
     ]
-    for body in refused:
-        assert_problem(web.post("/v1/tasks/task/classify", content=body, headers=JSON), 400, 422)
+    for body, status, code in refused:
+        problem = assert_problem(web.post("/v1/tasks/task/classify", content=body, headers=JSON), status)
+        assert problem["code"] == code
     assert web.post("/v1/tasks/task/classify", json={"inputs": CANARY}).status_code == 200
     log = server.log.read_text()
     assert CANARY not in log
