@@ -2,6 +2,8 @@
 
 HOST = b"Host: localhost\r\n"
 CHUNKED = b"Transfer-Encoding: chunked\r\n"
+# As Java's client sends them with every request.
+UPGRADE = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEAAEAAAAIAAAAB\r\n"
 CHUNKS = b"5\r\nhello\r\n0\r\n\r\n"
 
 
@@ -38,10 +40,10 @@ REFUSED = {
     "coding of another protocol": post(
         b"Connection: Upgrade\r\nUpgrade: h2c\r\nTransfer-Encoding: ,chunked\r\n", CHUNKS
     ),
+    "another coding of another protocol": post(UPGRADE + b"Transfer-Encoding: gzip\r\n"),
     "length of another protocol": post(b"Connection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 05\r\n"),
-    "two lengths of another protocol": post(
-        b"Connection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 5\r\nContent-Length: 6\r\n"
-    ),
+    "two lengths of another protocol": post(UPGRADE + b"Content-Length: 5\r\nContent-Length: 6\r\n"),
+    "no number for a length of another protocol": post(UPGRADE + b"Content-Length: x\r\n"),
     "length with a zero": post(b"Content-Length: 05\r\n"),
     "length with many zeros": post(b"Content-Length: " + b"0" * 300 + b"5\r\n"),
     "length with spaces": post(b"Content-Length:  5 \r\n"),

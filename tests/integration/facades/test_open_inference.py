@@ -74,11 +74,12 @@ def test_what_is_no_question_is_refused(web, body):
     assert (answer.status_code, list(answer.json())) == (400, ["error"]), answer.text
 
 
-def test_bytes_that_are_no_tensor_are_refused(web):
-    """More of them are in tests/unit/server/test_client_bodies.py; these lack the header that says where they begin."""
+@pytest.mark.parametrize("where", [{}, {"Inference-Header-Content-Length": str(10**8)}], ids=["not said", "beyond"])
+def test_bytes_that_are_no_tensor_are_refused(web, where):
+    """More are in tests/unit/server/test_client_bodies.py; here no header, or a wrong one, says where they begin."""
     given = {"name": "text", "shape": [1], "datatype": "BYTES", "parameters": {"binary_data_size": 5}}
     content = json.dumps({"inputs": [given]}).encode() + b"\1\0\0\0a"
-    answer = web.post(INFER, content=content, headers={"content-type": "application/octet-stream"})
+    answer = web.post(INFER, content=content, headers={"content-type": "application/octet-stream"} | where)
     assert (answer.status_code, list(answer.json())) == (400, ["error"]), answer.text
 
 

@@ -200,6 +200,8 @@ def test_alias_moves_by_compare_and_set(client, http):
     assert_answers(answer["results"][0], two.scores(TEXT))
     with pytest.raises(AliasConflict):
         client.move_alias("moved", "live", 1, expected=1)
+    with pytest.raises(AliasConflict):
+        client.move_alias("moved", "live", 1, expected=None)
     shown = http.get("/v1/tasks/moved/aliases/live")
     assert (shown.headers["etag"], shown.json()) == (
         '"2"',

@@ -14,7 +14,7 @@ import pytest
 
 from lengths import examples
 from onebert_store.errors import VersionNotFound
-from servers import Task, assert_answers, layouts, wait_until
+from servers import Server, Task, assert_answers, layouts, wait_until
 
 TEXTS = [f"my order {i} is late " + "and the parcel was broken " * (i % 4) for i in range(8)]
 # At least so many, and on until both versions have answered; the second number only ends a test that fails.
@@ -197,3 +197,28 @@ def test_deleted_version_answers_who_holds_it_and_nobody_else(server, client, ex
         for done in busy:
             done.result()
     assert client.task("shrinking")["versions"][0]["version"] == 1
+
+
+def test_full_queue_is_503_with_retry_after(tmp_path):
+    """Fan-outs of 1024 sequences, each of several batches, at a server where 2048 may wait."""
+    task, text = Task(), max(TEXTS, key=len)
+    body = {"text": text, "tasks": ["task"] * 1024}
+    with Server(tmp_path, max_queue_sequences=2048) as server:
+        server.push({"task": task})
+
+        def ask(_):
+            return httpx.post(f"{server.url}/v1/fanout", json=body, timeout=180)
+
+        with ThreadPoolExecutor(12) as pool:
+            answers = list(pool.map(ask, range(24)))
+        assert {answer.status_code for answer in answers} == {200, 503}
+        full = [answer for answer in answers if answer.status_code == 503]
+        for answer in full:
+            assert answer.json()["code"] == "queue-full"
+            assert int(answer.headers["retry-after"]) >= 1
+        for answer in answers:
+            if answer.status_code == 200:
+                assert_answers(answer.json()["results"][1023], task.scores(text))
+        wait_until(lambda: server.metric("onebert_queue_sequences ") == 0)
+        assert server.metric('onebert_rejected_total{code="queue-full"}') == len(full)
+        assert ask(0).status_code == 200

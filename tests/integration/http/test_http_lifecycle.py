@@ -147,7 +147,7 @@ def test_request_that_never_comes_does_not_hold_the_server_whose_log_says_that_i
     settings = {"shutdown_timeout": 1, "front_ends": front_ends}
     with Server(tmp_path, **settings) as server, server.begin("POST", CLASSIFY, b"{", 100):
         wait_until(lambda: server.in_progress() == 2)
-        assert server.stop(signal.SIGINT) == 0
+        assert server.stop() == 0
     said = server.log.read_text().splitlines()
     assert said[0].endswith(f"onebert.serve: loading {tiny_base()}")
     assert said[-1].endswith("onebert.serve: stopped")
@@ -196,6 +196,9 @@ def test_drain_loses_no_request(tmp_path, front_ends):
         (["--host", "0.0.0.0"], {}, "needs API keys"),
         ([], {"api_keys": "sha256:abc"}, "ONEBERT_API_KEYS"),
         (["--port", "70000"], {}, "ONEBERT_PORT"),
+        (["--front-ends", "-1"], {}, "ONEBERT_FRONT_ENDS"),
+        (["--dtype", "float16"], {}, "ONEBERT_DTYPE"),
+        (["--device", "tpu"], {}, "ONEBERT_DEVICE"),
         (["--base", "/nowhere/at/all", "--port", "0"], {}, "base"),
     ],
     ids=str,
