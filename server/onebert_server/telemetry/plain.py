@@ -15,7 +15,6 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Exemplar
 from prometheus_client.utils import floatToGoString
 
-
 # The variable by which `prometheus_client` leaves out when a series began.
 _SHOWS_CREATED = os.environ.get("PROMETHEUS_DISABLE_CREATED_SERIES", "").lower() not in ("true", "1", "t")
 
