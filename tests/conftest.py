@@ -148,6 +148,7 @@ def server(request, tmp_path_factory):
         store(folder / "data", **stored)
     with Server(folder, **{"front_ends": request.param} | settings) as running:
         yield running
+    assert "Traceback" not in running.log.read_text()
 
 
 @pytest.fixture(scope="module")

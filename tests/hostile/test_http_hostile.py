@@ -368,9 +368,7 @@ def test_nothing_of_the_users_is_in_logs_or_metrics(server, web):
         problem = assert_problem(web.post("/v1/tasks/task/classify", content=body, headers=JSON), status)
         assert problem["code"] == code
     assert web.post("/v1/tasks/task/classify", json={"inputs": CANARY}).status_code == 200
-    log = server.log.read_text()
-    assert CANARY not in log
-    assert "Traceback" not in log
+    assert CANARY not in server.log.read_text()
     assert CANARY not in web.get("/metrics").text
 
 
