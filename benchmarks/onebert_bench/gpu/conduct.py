@@ -57,9 +57,11 @@ def _in_a_process(name: str, made: Made, seconds: float, run: Run) -> Section | 
         except TimeoutError:
             return f"not done after {seconds:.0f} s"
         except BrokenProcessPool:
-            return f"its process ended with exit code {child.exitcode}"
+            pass
         finally:
             child.kill()
+    # Only the end of the pool has waited for its process.
+    return f"its process ended with exit code {child.exitcode}"
 
 
 def _result(name: str, made: Made, run: Run) -> Section | str:
