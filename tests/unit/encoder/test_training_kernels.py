@@ -52,7 +52,7 @@ def assert_learns_alike(
     filled = len(stage.row_of_token) - stage.filling
     for kernels, own in (fast(dtype, dropout_of(drop)), dtype), (PlainKernels(F.gelu, dropout_of(drop)), torch.float32):
         leaves = [draw(*shape, dtype=dtype, seed=i).to(own).requires_grad_() for i, shape in enumerate(shapes)]
-        # PlainKernels may write into their first argument, which is never a leaf.
+        # Kernels may write into their first argument, which is never a leaf.
         out = layer(kernels, replace(stage, dtype=own), [leaves[0] * 1, *leaves[1:]])[:filled]
         weights = draw(*out.shape, dtype=torch.float32, seed=9)
         grads = torch.autograd.grad((out.float() * weights).sum(), leaves, allow_unused=True, materialize_grads=True)
