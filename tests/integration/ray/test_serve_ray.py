@@ -98,6 +98,8 @@ class Load:
                     answer = web.post(f"/v1/tasks/{task}/classify", json={"inputs": inputs})
                     answer.raise_for_status()
                     self.statuses.append(answer.status_code)
+        except httpx.HTTPStatusError as error:
+            self.errors.append(error.response.text)
         except httpx.HTTPError as error:
             self.errors.append(error)
 
