@@ -37,9 +37,10 @@ def question(context: Context, wanted: Wanted, inputs: Split, each: bool = False
     """Builds the message of a question; equal texts, whose pieces are one object, are sent once."""
     now = time.monotonic()
     every = next(iter(inputs.values()))
-    first = {id(one): position for position, one in reversed([*enumerate(every)])}
-    distinct = sorted(first.values())
-    number = {position: index for index, position in enumerate(distinct)}
+    places: dict[int, int] = {}
+    for place, one in enumerate(every):
+        places.setdefault(id(one), place)
+    indexes = {key: index for index, key in enumerate(places)}
     return wire.Compute(
         wire.caller(context.principal),
         context.request_id,
@@ -48,8 +49,8 @@ def question(context: Context, wanted: Wanted, inputs: Split, each: bool = False
         refs=None if wanted.refs is None else list(wanted.refs),
         pair=wanted.pair,
         asked=wanted.asked,
-        inputs={base: [_split(made[index]) for index in distinct] for base, made in inputs.items()},
-        order=[number[first[id(one)]] for one in every] if len(every) > 1 else [],
+        inputs={base: [_split(made[place]) for place in places.values()] for base, made in inputs.items()},
+        order=[indexes[id(one)] for one in every] if len(every) > 1 else [],
         min_seq=context.min_seq,
         span=span.carried if (span := context.observed.span) and span.sampled else None,
         each=each,

@@ -25,7 +25,7 @@ class SetupOfBase(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Setup(msgspec.Struct, frozen=True, array_like=True):
-    """The bases of the process with the engine, by digest; the first one is the default."""
+    """The bases of the process with the engine, by digest."""
 
     bases: dict[str, SetupOfBase]
 
