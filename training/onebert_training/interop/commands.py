@@ -71,10 +71,12 @@ def run_import(
 
 
 def _tell_progress(run: Run, progress: Progress) -> None:
-    """A line for every evaluation of a training."""
+    """A line for every note and every evaluation of a training."""
+    if progress.note is not None:
+        console.tell(f"note: {progress.note}")
     if progress.validation is not None:
         score = f"{run.metric} {progress.validation[run.metric]:.4f} of the checkpoint's answers"
-        console.tell(f"step {progress.step:,} of {progress.steps:,} by {run.method.text}: {score} on validation")
+        console.tell(f"step {progress.step:,} of {progress.steps:,} by {run.settings.method}: {score} on validation")
 
 
 def _is_checkpoint(folder: Path, asked: CheckpointOptions) -> bool:

@@ -70,7 +70,7 @@ def import_by_distillation(
     found = probe(result.delta.tensors)
     if not found.reaches(asked.agree, asked.max_difference):
         raise InvalidInput(
-            f"{found.beside(asked.agree, asked.max_difference)}, although {run.method.text} learned "
+            f"{found.beside(asked.agree, asked.max_difference)}, although {run.settings.method} learned "
             f"{len(texts.learned):,} other texts; with a lower --agree the same command trains no more. "
             f"Not by rank: {missed}"
         )
