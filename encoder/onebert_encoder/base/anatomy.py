@@ -2,8 +2,8 @@
 
 The symbols are BitFit's (Ben Zaken et al. 2022, equations 1 to 5): in each layer the attention maps `q k v`, its output
 `m1`, the LayerNorm after it `LN1`, the two maps of the MLP `m2 m3`, and the LayerNorm after them `LN2`. The papers do
-not name `LN0` (the LayerNorm of the embeddings), `e` (ELECTRA's projection behind it) and `p` (the pooler).
-A linear map X has `W_X` and `b_X`, a LayerNorm has `g_X` and `b_X`.
+not name `LN0` (the LayerNorm of the embeddings), `e` (ELECTRA's projection behind it), `p` (the pooler) and `r`
+(MPNet's relative positions). A linear map X has `W_X` and `b_X`, a LayerNorm has `g_X` and `b_X`, a table `t_X`.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ LINEAR = tuple(dict.fromkeys(part for block in BLOCKS.values() for part in chain
 
 @dataclass(frozen=True)
 class Parameter:
-    """A bias or LayerNorm gain that a delta may add to; `layer` is None outside the layers."""
+    """A bias, LayerNorm gain or table that a delta may add to; `layer` is None outside the layers."""
 
     name: str
     symbol: str
@@ -41,7 +41,7 @@ class Module:
 
 @dataclass(frozen=True)
 class Anatomy:
-    """One base's parts by symbol."""
+    """One base's parts by symbol; `relative` is the shape of `t_r`, (buckets, heads)."""
 
     family: Family
     num_layers: int
@@ -49,6 +49,7 @@ class Anatomy:
     embedding_size: int
     intermediate_size: int
     has_pooler: bool
+    relative: tuple[int, int] = (0, 0)
 
     @property
     def block(self) -> Block:
@@ -98,6 +99,7 @@ class Anatomy:
         found += [("b_e", None, h)] * self.has_projection
         found += [(symbol, layer, shape) for layer in range(self.num_layers) for symbol, shape in own.items()]
         found += [("b_p", None, h)] * self.has_pooler
+        found += [("t_r", None, self.relative)] * ("r" in self.family.outside)
         return tuple(Parameter(self.name(symbol, layer), symbol, layer, shape) for symbol, layer, shape in found)
 
     @property
