@@ -137,7 +137,7 @@ def _one_versus_rest(
     objective: Objective, features: Vectors, gold: NDArray[np.generic], strengths: Sequence[float]
 ) -> Maps:
     """One logistic regression per label; a label of all rows or of no row gets its smoothed log odds."""
-    gold = (gold > 0.5).astype(np.float32)
+    gold = (gold.astype(np.float32) > 0.5).astype(np.float32)
     having = gold.sum(axis=0, dtype=np.float64)
     odds = np.log((having + 0.5) / (len(gold) - having + 0.5))
     told = np.flatnonzero((having > 0) & (having < len(gold))).tolist()

@@ -26,7 +26,7 @@ class Wanted:
     max_length: int | None = None
 
 
-Outputs = tuple[tuple[str, list[str]], list[str]]
+Outputs = tuple[tuple[TaskType, list[str]], list[str]]
 """An imported head: task type and names of its outputs, and warnings about assumptions, as sentences."""
 
 POOLER = "pooler.dense"

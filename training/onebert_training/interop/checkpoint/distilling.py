@@ -1,6 +1,6 @@
 """Trains a delta to give a checkpoint's answers to texts without labels, where no low rank gives them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +66,8 @@ def import_by_distillation(
     inputs = TaskInputs(base, _dataset(teacher, name, texts.learned, outputs), longest)
     run = _run(inputs, asked, name, out, report)
     result = train_kept(run, report, checkpoint_path(out)).result
+    if result.delta is None:
+        raise ValueError("only methods that give a delta are trained here")
     probe = Probe(base, result.delta.manifest, texts.compared, _answers(teacher, texts.compared))
     found = probe(result.delta.tensors)
     if not found.reaches(asked.agree, asked.max_difference):
@@ -81,7 +83,7 @@ def import_by_distillation(
         "agreement": found.facts(texts.data),
         "warnings": [*warnings, *result.verdict.warnings],
     }
-    return _nameless(result.with_provenance(facts).delta), {
+    return _imported(result.delta, facts), {
         **found.record(outputs[0]),
         "learned_texts": len(texts.learned),
         "checkpoint_bytes": teacher.weight_bytes,
@@ -89,11 +91,11 @@ def import_by_distillation(
     }
 
 
-def _nameless(delta: Delta) -> Delta:
-    """The delta without the name of a task, which the user gives."""
+def _imported(delta: Delta, facts: Mapping[str, Any]) -> Delta:
+    """The delta with facts on its training, and without the name of a task, which the user gives."""
     said = delta.manifest.model_dump()
-    del said["training"]["task"]
-    return Delta(parse_manifest(said), delta.tensors)
+    training = {key: value for key, value in said["training"].items() if key != "task"}
+    return Delta(parse_manifest({**said, "training": {**training, **facts}}), delta.tensors)
 
 
 def _dataset(teacher: Teacher, name: str, texts: Sequence[Text], outputs: tuple[TaskType, list[str]]) -> Dataset:
