@@ -4,19 +4,34 @@ Imports no torch, since a tokenizer is read without it.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from onebert_store.errors import UnsupportedBase
+from onebert_store.file.manifest import Activation
 from onebert_store.file.strict_json import shown
 
 
 @dataclass(frozen=True)
-class SequenceHead:
-    """The head of a `…ForSequenceClassification` class: two linear maps on the first token, `dense` and `linear`."""
+class ClassHead:
+    """The head of a class of transformers for a task: a linear map, perhaps behind a layer.
 
-    dense: str
-    activation: str
+    Attributes:
+        linear: module of the last map.
+        dense: module of the layer's map; None without a layer.
+        activation: of the layer.
+        bias: whether the layer's map has one.
+        norm: module of the LayerNorm behind the activation; None without one.
+        pooling: of a sequence class, `cls` or `mean`; or a key of config.json that says `cls` or `mean`, or what
+            `poolings` calls so.
+    """
+
     linear: str
+    dense: str | None = None
+    activation: Activation = "tanh"
+    bias: bool = True
+    norm: str | None = None
+    pooling: str = "cls"
+    poolings: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -31,6 +46,7 @@ class Family:
         positions_after_padding: positions start after the padding id (RoBERTa), not at 0.
         drops_attention_output: training applies dropout to the attention sublayer's output (all but DistilBERT).
         config: our name -> the architecture's name of a configuration value.
+        heads: those of its classes for a `sequence`, `token` or `span` task; the last two have BERT's by default.
         block: the kind of its layers, a key of `BLOCKS` (blocks/block.py).
         scores: the scores of its attention, a key of `SCORES` (blocks/scores.py).
     """
@@ -42,7 +58,7 @@ class Family:
     positions_after_padding: bool
     drops_attention_output: bool
     config: Mapping[str, str]
-    sequence_head: SequenceHead | None = None
+    heads: Mapping[str, ClassHead] = field(default_factory=dict)
     block: str = "post_norm"
     scores: str = "none"
 
@@ -79,7 +95,7 @@ _BERT = Family(
         "hidden_dropout": "hidden_dropout_prob",
         "attention_dropout": "attention_probs_dropout_prob",
     },
-    sequence_head=SequenceHead("bert.pooler.dense", "tanh", "classifier"),
+    heads={"sequence": ClassHead("classifier", "bert.pooler.dense")},
 )
 
 
@@ -91,7 +107,7 @@ _ROBERTA = replace(
     _BERT,
     prefix="roberta.",
     positions_after_padding=True,
-    sequence_head=SequenceHead("classifier.dense", "tanh", "classifier.out_proj"),
+    heads={"sequence": ClassHead("classifier.out_proj", "classifier.dense")},
 )
 
 FAMILIES: Mapping[str, Family] = {
@@ -120,7 +136,7 @@ FAMILIES: Mapping[str, Family] = {
         prefix="electra.",
         outside={**_without(_BERT.outside, "p"), "e": "embeddings_project"},
         config={**_BERT.config, "embedding_size": "embedding_size"},
-        sequence_head=SequenceHead("classifier.dense", "gelu", "classifier.out_proj"),
+        heads={"sequence": ClassHead("classifier.out_proj", "classifier.dense", "gelu")},
     ),
     "distilbert": Family(
         prefix="distilbert.",
@@ -148,7 +164,7 @@ FAMILIES: Mapping[str, Family] = {
             "hidden_dropout": "dropout",
             "attention_dropout": "attention_dropout",
         },
-        sequence_head=SequenceHead("pre_classifier", "relu", "classifier"),
+        heads={"sequence": ClassHead("classifier", "pre_classifier", "relu")},
     ),
 }
 

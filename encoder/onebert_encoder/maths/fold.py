@@ -14,9 +14,15 @@ from onebert_encoder.base.base import Base
 from onebert_encoder.blocks.folding import LayerFolding
 from onebert_encoder.blocks.scores import scores_of
 from onebert_encoder.layout.branches import Branch, LayerSite
-from onebert_encoder.maths.rows import Head, Row
+from onebert_encoder.maths.rows import Dense, Head, Row
 from onebert_store.file import delta
-from onebert_store.file.manifest import SIAMESE
+from onebert_store.file.manifest import SIAMESE, Activation
+
+
+@torch.no_grad()
+def fold_delta(base: Base, task: delta.Delta) -> Row:
+    """Folds a delta that was checked against the base, without gradients."""
+    return fold(base, to_tensors(task, base), task.manifest.pooling, task.manifest.activation)
 
 
 def to_tensors(task: delta.Delta, base: Base) -> dict[str, Tensor]:
@@ -25,10 +31,11 @@ def to_tensors(task: delta.Delta, base: Base) -> dict[str, Tensor]:
     return {name: torch.from_numpy(task.tensors[name].astype(kind)).to(base.device) for name, kind in kinds.items()}
 
 
-def fold(base: Base, tensors: Mapping[str, Tensor], pooling: str = "mean") -> Row:
+def fold(base: Base, tensors: Mapping[str, Tensor], pooling: str = "mean", activation: Activation = "tanh") -> Row:
     """Folds one task; differentiable in every tensor, exact up to float32 rounding.
 
-    `tensors` are named as in the delta file; without `head.weight` the row has no head.
+    `tensors` are named as in the delta file; without `head.weight` the row has no head. `activation` is that of the
+    head's own layer.
     """
 
     def at(layer: int | None) -> LayerFolding:
@@ -50,7 +57,7 @@ def fold(base: Base, tensors: Mapping[str, Tensor], pooling: str = "mean") -> Ro
         norms = base.anatomy.block.norms
         g_LN0 = outside.param("g_LN0")
         gain = torch.stack([torch.stack([own.param(f"g_{norm}") for norm in norms]) for own in layers])
-    head = _head(tensors, outside, pooling, prev)
+    head = _head(tensors, outside, pooling, activation, prev)
     scores = scores_of(base.anatomy.family.scores).fold(base.config, outside, layers)
     return Row(torch.stack(shifts), g_LN0, gain, _scales(base, layers), branches, scores, head)
 
@@ -78,7 +85,9 @@ def _scales(base: Base, layers: Sequence[LayerFolding]) -> dict[str, Tensor]:
     return places
 
 
-def _head(tensors: Mapping[str, Tensor], outside: LayerFolding, pooling: str, prev: Tensor) -> Head | None:
+def _head(
+    tensors: Mapping[str, Tensor], outside: LayerFolding, pooling: str, activation: Activation, prev: Tensor
+) -> Head | None:
     """The head, with the last layer's missing bias `prev` moved into its first map; None for the bare encoder."""
     if delta.HEAD_WEIGHT not in tensors:
         return None
@@ -86,12 +95,14 @@ def _head(tensors: Mapping[str, Tensor], outside: LayerFolding, pooling: str, pr
     if pooling == SIAMESE:
         # Normalization and absolute differences are not linear, so no bias can be moved through them.
         return Head(pooling, (), weight, bias, prev)
-    maps = [(weight, bias)]
-    if delta.HEAD_DENSE_WEIGHT in tensors:
-        maps.insert(0, (tensors[delta.HEAD_DENSE_WEIGHT], tensors[delta.HEAD_DENSE_BIAS]))
+    layers = []
     if pooling == "pooler":
-        maps.insert(0, (outside.weight("p"), outside.param("b_p")))
-    first_weight, first_bias = maps[0]
-    maps[0] = first_weight, first_bias + first_weight @ prev
-    weight, bias = maps.pop()
-    return Head(pooling, tuple(maps), weight, bias)
+        layers.append(Dense(outside.weight("p"), outside.param("b_p")))
+    if delta.HEAD_DENSE_WEIGHT in tensors:
+        own = tensors[delta.HEAD_DENSE_WEIGHT], tensors[delta.HEAD_DENSE_BIAS]
+        layers.append(Dense(*own, activation, tensors.get(delta.HEAD_NORM)))
+    if not layers:
+        return Head(pooling, (), weight, bias + weight @ prev)
+    first = layers[0]
+    layers[0] = first._replace(bias=first.bias + first.weight @ prev)
+    return Head(pooling, tuple(layers), weight, bias)

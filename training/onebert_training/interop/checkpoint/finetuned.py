@@ -22,6 +22,7 @@ from onebert_encoder.text.tokenizer import Tokenizer
 from onebert_encoder.text.tokens import Tokens
 from onebert_store.errors import InvalidInput, NotFinite, TensorMismatch, UnsupportedBase
 from onebert_store.file.delta import listed
+from onebert_store.file.manifest import Activation
 from onebert_store.file.strict_json import shown
 from onebert_training.interop.heads import AUTO_CLASSES, POOLER, Kind, Layer, WithHead, layout_of
 from onebert_training.interop.merged import CLASS_NAMES
@@ -37,7 +38,7 @@ class OutOfReach(InvalidInput):
 
 @dataclass(frozen=True)
 class Head:
-    """A checkpoint's head: `linear` follows an optional tanh layer `dense`; module names have no prefix.
+    """A checkpoint's head: `linear` follows an optional layer `dense`; module names have no prefix.
 
     `layers` is for sentence-transformers heads only, in order; a class of transformers has none.
     """
@@ -46,6 +47,9 @@ class Head:
     linear: str
     dense: str | None
     pooling: str
+    activation: Activation = "tanh"
+    norm: str | None = None
+    bias: bool = True
     layers: Sequence[Layer] = ()
 
 
@@ -92,13 +96,15 @@ def read_finetuned(folder: Path, base: Base) -> FineTuned:
         raise InvalidInput(_IMPORTED.format(error.detail)) from None
     for name, layer in zip((head.linear, head.dense), reversed(head.layers), strict=False):
         params |= {f"{name}.weight": layer.weight, f"{name}.bias": layer.bias}
-    _require_parameters(params, base, head.linear, head.dense)
+    if head.dense is not None and not head.bias:
+        params[f"{head.dense}.bias"] = torch.zeros(base.spec.hidden_size)
+    _require_parameters(params, base, head)
     # transformers sizes the classifier by the number of labels.
     theirs = library_config(raw, config.model_type, num_labels=len(params[f"{head.linear}.bias"]))
     model, _ = load_model(folder, theirs, None if head.layers else head.kind)
     return FineTuned(
         head=head,
-        model=WithHead(model, head.layers, head.pooling) if head.layers else model,
+        model=WithHead(model, head.layers, head.pooling, config.eps) if head.layers else model,
         params=params,
         tokenizer=tokenizer,
         max_length=max_length,
@@ -119,12 +125,15 @@ def _head(folder: Path, raw: Mapping[str, Any], prefix: str) -> Head:
     if (kind := kind_named(folder, raw)) is not None:
         try:
             layout = layout_of(raw["model_type"], kind)
+            pooling = layout.pooling(raw)
         except InvalidInput as error:
             raise OutOfReach(error.detail) from None
         dense = None if layout.dense is None else layout.dense.removeprefix(prefix)
-        return Head(kind, layout.linear, dense, "none" if dense is None else "cls")
+        own = layout.head
+        return Head(kind, own.linear, dense, pooling, own.activation, own.norm, own.bias)
     pooling, layers = read_modules(folder)
-    return Head("sequence", "head", "head.dense" if len(layers) > 1 else None, pooling, layers)
+    dense = "head.dense" if len(layers) > 1 else None
+    return Head("sequence", "head", dense, pooling, layers[0].activation or "tanh", layers=layers)
 
 
 def kind_named(folder: Path, raw: Mapping[str, Any]) -> Kind | None:
@@ -144,7 +153,7 @@ def kind_named(folder: Path, raw: Mapping[str, Any]) -> Kind | None:
     raise InvalidInput(f"the checkpoint is for {said}; what is imported is {', '.join(classes)}")
 
 
-def _require_parameters(params: Mapping[str, Tensor], base: Base, linear: str, dense: str | None) -> None:
+def _require_parameters(params: Mapping[str, Tensor], base: Base, head: Head) -> None:
     """Rejects a checkpoint that lacks a parameter; transformers would fill it with random numbers."""
     config = base.config
     shapes = {
@@ -153,9 +162,11 @@ def _require_parameters(params: Mapping[str, Tensor], base: Base, linear: str, d
         if not name.startswith(POOLER)
     }
     h = base.spec.hidden_size
-    if dense is not None:
-        shapes |= {f"{dense}.weight": (h, h), f"{dense}.bias": (h,)}
-    if missing := (shapes.keys() | {f"{linear}.weight", f"{linear}.bias"}) - params.keys():
+    if head.dense is not None:
+        shapes |= {f"{head.dense}.weight": (h, h), f"{head.dense}.bias": (h,)}
+    if head.norm is not None:
+        shapes[f"{head.norm}.weight"] = (h,)
+    if missing := (shapes.keys() | {f"{head.linear}.weight", f"{head.linear}.bias"}) - params.keys():
         raise TensorMismatch(f"the checkpoint has no {listed(missing)}")
     for name, shape in shapes.items():
         if tuple(params[name].shape) != shape:

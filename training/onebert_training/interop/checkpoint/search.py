@@ -12,11 +12,12 @@ from onebert_encoder.answering.results import Answer, Extraction, Labeling, Pred
 from onebert_encoder.answering.scores import ACTIVATE, Array, own_activation, softmax
 from onebert_encoder.base.base import Base
 from onebert_encoder.base.digest import differing_parts
+from onebert_encoder.maths.fold import fold_delta
 from onebert_encoder.text.tokenizer import Tokenizer
 from onebert_encoder.text.tokens import Text, Tokens
 from onebert_store.file.delta import Delta
 from onebert_store.file.manifest import Manifest, TaskType
-from onebert_training.fit.features import Inputs, predict, row_of
+from onebert_training.fit.features import Inputs, predict
 from onebert_training.insight.intervals import UNKNOWN, Interval, bootstrap, wilson
 
 
@@ -151,7 +152,7 @@ class Probe:
         self._features = Inputs(base, tokens).features(0, manifest.pooling)
 
     def __call__(self, tensors: Mapping[str, Array]) -> Agreement:
-        row = row_of(self._base, Delta(self._manifest, tensors))
+        row = fold_delta(self._base, Delta(self._manifest, tensors))
         ours = Answered(self._features.tokens, predict(self._base, row, self._features))
         return compare(self._manifest, self._texts, self._theirs, ours)
 
