@@ -1,10 +1,6 @@
-"""The part of attention between queries, keys and softmax; a family names its own (`Family.scores`)."""
-
-from collections.abc import Callable, Mapping
+"""The part of attention between queries, keys and softmax; scores_table.py has every kind."""
 
 from torch import Tensor
-
-from onebert_store.errors import UnsupportedBase
 
 
 class Scores:
@@ -22,16 +18,3 @@ class Scores:
 
 
 PLAIN_SCORES = Scores()
-
-MakeScores = Callable[[Callable[[str], Tensor], int], Scores]
-"""Makes the scores of a layer, from the base's parameters outside the layers (by symbol) and the layer's number."""
-
-SCORES: Mapping[str, MakeScores] = {"none": lambda param, layer: PLAIN_SCORES}
-"""By name; only the plain kernels compute others than `none` (maths/choose.py)."""
-
-
-def scores_of(name: str) -> MakeScores:
-    """The entry of `SCORES`; raises UnsupportedBase without one."""
-    if name not in SCORES:
-        raise UnsupportedBase(f"its attention scores {name!r} are not computed; computed: {', '.join(SCORES)}")
-    return SCORES[name]

@@ -14,7 +14,8 @@ from onebert_encoder.base.families import FAMILIES, Family
 from onebert_encoder.blocks.block import BLOCKS
 from onebert_encoder.blocks.folding import FoldedLayer, LayerFolding
 from onebert_encoder.blocks.running import LayerPass
-from onebert_encoder.compute.scores import SCORES, Scores
+from onebert_encoder.compute.scores import Scores
+from onebert_encoder.compute.scores_table import SCORES
 from onebert_encoder.maths.batch import pack
 from onebert_encoder.maths.encode import encode
 from onebert_encoder.maths.fold import fold
@@ -93,7 +94,7 @@ class Near(Scores):
 
 
 def test_scores_of_another_kind_are_computed_by_the_plain_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(SCORES, "near", lambda param, layer: Near())
+    monkeypatch.setitem(SCORES, "near", lambda config, param, layer: Near())
     base = base_of(replace(FAMILIES["bert"], scores="near"), BARE.params)
     # Beside a shorter text, so that padding is masked as well.
     rows, batch = stack_rows(base, [fold(base, {})]), pack(base, [TEXT, Tokens([7], [0])], [0, 0])
@@ -119,5 +120,5 @@ def test_scores_of_another_kind_are_computed_by_the_plain_kernels(monkeypatch: p
 
 
 def test_scores_that_nothing_computes_are_refused_at_load() -> None:
-    with pytest.raises(UnsupportedBase, match="attention scores 'rotary' are not computed; computed: none"):
-        base_of(replace(FAMILIES["bert"], scores="rotary"), BARE.params)
+    with pytest.raises(UnsupportedBase, match="attention scores 'far' are not computed; computed: none"):
+        base_of(replace(FAMILIES["bert"], scores="far"), BARE.params)
