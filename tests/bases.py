@@ -19,6 +19,7 @@ from transformers import (
     DistilBertConfig,
     ElectraConfig,
     ModernBertConfig,
+    MPNetConfig,
     PreTrainedTokenizerFast,
     RobertaConfig,
     XLMRobertaConfig,
@@ -55,6 +56,7 @@ CONFIGS: Mapping[str, Callable[[int], Any]] = {
     "distilbert": lambda vocab: DistilBertConfig(
         vocab_size=vocab, dim=32, n_layers=3, n_heads=4, hidden_dim=64, max_position_embeddings=_POSITIONS
     ),
+    "mpnet": lambda vocab: MPNetConfig(**{**_SIZES, "vocab_size": vocab}, max_position_embeddings=_POSITIONS),
     "electra": lambda vocab: ElectraConfig(
         **{**_SIZES, "vocab_size": vocab}, embedding_size=16, max_position_embeddings=_POSITIONS
     ),
@@ -65,11 +67,12 @@ CONFIGS: Mapping[str, Callable[[int], Any]] = {
 }
 
 FAMILIES = tuple(CONFIGS)
+_BYTES = ("roberta", "xlm-roberta", "mpnet")
 
 
 def write_base(family: str, folder: Path, seed: int = 0) -> Path:
     """A random model of the family with a small real tokenizer, saved the way the Hub has it."""
-    tokenizer = _byte_tokenizer() if "roberta" in family else _word_tokenizer()
+    tokenizer = _byte_tokenizer() if family in _BYTES else _word_tokenizer()
     torch.manual_seed(seed)
     config = CONFIGS[family](tokenizer.get_vocab_size())
     model = AutoModel.from_config(config)
@@ -84,7 +87,7 @@ def write_base(family: str, folder: Path, seed: int = 0) -> Path:
     model.save_pretrained(folder)
     if bars:
         logging.enable_progress_bar()
-    special = _SPECIAL["roberta" if "roberta" in family else "bert"]
+    special = _SPECIAL["roberta" if family in _BYTES else "bert"]
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=64, **special).save_pretrained(folder)
     return folder
 

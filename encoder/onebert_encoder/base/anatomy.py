@@ -2,12 +2,13 @@
 
 The symbols are BitFit's (Ben Zaken et al. 2022, equations 1 to 5): in each layer the attention maps `q k v`, its output
 `m1`, the LayerNorm after it `LN1`, the two maps of the MLP `m2 m3`, and the LayerNorm after them `LN2`. The papers do
-not name `LN0` (the LayerNorm of the embeddings), `e` (ELECTRA's projection behind it) and `p` (the pooler). In a
-pre-norm layer `LN1` stands in front of the attention and `LN2` in front of the MLP; `LNf` is behind the last layer. In
-a gated MLP the output of `mg` multiplies the activation of `m2` (Shazeer 2020: V and W of GEGLU).
+not name `LN0` (the LayerNorm of the embeddings), `e` (ELECTRA's projection behind it), `p` (the pooler) and `r`
+(MPNet's relative positions). In a pre-norm layer `LN1` stands in front of the attention and `LN2` in front of the MLP;
+`LNf` is behind the last layer. In a gated MLP the output of `mg` multiplies the activation of `m2` (Shazeer 2020: V and
+W of GEGLU).
 
-A linear map X has `W_X` and `b_X`, a LayerNorm has `g_X` and, unless it is in a pre-norm layer, `b_X`. Biases that
-checkpoints lack are zero in the base, and a delta may change them.
+A linear map X has `W_X` and `b_X`, a LayerNorm has `g_X` and, unless it is in a pre-norm layer, `b_X`, a table `t_X`.
+Biases that checkpoints lack are zero in the base, and a delta may change them.
 """
 
 from collections.abc import Mapping
@@ -30,7 +31,7 @@ ABOVE = ("b_LNf", "g_LNf", POOLER_SYMBOL)
 
 @dataclass(frozen=True)
 class Parameter:
-    """A bias or LayerNorm gain that a delta may add to; `layer` is None outside the layers.
+    """A bias, LayerNorm gain or table that a delta may add to; `layer` is None outside the layers.
 
     `stored` is whether checkpoints have it; the others are zero in the base.
     """
@@ -54,7 +55,7 @@ class Module:
 
 @dataclass(frozen=True)
 class Anatomy:
-    """One base's parts by symbol."""
+    """One base's parts by symbol; `relative` is the shape of `t_r`, (buckets, heads)."""
 
     family: Family
     num_layers: int
@@ -62,6 +63,7 @@ class Anatomy:
     embedding_size: int
     intermediate_size: int
     has_pooler: bool
+    relative: tuple[int, int] = (0, 0)
 
     @property
     def block(self) -> Block:
@@ -115,6 +117,7 @@ class Anatomy:
         found += [(symbol, layer, shape) for layer in range(self.num_layers) for symbol, shape in own.items()]
         found += [("b_LNf", None, h), ("g_LNf", None, h)] * self.has_final_norm
         found += [("b_p", None, h)] * self.has_pooler
+        found += [("t_r", None, self.relative)] * ("r" in self.family.outside)
         unbiased = {f"b_{part}" for part in self.family.unbiased}
         return tuple(
             Parameter(self.name(symbol, layer), symbol, layer, shape, symbol not in unbiased)

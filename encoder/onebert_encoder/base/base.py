@@ -17,9 +17,9 @@ from onebert_encoder.base.digest import base_digest
 from onebert_encoder.base.source import DEFAULT_BASE, MOST_BYTES, find_base, read_json, read_parameters
 from onebert_encoder.base.subspaces import Subspaces
 from onebert_encoder.blocks.running import LayerWeights
+from onebert_encoder.blocks.scores import scores_of
 from onebert_encoder.compute.linear import Int8Linear, make_linear
 from onebert_encoder.compute.plain import Linear
-from onebert_encoder.compute.scores_table import scores_of
 from onebert_encoder.text.tokenizer import Tokenizer
 from onebert_store.errors import MalformedFile, UnsupportedBase
 from onebert_store.file.manifest import SIAMESE
@@ -122,11 +122,11 @@ class Base:
         return weights[0] if len(weights) == 1 else torch.cat(weights)
 
     def _layer(self, layer: int) -> LayerWeights:
-        block, make_scores = self.anatomy.block, scores_of(self.anatomy.family.scores)
+        block, scores = self.anatomy.block, scores_of(self.anatomy.family.scores)
         return LayerWeights(
             W={site: self._linear(*parts, layer=layer) for site, parts in block.products.items()},
             g={norm: self.param(f"g_{norm}", layer).to(self.dtype) for norm in block.norms},
-            scores=make_scores(self.config, self.param, layer),
+            scores=scores.make(self.config, self.param, layer),
             identities=self.anatomy.family.first_lacks if layer == 0 else (),
         )
 
@@ -218,6 +218,7 @@ def _load(folder: Path, name: str, dtype: torch.dtype, device: str, batch_invari
         embedding_size=config.embedding_size,
         intermediate_size=config.intermediate_size,
         has_pooler="p" in family.outside and f"{family.outside['p']}.weight" in found,
+        relative=(config.relative_buckets, config.num_heads),
     )
     params, on = _checked_params(found, anatomy, config), torch.device(device)
     words, _ = read_tokenizer(folder, config)

@@ -18,6 +18,9 @@ ACTIVATIONS = ("gelu", *TANH, "relu", "silu")
 # Keys of config.json that are read besides each family's sizes.
 _USED = "vocab_size max_position_embeddings type_vocab_size pad_token_id layer_norm_eps tokenizer_class".split()
 
+# MPNet's code has this number, whatever its configuration says.
+BUCKETS = 32
+
 # Upper bounds of sizes. Layers have a lower one: the names of all their parameters are listed before the weights are
 # read, and the names of a billion layers would fill the memory.
 _MOST, _MOST_LAYERS = 2**31 - 1, 1000
@@ -42,6 +45,7 @@ class EncoderConfig:
     first_position: int
     hidden_dropout: float
     attention_dropout: float
+    relative_buckets: int = 0
     # For each layer the base θ of its rotary positions, and the largest distance of tokens that attend to each other, 0
     # for any; empty for other positions.
     rotary: tuple[tuple[float, int], ...] = ()
@@ -65,6 +69,8 @@ def read_config(folder: Path) -> tuple[EncoderConfig, Family]:
         raise UnsupportedBase(f"its config.json cannot be read; transformers says: {why}") from None
     if config.activation not in ACTIVATIONS:
         raise UnsupportedBase(f"its activation {shown(config.activation)!r} is not one of {', '.join(ACTIVATIONS)}")
+    if config.relative_buckets not in (0, BUCKETS):
+        raise UnsupportedBase(f"it has {config.relative_buckets} buckets of relative positions, not {BUCKETS}")
     if config.hidden_size % config.num_heads:
         raise UnsupportedBase("its hidden size is not a multiple of its number of heads")
     if not 0 <= config.first_position < config.max_positions:

@@ -27,12 +27,12 @@ class Family:
         prefix: precedes every encoder parameter in checkpoints with a head.
         layer: path of a layer, with `{}` for its index.
         parts: part of a layer -> its module path inside the layer.
-        outside: part outside the layers -> its module path; `type`, `e` and `p` are optional.
+        outside: part outside the layers -> its module path; `type`, `e`, `p` and `r` are optional.
         positions_after_padding: positions start after the padding id (RoBERTa), not at 0.
         drops_attention_output: training applies dropout to the attention sublayer's output (all but DistilBERT).
         config: our name -> the architecture's name of a configuration value.
         block: the kind of its layers, a key of `BLOCKS` (blocks/block.py).
-        scores: the scores of its attention, a key of `SCORES` (compute/scores.py).
+        scores: the scores of its attention, a key of `SCORES` (blocks/scores.py).
         renamed: (old, new) pieces of tensor names in checkpoints, replaced in this order.
         fused: module of a layer in checkpoints -> the parts whose maps it holds, one below the other.
         unbiased: parts without a bias in checkpoints; the base's is zero, and a delta may change it.
@@ -156,6 +156,23 @@ FAMILIES: Mapping[str, Family] = {
     "bert": _BERT,
     "roberta": _ROBERTA,
     "xlm-roberta": _ROBERTA,
+    "mpnet": replace(
+        _ROBERTA,
+        prefix="mpnet.",
+        parts={
+            "q": "attention.attn.q",
+            "k": "attention.attn.k",
+            "v": "attention.attn.v",
+            "m1": "attention.attn.o",
+            "LN1": "attention.LayerNorm",
+            "m2": "intermediate.dense",
+            "m3": "output.dense",
+            "LN2": "output.LayerNorm",
+        },
+        outside={**_without(_BERT.outside, "type"), "r": "encoder.relative_attention_bias"},
+        config={**_BERT.config, "relative_buckets": "relative_attention_num_buckets"},
+        scores="relative",
+    ),
     "electra": replace(
         _BERT,
         prefix="electra.",

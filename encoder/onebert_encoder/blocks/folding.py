@@ -55,6 +55,9 @@ class LayerFolding:
         value, difference = self._params[name], self._tensors.get(delta.DELTA + name)
         return value if difference is None else value + difference
 
+    def changes(self, symbol: str) -> bool:
+        return delta.DELTA + self._name(symbol) in self._tensors
+
     def weight(self, part: str) -> Tensor:
         """The base's own weight [out, in]."""
         return self._params[self._name(f"W_{part}")]

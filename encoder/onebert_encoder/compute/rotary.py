@@ -1,11 +1,12 @@
 """Rotary positions (RoPE, Su et al. 2021) and local attention: the scores of ModernBERT and its kin."""
 
+from collections.abc import Sequence
 from functools import cache
 
 import torch
 from torch import Tensor
 
-from onebert_encoder.compute.scores import Scores
+from onebert_encoder.compute.scores import Own, Scores
 
 
 class Rotary(Scores):
@@ -26,7 +27,7 @@ class Rotary(Scores):
         cos, sin = (table[: q.shape[2]].to(q.device) for table in (self.cos, self.sin))
         return _turned(q, cos, sin), _turned(k, cos, sin)
 
-    def added(self, q: Tensor, k: Tensor) -> Tensor | None:
+    def added(self, q: Tensor, k: Tensor, own: Sequence[Own]) -> Tensor | None:
         length = q.shape[2]
         if not 0 < self.window < length - 1:
             return None

@@ -70,7 +70,8 @@ def _on_cpu(base: Base, dropout: Dropout) -> PlainKernels:
 
 def _compiled(base: Base) -> bool:
     """Whether fast kernels have the base's activation and the scores of its attention."""
-    return base.config.activation == "gelu" and base.anatomy.family.scores == "none"
+    scores = ("none", "relative") if base.device.type == "cpu" else ("none",)
+    return base.config.activation == "gelu" and base.anatomy.family.scores in scores
 
 
 def _forward(base: Base) -> Forward | None:

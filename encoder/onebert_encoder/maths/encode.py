@@ -68,6 +68,7 @@ class Pass:
             branches=gathered.branches,
             num_heads=base.config.num_heads,
             eps=base.config.eps,
+            own_scores=rows.scores,
             drops_attention_output=base.anatomy.family.drops_attention_output,
         )
         x = base.anatomy.block.encode_layer(own, x)

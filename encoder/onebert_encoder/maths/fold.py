@@ -13,6 +13,7 @@ from torch import Tensor
 
 from onebert_encoder.base.base import Base
 from onebert_encoder.blocks.folding import LayerFolding
+from onebert_encoder.blocks.scores import scores_of
 from onebert_encoder.layout.branches import Branch, LayerSite
 from onebert_encoder.maths.rows import Head, Row
 from onebert_store.file import delta
@@ -54,7 +55,8 @@ def fold(base: Base, tensors: Mapping[str, Tensor], pooling: str = "mean") -> Ro
         gain = torch.stack([torch.stack([own.param(f"g_{norm}") for norm in norms]) for own in layers])
     last = Last(outside.param("g_LNf"), outside.param("b_LNf")) if anatomy.has_final_norm else Last(None, prev)
     head = _head(tensors, outside, pooling, last)
-    return Row(torch.stack(shifts), g_LN0, gain, _scales(base, layers), branches, head)
+    scores = scores_of(anatomy.family.scores).fold(base.config, outside, layers)
+    return Row(torch.stack(shifts), g_LN0, gain, _scales(base, layers), branches, scores, head)
 
 
 def expand_cores(base: Base, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

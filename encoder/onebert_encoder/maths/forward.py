@@ -21,6 +21,7 @@ from onebert_encoder.compute.kernels.plain import Gain, normalize
 from onebert_encoder.compute.kernels.products import NativeProducts, Packed
 from onebert_encoder.compute.linear import PackedLinear
 from onebert_encoder.compute.plain import Linear
+from onebert_encoder.compute.scores import ByDistance
 from onebert_encoder.layout.stage import Stage
 from onebert_encoder.layout.upload import Array
 from onebert_encoder.maths.batch import Batch
@@ -46,6 +47,7 @@ class Forward:
         self._width, self._depth = base.config.hidden_size, base.config.num_layers
         # C++ reads tensors by address through these structures; keep both alive independently of the base.
         self._kept = base.layers
+        self._most = base.config.max_length
         self._embeddings = base.embeddings
         self._layers = (Layer * self._depth)(*(_layer(layer) for layer in base.layers))
         config, embeddings = base.config, base.embeddings
@@ -103,11 +105,20 @@ class Forward:
         gain = Gain(weights.g_LN0.float(), rows.g_LN0.float(), of_token)
         return project(normalize(x, gain, self._model.eps).to(weights.word.dtype)).float()
 
+    def _added(self, rows: Rows, stage: Stage) -> Array | None:
+        """[sequences], the address of each one's table for `ByDistance`; None for plain scores."""
+        scores = self._kept[0].scores
+        if not isinstance(scores, ByDistance):
+            return None
+        of_row = {row: scores.of_row(rows.scores[row]).data_ptr() for row in set(stage.rows.tolist())}
+        return np.array([of_row[row] for row in stage.rows.tolist()], dtype=np.int64)
+
     def _run_stage(
         self, rows: Rows, stage: Stage, x: Tensor, enters: Batch | None, classifiers: Array, between: Between
     ) -> None:
         gains = stage.of_token(rows.gain_of_row)
         scales = [(one.table, stage.of_token(one.of_row)) for one in rows.scales.values()]
+        added = self._added(rows, stage)
         sites, _kept = _sites(rows, stage, self._depth)
         tokens, threads = len(stage.row_of_token), torch.get_num_threads()
         rounds = max(1, round(tokens / (threads * _GROUP)))
@@ -118,6 +129,7 @@ class Forward:
             *(x.data_ptr(), stage.edges.data_ptr(), stage.row_of_token.data_ptr()),
             *(rows.shift.data_ptr(), rows.shift.stride(0), rows.shift.stride(1)),
             *(rows.g_LN0.data_ptr(), rows.gain.data_ptr(), None if gains is None else gains.ctypes.data),
+            *(None if added is None else added.ctypes.data, self._most),
             (Scale * len(scales))(
                 *(Scale(table.data_ptr(), None if own is None else own.ctypes.data) for table, own in scales)
             ),

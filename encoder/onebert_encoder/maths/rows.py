@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from onebert_encoder.base.base import Base
+from onebert_encoder.compute.scores import Own
 from onebert_encoder.layout.branches import Branches, BranchesOf
 
 # The poolings, as forward.h numbers them.
@@ -76,6 +77,7 @@ class Row:
         g_LN0: [e], the embedding LayerNorm's gain; None for the base's.
         gain: [layers, norms, h], the gains of the block's LayerNorms; None for the base's.
         scales: [layers, h or f] by place of `PLACES`.
+        scores: its own numbers for attention, in float32 in any dtype.
         head: None for the bare base.
     """
 
@@ -84,6 +86,7 @@ class Row:
     gain: Tensor | None
     scales: Mapping[str, Tensor]
     branches: BranchesOf
+    scores: Own
     head: Head | None
 
 
@@ -113,6 +116,7 @@ class Rows:
     gain_of_row: Sequence[int]
     scales: Mapping[str, Scales]
     branches: Sequence[Branches]
+    scores: Sequence[Own]
     heads: Sequence[Head | None]
 
 
@@ -129,6 +133,7 @@ def stack_rows(base: Base, rows: Sequence[Row]) -> Rows:
         gain_of_row=gain_of_row,
         scales={place: Scales(table.to(base.dtype), of_row) for place, (table, of_row) in scales.items()},
         branches=[cast_branches(row, base.dtype) for row in rows],
+        scores=[row.scores for row in rows],
         heads=[row.head for row in rows],
     )
 
@@ -147,6 +152,8 @@ def diverges_at(row: Row, bare: Row, base: Base) -> int:
     Every row is folded by the same sequence of operations, so layers that the task does not change have equal bits.
     """
     defaults = Defaults.of(base)
+    if row.scores:
+        return 0
     if row.g_LN0 is not None and (row.g_LN0 != defaults.g_LN0).any():
         return 0
     changed = (row.shift != bare.shift).any(dim=1)

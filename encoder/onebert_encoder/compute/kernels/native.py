@@ -6,7 +6,7 @@ activations other than GELU, the plain kernels compute; both drop the same numbe
 
 import ctypes
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ from torch import Tensor
 from onebert_encoder.compute.kernels.check import learns_as_plain
 from onebert_encoder.compute.kernels.library import FLOAT, INT, POINTER, find_library, functions_of
 from onebert_encoder.compute.kernels.plain import Gain, PlainKernels
-from onebert_encoder.compute.scores import PLAIN_SCORES, Scores
+from onebert_encoder.compute.scores import PLAIN_SCORES, ByDistance, Own, Scores
 from onebert_encoder.layout.dropout import NO_DROPOUT, Dropout, keep_of
 from onebert_encoder.layout.stage import Stage
 from onebert_encoder.layout.upload import Array
@@ -39,9 +39,14 @@ class _Attention(ctypes.Structure):
         ("count", INT),
         ("drawn", POINTER),
         ("keep", _Keep),
+        ("added", POINTER),
+        ("most", INT),
         ("threads", INT),
     ]
 
+
+# Each sequence's table of `ByDistance`, by its address, and the tokens of the longest sequence.
+_Added = tuple[Array, int] | None
 
 _BIAS = (POINTER, INT, POINTER)
 _GAIN = (POINTER, INT, POINTER)
@@ -77,9 +82,23 @@ class NativeKernels(PlainKernels):
     def description(self) -> str:
         return self.name if self._level is None else f"{self.name} ({self._level})"
 
-    def attend(self, qkv: Tensor, b_q: Tensor, stage: Stage, num_heads: int, scores: Scores = PLAIN_SCORES) -> Tensor:
-        """Does not pad; the backward pass recomputes the probabilities."""
-        return _attend(qkv.contiguous(), b_q, self._functions, stage, num_heads, self._dropout)
+    def attend(
+        self,
+        qkv: Tensor,
+        b_q: Tensor,
+        stage: Stage,
+        num_heads: int,
+        scores: Scores = PLAIN_SCORES,
+        own: Sequence[Own] = (),
+    ) -> Tensor:
+        """Does not pad; the backward pass recomputes the probabilities. Trained numbers for distances go plainly."""
+        added: _Added = None
+        if isinstance(scores, ByDistance):
+            tables = [scores.of_row(own[row]) for row in stage.rows.tolist()]
+            if any(table.requires_grad for table in tables):
+                return super().attend(qkv, b_q, stage, num_heads, scores, own)
+            added = np.array([table.data_ptr() for table in tables], dtype=np.int64), scores.most
+        return _attend(qkv.contiguous(), b_q, self._functions, stage, num_heads, self._dropout, added)
 
     def add_norm(self, y: Tensor, x: Tensor, b: Tensor, stage: Stage, gain: Gain, eps: float) -> Tensor:
         """Leaves the normalized numbers, without the gain, in `y`."""
@@ -173,9 +192,17 @@ class _AddActivate(torch.autograd.Function):
 class _Attend(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, qkv: Tensor, b_q: Tensor, functions: Functions, stage: Stage, num_heads: int, dropout: Dropout
+        ctx: Any,
+        qkv: Tensor,
+        b_q: Tensor,
+        functions: Functions,
+        stage: Stage,
+        num_heads: int,
+        dropout: Dropout,
+        added: _Added,
     ) -> Tensor:
         ctx.functions, ctx.stage, ctx.num_heads, ctx.drop = functions, stage, num_heads, dropout.attention
+        ctx.added = added
         ctx.drawn, ctx.places = _drawn(stage, num_heads, dropout) if dropout.attention else ([], None)
         ctx.save_for_backward(qkv, b_q)
         out = qkv.new_empty(len(qkv), b_q.shape[1])
@@ -191,14 +218,16 @@ class _Attend(torch.autograd.Function):
         ctx.functions["attend_back"](
             *(ctypes.byref(_attention(ctx, qkv, b_q)), grad.data_ptr(), grad_qkv.data_ptr(), _address(grad_b))
         )
-        return grad_qkv, _like(grad_b, b_q), None, None, None, None
+        return grad_qkv, _like(grad_b, b_q), None, None, None, None, None
 
 
 def _attention(ctx: Any, qkv: Tensor, b_q: Tensor) -> _Attention:
     stage, places = ctx.stage, ctx.places
+    tables, most = (None, 0) if ctx.added is None else (ctx.added[0].ctypes.data, ctx.added[1])
     return _Attention(
         *(qkv.data_ptr(), b_q.shape[1], ctx.num_heads, *_bias(b_q, stage), stage.edges.data_ptr(), len(stage.lengths)),
-        *(None if places is None else places.ctypes.data, _Keep(*keep_of(ctx.drop)), torch.get_num_threads()),
+        *(None if places is None else places.ctypes.data, _Keep(*keep_of(ctx.drop))),
+        *(tables, most, torch.get_num_threads()),
     )
 
 

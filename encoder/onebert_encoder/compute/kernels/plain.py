@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from onebert_encoder.compute.plain import Linear
-from onebert_encoder.compute.scores import PLAIN_SCORES, Scores
+from onebert_encoder.compute.scores import PLAIN_SCORES, Own, Scores
 from onebert_encoder.layout.branches import Branch, Branches, Core, Joined, LayerSite, join, merged
 from onebert_encoder.layout.directions import Directions
 from onebert_encoder.layout.dropout import NO_DROPOUT, Dropout
@@ -60,15 +60,24 @@ class PlainKernels:
     def batch_invariant(self) -> bool:
         return False
 
-    def attend(self, qkv: Tensor, b_q: Tensor, stage: Stage, num_heads: int, scores: Scores = PLAIN_SCORES) -> Tensor:
+    def attend(
+        self,
+        qkv: Tensor,
+        b_q: Tensor,
+        stage: Stage,
+        num_heads: int,
+        scores: Scores = PLAIN_SCORES,
+        own: Sequence[Own] = (),
+    ) -> Tensor:
         """Attention in each sequence of `qkv` [tokens, 3h] plus `b_q` [rows, h]: [tokens, h], undefined for filling.
 
-        Scores that turn keys take [rows, 2h], the biases of queries and keys. Pads every sequence to the longest of its
-        bucket. Fast kernels compute plain scores only; `choose.py` keeps others from them.
+        Scores that turn keys take [rows, 2h], the biases of queries and keys. `own` has each row's numbers for scores
+        that are not plain. Pads every sequence to the longest of its bucket. `choose.py` keeps scores from kernels that
+        do not compute them.
         """
         h = qkv.shape[1] // 3
         qkv[:, : b_q.shape[1]] += b_q.index_select(0, stage.row_of_token)
-        parts = [self._attend_bucket(qkv[one.start : one.stop], one, num_heads, scores) for one in stage.buckets]
+        parts = [self._attend_bucket(qkv[one.start : one.stop], one, num_heads, scores, own) for one in stage.buckets]
         return torch.cat([*parts, qkv.new_zeros(stage.filling, h)])
 
     def add_norm(self, y: Tensor, x: Tensor, b: Tensor, stage: Stage, gain: Gain, eps: float) -> Tensor:
@@ -115,14 +124,14 @@ class PlainKernels:
         """
         return _add_apart(y, x, joined) if torch.is_grad_enabled() else add_in_place(y, x, joined)
 
-    def _attend_bucket(self, qkv: Tensor, bucket: Bucket, num_heads: int, scores: Scores) -> Tensor:
+    def _attend_bucket(self, qkv: Tensor, bucket: Bucket, num_heads: int, scores: Scores, own: Sequence[Own]) -> Tensor:
         h = qkv.shape[1] // 3
         d, slots = h // num_heads, bucket.count * bucket.length
         if bucket.slots is not None:
             qkv = qkv.new_zeros(slots, 3 * h).index_copy(0, bucket.slots, qkv)
         q, k, v = qkv.view(bucket.count, bucket.length, 3, num_heads, d).permute(2, 0, 3, 1, 4)
         q, k = scores.turn(q, k)
-        mask, added = bucket.mask, scores.added(q, k)
+        mask, added = bucket.mask, scores.added(q, k, [own[row] for row in bucket.rows.tolist()] if own else [])
         if added is not None:
             mask = added if mask is None else mask + added
         # Fused attention's own dropout draws for the whole batch, not from each row's generator.

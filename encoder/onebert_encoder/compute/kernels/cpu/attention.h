@@ -104,15 +104,19 @@ inline void lay_across(const X *query, int64_t apart, const T *b_q, int64_t quer
     }
 }
 
-// Queries are in lanes, so the softmax needs no sums across a register.
+// Queries are in lanes, so the softmax needs no sums across a register. `added`, or null, points to the number that the
+// score of the first query and the first key gets; the next query's is behind it, the next key's before it.
 template <int N, typename X, typename T, typename Y>
 void attend_queries(const X *query, int64_t apart, const T *b_q, int64_t queries, int64_t length, int64_t d, float scale, Y *out,
-                    int64_t out_apart, const Head &w, Strided keys, Strided values) {
+                    int64_t out_apart, const Head &w, Strided keys, Strided values, const float *added) {
     constexpr int WIDTH = N * LANES;
     const int64_t wide = padded(d);
     float *q = w.q, *s = w.s, *c = w.c, total[WIDTH];
     lay_across<N>(query, apart, b_q, queries, d, scale, q);
     multiply<N>(keys.first, keys.apart, 1, q, WIDTH, d, s, WIDTH, length);
+    if (added)
+        for (int64_t j = 0; j < length; ++j)
+            for (int n = 0; n < N; ++n) at(s + j * WIDTH + n * LANES) += at(added - j + n * LANES);
     softmax<N>(s, length, total);
     int64_t i = 0;
     for (; i + 2 * LANES <= wide; i += 2 * LANES) multiply<2>(s, 1, WIDTH, values.first + i, values.apart, length, c + i, wide, queries);
@@ -142,11 +146,18 @@ inline void widen(const X *from, const T *scale, int64_t d, float *to) {
     }
 }
 
+// Numbers to add to the scores of one head, by i - j for query i and key j, in a table [heads, 2 most - 1 + FILLING]
+// (`ByDistance` in scores.py). Lanes behind the last query read the filling.
+constexpr int64_t FILLING = 32;
+inline const float *of_distances(const float *table, int64_t head, int64_t most) { return table + head * (2 * most - 1 + FILLING) + most - 1; }
+static_assert(2 * LANES <= FILLING);
+
 // One head. Tokens of `qkv` are `apart` numbers apart; a token's keys are `h` behind its queries and its values `h`
-// behind its keys. `out` takes d numbers per token, `out_apart` apart.
+// behind its keys. `out` takes d numbers per token, `out_apart` apart. `added` is from
+// `of_distances`, or null.
 template <typename X, typename T, typename Y>
-void attend_head(const X *qkv, int64_t apart, int64_t h, int64_t length, int64_t d, const T *b_q, Scales<T> scales, Y *out,
-                 int64_t out_apart, float *scratch) {
+void attend_head(const X *qkv, int64_t apart, int64_t h, int64_t length, int64_t d, const T *b_q, Scales<T> scales, const float *added,
+                 Y *out, int64_t out_apart, float *scratch) {
     const int64_t wide = padded(d);
     const Head w(scratch, length, d);
     Strided keys{w.k, wide}, values{w.v, wide};
@@ -165,9 +176,10 @@ void attend_head(const X *qkv, int64_t apart, int64_t h, int64_t length, int64_t
     int64_t first = 0;
     for (; length - first > LANES; first += 2 * LANES)
         attend_queries<2>(qkv + first * apart, apart, b_q, std::min<int64_t>(2 * LANES, length - first), length, d, scale,
-                          out + first * out_apart, out_apart, w, keys, values);
+                          out + first * out_apart, out_apart, w, keys, values, added ? added + first : nullptr);
     if (first < length)
-        attend_queries<1>(qkv + first * apart, apart, b_q, length - first, length, d, scale, out + first * out_apart, out_apart, w, keys, values);
+        attend_queries<1>(qkv + first * apart, apart, b_q, length - first, length, d, scale, out + first * out_apart, out_apart, w, keys, values,
+                          added ? added + first : nullptr);
 }
 
 }  // namespace

@@ -90,6 +90,8 @@ struct Job {
     int64_t shift_row, shift_layer;
     const T *g_LN0, *gain;             // [gains, h] and [gains, layers, 2, h]
     const int64_t *gain_of_token;      // [tokens], or null if all tokens take the base's
+    const float *const *added;         // [sequences] tables for `of_distances`, or null
+    int64_t most;                      // tokens of the longest sequence
     Scale<T> scales[PLACES];
     const Site<T> *sites;              // [layers][SITES], or null
     const Classifier *classifiers;     // by their sequences
@@ -239,7 +241,8 @@ class Walk {
             const int64_t start = job_.edges[sequence] - base_, length = job_.edges[sequence + 1] - job_.edges[sequence];
             const T *key = scale(SCALE_K, start, h_), *value = scale(SCALE_V, start, h_);
             const Scales<T> own{key ? key + column : nullptr, value ? value + column : nullptr};
-            attend_head(space_.qkv.data() + start * stride + column, stride, h_, length, d, shift(start) + column, own,
+            const float *added = job_.added ? of_distances(job_.added[sequence], unit % model_.heads, job_.most) : nullptr;
+            attend_head(space_.qkv.data() + start * stride + column, stride, h_, length, d, shift(start) + column, own, added,
                         space_.context.data() + start * wide_ + column, wide_, scratch_.any);
         });
         if constexpr (sizeof(W) == 1) for_tokens([&](int64_t t) { prepare(space_.context.data() + t * wide_, h_, t, wide_); });
