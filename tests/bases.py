@@ -19,6 +19,7 @@ from transformers import (
     BertConfig,
     DistilBertConfig,
     ElectraConfig,
+    ModernBertConfig,
     MPNetConfig,
     PreTrainedTokenizerFast,
     RobertaConfig,
@@ -42,6 +43,8 @@ most know good great bad refund parcel order invoice password screen late broken
 
 _SIZES = {"vocab_size": 0, "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 64}
 _POSITIONS = 66
+# Without learned positions the number of positions costs nothing.
+_ROTARY: dict[str, Any] = {"max_position_embeddings": 600, "pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3}
 
 CONFIGS: Mapping[str, Callable[[int], Any]] = {
     "bert": lambda vocab: BertConfig(**{**_SIZES, "vocab_size": vocab}, max_position_embeddings=_POSITIONS),
@@ -57,6 +60,10 @@ CONFIGS: Mapping[str, Callable[[int], Any]] = {
     "mpnet": lambda vocab: MPNetConfig(**{**_SIZES, "vocab_size": vocab}, max_position_embeddings=_POSITIONS),
     "electra": lambda vocab: ElectraConfig(
         **{**_SIZES, "vocab_size": vocab}, embedding_size=16, max_position_embeddings=_POSITIONS
+    ),
+    # The first layer attends globally, the others within 64 tokens.
+    "modernbert": lambda vocab: ModernBertConfig(
+        **{**_SIZES, "vocab_size": vocab}, **_ROTARY, cls_token_id=2, sep_token_id=3
     ),
 }
 
@@ -147,10 +154,10 @@ class Reference:
     """
 
     def __init__(self, folder: Path, tensors: Mapping[str, np.ndarray], pooling: str, activation: str = "tanh") -> None:
-        self.model = AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
+        self.model = opened(AutoModel.from_pretrained(folder, attn_implementation="eager")).eval()
         self.tensors = torch_tensors({name: np.asarray(value) for name, value in tensors.items()})
         self.pooling, self.activation = pooling, {"tanh": torch.tanh, "gelu": F.gelu, "relu": F.relu}[activation]
-        self.eps = getattr(self.model.config, "layer_norm_eps", 1e-12)
+        self.eps = getattr(self.model.config, "layer_norm_eps", getattr(self.model.config, "norm_eps", 1e-12))
         with torch.no_grad():
             own = dict(self.model.named_parameters())
             bare = {name: value.numpy().copy() for name, value in own.items()}
@@ -227,6 +234,34 @@ class Reference:
         if "head.norm.weight" in self.tensors:
             x = torch.nn.functional.layer_norm(x, x.shape[-1:], self.tensors["head.norm.weight"], None, self.eps)
         return x @ self.tensors["head.weight"].T + self.tensors["head.bias"]
+
+
+class SideBySide(torch.nn.Module):
+    """A linear map as the named maps that it computes side by side, each with a bias."""
+
+    def __init__(self, fused: torch.nn.Linear, names: tuple[str, ...]) -> None:
+        super().__init__()
+        for name, weight in zip(names, fused.weight.detach().chunk(len(names)), strict=True):
+            own = torch.nn.Linear(*reversed(weight.shape))
+            own.weight, own.bias = torch.nn.Parameter(weight.clone()), torch.nn.Parameter(torch.zeros(len(weight)))
+            self.add_module(name, own)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([own(x) for own in self.children()], dim=-1)
+
+
+_SIDE_BY_SIDE = {"Wqkv": ("q", "k", "v"), "Wi": ("input", "gate")}
+
+
+def opened(model: Any) -> Any:
+    """The same model, with its fused maps split and with biases of zero where it has none: a delta may change both."""
+    for path, module in list(model.named_modules()):
+        parent, name = model.get_submodule(path.rpartition(".")[0]), path.rpartition(".")[2]
+        if name in _SIDE_BY_SIDE:
+            setattr(parent, name, SideBySide(module, _SIDE_BY_SIDE[name]))
+        elif (isinstance(module, torch.nn.Linear) or path == "final_norm") and module.bias is None:
+            module.bias = torch.nn.Parameter(torch.zeros(len(module.weight)))
+    return model
 
 
 def as_read(text: Tokens, pooling: str) -> Tokens:

@@ -3,7 +3,7 @@
 Imports no torch, since a tokenizer is read without it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from onebert_store.errors import UnsupportedBase
@@ -21,8 +21,9 @@ class ClassHead:
         activation: of the layer.
         bias: whether the layer's map has one.
         norm: module of the LayerNorm behind the activation; None without one.
-        pooling: of a sequence class, `cls` or `mean`; or a key of config.json that says `cls` or `mean`, or what
-            `poolings` calls so.
+        pooling: of a sequence class, where config.json does not say another one.
+        pooling_key: key of config.json that says the pooling.
+        poolings: ours for values of this key with other names.
     """
 
     linear: str
@@ -31,6 +32,7 @@ class ClassHead:
     bias: bool = True
     norm: str | None = None
     pooling: str = "cls"
+    pooling_key: str | None = None
     poolings: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -49,6 +51,12 @@ class Family:
         heads: those of its classes for a `sequence`, `token` or `span` task; the last two have BERT's by default.
         block: the kind of its layers, a key of `BLOCKS` (blocks/block.py).
         scores: the scores of its attention, a key of `SCORES` (blocks/scores.py).
+        renamed: (old, new) pieces of tensor names in checkpoints, replaced in this order.
+        fused: module of a layer in checkpoints -> the parts whose maps it holds, one below the other.
+        unbiased: parts without a bias in checkpoints; the base's is zero, and a delta may change it.
+        first_lacks: LayerNorms that layer 0 does not have.
+        reads: further keys of config.json.
+        fixed: keys of config.json that must have these values.
     """
 
     prefix: str
@@ -61,6 +69,16 @@ class Family:
     heads: Mapping[str, ClassHead] = field(default_factory=dict)
     block: str = "post_norm"
     scores: str = "none"
+    renamed: Sequence[tuple[str, str]] = (
+        # The first BERT checkpoints have gamma and beta.
+        ("LayerNorm.gamma", "LayerNorm.weight"),
+        ("LayerNorm.beta", "LayerNorm.bias"),
+    )
+    fused: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    unbiased: Sequence[str] = ()
+    first_lacks: Sequence[str] = ()
+    reads: Sequence[str] = ()
+    fixed: Mapping[str, object] = field(default_factory=dict)
 
 
 _BERT = Family(
@@ -108,6 +126,50 @@ _ROBERTA = replace(
     prefix="roberta.",
     positions_after_padding=True,
     heads={"sequence": ClassHead("classifier.out_proj", "classifier.dense")},
+)
+
+_LINEAR = ("q", "k", "v", "m1", "m2", "mg", "m3")
+_ROPE = ("rope_parameters", "rope_scaling", "rope_theta")
+
+_MODERN_HEAD = ClassHead("classifier", "head.dense", "gelu", bias=False, norm="head.norm")
+_MODERN = Family(
+    prefix="model.",
+    layer="layers.{}.",
+    parts={
+        "LN1": "attn_norm",
+        "q": "attn.Wqkv.q",
+        "k": "attn.Wqkv.k",
+        "v": "attn.Wqkv.v",
+        "m1": "attn.Wo",
+        "LN2": "mlp_norm",
+        "m2": "mlp.Wi.input",
+        "mg": "mlp.Wi.gate",
+        "m3": "mlp.Wo",
+    },
+    outside={"word": "embeddings.tok_embeddings", "LN0": "embeddings.norm", "LNf": "final_norm"},
+    positions_after_padding=False,
+    drops_attention_output=True,
+    config={
+        **_BERT.config,
+        "activation": "hidden_activation",
+        "eps": "norm_eps",
+        "hidden_dropout": "mlp_dropout",
+        "attention_dropout": "attention_dropout",
+    },
+    block="gated_pre_norm",
+    scores="rotary",
+    fused={"attn.Wqkv": ("q", "k", "v"), "mlp.Wi": ("m2", "mg")},
+    unbiased=(*_LINEAR, "LNf"),
+    first_lacks=("LN1",),
+    reads=(
+        *("layer_types", "global_attn_every_n_layers", "local_attention"),
+        *("global_rope_theta", "local_rope_theta", *_ROPE),
+    ),
+    fixed={"attention_bias": False, "mlp_bias": False, "norm_bias": False},
+    heads={
+        "sequence": replace(_MODERN_HEAD, pooling_key="classifier_pooling"),
+        **dict.fromkeys(("token", "span"), _MODERN_HEAD),
+    },
 )
 
 FAMILIES: Mapping[str, Family] = {
@@ -166,6 +228,7 @@ FAMILIES: Mapping[str, Family] = {
         },
         heads={"sequence": ClassHead("classifier", "pre_classifier", "relu")},
     ),
+    "modernbert": _MODERN,
 }
 
 

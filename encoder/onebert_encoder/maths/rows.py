@@ -48,6 +48,7 @@ class Head:
         dense: the layers; the first may be the base's pooler.
         weight: [labels, h], float32; [labels, 4h + 1] for siamese.
         shift: [h], float32, the bias of the last LayerNorm for siamese; None for others, whose first bias includes it.
+        gain: [h], float32, the gain of a final LayerNorm for siamese; None for others, whose first map includes it.
     """
 
     pooling: str
@@ -55,6 +56,7 @@ class Head:
     weight: Tensor
     bias: Tensor
     shift: Tensor | None = None
+    gain: Tensor | None = None
 
     @cached_property
     def native(self) -> tuple[int, ...] | None:
@@ -78,13 +80,14 @@ class Head:
     @property
     def nbytes(self) -> int:
         """Bytes of the head's own tensors; the layers' matrices may be the base's and do not count."""
-        return sum(one.nbytes for one in (self.weight, self.bias, self.shift) if one is not None)
+        return sum(one.nbytes for one in (self.weight, self.bias, self.shift, self.gain) if one is not None)
 
     def copied(self) -> "Head":
         """A copy in memory of its own, except the layers' matrices, which may be the base's."""
         dense = tuple(one._replace(bias=one.bias.clone(), norm=_clone(one.norm)) for one in self.dense)
-        weight, bias, shift = self.weight.clone(), self.bias.clone(), _clone(self.shift)
-        return replace(self, dense=dense, weight=weight, bias=bias, shift=shift)
+        weight, bias = self.weight.clone(), self.bias.clone()
+        shift, gain = _clone(self.shift), _clone(self.gain)
+        return replace(self, dense=dense, weight=weight, bias=bias, shift=shift, gain=gain)
 
 
 def _clone(one: Tensor | None) -> Tensor | None:
@@ -203,7 +206,9 @@ class Defaults:
         ones = {
             place: torch.ones(len(layers), width, device=base.device) for place, width in base.anatomy.places.items()
         }
-        return cls(base.param("g_LN0"), torch.stack(gain), ones)
+        # Without the embeddings' LayerNorm nothing reads its gain.
+        g_LN0 = base.param("g_LN0") if "LN0" in base.anatomy.family.outside else torch.ones(1, device=base.device)
+        return cls(g_LN0, torch.stack(gain), ones)
 
 
 def cast_branches(row: Row, dtype: torch.dtype) -> Branches:

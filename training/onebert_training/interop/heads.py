@@ -72,9 +72,9 @@ class Layout:
         """What the head reads, by a model's config.json; raises InvalidInput if a delta has no such pooling."""
         if self.kind != "sequence":
             return "none"
-        said = self.head.pooling
-        if said not in _POOLINGS:
-            said = str(config.get(said))
+        key, said = self.head.pooling_key, self.head.pooling
+        if key is not None:
+            said = str(config.get(key, said))
             said = self.head.poolings.get(said, said)
         if said not in _POOLINGS:
             raise InvalidInput(
@@ -211,7 +211,7 @@ def fitting_layout(manifest: Manifest, head: Container[str]) -> Layout | None:
         return layout if known.dense and known.activation == "tanh" and not (known.norm or has_dense) else None
     layer = (has_dense, manifest.activation, HEAD_NORM in head)
     fits = layer == (known.dense is not None, known.activation if known.dense else "tanh", known.norm is not None)
-    reads = pooling in ("none", known.pooling) or (known.pooling not in _POOLINGS and pooling in _POOLINGS)
+    reads = pooling in ("none", known.pooling) or (known.pooling_key is not None and pooling in _POOLINGS)
     return layout if fits and reads else None
 
 
