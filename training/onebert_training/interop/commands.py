@@ -7,7 +7,7 @@ from typing import Any
 
 from onebert_encoder.answering.scores import own_activation
 from onebert_encoder.base.base import load_base
-from onebert_encoder.base.source import find_base
+from onebert_encoder.base.source import DEFAULT_BASE, find_base, read_json
 from onebert_encoder.maths.fold import to_tensors
 from onebert_store.command import console
 from onebert_store.disk import check_writable
@@ -52,7 +52,8 @@ def run_import(
             name = folder.resolve().name if Path(source).is_dir() else source
             delta, agreed = import_checkpoint(folder, name, loaded, asked, wanted, out, _tell_progress)
         else:
-            delta = import_adapter(folder, loaded, wanted)
+            own = read_json(find_base(base or DEFAULT_BASE) / "config.json")
+            delta = import_adapter(folder, loaded, wanted, own)
     save(out, delta)
     manifest = delta.manifest
     record = {
