@@ -1,4 +1,4 @@
-"""Maps of a checkpoint that hold several of ours, one below the other: split for a delta, joined for PEFT."""
+"""Maps of a checkpoint that hold several of ours, one below the other: split for a delta, joined in an export."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from onebert_encoder.base.anatomy import Anatomy
-from onebert_store.errors import TensorMismatch
+from onebert_store.errors import InvalidInput, TensorMismatch
+from onebert_store.file.delta import listed
 
 Fused = Mapping[str, tuple[str, ...]]
 """Full module name in a checkpoint -> the full names of our maps in it, from the top."""
@@ -40,10 +41,20 @@ def shared_rows(found: Mapping[str, Tensor], fused: Fused) -> dict[str, Tensor]:
     return {part: tensor for module, tensor in found.items() for part in fused.get(module, (module,))}
 
 
+def to_checkpoint(anatomy: Anatomy, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Parameters by a checkpoint's names; raises InvalidInput for a changed one that no checkpoint has."""
+    if changed := [name for name, (value, _) in anatomy.constants.items() if (params[name] != value).any()]:
+        raise InvalidInput(f"a checkpoint of this architecture has no {listed(changed)}, which the delta changes")
+    left = {name: tensor for name, tensor in params.items() if name not in anatomy.constants}
+    for module, parts in fused_maps(anatomy).items():
+        left[f"{module}.weight"] = torch.cat([left.pop(f"{part}.weight") for part in parts])
+    return left
+
+
 def join_pairs(pairs: Mapping[str, Pair], shapes: Mapping[str, Sequence[int]], fused: Fused) -> dict[str, Pair]:
     """Low-rank pairs A, B by a checkpoint's maps; equal As are shared, others lie below each other.
 
-    Maps of a fused one that have no pair get zeros. `shapes` are those of our maps.
+    Maps of a fused one that have no pair get zeros. `shapes` has our maps.
     """
     left, joined = dict(pairs), dict[str, Pair]()
     for module, parts in fused.items():

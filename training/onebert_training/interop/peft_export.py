@@ -25,7 +25,6 @@ from onebert_store.file.delta import (
     SCALE,
     SPARSE_INDEX,
     Delta,
-    listed,
 )
 from onebert_training.interop import heads
 from onebert_training.interop.folders import whole_folder, write_json, write_tensors
@@ -59,7 +58,7 @@ def export_adapter(folder: Path, delta: Delta, base: Base, base_name: str | None
     """
     encoder, head = heads.split_head(expand_cores(base, to_tensors(delta, base)))
     layout = heads.peft_layout(delta.manifest, head)
-    _refuse(encoder, base.anatomy)
+    _refuse(encoder)
     params = merge(base, encoder)
     tuned = _tuned(base.anatomy, layout, encoder, params)
     saved = [*layout.saved, *tuned.modules]
@@ -87,10 +86,7 @@ def export_adapter(folder: Path, delta: Delta, base: Base, base_name: str | None
     return {"peft_type": config["peft_type"], "loads_with": auto_class}
 
 
-def _refuse(encoder: Mapping[str, Tensor], anatomy: Anatomy) -> None:
-    missing = {DELTA + parameter.name for parameter in anatomy.parameters if not parameter.stored}
-    if absent := missing & encoder.keys():
-        raise InvalidInput(f"PEFT's model has no biases of {anatomy.family.prefix}, and the delta has {listed(absent)}")
+def _refuse(encoder: Mapping[str, Tensor]) -> None:
     for prefix, what in ((SPARSE_INDEX, "sparse differences"), (ADAPTER_DOWN, "Houlsby adapters")):
         if any(name.startswith(prefix) for name in encoder):
             raise InvalidInput(f"PEFT has no tuner that loads {what}")
