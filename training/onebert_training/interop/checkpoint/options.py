@@ -25,8 +25,8 @@ class CheckpointOptions:
     distil: Annotated[
         str | None,
         Doc(
-            "Texts, as --data, on which a delta learns the answers where no rank gives them: of any architecture of "
-            "transformers. Without --data a fifth of them is compared on."
+            "Texts to learn the answers on where no rank gives them, read as --data; without --data a fifth of them is "
+            "held out to compare on."
         ),
         CHECKPOINT,
     ] = None

@@ -20,7 +20,7 @@ from onebert_training.interop.checkpoint.finetuned import kind_named, load_model
 from onebert_training.interop.heads import WithHead
 from onebert_training.interop.sentence import read_modules
 
-# Keys of config.json that say how a model is loaded, and those that `outputs_of` reads.
+# Keys of config.json that say how a model is loaded, and the keys of its outputs.
 _LEFT_OUT = {
     *("auto_map", "quantization_config", "transformers_weights", "dtype", "torch_dtype", "_name_or_path"),
     *("num_labels", "id2label", "label2id", "problem_type", "return_dict", "output_hidden_states", "use_cache"),
