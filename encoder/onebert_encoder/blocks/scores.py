@@ -56,7 +56,8 @@ def by_distance(table: Tensor, most: int) -> Tensor:
 
 
 def _rotary(config: Any, param: Param, layer: int) -> Scores:
-    return Rotary(*config.rotary[layer], config.hidden_size // config.num_heads, config.max_positions)
+    theta, window = config.rotary[layer]
+    return Rotary(theta, window, config.hidden_size // config.num_heads, config.max_positions)
 
 
 SCORES: Mapping[str, Kind] = {
