@@ -66,7 +66,10 @@ def choose_heads(base: Base) -> type[GpuHeads] | None:
 def _on_cpu(base: Base, dropout: Dropout) -> PlainKernels:
     """Compiled kernels on a CPU, else the plain ones, on any device."""
     make = load_native(base.device.type, base.dtype) if _compiled(base) else None
-    return PlainKernels(base.activation, dropout) if make is None else make(dropout, base.activation)
+    centered = base.anatomy.family.centered
+    return (
+        PlainKernels(base.activation, dropout, centered) if make is None else make(dropout, base.activation, centered)
+    )
 
 
 def _compiled(base: Base) -> bool:

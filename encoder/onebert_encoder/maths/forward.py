@@ -57,7 +57,7 @@ class Forward:
         self._model = Model(
             *(config.hidden_size, config.intermediate_size, config.num_heads, config.num_layers),
             *(len(embeddings.word), len(embeddings.position)),
-            *(isinstance(block, PreNorm), block.gated, True, config.activation == "silu"),
+            *(isinstance(block, PreNorm), block.gated, base.anatomy.family.centered, config.activation == "silu"),
             config.eps,
             *(embeddings.word.data_ptr(), embeddings.position.data_ptr(), _address(embeddings.g_LN0)),
             ctypes.addressof(self._layers),

@@ -88,8 +88,9 @@ class NativeKernels(PlainKernels):
         level: str | None,
         dropout: Dropout = NO_DROPOUT,
         activation: Callable[[Tensor], Tensor] = F.gelu,
+        centered: bool = True,
     ) -> None:
-        super().__init__(activation, dropout)
+        super().__init__(activation, dropout, centered)
         self._functions, self._level = functions, level
 
     @property
