@@ -36,5 +36,6 @@ class Block(Protocol):
 
 BLOCKS: Mapping[str, Block] = {
     "post_norm": PostNorm(),
+    "gated_post_norm": PostNorm(gated=True, turned=True),
     "gated_pre_norm": PreNorm(gated=True, turned=True),
 }

@@ -218,7 +218,7 @@ QUERY = "bert.encoder.layer.0.attention.self.query.weight"
         (config(problem_type="ranking"), '_classification, regression: "ranking"; give --task-type'),
         (
             config(model_type="gpt2"),
-            "architecture 'gpt2' is not supported; supported: bert, roberta, xlm-roberta, ",
+            "is not supported; supported: bert, roberta, xlm-roberta, mpnet, electra, distilbert",
         ),
         (config(num_attention_heads=0), "num_attention_heads in its config.json is not"),
         (lambda folder: os.mkfifo(folder / "vocab.txt"), "vocab.txt is a pipe, a socket or a device"),
