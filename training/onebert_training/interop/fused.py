@@ -1,4 +1,4 @@
-"""Maps of a checkpoint that hold several of ours, one below the other: split for a delta, joined in an export."""
+"""Maps of a class of transformers that hold several of ours: split for a delta, joined in an export."""
 
 from collections.abc import Mapping, Sequence
 
@@ -10,18 +10,22 @@ from onebert_store.errors import InvalidInput, TensorMismatch
 from onebert_store.file.delta import listed
 
 Fused = Mapping[str, tuple[str, ...]]
-"""Full module name in a checkpoint -> the full names of our maps in it, from the top."""
+"""Full module name in the class -> the full names of our maps in it, from the top."""
 
 Pair = tuple[Tensor, Tensor]
 
 
 def fused_maps(anatomy: Anatomy) -> Fused:
-    """The fused maps of all layers; empty for most families."""
+    """The fused maps of all layers in a family's class of transformers; empty for most families.
+
+    A class that splits a checkpoint's fused maps by itself has our maps, under names of their own.
+    """
     family = anatomy.family
     return {
         family.layer.format(layer) + module: tuple(anatomy.path(part, layer) for part in parts)
         for layer in range(anatomy.num_layers)
         for module, parts in family.fused.items()
+        if all(family.parts[part].startswith(f"{module}.") for part in parts)
     }
 
 
