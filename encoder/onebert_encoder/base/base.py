@@ -45,12 +45,12 @@ class EmbeddingWeights:
 
     Attributes:
         word: [V, e]; float32 when trained, so that no step casts the whole table.
-        position: [types * positions, e], position plus segment embedding.
+        position: [types * positions, e], position plus segment embedding; None without both.
         no_bias: [1, e] zeros, the embedding LayerNorm's bias: `fold` has moved the real one into the first layer.
     """
 
     word: Tensor
-    position: Tensor
+    position: Tensor | None
     no_bias: Tensor
     g_LN0: Tensor
     W_e: Linear | None
@@ -129,13 +129,15 @@ class Base:
         )
 
     def _embeddings(self) -> EmbeddingWeights:
-        word, position = self._table("word"), self._table("position")
-        if "type" in self.anatomy.family.outside:
-            position = (self._table("type")[:, None] + position[None]).flatten(0, 1)
+        word, outside = self._table("word"), self.anatomy.family.outside
+        tables = [self._table(part) for part in ("type", "position") if part in outside]
+        position = tables.pop() if tables else None
+        if tables:
+            position = (tables[0][:, None] + position).flatten(0, 1)
         return EmbeddingWeights(
             word=word if torch.is_grad_enabled() and word.requires_grad else word.to(self.dtype),
-            position=position.to(self.dtype),
-            no_bias=position.new_zeros(1, position.shape[1], dtype=self.dtype),
+            position=None if position is None else position.to(self.dtype),
+            no_bias=word.new_zeros(1, word.shape[1], dtype=self.dtype),
             g_LN0=self.param("g_LN0").to(self.dtype),
             W_e=self._linear("e", layer=None) if self.anatomy.has_projection else None,
         )

@@ -1,7 +1,7 @@
 """Reads a base's config.json into one form for every family; imports torch only in `read_config`."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,7 +64,7 @@ def read_config(folder: Path) -> tuple[EncoderConfig, Family]:
         raise UnsupportedBase(f"its config.json cannot be read; transformers says: {why}") from None
     if config.activation not in ACTIVATIONS:
         raise UnsupportedBase(f"its activation {shown(config.activation)!r} is not one of {', '.join(ACTIVATIONS)}")
-    if config.relative_buckets not in (0, BUCKETS):
+    if family.scores == "relative" and config.relative_buckets != BUCKETS:
         raise UnsupportedBase(f"it has {config.relative_buckets} buckets of relative positions, not {BUCKETS}")
     if config.hidden_size % config.num_heads:
         raise UnsupportedBase("its hidden size is not a multiple of its number of heads")
@@ -87,7 +87,15 @@ def read_raw(folder: Path) -> tuple[dict[str, Any], Family]:
     if raw.get("is_decoder"):
         raise UnsupportedBase("it is a decoder, in which a token reads only those before it")
     _check_sizes(raw, family)
+    for key, supported in family.fixed.items():
+        if (found := raw.get(key)) not in supported:
+            said = "no value" if found is None else shown(json.dumps(found))
+            raise UnsupportedBase(f"{key} in its config.json has {said}; supported: {_listed(supported)}")
     return raw, family
+
+
+def _listed(values: Sequence[Any]) -> str:
+    return " or ".join("none" if value is None else json.dumps(value) for value in values)
 
 
 def library_config(raw: Mapping[str, Any], model_type: str, **more: Any) -> Any:
@@ -104,6 +112,7 @@ def library_config(raw: Mapping[str, Any], model_type: str, **more: Any) -> Any:
 def _check_sizes(raw: Mapping[str, Any], family: Family) -> None:
     """Rejects sizes that are not whole numbers within bounds; transformers has defaults for missing ones."""
     ours = ("hidden_size", "embedding_size", "num_layers", "num_heads", "intermediate_size")
+    ours += ("relative_buckets",) * ("relative_buckets" in family.config)
     for name in (*(family.config[size] for size in ours), "vocab_size", "max_position_embeddings"):
         found, most = raw.get(name, 1), _MOST_LAYERS if name == family.config["num_layers"] else _MOST
         if type(found) is not int or not 1 <= found <= most:

@@ -4,7 +4,7 @@ Imports no torch, since a tokenizer is read without it.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from onebert_store.errors import UnsupportedBase
 from onebert_store.file.strict_json import shown
@@ -33,6 +33,7 @@ class Family:
         config: our name -> the architecture's name of a configuration value.
         block: the kind of its layers, a key of `BLOCKS` (blocks/block.py).
         scores: the scores of its attention, a key of `SCORES` (blocks/scores.py).
+        fixed: key of config.json -> the values that are supported, None for a missing key.
     """
 
     prefix: str
@@ -45,6 +46,7 @@ class Family:
     sequence_head: SequenceHead | None = None
     block: str = "post_norm"
     scores: str = "none"
+    fixed: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
 
 
 _BERT = Family(
@@ -98,6 +100,51 @@ FAMILIES: Mapping[str, Family] = {
     "bert": _BERT,
     "roberta": _ROBERTA,
     "xlm-roberta": _ROBERTA,
+    "camembert": _ROBERTA,
+    "data2vec-text": replace(_ROBERTA, prefix="data2vec_text."),
+    "ernie": replace(
+        _BERT,
+        prefix="ernie.",
+        sequence_head=SequenceHead("ernie.pooler.dense", "tanh", "classifier"),
+        fixed={"use_task_id": (None, False)},
+    ),
+    "rembert": replace(
+        _BERT,
+        prefix="rembert.",
+        outside={**_BERT.outside, "e": "encoder.embedding_hidden_mapping_in"},
+        config={**_BERT.config, "embedding_size": "input_embedding_size"},
+        sequence_head=SequenceHead("rembert.pooler.dense", "tanh", "classifier"),
+    ),
+    "deberta-v2": replace(
+        _BERT,
+        prefix="deberta.",
+        parts={
+            **_BERT.parts,
+            "q": "attention.self.query_proj",
+            "k": "attention.self.key_proj",
+            "v": "attention.self.value_proj",
+        },
+        outside={
+            **_without(_BERT.outside, "position", "type", "p"),
+            "d": "encoder.rel_embeddings",
+            "LNd": "encoder.LayerNorm",
+        },
+        config={**_BERT.config, "relative_buckets": "position_buckets"},
+        sequence_head=SequenceHead("pooler.dense", "gelu", "classifier"),
+        block="turned_post_norm",
+        scores="disentangled",
+        # As all checkpoints of v3 and mDeBERTa have them.
+        fixed={
+            "relative_attention": (True,),
+            "share_att_key": (True,),
+            "pos_att_type": ("p2c|c2p", "c2p|p2c", ["p2c", "c2p"], ["c2p", "p2c"]),
+            "norm_rel_ebd": ("layer_norm",),
+            "max_relative_positions": (None, -1),
+            "position_biased_input": (False,),
+            "type_vocab_size": (None, 0),
+            "conv_kernel_size": (None, 0),
+        },
+    ),
     "mpnet": replace(
         _ROBERTA,
         prefix="mpnet.",

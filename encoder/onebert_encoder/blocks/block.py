@@ -31,4 +31,4 @@ class Block(Protocol):
         """[tokens, h] to [tokens, h], both without the biases that `fold_layer` has moved on."""
 
 
-BLOCKS: Mapping[str, Block] = {"post_norm": PostNorm()}
+BLOCKS: Mapping[str, Block] = {"post_norm": PostNorm(), "turned_post_norm": PostNorm(turned=True)}

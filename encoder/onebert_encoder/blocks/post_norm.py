@@ -27,12 +27,15 @@ from onebert_encoder.blocks.running import LayerPass
 class PostNorm:
     """BERT's layer; its native program is `Forward` (maths/forward.py).
 
-    A row's shift is [3h + f]: b_q' b_m1' b_m3' (h each) and b_m2' (f). Branches read a product's input at its site, and
-    the product's output, after dropout, at `after_m1` and `after_m3`.
+    A row's shift is [3h + f]: b_q' b_m1' b_m3' (h each) and b_m2' (f); if keys are `turned`, b_k' behind b_q'. Branches
+    read a product's input at its site, and the product's output, after dropout, at `after_m1` and `after_m3`.
     """
 
     products: Mapping[str, tuple[str, ...]] = {"qkv": ("q", "k", "v"), "m1": ("m1",), "m2": ("m2",), "m3": ("m3",)}
     norms: tuple[str, ...] = ("LN1", "LN2")
+
+    def __init__(self, turned: bool = False) -> None:
+        self.turned = turned
 
     def shapes(self, hidden: int, intermediate: int) -> Mapping[str, tuple[int, ...]]:
         h, f = hidden, intermediate
@@ -46,20 +49,22 @@ class PostNorm:
     def fold_layer(self, own: LayerFolding, prev: Tensor) -> FoldedLayer:
         b_LN1 = own.param("b_LN1")
         b_v = own.scaled("v", own.param("b_v") + own.apply("v", prev))
-        b_q = own.param("b_q") + own.apply("q", prev)
+        attention = [own.param("b_q") + own.apply("q", prev)]
+        if self.turned:
+            attention.append(own.scaled("k", own.param("b_k") + own.apply("k", prev)))
         b_m1 = own.scaled("m1", own.param("b_m1") + own.apply("m1", b_v))
         b_m2 = own.scaled("m2", own.param("b_m2") + own.apply("m2", b_LN1))
         b_m3 = own.scaled("m3", own.param("b_m3"))
         branches = own.branches(self.products) | own.adapters({"m1": b_m1, "m3": b_m3})
-        shift = torch.cat([b_q, own.after("m1", b_m1) + prev, own.after("m3", b_m3) + b_LN1, b_m2])
+        shift = torch.cat([*attention, own.after("m1", b_m1) + prev, own.after("m3", b_m3) + b_LN1, b_m2])
         return FoldedLayer(shift, branches, own.param("b_LN2"))
 
     def encode_layer(self, own: LayerPass, x: Tensor) -> Tensor:
         """BitFit's equations 1 to 5, with folded vectors instead of the eight biases."""
-        h = x.shape[1]
-        b_q, b_m1, b_m3, b_m2 = torch.split(own.shift, [h, h, h, own.shift.shape[1] - 3 * h], dim=1)
+        h, wide = x.shape[1], x.shape[1] * (1 + self.turned)
+        b, b_m1, b_m3, b_m2 = torch.split(own.shift, [wide, h, h, own.shift.shape[1] - wide - 2 * h], dim=1)
 
-        context = own.attend(_scale_keys_and_values(own, own.project("qkv", x)), b_q)
+        context = own.attend(_scale_keys_and_values(own, own.project("qkv", x)), b)
         y = own.scale("m1", own.project("m1", context))
         y = own.drop(y) if own.drops_attention_output else y
         x = own.add_norm("LN1", own.adapt("after_m1", y), x, b_m1)

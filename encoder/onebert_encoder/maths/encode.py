@@ -79,12 +79,16 @@ class Pass:
         # wait for the device.
         sparse = weights.word.requires_grad and weights.word.device.type == "cpu"
         word = F.embedding(batch.word, weights.word, sparse=sparse).to(self.base.dtype)
-        position = F.embedding(batch.position, weights.position)
-        gain = Gain(weights.g_LN0, self.rows.g_LN0, self.gathered.gains)
-        no_bias = weights.no_bias.expand(len(self.rows.shift), -1)
-        x = self.kernels.add_norm(word, position, no_bias, self.stage, gain, self.base.config.eps)
-        x = self.kernels.drop(x, self.stage)
+        x = self.kernels.drop(self._normed(word, batch.position), self.stage)
         return x if weights.W_e is None else weights.W_e(x)
+
+    def _normed(self, word: Tensor, position: Tensor) -> Tensor:
+        weights, eps = self.base.embeddings, self.base.config.eps
+        gain = Gain(weights.g_LN0, self.rows.g_LN0, self.gathered.gains)
+        if weights.position is None:
+            return self.kernels.norm(word, gain, eps)
+        no_bias = weights.no_bias.expand(len(self.rows.shift), -1)
+        return self.kernels.add_norm(word, F.embedding(position, weights.position), no_bias, self.stage, gain, eps)
 
 
 def encode(

@@ -47,5 +47,7 @@ def test_every_parameter_of_the_hugging_face_model_is_known(family: str) -> None
         name: tuple(value.shape)
         for name, value in theirs.items()
         if name.endswith(".bias") or "orm.weight" in name or "relative" in name
+        # A delta cannot change DeBERTa's relative positions.
+        if not name.startswith("encoder.LayerNorm")
     }
     assert base.spec.num_parameters == sum(value.numel() for value in theirs.values())

@@ -93,6 +93,8 @@ class NativeKernels(PlainKernels):
     ) -> Tensor:
         """Does not pad; the backward pass recomputes the probabilities. Trained numbers for distances go plainly."""
         added: _Added = None
+        if type(scores) not in (Scores, ByDistance):
+            return super().attend(qkv, b_q, stage, num_heads, scores, own)
         if isinstance(scores, ByDistance):
             tables = [scores.of_row(own[row]) for row in stage.rows.tolist()]
             if any(table.requires_grad for table in tables):

@@ -71,11 +71,12 @@ class PlainKernels:
     ) -> Tensor:
         """Attention in each sequence of `qkv` [tokens, 3h] plus `b_q` [rows, h]: [tokens, h], undefined for filling.
 
-        `own` has each row's numbers for scores that are not plain. Pads every sequence to the longest of its bucket.
+        Scores that turn keys take [rows, 2h], the biases of queries and keys. `own` has each row's numbers for scores
+        that are not plain. Pads every sequence to the longest of its bucket.
         `choose.py` keeps scores from kernels that do not compute them.
         """
-        h = b_q.shape[1]
-        qkv[:, :h] += b_q.index_select(0, stage.row_of_token)
+        h = qkv.shape[1] // 3
+        qkv[:, : b_q.shape[1]] += b_q.index_select(0, stage.row_of_token)
         parts = [self._attend_bucket(qkv[one.start : one.stop], one, num_heads, scores, own) for one in stage.buckets]
         return torch.cat([*parts, qkv.new_zeros(stage.filling, h)])
 
@@ -83,7 +84,11 @@ class PlainKernels:
         """LayerNorm without bias of y + x + b: [tokens, h]; `b` is [rows, h], and each token takes its row's."""
         y += x
         y += b.index_select(0, stage.row_of_token)
-        return normalize(y, gain, eps)
+        return self.norm(y, gain, eps)
+
+    def norm(self, x: Tensor, gain: Gain, eps: float) -> Tensor:
+        """LayerNorm without bias of `x` [tokens, h], which stays as it is."""
+        return normalize(x, gain, eps)
 
     def add_activate(self, z: Tensor, b: Tensor, stage: Stage) -> Tensor:
         """The activation of z + b: [tokens, f]; `b` is [rows, f], and each token takes its row's."""
