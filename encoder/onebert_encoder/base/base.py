@@ -29,7 +29,7 @@ __all__ = ["DEFAULT_BASE", "Base", "load_base"]
 
 
 # Vocabulary files; a folder with a tokenizer has at least one of them.
-VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model")
+VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model", "spm.model")
 TOKENIZER_FILES = (
     *VOCABULARIES,
     *("merges.txt", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
@@ -130,10 +130,9 @@ class Base:
 
     def _embeddings(self) -> EmbeddingWeights:
         word, outside = self._table("word"), self.anatomy.family.outside
-        tables = [self._table(part) for part in ("type", "position") if part in outside]
-        position = tables.pop() if tables else None
-        if tables:
-            position = (tables[0][:, None] + position).flatten(0, 1)
+        position = self._table("position") if "position" in outside else None
+        if position is not None and "type" in outside:
+            position = (self._table("type")[:, None] + position[None]).flatten(0, 1)
         return EmbeddingWeights(
             word=word if torch.is_grad_enabled() and word.requires_grad else word.to(self.dtype),
             position=None if position is None else position.to(self.dtype),
@@ -194,7 +193,9 @@ def read_tokenizer(folder: Path, config: EncoderConfig) -> tuple[Tokenizer, int 
             str(folder), config=theirs, local_files_only=True, trust_remote_code=False
         )
     except Exception as error:  # a damaged file may raise anything in a third party's parser
-        raise UnsupportedBase(f"its tokenizer cannot be read: {type(error).__name__}") from None
+        made = not (folder / "tokenizer.json").is_file() and any(folder.glob("*.model"))
+        hint = "; without a tokenizer.json it takes the packages sentencepiece and protobuf" if made else ""
+        raise UnsupportedBase(f"its tokenizer cannot be read: {type(error).__name__}{hint}") from None
     backend, longest = getattr(tokenizer, "backend_tokenizer", None), tokenizer.model_max_length
     if not isinstance(backend, tokenizers.Tokenizer):
         raise UnsupportedBase("it has no fast tokenizer")

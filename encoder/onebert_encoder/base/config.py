@@ -105,15 +105,16 @@ def library_config(raw: Mapping[str, Any], model_type: str, **more: Any) -> Any:
     """
     from transformers import AutoConfig  # noqa: PLC0415 - imports torch
 
-    used = {*family_of(model_type).config.values(), *_USED}
+    family = family_of(model_type)
+    used = {*family.config.values(), *family.fixed, *_USED}
     return AutoConfig.for_model(model_type, **{name: raw[name] for name in used & raw.keys()}, **more)
 
 
 def _check_sizes(raw: Mapping[str, Any], family: Family) -> None:
     """Rejects sizes that are not whole numbers within bounds; transformers has defaults for missing ones."""
     ours = ("hidden_size", "embedding_size", "num_layers", "num_heads", "intermediate_size")
-    ours += ("relative_buckets",) * ("relative_buckets" in family.config)
-    for name in (*(family.config[size] for size in ours), "vocab_size", "max_position_embeddings"):
+    sizes = [family.config[size] for size in (*ours, "relative_buckets") if size in family.config]
+    for name in (*sizes, "vocab_size", "max_position_embeddings"):
         found, most = raw.get(name, 1), _MOST_LAYERS if name == family.config["num_layers"] else _MOST
         if type(found) is not int or not 1 <= found <= most:
             said = shown(json.dumps(found))

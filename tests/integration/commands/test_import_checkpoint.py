@@ -272,7 +272,7 @@ QUERY = "bert.encoder.layer.0.attention.self.query.weight"
         (config(problem_type="ranking"), '_classification, regression: "ranking"; give --task-type'),
         (
             config(model_type="modernbert"),
-            "is not supported; supported: bert, roberta, xlm-roberta, electra, distilbert",
+            "is not supported; supported: bert, roberta, xlm-roberta, camembert, data2vec-text, ",
         ),
         (config(num_attention_heads=0), "num_attention_heads in its config.json is not"),
         (lambda folder: os.mkfifo(folder / "vocab.txt"), "vocab.txt is a pipe, a socket or a device"),
