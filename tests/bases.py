@@ -22,6 +22,7 @@ from transformers import (
     DistilBertConfig,
     ElectraConfig,
     ErnieConfig,
+    ModernBertConfig,
     MPNetConfig,
     PreTrainedTokenizerFast,
     RemBertConfig,
@@ -51,6 +52,8 @@ _DEBERTA: dict[str, Any] = {
     # Distances up to 8 have buckets of their own, those up to 599 share some.
     **{"position_buckets": 16, "max_position_embeddings": 600, "position_biased_input": False, "type_vocab_size": 0},
 }
+# Without learned positions the number of positions costs nothing.
+_ROTARY: dict[str, Any] = {"max_position_embeddings": 600, "pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3}
 
 CONFIGS: Mapping[str, Callable[[int], Any]] = {
     "bert": lambda vocab: BertConfig(**{**_SIZES, "vocab_size": vocab}, max_position_embeddings=_POSITIONS),
@@ -68,6 +71,10 @@ CONFIGS: Mapping[str, Callable[[int], Any]] = {
         **{**_SIZES, "vocab_size": vocab}, embedding_size=16, max_position_embeddings=_POSITIONS
     ),
     "deberta-v2": lambda vocab: DebertaV2Config(**{**_SIZES, "vocab_size": vocab}, **_DEBERTA),
+    # The first layer attends globally, the others within 64 tokens.
+    "modernbert": lambda vocab: ModernBertConfig(
+        **{**_SIZES, "vocab_size": vocab}, **_ROTARY, cls_token_id=2, sep_token_id=3
+    ),
 }
 
 FAMILIES = tuple(CONFIGS)
@@ -172,7 +179,7 @@ class Reference:
     """
 
     def __init__(self, folder: Path, tensors: Mapping[str, np.ndarray], pooling: str) -> None:
-        self.model = AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
+        self.model = opened(AutoModel.from_pretrained(folder, attn_implementation="eager")).eval()
         self.tensors = torch_tensors({name: np.asarray(value) for name, value in tensors.items()})
         self.pooling = pooling
         with torch.no_grad():
@@ -249,6 +256,34 @@ class Reference:
         if "head.dense.weight" in self.tensors:
             x = torch.tanh(x @ self.tensors["head.dense.weight"].T + self.tensors["head.dense.bias"])
         return x @ self.tensors["head.weight"].T + self.tensors["head.bias"]
+
+
+class SideBySide(torch.nn.Module):
+    """A linear map as the named maps that it computes side by side, each with a bias."""
+
+    def __init__(self, fused: torch.nn.Linear, names: tuple[str, ...]) -> None:
+        super().__init__()
+        for name, weight in zip(names, fused.weight.detach().chunk(len(names)), strict=True):
+            own = torch.nn.Linear(*reversed(weight.shape))
+            own.weight, own.bias = torch.nn.Parameter(weight.clone()), torch.nn.Parameter(torch.zeros(len(weight)))
+            self.add_module(name, own)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([own(x) for own in self.children()], dim=-1)
+
+
+_SIDE_BY_SIDE = {"Wqkv": ("q", "k", "v"), "Wi": ("input", "gate")}
+
+
+def opened(model: Any) -> Any:
+    """The same model, with its fused maps split and with biases of zero where it has none: a delta may change both."""
+    for path, module in list(model.named_modules()):
+        parent, name = model.get_submodule(path.rpartition(".")[0]), path.rpartition(".")[2]
+        if name in _SIDE_BY_SIDE:
+            setattr(parent, name, SideBySide(module, _SIDE_BY_SIDE[name]))
+        elif (isinstance(module, torch.nn.Linear) or path == "final_norm") and module.bias is None:
+            module.bias = torch.nn.Parameter(torch.zeros(len(module.weight)))
+    return model
 
 
 def as_read(text: Tokens, pooling: str) -> Tokens:

@@ -14,7 +14,7 @@ from transformers import AutoTokenizer
 from onebert_encoder.base.anatomy import Anatomy
 from onebert_encoder.base.config import TANH, EncoderConfig, library_config, read_config
 from onebert_encoder.base.digest import base_digest
-from onebert_encoder.base.source import DEFAULT_BASE, MOST_BYTES, find_base, read_json, read_weights
+from onebert_encoder.base.source import DEFAULT_BASE, MOST_BYTES, find_base, read_json, read_parameters
 from onebert_encoder.base.subspaces import Subspaces
 from onebert_encoder.blocks.running import LayerWeights
 from onebert_encoder.blocks.scores import scores_of
@@ -45,12 +45,13 @@ class EmbeddingWeights:
 
     Attributes:
         word: [V, e]; float32 when trained, so that no step casts the whole table.
-        position: [types * positions, e], position plus segment embedding; None without both.
+        position: [types * positions, e], position plus segment embedding; [0, e] without both.
+        g_LN0: [e]; [0] without a LayerNorm.
         no_bias: [1, e] zeros, the embedding LayerNorm's bias: `fold` has moved the real one into the first layer.
     """
 
     word: Tensor
-    position: Tensor | None
+    position: Tensor
     no_bias: Tensor
     g_LN0: Tensor
     W_e: Linear | None
@@ -126,18 +127,20 @@ class Base:
             W={site: self._linear(*parts, layer=layer) for site, parts in block.products.items()},
             g={norm: self.param(f"g_{norm}", layer).to(self.dtype) for norm in block.norms},
             scores=scores.make(self.config, self.param, layer),
+            identities=self.anatomy.family.first_lacks if layer == 0 else (),
         )
 
     def _embeddings(self) -> EmbeddingWeights:
         word, outside = self._table("word"), self.anatomy.family.outside
-        position = self._table("position") if "position" in outside else None
-        if position is not None and "type" in outside:
-            position = (self._table("type")[:, None] + position[None]).flatten(0, 1)
+        tables = [self._table(part) for part in ("type", "position") if part in outside]
+        position = tables[-1] if tables else word[:0]
+        if len(tables) == 2:
+            position = (tables[0][:, None] + tables[1]).flatten(0, 1)
         return EmbeddingWeights(
             word=word if torch.is_grad_enabled() and word.requires_grad else word.to(self.dtype),
-            position=None if position is None else position.to(self.dtype),
+            position=position.to(self.dtype),
             no_bias=word.new_zeros(1, word.shape[1], dtype=self.dtype),
-            g_LN0=self.param("g_LN0").to(self.dtype),
+            g_LN0=self.param("g_LN0").to(self.dtype) if "LN0" in outside else word.new_zeros(0),
             W_e=self._linear("e", layer=None) if self.anatomy.has_projection else None,
         )
 
@@ -209,7 +212,7 @@ def read_tokenizer(folder: Path, config: EncoderConfig) -> tuple[Tokenizer, int 
 
 def _load(folder: Path, name: str, dtype: torch.dtype, device: str, batch_invariant: bool) -> Base:
     config, family = read_config(folder)
-    found = read_weights(folder, family.prefix)
+    found = read_parameters(folder, family)
     anatomy = Anatomy(
         family=family,
         num_layers=config.num_layers,
@@ -238,6 +241,8 @@ def _load(folder: Path, name: str, dtype: torch.dtype, device: str, batch_invari
             **{module.name: module.symbol for module in anatomy.modules},
         },
     )
+    # One number in memory each.
+    params |= {name: torch.tensor([value]).expand(shape) for name, (value, shape) in anatomy.constants.items()}
     params = {name: tensor.to(on) for name, tensor in params.items()}
     return Base(spec, config, anatomy, params, words, dtype, on, Subspaces(params), batch_invariant)
 

@@ -1,7 +1,7 @@
 """Reads a base's config.json into one form for every family; imports torch only in `read_config`."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,10 +46,13 @@ class EncoderConfig:
     hidden_dropout: float
     attention_dropout: float
     relative_buckets: int = 0
+    # For each layer the base θ of its rotary positions, and the largest distance of tokens that attend to each other, 0
+    # for any; empty for other positions.
+    rotary: tuple[tuple[float, int], ...] = ()
 
     @property
     def max_length(self) -> int:
-        """Longest sequence, in tokens: each token needs a position embedding."""
+        """Longest sequence, in tokens."""
         return self.max_positions - self.first_position
 
 
@@ -59,6 +62,8 @@ def read_config(folder: Path) -> tuple[EncoderConfig, Family]:
     model_type = str(raw["model_type"])
     try:
         config = _our_config(library_config(raw, model_type), model_type, family)
+    except UnsupportedBase:
+        raise
     except Exception as error:  # transformers may raise anything; the cause says more than its wrapper
         why = shown(str(error.__cause__ or error), 200)
         raise UnsupportedBase(f"its config.json cannot be read; transformers says: {why}") from None
@@ -87,15 +92,7 @@ def read_raw(folder: Path) -> tuple[dict[str, Any], Family]:
     if raw.get("is_decoder"):
         raise UnsupportedBase("it is a decoder, in which a token reads only those before it")
     _check_sizes(raw, family)
-    for key, supported in family.fixed.items():
-        if (found := raw.get(key)) not in supported:
-            said = "no value" if found is None else shown(json.dumps(found))
-            raise UnsupportedBase(f"{key} in its config.json has {said}; supported: {_listed(supported)}")
     return raw, family
-
-
-def _listed(values: Sequence[Any]) -> str:
-    return " or ".join("none" if value is None else json.dumps(value) for value in values)
 
 
 def library_config(raw: Mapping[str, Any], model_type: str, **more: Any) -> Any:
@@ -106,7 +103,7 @@ def library_config(raw: Mapping[str, Any], model_type: str, **more: Any) -> Any:
     from transformers import AutoConfig  # noqa: PLC0415 - imports torch
 
     family = family_of(model_type)
-    used = {*family.config.values(), *family.fixed, *_USED}
+    used = {*family.config.values(), *family.reads, *family.fixed, *_USED}
     return AutoConfig.for_model(model_type, **{name: raw[name] for name in used & raw.keys()}, **more)
 
 
@@ -123,14 +120,35 @@ def _check_sizes(raw: Mapping[str, Any], family: Family) -> None:
 
 def _our_config(theirs: Any, model_type: str, family: Family) -> EncoderConfig:
     padding_id = int(getattr(theirs, "pad_token_id", 0) or 0)
+    for key, supported in family.fixed.items():
+        if (found := getattr(theirs, key, None)) not in supported:
+            only = supported[-1]
+            raise UnsupportedBase(f"{key} in its config.json is {shown(str(found))}; only {only} is supported")
+    names = {"eps": "layer_norm_eps", **family.config}
     return EncoderConfig(
         model_type=model_type,
         # DistilBERT's code fixes epsilon, at BERT's value.
-        eps=float(getattr(theirs, "layer_norm_eps", 1e-12)),
+        eps=float(getattr(theirs, names.pop("eps"), 1e-12)),
         vocab_size=theirs.vocab_size,
         max_positions=theirs.max_position_embeddings,
         type_vocab_size=int(getattr(theirs, "type_vocab_size", 0) or 0) if "type" in family.outside else 0,
         padding_id=padding_id,
         first_position=padding_id + 1 if family.positions_after_padding else 0,
-        **{key: getattr(theirs, name) for key, name in family.config.items()},
+        rotary=_rotary(theirs) if family.scores == "rotary" else (),
+        **{key: getattr(theirs, name) for key, name in names.items()},
     )
+
+
+def _rotary(theirs: Any) -> tuple[tuple[float, int], ...]:
+    """`EncoderConfig.rotary`; raises UnsupportedBase for scaled positions."""
+    kinds = getattr(theirs, "layer_types", None) or ["full_attention"] * theirs.num_hidden_layers
+    found = []
+    for kind in kinds:
+        # One description for all layers, or one for each kind of layer.
+        own = theirs.rope_parameters.get(kind, theirs.rope_parameters)
+        if (scaling := own.get("rope_type", "default")) != "default":
+            raise UnsupportedBase(
+                f"its rotary positions are scaled ({shown(str(scaling))}); only unscaled ones are supported"
+            )
+        found.append((float(own["rope_theta"]), theirs.sliding_window if kind == "sliding_attention" else 0))
+    return tuple(found)

@@ -3,7 +3,7 @@
 Imports no torch, since a tokenizer is read without it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from onebert_store.errors import UnsupportedBase
@@ -33,7 +33,13 @@ class Family:
         config: our name -> the architecture's name of a configuration value.
         block: the kind of its layers, a key of `BLOCKS` (blocks/block.py).
         scores: the scores of its attention, a key of `SCORES` (blocks/scores.py).
-        fixed: key of config.json -> the values that are supported, None for a missing key.
+        renamed: (old, new) pieces of tensor names in checkpoints, replaced in this order.
+        fused: module of a layer in checkpoints -> the parts whose maps it holds, one below the other.
+        unbiased: parts without a bias in checkpoints; the base's is zero, and a delta may change it.
+        first_lacks: LayerNorms that layer 0 does not have.
+        reads: further keys of config.json.
+        fixed: key of config.json -> the values that are supported, None for a missing one.
+        alike_heads: the token and span classes have the same layers before their classifier as the sequence class.
     """
 
     prefix: str
@@ -46,7 +52,17 @@ class Family:
     sequence_head: SequenceHead | None = None
     block: str = "post_norm"
     scores: str = "none"
+    renamed: Sequence[tuple[str, str]] = (
+        # The first BERT checkpoints have gamma and beta.
+        ("LayerNorm.gamma", "LayerNorm.weight"),
+        ("LayerNorm.beta", "LayerNorm.bias"),
+    )
+    fused: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    unbiased: Sequence[str] = ()
+    first_lacks: Sequence[str] = ()
+    reads: Sequence[str] = ()
     fixed: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
+    alike_heads: bool = False
 
 
 _BERT = Family(
@@ -96,6 +112,46 @@ _ROBERTA = replace(
     sequence_head=SequenceHead("classifier.dense", "tanh", "classifier.out_proj"),
 )
 
+_LINEAR = ("q", "k", "v", "m1", "m2", "mg", "m3")
+_ROPE = ("rope_parameters", "rope_scaling", "rope_theta")
+
+_MODERN = Family(
+    prefix="model.",
+    layer="layers.{}.",
+    parts={
+        "LN1": "attn_norm",
+        "q": "attn.Wqkv.q",
+        "k": "attn.Wqkv.k",
+        "v": "attn.Wqkv.v",
+        "m1": "attn.Wo",
+        "LN2": "mlp_norm",
+        "m2": "mlp.Wi.input",
+        "mg": "mlp.Wi.gate",
+        "m3": "mlp.Wo",
+    },
+    outside={"word": "embeddings.tok_embeddings", "LN0": "embeddings.norm", "LNf": "final_norm"},
+    positions_after_padding=False,
+    drops_attention_output=True,
+    config={
+        **_BERT.config,
+        "activation": "hidden_activation",
+        "eps": "norm_eps",
+        "hidden_dropout": "mlp_dropout",
+        "attention_dropout": "attention_dropout",
+    },
+    block="gated_pre_norm",
+    scores="rotary",
+    fused={"attn.Wqkv": ("q", "k", "v"), "mlp.Wi": ("m2", "mg")},
+    unbiased=(*_LINEAR, "LNf"),
+    first_lacks=("LN1",),
+    reads=(
+        *("layer_types", "global_attn_every_n_layers", "local_attention"),
+        *("global_rope_theta", "local_rope_theta", *_ROPE),
+    ),
+    fixed=dict.fromkeys(("attention_bias", "mlp_bias", "norm_bias"), (False,)),
+    alike_heads=True,
+)
+
 FAMILIES: Mapping[str, Family] = {
     "bert": _BERT,
     "roberta": _ROBERTA,
@@ -106,7 +162,7 @@ FAMILIES: Mapping[str, Family] = {
         _BERT,
         prefix="ernie.",
         sequence_head=SequenceHead("ernie.pooler.dense", "tanh", "classifier"),
-        fixed={"use_task_id": (None, False)},
+        fixed={"use_task_id": (False,)},
     ),
     "rembert": replace(
         _BERT,
@@ -137,11 +193,11 @@ FAMILIES: Mapping[str, Family] = {
         fixed={
             "relative_attention": (True,),
             "share_att_key": (True,),
-            "pos_att_type": ("p2c|c2p", "c2p|p2c", ["p2c", "c2p"], ["c2p", "p2c"]),
+            "pos_att_type": (["p2c", "c2p"], ["c2p", "p2c"]),
             "norm_rel_ebd": ("layer_norm",),
-            "max_relative_positions": (None, -1),
+            "max_relative_positions": (-1,),
+            "type_vocab_size": (0,),
             "position_biased_input": (False,),
-            "type_vocab_size": (None, 0),
             "conv_kernel_size": (None, 0),
         },
     ),
@@ -197,6 +253,7 @@ FAMILIES: Mapping[str, Family] = {
         },
         sequence_head=SequenceHead("pre_classifier", "relu", "classifier"),
     ),
+    "modernbert": _MODERN,
 }
 
 

@@ -75,7 +75,8 @@ def _vectors(own: LayerFolding, part: str, factor: float) -> Own:
 
 def of_distance(config: Any) -> Tensor:
     """`Disentangled.of_distance`: near distances one by one, ranges that grow with the distance behind them."""
-    span, most = config.relative_buckets, config.max_length
+    span: int = config.relative_buckets
+    most: int = config.max_length
     distance, middle = torch.arange(1 - most, most), span // 2
     # In the order of operations of DeBERTa's authors: `ceil` makes another bucket of another rounding.
     far = distance.abs().clamp_min(middle) / middle

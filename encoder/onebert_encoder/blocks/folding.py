@@ -70,6 +70,13 @@ class LayerFolding:
         scale = self.scale(place)
         return bias if scale is None else scale * bias
 
+    def bias(self, part: str, lacks: Tensor | None) -> Tensor:
+        """The bias of a map's scaled output; `lacks` is the part of the map's input that folding has removed."""
+        bias = self.param(f"b_{part}")
+        if lacks is not None:
+            bias = bias + self.apply(part, lacks)
+        return self.scaled(part, bias) if part in delta.PLACES else bias
+
     def apply(self, part: str, vector: Tensor) -> Tensor:
         """(W + BA + U Σ R Vᵀ + S) vector, without forming the sum."""
         out = self.weight(part) @ vector

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from onebert_encoder.blocks import disentangled
 from onebert_encoder.blocks.folding import LayerFolding
+from onebert_encoder.compute.rotary import Rotary
 from onebert_encoder.compute.scores import FILLING, PLAIN_SCORES, ByDistance, Own, Scores
 from onebert_store.errors import UnsupportedBase
 
@@ -55,9 +56,15 @@ def by_distance(table: Tensor, most: int) -> Tensor:
     return F.pad(table[bucket + half * (distance < 0)].T, (0, FILLING)).contiguous()
 
 
+def _rotary(config: Any, param: Param, layer: int) -> Scores:
+    theta, window = config.rotary[layer]
+    return Rotary(theta, window, config.hidden_size // config.num_heads, config.max_positions)
+
+
 SCORES: Mapping[str, Kind] = {
     "none": Kind(lambda *_: PLAIN_SCORES),
     "relative": Kind(_relative, _fold_relative),
+    "rotary": Kind(_rotary),
     "disentangled": Kind(disentangled.make, disentangled.fold),
 }
 

@@ -69,17 +69,15 @@ def _on_cpu(base: Base, dropout: Dropout) -> PlainKernels:
 
 
 def _compiled(base: Base) -> bool:
-    """Whether fast kernels have the base's activation and, on a GPU, the scores of its attention."""
-    scores = base.anatomy.family.scores == "none" or base.device.type == "cpu"
-    return base.config.activation == "gelu" and scores
+    """Whether fast kernels have the base's activation and the scores of its attention, or leave these to plain ones."""
+    scores = ("none", "relative", "disentangled") if base.device.type == "cpu" else ("none",)
+    return base.config.activation == "gelu" and base.anatomy.family.scores in scores
 
 
 def _forward(base: Base) -> Forward | None:
     products = load_products(base.device.type, base.precision)
-    family = base.anatomy.family
-    # The layers of other blocks and with other scores go operation by operation.
-    has = family.block == "post_norm" and family.scores in ("none", "relative")
-    if not has or products is None or not _compiled(base):
+    # The layers of other blocks go operation by operation.
+    if base.anatomy.family.block != "post_norm" or products is None or not _compiled(base):
         return None
     packed = [weight.numbers.dtype for layer in base.layers for weight in packed_weights(layer)]
     if packed != [base.precision] * sum(len(layer.W) for layer in base.layers):

@@ -54,7 +54,7 @@ class Pass:
     kernels: PlainKernels
 
     def layer(self, layer: int, x: Tensor) -> Tensor:
-        """[tokens, h] to [tokens, h], by the base's block."""
+        """[tokens, h] to [tokens, h], by the base's block, with the final LayerNorm behind the last layer."""
         base, rows, gathered = self.base, self.rows, self.gathered
         own = LayerPass(
             layer=layer,
@@ -71,7 +71,9 @@ class Pass:
             own_scores=rows.scores,
             drops_attention_output=base.anatomy.family.drops_attention_output,
         )
-        return base.anatomy.block.encode_layer(own, x)
+        x = base.anatomy.block.encode_layer(own, x)
+        last = layer == base.config.num_layers - 1
+        return F.layer_norm(x, x.shape[1:], eps=base.config.eps) if last and base.anatomy.has_final_norm else x
 
     def embed(self, batch: Batch) -> Tensor:
         weights = self.base.embeddings
@@ -84,8 +86,10 @@ class Pass:
 
     def _normed(self, word: Tensor, position: Tensor) -> Tensor:
         weights, eps = self.base.embeddings, self.base.config.eps
+        if not len(weights.g_LN0):
+            return word
         gain = Gain(weights.g_LN0, self.rows.g_LN0, self.gathered.gains)
-        if weights.position is None:
+        if not len(weights.position):
             return self.kernels.norm(word, gain, eps)
         no_bias = weights.no_bias.expand(len(self.rows.shift), -1)
         return self.kernels.add_norm(word, F.embedding(position, weights.position), no_bias, self.stage, gain, eps)
@@ -98,7 +102,7 @@ def encode(
 
     `activations` [tokens, h], end to end in the caller's order, enter a batch that starts above layer 0. Returns the
     last stage's [tokens, h], float32 from the one-call pass, else in the compute dtype; without the bias of the last
-    LayerNorm, which `fold` has moved into the head.
+    LayerNorm and the gain of a final one, which `fold` has moved into the head.
     """
     forward = choose_forward(base, dropout)
     if forward is not None:

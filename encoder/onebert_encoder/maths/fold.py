@@ -6,6 +6,7 @@ This file drives the block of each layer, from the embeddings up to the head; th
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -35,23 +36,26 @@ def fold(base: Base, tensors: Mapping[str, Tensor], pooling: str = "mean") -> Ro
         return LayerFolding(base.params, tensors, partial(base.anatomy.name, layer=layer), base.subspaces.directions)
 
     outside, layers = at(None), [at(layer) for layer in range(base.config.num_layers)]
-    prev = outside.param("b_LN0")
-    if base.anatomy.has_projection:
+    anatomy = base.anatomy
+    # The embeddings of a pre-norm base lack no bias.
+    prev = torch.zeros(1, device=base.device) if anatomy.has_final_norm else outside.param("b_LN0")
+    if anatomy.has_projection:
         prev = outside.param("b_e") + outside.weight("e") @ prev
     shifts = []
     branches: dict[LayerSite, tuple[Branch, ...]] = {}
     for layer, own in enumerate(layers):
-        shift, found, prev = base.anatomy.block.fold_layer(own, prev)
+        shift, found, prev = anatomy.block.fold_layer(own, prev)
         shifts.append(shift)
         branches |= {(layer, site): joined for site, joined in found.items()}
-    gains = [parameter.name for parameter in base.anatomy.parameters if parameter.symbol[0] == "g"]
+    gains = [one.name for one in anatomy.parameters if one.symbol[0] == "g" and one.symbol != "g_LNf"]
     g_LN0 = gain = None
     if any(delta.DELTA + name in tensors for name in gains):
-        norms = base.anatomy.block.norms
-        g_LN0 = outside.param("g_LN0")
+        norms = anatomy.block.norms
+        g_LN0 = outside.param("g_LN0") if "LN0" in anatomy.family.outside else None
         gain = torch.stack([torch.stack([own.param(f"g_{norm}") for norm in norms]) for own in layers])
-    head = _head(tensors, outside, pooling, prev)
-    scores = scores_of(base.anatomy.family.scores).fold(base.config, outside, layers)
+    last = Last(outside.param("g_LNf"), outside.param("b_LNf")) if anatomy.has_final_norm else Last(None, prev)
+    head = _head(tensors, outside, pooling, last)
+    scores = scores_of(anatomy.family.scores).fold(base.config, outside, layers)
     return Row(torch.stack(shifts), g_LN0, gain, _scales(base, layers), branches, scores, head)
 
 
@@ -78,20 +82,27 @@ def _scales(base: Base, layers: Sequence[LayerFolding]) -> dict[str, Tensor]:
     return places
 
 
-def _head(tensors: Mapping[str, Tensor], outside: LayerFolding, pooling: str, prev: Tensor) -> Head | None:
-    """The head, with the last layer's missing bias `prev` moved into its first map; None for the bare encoder."""
+class Last(NamedTuple):
+    """The gain [h] of the final LayerNorm, if there is one, and the missing bias [h] of the last LayerNorm."""
+
+    gain: Tensor | None
+    shift: Tensor
+
+
+def _head(tensors: Mapping[str, Tensor], outside: LayerFolding, pooling: str, last: Last) -> Head | None:
+    """The head, with gain and bias of the last LayerNorm moved into its first map; None for the bare encoder."""
     if delta.HEAD_WEIGHT not in tensors:
         return None
     weight, bias = tensors[delta.HEAD_WEIGHT], tensors[delta.HEAD_BIAS]
     if pooling == SIAMESE:
-        # Normalization and absolute differences are not linear, so no bias can be moved through them.
-        return Head(pooling, (), weight, bias, prev)
+        # Normalization and absolute differences are not linear, so nothing can be moved through them.
+        return Head(pooling, (), weight, bias, last.shift, last.gain)
     maps = [(weight, bias)]
     if delta.HEAD_DENSE_WEIGHT in tensors:
         maps.insert(0, (tensors[delta.HEAD_DENSE_WEIGHT], tensors[delta.HEAD_DENSE_BIAS]))
     if pooling == "pooler":
         maps.insert(0, (outside.weight("p"), outside.param("b_p")))
     first_weight, first_bias = maps[0]
-    maps[0] = first_weight, first_bias + first_weight @ prev
+    maps[0] = first_weight if last.gain is None else first_weight * last.gain, first_bias + first_weight @ last.shift
     weight, bias = maps.pop()
     return Head(pooling, tuple(maps), weight, bias)

@@ -97,7 +97,9 @@ def _classify_pairs(heads: Sequence[Head], batch: Batch, x: Tensor, chosen: Sequ
     own, both = [heads[i] for i in chosen], [*chosen, *(i + 1 for i in chosen)]
     means = pool(batch.first[both], batch.lengths[both], x, [True] * len(both))
     shift = torch.stack([head.shift for head in own if head.shift is not None])
-    u, v = (half + shift for half in means.split(len(own)))
+    gains = [head.gain for head in own if head.gain is not None]
+    gain = torch.stack(gains) if gains else 1
+    u, v = (half * gain + shift for half in means.split(len(own)))
     return _by_labels(own, compare(u, v), batch.apart)
 
 

@@ -27,6 +27,7 @@ class Head:
         dense: (W [h, h], b [h]) of each tanh layer; the first may be the base's pooler.
         weight: [labels, h], float32; [labels, 4h + 1] for siamese.
         shift: [h], float32, the bias of the last LayerNorm for siamese; None for others, whose first bias includes it.
+        gain: [h], float32, the gain of a final LayerNorm for siamese; None for others, whose first map includes it.
     """
 
     pooling: str
@@ -34,6 +35,7 @@ class Head:
     weight: Tensor
     bias: Tensor
     shift: Tensor | None = None
+    gain: Tensor | None = None
 
     @cached_property
     def native(self) -> tuple[int, ...] | None:
@@ -57,13 +59,13 @@ class Head:
     @property
     def nbytes(self) -> int:
         """Bytes of the head's own tensors; tanh matrices may be the base's and do not count."""
-        return sum(one.nbytes for one in (self.weight, self.bias, self.shift) if one is not None)
+        return sum(one.nbytes for one in (self.weight, self.bias, self.shift, self.gain) if one is not None)
 
     def copied(self) -> "Head":
         """A copy in memory of its own, except the tanh matrices, which may be the base's."""
         dense = tuple((W, b.clone()) for W, b in self.dense)
-        shift = None if self.shift is None else self.shift.clone()
-        return replace(self, dense=dense, weight=self.weight.clone(), bias=self.bias.clone(), shift=shift)
+        shift, gain = (None if one is None else one.clone() for one in (self.shift, self.gain))
+        return replace(self, dense=dense, weight=self.weight.clone(), bias=self.bias.clone(), shift=shift, gain=gain)
 
 
 @dataclass(frozen=True)
@@ -179,7 +181,9 @@ class Defaults:
         ones = {
             place: torch.ones(len(layers), width, device=base.device) for place, width in base.anatomy.places.items()
         }
-        return cls(base.param("g_LN0"), torch.stack(gain), ones)
+        # Without the embeddings' LayerNorm nothing reads its gain.
+        g_LN0 = base.param("g_LN0") if "LN0" in base.anatomy.family.outside else torch.ones(1, device=base.device)
+        return cls(g_LN0, torch.stack(gain), ones)
 
 
 def cast_branches(row: Row, dtype: torch.dtype) -> Branches:

@@ -120,5 +120,6 @@ def test_scores_of_another_kind_are_computed_by_the_plain_kernels(monkeypatch: p
 
 
 def test_scores_that_nothing_computes_are_refused_at_load() -> None:
-    with pytest.raises(UnsupportedBase, match="attention scores 'rotary' are not computed; computed: none, relative"):
-        base_of(replace(FAMILIES["bert"], scores="rotary"), BARE.params)
+    said = "attention scores 'far' are not computed; computed: none, relative, rotary"
+    with pytest.raises(UnsupportedBase, match=said):
+        base_of(replace(FAMILIES["bert"], scores="far"), BARE.params)

@@ -42,7 +42,13 @@ def test_a_family_without_a_known_head_is_refused_by_name(new_family):
     assert layout_of(new_family, "token").linear == "classifier"
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("kind", ["sequence", "token", "span"])
+def test_a_head_with_more_layers_than_a_delta_holds_is_refused(kind):
+    with pytest.raises(InvalidInput, match=f"the {kind} classifier of modernbert"):
+        layout_of("modernbert", kind)
+
+
+@pytest.mark.parametrize("family", [name for name, one in FAMILIES.items() if one.sequence_head])
 def test_a_head_that_a_delta_cannot_hold_is_refused(family):
     head = FAMILIES[family].sequence_head
     if head.activation == "tanh":

@@ -153,9 +153,12 @@ def _unlike(name: str, wanted: str, found: Any, cure: str) -> InvalidInput:
 
 def layout_of(model_type: str, kind: Kind) -> Layout:
     """The layout of an architecture's class; raises InvalidInput if a delta's head cannot hold it."""
+    family = family_of(model_type)
     if kind != "sequence":
+        if family.alike_heads:
+            raise InvalidInput(f"the {kind} classifier of {model_type} has more layers than the head of a delta")
         return _EVERY_TOKEN[kind]
-    head = family_of(model_type).sequence_head
+    head = family.sequence_head
     if head is None:
         raise InvalidInput(f"where the sequence classifier of {model_type} keeps its layers is not known here")
     if head.activation != "tanh":

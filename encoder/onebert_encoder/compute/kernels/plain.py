@@ -72,8 +72,8 @@ class PlainKernels:
         """Attention in each sequence of `qkv` [tokens, 3h] plus `b_q` [rows, h]: [tokens, h], undefined for filling.
 
         Scores that turn keys take [rows, 2h], the biases of queries and keys. `own` has each row's numbers for scores
-        that are not plain. Pads every sequence to the longest of its bucket.
-        `choose.py` keeps scores from kernels that do not compute them.
+        that are not plain. Pads every sequence to the longest of its bucket. `choose.py` keeps scores from kernels that
+        do not compute them.
         """
         h = qkv.shape[1] // 3
         qkv[:, : b_q.shape[1]] += b_q.index_select(0, stage.row_of_token)
@@ -82,18 +82,28 @@ class PlainKernels:
 
     def add_norm(self, y: Tensor, x: Tensor, b: Tensor, stage: Stage, gain: Gain, eps: float) -> Tensor:
         """LayerNorm without bias of y + x + b: [tokens, h]; `b` is [rows, h], and each token takes its row's."""
-        y += x
-        y += b.index_select(0, stage.row_of_token)
-        return self.norm(y, gain, eps)
+        return self.norm(self.add(y, x, b, stage), gain, eps)
 
     def norm(self, x: Tensor, gain: Gain, eps: float) -> Tensor:
         """LayerNorm without bias of `x` [tokens, h], which stays as it is."""
         return normalize(x, gain, eps)
 
+    def add(self, y: Tensor, x: Tensor, b: Tensor, stage: Stage) -> Tensor:
+        """y + x + b: [tokens, h]; `b` as for `add_norm`."""
+        y += x
+        y += b.index_select(0, stage.row_of_token)
+        return y
+
     def add_activate(self, z: Tensor, b: Tensor, stage: Stage) -> Tensor:
         """The activation of z + b: [tokens, f]; `b` is [rows, f], and each token takes its row's."""
         z += b.index_select(0, stage.row_of_token)
         return self._activation(z)
+
+    def add_gate(self, z: Tensor, b: Tensor, stage: Stage) -> Tensor:
+        """The activation of the first half of z + b [tokens, 2f], times the second half: [tokens, f]."""
+        z += b.index_select(0, stage.row_of_token)
+        inner, gate = z.chunk(2, dim=1)
+        return self._activation(inner) * gate
 
     def drop(self, x: Tensor, stage: Stage) -> Tensor:
         """`x` [tokens, h] with a training step's dropout."""

@@ -17,7 +17,7 @@ from onebert_encoder.answering.scores import Array
 from onebert_encoder.base.base import Base, has_tokenizer, read_tokenizer
 from onebert_encoder.base.config import EncoderConfig, library_config, read_config
 from onebert_encoder.base.digest import config_form
-from onebert_encoder.base.source import read_json, read_weights
+from onebert_encoder.base.source import read_json, read_parameters
 from onebert_encoder.text.tokenizer import Tokenizer
 from onebert_encoder.text.tokens import Tokens
 from onebert_store.errors import InvalidInput, NotFinite, TensorMismatch, UnsupportedBase
@@ -75,7 +75,8 @@ def read_finetuned(folder: Path, base: Base) -> FineTuned:
     try:
         config, family = read_config(folder)
         _require_same(config, base)
-        params = read_weights(folder, family.prefix)
+        constants = {name: base.params[name].cpu() for name in base.anatomy.constants}
+        params = constants | read_parameters(folder, family)
         tokenizer, max_length = read_tokenizer(folder, config) if has_tokenizer(folder) else (base.tokenizer, None)
         raw = read_json(folder / "config.json")
         head = _head(folder, config.model_type, raw.get("architectures"), family.prefix)
