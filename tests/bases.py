@@ -22,8 +22,11 @@ from transformers import (
     DistilBertConfig,
     ElectraConfig,
     ErnieConfig,
+    EuroBertConfig,
+    GteConfig,
     ModernBertConfig,
     MPNetConfig,
+    NomicBertConfig,
     PreTrainedTokenizerFast,
     RemBertConfig,
     RobertaConfig,
@@ -75,6 +78,9 @@ CONFIGS: Mapping[str, Callable[[int], Any]] = {
     "modernbert": lambda vocab: ModernBertConfig(
         **{**_SIZES, "vocab_size": vocab}, **_ROTARY, cls_token_id=2, sep_token_id=3
     ),
+    "gte": lambda vocab: GteConfig(**{**_SIZES, "vocab_size": vocab}, **_ROTARY),
+    "nomic_bert": lambda vocab: NomicBertConfig(**{**_SIZES, "vocab_size": vocab}, **_ROTARY),
+    "eurobert": lambda vocab: EuroBertConfig(**{**_SIZES, "vocab_size": vocab}, **_ROTARY, mask_token_id=4),
 }
 
 FAMILIES = tuple(CONFIGS)
@@ -242,7 +248,7 @@ class Reference:
             "input_ids": torch.tensor([input_ids]),
             "attention_mask": torch.ones(1, len(input_ids), dtype=torch.long),
         }
-        if type_ids is not None and self.model.config.model_type in ("bert", "electra"):
+        if type_ids is not None and self.model.config.model_type in ("bert", "electra", "nomic_bert"):
             inputs["token_type_ids"] = torch.tensor([type_ids])
         out = self.model(**inputs)
         hidden = out.last_hidden_state[0]
@@ -281,8 +287,11 @@ def opened(model: Any) -> Any:
         parent, name = model.get_submodule(path.rpartition(".")[0]), path.rpartition(".")[2]
         if name in _SIDE_BY_SIDE:
             setattr(parent, name, SideBySide(module, _SIDE_BY_SIDE[name]))
-        elif (isinstance(module, torch.nn.Linear) or path == "final_norm") and module.bias is None:
-            module.bias = torch.nn.Parameter(torch.zeros(len(module.weight)))
+        elif isinstance(module, torch.nn.Linear) or path in ("final_norm", "norm"):
+            if not hasattr(module, "bias"):  # an RMSNorm
+                module.register_forward_hook(lambda module, _, y: y + module.bias)
+            if getattr(module, "bias", None) is None:
+                module.bias = torch.nn.Parameter(torch.zeros(len(module.weight)))
     return model
 
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +75,8 @@ def read_config(folder: Path) -> tuple[EncoderConfig, Family]:
         raise UnsupportedBase("its hidden size is not a multiple of its number of heads")
     if not 0 <= config.first_position < config.max_positions:
         raise UnsupportedBase(f"its pad_token_id {config.padding_id} leaves no positions for tokens")
+    if "type" in family.outside and not config.type_vocab_size:
+        family = replace(family, outside={part: path for part, path in family.outside.items() if part != "type"})
     return config, family
 
 
@@ -124,6 +126,11 @@ def _our_config(theirs: Any, model_type: str, family: Family) -> EncoderConfig:
         if (found := getattr(theirs, key, None)) not in supported:
             only = supported[-1]
             raise UnsupportedBase(f"{key} in its config.json is {shown(str(found))}; only {only} is supported")
+    heads = theirs.num_attention_heads if family.scores == "rotary" else 1
+    if getattr(theirs, "num_key_value_heads", heads) != heads:
+        raise UnsupportedBase(
+            f"its queries have {heads} heads and its keys {theirs.num_key_value_heads}; both must have as many"
+        )
     names = {"eps": "layer_norm_eps", **family.config}
     return EncoderConfig(
         model_type=model_type,

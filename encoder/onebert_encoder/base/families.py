@@ -39,6 +39,7 @@ class Family:
         first_lacks: LayerNorms that layer 0 does not have.
         reads: further keys of config.json.
         fixed: key of config.json -> the values that are supported, None for a missing one.
+        centered: LayerNorms subtract the mean; else they are RMSNorms.
         alike_heads: the token and span classes have the same layers before their classifier as the sequence class.
     """
 
@@ -62,6 +63,7 @@ class Family:
     first_lacks: Sequence[str] = ()
     reads: Sequence[str] = ()
     fixed: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
+    centered: bool = True
     alike_heads: bool = False
 
 
@@ -114,6 +116,8 @@ _ROBERTA = replace(
 
 _LINEAR = ("q", "k", "v", "m1", "m2", "mg", "m3")
 _ROPE = ("rope_parameters", "rope_scaling", "rope_theta")
+# transformers warns where its own defaults are outside a base's vocabulary.
+_IDS = tuple(f"{name}_token_id" for name in ("bos", "eos", "cls", "sep", "mask"))
 
 _MODERN = Family(
     prefix="model.",
@@ -146,10 +150,79 @@ _MODERN = Family(
     first_lacks=("LN1",),
     reads=(
         *("layer_types", "global_attn_every_n_layers", "local_attention"),
-        *("global_rope_theta", "local_rope_theta", *_ROPE),
+        *("global_rope_theta", "local_rope_theta", *_ROPE, *_IDS),
     ),
     fixed=dict.fromkeys(("attention_bias", "mlp_bias", "norm_bias"), (False,)),
     alike_heads=True,
+)
+
+_PROJECTIONS = {
+    "q": "self_attn.q_proj",
+    "k": "self_attn.k_proj",
+    "v": "self_attn.v_proj",
+    "m1": "self_attn.o_proj",
+    "m2": "mlp.gate_proj",
+    "mg": "mlp.up_proj",
+    "m3": "mlp.down_proj",
+}
+
+# Names of tensors are those of transformers' own class; its authors' code, in which checkpoints are saved, has others.
+_GTE = replace(
+    _BERT,
+    prefix="gte.",
+    layer="layers.{}.",
+    parts={**_PROJECTIONS, "LN1": "post_attention_layernorm", "LN2": "post_mlp_layernorm"},
+    outside=_without(_BERT.outside, "position"),
+    sequence_head=SequenceHead("gte.pooler.dense", "tanh", "classifier"),
+    block="gated_post_norm",
+    scores="rotary",
+    renamed=(
+        ("new.", ""),
+        ("encoder.layer.", "layers."),
+        ("attention.", "self_attn."),
+        ("attn_ln", "post_attention_layernorm"),
+        ("mlp_ln", "post_mlp_layernorm"),
+    ),
+    fused={"self_attn.qkv_proj": ("q", "k", "v"), "mlp.up_gate_proj": ("mg", "m2")},
+    unbiased=("m2", "mg"),
+    reads=_ROPE,
+)
+
+_NOMIC = replace(
+    _GTE,
+    prefix="nomic_bert.",
+    sequence_head=SequenceHead("nomic_bert.pooler.dense", "tanh", "classifier"),
+    renamed=(
+        ("encoder.layers.", "layers."),
+        ("emb_ln", "embeddings.LayerNorm"),
+        (".attn.", ".self_attn."),
+        ("out_proj", "o_proj"),
+        ("fc11", "up_proj"),
+        ("fc12", "gate_proj"),
+        ("fc2", "down_proj"),
+        ("norm1", "post_attention_layernorm"),
+        ("norm2", "post_mlp_layernorm"),
+    ),
+    fused={"self_attn.Wqkv": ("q", "k", "v")},
+    unbiased=_LINEAR,
+)
+
+_EURO = replace(
+    _MODERN,
+    parts={**_PROJECTIONS, "LN1": "input_layernorm", "LN2": "post_attention_layernorm"},
+    outside={"word": "embed_tokens", "LNf": "norm"},
+    config={
+        **_BERT.config,
+        "eps": "rms_norm_eps",
+        "hidden_dropout": "attention_dropout",
+        "attention_dropout": "attention_dropout",
+    },
+    fused={},
+    first_lacks=(),
+    reads=("num_key_value_heads", *_ROPE, *_IDS),
+    fixed=dict.fromkeys(("attention_bias", "mlp_bias"), (False,)),
+    centered=False,
+    alike_heads=False,
 )
 
 FAMILIES: Mapping[str, Family] = {
@@ -254,6 +327,9 @@ FAMILIES: Mapping[str, Family] = {
         sequence_head=SequenceHead("pre_classifier", "relu", "classifier"),
     ),
     "modernbert": _MODERN,
+    "gte": _GTE,
+    "nomic_bert": _NOMIC,
+    "eurobert": _EURO,
 }
 
 

@@ -65,11 +65,14 @@ def choose_heads(base: Base) -> type[GpuHeads] | None:
 def _on_cpu(base: Base, dropout: Dropout) -> PlainKernels:
     """Compiled kernels on a CPU, else the plain ones, on any device."""
     make = load_native(base.device.type, base.dtype) if _compiled(base) else None
-    return PlainKernels(base.activation, dropout) if make is None else make(dropout)
+    return PlainKernels(base.activation, dropout, base.anatomy.family.centered) if make is None else make(dropout)
 
 
 def _compiled(base: Base) -> bool:
-    """Whether fast kernels have the base's activation and the scores of its attention, or leave these to plain ones."""
+    """Whether fast kernels have the base's activation and the scores of its attention, or leave these to plain ones.
+
+    No GPU program turns queries and keys: bases with rotary positions stay on the plain kernels there.
+    """
     scores = ("none", "relative", "disentangled") if base.device.type == "cpu" else ("none",)
     return base.config.activation == "gelu" and base.anatomy.family.scores in scores
 

@@ -72,8 +72,9 @@ class Pass:
             drops_attention_output=base.anatomy.family.drops_attention_output,
         )
         x = base.anatomy.block.encode_layer(own, x)
-        last = layer == base.config.num_layers - 1
-        return F.layer_norm(x, x.shape[1:], eps=base.config.eps) if last and base.anatomy.has_final_norm else x
+        if layer < base.config.num_layers - 1 or not base.anatomy.has_final_norm:
+            return x
+        return self.kernels.norm(x, Gain(x.new_ones(x.shape[1]), x, None), base.config.eps)
 
     def embed(self, batch: Batch) -> Tensor:
         weights = self.base.embeddings

@@ -15,7 +15,7 @@ from onebert_encoder.base.base import Base
 from onebert_encoder.blocks.folding import LayerFolding
 from onebert_encoder.blocks.scores import scores_of
 from onebert_encoder.layout.branches import Branch, LayerSite
-from onebert_encoder.maths.rows import Head, Row
+from onebert_encoder.maths.rows import Defaults, Head, Row
 from onebert_store.file import delta
 from onebert_store.file.manifest import SIAMESE
 
@@ -51,7 +51,7 @@ def fold(base: Base, tensors: Mapping[str, Tensor], pooling: str = "mean") -> Ro
     g_LN0 = gain = None
     if any(delta.DELTA + name in tensors for name in gains):
         norms = anatomy.block.norms
-        g_LN0 = outside.param("g_LN0") if "LN0" in anatomy.family.outside else None
+        g_LN0 = outside.param("g_LN0") if "LN0" in anatomy.family.outside else Defaults.of(base).g_LN0
         gain = torch.stack([torch.stack([own.param(f"g_{norm}") for norm in norms]) for own in layers])
     last = Last(outside.param("g_LNf"), outside.param("b_LNf")) if anatomy.has_final_norm else Last(None, prev)
     head = _head(tensors, outside, pooling, last)

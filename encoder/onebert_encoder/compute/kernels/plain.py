@@ -48,9 +48,10 @@ class PlainKernels:
 
     name = "plain"
 
-    def __init__(self, activation: Callable[[Tensor], Tensor], dropout: Dropout = NO_DROPOUT) -> None:
-        self._activation = activation
-        self._dropout = dropout
+    def __init__(
+        self, activation: Callable[[Tensor], Tensor], dropout: Dropout = NO_DROPOUT, centered: bool = True
+    ) -> None:
+        self._activation, self._dropout, self._centered = activation, dropout, centered
 
     @property
     def description(self) -> str:
@@ -85,8 +86,8 @@ class PlainKernels:
         return self.norm(self.add(y, x, b, stage), gain, eps)
 
     def norm(self, x: Tensor, gain: Gain, eps: float) -> Tensor:
-        """LayerNorm without bias of `x` [tokens, h], which stays as it is."""
-        return normalize(x, gain, eps)
+        """LayerNorm without bias, or RMSNorm, of `x` [tokens, h], which stays as it is."""
+        return normalize(x, gain, eps, self._centered)
 
     def add(self, y: Tensor, x: Tensor, b: Tensor, stage: Stage) -> Tensor:
         """y + x + b: [tokens, h]; `b` as for `add_norm`."""
@@ -146,11 +147,12 @@ class PlainKernels:
         return context if bucket.slots is None else context.index_select(0, bucket.slots)
 
 
-def normalize(x: Tensor, gain: Gain, eps: float) -> Tensor:
-    """LayerNorm without bias: [tokens, h] -> [tokens, h]."""
+def normalize(x: Tensor, gain: Gain, eps: float, centered: bool = True) -> Tensor:
+    """LayerNorm without bias, or RMSNorm: [tokens, h] -> [tokens, h]."""
+    norm = F.layer_norm if centered else F.rms_norm
     if gain.of_token is None:
-        return F.layer_norm(x, gain.shared.shape, gain.shared, None, eps)
-    return F.layer_norm(x, gain.shared.shape, None, None, eps) * gain.table.index_select(0, gain.of_token)
+        return norm(x, gain.shared.shape, gain.shared, eps=eps)
+    return norm(x, gain.shared.shape, eps=eps) * gain.table.index_select(0, gain.of_token)
 
 
 def add_in_place(y: Tensor, x: Tensor, joined: Sequence[Joined]) -> Tensor:

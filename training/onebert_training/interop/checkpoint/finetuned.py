@@ -109,7 +109,9 @@ def _require_same(config: EncoderConfig, base: Base) -> None:
 def _head(folder: Path, model_type: str, architectures: Any, prefix: str) -> Head:
     """The head of the class that the configuration names; for a plain encoder, the sentence-transformers modules."""
     named = [str(one) for one in architectures] if isinstance(architectures, list) else []
-    classes: dict[Kind, str] = {kind: CLASS_NAMES[auto][model_type] for kind, auto in AUTO_CLASSES.items()}
+    classes: dict[Kind, str] = {
+        kind: name for kind, auto in AUTO_CLASSES.items() if (name := CLASS_NAMES[auto].get(model_type))
+    }
     kind = next((kind for kind, name in classes.items() if name in named), None)
     if kind is not None:
         layout = layout_of(model_type, kind)
