@@ -13,6 +13,7 @@ from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer, ByteLevel
 from tokenizers.processors import TemplateProcessing
 from torch import Tensor
+from torch.nn import functional as F
 from transformers import (
     AutoModel,
     BertConfig,
@@ -181,13 +182,14 @@ class Reference:
     Args:
         folder: the base.
         tensors: the delta's tensors by their names in the file.
-        pooling: as in the manifest.
+        pooling, activation: as in the manifest.
     """
 
-    def __init__(self, folder: Path, tensors: Mapping[str, np.ndarray], pooling: str) -> None:
+    def __init__(self, folder: Path, tensors: Mapping[str, np.ndarray], pooling: str, activation: str = "tanh") -> None:
         self.model = opened(AutoModel.from_pretrained(folder, attn_implementation="eager")).eval()
         self.tensors = torch_tensors({name: np.asarray(value) for name, value in tensors.items()})
-        self.pooling = pooling
+        self.pooling, self.activation = pooling, {"tanh": torch.tanh, "gelu": F.gelu, "relu": F.relu}[activation]
+        self.eps = getattr(self.model.config, "layer_norm_eps", getattr(self.model.config, "norm_eps", 1e-12))
         with torch.no_grad():
             own = dict(self.model.named_parameters())
             bare = {name: value.numpy().copy() for name, value in own.items()}
@@ -260,7 +262,9 @@ class Reference:
         }
         x = pooled[self.pooling]()
         if "head.dense.weight" in self.tensors:
-            x = torch.tanh(x @ self.tensors["head.dense.weight"].T + self.tensors["head.dense.bias"])
+            x = self.activation(x @ self.tensors["head.dense.weight"].T + self.tensors["head.dense.bias"])
+        if "head.norm.weight" in self.tensors:
+            x = torch.nn.functional.layer_norm(x, x.shape[-1:], self.tensors["head.norm.weight"], None, self.eps)
         return x @ self.tensors["head.weight"].T + self.tensors["head.bias"]
 
 

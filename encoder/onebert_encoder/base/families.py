@@ -7,16 +7,33 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from onebert_store.errors import UnsupportedBase
+from onebert_store.file.manifest import Activation
 from onebert_store.file.strict_json import shown
 
 
 @dataclass(frozen=True)
-class SequenceHead:
-    """The head of a `…ForSequenceClassification` class: two linear maps on the first token, `dense` and `linear`."""
+class ClassHead:
+    """The head of a class of transformers for a task: a linear map, perhaps behind a layer.
 
-    dense: str
-    activation: str
+    Attributes:
+        linear: module of the last map.
+        dense: module of the layer's map; None without a layer.
+        activation: of the layer.
+        bias: whether the layer's map has one.
+        norm: module of the LayerNorm behind the activation; None without one.
+        pooling: of a sequence class, where config.json does not say another one.
+        pooling_key: key of config.json that says the pooling.
+        poolings: ours for values of this key with other names.
+    """
+
     linear: str
+    dense: str | None = None
+    activation: Activation = "tanh"
+    bias: bool = True
+    norm: str | None = None
+    pooling: str = "cls"
+    pooling_key: str | None = None
+    poolings: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -31,6 +48,7 @@ class Family:
         positions_after_padding: positions start after the padding id (RoBERTa), not at 0.
         drops_attention_output: training applies dropout to the attention sublayer's output (all but DistilBERT).
         config: our name -> the architecture's name of a configuration value.
+        heads: those of its classes for a `sequence`, `token` or `span` task; the last two have BERT's by default.
         block: the kind of its layers, a key of `BLOCKS` (blocks/block.py).
         scores: the scores of its attention, a key of `SCORES` (blocks/scores.py).
         renamed: (old, new) pieces of tensor names in checkpoints, replaced in this order.
@@ -40,7 +58,6 @@ class Family:
         reads: further keys of config.json.
         fixed: key of config.json -> the values that are supported, None for a missing one.
         centered: LayerNorms subtract the mean; else they are RMSNorms.
-        alike_heads: the token and span classes have the same layers before their classifier as the sequence class.
     """
 
     prefix: str
@@ -50,7 +67,7 @@ class Family:
     positions_after_padding: bool
     drops_attention_output: bool
     config: Mapping[str, str]
-    sequence_head: SequenceHead | None = None
+    heads: Mapping[str, ClassHead] = field(default_factory=dict)
     block: str = "post_norm"
     scores: str = "none"
     renamed: Sequence[tuple[str, str]] = (
@@ -64,7 +81,6 @@ class Family:
     reads: Sequence[str] = ()
     fixed: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
     centered: bool = True
-    alike_heads: bool = False
 
 
 _BERT = Family(
@@ -99,7 +115,7 @@ _BERT = Family(
         "hidden_dropout": "hidden_dropout_prob",
         "attention_dropout": "attention_probs_dropout_prob",
     },
-    sequence_head=SequenceHead("bert.pooler.dense", "tanh", "classifier"),
+    heads={"sequence": ClassHead("classifier", "bert.pooler.dense")},
 )
 
 
@@ -111,7 +127,7 @@ _ROBERTA = replace(
     _BERT,
     prefix="roberta.",
     positions_after_padding=True,
-    sequence_head=SequenceHead("classifier.dense", "tanh", "classifier.out_proj"),
+    heads={"sequence": ClassHead("classifier.out_proj", "classifier.dense")},
 )
 
 _LINEAR = ("q", "k", "v", "m1", "m2", "mg", "m3")
@@ -119,6 +135,7 @@ _ROPE = ("rope_parameters", "rope_scaling", "rope_theta")
 # transformers warns where its own defaults are outside a base's vocabulary.
 _IDS = tuple(f"{name}_token_id" for name in ("bos", "eos", "cls", "sep", "mask"))
 
+_MODERN_HEAD = ClassHead("classifier", "head.dense", "gelu", bias=False, norm="head.norm")
 _MODERN = Family(
     prefix="model.",
     layer="layers.{}.",
@@ -153,7 +170,10 @@ _MODERN = Family(
         *("global_rope_theta", "local_rope_theta", *_ROPE, *_IDS),
     ),
     fixed=dict.fromkeys(("attention_bias", "mlp_bias", "norm_bias"), (False,)),
-    alike_heads=True,
+    heads={
+        "sequence": replace(_MODERN_HEAD, pooling_key="classifier_pooling"),
+        **dict.fromkeys(("token", "span"), _MODERN_HEAD),
+    },
 )
 
 _PROJECTIONS = {
@@ -173,7 +193,7 @@ _GTE = replace(
     layer="layers.{}.",
     parts={**_PROJECTIONS, "LN1": "post_attention_layernorm", "LN2": "post_mlp_layernorm"},
     outside=_without(_BERT.outside, "position"),
-    sequence_head=SequenceHead("gte.pooler.dense", "tanh", "classifier"),
+    heads={"sequence": ClassHead("classifier", "gte.pooler.dense")},
     block="gated_post_norm",
     scores="rotary",
     renamed=(
@@ -191,7 +211,7 @@ _GTE = replace(
 _NOMIC = replace(
     _GTE,
     prefix="nomic_bert.",
-    sequence_head=SequenceHead("nomic_bert.pooler.dense", "tanh", "classifier"),
+    heads={"sequence": ClassHead("classifier", "nomic_bert.pooler.dense")},
     renamed=(
         ("encoder.layers.", "layers."),
         ("emb_ln", "embeddings.LayerNorm"),
@@ -221,8 +241,8 @@ _EURO = replace(
     first_lacks=(),
     reads=("num_key_value_heads", *_ROPE, *_IDS),
     fixed=dict.fromkeys(("attention_bias", "mlp_bias"), (False,)),
+    heads={},
     centered=False,
-    alike_heads=False,
 )
 
 FAMILIES: Mapping[str, Family] = {
@@ -234,7 +254,7 @@ FAMILIES: Mapping[str, Family] = {
     "ernie": replace(
         _BERT,
         prefix="ernie.",
-        sequence_head=SequenceHead("ernie.pooler.dense", "tanh", "classifier"),
+        heads={"sequence": ClassHead("classifier", "ernie.pooler.dense")},
         fixed={"use_task_id": (False,)},
     ),
     "rembert": replace(
@@ -242,7 +262,7 @@ FAMILIES: Mapping[str, Family] = {
         prefix="rembert.",
         outside={**_BERT.outside, "e": "encoder.embedding_hidden_mapping_in"},
         config={**_BERT.config, "embedding_size": "input_embedding_size"},
-        sequence_head=SequenceHead("rembert.pooler.dense", "tanh", "classifier"),
+        heads={"sequence": ClassHead("classifier", "rembert.pooler.dense")},
     ),
     "deberta-v2": replace(
         _BERT,
@@ -259,7 +279,7 @@ FAMILIES: Mapping[str, Family] = {
             "LNd": "encoder.LayerNorm",
         },
         config={**_BERT.config, "relative_buckets": "position_buckets"},
-        sequence_head=SequenceHead("pooler.dense", "gelu", "classifier"),
+        heads={"sequence": ClassHead("classifier", "pooler.dense", "gelu")},
         block="turned_post_norm",
         scores="disentangled",
         # As all checkpoints of v3 and mDeBERTa have them.
@@ -296,7 +316,7 @@ FAMILIES: Mapping[str, Family] = {
         prefix="electra.",
         outside={**_without(_BERT.outside, "p"), "e": "embeddings_project"},
         config={**_BERT.config, "embedding_size": "embedding_size"},
-        sequence_head=SequenceHead("classifier.dense", "gelu", "classifier.out_proj"),
+        heads={"sequence": ClassHead("classifier.out_proj", "classifier.dense", "gelu")},
     ),
     "distilbert": Family(
         prefix="distilbert.",
@@ -324,7 +344,7 @@ FAMILIES: Mapping[str, Family] = {
             "hidden_dropout": "dropout",
             "attention_dropout": "attention_dropout",
         },
-        sequence_head=SequenceHead("pre_classifier", "relu", "classifier"),
+        heads={"sequence": ClassHead("classifier", "pre_classifier", "relu")},
     ),
     "modernbert": _MODERN,
     "gte": _GTE,

@@ -16,6 +16,7 @@ from onebert_encoder.maths.rows import diverges_at, stack_rows
 from onebert_encoder.text.tokens import Tokens
 from onebert_store.file.changes import LAYER
 from onebert_store.file.delta import DELTA, HEAD_WEIGHT, POOLER_SYMBOL
+from onebert_store.file.manifest import Manifest
 from onebert_store.spec import BaseSpec
 
 Kind = Literal["whole", "base", "layer", "symbol"]
@@ -74,11 +75,11 @@ def _layer(name: str, spec: BaseSpec) -> str:
 class RemovedRows:
     """The rows of a delta with parts removed, folded once."""
 
-    def __init__(self, base: Base, removed: Sequence[Removed], pooling: str) -> None:
+    def __init__(self, base: Base, removed: Sequence[Removed], manifest: Manifest) -> None:
         self._base = base
         with torch.no_grad():
             bare = fold(base, {})
-            own = [fold(base, one.tensors, pooling) for one in removed]
+            own = [fold(base, one.tensors, manifest.pooling, manifest.activation) for one in removed]
             self._rows = stack_rows(base, [bare, *own])
         self._diverges_at = [diverges_at(row, bare, base) for row in own]
 

@@ -15,9 +15,15 @@ from onebert_encoder.base.base import Base
 from onebert_encoder.blocks.folding import LayerFolding
 from onebert_encoder.blocks.scores import scores_of
 from onebert_encoder.layout.branches import Branch, LayerSite
-from onebert_encoder.maths.rows import Defaults, Head, Row
+from onebert_encoder.maths.rows import Defaults, Dense, Head, Row
 from onebert_store.file import delta
-from onebert_store.file.manifest import SIAMESE
+from onebert_store.file.manifest import SIAMESE, Activation
+
+
+@torch.no_grad()
+def fold_delta(base: Base, task: delta.Delta) -> Row:
+    """Folds a delta that was checked against the base, without gradients."""
+    return fold(base, to_tensors(task, base), task.manifest.pooling, task.manifest.activation)
 
 
 def to_tensors(task: delta.Delta, base: Base) -> dict[str, Tensor]:
@@ -26,10 +32,11 @@ def to_tensors(task: delta.Delta, base: Base) -> dict[str, Tensor]:
     return {name: torch.from_numpy(task.tensors[name].astype(kind)).to(base.device) for name, kind in kinds.items()}
 
 
-def fold(base: Base, tensors: Mapping[str, Tensor], pooling: str = "mean") -> Row:
+def fold(base: Base, tensors: Mapping[str, Tensor], pooling: str = "mean", activation: Activation = "tanh") -> Row:
     """Folds one task; differentiable in every tensor, exact up to float32 rounding.
 
-    `tensors` are named as in the delta file; without `head.weight` the row has no head.
+    `tensors` are named as in the delta file; without `head.weight` the row has no head. `activation` is that of the
+    head's own layer.
     """
 
     def at(layer: int | None) -> LayerFolding:
@@ -54,7 +61,7 @@ def fold(base: Base, tensors: Mapping[str, Tensor], pooling: str = "mean") -> Ro
         g_LN0 = outside.param("g_LN0") if "LN0" in anatomy.family.outside else Defaults.of(base).g_LN0
         gain = torch.stack([torch.stack([own.param(f"g_{norm}") for norm in norms]) for own in layers])
     last = Last(outside.param("g_LNf"), outside.param("b_LNf")) if anatomy.has_final_norm else Last(None, prev)
-    head = _head(tensors, outside, pooling, last)
+    head = _head(tensors, outside, pooling, activation, last)
     scores = scores_of(anatomy.family.scores).fold(base.config, outside, layers)
     return Row(torch.stack(shifts), g_LN0, gain, _scales(base, layers), branches, scores, head)
 
@@ -88,8 +95,14 @@ class Last(NamedTuple):
     gain: Tensor | None
     shift: Tensor
 
+    def moved(self, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+        """Moves both into a map that reads the LayerNorm's numbers; without a gain the weight is the same tensor."""
+        return weight if self.gain is None else weight * self.gain, bias + weight @ self.shift
 
-def _head(tensors: Mapping[str, Tensor], outside: LayerFolding, pooling: str, last: Last) -> Head | None:
+
+def _head(
+    tensors: Mapping[str, Tensor], outside: LayerFolding, pooling: str, activation: Activation, last: Last
+) -> Head | None:
     """The head, with gain and bias of the last LayerNorm moved into its first map; None for the bare encoder."""
     if delta.HEAD_WEIGHT not in tensors:
         return None
@@ -97,12 +110,14 @@ def _head(tensors: Mapping[str, Tensor], outside: LayerFolding, pooling: str, la
     if pooling == SIAMESE:
         # Normalization and absolute differences are not linear, so nothing can be moved through them.
         return Head(pooling, (), weight, bias, last.shift, last.gain)
-    maps = [(weight, bias)]
-    if delta.HEAD_DENSE_WEIGHT in tensors:
-        maps.insert(0, (tensors[delta.HEAD_DENSE_WEIGHT], tensors[delta.HEAD_DENSE_BIAS]))
+    layers = []
     if pooling == "pooler":
-        maps.insert(0, (outside.weight("p"), outside.param("b_p")))
-    first_weight, first_bias = maps[0]
-    maps[0] = first_weight if last.gain is None else first_weight * last.gain, first_bias + first_weight @ last.shift
-    weight, bias = maps.pop()
-    return Head(pooling, tuple(maps), weight, bias)
+        layers.append(Dense(outside.weight("p"), outside.param("b_p")))
+    if delta.HEAD_DENSE_WEIGHT in tensors:
+        own = tensors[delta.HEAD_DENSE_WEIGHT], tensors[delta.HEAD_DENSE_BIAS]
+        layers.append(Dense(*own, activation, tensors.get(delta.HEAD_NORM)))
+    if not layers:
+        return Head(pooling, (), *last.moved(weight, bias))
+    first_weight, first_bias = last.moved(*layers[0][:2])
+    layers[0] = layers[0]._replace(weight=first_weight, bias=first_bias)
+    return Head(pooling, tuple(layers), weight, bias)

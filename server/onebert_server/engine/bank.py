@@ -196,7 +196,7 @@ class Bank:
 
 def _own_dense_bytes(head: Head, base: Base) -> int:
     shared = base.param("W_p") if base.anatomy.has_pooler else None
-    return sum(bias.nbytes + (0 if weight is shared else weight.nbytes) for weight, bias in head.dense)
+    return sum(one.nbytes for layer in head.dense for one in layer.tensors if one is not shared)
 
 
 @contextmanager

@@ -35,8 +35,10 @@ pytestmark = [
 TASKS = {"pooler": "single_label", "cls": "multi_label", "none": "token", "mean": "single_label"}
 
 
-def random_delta(base: Base, parts: str, pooling: str = "pooler", task_type: str | None = None) -> Delta:
-    """A delta of parts joined by `+`: those of `far_delta` and of `EXTRA`; `cls` has a tanh layer."""
+def random_delta(
+    base: Base, parts: str, pooling: str = "pooler", task_type: str | None = None, activation: str = "tanh"
+) -> Delta:
+    """A delta of parts joined by `+`: those of `far_delta` and of `EXTRA`; `cls` has a layer of the activation."""
     rng, spec = np.random.default_rng(7), base.spec
     task_type = task_type or TASKS[pooling]
     labels = ["start", "end"] if task_type == "span" else ["O", "B-x", "I-x"]
@@ -49,6 +51,8 @@ def random_delta(base: Base, parts: str, pooling: str = "pooler", task_type: str
         shapes |= {"head.dense.weight": (32, 32), "head.dense.bias": (32,)}
     tensors |= {name: rng.normal(0, 0.3, shape).astype(np.float32) for name, shape in shapes.items()}
     manifest = {**manifest_for(spec, pooling), "task_type": task_type, "labels": labels}
+    if activation != "tanh":
+        manifest |= {"format": 3, "head": {"activation": activation}}
     delta = Delta(parse_manifest(manifest), tensors)
     check(delta, spec)
     return delta
@@ -197,6 +201,9 @@ MERGED = {
     "sparse, roberta": ("roberta", "sparse+layernorm", "cls"),
     "scales, roberta with the base's pooler": ("roberta", "scales+bitfit", "pooler"),
     "xlm-roberta": ("xlm-roberta", "lora", "cls"),
+    "own relu layer": ("distilbert", "lora", "cls"),
+    "own gelu layer": ("electra", "gains", "cls"),
+    "mpnet": ("mpnet", "everything", "cls"),
     "tokens": ("bert", "bitfit+sparse", "none"),
     "tokens, distilbert": ("distilbert", "scales+lora", "none"),
     "tokens, electra": ("electra", "bitfit+gains", "none"),

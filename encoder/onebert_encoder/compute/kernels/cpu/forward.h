@@ -6,6 +6,7 @@
 #pragma once
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <type_traits>
 #include <vector>
 
@@ -61,9 +62,13 @@ struct Scale {
     const int64_t *of_token;  // [tokens], or null if all scales are one
 };
 
-// A tanh layer [h, h] between a head's pooled vector and its classifier.
+// Activations of a head's layer, in the order of ACTIVATED in rows.py.
+enum { TANH, GELU, RELU };
+
+// A layer [h, h] between a head's pooled vector and its classifier; `norm` is the gain of a LayerNorm behind it, or null.
 struct Dense {
-    const float *weight, *bias;
+    const float *weight, *bias, *norm;
+    int64_t activation;
 };
 
 // Poolings of a head, in the order of POOLED in rows.py.
@@ -358,7 +363,8 @@ class Walk {
     }
 
     // `total` is the sum of x.
-    void normalize(float *x, float total, const T *g) const {
+    template <typename G>
+    void normalize(float *x, float total, const G *g) const {
         float squares = 0;
         const float mean = total / h_;
 #pragma omp simd reduction(+ : squares)
@@ -424,9 +430,14 @@ class Walk {
         float *next = scratch_.any + h_, *other = next + h_;
         for (const Dense *dense = own.dense; dense < own.dense + own.denses; ++dense, x = next, std::swap(next, other)) {
             map(dense->weight, dense->bias, h_, x, next);
-            for (int64_t i = 0; i < h_; ++i) next[i] = std::tanh(next[i]);
+            for (int64_t i = 0; i < h_; ++i) next[i] = activated(dense->activation, next[i]);
+            if (dense->norm) normalize(next, std::accumulate(next, next + h_, 0.0f), dense->norm);
         }
         map(own.weight, own.bias, own.labels, x, logits);
+    }
+
+    static float activated(int64_t activation, float x) {
+        return activation == TANH ? std::tanh(x) : activation == GELU ? gelu(x) : std::max(x, 0.0f);
     }
 
     // out [rows] = W x + b for W [rows, h].
