@@ -65,7 +65,10 @@ def choose_heads(base: Base) -> type[GpuHeads] | None:
 def _on_cpu(base: Base, dropout: Dropout) -> PlainKernels:
     """Compiled kernels on a CPU, else the plain ones, on any device."""
     make = load_native(base.device.type, base.dtype) if _compiled(base) else None
-    return PlainKernels(base.activation, dropout, base.anatomy.family.centered) if make is None else make(dropout)
+    plain = PlainKernels(base.activation, dropout, base.anatomy.family.centered)
+    kernels = plain if make is None else make(dropout)
+    kernels.apart = base.batch_invariant
+    return kernels
 
 
 def _compiled(base: Base) -> bool:

@@ -79,6 +79,10 @@ class NativeKernels(PlainKernels):
         self._functions, self._level = functions, level
 
     @property
+    def batch_invariant(self) -> bool:
+        return True
+
+    @property
     def description(self) -> str:
         return self.name if self._level is None else f"{self.name} ({self._level})"
 
