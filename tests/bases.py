@@ -189,7 +189,8 @@ class Reference:
         self.model = opened(AutoModel.from_pretrained(folder, attn_implementation="eager")).eval()
         self.tensors = torch_tensors({name: np.asarray(value) for name, value in tensors.items()})
         self.pooling, self.activation = pooling, {"tanh": torch.tanh, "gelu": F.gelu, "relu": F.relu}[activation]
-        self.eps = getattr(self.model.config, "layer_norm_eps", getattr(self.model.config, "norm_eps", 1e-12))
+        named = ("layer_norm_eps", "norm_eps", "rms_norm_eps")
+        self.eps = next((getattr(self.model.config, name) for name in named if hasattr(self.model.config, name)), 1e-12)
         with torch.no_grad():
             own = dict(self.model.named_parameters())
             bare = {name: value.numpy().copy() for name, value in own.items()}

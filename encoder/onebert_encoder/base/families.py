@@ -186,7 +186,7 @@ _PROJECTIONS = {
     "m3": "mlp.down_proj",
 }
 
-# Names of tensors are those of transformers' own class; its authors' code, in which checkpoints are saved, has others.
+# transformers' class names the tensors; checkpoints have the names of the authors' code.
 _GTE = replace(
     _BERT,
     prefix="gte.",
@@ -241,8 +241,13 @@ _EURO = replace(
     first_lacks=(),
     reads=("num_key_value_heads", *_ROPE, *_IDS),
     fixed=dict.fromkeys(("attention_bias", "mlp_bias"), (False,)),
-    heads={},
     centered=False,
+    heads={
+        # transformers' own default, `late`, averages the logits of all tokens: no delta's head does.
+        "sequence": ClassHead(
+            "classifier", "dense", "gelu", pooling="late", pooling_key="classifier_pooling", poolings={"bos": "cls"}
+        )
+    },
 )
 
 FAMILIES: Mapping[str, Family] = {

@@ -270,7 +270,7 @@ QUERY = "bert.encoder.layer.0.attention.self.query.weight"
         (config(label2id={word: 3 - n for n, word in enumerate(WORDS)}), "label2id in config.json is not what "),
         (config(problem_type="ranking"), '_classification, regression: "ranking"; give --task-type'),
         (
-            config(model_type="deberta"),
+            config(model_type="gpt2"),
             "is not supported; supported: bert, roberta, xlm-roberta, camembert, data2vec-text, ",
         ),
         (config(num_attention_heads=0), "num_attention_heads in its config.json is not"),

@@ -47,8 +47,8 @@ class PlainKernels:
     """
 
     name = "plain"
-    # Whether attention and branches take one sequence at a time: shapes, which a product's rounding depends on, are then
-    # the same in every batch. Without gradients only.
+    # Attention and branches take one sequence at a time, without gradients: the shapes of products, on which their
+    # rounding depends, are then the same in every batch.
     apart = False
 
     def __init__(
