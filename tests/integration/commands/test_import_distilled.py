@@ -22,7 +22,7 @@ from onebert_store.file.format import load
 from peft_models import delta_logits
 
 SMALL = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
-# No family of ours, and with position and content kept apart.
+# With position and content kept apart.
 DEBERTA = partial(
     transformers.DebertaV2Config, **SMALL, max_position_embeddings=64, relative_attention=True, pos_att_type="c2p|p2c"
 )
@@ -81,7 +81,7 @@ def another_bert(vocab_size, pad_token_id, **config):
         ("bert", "single_label", another_bert, "no rank gives more"),
         # Another tokenizer, of bytes.
         ("roberta", "multi_label", None, "another architecture"),
-        ("bert", "regression", DEBERTA, "'deberta-v2' is not supported"),
+        ("bert", "regression", DEBERTA, "model_type deberta-v2 and not bert"),
     ],
 )
 def test_a_delta_learns_the_answers_that_no_rank_gives(onebert, files, tmp_path, family, task, fresh, missed):
@@ -214,7 +214,7 @@ def test_texts_that_are_too_few_are_refused_in_one_line(onebert, foreign, files,
         ({"--distil": files["--data"], "--data": files["--data"]}, "--distil has 0 texts that are not in --data; answ"),
         ({"--distil": same}, "all training rows have the same text, so none can be held out to measure by"),
         ({"--distil": same, "--data": few}, "--distil has 0 texts that are not in --data"),
-        ({"--data": few}, "is not supported; supported: bert, "),
+        ({"--data": few}, "model_type deberta-v2 and not bert"),
         ({"--data": few}, "; --distil TEXTS trains a delta that learns its answers"),
     ]
     for options, words in cases:
