@@ -9,11 +9,11 @@ import tokenizers
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from transformers import AutoTokenizer
 
 from onebert_encoder.base.anatomy import Anatomy
 from onebert_encoder.base.config import TANH, EncoderConfig, library_config, read_config
 from onebert_encoder.base.digest import base_digest
+from onebert_encoder.base.folder import read_own, tokenizer_of
 from onebert_encoder.base.source import DEFAULT_BASE, MOST_BYTES, find_base, read_json, read_weights
 from onebert_encoder.base.subspaces import Subspaces
 from onebert_encoder.blocks.running import LayerWeights
@@ -144,7 +144,7 @@ class Base:
 def load_base(
     name: str | None = None, *, dtype: torch.dtype = torch.float32, device: str = "cpu", batch_invariant: bool = False
 ) -> Base:
-    """Loads a base from a local folder, the Hugging Face cache or the Hub; None is the default base.
+    """Loads an added base, or one of a local folder, the Hugging Face cache or the Hub; None is the default base.
 
     Args:
         dtype: float32, bfloat16 or int8; `fold` always works in float32. int8 runs bfloat16 around 8-bit matrix
@@ -157,7 +157,18 @@ def load_base(
         InvalidSettings: int8 without the fast CPU kernels.
     """
     name = name or DEFAULT_BASE
-    folder = find_base(name)
+    return load_folder(find_base(name), name, dtype=dtype, device=device, batch_invariant=batch_invariant)
+
+
+def load_folder(
+    folder: Path,
+    name: str,
+    *,
+    dtype: torch.dtype = torch.float32,
+    device: str = "cpu",
+    batch_invariant: bool = False,
+) -> Base:
+    """Loads the base that `load_base` finds in `folder` for this name."""
     try:
         name_kept = folder.resolve().name if Path(name).expanduser().is_dir() else name
         return _load(folder, name_kept, dtype, device, batch_invariant)
@@ -186,6 +197,8 @@ def read_tokenizer(folder: Path, config: EncoderConfig) -> tuple[Tokenizer, int 
     except MalformedFile:
         raw = {}
     try:
+        from transformers import AutoTokenizer  # noqa: PLC0415 - a folder of our own is read without it
+
         theirs = library_config(raw, config.model_type)
         # Without `config` transformers would build a configuration from the whole file.
         tokenizer = AutoTokenizer.from_pretrained(
@@ -205,7 +218,8 @@ def read_tokenizer(folder: Path, config: EncoderConfig) -> tuple[Tokenizer, int 
 
 
 def _load(folder: Path, name: str, dtype: torch.dtype, device: str, batch_invariant: bool) -> Base:
-    config, family = read_config(folder)
+    own = read_own(folder)
+    config, family = (own.config, own.family) if own else read_config(folder)
     found = read_weights(folder, family.prefix)
     anatomy = Anatomy(
         family=family,
@@ -216,10 +230,10 @@ def _load(folder: Path, name: str, dtype: torch.dtype, device: str, batch_invari
         has_pooler="p" in family.outside and f"{family.outside['p']}.weight" in found,
     )
     params, on = _checked_params(found, anatomy, config), torch.device(device)
-    words, _ = read_tokenizer(folder, config)
+    words = tokenizer_of(folder, config) if own else read_tokenizer(folder, config)[0]
     spec = BaseSpec(
-        name=name,
-        digest=base_digest(config, words.written, params),
+        name=own.name if own else name,
+        digest=own.digest if own else base_digest(config, words.written, params),
         model_type=config.model_type,
         hidden_size=config.hidden_size,
         num_layers=config.num_layers,

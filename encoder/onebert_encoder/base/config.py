@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,8 @@ class EncoderConfig:
 def read_config(folder: Path) -> tuple[EncoderConfig, Family]:
     """Reads a base's configuration; raises UnsupportedBase if it is unreadable or its architecture is not supported."""
     raw, family = read_raw(folder)
+    if find_spec("transformers") is None:
+        raise UnsupportedBase("it is read by transformers, which is not installed; `onebert base add` needs it once")
     model_type = str(raw["model_type"])
     try:
         config = _our_config(library_config(raw, model_type), model_type, family)
