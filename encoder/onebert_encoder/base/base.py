@@ -1,6 +1,7 @@
 """The frozen base: weights on the compute device, tokenizer and digest."""
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,7 @@ from onebert_encoder.base.folder import read_own, tokenizer_of
 from onebert_encoder.base.source import DEFAULT_BASE, MOST_BYTES, find_base, read_json, read_weights
 from onebert_encoder.base.subspaces import Subspaces
 from onebert_encoder.blocks.running import LayerWeights
-from onebert_encoder.compute.linear import Int8Linear, make_linear
+from onebert_encoder.compute.linear import Int8Linear, PackedLinear, make_linear
 from onebert_encoder.compute.plain import Linear
 from onebert_encoder.compute.scores import scores_of
 from onebert_encoder.text.tokenizer import Tokenizer
@@ -98,7 +99,13 @@ class Base:
         return replace(self, precision=dtype)
 
     def with_batch_invariance(self) -> "Base":
-        return replace(self, batch_invariant=True)
+        """The same base, giving a text the same bits in every batch; packed weights do so, and are shared."""
+        linears = [*(one for layer in self.layers for one in layer.W.values()), self.embeddings.W_e]
+        if not all(one is None or isinstance(one, PackedLinear) for one in linears):
+            return replace(self, batch_invariant=True)
+        same = copy(self)
+        same.batch_invariant = True
+        return same
 
     @property
     def dtype_name(self) -> str:
