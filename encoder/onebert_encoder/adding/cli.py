@@ -7,7 +7,6 @@ import typer
 
 from onebert_store.command import console
 from onebert_store.command.options import AsJson
-from onebert_store.errors import UnsupportedBase
 
 base = typer.Typer(
     help="Look after bases: write one as a folder of its own, from which a server starts sooner and without "
@@ -61,11 +60,9 @@ def list_(as_json: AsJson = False) -> None:
     from onebert_encoder.base.folder import listed  # noqa: PLC0415
 
     found = list(listed())
-    if as_json:
-        console.print_json([one.__dict__ | {"folder": str(one.folder)} for one in found])
-        return
-    rows = ((one.name, one.model_type, f"{one.bytes / 1e6:,.0f}", one.digest, str(one.folder)) for one in found)
-    console.show(("base", "architecture", "MB", "digest", "folder"), rows, numbers=("MB",))
+    columns = ("name", "architecture", "bytes", "digest", "folder")
+    rows = ([str(one.get(c, one.get("problem") if c == "digest" else "")) for c in columns] for one in found)
+    console.show(columns, rows, numbers=("bytes",), record=found if as_json else None)
 
 
 @base.command()
@@ -74,13 +71,9 @@ def check(
     as_json: AsJson = False,
 ) -> None:
     """Read every file of a base folder, and compare digests and golden vectors; needs no transformers."""
-    from onebert_encoder.adding.adding import check_base  # noqa: PLC0415
-    from onebert_encoder.base.source import find_base  # noqa: PLC0415
+    from onebert_encoder.adding.adding import check_named  # noqa: PLC0415
 
-    try:
-        recorded, error = check_base(find_base(name))
-    except UnsupportedBase as failed:
-        raise UnsupportedBase(f"base {name}: {failed.detail.removeprefix(f'base {name}: ')}") from None
+    recorded, error = check_named(name)
     if as_json:
         console.print_json({"name": recorded.name, "digest": recorded.digest, "largest_difference": error})
     else:

@@ -164,18 +164,7 @@ def load_base(
         InvalidSettings: int8 without the fast CPU kernels.
     """
     name = name or DEFAULT_BASE
-    return load_folder(find_base(name), name, dtype=dtype, device=device, batch_invariant=batch_invariant)
-
-
-def load_folder(
-    folder: Path,
-    name: str,
-    *,
-    dtype: torch.dtype = torch.float32,
-    device: str = "cpu",
-    batch_invariant: bool = False,
-) -> Base:
-    """Loads the base that `load_base` finds in `folder` for this name."""
+    folder = find_base(name)
     try:
         name_kept = folder.resolve().name if Path(name).expanduser().is_dir() else name
         return _load(folder, name_kept, dtype, device, batch_invariant)

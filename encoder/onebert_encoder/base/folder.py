@@ -58,18 +58,13 @@ def read_own(folder: Path) -> Recorded | None:
     if not is_own(folder):
         return None
     recorded = _read(folder)
-    for name, (size, digest) in recorded.files.items():
-        path = folder / name
-        if not path.is_file() or path.stat().st_size != size:
-            raise UnsupportedBase(f"its {name} is missing or does not have the {size} bytes of {RECORD}")
-        if name in _SMALL and sha256_of(path) != digest:
-            raise UnsupportedBase(changed(name))
+    _compare(folder, recorded)
     return recorded
 
 
 def changed(name: str) -> str:
     """The error for a file whose content is not the recorded one."""
-    return f"its {name} has changed since `onebert base add`: add the base again"
+    return f"its {name} has changed since `onebert base add`: remove the folder, and add the base again"
 
 
 def tokenizer_of(folder: Path, config: EncoderConfig) -> Tokenizer:
@@ -87,32 +82,20 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-@dataclass(frozen=True)
-class Listed:
-    """An added base; the digest is replaced by the reason if the folder cannot be served."""
-
-    name: str
-    model_type: str
-    bytes: int
-    digest: str
-    folder: Path
-
-
-def listed() -> Iterator[Listed]:
-    """The added bases, by name."""
+def listed() -> Iterator[dict[str, Any]]:
+    """The added bases for people and scripts; `problem` in place of a digest if a folder cannot be served."""
     top = bases_folder()
-    found = {path.parent for depth in ("*", "*/*") for path in top.glob(f"{depth}/{RECORD}")}
-    # A name with a dot is of a folder that was being written when its process ended.
-    for folder in sorted(folder for folder in found if not folder.name.startswith(".")):
-        name = str(folder.relative_to(top))
+    # A folder with a dot in front was being written when its process ended.
+    for path in sorted(path for depth in ("[!.]*", "*/[!.]*") for path in top.glob(f"{depth}/{RECORD}")):
+        found = {"name": str(path.parent.relative_to(top)), "folder": str(path.parent)}
         try:
-            recorded = read_own(folder)
+            own = _read(path.parent)
+            _compare(path.parent, own)
         except UnsupportedBase as error:
-            yield Listed(name, "", 0, error.detail, folder)
+            yield found | {"problem": error.detail}
         else:
-            if recorded is not None:
-                size = sum(size for size, _ in recorded.files.values())
-                yield Listed(name, recorded.config.model_type, size, recorded.digest, folder)
+            size = sum(size for size, _ in own.files.values())
+            yield found | {"architecture": own.config.model_type, "bytes": size, "digest": own.digest}
 
 
 def _read(folder: Path) -> Recorded:
@@ -126,8 +109,17 @@ def _read(folder: Path) -> Recorded:
     except (MalformedFile, KeyError, TypeError, ValueError):
         fits = False
     if not fits:
-        raise UnsupportedBase(f"its {RECORD} is damaged: add the base again")
+        raise UnsupportedBase(f"its {RECORD} is damaged: remove the folder, and add the base again")
     return recorded
+
+
+def _compare(folder: Path, recorded: Recorded) -> None:
+    for name, (size, digest) in recorded.files.items():
+        path = folder / name
+        if not path.is_file() or path.stat().st_size != size:
+            raise UnsupportedBase(f"its {name} is missing or does not have the {size} bytes of {RECORD}")
+        if name in _SMALL and sha256_of(path) != digest:
+            raise UnsupportedBase(changed(name))
 
 
 def _config_of(raw: Mapping[str, Any]) -> EncoderConfig:

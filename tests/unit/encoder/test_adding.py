@@ -90,7 +90,7 @@ def test_a_name_is_of_one_base(bases: Path, tmp_path: Path) -> None:
     assert first.folder == bases / "org/mine"
     assert not add_base(str(tiny_base("bert")), "org/mine").new
     other = write_base("bert", tmp_path / "other", seed=1)
-    with pytest.raises(InvalidSettings, match=r"org/mine is another base already, sha256:.*: give a --name, or remove"):
+    with pytest.raises(InvalidSettings, match=r"org/mine is another base, sha256:.*: give a --name, or remove"):
         add_base(str(other), "org/mine")
     with pytest.raises(InvalidSettings, match="is a base folder: no other base can lie in it"):
         add_base(str(other), out=first.folder / "below")
@@ -186,8 +186,11 @@ def configured(**changes: object) -> Callable[[Path], None]:
     [
         (shortened, "its model.safetensors is missing or does not have the"),
         (lambda folder: (folder / "tokenizer.json").unlink(), "its tokenizer.json is missing"),
-        (another_word, "its tokenizer.json has changed since `onebert base add`: add the base again"),
-        (lambda folder: (folder / "base.json").write_text("{"), "its base.json is damaged: add the base again"),
+        (
+            another_word,
+            "its tokenizer.json has changed since `onebert base add`: remove the folder",
+        ),
+        (lambda folder: (folder / "base.json").write_text("{"), "its base.json is damaged: remove the folder, and add"),
         (recorded(format=2), "its base.json has format 2; this OneBERT reads 1"),
         (recorded(digest=5), "its base.json is damaged"),
         (recorded(files=[]), "its base.json is damaged"),
@@ -218,10 +221,8 @@ def test_a_check_reads_every_weight(onebert: Callable[..., tuple[int, str, str]]
     (folder / "model.safetensors").write_bytes(weights)
     load_base("mine")
     code, _, err = onebert("base", "check", "mine")
-    assert (code, err) == (
-        1,
-        "error: base mine: its model.safetensors has changed since `onebert base add`: add the base again\n",
-    )
+    changed = "its model.safetensors has changed since `onebert base add`: remove the folder, and add the base again"
+    assert (code, err) == (1, f"error: base mine: {changed}\n")
 
 
 def test_the_commands_add_list_and_check(
@@ -239,7 +240,7 @@ def test_the_commands_add_list_and_check(
     assert listed["bytes"] > size
     assert listed | {"bytes": 0} == {
         "name": "model",
-        "model_type": "bert",
+        "architecture": "bert",
         "bytes": 0,
         "digest": digest,
         "folder": str(bases / "model"),
@@ -256,6 +257,7 @@ def test_the_commands_add_list_and_check(
     assert (code, out.partition(";")[0]) == (0, f"model is whole, {digest}")
 
 
+@pytest.mark.slow("loads the real base four times, and its plain model")
 def test_the_name_of_an_added_base_is_the_hub_id_without_the_hub(
     onebert: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
