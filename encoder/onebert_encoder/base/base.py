@@ -12,15 +12,15 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from onebert_encoder.base.anatomy import Anatomy
-from onebert_encoder.base.config import TANH, EncoderConfig, library_config, read_config
+from onebert_encoder.base.config import TANH, EncoderConfig, family_with, library_config, read_config
 from onebert_encoder.base.digest import base_digest
 from onebert_encoder.base.folder import read_own, tokenizer_of
-from onebert_encoder.base.source import DEFAULT_BASE, MOST_BYTES, find_base, read_json, read_weights
+from onebert_encoder.base.source import DEFAULT_BASE, MOST_BYTES, find_base, read_json, read_parameters
 from onebert_encoder.base.subspaces import Subspaces
 from onebert_encoder.blocks.running import LayerWeights
+from onebert_encoder.blocks.scores import scores_of
 from onebert_encoder.compute.linear import Int8Linear, PackedLinear, make_linear
 from onebert_encoder.compute.plain import Linear
-from onebert_encoder.compute.scores import scores_of
 from onebert_encoder.text.tokenizer import Tokenizer
 from onebert_store.errors import MalformedFile, UnsupportedBase
 from onebert_store.file.manifest import SIAMESE
@@ -46,7 +46,8 @@ class EmbeddingWeights:
 
     Attributes:
         word: [V, e]; float32 when trained, so that no step casts the whole table.
-        position: [types * positions, e], position plus segment embedding.
+        position: [types * positions, e], position plus segment embedding; [0, e] without both.
+        g_LN0: [e]; [0] without a LayerNorm.
         no_bias: [1, e] zeros, the embedding LayerNorm's bias: `fold` has moved the real one into the first layer.
     """
 
@@ -128,22 +129,25 @@ class Base:
         return weights[0] if len(weights) == 1 else torch.cat(weights)
 
     def _layer(self, layer: int) -> LayerWeights:
-        block, make_scores = self.anatomy.block, scores_of(self.anatomy.family.scores)
+        block, scores = self.anatomy.block, scores_of(self.anatomy.family.scores)
         return LayerWeights(
             W={site: self._linear(*parts, layer=layer) for site, parts in block.products.items()},
             g={norm: self.param(f"g_{norm}", layer).to(self.dtype) for norm in block.norms},
-            scores=make_scores(self.param, layer),
+            scores=scores.make(self.config, self.param, layer),
+            identities=self.anatomy.family.first_lacks if layer == 0 else (),
         )
 
     def _embeddings(self) -> EmbeddingWeights:
-        word, position = self._table("word"), self._table("position")
-        if "type" in self.anatomy.family.outside:
-            position = (self._table("type")[:, None] + position[None]).flatten(0, 1)
+        word, outside = self._table("word"), self.anatomy.family.outside
+        tables = [self._table(part) for part in ("type", "position") if part in outside]
+        position = tables[-1] if tables else word[:0]
+        if len(tables) == 2:
+            position = (tables[0][:, None] + tables[1]).flatten(0, 1)
         return EmbeddingWeights(
             word=word if torch.is_grad_enabled() and word.requires_grad else word.to(self.dtype),
             position=position.to(self.dtype),
-            no_bias=position.new_zeros(1, position.shape[1], dtype=self.dtype),
-            g_LN0=self.param("g_LN0").to(self.dtype),
+            no_bias=word.new_zeros(1, word.shape[1], dtype=self.dtype),
+            g_LN0=self.param("g_LN0").to(self.dtype) if "LN0" in outside else word.new_zeros(0),
             W_e=self._linear("e", layer=None) if self.anatomy.has_projection else None,
         )
 
@@ -215,8 +219,8 @@ def read_tokenizer(folder: Path, config: EncoderConfig) -> tuple[Tokenizer, int 
 
 def _load(folder: Path, name: str, dtype: torch.dtype, device: str, batch_invariant: bool) -> Base:
     own = read_own(folder)
-    config, family = (own.config, own.family) if own else read_config(folder)
-    found = read_weights(folder, family.prefix)
+    config, family = (own.config, family_with(own.config)) if own else read_config(folder)
+    found = read_parameters(folder, family)
     anatomy = Anatomy(
         family=family,
         num_layers=config.num_layers,
@@ -224,6 +228,7 @@ def _load(folder: Path, name: str, dtype: torch.dtype, device: str, batch_invari
         embedding_size=config.embedding_size,
         intermediate_size=config.intermediate_size,
         has_pooler="p" in family.outside and f"{family.outside['p']}.weight" in found,
+        relative=(config.relative_buckets, config.num_heads),
     )
     params, on = _checked_params(found, anatomy, config), torch.device(device)
     words = tokenizer_of(folder, config) if own else read_tokenizer(folder, config)[0]
@@ -244,6 +249,8 @@ def _load(folder: Path, name: str, dtype: torch.dtype, device: str, batch_invari
             **{module.name: module.symbol for module in anatomy.modules},
         },
     )
+    # One number in memory each.
+    params |= {name: torch.tensor([value]).expand(shape) for name, (value, shape) in anatomy.constants.items()}
     params = {name: tensor.to(on) for name, tensor in params.items()}
     return Base(spec, config, anatomy, params, words, dtype, on, Subspaces(params), batch_invariant)
 

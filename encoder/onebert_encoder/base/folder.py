@@ -14,7 +14,6 @@ from typing import Any
 import tokenizers
 
 from onebert_encoder.base.config import EncoderConfig
-from onebert_encoder.base.families import Family, family_of
 from onebert_encoder.base.source import MOST_BYTES, RECORD, bases_folder, is_own, read_json
 from onebert_encoder.text.tokenizer import Tokenizer
 from onebert_store.errors import MalformedFile, UnsupportedBase
@@ -36,10 +35,6 @@ class Recorded:
     digest: str
     config: EncoderConfig
     files: Mapping[str, tuple[int, str]]
-
-    @property
-    def family(self) -> Family:
-        return family_of(self.config.model_type)
 
     def dumps(self) -> dict[str, Any]:
         """The JSON object of `base.json`."""

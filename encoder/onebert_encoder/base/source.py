@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError, safe_open
 
-from onebert_encoder.base.families import FAMILIES
+from onebert_encoder.base.families import FAMILIES, Family
 from onebert_store.errors import BaseNotFound, MalformedFile, UnsupportedBase
 from onebert_store.file import strict_json
 
@@ -150,9 +150,34 @@ def read_weights(folder: Path, prefix: str) -> dict[str, "torch.Tensor"]:
     if not files:
         raise UnsupportedBase("it has no model.safetensors; other weight formats are not read")
     try:
-        return {_plain(name, prefix): tensor for file in files for name, tensor in _tensors(file)}
+        return {name.removeprefix(prefix): tensor for file in files for name, tensor in _tensors(file)}
     except (SafetensorError, OSError) as error:
         raise UnsupportedBase(f"its weights cannot be read: {type(error).__name__}") from None
+
+
+def read_parameters(folder: Path, family: Family) -> dict[str, "torch.Tensor"]:
+    """The tensors of a checkpoint by the names of the family's parts: old names replaced, fused maps split."""
+    found = read_weights(folder, family.prefix).items()
+    return {own: part for name, tensor in found for own, part in _split(_renamed(name, family), tensor, family)}
+
+
+def _renamed(name: str, family: Family) -> str:
+    for old, new in family.renamed:
+        name = name.replace(old, new)
+    return name
+
+
+def _split(name: str, tensor: "torch.Tensor", family: Family) -> Iterator[tuple[str, "torch.Tensor"]]:
+    module, _, kind = name.rpartition(".")
+    fused = next((one for one in family.fused if module.endswith("." + one)), None)
+    if fused is None:
+        yield name, tensor
+        return
+    parts = family.fused[fused]
+    if len(tensor) % len(parts):
+        raise UnsupportedBase(f"{name} has {len(tensor)} rows for {len(parts)} maps")
+    for part, own in zip(parts, tensor.chunk(len(parts)), strict=True):
+        yield f"{module.removesuffix(fused)}{family.parts[part]}.{kind}", own
 
 
 def _weight_files(folder: Path) -> list[Path]:
@@ -172,9 +197,3 @@ def _tensors(file: Path) -> Iterator[tuple[str, "torch.Tensor"]]:
             tensor = weights.get_tensor(name)
             if tensor.is_floating_point():
                 yield name, tensor.float()
-
-
-def _plain(name: str, prefix: str) -> str:
-    """The name without prefix, with today's LayerNorm names: the first BERT checkpoints have gamma and beta."""
-    name = name.removeprefix(prefix)
-    return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")

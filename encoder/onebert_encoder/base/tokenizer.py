@@ -42,4 +42,5 @@ def _read_plainly(folder: Path) -> tuple[Tokenizer, int] | None:
         fits = most > 0 and max(backend.get_vocab().values()) < raw["vocab_size"]
     except Exception:  # tokenizers raises a bare Exception; the base's own reader gives the reason
         return None
-    return (Tokenizer(backend, has_types=raw.get("type_vocab_size", 0) > 1), most) if fits else None
+    has_types = "type" in family.outside and raw.get("type_vocab_size", 0) > 1
+    return (Tokenizer(backend, has_types), most) if fits else None

@@ -55,6 +55,9 @@ class LayerFolding:
         value, difference = self._params[name], self._tensors.get(delta.DELTA + name)
         return value if difference is None else value + difference
 
+    def changes(self, symbol: str) -> bool:
+        return delta.DELTA + self._name(symbol) in self._tensors
+
     def weight(self, part: str) -> Tensor:
         """The base's own weight [out, in]."""
         return self._params[self._name(f"W_{part}")]
@@ -66,6 +69,13 @@ class LayerFolding:
     def scaled(self, place: str, bias: Tensor) -> Tensor:
         scale = self.scale(place)
         return bias if scale is None else scale * bias
+
+    def bias(self, part: str, lacks: Tensor | None) -> Tensor:
+        """The bias of a map's scaled output; `lacks` is the part of the map's input that folding has removed."""
+        bias = self.param(f"b_{part}")
+        if lacks is not None:
+            bias = bias + self.apply(part, lacks)
+        return self.scaled(part, bias) if part in delta.PLACES else bias
 
     def apply(self, part: str, vector: Tensor) -> Tensor:
         """(W + BA + U Σ R Vᵀ + S) vector, without forming the sum."""

@@ -67,6 +67,13 @@ class Stage:
         return np.repeat(indices, [stop - start for _, start, stop in self.spans]) if any(indices) else None
 
     @cached_property
+    def positions(self) -> Tensor:
+        """[tokens], the position of each token in its sequence, on the CPU; 0 for the filling."""
+        starts = np.cumsum(self.lengths) - self.lengths
+        own = np.arange(self.lengths.sum()) - np.repeat(starts, self.lengths)
+        return torch.from_numpy(np.concatenate([own, np.zeros(self.filling, dtype=own.dtype)]))
+
+    @cached_property
     def buckets(self) -> list[Bucket]:
         """The sequences by length class; built on first use, since only the plain kernels pad."""
         classes = [length_class(length) for length in self.lengths.tolist()]

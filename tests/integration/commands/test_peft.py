@@ -92,6 +92,9 @@ SAME = {
     "tokens": ("bert", lora(task_type="TOKEN_CLS", bias="all")),
     "tokens, distilbert": ("distilbert", lora(task_type="TOKEN_CLS", target_modules=["q_lin", "lin2"])),
     "tokens, electra": ("electra", lora(task_type="TOKEN_CLS", bias="all")),
+    "relu head": ("distilbert", lora(target_modules=["q_lin"])),
+    "gelu head": ("electra", lora()),
+    "lora, mpnet": ("mpnet", lora(target_modules="all-linear", bias="all")),
     "spans": ("roberta", lora(task_type="QUESTION_ANS")),
 }
 
@@ -158,8 +161,6 @@ def assert_refused(folder: Path, error: type[OneBertError], named: str, base: Ba
 
 
 FOREIGN = {
-    "relu head": ("distilbert", lora(target_modules=["q_lin"]), "relu layer"),
-    "gelu head": ("electra", lora(), "gelu layer"),
     "embeddings": ("bert", lora(target_modules=["word_embeddings"]), "embeddings.word_embeddings"),
     "trained embeddings": ("bert", lora(modules_to_save=["word_embeddings"]), "embeddings.word_embeddings.weight"),
     "ia3 on what the mlp reads": (

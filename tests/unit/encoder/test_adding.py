@@ -55,7 +55,10 @@ def test_an_added_base_is_the_base_that_it_was_made_of(family: str) -> None:
             compute_logits(one, stack_rows(one, [far_row(one, "everything")]), pack(one, texts, [0] * len(texts)))
             for one in (base, plain)
         )
-        assert all(map(torch.equal, ours, theirs))
+        assert base.params.keys() == plain.params.keys()
+        assert all(torch.equal(base.params[name], value) for name, value in plain.params.items())
+        # PyTorch's own products round by the alignment of the weights in memory.
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5)
 
 
 def test_the_golden_vectors_are_those_of_the_plain_model() -> None:

@@ -78,7 +78,7 @@ def write_checkpoint(
 ) -> str:
     """Writes a loadable folder atomically; returns the name of the class that loads it.
 
-    If no Hugging Face class has such a head (mean pooling, a relu or gelu layer in its place), the folder is one of
+    If no Hugging Face class has such a head (mean pooling, a layer with another activation), the folder is one of
     sentence-transformers: the plain encoder, with its pooling and the head's layers as modules.
 
     Args:
@@ -89,15 +89,17 @@ def write_checkpoint(
         manifest: its temperature must be folded into the head already.
 
     Raises:
-        InvalidInput: the head reads every token through a tanh layer, which neither library has.
+        InvalidInput: the head reads every token through a layer that no class has, or has a LayerNorm.
         InvalidSettings: `folder` cannot be created, or is not empty.
         StorageFull: the disk refused a write; nothing is left behind.
     """
     layout = fitting_layout(manifest, head)
     if layout is None and manifest.per_token:
-        raise InvalidInput("no class of transformers reads every token through a tanh layer: export with --onnx")
+        raise InvalidInput("no class of transformers reads every token through such a layer: export with --onnx")
     auto_class = AUTO_CLASSES[layout.kind] if layout else "AutoModel"
-    layers = head_layers(manifest.pooling, params, head)
+    layers = head_layers(manifest, params, head)
+    if layout is None and any(layer.norm is not None for layer in layers):
+        raise InvalidInput("no class of transformers has such a head with a LayerNorm in it: export with --onnx")
     with whole_folder(folder) as filling:
         write_surroundings(filling, base, manifest, auto_class)
         if layout is None:
@@ -105,7 +107,7 @@ def write_checkpoint(
             write_modules(filling, layers, manifest.pooling == "mean", manifest.max_length)
         else:
             prefix = family_of(manifest.base.model_type).prefix
-            # Drop the pooler: `head_state` writes it as the head's tanh layer, or the class has none.
+            # Drop the pooler: `head_state` writes it as the head's layer, or the class has none.
             encoder = {prefix + name: tensor for name, tensor in params.items() if not name.startswith(POOLER)}
             write_tensors(filling / "model.safetensors", encoder | head_state(layout, layers))
     return auto_class if layout else LOADS_WITH
@@ -160,7 +162,7 @@ def without_temperature(delta: Delta) -> Delta:
         abstain = Abstain(energy=abstain.energy / decision.temperature)
     left = decision.model_copy(update={"temperature": None, "abstain": abstain})
     rest = left if left.model_dump(exclude_none=True) else None
-    changed = {"decision": rest, "format": format_for(rest), "golden": None}
+    changed = {"decision": rest, "format": format_for(rest, manifest.head), "golden": None}
     return Delta(manifest.model_copy(update=changed), {**delta.tensors, **head})
 
 

@@ -61,8 +61,8 @@ def export_adapter(folder: Path, delta: Delta, base: Base, base_name: str | None
     _refuse(encoder)
     params = merge(base, encoder)
     tuned = _tuned(base.anatomy, layout, encoder, params)
-    saved = [layout.saved, *tuned.modules]
-    state = heads.head_state(layout, heads.head_layers(delta.manifest.pooling, params, head))
+    saved = [*layout.saved, *tuned.modules]
+    state = heads.head_state(layout, heads.head_layers(delta.manifest, params, head))
     if layout.has_pooler and HEAD_DENSE_WEIGHT in head:
         saved.append("pooler")
     elif layout.has_pooler:

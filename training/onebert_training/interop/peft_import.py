@@ -54,12 +54,15 @@ def import_adapter(folder: Path, base: Base, wanted: Wanted = Wanted()) -> Delta
     adapter = read_adapter(folder, base.anatomy.family.prefix)
     kind = _kind(adapter, wanted.task_type)
     _require_tokenizer(folder, base)
-    tensors, pooling = Conversion(adapter, base, heads.layout_of(base.spec.model_type, kind)).run()
+    layout = heads.layout_of(base.spec.model_type, kind)
+    tensors, pooling = Conversion(adapter, base, layout).run()
     outputs, warnings = heads.outputs_of(adapter.model_config, kind, len(tensors[delta.HEAD_BIAS]), wanted)
     longest = base.spec.max_length if wanted.max_length is None else wanted.max_length
     version, method = shown(str(adapter.config.get("peft_version", ""))), adapter.config["peft_type"].lower()
     facts = {"imported_from": "peft", "peft_version": version, "warnings": warnings}
-    manifest = make_manifest(base.spec, outputs, pooling, longest, f"peft:{method}", facts)
+    manifest = make_manifest(
+        base.spec, outputs, pooling, longest, f"peft:{method}", facts, activation=layout.activation_of(tensors)
+    )
     arrays = {name: tensor.contiguous().numpy() for name, tensor in tensors.items()}
     try:
         return checked_delta(base, Delta(manifest, arrays), {}, heads.NOT_FINITE)
@@ -194,24 +197,28 @@ class Conversion:
     def head(self) -> tuple[dict[str, Tensor], str]:
         linear, dense = self.layout.linear, self.layout.dense
         head = {delta.HEAD_WEIGHT: self.saved(f"{linear}.weight"), delta.HEAD_BIAS: self.saved(f"{linear}.bias")}
+        pooling = self.layout.pooling(self.adapter.config)
+        if (norm := self.layout.head.norm) is not None:
+            head[delta.HEAD_NORM] = self.saved(f"{norm}.weight")
         if dense is None:
-            return head, "none"
+            return head, pooling
         if not self.layout.has_pooler:
-            weight, bias = self.saved(f"{dense}.weight"), self.saved(f"{dense}.bias")
+            weight = self.saved(f"{dense}.weight")
+            bias = self.saved(f"{dense}.bias") if self.layout.head.bias else torch.zeros(len(weight))
         elif "pooler" not in self.base.spec.poolings:
             raise InvalidInput("the base has no pooler, which the adapter's classifier reads")
         elif POOLER in self.low_rank or f"{POOLER}.weight" in self.values:
             weight, bias = self.pooler()
         else:
             return head, "pooler"
-        return {**head, delta.HEAD_DENSE_WEIGHT: weight, delta.HEAD_DENSE_BIAS: bias}, "cls"
+        return {**head, delta.HEAD_DENSE_WEIGHT: weight, delta.HEAD_DENSE_BIAS: bias}, pooling
 
     def saved(self, name: str) -> Tensor:
         try:
             return self.values.pop(name)
         except KeyError:
             raise InvalidInput(
-                f"the adapter has no {name}: train it with modules_to_save=[{self.layout.saved!r}]"
+                f"the adapter has no {name}: train it with modules_to_save={self.layout.saved!r}"
             ) from None
 
     def pooler(self) -> tuple[Tensor, Tensor]:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 
 from onebert_encoder.answering.scores import Logits
-from onebert_encoder.maths.fold import fold, to_tensors
+from onebert_encoder.maths.fold import fold_delta
 from onebert_encoder.maths.rows import Row
 from onebert_server.access.context import Context
 from onebert_server.engine.host import Host
@@ -173,7 +173,7 @@ class Residents:
     def _fold(self, delta: Delta) -> tuple[Row, int]:
         check(delta, self._host.base.spec)
         with torch.inference_mode():
-            row = fold(self._host.base, to_tensors(delta, self._host.base), delta.manifest.pooling)
+            row = fold_delta(self._host.base, delta)
             return row, self._host.bank.size(row)
 
     def _make_room(self, version: Version, installed: list[Installed], patience: float, size: int) -> bool:

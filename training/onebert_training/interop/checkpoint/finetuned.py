@@ -17,11 +17,12 @@ from onebert_encoder.answering.scores import Array
 from onebert_encoder.base.base import Base, has_tokenizer, read_tokenizer
 from onebert_encoder.base.config import EncoderConfig, library_config, read_config
 from onebert_encoder.base.digest import config_form
-from onebert_encoder.base.source import read_json, read_weights
+from onebert_encoder.base.source import read_json, read_parameters
 from onebert_encoder.text.tokenizer import Tokenizer
 from onebert_encoder.text.tokens import Tokens
 from onebert_store.errors import InvalidInput, NotFinite, TensorMismatch, UnsupportedBase
 from onebert_store.file.delta import listed
+from onebert_store.file.manifest import Activation
 from onebert_store.file.strict_json import shown
 from onebert_training.interop.heads import AUTO_CLASSES, POOLER, Kind, Layer, WithHead, layout_of
 from onebert_training.interop.merged import CLASS_NAMES
@@ -32,7 +33,7 @@ _BATCH_TOKENS = 4096
 
 @dataclass(frozen=True)
 class Head:
-    """A checkpoint's head: `linear` follows an optional tanh layer `dense`; module names have no prefix.
+    """A checkpoint's head: `linear` follows an optional layer `dense`; module names have no prefix.
 
     `layers` is for sentence-transformers heads only, in order; a class of transformers has none.
     """
@@ -41,6 +42,9 @@ class Head:
     linear: str
     dense: str | None
     pooling: str
+    activation: Activation = "tanh"
+    norm: str | None = None
+    bias: bool = True
     layers: Sequence[Layer] = ()
 
 
@@ -75,21 +79,24 @@ def read_finetuned(folder: Path, base: Base) -> FineTuned:
     try:
         config, family = read_config(folder)
         _require_same(config, base)
-        params = read_weights(folder, family.prefix)
+        constants = {name: base.params[name].cpu() for name in base.anatomy.constants}
+        params = constants | read_parameters(folder, family)
         tokenizer, max_length = read_tokenizer(folder, config) if has_tokenizer(folder) else (base.tokenizer, None)
         raw = read_json(folder / "config.json")
-        head = _head(folder, config.model_type, raw.get("architectures"), family.prefix)
+        head = _head(folder, config.model_type, raw, family.prefix)
     except UnsupportedBase as error:
         raise InvalidInput(f"the checkpoint cannot be imported: {error.detail}") from None
     for name, layer in zip((head.linear, head.dense), reversed(head.layers), strict=False):
         params |= {f"{name}.weight": layer.weight, f"{name}.bias": layer.bias}
-    _require_parameters(params, base, head.linear, head.dense)
+    if head.dense is not None and not head.bias:
+        params[f"{head.dense}.bias"] = torch.zeros(base.spec.hidden_size)
+    _require_parameters(params, base, head)
     # transformers sizes the classifier by the number of labels.
     theirs = library_config(raw, config.model_type, num_labels=len(params[f"{head.linear}.bias"]))
     model = _load(folder, theirs, "AutoModel" if head.layers else AUTO_CLASSES[head.kind])
     return FineTuned(
         head=head,
-        model=WithHead(model, head.layers, head.pooling) if head.layers else model,
+        model=WithHead(model, head.layers, head.pooling, config.eps) if head.layers else model,
         params=params,
         tokenizer=tokenizer,
         max_length=max_length,
@@ -105,23 +112,34 @@ def _require_same(config: EncoderConfig, base: Base) -> None:
         raise InvalidInput(f"the checkpoint has another architecture than the base {base.spec.name}: {said}")
 
 
-def _head(folder: Path, model_type: str, architectures: Any, prefix: str) -> Head:
+def _head(folder: Path, model_type: str, raw: Mapping[str, Any], prefix: str) -> Head:
     """The head of the class that the configuration names; for a plain encoder, the sentence-transformers modules."""
+    architectures = raw.get("architectures")
     named = [str(one) for one in architectures] if isinstance(architectures, list) else []
-    classes: dict[Kind, str] = {kind: CLASS_NAMES[auto][model_type] for kind, auto in AUTO_CLASSES.items()}
+    classes: dict[Kind, str] = {
+        kind: name for kind, auto in AUTO_CLASSES.items() if (name := CLASS_NAMES[auto].get(model_type))
+    }
     kind = next((kind for kind, name in classes.items() if name in named), None)
     if kind is not None:
         layout = layout_of(model_type, kind)
         dense = None if layout.dense is None else layout.dense.removeprefix(prefix)
-        return Head(kind, layout.linear, dense, "none" if dense is None else "cls")
+        own = layout.head
+        return Head(kind, own.linear, dense, layout.pooling(raw), own.activation, own.norm, own.bias)
     if (folder / MODULES).is_file():
         pooling, layers = read_modules(folder)
-        return Head("sequence", "head", "head.dense" if len(layers) > 1 else None, pooling, layers)
+        return Head(
+            "sequence",
+            "head",
+            "head.dense" if len(layers) > 1 else None,
+            pooling,
+            layers[0].activation or "tanh",
+            layers=layers,
+        )
     said = ", ".join(shown(name) for name in named) or "no class"
     raise InvalidInput(f"the checkpoint is for {said}; what is imported is {', '.join(classes.values())}")
 
 
-def _require_parameters(params: Mapping[str, Tensor], base: Base, linear: str, dense: str | None) -> None:
+def _require_parameters(params: Mapping[str, Tensor], base: Base, head: Head) -> None:
     """Rejects a checkpoint that lacks a parameter; transformers would fill it with random numbers."""
     config = base.config
     shapes = {
@@ -130,9 +148,11 @@ def _require_parameters(params: Mapping[str, Tensor], base: Base, linear: str, d
         if not name.startswith(POOLER)
     }
     h = base.spec.hidden_size
-    if dense is not None:
-        shapes |= {f"{dense}.weight": (h, h), f"{dense}.bias": (h,)}
-    if missing := (shapes.keys() | {f"{linear}.weight", f"{linear}.bias"}) - params.keys():
+    if head.dense is not None:
+        shapes |= {f"{head.dense}.weight": (h, h), f"{head.dense}.bias": (h,)}
+    if head.norm is not None:
+        shapes[f"{head.norm}.weight"] = (h,)
+    if missing := (shapes.keys() | {f"{head.linear}.weight", f"{head.linear}.bias"}) - params.keys():
         raise TensorMismatch(f"the checkpoint has no {listed(missing)}")
     for name, shape in shapes.items():
         if tuple(params[name].shape) != shape:

@@ -18,6 +18,7 @@ from onebert_store.file.delta import (
     HEAD_BIAS,
     HEAD_DENSE_BIAS,
     HEAD_DENSE_WEIGHT,
+    HEAD_NORM,
     HEAD_WEIGHT,
     Delta,
     check,
@@ -121,7 +122,8 @@ def _manifest(checkpoint: FineTuned, name: str, base: Base, pooling: str, wanted
     if longest is None:
         longest = min(checkpoint.max_length or spec.max_length, spec.max_length)
     facts = {"imported_from": "checkpoint", "checkpoint": name, "warnings": warnings}
-    return make_manifest(spec, outputs, pooling, longest, "checkpoint", facts)
+    activation = "tanh" if pooling == "pooler" else checkpoint.head.activation
+    return make_manifest(spec, outputs, pooling, longest, "checkpoint", facts, activation=activation)
 
 
 @dataclass(frozen=True)
@@ -140,7 +142,7 @@ class LeftOut:
 def exact_tensors(checkpoint: FineTuned, base: Base) -> tuple[dict[str, Array], str]:
     """The head and the differences of biases and LayerNorms, by their names in a delta file; and the pooling.
 
-    A changed pooler becomes the head's tanh layer on the first token. Unchanged parameters are left out.
+    A changed pooler becomes the head's layer on the first token. Unchanged parameters are left out.
     """
     theirs, head, pooling = checkpoint.params, checkpoint.head, checkpoint.head.pooling
     found = {HEAD_WEIGHT: theirs[f"{head.linear}.weight"], HEAD_BIAS: theirs[f"{head.linear}.bias"]}
@@ -151,6 +153,7 @@ def exact_tensors(checkpoint: FineTuned, base: Base) -> tuple[dict[str, Array], 
             pooling = "pooler"
         else:
             found |= {HEAD_DENSE_WEIGHT: weight, HEAD_DENSE_BIAS: bias}
+            found |= {HEAD_NORM: theirs[f"{head.norm}.weight"]} if head.norm else {}
     for name in base.spec.parameters:
         if pooling == "pooler" or not name.startswith(POOLER):
             difference = theirs[name] - base.params[name]

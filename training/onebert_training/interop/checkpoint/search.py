@@ -10,10 +10,11 @@ from onebert_encoder.answering.results import Answer, Extraction, Labeling, Pred
 from onebert_encoder.answering.scores import ACTIVATE, Array, own_activation, softmax
 from onebert_encoder.base.base import Base
 from onebert_encoder.base.digest import differing_parts
+from onebert_encoder.maths.fold import fold_delta
 from onebert_encoder.text.tokens import Text, Tokens
 from onebert_store.file.delta import Delta
 from onebert_store.file.manifest import Manifest
-from onebert_training.fit.features import Inputs, predict, row_of
+from onebert_training.fit.features import Inputs, predict
 from onebert_training.interop.checkpoint.finetuned import FineTuned, answer_all
 
 
@@ -130,7 +131,7 @@ class Probe:
             )
 
     def __call__(self, count: int) -> Agreement:
-        row = row_of(self._base, Delta(self._manifest, self._tensors(count)))
+        row = fold_delta(self._base, Delta(self._manifest, self._tensors(count)))
         ours = Answered(self._features.tokens, predict(self._base, row, self._features))
         return compare(self._manifest, self._texts, self._theirs, ours)
 
