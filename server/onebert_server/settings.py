@@ -42,7 +42,7 @@ class Settings(BaseSettings):
     host: str = "127.0.0.1"
     #: Port; 0 takes a free one, which the line printed at start names.
     port: Annotated[int, Field(ge=0, le=65535)] = 8000
-    #: Hub id or local folder of the base; without it the default base.
+    #: Hub id, local folder or name of an added base (`onebert base list`); without it the default base.
     base: str | None = None
     #: Numbers that the encoder computes with. `auto` is bfloat16 if the processor or GPU multiplies it. `int8` is for
     #: CPUs, and faster than bfloat16 in full batches, at a small cost in accuracy
