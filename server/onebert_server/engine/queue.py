@@ -126,7 +126,7 @@ class FairQueue:
             QueueFull, OverShare: the queue is too full; for OverShare it holds more of this principal than of others.
         """
         principal, sequences, tokens = request.principal, len(request.lengths), sum(request.lengths)
-        work = sum(request.work)
+        work = tokens if request.work is request.lengths else sum(request.work)
         if sequences > self._limits.max_sequences or tokens > self._limits.max_tokens:
             raise TooLarge("the request holds more than the server's whole queue; send it in parts")
         if now >= request.deadline:
@@ -140,6 +140,7 @@ class FairQueue:
         if request.deadline < INFINITY:
             progress.late = self._deadlines.put(request.deadline, request)
         self._turns.put(request, principal, now + progress.slack, request.host)
+        self._tokens_of[request.host] += tokens
         self._count(request, sequences, tokens, work)
 
     def fills(self, bounds: Bounds) -> bool:
@@ -161,6 +162,7 @@ class FairQueue:
                 return []
             host = request.host
             max_cost, max_tokens = bounds(host)
+            self._tokens_of[host] -= max_tokens
             while request is not None:
                 progress = self._progress[request]
                 length, cost = request.lengths[progress.next], request.costs[progress.next]
@@ -171,6 +173,7 @@ class FairQueue:
                 max_tokens -= length
                 self._advance(request, progress, now)
                 request = self._turns.first_of(host)
+            self._tokens_of[host] += max_tokens
         self._turns.hold_back()
         return taken
 
@@ -205,6 +208,7 @@ class FairQueue:
         self._turns.remove(request)
         self._forget(request)
         left = request.lengths[progress.next :]
+        self._tokens_of[request.host] -= sum(left)
         self._count(request, -len(left), -sum(left), -sum(request.work[progress.next :]))
         return len(left)
 
@@ -235,7 +239,6 @@ class FairQueue:
     def _count(self, request: Request, sequences: int, tokens: int, work: int) -> None:
         self.sequences += sequences
         self.tokens += tokens
-        self._tokens_of[request.host] += tokens
         self._work += work
         if request.principal != RESERVED:
             self._sequences.add(request.principal, sequences)

@@ -27,6 +27,9 @@ class _Flow(Generic[T]):
 
     @property
     def first(self) -> T:
+        if len(self.things) == 1:
+            [things] = self.things.values()
+            return things[0][2]
         return min(things[0] for things in self.things.values())[2]
 
 
@@ -92,8 +95,8 @@ class Turns(Generic[T]):
 
     def first_of(self, kind: Hashable) -> T | None:
         """Returns the next thing of a kind, by the first principal in turn; None if no principal may be served one."""
-        flow = self._orders[kind].first() if kind in self._orders else None
-        return None if flow is None else flow.things[kind][0][2]
+        head = self._orders[kind].head() if kind in self._orders else None
+        return None if head is None else head[2].things[kind][0][2]
 
     def take(self, wanted: Callable[[T], bool]) -> T | None:
         """Takes the next wanted thing; None if nothing waits. An unwanted thing is dropped and costs no turn."""
@@ -106,13 +109,16 @@ class Turns(Generic[T]):
 
     def serve(self, thing: T, cost: int = 1, left: bool = False, due: float | None = None) -> None:
         """Charges a principal for a thing of `first` or `first_of`; one that is `left` waits on, maybe due anew."""
-        flow, kind, *_ = self._waiting[thing]
-        head = self._head()
-        self._round = max(self._round, flow.round if head is None else head.round)
-        if flow.first is thing:
-            flow.held_back = False
+        flow, kind, _, _ = self._waiting[thing]
+        # This runs for every sequence; with one kind the thing is the first of all.
+        if len(self._orders) > 1:
+            self._round = max(self._round, (self._head() or flow).round)
+            if flow.first is thing:
+                flow.held_back = False
+            else:
+                self._overtaken.add(flow)
         else:
-            self._overtaken.add(flow)
+            self._round = max(self._round, flow.round)
         flow.credit -= cost
         if not left or due is not None:
             self._drop(thing)
@@ -174,8 +180,11 @@ class Turns(Generic[T]):
         if rounds:
             flow.round -= rounds
             flow.credit -= rounds * self._quantum
-            self._unlist(flow)
-        self._list(flow)
+            for kind, place in flow.places.items():
+                self._orders[kind].drop(place)
+                flow.places[kind] = self._orders[kind].put(flow.round, flow)
+        if flow.held_back or flow.places.keys() != flow.things.keys():
+            self._list(flow)
 
     def _list(self, flow: _Flow[T]) -> None:
         """Gives a flow the places that it lacks."""
