@@ -120,7 +120,7 @@ class Engine:
             when none of its items runs any more.
 
         Raises:
-            TooLarge: the items of one host exceed the whole queue.
+            TooLarge: the items exceed the whole queue.
             QueueFull, OverShare: the queue is full; `retry_after` is about the time until there is room.
             DeadlineExceeded: the deadline has passed already.
             ShuttingDown, EngineFailed: the engine takes nothing new, or does not run.

@@ -17,7 +17,7 @@ so the whole queue is bounded for any number of principals.
 """
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from math import ceil
 
@@ -118,30 +118,35 @@ class FairQueue:
         """Raises QueueFull or OverShare if `put` would refuse the smallest request of this principal; cheap."""
         self._refuse(principal, 1, 1, self._wait(principal, min(1, self._counted)), late=False)
 
-    def put(self, request: Request, now: float) -> None:
-        """Queues a request that was never in the queue; a full queue never refuses the reserved principal.
+    def put(self, requests: Sequence[Request], now: float) -> None:
+        """Queues requests that were never in the queue, all of them or none; one caller's, each of another base.
+
+        A full queue never refuses the reserved principal.
 
         Raises:
-            TooLarge, DeadlineExceeded: it exceeds the whole queue, or its deadline has passed.
+            TooLarge, DeadlineExceeded: they exceed the whole queue, or their deadline has passed.
             QueueFull, OverShare: the queue is too full; for OverShare it holds more of this principal than of others.
         """
-        principal, sequences, tokens = request.principal, len(request.lengths), sum(request.lengths)
-        work = tokens if request.work is request.lengths else sum(request.work)
+        principal, deadline = requests[0].principal, requests[0].deadline
+        amounts = [_amounts(request) for request in requests]
+        sequences, tokens, work = amounts[0] if len(amounts) == 1 else map(sum, zip(*amounts, strict=True))
         if sequences > self._limits.max_sequences or tokens > self._limits.max_tokens:
             raise TooLarge("the request holds more than the server's whole queue; send it in parts")
-        if now >= request.deadline:
+        if now >= deadline:
             raise DeadlineExceeded("the request's time was over before its work began")
         wait = self._wait(principal, work)
-        spare = request.deadline - now - wait - work * self.seconds_per_token
+        spare = deadline - now - wait - work * self.seconds_per_token
         if work > self._counted:
             wait = self._wait(principal, self._counted)
         self._refuse(principal, sequences, work, wait, late=spare < 0)
-        progress = self._progress[request] = Progress(self._slack(work, spare))
-        if request.deadline < INFINITY:
-            progress.late = self._deadlines.put(request.deadline, request)
-        self._turns.put(request, principal, now + progress.slack, request.host)
-        self._tokens_of[request.host] += tokens
-        self._count(request, sequences, tokens, work)
+        slack = self._slack(work, spare)
+        for request, of_request in zip(requests, amounts, strict=True):
+            progress = self._progress[request] = Progress(slack)
+            if deadline < INFINITY:
+                progress.late = self._deadlines.put(deadline, request)
+            self._turns.put(request, principal, now + slack, request.host)
+            self._tokens_of[request.host] += of_request[1]
+            self._count(request, *of_request)
 
     def fills(self, bounds: Bounds) -> bool:
         """Whether more computed tokens of the next batch's base may wait than the batch takes."""
@@ -281,3 +286,9 @@ class FairQueue:
         if self._tokens.is_over(principal):
             raise OverShare("more of this caller's work is waiting than of others'; try again soon", seconds)
         raise QueueFull("as much work is waiting as the server holds; try again soon", seconds)
+
+
+def _amounts(request: Request) -> tuple[int, int, int]:
+    """Returns the sequences, the tokens and the work of a request."""
+    tokens = sum(request.lengths)
+    return len(request.lengths), tokens, tokens if request.work is request.lengths else sum(request.work)

@@ -43,19 +43,10 @@ class Scheduler:
         self.queue.check(principal)
 
     def put(self, requests: Sequence[Request], wake: bool) -> None:
-        """Queues all of the requests, or none, and, with `wake`, notifies the engine's thread.
-
-        Raises the errors of `Engine.submit`.
-        """
+        """Queues requests and, with `wake`, notifies the engine's thread; raises the errors of `Engine.submit_all`."""
         with self._changed:
             self._check_open()
-            try:
-                for request in requests:
-                    self.queue.put(request, request.submitted)
-            except OneBertError:
-                for request in requests:
-                    self.queue.remove(request)
-                raise
+            self.queue.put(requests, requests[0].submitted)
             if wake:
                 self._changed.notify()
 

@@ -51,7 +51,7 @@ def queue(max_sequences=10**6, max_tokens=10**9, max_seconds=float("inf")):
 def put(to, *requests, now=0.0, seconds_per_token=0.0):
     to.seconds_per_token = seconds_per_token
     for request in requests:
-        to.put(request, now)
+        to.put([request], now)
     return requests
 
 
@@ -281,6 +281,18 @@ def test_a_base_waits_for_one_batch_of_what_its_principal_asks_of_another():
     put(waiting, Request("second", [QUANTUM] * 50, host="x"))
     batches = [take(waiting, 2 * QUANTUM) for _ in range(3)]
     assert (late, 0) in [one for batch in batches for one in batch]
+
+
+def test_an_empty_queue_takes_a_large_request_for_two_bases_whole():
+    """As it takes one of the same work for one base; half of it would be no answer."""
+    waiting = queue(max_seconds=1.0)
+    waiting.seconds_per_token = 0.01
+    waiting.put([Request("a", [500], host="x"), Request("a", [500], host="y")], 0.0)
+    assert waiting.sequences == 2
+    for _ in range(2):
+        assert type(refused(waiting, Request("a"), seconds_per_token=0.01)) is QueueFull
+    with pytest.raises(TooLarge):
+        queue(max_sequences=10).put([Request("a", [1] * 6, host="x"), Request("a", [1] * 6, host="y")], 0.0)
 
 
 def test_requests_of_one_principal_for_two_bases_fill_their_batches():
