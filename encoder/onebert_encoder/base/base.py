@@ -29,7 +29,7 @@ __all__ = ["DEFAULT_BASE", "Base", "load_base"]
 
 
 # Vocabulary files; a folder with a tokenizer has at least one of them.
-VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model")
+VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model", "spm.model")
 TOKENIZER_FILES = (
     *VOCABULARIES,
     *("merges.txt", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
@@ -196,7 +196,9 @@ def read_tokenizer(folder: Path, config: EncoderConfig) -> tuple[Tokenizer, int 
             str(folder), config=theirs, local_files_only=True, trust_remote_code=False
         )
     except Exception as error:  # a damaged file may raise anything in a third party's parser
-        raise UnsupportedBase(f"its tokenizer cannot be read: {type(error).__name__}") from None
+        made = not (folder / "tokenizer.json").is_file() and any(folder.glob("*.model"))
+        hint = "; without a tokenizer.json it takes the packages sentencepiece and protobuf" if made else ""
+        raise UnsupportedBase(f"its tokenizer cannot be read: {type(error).__name__}{hint}") from None
     backend, longest = getattr(tokenizer, "backend_tokenizer", None), tokenizer.model_max_length
     if not isinstance(backend, tokenizers.Tokenizer):
         raise UnsupportedBase("it has no fast tokenizer")

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from onebert_encoder.compute.scores import Own, Scores
+from onebert_encoder.layout.stage import Stage
 
 
 class Rotary(Scores):
@@ -35,6 +36,14 @@ class Rotary(Scores):
         far = (at[:, None] - at).abs() > self.window
         # Finite: minus infinity everywhere would make a NaN of the padding's queries, and of all gradients.
         return q.new_zeros(length, length).masked_fill_(far, torch.finfo(q.dtype).min / 2)
+
+
+def turn_tokens(scores: Rotary, qkv: Tensor, b: Tensor, stage: Stage, num_heads: int) -> Tensor:
+    """`qkv` [tokens, 3h] with the biases of queries and keys, `b` [rows, 2h], added and both turned."""
+    both, v = qkv.split([b.shape[1], qkv.shape[1] - b.shape[1]], dim=1)
+    both = (both + b.index_select(0, stage.row_of_token)).view(len(qkv), 2 * num_heads, -1)
+    cos, sin = (table[stage.positions][:, None] for table in (scores.cos, scores.sin))
+    return torch.cat([_turned(both, cos, sin).flatten(1), v], dim=1)
 
 
 @cache

@@ -169,13 +169,13 @@ def changed_matrices(params: Mapping[str, Tensor], base: Base) -> dict[str, Tens
 
 
 def changed_tables(params: Mapping[str, Tensor], base: Base) -> list[LeftOut]:
-    """Changes to the embeddings, and to ELECTRA's projection behind them."""
+    """Changes to the embeddings, ELECTRA's projection behind them, and DeBERTa's positions with their LayerNorm."""
     held = base.spec.parameters.keys() | {f"{name}.weight" for name in base.spec.modules} | {f"{POOLER}.weight"}
     found = []
     for name in base.anatomy.weights:
         if name not in held:
             difference = params[name] - base.params[name]
-            rows = int(difference.any(dim=1).sum())
+            rows = int(difference.view(len(difference), -1).any(dim=1).sum())
             if rows:
                 size = float(difference.norm() / base.params[name].norm())
                 found.append(LeftOut(name, rows, len(difference), size))
