@@ -1,9 +1,10 @@
 """The frozen base: weights on the compute device, tokenizer and digest."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import tokenizers
 import torch
@@ -179,6 +180,18 @@ def read_tokenizer(folder: Path, config: EncoderConfig) -> tuple[Tokenizer, int 
 
     Raises UnsupportedBase if there is no tokenizer, or it is unreadable or does not fit the base's `config`.
     """
+    try:
+        raw = read_json(folder / "config.json")
+    except MalformedFile:
+        raw = {}
+    has_types = config.type_vocab_size > 1
+    return tokenizer_of(folder, lambda: library_config(raw, config.model_type), config.vocab_size, has_types)
+
+
+def tokenizer_of(
+    folder: Path, make_config: Callable[[], Any], vocab_size: int, has_types: bool
+) -> tuple[Tokenizer, int | None]:
+    """The tokenizer of any model's folder, and its length limit; `make_config` makes transformers' configuration."""
     # Without these files transformers creates a tokenizer without words.
     if not has_tokenizer(folder):
         raise UnsupportedBase(f"it has no tokenizer, none of {', '.join(VOCABULARIES)}")
@@ -186,14 +199,9 @@ def read_tokenizer(folder: Path, config: EncoderConfig) -> tuple[Tokenizer, int 
         if path.is_file() and path.stat().st_size > MOST_BYTES:
             raise UnsupportedBase(f"its tokenizer cannot be read: {path.name} has over {MOST_BYTES >> 20} MiB")
     try:
-        raw = read_json(folder / "config.json")
-    except MalformedFile:
-        raw = {}
-    try:
-        theirs = library_config(raw, config.model_type)
         # Without `config` transformers would build a configuration from the whole file.
         tokenizer = AutoTokenizer.from_pretrained(
-            str(folder), config=theirs, local_files_only=True, trust_remote_code=False
+            str(folder), config=make_config(), local_files_only=True, trust_remote_code=False
         )
     except Exception as error:  # a damaged file may raise anything in a third party's parser
         made = not (folder / "tokenizer.json").is_file() and any(folder.glob("*.model"))
@@ -203,11 +211,11 @@ def read_tokenizer(folder: Path, config: EncoderConfig) -> tuple[Tokenizer, int 
     if not isinstance(backend, tokenizers.Tokenizer):
         raise UnsupportedBase("it has no fast tokenizer")
     largest = max(backend.get_vocab(with_added_tokens=True).values(), default=-1)
-    if not 0 <= largest < config.vocab_size:
-        raise UnsupportedBase(f"its tokenizer gives ids up to {largest}, its word table has {config.vocab_size} rows")
+    if not 0 <= largest < vocab_size:
+        raise UnsupportedBase(f"its tokenizer gives ids up to {largest}, its word table has {vocab_size} rows")
     # A tokenizer's configuration may contain any value.
     says = isinstance(longest, int | float) and 3 <= longest < _NO_LIMIT
-    return Tokenizer(backend, has_types=config.type_vocab_size > 1), int(longest) if says else None
+    return Tokenizer(backend, has_types), int(longest) if says else None
 
 
 def _load(folder: Path, name: str, dtype: torch.dtype, device: str, batch_invariant: bool) -> Base:
