@@ -88,6 +88,15 @@ def test_a_rotary_base_gives_the_same_bits_around_its_window(family: str, dtype:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+def test_the_same_bits_where_plain_kernels_compute_attention(dtype: torch.dtype) -> None:
+    texts, rng = random_texts(12, seed=5), np.random.default_rng(5)
+    rows = rng.choice(len(zoo(dtype, "deberta-v2")[2]) - 1, len(texts)) + 1
+    crowd = answers(dtype, texts, rows.tolist(), family="deberta-v2")
+    for text, row, among in zip(texts, rows.tolist(), crowd, strict=True):
+        assert torch.equal(among, answers(dtype, [text], [row], family="deberta-v2")[0])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_the_same_bits_where_layers_are_shared(dtype: torch.dtype) -> None:
     (text,) = random_texts(1, seed=4)
     rows = list(range(1, len(zoo(dtype)[2])))
