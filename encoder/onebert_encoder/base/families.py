@@ -48,7 +48,7 @@ class Family:
         positions_after_padding: positions start after the padding id (RoBERTa), not at 0.
         drops_attention_output: training applies dropout to the attention sublayer's output (all but DistilBERT).
         config: our name -> the architecture's name of a configuration value.
-        heads: those of its classes for a `sequence`, `token` or `span` task; the last two have BERT's by default.
+        heads: its classes' for a `sequence`, `token` or `span` task; the last two have BERT's by default.
         block: the kind of its layers, a key of `BLOCKS` (blocks/block.py).
         scores: the scores of its attention, a key of `SCORES` (blocks/scores.py).
         renamed: (old, new) pieces of tensor names in checkpoints, replaced in this order.
