@@ -13,12 +13,23 @@ from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer, ByteLevel
 from tokenizers.processors import TemplateProcessing
 from torch import Tensor
+from torch.nn import functional as F
 from transformers import (
     AutoModel,
     BertConfig,
+    CamembertConfig,
+    Data2VecTextConfig,
+    DebertaV2Config,
     DistilBertConfig,
     ElectraConfig,
+    ErnieConfig,
+    EuroBertConfig,
+    GteConfig,
+    ModernBertConfig,
+    MPNetConfig,
+    NomicBertConfig,
     PreTrainedTokenizerFast,
+    RemBertConfig,
     RobertaConfig,
     XLMRobertaConfig,
 )
@@ -40,6 +51,13 @@ most know good great bad refund parcel order invoice password screen late broken
 
 _SIZES = {"vocab_size": 0, "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 64}
 _POSITIONS = 66
+_DEBERTA: dict[str, Any] = {
+    **{"relative_attention": True, "share_att_key": True, "pos_att_type": ["p2c", "c2p"], "norm_rel_ebd": "layer_norm"},
+    # Distances up to 8 have buckets of their own, those up to 599 share some.
+    **{"position_buckets": 16, "max_position_embeddings": 600, "position_biased_input": False, "type_vocab_size": 0},
+}
+# Without learned positions the number of positions costs nothing.
+_ROTARY: dict[str, Any] = {"max_position_embeddings": 600, "pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3}
 
 CONFIGS: Mapping[str, Callable[[int], Any]] = {
     "bert": lambda vocab: BertConfig(**{**_SIZES, "vocab_size": vocab}, max_position_embeddings=_POSITIONS),
@@ -52,19 +70,44 @@ CONFIGS: Mapping[str, Callable[[int], Any]] = {
     "distilbert": lambda vocab: DistilBertConfig(
         vocab_size=vocab, dim=32, n_layers=3, n_heads=4, hidden_dim=64, max_position_embeddings=_POSITIONS
     ),
+    "mpnet": lambda vocab: MPNetConfig(**{**_SIZES, "vocab_size": vocab}, max_position_embeddings=_POSITIONS),
     "electra": lambda vocab: ElectraConfig(
         **{**_SIZES, "vocab_size": vocab}, embedding_size=16, max_position_embeddings=_POSITIONS
     ),
+    "deberta-v2": lambda vocab: DebertaV2Config(**{**_SIZES, "vocab_size": vocab}, **_DEBERTA),
+    # The first layer attends globally, the others within 64 tokens.
+    "modernbert": lambda vocab: ModernBertConfig(
+        **{**_SIZES, "vocab_size": vocab}, **_ROTARY, cls_token_id=2, sep_token_id=3
+    ),
+    "gte": lambda vocab: GteConfig(**{**_SIZES, "vocab_size": vocab}, **_ROTARY),
+    "nomic_bert": lambda vocab: NomicBertConfig(**{**_SIZES, "vocab_size": vocab}, **_ROTARY),
+    "eurobert": lambda vocab: EuroBertConfig(**{**_SIZES, "vocab_size": vocab}, **_ROTARY, mask_token_id=4),
 }
 
 FAMILIES = tuple(CONFIGS)
 
+ALIASES: Mapping[str, Callable[[int], Any]] = {
+    "camembert": lambda vocab: CamembertConfig(
+        **{**_SIZES, "vocab_size": vocab}, max_position_embeddings=_POSITIONS, type_vocab_size=1
+    ),
+    "data2vec-text": lambda vocab: Data2VecTextConfig(
+        **{**_SIZES, "vocab_size": vocab}, max_position_embeddings=_POSITIONS, type_vocab_size=1
+    ),
+    "ernie": lambda vocab: ErnieConfig(**{**_SIZES, "vocab_size": vocab}, max_position_embeddings=_POSITIONS),
+    "rembert": lambda vocab: RemBertConfig(
+        **{**_SIZES, "vocab_size": vocab}, input_embedding_size=16, max_position_embeddings=_POSITIONS
+    ),
+}
+"""Families with the modules of another one, under names of their own."""
+
+_BYTES = ("roberta", "xlm-roberta", "mpnet", "camembert", "data2vec-text")
+
 
 def write_base(family: str, folder: Path, seed: int = 0, **sizes: int) -> Path:
     """A random model of the family, maybe of other sizes, with a small real tokenizer, saved the way the Hub has it."""
-    tokenizer = _byte_tokenizer() if "roberta" in family else _word_tokenizer()
+    tokenizer = _byte_tokenizer() if family in _BYTES else _word_tokenizer()
     torch.manual_seed(seed)
-    config = CONFIGS[family](tokenizer.get_vocab_size())
+    config = {**CONFIGS, **ALIASES}[family](tokenizer.get_vocab_size())
     config.update(sizes)
     model = AutoModel.from_config(config)
     with torch.no_grad():
@@ -78,7 +121,7 @@ def write_base(family: str, folder: Path, seed: int = 0, **sizes: int) -> Path:
     model.save_pretrained(folder)
     if bars:
         logging.enable_progress_bar()
-    special = _SPECIAL["roberta" if "roberta" in family else "bert"]
+    special = _SPECIAL["roberta" if family in _BYTES else "bert"]
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=64, **special).save_pretrained(folder)
     return folder
 
@@ -145,13 +188,15 @@ class Reference:
     Args:
         folder: the base.
         tensors: the delta's tensors by their names in the file.
-        pooling: as in the manifest.
+        pooling, activation: as in the manifest.
     """
 
-    def __init__(self, folder: Path, tensors: Mapping[str, np.ndarray], pooling: str) -> None:
-        self.model = AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
+    def __init__(self, folder: Path, tensors: Mapping[str, np.ndarray], pooling: str, activation: str = "tanh") -> None:
+        self.model = opened(AutoModel.from_pretrained(folder, attn_implementation="eager")).eval()
         self.tensors = torch_tensors({name: np.asarray(value) for name, value in tensors.items()})
-        self.pooling = pooling
+        self.pooling, self.activation = pooling, {"tanh": torch.tanh, "gelu": F.gelu, "relu": F.relu}[activation]
+        named = ("layer_norm_eps", "norm_eps", "rms_norm_eps")
+        self.eps = next((getattr(self.model.config, name) for name in named if hasattr(self.model.config, name)), 1e-12)
         with torch.no_grad():
             own = dict(self.model.named_parameters())
             bare = {name: value.numpy().copy() for name, value in own.items()}
@@ -212,7 +257,7 @@ class Reference:
             "input_ids": torch.tensor([input_ids]),
             "attention_mask": torch.ones(1, len(input_ids), dtype=torch.long),
         }
-        if type_ids is not None and self.model.config.model_type in ("bert", "electra"):
+        if type_ids is not None and self.model.config.model_type in ("bert", "electra", "nomic_bert"):
             inputs["token_type_ids"] = torch.tensor([type_ids])
         out = self.model(**inputs)
         hidden = out.last_hidden_state[0]
@@ -224,8 +269,41 @@ class Reference:
         }
         x = pooled[self.pooling]()
         if "head.dense.weight" in self.tensors:
-            x = torch.tanh(x @ self.tensors["head.dense.weight"].T + self.tensors["head.dense.bias"])
+            x = self.activation(x @ self.tensors["head.dense.weight"].T + self.tensors["head.dense.bias"])
+        if "head.norm.weight" in self.tensors:
+            x = torch.nn.functional.layer_norm(x, x.shape[-1:], self.tensors["head.norm.weight"], None, self.eps)
         return x @ self.tensors["head.weight"].T + self.tensors["head.bias"]
+
+
+class SideBySide(torch.nn.Module):
+    """A linear map as the named maps that it computes side by side, each with a bias."""
+
+    def __init__(self, fused: torch.nn.Linear, names: tuple[str, ...]) -> None:
+        super().__init__()
+        for name, weight in zip(names, fused.weight.detach().chunk(len(names)), strict=True):
+            own = torch.nn.Linear(*reversed(weight.shape))
+            own.weight, own.bias = torch.nn.Parameter(weight.clone()), torch.nn.Parameter(torch.zeros(len(weight)))
+            self.add_module(name, own)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([own(x) for own in self.children()], dim=-1)
+
+
+_SIDE_BY_SIDE = {"Wqkv": ("q", "k", "v"), "Wi": ("input", "gate")}
+
+
+def opened(model: Any) -> Any:
+    """The same model, with its fused maps split and with biases of zero where it has none: a delta may change both."""
+    for path, module in list(model.named_modules()):
+        parent, name = model.get_submodule(path.rpartition(".")[0]), path.rpartition(".")[2]
+        if name in _SIDE_BY_SIDE:
+            setattr(parent, name, SideBySide(module, _SIDE_BY_SIDE[name]))
+        elif isinstance(module, torch.nn.Linear) or path in ("final_norm", "norm"):
+            if not hasattr(module, "bias"):  # an RMSNorm
+                module.register_forward_hook(lambda module, _, y: y + module.bias)
+            if getattr(module, "bias", None) is None:
+                module.bias = torch.nn.Parameter(torch.zeros(len(module.weight)))
+    return model
 
 
 def as_read(text: Tokens, pooling: str) -> Tokens:

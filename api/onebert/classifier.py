@@ -7,7 +7,6 @@ from typing import Any, overload
 
 import msgspec
 import numpy as np
-import torch
 
 from onebert_encoder.answering.answer import answer, kind_of
 from onebert_encoder.answering.asked import Asked
@@ -16,7 +15,7 @@ from onebert_encoder.answering.windows import WindowLogits, answer_windows, wind
 from onebert_encoder.base.base import Base
 from onebert_encoder.explaining.texts import TextExplainer
 from onebert_encoder.explaining.words import METHODS, Explanation, Method
-from onebert_encoder.maths.fold import fold, to_tensors
+from onebert_encoder.maths.fold import fold_delta
 from onebert_encoder.text.tokens import Cut, Pieces, Tokens
 from onebert_encoder.text.windows import window_cuts
 from onebert_server.client import Input, Result
@@ -48,8 +47,7 @@ class Classifier:
         self.manifest = delta.manifest
         self._window = window_of(delta.manifest, delta.manifest.max_length)
         self._tokenizer = base.tokenizer.reading(delta.manifest.pooling)
-        with torch.no_grad():
-            self._row = fold(base, to_tensors(delta, base), delta.manifest.pooling)
+        self._row = fold_delta(base, delta)
 
     # A text or a pair is also a sequence of texts, and Python has no type that excludes them: the signatures overlap,
     # and the first match counts, as at run time.

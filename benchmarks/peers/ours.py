@@ -13,7 +13,7 @@ import torch
 from onebert_bench.compute import matrix_products
 from onebert_encoder.base.base import Base, load_base
 from onebert_encoder.maths.batch import pack
-from onebert_encoder.maths.fold import fold, to_tensors
+from onebert_encoder.maths.fold import fold_delta
 from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.text.tokens import Tokens
 from onebert_server.engine.bank import Bank
@@ -48,7 +48,7 @@ def floor(job: Job, base: Base) -> Run:
 def ours(job: Job, base: Base) -> Run:
     """A bank with the job's tasks, and its batch."""
     bank = Bank(base)
-    rows = [fold(base, to_tensors(delta, base), delta.manifest.pooling) for delta in map(load, map(Path, job.tasks))]
+    rows = [fold_delta(base, delta) for delta in map(load, map(Path, job.tasks))]
     resident = max(job.resident, len(rows))
     slots = [bank.install(rows[i % len(rows)]) for i in range(resident)]
     # Each file is installed many times, at every `len(rows)`-th slot. A batch's tasks take copies that are spread over

@@ -30,7 +30,7 @@ from onebert_bench.numbers import percentile
 from onebert_bench.script import options
 from onebert_bench.workload import task_delta
 from onebert_encoder.base.base import Base, load_base
-from onebert_encoder.maths.fold import fold, to_tensors
+from onebert_encoder.maths.fold import fold_delta
 from onebert_encoder.maths.predict import compute_golden
 from onebert_server.access.context import own_work
 from onebert_server.answering.backend import Wanted
@@ -93,7 +93,7 @@ def fill(folder: Path, base: Base, tasks: int, versions: int, heads: bool) -> No
 def proved(base: Base, seed: int) -> Delta:
     """A BitFit task with golden logits."""
     delta = task_delta(base, "bitfit", seed)
-    row = fold(base, to_tensors(delta, base), delta.manifest.pooling)
+    row = fold_delta(base, delta)
     golden = compute_golden(base, row, delta.manifest.max_length)
     return replace(delta, manifest=delta.manifest.model_copy(update={"golden": golden}))
 

@@ -42,7 +42,8 @@ class Settings(BaseSettings):
     host: str = "127.0.0.1"
     #: Port; 0 takes a free one, which the line printed at start names.
     port: Annotated[int, Field(ge=0, le=65535)] = 8000
-    #: Hub ids or local folders of the bases, with commas; without it the default base.
+    #: Hub ids, local folders or names of added bases (`onebert base list`), with commas; without it the default
+    #: base.
     base: Annotated[tuple[str, ...], NoDecode] = ()
     #: Numbers that the encoder computes with. `auto` is bfloat16 if the processor or GPU multiplies it. `int8` is for
     #: CPUs, and faster than bfloat16 in full batches, at a small cost in accuracy

@@ -14,7 +14,7 @@ from onebert_store.file.canonical import Array
 Kind = Literal["added", "low-rank", "sparse", "adapter", "scale", "output-scale", "core"]
 
 # Matches the layer index in a parameter's name, in every family of bases.
-LAYER = re.compile(r"(?:^|(?<=\.))layer\.(\d{1,9})\.")
+LAYER = re.compile(r"(?:^|(?<=\.))layers?\.(\d{1,9})\.")
 # Per tensor prefix: the kind of change, and the value that changes nothing.
 _NUMBERS: Mapping[str, tuple[Kind, float]] = {
     delta.DELTA: ("added", 0.0),

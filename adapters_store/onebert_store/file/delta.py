@@ -27,6 +27,7 @@ HEAD_WEIGHT = "head.weight"
 HEAD_BIAS = "head.bias"
 HEAD_DENSE_WEIGHT = "head.dense.weight"
 HEAD_DENSE_BIAS = "head.dense.bias"
+HEAD_NORM = "head.norm.weight"
 POOLER_SYMBOL = "b_p"
 # The last map of each sublayer: Houlsby et al. 2019 (Figure 2) put their adapters behind this map.
 ADAPTED = ("W_m1", "W_m3")
@@ -151,8 +152,10 @@ def _head_shapes(delta: Delta, spec: BaseSpec) -> Shapes:
     h, C = spec.hidden_size, len(delta.manifest.labels)
     pooling = delta.manifest.pooling
     shapes: Shapes = {HEAD_WEIGHT: (C, head_width(pooling, h)), HEAD_BIAS: (C,)}
-    if pooling != SIAMESE and delta.tensors.keys() & {HEAD_DENSE_WEIGHT, HEAD_DENSE_BIAS}:
+    layer = {HEAD_DENSE_WEIGHT, HEAD_DENSE_BIAS, HEAD_NORM} & delta.tensors.keys()
+    if pooling != SIAMESE and (layer or delta.manifest.head):
         shapes |= {HEAD_DENSE_WEIGHT: (h, h), HEAD_DENSE_BIAS: (h,)}
+        shapes |= {HEAD_NORM: (h,)} if HEAD_NORM in layer else {}
     return shapes
 
 

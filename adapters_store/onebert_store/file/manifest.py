@@ -10,8 +10,8 @@ from onebert_store.file.decision import Decision, check_decision
 from onebert_store.file.fields import Finite, Line, Strict
 from onebert_store.file.strict_json import refuse_foreign, shown
 
-# Manifests with a decision have format 2; those without keep format 1, so that their bytes and digests never change.
-PLAIN_FORMAT, FORMAT = 1, 2
+# Each content has the lowest format that holds it, so that bytes and digests of older files never change.
+PLAIN_FORMAT, WITH_DECISION, FORMAT = 1, 2, 3
 MAX_LABELS = 4096
 MAX_TAGS = 512  # labels of a token task: the queue holds this many logits for every token of every text
 MAX_GOLDEN = 8
@@ -20,6 +20,7 @@ MAX_TOKEN = 2**31 - 1
 
 TaskType = Literal["single_label", "multi_label", "regression", "token", "span"]
 Pooling = Literal["cls", "mean", "pooler", "siamese", "none"]
+Activation = Literal["tanh", "gelu", "relu"]
 
 # Pooling of a pair task that encodes each text on its own; the head compares their mean vectors.
 SIAMESE: Pooling = "siamese"
@@ -44,6 +45,12 @@ class BaseRef(Strict):
     name: Line
     model_type: Line
     digest: Digest
+
+
+class HeadLayer(Strict):
+    """The activation of the layer `head.dense`; a manifest without this object means tanh."""
+
+    activation: Literal["gelu", "relu"]
 
 
 class Golden(Strict):
@@ -77,6 +84,12 @@ class Manifest(Strict):
     training: Annotated[dict[str, Any], AfterValidator(_plain_json)] = Field(default_factory=dict)
     golden: Golden | None = None
     decision: Decision | None = None
+    head: HeadLayer | None = None
+
+    @property
+    def activation(self) -> Activation:
+        """The activation of the layer `head.dense`, if there is one."""
+        return self.head.activation if self.head else "tanh"
 
     @property
     def per_token(self) -> bool:
@@ -86,8 +99,8 @@ class Manifest(Strict):
     @model_validator(mode="after")
     def _labels_and_decision_fit(self) -> "Manifest":
         check_labels(self.task_type, self.labels)
-        if self.format != format_for(self.decision):
-            raise ValueError("format: it is 2 where there is a decision, else 1")
+        if self.format != format_for(self.decision, self.head):
+            raise ValueError("format: it is 3 where there is a head, else 2 where there is a decision, else 1")
         if self.decision is not None:
             try:
                 check_decision(self.decision, self.task_type, self.labels, self.max_length)
@@ -101,6 +114,8 @@ class Manifest(Strict):
             raise ValueError(f"a {self.task_type} task has pooling none")
         if not self.per_token and self.pooling == "none":
             raise ValueError(f"a {self.task_type} task has a pooling, not none")
+        if self.head and self.pooling == SIAMESE:
+            raise ValueError("head: a task with pooling siamese has no layer before its classifier")
         if self.golden is None:
             return self
         if self.pooling == SIAMESE and any(len(ids) < 2 for ids in self.golden.input_ids):
@@ -123,9 +138,9 @@ def check_labels(task_type: TaskType, labels: Sequence[str]) -> None:
         raise ValueError("the labels of a span task are start and end")
 
 
-def format_for(decision: Decision | None) -> int:
+def format_for(decision: Decision | None, head: HeadLayer | None) -> int:
     """Returns the lowest format that can hold the manifest, so that equal content has one format and one digest."""
-    return PLAIN_FORMAT if decision is None else FORMAT
+    return FORMAT if head else WITH_DECISION if decision else PLAIN_FORMAT
 
 
 def head_width(pooling: Pooling, hidden_size: int) -> int:

@@ -1,25 +1,27 @@
 """The frozen base: weights on the compute device, tokenizer and digest."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import tokenizers
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from transformers import AutoTokenizer
 
 from onebert_encoder.base.anatomy import Anatomy
-from onebert_encoder.base.config import TANH, EncoderConfig, library_config, read_config
+from onebert_encoder.base.config import TANH, EncoderConfig, family_with, library_config, read_config
 from onebert_encoder.base.digest import base_digest
-from onebert_encoder.base.source import DEFAULT_BASE, MOST_BYTES, find_base, read_json, read_weights
+from onebert_encoder.base.folder import own_tokenizer, read_own
+from onebert_encoder.base.source import DEFAULT_BASE, MOST_BYTES, find_base, read_json, read_parameters
 from onebert_encoder.base.subspaces import Subspaces
 from onebert_encoder.blocks.running import LayerWeights
-from onebert_encoder.compute.linear import Int8Linear, make_linear
+from onebert_encoder.blocks.scores import scores_of
+from onebert_encoder.compute.linear import Int8Linear, PackedLinear, make_linear
 from onebert_encoder.compute.plain import Linear
-from onebert_encoder.compute.scores import scores_of
 from onebert_encoder.text.tokenizer import Tokenizer
 from onebert_store.errors import MalformedFile, UnsupportedBase
 from onebert_store.file.manifest import SIAMESE
@@ -29,7 +31,7 @@ __all__ = ["DEFAULT_BASE", "Base", "load_base"]
 
 
 # Vocabulary files; a folder with a tokenizer has at least one of them.
-VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model")
+VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model", "spm.model")
 TOKENIZER_FILES = (
     *VOCABULARIES,
     *("merges.txt", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
@@ -45,7 +47,8 @@ class EmbeddingWeights:
 
     Attributes:
         word: [V, e]; float32 when trained, so that no step casts the whole table.
-        position: [types * positions, e], position plus segment embedding.
+        position: [types * positions, e], position plus segment embedding; [0, e] without both.
+        g_LN0: [e]; [0] without a LayerNorm.
         no_bias: [1, e] zeros, the embedding LayerNorm's bias: `fold` has moved the real one into the first layer.
     """
 
@@ -98,7 +101,13 @@ class Base:
         return replace(self, precision=dtype)
 
     def with_batch_invariance(self) -> "Base":
-        return replace(self, batch_invariant=True)
+        """The same base, giving a text the same bits in every batch; packed weights do so, and are shared."""
+        linears = [*(one for layer in self.layers for one in layer.W.values()), self.embeddings.W_e]
+        if not all(one is None or isinstance(one, PackedLinear) for one in linears):
+            return replace(self, batch_invariant=True)
+        same = copy(self)
+        same.batch_invariant = True
+        return same
 
     @property
     def dtype_name(self) -> str:
@@ -121,22 +130,25 @@ class Base:
         return weights[0] if len(weights) == 1 else torch.cat(weights)
 
     def _layer(self, layer: int) -> LayerWeights:
-        block, make_scores = self.anatomy.block, scores_of(self.anatomy.family.scores)
+        block, scores = self.anatomy.block, scores_of(self.anatomy.family.scores)
         return LayerWeights(
             W={site: self._linear(*parts, layer=layer) for site, parts in block.products.items()},
             g={norm: self.param(f"g_{norm}", layer).to(self.dtype) for norm in block.norms},
-            scores=make_scores(self.param, layer),
+            scores=scores.make(self.config, self.param, layer),
+            identities=self.anatomy.family.first_lacks if layer == 0 else (),
         )
 
     def _embeddings(self) -> EmbeddingWeights:
-        word, position = self._table("word"), self._table("position")
-        if "type" in self.anatomy.family.outside:
-            position = (self._table("type")[:, None] + position[None]).flatten(0, 1)
+        word, outside = self._table("word"), self.anatomy.family.outside
+        tables = [self._table(part) for part in ("type", "position") if part in outside]
+        position = tables[-1] if tables else word[:0]
+        if len(tables) == 2:
+            position = (tables[0][:, None] + tables[1]).flatten(0, 1)
         return EmbeddingWeights(
             word=word if torch.is_grad_enabled() and word.requires_grad else word.to(self.dtype),
             position=position.to(self.dtype),
-            no_bias=position.new_zeros(1, position.shape[1], dtype=self.dtype),
-            g_LN0=self.param("g_LN0").to(self.dtype),
+            no_bias=word.new_zeros(1, word.shape[1], dtype=self.dtype),
+            g_LN0=self.param("g_LN0").to(self.dtype) if "LN0" in outside else word.new_zeros(0),
             W_e=self._linear("e", layer=None) if self.anatomy.has_projection else None,
         )
 
@@ -144,7 +156,7 @@ class Base:
 def load_base(
     name: str | None = None, *, dtype: torch.dtype = torch.float32, device: str = "cpu", batch_invariant: bool = False
 ) -> Base:
-    """Loads a base from a local folder, the Hugging Face cache or the Hub; None is the default base.
+    """Loads an added base, or one of a local folder, the Hugging Face cache or the Hub; None is the default base.
 
     Args:
         dtype: float32, bfloat16 or int8; `fold` always works in float32. int8 runs bfloat16 around 8-bit matrix
@@ -175,6 +187,18 @@ def read_tokenizer(folder: Path, config: EncoderConfig) -> tuple[Tokenizer, int 
 
     Raises UnsupportedBase if there is no tokenizer, or it is unreadable or does not fit the base's `config`.
     """
+    try:
+        raw = read_json(folder / "config.json")
+    except MalformedFile:
+        raw = {}
+    has_types = config.type_vocab_size > 1
+    return tokenizer_of(folder, lambda: library_config(raw, config.model_type), config.vocab_size, has_types)
+
+
+def tokenizer_of(
+    folder: Path, make_config: Callable[[], Any], vocab_size: int, has_types: bool
+) -> tuple[Tokenizer, int | None]:
+    """The tokenizer of any model's folder, and its length limit; `make_config` makes transformers' configuration."""
     # Without these files transformers creates a tokenizer without words.
     if not has_tokenizer(folder):
         raise UnsupportedBase(f"it has no tokenizer, none of {', '.join(VOCABULARIES)}")
@@ -182,31 +206,31 @@ def read_tokenizer(folder: Path, config: EncoderConfig) -> tuple[Tokenizer, int 
         if path.is_file() and path.stat().st_size > MOST_BYTES:
             raise UnsupportedBase(f"its tokenizer cannot be read: {path.name} has over {MOST_BYTES >> 20} MiB")
     try:
-        raw = read_json(folder / "config.json")
-    except MalformedFile:
-        raw = {}
-    try:
-        theirs = library_config(raw, config.model_type)
+        from transformers import AutoTokenizer  # noqa: PLC0415 - a folder of our own is read without it
+
         # Without `config` transformers would build a configuration from the whole file.
         tokenizer = AutoTokenizer.from_pretrained(
-            str(folder), config=theirs, local_files_only=True, trust_remote_code=False
+            str(folder), config=make_config(), local_files_only=True, trust_remote_code=False
         )
     except Exception as error:  # a damaged file may raise anything in a third party's parser
-        raise UnsupportedBase(f"its tokenizer cannot be read: {type(error).__name__}") from None
+        made = not (folder / "tokenizer.json").is_file() and any(folder.glob("*.model"))
+        hint = "; without a tokenizer.json it takes the packages sentencepiece and protobuf" if made else ""
+        raise UnsupportedBase(f"its tokenizer cannot be read: {type(error).__name__}{hint}") from None
     backend, longest = getattr(tokenizer, "backend_tokenizer", None), tokenizer.model_max_length
     if not isinstance(backend, tokenizers.Tokenizer):
         raise UnsupportedBase("it has no fast tokenizer")
     largest = max(backend.get_vocab(with_added_tokens=True).values(), default=-1)
-    if not 0 <= largest < config.vocab_size:
-        raise UnsupportedBase(f"its tokenizer gives ids up to {largest}, its word table has {config.vocab_size} rows")
+    if not 0 <= largest < vocab_size:
+        raise UnsupportedBase(f"its tokenizer gives ids up to {largest}, its word table has {vocab_size} rows")
     # A tokenizer's configuration may contain any value.
     says = isinstance(longest, int | float) and 3 <= longest < _NO_LIMIT
-    return Tokenizer(backend, has_types=config.type_vocab_size > 1), int(longest) if says else None
+    return Tokenizer(backend, has_types), int(longest) if says else None
 
 
 def _load(folder: Path, name: str, dtype: torch.dtype, device: str, batch_invariant: bool) -> Base:
-    config, family = read_config(folder)
-    found = read_weights(folder, family.prefix)
+    own = read_own(folder)
+    config, family = (own.config, family_with(own.config)) if own else read_config(folder)
+    found = read_parameters(folder, family)
     anatomy = Anatomy(
         family=family,
         num_layers=config.num_layers,
@@ -214,12 +238,13 @@ def _load(folder: Path, name: str, dtype: torch.dtype, device: str, batch_invari
         embedding_size=config.embedding_size,
         intermediate_size=config.intermediate_size,
         has_pooler="p" in family.outside and f"{family.outside['p']}.weight" in found,
+        relative=(config.relative_buckets, config.num_heads),
     )
     params, on = _checked_params(found, anatomy, config), torch.device(device)
-    words, _ = read_tokenizer(folder, config)
+    words = own_tokenizer(folder, config) if own else read_tokenizer(folder, config)[0]
     spec = BaseSpec(
-        name=name,
-        digest=base_digest(config, words.written, params),
+        name=own.name if own else name,
+        digest=own.digest if own else base_digest(config, words.written, params),
         model_type=config.model_type,
         hidden_size=config.hidden_size,
         num_layers=config.num_layers,
@@ -234,6 +259,8 @@ def _load(folder: Path, name: str, dtype: torch.dtype, device: str, batch_invari
             **{module.name: module.symbol for module in anatomy.modules},
         },
     )
+    # One number in memory each.
+    params |= {name: torch.tensor([value]).expand(shape) for name, (value, shape) in anatomy.constants.items()}
     params = {name: tensor.to(on) for name, tensor in params.items()}
     return Base(spec, config, anatomy, params, words, dtype, on, Subspaces(params), batch_invariant)
 

@@ -2,7 +2,8 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,9 @@ ACTIVATIONS = ("gelu", *TANH, "relu", "silu")
 
 # Keys of config.json that are read besides each family's sizes.
 _USED = "vocab_size max_position_embeddings type_vocab_size pad_token_id layer_norm_eps tokenizer_class".split()
+
+# MPNet's code has this number, whatever its configuration says.
+BUCKETS = 32
 
 # Upper bounds of sizes. Layers have a lower one: the names of all their parameters are listed before the weights are
 # read, and the names of a billion layers would fill the memory.
@@ -42,29 +46,47 @@ class EncoderConfig:
     first_position: int
     hidden_dropout: float
     attention_dropout: float
+    relative_buckets: int = 0
+    # For each layer the base θ of its rotary positions, and the largest distance of tokens that attend to each other, 0
+    # for any; empty for other positions.
+    rotary: tuple[tuple[float, int], ...] = ()
 
     @property
     def max_length(self) -> int:
-        """Longest sequence, in tokens: each token needs a position embedding."""
+        """Longest sequence, in tokens."""
         return self.max_positions - self.first_position
 
 
 def read_config(folder: Path) -> tuple[EncoderConfig, Family]:
     """Reads a base's configuration; raises UnsupportedBase if it is unreadable or its architecture is not supported."""
     raw, family = read_raw(folder)
+    if find_spec("transformers") is None:
+        raise UnsupportedBase("it is read by transformers, which is not installed; `onebert base add` needs it once")
     model_type = str(raw["model_type"])
     try:
         config = _our_config(library_config(raw, model_type), model_type, family)
+    except UnsupportedBase:
+        raise
     except Exception as error:  # transformers may raise anything; the cause says more than its wrapper
         why = shown(str(error.__cause__ or error), 200)
         raise UnsupportedBase(f"its config.json cannot be read; transformers says: {why}") from None
     if config.activation not in ACTIVATIONS:
         raise UnsupportedBase(f"its activation {shown(config.activation)!r} is not one of {', '.join(ACTIVATIONS)}")
+    if family.scores == "relative" and config.relative_buckets != BUCKETS:
+        raise UnsupportedBase(f"it has {config.relative_buckets} buckets of relative positions, not {BUCKETS}")
     if config.hidden_size % config.num_heads:
         raise UnsupportedBase("its hidden size is not a multiple of its number of heads")
     if not 0 <= config.first_position < config.max_positions:
         raise UnsupportedBase(f"its pad_token_id {config.padding_id} leaves no positions for tokens")
-    return config, family
+    return config, family_with(config)
+
+
+def family_with(config: EncoderConfig) -> Family:
+    """The family of a base with this configuration: without segment embeddings if the base has none."""
+    family = family_of(config.model_type)
+    if "type" in family.outside and not config.type_vocab_size:
+        return replace(family, outside={part: path for part, path in family.outside.items() if part != "type"})
+    return family
 
 
 def read_raw(folder: Path) -> tuple[dict[str, Any], Family]:
@@ -91,14 +113,16 @@ def library_config(raw: Mapping[str, Any], model_type: str, **more: Any) -> Any:
     """
     from transformers import AutoConfig  # noqa: PLC0415 - imports torch
 
-    used = {*family_of(model_type).config.values(), *_USED}
+    family = family_of(model_type)
+    used = {*family.config.values(), *family.reads, *family.fixed, *_USED}
     return AutoConfig.for_model(model_type, **{name: raw[name] for name in used & raw.keys()}, **more)
 
 
 def _check_sizes(raw: Mapping[str, Any], family: Family) -> None:
     """Rejects sizes that are not whole numbers within bounds; transformers has defaults for missing ones."""
     ours = ("hidden_size", "embedding_size", "num_layers", "num_heads", "intermediate_size")
-    for name in (*(family.config[size] for size in ours), "vocab_size", "max_position_embeddings"):
+    sizes = [family.config[size] for size in (*ours, "relative_buckets") if size in family.config]
+    for name in (*sizes, "vocab_size", "max_position_embeddings"):
         found, most = raw.get(name, 1), _MOST_LAYERS if name == family.config["num_layers"] else _MOST
         if type(found) is not int or not 1 <= found <= most:
             said = shown(json.dumps(found))
@@ -107,14 +131,40 @@ def _check_sizes(raw: Mapping[str, Any], family: Family) -> None:
 
 def _our_config(theirs: Any, model_type: str, family: Family) -> EncoderConfig:
     padding_id = int(getattr(theirs, "pad_token_id", 0) or 0)
+    for key, supported in family.fixed.items():
+        if (found := getattr(theirs, key, None)) not in supported:
+            only = supported[-1]
+            raise UnsupportedBase(f"{key} in its config.json is {shown(str(found))}; only {only} is supported")
+    heads = theirs.num_attention_heads if family.scores == "rotary" else 1
+    if getattr(theirs, "num_key_value_heads", heads) != heads:
+        raise UnsupportedBase(
+            f"its queries have {heads} heads and its keys {theirs.num_key_value_heads}; both must have as many"
+        )
+    names = {"eps": "layer_norm_eps", **family.config}
     return EncoderConfig(
         model_type=model_type,
         # DistilBERT's code fixes epsilon, at BERT's value.
-        eps=float(getattr(theirs, "layer_norm_eps", 1e-12)),
+        eps=float(getattr(theirs, names.pop("eps"), 1e-12)),
         vocab_size=theirs.vocab_size,
         max_positions=theirs.max_position_embeddings,
         type_vocab_size=int(getattr(theirs, "type_vocab_size", 0) or 0) if "type" in family.outside else 0,
         padding_id=padding_id,
         first_position=padding_id + 1 if family.positions_after_padding else 0,
-        **{key: getattr(theirs, name) for key, name in family.config.items()},
+        rotary=_rotary(theirs) if family.scores == "rotary" else (),
+        **{key: getattr(theirs, name) for key, name in names.items()},
     )
+
+
+def _rotary(theirs: Any) -> tuple[tuple[float, int], ...]:
+    """`EncoderConfig.rotary`; raises UnsupportedBase for scaled positions."""
+    kinds = getattr(theirs, "layer_types", None) or ["full_attention"] * theirs.num_hidden_layers
+    found = []
+    for kind in kinds:
+        # One description for all layers, or one for each kind of layer.
+        own = theirs.rope_parameters.get(kind, theirs.rope_parameters)
+        if (scaling := own.get("rope_type", "default")) != "default":
+            raise UnsupportedBase(
+                f"its rotary positions are scaled ({shown(str(scaling))}); only unscaled ones are supported"
+            )
+        found.append((float(own["rope_theta"]), theirs.sliding_window if kind == "sliding_attention" else 0))
+    return tuple(found)

@@ -3,20 +3,37 @@
 Imports no torch, since a tokenizer is read without it.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from onebert_store.errors import UnsupportedBase
+from onebert_store.file.manifest import Activation
 from onebert_store.file.strict_json import shown
 
 
 @dataclass(frozen=True)
-class SequenceHead:
-    """The head of a `…ForSequenceClassification` class: two linear maps on the first token, `dense` and `linear`."""
+class ClassHead:
+    """The head of a class of transformers for a task: a linear map, perhaps behind a layer.
 
-    dense: str
-    activation: str
+    Attributes:
+        linear: module of the last map.
+        dense: module of the layer's map; None without a layer.
+        activation: of the layer.
+        bias: whether the layer's map has one.
+        norm: module of the LayerNorm behind the activation; None without one.
+        pooling: of a sequence class, where config.json does not say another one.
+        pooling_key: key of config.json that says the pooling.
+        poolings: ours for values of this key with other names.
+    """
+
     linear: str
+    dense: str | None = None
+    activation: Activation = "tanh"
+    bias: bool = True
+    norm: str | None = None
+    pooling: str = "cls"
+    pooling_key: str | None = None
+    poolings: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -27,12 +44,20 @@ class Family:
         prefix: precedes every encoder parameter in checkpoints with a head.
         layer: path of a layer, with `{}` for its index.
         parts: part of a layer -> its module path inside the layer.
-        outside: part outside the layers -> its module path; `type`, `e` and `p` are optional.
+        outside: part outside the layers -> its module path; `type`, `e`, `p` and `r` are optional.
         positions_after_padding: positions start after the padding id (RoBERTa), not at 0.
         drops_attention_output: training applies dropout to the attention sublayer's output (all but DistilBERT).
         config: our name -> the architecture's name of a configuration value.
+        heads: those of its classes for a `sequence`, `token` or `span` task; the last two have BERT's by default.
         block: the kind of its layers, a key of `BLOCKS` (blocks/block.py).
-        scores: the scores of its attention, a key of `SCORES` (compute/scores.py).
+        scores: the scores of its attention, a key of `SCORES` (blocks/scores.py).
+        renamed: (old, new) pieces of tensor names in checkpoints, replaced in this order.
+        fused: module of a layer in checkpoints -> the parts whose maps it holds, one below the other.
+        unbiased: parts without a bias in checkpoints; the base's is zero, and a delta may change it.
+        first_lacks: LayerNorms that layer 0 does not have.
+        reads: further keys of config.json.
+        fixed: key of config.json -> the values that are supported, None for a missing one.
+        centered: LayerNorms subtract the mean; else they are RMSNorms.
     """
 
     prefix: str
@@ -42,9 +67,20 @@ class Family:
     positions_after_padding: bool
     drops_attention_output: bool
     config: Mapping[str, str]
-    sequence_head: SequenceHead | None = None
+    heads: Mapping[str, ClassHead] = field(default_factory=dict)
     block: str = "post_norm"
     scores: str = "none"
+    renamed: Sequence[tuple[str, str]] = (
+        # The first BERT checkpoints have gamma and beta.
+        ("LayerNorm.gamma", "LayerNorm.weight"),
+        ("LayerNorm.beta", "LayerNorm.bias"),
+    )
+    fused: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    unbiased: Sequence[str] = ()
+    first_lacks: Sequence[str] = ()
+    reads: Sequence[str] = ()
+    fixed: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
+    centered: bool = True
 
 
 _BERT = Family(
@@ -79,7 +115,7 @@ _BERT = Family(
         "hidden_dropout": "hidden_dropout_prob",
         "attention_dropout": "attention_probs_dropout_prob",
     },
-    sequence_head=SequenceHead("bert.pooler.dense", "tanh", "classifier"),
+    heads={"sequence": ClassHead("classifier", "bert.pooler.dense")},
 )
 
 
@@ -91,19 +127,201 @@ _ROBERTA = replace(
     _BERT,
     prefix="roberta.",
     positions_after_padding=True,
-    sequence_head=SequenceHead("classifier.dense", "tanh", "classifier.out_proj"),
+    heads={"sequence": ClassHead("classifier.out_proj", "classifier.dense")},
+)
+
+_LINEAR = ("q", "k", "v", "m1", "m2", "mg", "m3")
+_ROPE = ("rope_parameters", "rope_scaling", "rope_theta")
+# transformers warns where its own defaults are outside a base's vocabulary.
+_IDS = tuple(f"{name}_token_id" for name in ("bos", "eos", "cls", "sep", "mask"))
+
+_MODERN_HEAD = ClassHead("classifier", "head.dense", "gelu", bias=False, norm="head.norm")
+_MODERN = Family(
+    prefix="model.",
+    layer="layers.{}.",
+    parts={
+        "LN1": "attn_norm",
+        "q": "attn.Wqkv.q",
+        "k": "attn.Wqkv.k",
+        "v": "attn.Wqkv.v",
+        "m1": "attn.Wo",
+        "LN2": "mlp_norm",
+        "m2": "mlp.Wi.input",
+        "mg": "mlp.Wi.gate",
+        "m3": "mlp.Wo",
+    },
+    outside={"word": "embeddings.tok_embeddings", "LN0": "embeddings.norm", "LNf": "final_norm"},
+    positions_after_padding=False,
+    drops_attention_output=True,
+    config={
+        **_BERT.config,
+        "activation": "hidden_activation",
+        "eps": "norm_eps",
+        "hidden_dropout": "mlp_dropout",
+        "attention_dropout": "attention_dropout",
+    },
+    block="gated_pre_norm",
+    scores="rotary",
+    fused={"attn.Wqkv": ("q", "k", "v"), "mlp.Wi": ("m2", "mg")},
+    unbiased=(*_LINEAR, "LNf"),
+    first_lacks=("LN1",),
+    reads=(
+        *("layer_types", "global_attn_every_n_layers", "local_attention"),
+        *("global_rope_theta", "local_rope_theta", *_ROPE, *_IDS),
+    ),
+    fixed=dict.fromkeys(("attention_bias", "mlp_bias", "norm_bias"), (False,)),
+    heads={
+        "sequence": replace(_MODERN_HEAD, pooling_key="classifier_pooling"),
+        **dict.fromkeys(("token", "span"), _MODERN_HEAD),
+    },
+)
+
+_PROJECTIONS = {
+    "q": "self_attn.q_proj",
+    "k": "self_attn.k_proj",
+    "v": "self_attn.v_proj",
+    "m1": "self_attn.o_proj",
+    "m2": "mlp.gate_proj",
+    "mg": "mlp.up_proj",
+    "m3": "mlp.down_proj",
+}
+
+# transformers' class names the tensors; checkpoints have the names of the authors' code.
+_GTE = replace(
+    _BERT,
+    prefix="gte.",
+    layer="layers.{}.",
+    parts={**_PROJECTIONS, "LN1": "post_attention_layernorm", "LN2": "post_mlp_layernorm"},
+    outside=_without(_BERT.outside, "position"),
+    heads={"sequence": ClassHead("classifier", "gte.pooler.dense")},
+    block="gated_post_norm",
+    scores="rotary",
+    renamed=(
+        ("new.", ""),
+        ("encoder.layer.", "layers."),
+        ("attention.", "self_attn."),
+        ("attn_ln", "post_attention_layernorm"),
+        ("mlp_ln", "post_mlp_layernorm"),
+    ),
+    fused={"self_attn.qkv_proj": ("q", "k", "v"), "mlp.up_gate_proj": ("mg", "m2")},
+    unbiased=("m2", "mg"),
+    reads=_ROPE,
+)
+
+_NOMIC = replace(
+    _GTE,
+    prefix="nomic_bert.",
+    heads={"sequence": ClassHead("classifier", "nomic_bert.pooler.dense")},
+    renamed=(
+        ("encoder.layers.", "layers."),
+        ("emb_ln", "embeddings.LayerNorm"),
+        (".attn.", ".self_attn."),
+        ("out_proj", "o_proj"),
+        ("fc11", "up_proj"),
+        ("fc12", "gate_proj"),
+        ("fc2", "down_proj"),
+        ("norm1", "post_attention_layernorm"),
+        ("norm2", "post_mlp_layernorm"),
+    ),
+    fused={"self_attn.Wqkv": ("q", "k", "v")},
+    unbiased=_LINEAR,
+)
+
+_EURO = replace(
+    _MODERN,
+    parts={**_PROJECTIONS, "LN1": "input_layernorm", "LN2": "post_attention_layernorm"},
+    outside={"word": "embed_tokens", "LNf": "norm"},
+    config={
+        **_BERT.config,
+        "eps": "rms_norm_eps",
+        "hidden_dropout": "attention_dropout",
+        "attention_dropout": "attention_dropout",
+    },
+    fused={},
+    first_lacks=(),
+    reads=("num_key_value_heads", *_ROPE, *_IDS),
+    fixed=dict.fromkeys(("attention_bias", "mlp_bias"), (False,)),
+    centered=False,
+    heads={
+        # transformers' own default, `late`, averages the logits of all tokens: no delta's head does.
+        "sequence": ClassHead(
+            "classifier", "dense", "gelu", pooling="late", pooling_key="classifier_pooling", poolings={"bos": "cls"}
+        )
+    },
 )
 
 FAMILIES: Mapping[str, Family] = {
     "bert": _BERT,
     "roberta": _ROBERTA,
     "xlm-roberta": _ROBERTA,
+    "camembert": _ROBERTA,
+    "data2vec-text": replace(_ROBERTA, prefix="data2vec_text."),
+    "ernie": replace(
+        _BERT,
+        prefix="ernie.",
+        heads={"sequence": ClassHead("classifier", "ernie.pooler.dense")},
+        fixed={"use_task_id": (False,)},
+    ),
+    "rembert": replace(
+        _BERT,
+        prefix="rembert.",
+        outside={**_BERT.outside, "e": "encoder.embedding_hidden_mapping_in"},
+        config={**_BERT.config, "embedding_size": "input_embedding_size"},
+        heads={"sequence": ClassHead("classifier", "rembert.pooler.dense")},
+    ),
+    "deberta-v2": replace(
+        _BERT,
+        prefix="deberta.",
+        parts={
+            **_BERT.parts,
+            "q": "attention.self.query_proj",
+            "k": "attention.self.key_proj",
+            "v": "attention.self.value_proj",
+        },
+        outside={
+            **_without(_BERT.outside, "position", "type", "p"),
+            "d": "encoder.rel_embeddings",
+            "LNd": "encoder.LayerNorm",
+        },
+        config={**_BERT.config, "relative_buckets": "position_buckets"},
+        heads={"sequence": ClassHead("classifier", "pooler.dense", "gelu")},
+        block="turned_post_norm",
+        scores="disentangled",
+        # As all checkpoints of v3 and mDeBERTa have them.
+        fixed={
+            "relative_attention": (True,),
+            "share_att_key": (True,),
+            "pos_att_type": (["p2c", "c2p"], ["c2p", "p2c"]),
+            "norm_rel_ebd": ("layer_norm",),
+            "max_relative_positions": (-1,),
+            "type_vocab_size": (0,),
+            "position_biased_input": (False,),
+            "conv_kernel_size": (None, 0),
+        },
+    ),
+    "mpnet": replace(
+        _ROBERTA,
+        prefix="mpnet.",
+        parts={
+            "q": "attention.attn.q",
+            "k": "attention.attn.k",
+            "v": "attention.attn.v",
+            "m1": "attention.attn.o",
+            "LN1": "attention.LayerNorm",
+            "m2": "intermediate.dense",
+            "m3": "output.dense",
+            "LN2": "output.LayerNorm",
+        },
+        outside={**_without(_BERT.outside, "type"), "r": "encoder.relative_attention_bias"},
+        config={**_BERT.config, "relative_buckets": "relative_attention_num_buckets"},
+        scores="relative",
+    ),
     "electra": replace(
         _BERT,
         prefix="electra.",
         outside={**_without(_BERT.outside, "p"), "e": "embeddings_project"},
         config={**_BERT.config, "embedding_size": "embedding_size"},
-        sequence_head=SequenceHead("classifier.dense", "gelu", "classifier.out_proj"),
+        heads={"sequence": ClassHead("classifier.out_proj", "classifier.dense", "gelu")},
     ),
     "distilbert": Family(
         prefix="distilbert.",
@@ -131,8 +349,12 @@ FAMILIES: Mapping[str, Family] = {
             "hidden_dropout": "dropout",
             "attention_dropout": "attention_dropout",
         },
-        sequence_head=SequenceHead("pre_classifier", "relu", "classifier"),
+        heads={"sequence": ClassHead("classifier", "pre_classifier", "relu")},
     ),
+    "modernbert": _MODERN,
+    "gte": _GTE,
+    "nomic_bert": _NOMIC,
+    "eurobert": _EURO,
 }
 
 

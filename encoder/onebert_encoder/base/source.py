@@ -1,17 +1,19 @@
-"""Finds a base's files: in a folder, the Hugging Face cache or Hub, or a package (default base only); reads weights."""
+"""Finds a base's files: a folder, an added base, the Hugging Face cache or Hub, a package (default base only); weights.
+
+The Hugging Face libraries are imported where they are needed: a server of an added base needs none of them.
+"""
 
 import hashlib
 import importlib.util
+import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from huggingface_hub import snapshot_download
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 from safetensors import SafetensorError, safe_open
 
-from onebert_encoder.base.families import FAMILIES
+from onebert_encoder.base.families import FAMILIES, Family
 from onebert_store.errors import BaseNotFound, MalformedFile, UnsupportedBase
 from onebert_store.file import strict_json
 
@@ -29,12 +31,15 @@ _PACKAGE_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d
 _FILES = ["*.json", "*.txt", "*.model", "model.safetensors", "model-*-of-*.safetensors"]
 _HUB_TIMEOUT_S = 5.0
 
+RECORD = "base.json"
+"""The file by which a folder of `onebert base add` is recognized (`folder.py`)."""
+
 MOST_BYTES = 64 << 20
 """Largest file that is read besides the weights, in bytes; XLM-R's tokenizer has 17 million."""
 
 
 def find_base(name: str) -> Path:
-    """The folder with a base's configuration, tokenizer and weights; `name` is a local folder or a Hub id.
+    """The folder with a base's configuration, tokenizer and weights; `name`: a local folder, an added base, a Hub id.
 
     Raises:
         BaseNotFound: no such folder, and neither the cache, the Hub nor (for the default base) the package has it.
@@ -44,6 +49,49 @@ def find_base(name: str) -> Path:
     if folder.is_dir():
         _require_plain(folder)
         return folder
+    return own_folder(name) or find_foreign(name)
+
+
+def find_foreign(name: str) -> Path:
+    """The folder of a Hub id as `find_base` finds it where no base has been added by this name."""
+    if (found := _from_hub(name)) is not None:
+        return found
+    if name == DEFAULT_BASE:
+        return _packaged()
+    raise BaseNotFound(
+        f"base {name!r} is not a folder, not in the Hugging Face cache, and could not be fetched from the Hub; "
+        f"the families {', '.join(FAMILIES)} are read"
+    )
+
+
+def is_own(folder: Path) -> bool:
+    """Whether the folder is one of `onebert base add`."""
+    return (folder / RECORD).is_file()
+
+
+def bases_folder() -> Path:
+    """The folder of the bases that `onebert base add` writes by name."""
+    data = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
+    return Path(data) / "onebert" / "bases"
+
+
+def own_folder(name: str) -> Path | None:
+    """The folder of an added base by its name; None if no base has been added by this name."""
+    folder = bases_folder() / name
+    return folder if is_own(folder) else None
+
+
+def _from_hub(name: str) -> Path | None:
+    """The folder of a Hub id in the cache, where missing files are downloaded to; None without one."""
+    try:
+        from huggingface_hub import snapshot_download  # noqa: PLC0415
+        from huggingface_hub.errors import (  # noqa: PLC0415
+            HfHubHTTPError,
+            HFValidationError,
+            LocalEntryNotFoundError,
+        )
+    except ImportError:
+        return None
     for offline in (True, False):
         try:
             found = snapshot_download(
@@ -54,12 +102,7 @@ def find_base(name: str) -> Path:
         # The cache may hold only some files, such as the tokenizer's; then download the rest.
         if (Path(found) / "config.json").is_file() and _weight_files(Path(found)):
             return Path(found)
-    if name == DEFAULT_BASE:
-        return _packaged()
-    raise BaseNotFound(
-        f"base {name!r} is not a folder, not in the Hugging Face cache, and could not be fetched from the Hub; "
-        f"the families {', '.join(FAMILIES)} are read"
-    )
+    return None
 
 
 def _packaged() -> Path:
@@ -107,9 +150,34 @@ def read_weights(folder: Path, prefix: str) -> dict[str, "torch.Tensor"]:
     if not files:
         raise UnsupportedBase("it has no model.safetensors; other weight formats are not read")
     try:
-        return {_plain(name, prefix): tensor for file in files for name, tensor in _tensors(file)}
+        return {name.removeprefix(prefix): tensor for file in files for name, tensor in _tensors(file)}
     except (SafetensorError, OSError) as error:
         raise UnsupportedBase(f"its weights cannot be read: {type(error).__name__}") from None
+
+
+def read_parameters(folder: Path, family: Family) -> dict[str, "torch.Tensor"]:
+    """The tensors of a checkpoint by the names of the family's parts: old names replaced, fused maps split."""
+    found = read_weights(folder, family.prefix).items()
+    return {own: part for name, tensor in found for own, part in _split(_renamed(name, family), tensor, family)}
+
+
+def _renamed(name: str, family: Family) -> str:
+    for old, new in family.renamed:
+        name = name.replace(old, new)
+    return name
+
+
+def _split(name: str, tensor: "torch.Tensor", family: Family) -> Iterator[tuple[str, "torch.Tensor"]]:
+    module, _, kind = name.rpartition(".")
+    fused = next((one for one in family.fused if module.endswith("." + one)), None)
+    if fused is None:
+        yield name, tensor
+        return
+    parts = family.fused[fused]
+    if len(tensor) % len(parts):
+        raise UnsupportedBase(f"{name} has {len(tensor)} rows for {len(parts)} maps")
+    for part, own in zip(parts, tensor.chunk(len(parts)), strict=True):
+        yield f"{module.removesuffix(fused)}{family.parts[part]}.{kind}", own
 
 
 def _weight_files(folder: Path) -> list[Path]:
@@ -129,9 +197,3 @@ def _tensors(file: Path) -> Iterator[tuple[str, "torch.Tensor"]]:
             tensor = weights.get_tensor(name)
             if tensor.is_floating_point():
                 yield name, tensor.float()
-
-
-def _plain(name: str, prefix: str) -> str:
-    """The name without prefix, with today's LayerNorm names: the first BERT checkpoints have gamma and beta."""
-    name = name.removeprefix(prefix)
-    return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")

@@ -5,6 +5,7 @@ from pathlib import Path
 import tokenizers
 
 from onebert_encoder.base.config import read_config, read_raw
+from onebert_encoder.base.folder import own_tokenizer, read_own
 from onebert_encoder.base.source import DEFAULT_BASE, MOST_BYTES, find_base
 from onebert_encoder.text.tokenizer import Tokenizer
 from onebert_store.errors import UnsupportedBase
@@ -18,6 +19,8 @@ def load_tokenizer(name: str | None = None) -> tuple[Tokenizer, int]:
     name = name or DEFAULT_BASE
     folder = find_base(name)
     try:
+        if own := read_own(folder):
+            return own_tokenizer(folder, own.config), own.config.max_length
         if found := _read_plainly(folder):
             return found
         from onebert_encoder.base.base import read_tokenizer  # noqa: PLC0415 - imports torch
@@ -39,4 +42,5 @@ def _read_plainly(folder: Path) -> tuple[Tokenizer, int] | None:
         fits = most > 0 and max(backend.get_vocab().values()) < raw["vocab_size"]
     except Exception:  # tokenizers raises a bare Exception; the base's own reader gives the reason
         return None
-    return (Tokenizer(backend, has_types=raw.get("type_vocab_size", 0) > 1), most) if fits else None
+    has_types = "type" in family.outside and raw.get("type_vocab_size", 0) > 1
+    return (Tokenizer(backend, has_types), most) if fits else None

@@ -7,19 +7,22 @@ from torch import Tensor
 
 from onebert_encoder.blocks.folding import FoldedLayer, LayerFolding
 from onebert_encoder.blocks.post_norm import PostNorm
+from onebert_encoder.blocks.pre_norm import PreNorm
 from onebert_encoder.blocks.running import LayerPass
 
 
 class Block(Protocol):
-    """One kind of layer. A part is a linear map X with `W_X` and perhaps `b_X`, or a LayerNorm with `g_X`.
+    """One kind of layer. A part is a linear map X with `W_X` and `b_X`, or a LayerNorm with `g_X` and perhaps `b_X`.
 
     Attributes:
         products: the maps that each matrix product computes side by side, by the site of their branches.
         norms: the LayerNorms, in the order of a row's gains.
     """
 
-    products: Mapping[str, tuple[str, ...]]
-    norms: tuple[str, ...]
+    @property
+    def products(self) -> Mapping[str, tuple[str, ...]]: ...
+    @property
+    def norms(self) -> tuple[str, ...]: ...
 
     def shapes(self, hidden: int, intermediate: int) -> Mapping[str, tuple[int, ...]]:
         """The shape of each parameter of a layer, by its symbol; every weight is [out, in]."""
@@ -31,4 +34,9 @@ class Block(Protocol):
         """[tokens, h] to [tokens, h], both without the biases that `fold_layer` has moved on."""
 
 
-BLOCKS: Mapping[str, Block] = {"post_norm": PostNorm()}
+BLOCKS: Mapping[str, Block] = {
+    "post_norm": PostNorm(),
+    "turned_post_norm": PostNorm(turned=True),
+    "gated_post_norm": PostNorm(gated=True, turned=True),
+    "gated_pre_norm": PreNorm(gated=True, turned=True),
+}

@@ -1,25 +1,30 @@
 """One layer of a forward pass, as a block computes it: weights, the rows' own numbers, and operations with both."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from onebert_encoder.compute.kernels.plain import Gain, PlainKernels
 from onebert_encoder.compute.plain import Linear
-from onebert_encoder.compute.scores import Scores
+from onebert_encoder.compute.scores import Own, Scores
 from onebert_encoder.layout.branches import LayerSite
 from onebert_encoder.layout.stage import Stage
 
 
 @dataclass(frozen=True)
 class LayerWeights:
-    """The weights of one layer, shared by every task: products by site, gains [h] in the compute dtype by LayerNorm."""
+    """The weights of one layer, shared by every task: products by site, gains [h] in the compute dtype by LayerNorm.
+
+    `identities` are LayerNorms that this layer does not have.
+    """
 
     W: Mapping[str, Linear]
     g: Mapping[str, Tensor]
     scores: Scores
+    identities: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,7 @@ class LayerPass:
         gain_of_token: [tokens], index into `gain`; None if all tokens take the base's.
         scales: by place of `PLACES`, a table [entries, width] and the tokens' indices into it; only places in use.
         branches: the arguments of the kernels' `add_branches`.
+        own_scores: by row, its own numbers for attention.
     """
 
     layer: int
@@ -45,6 +51,7 @@ class LayerPass:
     branches: Mapping[LayerSite, Any]
     num_heads: int
     eps: float
+    own_scores: Sequence[Own]
     drops_attention_output: bool
 
     def project(self, site: str, x: Tensor) -> Tensor:
@@ -67,17 +74,35 @@ class LayerPass:
             return self.kernels.add_activate(self.scale(site, self.project(site, x)), b, self.stage)
         return self.kernels.project_activate(self.weights.W[site], x, b, self.stage)
 
+    def gate(self, site: str, x: Tensor, b: Tensor) -> Tensor:
+        """The activation of the first half of the product + b, times the second half; a scale is of the first."""
+        z = self.project(site, x)
+        if site in self.scales:
+            inner, gate = z.chunk(2, dim=1)
+            z = torch.cat([self.scale(site, inner), gate], dim=1)
+        return self.kernels.add_gate(z, b, self.stage)
+
     def attend(self, qkv: Tensor, b_q: Tensor) -> Tensor:
-        return self.kernels.attend(qkv, b_q, self.stage, self.num_heads, self.weights.scores)
+        return self.kernels.attend(qkv, b_q, self.stage, self.num_heads, self.weights.scores, self.own_scores)
 
     def drop(self, y: Tensor) -> Tensor:
         return self.kernels.drop(y, self.stage)
 
     def add_norm(self, norm: str, y: Tensor, x: Tensor, b: Tensor) -> Tensor:
         """LayerNorm(y + x + b) without the LayerNorm's own bias."""
+        return self.kernels.add_norm(y, x, b, self.stage, self._gain(norm), self.eps)
+
+    def norm(self, norm: str, x: Tensor) -> Tensor:
+        """LayerNorm(x) without bias, or `x` itself if the layer has no such LayerNorm."""
+        return x if norm in self.weights.identities else self.kernels.norm(x, self._gain(norm), self.eps)
+
+    def add(self, y: Tensor, x: Tensor, b: Tensor) -> Tensor:
+        """y + x + b."""
+        return self.kernels.add(y, x, b, self.stage)
+
+    def _gain(self, norm: str) -> Gain:
         number = list(self.weights.g).index(norm)
-        gain = Gain(self.weights.g[norm], self.gain[:, number], self.gain_of_token)
-        return self.kernels.add_norm(y, x, b, self.stage, gain, self.eps)
+        return Gain(self.weights.g[norm], self.gain[:, number], self.gain_of_token)
 
     def _add_branches(self, site: str, y: Tensor, x: Tensor) -> Tensor:
         branches = self.branches.get((self.layer, site))

@@ -7,6 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from onebert_encoder.base.anatomy import ABOVE
 from onebert_encoder.base.base import Base
 from onebert_encoder.maths.batch import pack
 from onebert_encoder.maths.fold import fold
@@ -15,12 +16,13 @@ from onebert_encoder.maths.rows import diverges_at, stack_rows
 from onebert_encoder.text.tokens import Tokens
 from onebert_store.file.changes import LAYER
 from onebert_store.file.delta import DELTA, HEAD_WEIGHT, POOLER_SYMBOL
+from onebert_store.file.manifest import Manifest
 from onebert_store.spec import BaseSpec
 
 Kind = Literal["whole", "base", "layer", "symbol"]
 
 # Names for tensors below the first layer and above the last.
-EMBEDDINGS, POOLER = "embeddings", "pooler"
+EMBEDDINGS, FINAL_NORM, POOLER = "embeddings", "final norm", "pooler"
 _HEAD = HEAD_WEIGHT.partition(".")[0] + "."
 
 
@@ -40,7 +42,7 @@ def removals(tensors: Mapping[str, Tensor], spec: BaseSpec) -> list[Removed]:
     """A delta whole, its head alone, and the delta without each layer and each symbol that it changes."""
     layer_of = {name: _layer(name, spec) for name in tensors if not name.startswith(_HEAD)}
     symbol_of = {name: _symbol(name, spec) for name in layer_of}
-    order = [EMBEDDINGS, *map(str, range(spec.num_layers)), POOLER]
+    order = [EMBEDDINGS, *map(str, range(spec.num_layers)), FINAL_NORM, POOLER]
 
     def without(of: Mapping[str, str], gone: str) -> dict[str, Tensor]:
         return {name: tensor for name, tensor in tensors.items() if of.get(name) != gone}
@@ -64,17 +66,20 @@ def _symbol(name: str, spec: BaseSpec) -> str:
 def _layer(name: str, spec: BaseSpec) -> str:
     if found := LAYER.search(name.partition(".")[2]):
         return found[1]
-    return POOLER if _symbol(name, spec) == POOLER_SYMBOL else EMBEDDINGS
+    symbol = _symbol(name, spec)
+    if symbol in ABOVE:
+        return POOLER if symbol == POOLER_SYMBOL else FINAL_NORM
+    return EMBEDDINGS
 
 
 class RemovedRows:
     """The rows of a delta with parts removed, folded once."""
 
-    def __init__(self, base: Base, removed: Sequence[Removed], pooling: str) -> None:
+    def __init__(self, base: Base, removed: Sequence[Removed], manifest: Manifest) -> None:
         self._base = base
         with torch.no_grad():
             bare = fold(base, {})
-            own = [fold(base, one.tensors, pooling) for one in removed]
+            own = [fold(base, one.tensors, manifest.pooling, manifest.activation) for one in removed]
             self._rows = stack_rows(base, [bare, *own])
         self._diverges_at = [diverges_at(row, bare, base) for row in own]
 

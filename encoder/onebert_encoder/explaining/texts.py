@@ -12,7 +12,7 @@ from onebert_encoder.explaining import words
 from onebert_encoder.explaining.gradients import gradient_times_input
 from onebert_encoder.explaining.words import Explanation, Stretch
 from onebert_encoder.maths.batch import pack
-from onebert_encoder.maths.fold import fold, to_tensors
+from onebert_encoder.maths.fold import fold_delta
 from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.rows import Row, stack_rows
 from onebert_encoder.text.tokens import Text
@@ -39,9 +39,7 @@ class TextExplainer:
 
     @classmethod
     def of(cls, base: Base, delta: Delta) -> "TextExplainer":
-        with torch.no_grad():
-            row = fold(base, to_tensors(delta, base), delta.manifest.pooling)
-        return cls(base, row, delta.manifest)
+        return cls(base, fold_delta(base, delta), delta.manifest)
 
     def answers(self, texts: Sequence[Text]) -> list[Prediction]:
         """Answers texts; raises AnswerNotFinite if a logit is NaN or infinite."""

@@ -67,11 +67,23 @@ class Stage:
         return np.repeat(indices, [stop - start for _, start, stop in self.spans]) if any(indices) else None
 
     @cached_property
+    def positions(self) -> Tensor:
+        """[tokens], the position of each token in its sequence, on the CPU; 0 for the filling."""
+        starts = np.cumsum(self.lengths) - self.lengths
+        own = np.arange(self.lengths.sum()) - np.repeat(starts, self.lengths)
+        return torch.from_numpy(np.concatenate([own, np.zeros(self.filling, dtype=own.dtype)]))
+
+    @cached_property
     def buckets(self) -> list[Bucket]:
         """The sequences by length class; built on first use, since only the plain kernels pad."""
         classes = [length_class(length) for length in self.lengths.tolist()]
         edges = [0, *(i for i, (a, b) in enumerate(pairwise(classes), 1) if a != b), len(classes)]
         return [self._bucket(low, high) for low, high in pairwise(edges)]
+
+    @cached_property
+    def alone(self) -> list[Bucket]:
+        """Each sequence in a bucket of its own."""
+        return [self._bucket(i, i + 1) for i in range(len(self.lengths))]
 
     def _bucket(self, low: int, high: int) -> Bucket:
         lengths = self.lengths[low:high]

@@ -36,7 +36,7 @@ class Batch:
 
     Attributes:
         word: [tokens], token ids of the first stage.
-        position: [tokens], index into the base's table of position plus segment embeddings.
+        position: [tokens], index into the base's table of position plus segment embeddings, if it has one.
         first: [sequences], index of each sequence's first token in the last stage.
         lengths: [sequences], tokens of each sequence.
         inputs: index of each input's first sequence.
@@ -154,6 +154,8 @@ def _embedding_indices(base: Base, texts: Mapping[int, Tokens], layout: "_Layout
     typed = word[: layout.num_tokens]
     typed[:] = list(chain.from_iterable(text.input_ids for text in laid))
     segment[: layout.num_tokens] = list(chain.from_iterable(text.type_ids for text in laid))
+    if "position" not in base.anatomy.family.outside:
+        return word, segment
     position, first = layout.position + base.config.first_position, base.config.first_position
     if first and (padding := typed == base.config.padding_id).any():
         # RoBERTa counts only tokens that are not `<pad>`; a typed `<pad>` has the position before the first.

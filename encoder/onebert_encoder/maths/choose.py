@@ -7,6 +7,7 @@ import torch
 
 from onebert_encoder.base.base import Base, EmbeddingWeights
 from onebert_encoder.blocks.running import LayerWeights
+from onebert_encoder.blocks.sublayers import Sublayers
 from onebert_encoder.compute.kernels.gpu.choice import Shape, load_gpu
 from onebert_encoder.compute.kernels.native import load_native
 from onebert_encoder.compute.kernels.plain import PlainKernels
@@ -65,18 +66,30 @@ def choose_heads(base: Base) -> type[GpuHeads] | None:
 def _on_cpu(base: Base, dropout: Dropout) -> PlainKernels:
     """Compiled kernels on a CPU, else the plain ones, on any device."""
     make = load_native(base.device.type, base.dtype) if _compiled(base) else None
-    return PlainKernels(base.activation, dropout) if make is None else make(dropout)
+    centered = base.anatomy.family.centered
+    plain = PlainKernels(base.activation, dropout, centered)
+    kernels = plain if make is None else make(dropout, base.activation, centered)
+    kernels.apart = base.batch_invariant
+    return kernels
 
 
 def _compiled(base: Base) -> bool:
-    """Whether fast kernels have the base's activation and the scores of its attention."""
-    return base.config.activation == "gelu" and base.anatomy.family.scores == "none"
+    """Whether fast kernels have the base's activation, layers and scores; on a GPU BERT's alone.
+
+    The native ones leave DeBERTa's scores to the plain ones.
+    """
+    family, activation = base.anatomy.family, base.config.activation
+    if base.device.type != "cpu":
+        return activation == "gelu" and (family.block, family.scores) == ("post_norm", "none")
+    return activation in ("gelu", "silu") and family.scores in ("none", "relative", "rotary", "disentangled")
 
 
 def _forward(base: Base) -> Forward | None:
-    products = load_products(base.device.type, base.precision)
-    # The layers of other blocks go operation by operation.
-    if base.anatomy.family.block != "post_norm" or products is None or not _compiled(base):
+    products, block = load_products(base.device.type, base.precision), base.anatomy.block
+    # The layers of other blocks and with DeBERTa's scores go operation by operation.
+    if not isinstance(block, Sublayers) or base.anatomy.family.scores == "disentangled":
+        return None
+    if products is None or not _compiled(base):
         return None
     packed = [weight.numbers.dtype for layer in base.layers for weight in packed_weights(layer)]
     if packed != [base.precision] * sum(len(layer.W) for layer in base.layers):
@@ -87,4 +100,4 @@ def _forward(base: Base) -> Forward | None:
     # The pass in one call reads whole groups of inputs, as one instruction multiplies them.
     group = GROUP_BYTES // base.precision.itemsize
     whole = base.config.hidden_size % group == 0 and base.config.intermediate_size % group == 0
-    return Forward(base, products) if whole else None
+    return Forward(base, block, products) if whole else None

@@ -54,7 +54,7 @@ class Pass:
     kernels: PlainKernels
 
     def layer(self, layer: int, x: Tensor) -> Tensor:
-        """[tokens, h] to [tokens, h], by the base's block."""
+        """[tokens, h] to [tokens, h], by the base's block, with the final LayerNorm behind the last layer."""
         base, rows, gathered = self.base, self.rows, self.gathered
         own = LayerPass(
             layer=layer,
@@ -68,9 +68,13 @@ class Pass:
             branches=gathered.branches,
             num_heads=base.config.num_heads,
             eps=base.config.eps,
+            own_scores=rows.scores,
             drops_attention_output=base.anatomy.family.drops_attention_output,
         )
-        return base.anatomy.block.encode_layer(own, x)
+        x = base.anatomy.block.encode_layer(own, x)
+        if layer < base.config.num_layers - 1 or not base.anatomy.has_final_norm:
+            return x
+        return self.kernels.norm(x, Gain(x.new_ones(x.shape[1]), x, None), base.config.eps)
 
     def embed(self, batch: Batch) -> Tensor:
         weights = self.base.embeddings
@@ -78,12 +82,18 @@ class Pass:
         # wait for the device.
         sparse = weights.word.requires_grad and weights.word.device.type == "cpu"
         word = F.embedding(batch.word, weights.word, sparse=sparse).to(self.base.dtype)
-        position = F.embedding(batch.position, weights.position)
-        gain = Gain(weights.g_LN0, self.rows.g_LN0, self.gathered.gains)
-        no_bias = weights.no_bias.expand(len(self.rows.shift), -1)
-        x = self.kernels.add_norm(word, position, no_bias, self.stage, gain, self.base.config.eps)
-        x = self.kernels.drop(x, self.stage)
+        x = self.kernels.drop(self._normed(word, batch.position), self.stage)
         return x if weights.W_e is None else weights.W_e(x)
+
+    def _normed(self, word: Tensor, position: Tensor) -> Tensor:
+        weights, eps = self.base.embeddings, self.base.config.eps
+        if not len(weights.g_LN0):
+            return word
+        gain = Gain(weights.g_LN0, self.rows.g_LN0, self.gathered.gains)
+        if not len(weights.position):
+            return self.kernels.norm(word, gain, eps)
+        no_bias = weights.no_bias.expand(len(self.rows.shift), -1)
+        return self.kernels.add_norm(word, F.embedding(position, weights.position), no_bias, self.stage, gain, eps)
 
 
 def encode(
@@ -93,7 +103,7 @@ def encode(
 
     `activations` [tokens, h], end to end in the caller's order, enter a batch that starts above layer 0. Returns the
     last stage's [tokens, h], float32 from the one-call pass, else in the compute dtype; without the bias of the last
-    LayerNorm, which `fold` has moved into the head.
+    LayerNorm and the gain of a final one, which `fold` has moved into the head.
     """
     forward = choose_forward(base, dropout)
     if forward is not None:

@@ -6,16 +6,24 @@ This file drives the block of each layer, from the embeddings up to the head; th
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from onebert_encoder.base.base import Base
 from onebert_encoder.blocks.folding import LayerFolding
+from onebert_encoder.blocks.scores import scores_of
 from onebert_encoder.layout.branches import Branch, LayerSite
-from onebert_encoder.maths.rows import Head, Row
+from onebert_encoder.maths.rows import Defaults, Dense, Head, Row
 from onebert_store.file import delta
-from onebert_store.file.manifest import SIAMESE
+from onebert_store.file.manifest import SIAMESE, Activation
+
+
+@torch.no_grad()
+def fold_delta(base: Base, task: delta.Delta) -> Row:
+    """Folds a delta that was checked against the base, without gradients."""
+    return fold(base, to_tensors(task, base), task.manifest.pooling, task.manifest.activation)
 
 
 def to_tensors(task: delta.Delta, base: Base) -> dict[str, Tensor]:
@@ -24,33 +32,38 @@ def to_tensors(task: delta.Delta, base: Base) -> dict[str, Tensor]:
     return {name: torch.from_numpy(task.tensors[name].astype(kind)).to(base.device) for name, kind in kinds.items()}
 
 
-def fold(base: Base, tensors: Mapping[str, Tensor], pooling: str = "mean") -> Row:
+def fold(base: Base, tensors: Mapping[str, Tensor], pooling: str = "mean", activation: Activation = "tanh") -> Row:
     """Folds one task; differentiable in every tensor, exact up to float32 rounding.
 
-    `tensors` are named as in the delta file; without `head.weight` the row has no head.
+    `tensors` are named as in the delta file; without `head.weight` the row has no head. `activation` is that of the
+    head's own layer.
     """
 
     def at(layer: int | None) -> LayerFolding:
         return LayerFolding(base.params, tensors, partial(base.anatomy.name, layer=layer), base.subspaces.directions)
 
     outside, layers = at(None), [at(layer) for layer in range(base.config.num_layers)]
-    prev = outside.param("b_LN0")
-    if base.anatomy.has_projection:
+    anatomy = base.anatomy
+    # The embeddings of a pre-norm base lack no bias.
+    prev = torch.zeros(1, device=base.device) if anatomy.has_final_norm else outside.param("b_LN0")
+    if anatomy.has_projection:
         prev = outside.param("b_e") + outside.weight("e") @ prev
     shifts = []
     branches: dict[LayerSite, tuple[Branch, ...]] = {}
     for layer, own in enumerate(layers):
-        shift, found, prev = base.anatomy.block.fold_layer(own, prev)
+        shift, found, prev = anatomy.block.fold_layer(own, prev)
         shifts.append(shift)
         branches |= {(layer, site): joined for site, joined in found.items()}
-    gains = [parameter.name for parameter in base.anatomy.parameters if parameter.symbol[0] == "g"]
+    gains = [one.name for one in anatomy.parameters if one.symbol[0] == "g" and one.symbol != "g_LNf"]
     g_LN0 = gain = None
     if any(delta.DELTA + name in tensors for name in gains):
-        norms = base.anatomy.block.norms
-        g_LN0 = outside.param("g_LN0")
+        norms = anatomy.block.norms
+        g_LN0 = outside.param("g_LN0") if "LN0" in anatomy.family.outside else Defaults.of(base).g_LN0
         gain = torch.stack([torch.stack([own.param(f"g_{norm}") for norm in norms]) for own in layers])
-    head = _head(tensors, outside, pooling, prev)
-    return Row(torch.stack(shifts), g_LN0, gain, _scales(base, layers), branches, head)
+    last = Last(outside.param("g_LNf"), outside.param("b_LNf")) if anatomy.has_final_norm else Last(None, prev)
+    head = _head(tensors, outside, pooling, activation, last)
+    scores = scores_of(anatomy.family.scores).fold(base.config, outside, layers)
+    return Row(torch.stack(shifts), g_LN0, gain, _scales(base, layers), branches, scores, head)
 
 
 def expand_cores(base: Base, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -76,20 +89,35 @@ def _scales(base: Base, layers: Sequence[LayerFolding]) -> dict[str, Tensor]:
     return places
 
 
-def _head(tensors: Mapping[str, Tensor], outside: LayerFolding, pooling: str, prev: Tensor) -> Head | None:
-    """The head, with the last layer's missing bias `prev` moved into its first map; None for the bare encoder."""
+class Last(NamedTuple):
+    """The gain [h] of the final LayerNorm, if there is one, and the missing bias [h] of the last LayerNorm."""
+
+    gain: Tensor | None
+    shift: Tensor
+
+    def moved(self, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+        """Moves both into a map that reads the LayerNorm's numbers; without a gain the weight is the same tensor."""
+        return weight if self.gain is None else weight * self.gain, bias + weight @ self.shift
+
+
+def _head(
+    tensors: Mapping[str, Tensor], outside: LayerFolding, pooling: str, activation: Activation, last: Last
+) -> Head | None:
+    """The head, with gain and bias of the last LayerNorm moved into its first map; None for the bare encoder."""
     if delta.HEAD_WEIGHT not in tensors:
         return None
     weight, bias = tensors[delta.HEAD_WEIGHT], tensors[delta.HEAD_BIAS]
     if pooling == SIAMESE:
-        # Normalization and absolute differences are not linear, so no bias can be moved through them.
-        return Head(pooling, (), weight, bias, prev)
-    maps = [(weight, bias)]
-    if delta.HEAD_DENSE_WEIGHT in tensors:
-        maps.insert(0, (tensors[delta.HEAD_DENSE_WEIGHT], tensors[delta.HEAD_DENSE_BIAS]))
+        # Normalization and absolute differences are not linear, so nothing can be moved through them.
+        return Head(pooling, (), weight, bias, last.shift, last.gain)
+    layers = []
     if pooling == "pooler":
-        maps.insert(0, (outside.weight("p"), outside.param("b_p")))
-    first_weight, first_bias = maps[0]
-    maps[0] = first_weight, first_bias + first_weight @ prev
-    weight, bias = maps.pop()
-    return Head(pooling, tuple(maps), weight, bias)
+        layers.append(Dense(outside.weight("p"), outside.param("b_p")))
+    if delta.HEAD_DENSE_WEIGHT in tensors:
+        own = tensors[delta.HEAD_DENSE_WEIGHT], tensors[delta.HEAD_DENSE_BIAS]
+        layers.append(Dense(*own, activation, tensors.get(delta.HEAD_NORM)))
+    if not layers:
+        return Head(pooling, (), *last.moved(weight, bias))
+    first_weight, first_bias = last.moved(*layers[0][:2])
+    layers[0] = layers[0]._replace(weight=first_weight, bias=first_bias)
+    return Head(pooling, tuple(layers), weight, bias)

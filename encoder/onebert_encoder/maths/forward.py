@@ -15,12 +15,16 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from onebert_encoder.base.base import Base
+from onebert_encoder.blocks.pre_norm import PreNorm
 from onebert_encoder.blocks.running import LayerWeights
+from onebert_encoder.blocks.sublayers import Sublayers
 from onebert_encoder.compute.kernels.forward import SITES, Job, Layer, Model, Scale
 from onebert_encoder.compute.kernels.plain import Gain, normalize
 from onebert_encoder.compute.kernels.products import NativeProducts, Packed
 from onebert_encoder.compute.linear import PackedLinear
 from onebert_encoder.compute.plain import Linear
+from onebert_encoder.compute.rotary import Rotary
+from onebert_encoder.compute.scores import ByDistance
 from onebert_encoder.layout.stage import Stage
 from onebert_encoder.layout.upload import Array
 from onebert_encoder.maths.batch import Batch
@@ -39,20 +43,23 @@ _NO_CLASSIFIERS: Array = np.empty((0, _OF_CLASSIFIER), dtype=np.int64)
 
 
 class Forward:
-    """The native program of `PostNorm`: one base's forward pass, on a CPU, with GELU and all products packed."""
+    """The native program of `Sublayers`: one base's forward pass, on a CPU, with all products packed."""
 
-    def __init__(self, base: Base, products: NativeProducts) -> None:
+    def __init__(self, base: Base, block: Sublayers, products: NativeProducts) -> None:
         self._run = products.forward
         self._width, self._depth = base.config.hidden_size, base.config.num_layers
         # C++ reads tensors by address through these structures; keep both alive independently of the base.
         self._kept = base.layers
+        self._most = base.config.max_length
         self._embeddings = base.embeddings
         self._layers = (Layer * self._depth)(*(_layer(layer) for layer in base.layers))
         config, embeddings = base.config, base.embeddings
         self._model = Model(
             *(config.hidden_size, config.intermediate_size, config.num_heads, config.num_layers),
-            *(len(embeddings.word), len(embeddings.position), config.eps),
-            *(embeddings.word.data_ptr(), embeddings.position.data_ptr(), embeddings.g_LN0.data_ptr()),
+            *(len(embeddings.word), len(embeddings.position)),
+            *(isinstance(block, PreNorm), block.gated, base.anatomy.family.centered, config.activation == "silu"),
+            config.eps,
+            *(embeddings.word.data_ptr(), embeddings.position.data_ptr(), _address(embeddings.g_LN0)),
             ctypes.addressof(self._layers),
         )
 
@@ -103,21 +110,34 @@ class Forward:
         gain = Gain(weights.g_LN0.float(), rows.g_LN0.float(), of_token)
         return project(normalize(x, gain, self._model.eps).to(weights.word.dtype)).float()
 
+    def _positions(self, batch: Batch) -> int | None:
+        return batch.position.data_ptr() if len(self._embeddings.position) else None
+
+    def _added(self, rows: Rows, stage: Stage) -> Array | None:
+        """[sequences], the address of each one's table for `ByDistance`; None for plain scores."""
+        scores = self._kept[0].scores
+        if not isinstance(scores, ByDistance):
+            return None
+        of_row = {row: scores.of_row(rows.scores[row]).data_ptr() for row in set(stage.rows.tolist())}
+        return np.array([of_row[row] for row in stage.rows.tolist()], dtype=np.int64)
+
     def _run_stage(
         self, rows: Rows, stage: Stage, x: Tensor, enters: Batch | None, classifiers: Array, between: Between
     ) -> None:
         gains = stage.of_token(rows.gain_of_row)
         scales = [(one.table, stage.of_token(one.of_row)) for one in rows.scales.values()]
+        added = self._added(rows, stage)
         sites, _kept = _sites(rows, stage, self._depth)
         tokens, threads = len(stage.row_of_token), torch.get_num_threads()
         rounds = max(1, round(tokens / (threads * _GROUP)))
         group = -(-tokens // (threads * rounds)) if 3 * tokens > threads * _GROUP else 0
         job = Job(
             *(tokens, len(stage.lengths), stage.layers.start, stage.layers.stop),
-            *((enters.word.data_ptr(), enters.position.data_ptr()) if enters is not None else (None, None)),
+            *((enters.word.data_ptr(), self._positions(enters)) if enters is not None else (None, None)),
             *(x.data_ptr(), stage.edges.data_ptr(), stage.row_of_token.data_ptr()),
             *(rows.shift.data_ptr(), rows.shift.stride(0), rows.shift.stride(1)),
             *(rows.g_LN0.data_ptr(), rows.gain.data_ptr(), None if gains is None else gains.ctypes.data),
+            *(None if added is None else added.ctypes.data, self._most),
             (Scale * len(scales))(
                 *(Scale(table.data_ptr(), None if own is None else own.ctypes.data) for table, own in scales)
             ),
@@ -141,7 +161,15 @@ def packed_weights(layer: LayerWeights) -> list[Packed]:
 
 
 def _layer(layer: LayerWeights) -> Layer:
-    return Layer(*(one.struct for one in packed_weights(layer)), *(gain.data_ptr() for gain in layer.g.values()))
+    """The addresses of a layer; a LayerNorm that it does not have has none."""
+    gains = (None if norm in layer.identities else gain.data_ptr() for norm, gain in layer.g.items())
+    scores = layer.scores
+    turned = (scores.cos.data_ptr(), scores.sin.data_ptr(), scores.window) if isinstance(scores, Rotary) else ()
+    return Layer(*(one.struct for one in packed_weights(layer)), *gains, *turned)
+
+
+def _address(one: Tensor) -> int | None:
+    return one.data_ptr() if len(one) else None
 
 
 def _sites(rows: Rows, stage: Stage, layers: int) -> tuple[Array | None, list[object]]:

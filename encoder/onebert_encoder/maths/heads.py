@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -12,12 +12,14 @@ from torch.nn import functional as F
 from onebert_encoder.layout.upload import Array, upload
 from onebert_encoder.maths.batch import Batch
 from onebert_encoder.maths.gpu_heads import GpuHeads
-from onebert_encoder.maths.rows import Head
-from onebert_store.file.manifest import SIAMESE
+from onebert_encoder.maths.rows import Dense, Head
+from onebert_store.file.manifest import SIAMESE, Activation
 
 # While the copies have at most this many numbers, the classifier's weight is copied per sequence for one batched
 # product; beyond (many labels, many sequences) each task has its own product.
 _STACKED_NUMBERS = 2**22
+
+ACTIVATIONS: Mapping[Activation, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "gelu": F.gelu, "relu": F.relu}
 
 # Weight of the two texts' own vectors in `compare`: the order of two sentences tells little in most tasks, but these
 # vectors are half of the numbers.
@@ -28,6 +30,7 @@ def classify(
     heads: Sequence[Head],
     batch: Batch,
     x: Tensor,
+    eps: float,
     fast: type[GpuHeads] | None = None,
     inputs: Sequence[int] | None = None,
 ) -> list[Tensor]:
@@ -36,6 +39,7 @@ def classify(
     Args:
         heads: the head of each sequence, in the caller's order.
         x: [tokens, h] from `encode`.
+        eps: of the base's LayerNorms, which those of heads have too.
         inputs: first sequence of each wanted input; None is all inputs.
     """
     inputs = batch.inputs if inputs is None else inputs
@@ -44,16 +48,18 @@ def classify(
     pooled = [i for i in inputs if heads[i].pooling not in ("none", SIAMESE)]
     logits: dict[int, Tensor] = {}
     if per_token:
-        logits |= zip(per_token, _classify_tokens(heads, batch, x, per_token), strict=True)
+        logits |= zip(per_token, _classify_tokens(heads, batch, x, per_token, eps), strict=True)
     if pairs:
         logits |= zip(pairs, _classify_pairs(heads, batch, x, pairs), strict=True)
     if pooled:
         own, spans = [heads[i] for i in pooled], (batch.first[pooled], batch.lengths[pooled])
-        logits |= zip(pooled, _classify_sequences(own, *spans, x, batch.apart, fast), strict=True)
+        logits |= zip(pooled, _classify_sequences(own, *spans, x, batch.apart, eps, fast), strict=True)
     return [logits[i] for i in inputs]
 
 
-def _classify_tokens(heads: Sequence[Head], batch: Batch, x: Tensor, chosen: Sequence[int]) -> Iterator[Tensor]:
+def _classify_tokens(
+    heads: Sequence[Head], batch: Batch, x: Tensor, chosen: Sequence[int], eps: float
+) -> Iterator[Tensor]:
     """Logits [length, labels] of each chosen sequence: one gather for all, one product per task."""
     tasks = [[chosen[i] for i in members] for members in _groups((id(heads[i]) for i in chosen), batch.apart)]
     order = [i for members in tasks for i in members]
@@ -64,21 +70,21 @@ def _classify_tokens(heads: Sequence[Head], batch: Batch, x: Tensor, chosen: Seq
     shares = torch.split(tokens, [sum(counts[i] for i in members) for members in tasks])
     for members, share in zip(tasks, shares, strict=True):
         head, out = heads[members[0]], share
-        for weight, bias in head.dense:
-            out = torch.tanh(F.linear(out, weight, bias))
+        for layer in head.dense:
+            out = _activated(layer, F.linear(out, layer.weight, layer.bias), eps)
         out = F.linear(out, head.weight, head.bias)
         logits |= zip(members, torch.split(out, [counts[i] for i in members]), strict=True)
     return (logits[i] for i in chosen)
 
 
 def _classify_sequences(
-    heads: Sequence[Head], first: Array, lengths: Array, x: Tensor, apart: bool, fast: type[GpuHeads] | None
+    heads: Sequence[Head], first: Array, lengths: Array, x: Tensor, apart: bool, eps: float, fast: type[GpuHeads] | None
 ) -> list[Tensor]:
     on_gpu = None if fast is None else fast(heads, first, lengths, x.device)
     mean = [head.pooling == "mean" for head in heads]
     pooled = pool(first, lengths, x, mean) if on_gpu is None else on_gpu.pool(x)
     for depth in range(max(len(head.dense) for head in heads)):
-        pooled = _tanh_layer(heads, pooled, depth, apart)
+        pooled = _layer(heads, pooled, depth, apart, eps)
     if on_gpu is not None and all(head.weight.is_contiguous() and head.bias.is_contiguous() for head in heads):
         return on_gpu.classify(pooled)
     return _by_labels(heads, pooled, apart)
@@ -97,7 +103,9 @@ def _classify_pairs(heads: Sequence[Head], batch: Batch, x: Tensor, chosen: Sequ
     own, both = [heads[i] for i in chosen], [*chosen, *(i + 1 for i in chosen)]
     means = pool(batch.first[both], batch.lengths[both], x, [True] * len(both))
     shift = torch.stack([head.shift for head in own if head.shift is not None])
-    u, v = (half + shift for half in means.split(len(own)))
+    gains = [head.gain for head in own if head.gain is not None]
+    gain = torch.stack(gains) if gains else 1
+    u, v = (half * gain + shift for half in means.split(len(own)))
     return _by_labels(own, compare(u, v), batch.apart)
 
 
@@ -136,16 +144,21 @@ def _index(positions: Array | Sequence[int], x: Tensor) -> Tensor:
     return upload({0: np.asarray(positions, dtype=np.int64)}, x.device)[0]
 
 
-def _tanh_layer(heads: Sequence[Head], pooled: Tensor, depth: int, apart: bool) -> Tensor:
-    """Applies the `depth`-th tanh layer to the sequences that have one; a shared pooler runs once for all of them."""
+def _layer(heads: Sequence[Head], pooled: Tensor, depth: int, apart: bool, eps: float) -> Tensor:
+    """Applies the `depth`-th layer to the sequences that have one; a shared pooler runs once for all of them."""
     out = pooled.clone()
     having = [i for i, head in enumerate(heads) if len(head.dense) > depth]
-    for members in _groups((id(heads[i].dense[depth][0]) for i in having), apart):
+    for members in _groups((id(heads[i].dense[depth].weight) for i in having), apart):
         chosen = [having[i] for i in members]
-        weight, index = heads[chosen[0]].dense[depth][0], _index(chosen, pooled)
-        bias = torch.stack([heads[i].dense[depth][1] for i in chosen])
-        out[index] = torch.tanh(F.linear(pooled[index], weight) + bias)
+        layer, index = heads[chosen[0]].dense[depth], _index(chosen, pooled)
+        bias = torch.stack([heads[i].dense[depth].bias for i in chosen])
+        out[index] = _activated(layer, F.linear(pooled[index], layer.weight) + bias, eps)
     return out
+
+
+def _activated(layer: Dense, x: Tensor, eps: float) -> Tensor:
+    x = ACTIVATIONS[layer.activation](x)
+    return x if layer.norm is None else F.layer_norm(x, layer.norm.shape, layer.norm, None, eps)
 
 
 def _linear(heads: Sequence[Head], pooled: Tensor) -> Tensor:

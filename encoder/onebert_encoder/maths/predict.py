@@ -49,10 +49,10 @@ def compute_logits(
         x, logits = forward.classify(rows, batch, heads, between)
         rest = [i for i in batch.inputs if i not in logits]
         if rest:
-            logits |= zip(rest, classify(heads, batch, x, inputs=rest), strict=True)
+            logits |= zip(rest, classify(heads, batch, x, base.config.eps, inputs=rest), strict=True)
         return [logits[i] for i in batch.inputs]
     x = graphs.encode(rows, batch) if graphs else encode(base, rows, batch, dropout, activations)
-    return classify(heads, batch, x, choose_heads(base))
+    return classify(heads, batch, x, base.config.eps, choose_heads(base))
 
 
 def _head(rows: Rows, row: int) -> Head:

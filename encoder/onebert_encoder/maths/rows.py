@@ -5,49 +5,73 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from onebert_encoder.base.base import Base
+from onebert_encoder.compute.scores import Own
 from onebert_encoder.layout.branches import Branches, BranchesOf
+from onebert_store.file.manifest import Activation
 
-# The poolings, as forward.h numbers them.
+# The poolings and activations, as forward.h numbers them.
 POOLED = {"cls": 0, "pooler": 0, "mean": 1, "none": 2}
+ACTIVATED: Mapping[Activation, int] = {"tanh": 0, "gelu": 1, "relu": 2}
+
+
+class Dense(NamedTuple):
+    """A layer of a head: W [h, h], b [h], an activation, and the gain [h] of a LayerNorm behind it, if there is one."""
+
+    weight: Tensor
+    bias: Tensor
+    activation: Activation = "tanh"
+    norm: Tensor | None = None
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        return (self.weight, self.bias) if self.norm is None else (self.weight, self.bias, self.norm)
+
+    @property
+    def native(self) -> tuple[int, ...]:
+        norm = 0 if self.norm is None else self.norm.data_ptr()
+        return self.weight.data_ptr(), self.bias.data_ptr(), norm, ACTIVATED[self.activation]
 
 
 @dataclass(frozen=True)
 class Head:
-    """The classifier of the encoder's last layer: zero or more tanh layers on the pooled vector, then a linear map.
+    """The classifier of the encoder's last layer: zero or more layers on the pooled vector, then a linear map.
 
     Attributes:
         pooling: `mean` reads the mean over tokens, `none` every token by itself, `cls` and `pooler` the first token,
             `siamese` the means of both texts of a pair.
-        dense: (W [h, h], b [h]) of each tanh layer; the first may be the base's pooler.
+        dense: the layers; the first may be the base's pooler.
         weight: [labels, h], float32; [labels, 4h + 1] for siamese.
         shift: [h], float32, the bias of the last LayerNorm for siamese; None for others, whose first bias includes it.
+        gain: [h], float32, the gain of a final LayerNorm for siamese; None for others, whose first map includes it.
     """
 
     pooling: str
-    dense: tuple[tuple[Tensor, Tensor], ...]
+    dense: tuple[Dense, ...]
     weight: Tensor
     bias: Tensor
     shift: Tensor | None = None
+    gain: Tensor | None = None
 
     @cached_property
     def native(self) -> tuple[int, ...] | None:
         """Numbers for the compiled code; None if the tensors' layout differs, or PyTorch computes it.
 
         The addresses of `weight` and `bias`, the number of labels, the pooling, and address and length of a list of the
-        tanh layers' addresses.
+        layers: addresses, and the number of the activation.
         """
-        tensors = (self.weight, self.bias, *chain.from_iterable(self.dense))
+        tensors = (self.weight, self.bias, *chain.from_iterable(layer.tensors for layer in self.dense))
         if not all(one.is_contiguous() and one.dtype == torch.float32 for one in tensors):
             return None
-        # A tanh layer on every token is a matrix product, which the call would compute vector by vector.
+        # A layer on every token is a matrix product, which the call would compute vector by vector.
         if self.pooling not in POOLED or (self.pooling == "none" and self.dense):
             return None
-        addresses = array("q", [one.data_ptr() for layer in self.dense for one in layer])
+        addresses = array("q", list(chain.from_iterable(layer.native for layer in self.dense)))
         # If several threads get here at once, the first one's list is kept, and C++ must read that one.
         dense = self.__dict__.setdefault("_dense_addresses", addresses).buffer_info()[0]
         labels, pooled = self.bias.shape[0], POOLED[self.pooling]
@@ -55,14 +79,19 @@ class Head:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the head's own tensors; tanh matrices may be the base's and do not count."""
-        return sum(one.nbytes for one in (self.weight, self.bias, self.shift) if one is not None)
+        """Bytes of the head's own tensors; the layers' matrices may be the base's and do not count."""
+        return sum(one.nbytes for one in (self.weight, self.bias, self.shift, self.gain) if one is not None)
 
     def copied(self) -> "Head":
-        """A copy in memory of its own, except the tanh matrices, which may be the base's."""
-        dense = tuple((W, b.clone()) for W, b in self.dense)
-        shift = None if self.shift is None else self.shift.clone()
-        return replace(self, dense=dense, weight=self.weight.clone(), bias=self.bias.clone(), shift=shift)
+        """A copy in memory of its own, except the layers' matrices, which may be the base's."""
+        dense = tuple(one._replace(bias=one.bias.clone(), norm=_clone(one.norm)) for one in self.dense)
+        weight, bias = self.weight.clone(), self.bias.clone()
+        shift, gain = _clone(self.shift), _clone(self.gain)
+        return replace(self, dense=dense, weight=weight, bias=bias, shift=shift, gain=gain)
+
+
+def _clone(one: Tensor | None) -> Tensor | None:
+    return None if one is None else one.clone()
 
 
 @dataclass(frozen=True)
@@ -74,6 +103,7 @@ class Row:
         g_LN0: [e], the embedding LayerNorm's gain; None for the base's.
         gain: [layers, norms, h], the gains of the block's LayerNorms; None for the base's.
         scales: [layers, h or f] by place of `PLACES`.
+        scores: its own numbers for attention, in float32 in any dtype.
         head: None for the bare base.
     """
 
@@ -82,6 +112,7 @@ class Row:
     gain: Tensor | None
     scales: Mapping[str, Tensor]
     branches: BranchesOf
+    scores: Own
     head: Head | None
 
 
@@ -111,6 +142,7 @@ class Rows:
     gain_of_row: Sequence[int]
     scales: Mapping[str, Scales]
     branches: Sequence[Branches]
+    scores: Sequence[Own]
     heads: Sequence[Head | None]
 
 
@@ -127,6 +159,7 @@ def stack_rows(base: Base, rows: Sequence[Row]) -> Rows:
         gain_of_row=gain_of_row,
         scales={place: Scales(table.to(base.dtype), of_row) for place, (table, of_row) in scales.items()},
         branches=[cast_branches(row, base.dtype) for row in rows],
+        scores=[row.scores for row in rows],
         heads=[row.head for row in rows],
     )
 
@@ -145,6 +178,9 @@ def diverges_at(row: Row, bare: Row, base: Base) -> int:
     Every row is folded by the same sequence of operations, so layers that the task does not change have equal bits.
     """
     defaults = Defaults.of(base)
+    # Other numbers for attention belong to one layer, whose shift, branches or scales differ as well.
+    if "distances" in row.scores:
+        return 0
     if row.g_LN0 is not None and (row.g_LN0 != defaults.g_LN0).any():
         return 0
     changed = (row.shift != bare.shift).any(dim=1)
@@ -171,7 +207,9 @@ class Defaults:
         ones = {
             place: torch.ones(len(layers), width, device=base.device) for place, width in base.anatomy.places.items()
         }
-        return cls(base.param("g_LN0"), torch.stack(gain), ones)
+        # Without the embeddings' LayerNorm nothing reads its gain.
+        g_LN0 = base.param("g_LN0") if "LN0" in base.anatomy.family.outside else torch.ones(1, device=base.device)
+        return cls(g_LN0, torch.stack(gain), ones)
 
 
 def cast_branches(row: Row, dtype: torch.dtype) -> Branches:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from onebert_encoder.base.base import Base
+from onebert_encoder.compute.scores import Own
 from onebert_encoder.layout.branches import Branches
 from onebert_encoder.maths.batch import BASE_ROW
 from onebert_encoder.maths.fold import fold
@@ -45,6 +46,7 @@ class Bank:
         self._gains = _Own(g_LN0, gain)
         self._scales = {place: _Own(table) for place, table in zip(defaults.scales, scales, strict=True)}
         self._branches: list[Branches] = [Branches()]
+        self._scores: list[Own] = [{}]
         self._heads: list[Head | None] = [None]
         self._row_bytes: list[int] = [sum(one.nbytes for one in first)]
         self._free: list[int] = []
@@ -73,6 +75,7 @@ class Bank:
         try:
             self._shift.write(slot, row.shift)
             self._branches[slot] = branches
+            self._scores[slot] = {name: own.clone() for name, own in row.scores.items()}
             # The head is cloned last: it then lies above the temporaries of `fold` in memory, and the allocator can
             # return those as one block.
             self._heads[slot] = row.head.copied() if row.head else None
@@ -125,6 +128,7 @@ class Bank:
         if row.gain is not None:
             size += self._gains.row_bytes
         size += sum(self._scales[place].row_bytes for place in row.scales)
+        size += sum(own.nbytes for own in row.scores.values())
         size += sum(branch.nbytes for found in branches.values() for branch in found)
         if row.head is not None:
             size += row.head.nbytes + _own_dense_bytes(row.head, self._base)
@@ -136,6 +140,7 @@ class Bank:
         for scales in self._scales.values():
             scales.forget(slot)
         self._branches[slot] = Branches()
+        self._scores[slot] = {}
         self._heads[slot] = None
         self._count(-self._row_bytes[slot])
         self._row_bytes[slot] = 0
@@ -150,6 +155,7 @@ class Bank:
         for scales in self._scales.values():
             scales.of_row.append(0)
         self._branches.append(Branches())
+        self._scores.append({})
         self._heads.append(None)
         self._row_bytes.append(0)
         self.diverges_at.append(0)
@@ -164,13 +170,14 @@ class Bank:
             gain_of_row=self._gains.of_row,
             scales={place: Scales(own.tables[0].written, own.of_row) for place, own in self._scales.items()},
             branches=self._branches,
+            scores=self._scores,
             heads=self._heads,
         )
 
 
 def _own_dense_bytes(head: Head, base: Base) -> int:
     shared = base.param("W_p") if base.anatomy.has_pooler else None
-    return sum(bias.nbytes + (0 if weight is shared else weight.nbytes) for weight, bias in head.dense)
+    return sum(one.nbytes for layer in head.dense for one in layer.tensors if one is not shared)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import torch
 
 from onebert_encoder.answering.answer import kind_of
 from onebert_encoder.answering.windows import window_of
-from onebert_encoder.maths.fold import fold, to_tensors
+from onebert_encoder.maths.fold import fold_delta
 from onebert_encoder.text.tokenizer import CutOnce
 from onebert_encoder.text.tokens import Alignment, Cut, Pieces
 from onebert_encoder.text.windows import window_cuts
@@ -143,7 +143,7 @@ class Scorer:
     def _install(self, bank: Bank, task: ScoredTask) -> int:
         delta = task.delta
         check(delta, self.base.spec)
-        slot = bank.install(fold(self.base, to_tensors(delta, self.base), delta.manifest.pooling))
+        slot = bank.install(fold_delta(self.base, delta))
         proof = Proof.of(self.base, delta)
         proof.check(list(self._passes.launch([Item(tokens, slot) for tokens in proof.tokens]).read()))
         return slot

@@ -35,8 +35,10 @@ pytestmark = [
 TASKS = {"pooler": "single_label", "cls": "multi_label", "none": "token", "mean": "single_label"}
 
 
-def random_delta(base: Base, parts: str, pooling: str = "pooler", task_type: str | None = None) -> Delta:
-    """A delta of parts joined by `+`: those of `far_delta` and of `EXTRA`; `cls` has a tanh layer."""
+def random_delta(
+    base: Base, parts: str, pooling: str = "pooler", task_type: str | None = None, activation: str = "tanh"
+) -> Delta:
+    """A delta of parts joined by `+`: those of `far_delta` and of `EXTRA`; `cls` has a layer of the activation."""
     rng, spec = np.random.default_rng(7), base.spec
     task_type = task_type or TASKS[pooling]
     labels = ["start", "end"] if task_type == "span" else ["O", "B-x", "I-x"]
@@ -49,6 +51,8 @@ def random_delta(base: Base, parts: str, pooling: str = "pooler", task_type: str
         shapes |= {"head.dense.weight": (32, 32), "head.dense.bias": (32,)}
     tensors |= {name: rng.normal(0, 0.3, shape).astype(np.float32) for name, shape in shapes.items()}
     manifest = {**manifest_for(spec, pooling), "task_type": task_type, "labels": labels}
+    if activation != "tanh":
+        manifest |= {"format": 3, "head": {"activation": activation}}
     delta = Delta(parse_manifest(manifest), tensors)
     check(delta, spec)
     return delta
@@ -197,6 +201,9 @@ MERGED = {
     "sparse, roberta": ("roberta", "sparse+layernorm", "cls"),
     "scales, roberta with the base's pooler": ("roberta", "scales+bitfit", "pooler"),
     "xlm-roberta": ("xlm-roberta", "lora", "cls"),
+    "own relu layer": ("distilbert", "lora", "cls"),
+    "own gelu layer": ("electra", "gains", "cls"),
+    "mpnet": ("mpnet", "bitfit+lora", "cls"),
     "tokens": ("bert", "bitfit+sparse", "none"),
     "tokens, distilbert": ("distilbert", "scales+lora", "none"),
     "tokens, electra": ("electra", "bitfit+gains", "none"),
@@ -206,7 +213,8 @@ MERGED = {
 @pytest.mark.parametrize(("family", "parts", "pooling"), MERGED.values(), ids=MERGED.keys())
 def test_a_merged_checkpoint_answers_the_same(family: str, parts: str, pooling: str, tmp_path: Path) -> None:
     base, folder = base_of(family), tmp_path / "merged"
-    delta = random_delta(base, parts, pooling)
+    activation = {"distilbert": "relu", "electra": "gelu"}.get(family, "tanh") if pooling == "cls" else "tanh"
+    delta = random_delta(base, parts, pooling, activation=activation)
     auto_class = getattr(transformers, write(folder, delta, base, family))
     model, info = auto_class.from_pretrained(folder, output_loading_info=True)
     assert not any(info[name] for name in ("missing_keys", "unexpected_keys"))
@@ -284,7 +292,7 @@ def test_what_no_checkpoint_holds_is_refused_by_name(tmp_path: Path) -> None:
     delta = random_delta(base, "bitfit", "cls", "multi_label")
     per_token = delta.manifest.model_copy(update={"pooling": "none", "task_type": "token"})
     for one, named in (
-        (Delta(per_token, dict(delta.tensors)), "reads every token through a tanh layer: export with --onnx"),
+        (Delta(per_token, dict(delta.tensors)), "reads every token through such a layer: export with --onnx"),
         (random_delta(base, "adapters", "pooler"), "adapters"),
     ):
         with pytest.raises(InvalidInput, match=named):

@@ -69,6 +69,14 @@ def without_a_parameter(folder: Path) -> None:
     save_file(weights, folder / "model.safetensors")
 
 
+def with_rows(name: str, rows: int) -> Callable[[Path], None]:
+    def cut(folder: Path) -> None:
+        weights = load_file(folder / "model.safetensors")
+        save_file({**weights, name: weights[name][:rows].clone()}, folder / "model.safetensors")
+
+    return cut
+
+
 def pickled(folder: Path) -> None:
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
 
@@ -83,6 +91,10 @@ def indexed(index: str) -> Callable[[Path], None]:
     return damage
 
 
+YARN = {
+    "full_attention": {"rope_type": "yarn", "rope_theta": 160000.0, "factor": 4.0},
+    "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+}
 DEEP = '{"a":' * 100_000 + "1" + "}" * 100_000
 WHOLE = "in its config.json is not a whole number"
 
@@ -107,6 +119,28 @@ WHOLE = "in its config.json is not a whole number"
             "cannot be read; transformers says: Field 'layer_norm_eps' expected float, got str",
         ),
         ("bert", changed(model_type=["bert"]), "no readable config.json with a model_type"),
+        (
+            "modernbert",
+            changed(attention_bias=True),
+            "attention_bias in its config.json is True; only False is supported",
+        ),
+        ("modernbert", changed(mlp_bias=True), "mlp_bias in its config.json is True; only False is supported"),
+        ("modernbert", changed(norm_bias=True), "norm_bias in its config.json is True; only False is supported"),
+        ("modernbert", changed(rope_parameters=YARN), "its rotary positions are scaled (yarn); only unscaled ones are"),
+        ("modernbert", changed(rope_scaling={"rope_type": "dynamic", "factor": 2.0}), "positions are scaled (dynamic)"),
+        ("modernbert", changed(layer_types=["full_attention"]), "its config.json cannot be read; transformers says: "),
+        ("modernbert", with_rows("layers.1.attn.Wqkv.weight", 95), "Wqkv.weight has 95 rows for 3 maps"),
+        ("gte", changed(rope_parameters={"rope_type": "unheard_of", "rope_theta": 1e4}), "scaled (unheard_of)"),
+        ("nomic_bert", changed(rope_parameters={"rope_theta": "far"}), "its config.json cannot be read"),
+        ("eurobert", changed(num_key_value_heads=2), "its queries have 4 heads and its keys 2; both must have as many"),
+        ("ernie", changed(use_task_id=True), "use_task_id in its config.json is True; only False is supported"),
+        ("deberta-v2", changed(conv_kernel_size=3), "conv_kernel_size in its config.json is 3; only 0 is supported"),
+        ("deberta-v2", changed(share_att_key=None), "share_att_key in its config.json is None; only True is"),
+        ("deberta-v2", changed(pos_att_type="c2p"), "pos_att_type in its config.json is ['c2p']; only ['c2p', 'p2c']"),
+        ("deberta-v2", changed(position_buckets=-1), f"position_buckets {WHOLE} of 1 to"),
+        ("deberta-v2", changed(position_biased_input=True), "position_biased_input in its config.json is True; only"),
+        ("deberta-v2", changed(model_type="deberta"), "architecture 'deberta' is not supported; supported: bert, "),
+        ("camembert", changed(model_type="xmod"), "architecture 'xmod' is not supported; supported: bert, "),
         ("bert", changed(is_decoder=True), "it is a decoder, in which a token reads only those before it"),
         ("roberta", changed(pad_token_id=-5), "its pad_token_id -5 leaves no positions for tokens"),
         ("roberta", changed(pad_token_id=100), "its pad_token_id 100 leaves no positions for tokens"),
@@ -219,6 +253,35 @@ def test_the_digest_is_stable_and_depends_on_the_family(family: str) -> None:
     assert digest == load_base(str(tiny_base(family)), dtype=torch.bfloat16).spec.digest
     others = {load_base(str(tiny_base(other))).spec.digest for other in FAMILIES if other != family}
     assert digest not in others
+
+
+def test_a_configuration_of_an_earlier_transformers_is_the_same_base(tmp_path: Path) -> None:
+    """The first ModernBERTs on the Hub say how often a layer attends globally, and each θ by itself."""
+    folder = Path(shutil.copytree(tiny_base("modernbert"), tmp_path / "base"))
+    plain = load_base(str(folder)).spec.digest
+    raw = json.loads((folder / "config.json").read_text())
+    for key in ("layer_types", "rope_parameters"):
+        del raw[key]
+    old = {"global_attn_every_n_layers": 3, "global_rope_theta": 160000.0, "local_rope_theta": 10000.0}
+    digests = []
+    for more in (old, {**old, "local_rope_theta": 160000.0}, {**old, "local_attention": 64}):
+        (folder / "config.json").write_text(json.dumps({**raw, **more}))
+        digests.append(load_base(str(folder)).spec.digest)
+    assert digests[0] == plain
+    assert len(set(digests)) == 3
+
+
+def test_a_checkpoint_with_transformers_own_names_is_the_same_base(tmp_path: Path) -> None:
+    """By default transformers writes gte and nomic-bert with the names of their authors' code."""
+    for family in ("gte", "nomic_bert"):
+        folder = tmp_path / family
+        shutil.copytree(tiny_base(family), folder)
+        plain = load_base(str(folder)).spec.digest
+        weights = load_file(folder / "model.safetensors")
+        own = dict(AutoModel.from_pretrained(folder).named_parameters())
+        assert weights.keys() != own.keys()
+        save_file({name: value.detach() for name, value in own.items()}, folder / "model.safetensors")
+        assert load_base(str(folder)).spec.digest == plain
 
 
 def test_the_digest_covers_weights_tokenizer_and_configuration(folder: Path) -> None:

@@ -1,6 +1,6 @@
 """A second block and second scores are one class and one entry each: toys, against the same mathematics spelled out."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -14,7 +14,8 @@ from onebert_encoder.base.families import FAMILIES, Family
 from onebert_encoder.blocks.block import BLOCKS
 from onebert_encoder.blocks.folding import FoldedLayer, LayerFolding
 from onebert_encoder.blocks.running import LayerPass
-from onebert_encoder.compute.scores import SCORES, Scores
+from onebert_encoder.blocks.scores import SCORES, Kind
+from onebert_encoder.compute.scores import Own, Scores
 from onebert_encoder.maths.batch import pack
 from onebert_encoder.maths.encode import encode
 from onebert_encoder.maths.fold import fold
@@ -87,13 +88,13 @@ class Near(Scores):
     def turn(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         return -q, k
 
-    def added(self, q: Tensor, k: Tensor) -> Tensor:
+    def added(self, q: Tensor, k: Tensor, own: Sequence[Own]) -> Tensor:
         at = torch.arange(q.shape[2])
         return -(at[:, None] - at).abs().float()
 
 
 def test_scores_of_another_kind_are_computed_by_the_plain_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(SCORES, "near", lambda param, layer: Near())
+    monkeypatch.setitem(SCORES, "near", Kind(lambda *_: Near()))
     base = base_of(replace(FAMILIES["bert"], scores="near"), BARE.params)
     # Beside a shorter text, so that padding is masked as well.
     rows, batch = stack_rows(base, [fold(base, {})]), pack(base, [TEXT, Tokens([7], [0])], [0, 0])
@@ -112,12 +113,13 @@ def test_scores_of_another_kind_are_computed_by_the_plain_kernels(monkeypatch: p
 
         q, k, v = (linear(part, x).view(len(x), heads, -1).transpose(0, 1) for part in "qkv")
         q, k = Near().turn(q[None], k[None])
-        scores = (q @ k.mT / q.shape[-1] ** 0.5 + Near().added(q, k))[0]
+        scores = (q @ k.mT / q.shape[-1] ** 0.5 + Near().added(q, k, []))[0]
         x = norm("LN1", x + linear("m1", (scores.softmax(-1) @ v).transpose(0, 1).reshape(len(x), H)))
         x = norm("LN2", x + linear("m3", F.gelu(linear("m2", x))))
     torch.testing.assert_close(got + base.param("b_LN2", layer), x, rtol=1e-4, atol=1e-4)
 
 
 def test_scores_that_nothing_computes_are_refused_at_load() -> None:
-    with pytest.raises(UnsupportedBase, match="attention scores 'rotary' are not computed; computed: none"):
-        base_of(replace(FAMILIES["bert"], scores="rotary"), BARE.params)
+    said = "attention scores 'far' are not computed; computed: none, relative, rotary"
+    with pytest.raises(UnsupportedBase, match=said):
+        base_of(replace(FAMILIES["bert"], scores="far"), BARE.params)

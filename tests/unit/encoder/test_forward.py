@@ -213,7 +213,7 @@ def test_heads_of_every_pooling_are_answered_in_the_call() -> None:
     batch = pack(base, texts_of([21, 3, 34, 1, 13, 40, 2, 8]), range(len(heads)))
     assert not np.array_equal(batch.sequence, np.arange(len(heads)))
     x, answers = one_call(base).classify(rows, batch, heads)
-    wanted = classify(heads, batch, x)
+    wanted = classify(heads, batch, x, base.config.eps)
     assert {head.pooling for i, head in enumerate(heads) if i not in answers} == {"none"}
     assert len(answers) == len(heads) - 1, "but for the tanh layer on every token"
     for i in answers:

@@ -92,7 +92,7 @@ def test_heads_of_every_kind_in_one_batch_equal_the_plain_models() -> None:
     last = heads[-1]
     for own in (heads, [*heads[:-1], Head(last.pooling, last.dense, last.weight.T.contiguous().T, last.bias)]):
         with torch.inference_mode():
-            logits = classify(own, batch, encode(base, stack_rows(base, rows), batch), GpuHeads)
+            logits = classify(own, batch, encode(base, stack_rows(base, rows), batch), base.config.eps, GpuHeads)
         for got, reference, text in zip(logits, references, texts, strict=True):
             want = reference.logits(text.input_ids, text.type_ids, text.second)
             torch.testing.assert_close(got.cpu(), want, rtol=0, atol=1e-4)

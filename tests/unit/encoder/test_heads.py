@@ -14,7 +14,7 @@ from onebert_encoder.maths.batch import pack
 from onebert_encoder.maths.fold import fold
 from onebert_encoder.maths.heads import classify
 from onebert_encoder.maths.predict import compute_logits
-from onebert_encoder.maths.rows import Head, Rows, diverges_at, stack_rows
+from onebert_encoder.maths.rows import Dense, Head, Rows, diverges_at, stack_rows
 from onebert_encoder.text.tokens import Tokens
 
 # The tolerance of tests/integration/exactness/test_exactness.py, which gives the reason.
@@ -24,6 +24,9 @@ TASKS = [
     *(("mean", "bitfit"), ("cls", "frozen"), ("mean", "spafit"), ("cls", "lora")),
     *(("siamese", "bitfit"), ("siamese", "frozen"), ("siamese", "everything")),
 ]
+EPS = 1e-12
+# Tasks with a layer of their own, by their numbers in `TASKS`: its activation, and whether a LayerNorm follows.
+LAYERS = {0: ("tanh", False), 1: ("gelu", True), 5: ("gelu", True), 6: ("relu", False), 7: ("tanh", True)}
 
 
 @dataclass(frozen=True)
@@ -41,12 +44,15 @@ def zoo(family: str) -> Zoo:
     rows, references = [bare], []
     for seed, (pooling, kind) in enumerate(TASKS):
         tensors = far_delta(base(family).spec, kind, pooling, labels=2 + seed % 3, seed=seed)
-        if seed in (0, 5):  # one of each with a tanh layer of its own
+        activation, has_norm = LAYERS.get(seed, ("", False))
+        if activation:
             rng = np.random.default_rng(seed)
             tensors["head.dense.weight"] = rng.normal(0, 0.3, (32, 32)).astype(np.float32)
             tensors["head.dense.bias"] = rng.normal(0, 0.3, 32).astype(np.float32)
-        references.append(Reference(tiny_base(family), tensors, pooling))
-        rows.append(fold(base(family), torch_tensors(tensors), pooling))
+        if has_norm:
+            tensors["head.norm.weight"] = rng.normal(1, 0.3, 32).astype(np.float32)
+        references.append(Reference(tiny_base(family), tensors, pooling, activation or "tanh"))
+        rows.append(fold(base(family), torch_tensors(tensors), pooling, activation or "tanh"))
     return Zoo(stack_rows(base(family), rows), references, [diverges_at(row, bare, base(family)) for row in rows])
 
 
@@ -67,7 +73,7 @@ def check(family: str, texts: list[Tokens], rows: list[int], share: bool) -> Non
         torch.testing.assert_close(logits, wanted, rtol=0, atol=TOLERANCE)
 
 
-@pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "electra"])
+@pytest.mark.parametrize("family", ["bert", "roberta", "mpnet", "distilbert", "electra", "modernbert"])
 def test_logits_of_mixed_batches_are_the_plain_models(family: str) -> None:
     rng = np.random.default_rng(0)
     check(family, texts_of(40, seed=1), rng.integers(1, len(TASKS) + 1, 40).tolist(), share=False)
@@ -120,7 +126,7 @@ def test_many_labels_and_many_tasks_take_one_product_a_task_with_the_same_answer
     pooled = torch.randn(30, 32, generator=generator)
     batch = pack(base(), [Tokens([5], [0])] * 30, [1] * 30)
     for some in (chosen[:6], chosen):
-        logits = classify(some, replace(batch, first=np.arange(len(some)), inputs=list(range(len(some)))), pooled)
+        logits = classify(some, replace(batch, first=np.arange(len(some)), inputs=list(range(len(some)))), pooled, EPS)
         for head, x, got in zip(some, pooled, logits, strict=False):
             torch.testing.assert_close(got, head.weight @ x + head.bias, rtol=0, atol=1e-4)
 
@@ -134,17 +140,19 @@ def test_a_head_that_reads_every_token_gives_what_it_gives_each_alone() -> None:
     heads = [
         Head("none", (), drawn(3, 32), drawn(3)),
         Head("mean", (), drawn(3, 32), drawn(3)),
-        Head("none", ((drawn(32, 32), drawn(32)),), drawn(2, 32), drawn(2)),
+        Head("none", (Dense(drawn(32, 32), drawn(32)),), drawn(2, 32), drawn(2)),
     ]
     lengths = [4, 1, 20, 7, 7, 33, 2]
     batch = pack(base(), [Tokens([5] * n, [0] * n) for n in lengths], [i % 3 for i in range(7)])
     x = drawn(len(batch.word), 32)
     chosen = [heads[i % 3] for i in range(7)]
-    for head, first, length, got in zip(chosen, batch.first.tolist(), lengths, classify(chosen, batch, x), strict=True):
+    for head, first, length, got in zip(
+        chosen, batch.first.tolist(), lengths, classify(chosen, batch, x, EPS), strict=True
+    ):
         vectors = [x[first + place] for place in range(length)]
         if head.pooling == "mean":
             vectors = [torch.stack(vectors).mean(0)]
-        for weight, bias in head.dense:
-            vectors = [torch.tanh(weight @ vector + bias) for vector in vectors]
+        for layer in head.dense:
+            vectors = [torch.tanh(layer.weight @ vector + layer.bias) for vector in vectors]
         wanted = torch.stack([head.weight @ vector + head.bias for vector in vectors])
         torch.testing.assert_close(got if head.pooling == "none" else got[None], wanted, rtol=0, atol=1e-4)

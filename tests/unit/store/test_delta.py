@@ -27,14 +27,23 @@ def with_tensors(**shapes):
         ({}, {"lora_A." + MIDDLE.format(1): None, "lora_B." + MIDDLE.format(1): None}),
         ({}, {"lora_A." + MIDDLE.format(1): (4, 4), "lora_B." + MIDDLE.format(1): (8, 4)}),
         ({}, {"head.dense.weight": (4, 4), "head.dense.bias": (4,)}),
+        (
+            {"format": 3, "head": {"activation": "gelu"}},
+            {"head.dense.weight": (4, 4), "head.dense.bias": (4,), "head.norm.weight": (4,)},
+        ),
         ({"pooling": "pooler"}, {"delta.pooler.dense.bias": (4,)}),
         ({"pooling": "siamese"}, {"head.weight": (2, 17)}),
         ({"golden": {"input_ids": [[0, 49], [1] * 16], "logits": [[0.0, 0.5]] * 2}}, {}),
     ],
-    ids=["full", "no-delta", "no-lora", "highest-rank", "dense", "pooler", "siamese", "golden"],
+    ids=["full", "no-delta", "no-lora", "highest-rank", "dense", "gelu", "pooler", "siamese", "golden"],
 )
 def test_what_fits_is_accepted(changes, tensors):
     check(tiny_delta.make_delta(tensors=with_tensors(**tensors), **changes), SPEC)
+
+
+def test_an_activation_without_its_layer_is_refused():
+    with pytest.raises(TensorMismatch, match=r"missing: head.dense.bias, head.dense.weight"):
+        check(tiny_delta.make_delta(format=3, head={"activation": "relu"}), SPEC)
 
 
 @pytest.mark.parametrize(
@@ -59,6 +68,7 @@ def test_a_head_on_pairs_reads_four_times_the_width_and_one(tensors, message):
         ({"head.bias": (3,)}, r"head.bias is \[3\], not \[2\]"),
         ({"head.dense.weight": (4, 4)}, "missing: head.dense.bias"),
         ({"head.dense.bias": (4,)}, "missing: head.dense.weight"),
+        ({"head.norm.weight": (4,)}, "missing: head.dense.bias, head.dense.weight"),
         ({"delta." + QUERY.format(0) + ".bias": (8,)}, r"query.bias is \[8\], not \[4\]"),
         ({"delta." + QUERY.format(0) + ".bias": (1, 4)}, r"query.bias is \[1, 4\], not \[4\]"),
         ({"delta." + QUERY.format(2) + ".bias": (4,)}, "not tensors of this base and pooling: delta.encoder.layer.2"),

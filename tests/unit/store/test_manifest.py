@@ -1,4 +1,4 @@
-"""The manifest: values made in Python that no JSON text says; each content has one of formats 1 and 2."""
+"""The manifest: values made in Python that no JSON text says; each content has one of formats 1, 2 and 3."""
 
 import hashlib
 import json
@@ -96,9 +96,10 @@ def test_what_has_no_decision_has_the_bytes_of_format_1() -> None:
         assert Delta(parse_manifest(manifest), TENSORS).digest == DIGEST_OF_FORMAT_1
 
 
-@given(DECISIONS)
-def test_a_decision_survives_the_file_and_decides_the_format(decision) -> None:
-    wanted = manifest_dict(format=2 if decision else 1, **({"decision": decision} if decision else {}))
+@given(DECISIONS, st.sampled_from([None, {"activation": "gelu"}, {"activation": "relu"}]))
+def test_a_decision_and_a_head_survive_the_file_and_decide_the_format(decision, head) -> None:
+    number = 3 if head else 2 if decision else 1
+    wanted = manifest_dict(format=number, head=head, **({"decision": decision} if decision else {}))
     delta = Delta(parse_manifest(wanted), TENSORS)
     data = dumps(delta)
     again = loads(data)
@@ -107,5 +108,5 @@ def test_a_decision_survives_the_file_and_decides_the_format(decision) -> None:
     assert again.digest == delta.digest == f"sha256:{hashlib.sha256(data).hexdigest()}"
     written = json.loads(manifest_json(again.manifest))
     assert written.get("decision", {}) == decision
-    assert written["format"] == (2 if decision else 1)
-    assert (again.digest == DIGEST_OF_FORMAT_1) == (not decision)
+    assert (written["format"], written.get("head")) == (number, head)
+    assert (again.digest == DIGEST_OF_FORMAT_1) == (number == 1)

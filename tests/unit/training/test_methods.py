@@ -288,7 +288,7 @@ def test_what_may_be_chosen_is_said():
     [
         *("", "+", "adapters", "frozen:bq", "full:bq", "red:m3", "layernorm:gLN1", "gamma:bq", "reinit", "reinit:bq"),
         *(f"bitfit:{one}" for one in ("bx", "gLN1", "bq,,bm2", "bq,-bm2")),
-        "bitfit:-bq,-bk,-bv,-bm1,-bm2,-bm3,-bLN1,-bLN2,-bLN0,-be,-bp",
+        "bitfit:-bq,-bk,-bv,-bm1,-bm2,-bmg,-bm3,-bLN1,-bLN2,-bLN0,-bLNf,-be,-bp",
         *(f"lora:{one}" for one in ("8", "r=8,r=4", "rank=8", "r=0", "r=x", "alpha=nan", "I,targets=q", "III")),
         *(f"lora:targets={one}" for one in ("", "q,z", "all,q")),
         *("lora-xs:r=0", "lora-xs:alpha=3", "lora-xs:targets=q,z", "svd:alpha=3", "svd:targets=z"),

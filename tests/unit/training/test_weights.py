@@ -201,6 +201,7 @@ def test_full_trains_every_parameter_with_hugging_faces_gradient(family, pooling
     assert torch.allclose(logits, want, atol=1e-4)
     theirs = dict(reference.model.named_parameters())
     unread = {name for name in theirs if name.startswith("pooler.")} if pooling != "pooler" else set()
+    unread |= {parameter.name for parameter in base.anatomy.parameters if not parameter.stored}
     assert leaves.keys() == theirs.keys() - unread
     grads = torch.autograd.grad(want[0], [theirs[name] for name in leaves], allow_unused=True, materialize_grads=True)
     for name, mine, other in zip(leaves, got, grads, strict=True):
@@ -208,7 +209,7 @@ def test_full_trains_every_parameter_with_hugging_faces_gradient(family, pooling
         assert torch.allclose(mine.to_dense(), other, rtol=1e-3, atol=1e-4), name
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [family for family in FAMILIES if family != "modernbert"])
 def test_a_fresh_start_is_as_hugging_face_initializes(family):
     base = load_base(str(tiny_base(family)))
     model = AutoModel.from_config(AutoConfig.from_pretrained(tiny_base(family)))

@@ -102,7 +102,7 @@ def _decided(delta: Delta, found: Calibrated, facts: Mapping[str, Any]) -> Delta
         if name in facts:
             why[name] = {key: value for key, value in facts[name].items() if key != "labels"}
     training = {**manifest.training, "calibration": why}
-    changed = {"format": format_for(decision), "decision": found.decision or None, "training": training}
+    changed = {"format": format_for(decision, manifest.head), "decision": found.decision or None, "training": training}
     return Delta(parse_manifest({**manifest.model_dump(), **changed}), delta.tensors)
 
 

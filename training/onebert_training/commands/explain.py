@@ -46,7 +46,7 @@ class Loaded(NamedTuple):
 
     @property
     def rows(self) -> RemovedRows:
-        return RemovedRows(self.base, self.removed, self.delta.manifest.pooling)
+        return RemovedRows(self.base, self.removed, self.delta.manifest)
 
 
 def _load(file: Path, machine: Machine) -> Loaded:

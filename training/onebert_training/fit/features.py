@@ -14,7 +14,7 @@ from torch import Tensor
 from onebert_encoder.base.base import Base
 from onebert_encoder.maths.batch import pack
 from onebert_encoder.maths.encode import encode
-from onebert_encoder.maths.fold import fold, to_tensors
+from onebert_encoder.maths.fold import fold, fold_delta
 from onebert_encoder.maths.heads import pool
 from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.rows import Row, stack_rows
@@ -161,15 +161,9 @@ def tokenize(base: Base, manifest: Manifest, texts: Sequence[Text]) -> list[Toke
 
 def predict_delta(base: Base, delta: Delta, tokens: Sequence[Tokens]) -> list[Logits]:
     """Logits of a delta that was checked against the base; raises NotFinite if one is NaN or infinite."""
-    logits = predict(base, row_of(base, delta), Inputs(base, tokens).features(0, delta.manifest.pooling))
+    logits = predict(base, fold_delta(base, delta), Inputs(base, tokens).features(0, delta.manifest.pooling))
     check_finite(logits)
     return logits
-
-
-@torch.no_grad()
-def row_of(base: Base, delta: Delta) -> Row:
-    """The folded row of a delta that was checked against the base."""
-    return fold(base, to_tensors(delta, base), delta.manifest.pooling)
 
 
 def joined(activations: Sequence[Tensor]) -> Tensor | None:

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from onebert_encoder.base.base import Base
-from onebert_encoder.maths.fold import fold, to_tensors
+from onebert_encoder.maths.fold import fold_delta, to_tensors
 from onebert_encoder.maths.predict import compute_golden
 from onebert_store.errors import NotFinite
 from onebert_store.file.delta import Delta, check
@@ -164,9 +164,7 @@ def checked_delta(base: Base, plain: Delta, facts: Mapping[str, Any], why: str) 
     """
     try:
         check(plain, base.spec)
-        with torch.no_grad():
-            row = fold(base, to_tensors(plain, base), plain.manifest.pooling)
-            golden = compute_golden(base, row, plain.manifest.max_length)
+        golden = compute_golden(base, fold_delta(base, plain), plain.manifest.max_length)
     except (NotFinite, ValidationError):
         raise NotFinite(why) from None
     return Delta(parse_manifest({**plain.manifest.model_dump(), **facts, "golden": golden.model_dump()}), plain.tensors)

@@ -20,7 +20,17 @@ from onebert_store.errors import InvalidSettings, TooLarge
 from onebert_store.file.decision import Decision
 from onebert_store.file.delta import HEAD_BIAS, HEAD_WEIGHT
 from onebert_store.file.format import MAX_FILE_BYTES, MAX_HEADER_BYTES
-from onebert_store.file.manifest import PER_TOKEN, SIAMESE, Manifest, Pooling, format_for, head_width, parse_manifest
+from onebert_store.file.manifest import (
+    PER_TOKEN,
+    SIAMESE,
+    Activation,
+    HeadLayer,
+    Manifest,
+    Pooling,
+    format_for,
+    head_width,
+    parse_manifest,
+)
 from onebert_store.file.strict_json import shown
 from onebert_store.spec import BaseSpec
 from onebert_training.data.checks import listed
@@ -280,11 +290,14 @@ def make_manifest(
     method: str,
     training: Mapping[str, Any],
     decision: Decision | None = None,
+    activation: Activation = "tanh",
 ) -> Manifest:
     """The manifest of a delta without golden logits; `outputs` are the task type and its labels. InvalidManifest."""
+    head = None if activation == "tanh" else HeadLayer(activation=activation)
     return parse_manifest(
         {
-            "format": format_for(decision),
+            "format": format_for(decision, head),
+            "head": head and head.model_dump(),
             "decision": decision and decision.model_dump(exclude_none=True),
             "base": {"name": spec.name, "model_type": spec.model_type, "digest": spec.digest},
             "task_type": outputs[0],

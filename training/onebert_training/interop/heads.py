@@ -4,14 +4,15 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from onebert_encoder.base.families import family_of
+from onebert_encoder.base.families import ClassHead, family_of
+from onebert_encoder.maths.heads import ACTIVATIONS
 from onebert_store.errors import InvalidInput
 from onebert_store.file import strict_json
-from onebert_store.file.delta import HEAD_BIAS, HEAD_DENSE_BIAS, HEAD_DENSE_WEIGHT, HEAD_WEIGHT, listed
-from onebert_store.file.manifest import SPAN_LABELS, Manifest, TaskType
+from onebert_store.file.delta import HEAD_BIAS, HEAD_DENSE_BIAS, HEAD_DENSE_WEIGHT, HEAD_NORM, HEAD_WEIGHT, listed
+from onebert_store.file.manifest import SPAN_LABELS, Activation, Manifest, TaskType
 from onebert_store.file.strict_json import shown
 
 Kind = Literal["sequence", "token", "span"]
@@ -26,7 +27,7 @@ class Wanted:
     max_length: int | None = None
 
 
-Outputs = tuple[tuple[str, list[str]], list[str]]
+Outputs = tuple[tuple[TaskType, list[str]], list[str]]
 """An imported head: task type and names of its outputs, and warnings about assumptions, as sentences."""
 
 POOLER = "pooler.dense"
@@ -48,16 +49,42 @@ PROBLEMS: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Layout:
-    """The names of the head's modules in a Hugging Face class.
-
-    `dense` is the tanh layer on the first token (in BERT the encoder's pooler), None if the head reads every token.
-    `saved` is the head's name in PEFT's `modules_to_save`.
-    """
+    """The head of a Hugging Face class; in BERT the layer before the classifier is the encoder's pooler."""
 
     kind: Kind
-    linear: str
-    dense: str | None
-    saved: str
+    head: ClassHead
+
+    @property
+    def linear(self) -> str:
+        return self.head.linear
+
+    @property
+    def dense(self) -> str | None:
+        return self.head.dense
+
+    @property
+    def saved(self) -> list[str]:
+        """The head's modules in PEFT's `modules_to_save`."""
+        own = (self.linear, None if self.has_pooler else self.dense, self.head.norm)
+        return sorted({name.partition(".")[0] for name in own if name})
+
+    def pooling(self, config: Mapping[str, Any]) -> str:
+        """What the head reads, by a model's config.json; raises InvalidInput if a delta has no such pooling."""
+        if self.kind != "sequence":
+            return "none"
+        key, said = self.head.pooling_key, self.head.pooling
+        if key is not None:
+            said = str(config.get(key, said))
+            said = self.head.poolings.get(said, said)
+        if said not in _POOLINGS:
+            raise InvalidInput(
+                f"the checkpoint's classifier reads {shown(said)}, and a delta's the first token or the mean"
+            )
+        return said
+
+    def activation_of(self, tensors: Container[str]) -> Activation:
+        """The activation for the manifest of a delta with such a head."""
+        return self.head.activation if HEAD_DENSE_WEIGHT in tensors else "tanh"
 
     @property
     def has_pooler(self) -> bool:
@@ -67,11 +94,17 @@ class Layout:
 
 @dataclass(frozen=True)
 class Layer:
-    """One linear map of a head: `weight` [outputs, inputs], `bias` [outputs], and whether a tanh follows."""
+    """One linear map of a head: `weight` [outputs, inputs], `bias` [outputs], and what follows.
+
+    Attributes:
+        activation: None of the last map.
+        norm: [outputs], the gain of a LayerNorm behind the activation.
+    """
 
     weight: Tensor
     bias: Tensor
-    tanh: bool
+    activation: Activation | None
+    norm: Tensor | None = None
 
 
 _ONE_OUTPUT = (
@@ -79,12 +112,14 @@ _ONE_OUTPUT = (
     "does; --task-type regression takes it for a number"
 )
 NOT_FINITE = "the answers of the imported task are not numbers"
+_UNTOLD = (
+    "the config.json of a DeBERTa without a problem_type does not tell one label of a text from several: give "
+    "--task-type single_label or multi_label"
+)
 _NO_NAMES = "the outputs have no names but LABEL_0, …; --labels gives them names, in their order"
 
-_EVERY_TOKEN: Mapping[Kind, Layout] = {
-    "token": Layout("token", "classifier", None, "classifier"),
-    "span": Layout("span", "qa_outputs", None, "qa_outputs"),
-}
+_POOLINGS = ("cls", "mean")
+_EVERY_TOKEN: Mapping[Kind, ClassHead] = {"token": ClassHead("classifier"), "span": ClassHead("qa_outputs")}
 
 
 def kind_of(task_type: str) -> Kind:
@@ -118,6 +153,9 @@ def _task_type(config: Mapping[str, Any], count: int) -> tuple[TaskType, str | N
     # key.
     own = own.get("activation_fn") if isinstance(own, dict) else config.get("sbert_ce_default_activation_function")
     activation = str(own).rpartition(".")[2] if problem is None else ""
+    if problem is None and own is None and count > 1 and str(config.get("model_type")).startswith("deberta"):
+        # The only classes of transformers that train a multi-label task and do not write it into the configuration.
+        raise InvalidInput(_UNTOLD)
     if problem == PROBLEMS["regression"] or (activation == "Identity" and count == 1):
         return "regression", None
     if problem == PROBLEMS["multi_label"] or activation == "Sigmoid":
@@ -152,37 +190,29 @@ def _unlike(name: str, wanted: str, found: Any, cure: str) -> InvalidInput:
 
 
 def layout_of(model_type: str, kind: Kind) -> Layout:
-    """The layout of an architecture's class; raises InvalidInput if a delta's head cannot hold it."""
-    if kind != "sequence":
-        return _EVERY_TOKEN[kind]
-    head = family_of(model_type).sequence_head
-    if head is None:
+    """The layout of an architecture's class; raises InvalidInput if it is not known."""
+    if (head := family_of(model_type).heads.get(kind, _EVERY_TOKEN.get(kind))) is None:
         raise InvalidInput(f"where the sequence classifier of {model_type} keeps its layers is not known here")
-    if head.activation != "tanh":
-        raise InvalidInput(
-            f"the sequence classifier of {model_type} has a {head.activation} layer, "
-            "where the head of a delta has a tanh layer or none"
-        )
-    return Layout("sequence", head.linear, head.dense, head.linear.partition(".")[0])
+    return Layout(kind, head)
 
 
 def fitting_layout(manifest: Manifest, head: Container[str]) -> Layout | None:
     """The layout of the Hugging Face class that computes the same as this head; None if there is no such class.
 
-    A sequence class reads the first token through exactly one tanh layer: the base's pooler (`pooler`) or the head's
-    own (`cls` with `head.dense`). A token or span class has no such layer. `head` holds the names of the `head.*`
-    tensors.
+    The class has the head's layer, with its activation and its norm, or none where the head has none. The base's pooler
+    (`pooler`) is such a layer. `head` holds the names of the `head.*` tensors.
     """
-    kind, has_dense = kind_of(manifest.task_type), HEAD_DENSE_WEIGHT in head
-    fits = (manifest.pooling, has_dense) in {
-        "sequence": (("pooler", False), ("cls", True)),
-        "token": (("none", False),),
-        "span": (("none", False),),
-    }[kind]
     try:
-        return layout_of(manifest.base.model_type, kind) if fits else None
+        layout = layout_of(manifest.base.model_type, kind_of(manifest.task_type))
     except InvalidInput:
         return None
+    known, pooling, has_dense = layout.head, manifest.pooling, HEAD_DENSE_WEIGHT in head
+    if pooling == "pooler":
+        return layout if known.dense and known.activation == "tanh" and not (known.norm or has_dense) else None
+    layer = (has_dense, manifest.activation, HEAD_NORM in head)
+    fits = layer == (known.dense is not None, known.activation if known.dense else "tanh", known.norm is not None)
+    reads = pooling in ("none", known.pooling) or (known.pooling_key is not None and pooling in _POOLINGS)
+    return layout if fits and reads else None
 
 
 def peft_layout(manifest: Manifest, head: Container[str]) -> Layout:
@@ -190,41 +220,57 @@ def peft_layout(manifest: Manifest, head: Container[str]) -> Layout:
     if (layout := fitting_layout(manifest, head)) is not None:
         return layout
     model_type, pooling = manifest.base.model_type, manifest.pooling
-    first = "the first token through a tanh layer" if HEAD_DENSE_WEIGHT in head else "the first token as it is"
+    layer = f"the first token through a {manifest.activation} layer"
+    first = layer if HEAD_DENSE_WEIGHT in head else "the first token as it is"
     reads = {"mean": "the mean of all tokens", "cls": first}.get(pooling, pooling)
-    known = family_of(model_type).sequence_head
+    known = family_of(model_type).heads.get("sequence")
     # `--pooling pooler` gives a fitting head only if the class's layer before the classifier is the base's pooler.
-    trainable = known is not None and known.activation == "tanh" and known.dense.endswith(POOLER)
+    trainable = known is not None and known.dense is not None and known.dense.endswith(POOLER)
     cure = "train with --pooling pooler, or " if trainable else ""
     raise InvalidInput(f"PEFT has no classifier for {model_type} that reads {reads}: {cure}export without --peft")
 
 
-def head_layers(pooling: str, params: Mapping[str, Tensor], head: Mapping[str, Tensor]) -> list[Layer]:
-    """The head as consecutive layers, beginning with the base's pooler if `pooling` is `pooler`."""
+def head_layers(manifest: Manifest, params: Mapping[str, Tensor], head: Mapping[str, Tensor]) -> list[Layer]:
+    """The head as consecutive layers, beginning with the base's pooler if the pooling is `pooler`."""
     layers = []
-    if pooling == "pooler":
-        layers.append(Layer(params[f"{POOLER}.weight"], params[f"{POOLER}.bias"], tanh=True))
+    if manifest.pooling == "pooler":
+        layers.append(Layer(params[f"{POOLER}.weight"], params[f"{POOLER}.bias"], "tanh"))
     if HEAD_DENSE_WEIGHT in head:
-        layers.append(Layer(head[HEAD_DENSE_WEIGHT], head[HEAD_DENSE_BIAS], tanh=True))
-    return [*layers, Layer(head[HEAD_WEIGHT], head[HEAD_BIAS], tanh=False)]
+        own = head[HEAD_DENSE_WEIGHT], head[HEAD_DENSE_BIAS]
+        layers.append(Layer(*own, manifest.activation, head.get(HEAD_NORM)))
+    return [*layers, Layer(head[HEAD_WEIGHT], head[HEAD_BIAS], None)]
 
 
 def head_state(layout: Layout, layers: Sequence[Layer]) -> dict[str, Tensor]:
-    """The tensors of a head's layers by the names of the Hugging Face class that `fitting_layout` found for it."""
+    """The tensors of a head's layers by the names of the Hugging Face class that `fitting_layout` found for it.
+
+    Raises InvalidInput if the class's layer has no bias and the head's has.
+    """
+    if not layout.head.bias and layers[0].bias.any():
+        raise InvalidInput("the layer of the class's classifier has no bias, and the head's has one")
     names = [name for name in (layout.dense, layout.linear) if name is not None]
     named = list(zip(names, layers, strict=True))
     weights = {f"{name}.weight": layer.weight for name, layer in named}
-    return weights | {f"{name}.bias": layer.bias for name, layer in named}
+    norms = {f"{layout.head.norm}.weight": layer.norm for layer in layers if layer.norm is not None}
+    biased = [(name, layer) for name, layer in named if layout.head.bias or name != layout.dense]
+    return weights | norms | {f"{name}.bias": layer.bias for name, layer in biased}
 
 
 class WithHead(nn.Module):
-    """A plain encoder of transformers with a head's layers; a span task has two outputs, as in transformers' class."""
+    """A plain encoder of transformers with a head's layers; a span task has two outputs, as in transformers' class.
 
-    def __init__(self, encoder: nn.Module, layers: Sequence[Layer], pooling: str, span: bool = False) -> None:
+    `eps` is that of the base's LayerNorms.
+    """
+
+    def __init__(
+        self, encoder: nn.Module, layers: Sequence[Layer], pooling: str, eps: float = 0.0, span: bool = False
+    ) -> None:
         super().__init__()
         self.encoder, self.config, self.pooling, self.span = encoder, encoder.config, pooling, span
         self.layers = nn.ModuleList(map(_linear, layers))
-        self.tanh = [layer.tanh for layer in layers]
+        self.activations, self.eps = [layer.activation for layer in layers], eps
+        norms = {str(i): layer.norm for i, layer in enumerate(layers) if layer.norm is not None}
+        self.norms = nn.ParameterDict({name: nn.Parameter(norm) for name, norm in norms.items()})
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Any:
         more = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
@@ -234,8 +280,10 @@ class WithHead(nn.Module):
             x = (x * weight).sum(1) / weight.sum(1)
         elif self.pooling != "none":
             x = x[:, 0]
-        for linear, tanh in zip(self.layers, self.tanh, strict=True):
-            x = torch.tanh(linear(x)) if tanh else linear(x)
+        for i, (linear, activation) in enumerate(zip(self.layers, self.activations, strict=True)):
+            x = linear(x) if activation is None else ACTIVATIONS[activation](linear(x))
+            if str(i) in self.norms:
+                x = F.layer_norm(x, x.shape[-1:], self.norms[str(i)], None, self.eps)
         return (x[..., 0], x[..., 1]) if self.span else x
 
 

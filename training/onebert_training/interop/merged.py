@@ -14,6 +14,7 @@ from onebert_encoder.base.base import TOKENIZER_FILES, Base
 from onebert_encoder.base.families import family_of
 from onebert_encoder.base.source import DEFAULT_BASE, find_base, read_json
 from onebert_encoder.maths.fold import expand_cores
+from onebert_store.disk import whole_folder
 from onebert_store.errors import InvalidInput
 from onebert_store.file.decision import Abstain
 from onebert_store.file.delta import (
@@ -30,7 +31,8 @@ from onebert_store.file.delta import (
     require_finite,
 )
 from onebert_store.file.manifest import Manifest, format_for
-from onebert_training.interop.folders import whole_folder, write_json, write_tensors
+from onebert_training.interop.folders import write_json, write_tensors
+from onebert_training.interop.fused import to_checkpoint
 from onebert_training.interop.heads import AUTO_CLASSES, POOLER, fitting_layout, head_layers, head_state
 from onebert_training.interop.sentence import LOADS_WITH, write_modules
 
@@ -49,7 +51,7 @@ CLASS_NAMES: Mapping[str, Mapping[str, Any]] = {
 def merge(base: Base, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The merged encoder parameters by Hugging Face name without prefix, float32 on the CPU; ignores the head.
 
-    Raises InvalidInput for Houlsby adapters, which are separate layers.
+    Raises InvalidInput for Houlsby adapters, which are separate layers, and for biases that the architecture lacks.
     """
     if any(name.startswith(ADAPTER_DOWN) for name in tensors):
         raise InvalidInput("adapters are layers of their own and cannot be merged into the base's weights")
@@ -69,7 +71,7 @@ def merge(base: Base, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
                 # A scale applies to the map's input, or to its output including the bias.
                 weight *= scale if side else scale[:, None]
                 bias *= 1 if side else scale
-    return params
+    return to_checkpoint(base.anatomy, params)
 
 
 def write_checkpoint(
@@ -77,7 +79,7 @@ def write_checkpoint(
 ) -> str:
     """Writes a loadable folder atomically; returns the name of the class that loads it.
 
-    If no Hugging Face class has such a head (mean pooling, a relu or gelu layer in its place), the folder is one of
+    If no Hugging Face class has such a head (mean pooling, a layer with another activation), the folder is one of
     sentence-transformers: the plain encoder, with its pooling and the head's layers as modules.
 
     Args:
@@ -88,15 +90,17 @@ def write_checkpoint(
         manifest: its temperature must be folded into the head already.
 
     Raises:
-        InvalidInput: the head reads every token through a tanh layer, which neither library has.
+        InvalidInput: the head reads every token through a layer that no class has, or has a LayerNorm.
         InvalidSettings: `folder` cannot be created, or is not empty.
         StorageFull: the disk refused a write; nothing is left behind.
     """
     layout = fitting_layout(manifest, head)
     if layout is None and manifest.per_token:
-        raise InvalidInput("no class of transformers reads every token through a tanh layer: export with --onnx")
+        raise InvalidInput("no class of transformers reads every token through such a layer: export with --onnx")
     auto_class = AUTO_CLASSES[layout.kind] if layout else "AutoModel"
-    layers = head_layers(manifest.pooling, params, head)
+    layers = head_layers(manifest, params, head)
+    if layout is None and any(layer.norm is not None for layer in layers):
+        raise InvalidInput("no class of transformers has such a head with a LayerNorm in it: export with --onnx")
     with whole_folder(folder) as filling:
         write_surroundings(filling, base, manifest, auto_class)
         if layout is None:
@@ -104,7 +108,7 @@ def write_checkpoint(
             write_modules(filling, layers, manifest.pooling == "mean", manifest.max_length)
         else:
             prefix = family_of(manifest.base.model_type).prefix
-            # Drop the pooler: `head_state` writes it as the head's tanh layer, or the class has none.
+            # Drop the pooler: `head_state` writes it as the head's layer, or the class has none.
             encoder = {prefix + name: tensor for name, tensor in params.items() if not name.startswith(POOLER)}
             write_tensors(filling / "model.safetensors", encoder | head_state(layout, layers))
     return auto_class if layout else LOADS_WITH
@@ -134,6 +138,10 @@ def model_config(source: Path, manifest: Manifest, auto_class: str) -> dict[str,
     config |= {"architectures": [CLASS_NAMES[auto_class][manifest.base.model_type]], "dtype": "float32"}
     config["id2label"] = {str(i): label for i, label in enumerate(manifest.labels)}
     config["label2id"] = {label: i for i, label in enumerate(manifest.labels)}
+    known = family_of(manifest.base.model_type).heads.get("sequence")
+    if known is not None and known.pooling_key is not None and not manifest.per_token:
+        theirs = {ours: name for name, ours in known.poolings.items()}
+        config[known.pooling_key] = theirs.get(manifest.pooling, manifest.pooling)
     problem, left = problem_of(manifest), left_to_callers(manifest)
     return config | ({"problem_type": problem} if problem else {}) | ({IN_CONFIG: left} if left else {})
 
@@ -159,7 +167,7 @@ def without_temperature(delta: Delta) -> Delta:
         abstain = Abstain(energy=abstain.energy / decision.temperature)
     left = decision.model_copy(update={"temperature": None, "abstain": abstain})
     rest = left if left.model_dump(exclude_none=True) else None
-    changed = {"decision": rest, "format": format_for(rest), "golden": None}
+    changed = {"decision": rest, "format": format_for(rest, manifest.head), "golden": None}
     return Delta(manifest.model_copy(update=changed), {**delta.tensors, **head})
 
 

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoModel
 
-from onebert_encoder.base.config import library_config
+from onebert_encoder.base.config import library_config, read_config
 from onebert_encoder.base.source import read_json
+from onebert_store.disk import whole_folder
 from onebert_store.errors import InvalidSettings
 from onebert_store.file.manifest import Manifest
-from onebert_training.interop.folders import whole_folder
 from onebert_training.interop.heads import AUTO_CLASSES, POOLER, WithHead, head_layers, kind_of
 from onebert_training.interop.merged import write_surroundings
 
@@ -48,8 +48,8 @@ def write_onnx(
         # The class has a pooler even if the base has none; a task's pooler is among the head's layers.
         own = {name: tensor for name, tensor in encoder.state_dict().items() if name.startswith(POOLER)}
         encoder.load_state_dict(own | dict(params))
-        layers = head_layers(manifest.pooling, params, head)
-        model = WithHead(encoder, layers, manifest.pooling, kind == "span").eval()
+        layers = head_layers(manifest, params, head)
+        model = WithHead(encoder, layers, manifest.pooling, read_config(filling)[0].eps, kind == "span").eval()
         outputs = ["start_logits", "end_logits"] if kind == "span" else ["logits"]
         segments = getattr(config, "type_vocab_size", 0) > 1
         _record(model, filling / MODEL, segments, outputs)

@@ -1,10 +1,11 @@
 """Writes and reads heads without a Hugging Face class as modules of sentence-transformers."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from onebert_encoder.base.source import read_json, read_weights
 from onebert_store.errors import InvalidInput, MalformedFile
+from onebert_store.file.manifest import Activation
 from onebert_training.interop.folders import write_json, write_tensors
 from onebert_training.interop.heads import Layer
 
@@ -13,7 +14,12 @@ MODULES = "modules.json"
 
 # Module names that every version of sentence-transformers reads.
 _MODULE = "sentence_transformers.models."
-_ACTIVATIONS = {True: "torch.nn.modules.activation.Tanh", False: "torch.nn.modules.linear.Identity"}
+_ACTIVATIONS: Mapping[Activation | None, str] = {
+    "tanh": "torch.nn.modules.activation.Tanh",
+    "gelu": "torch.nn.modules.activation.GELU",
+    "relu": "torch.nn.modules.activation.ReLU",
+    None: "torch.nn.modules.linear.Identity",
+}
 
 
 def write_modules(folder: Path, layers: Sequence[Layer], mean: bool, max_length: int) -> None:
@@ -40,7 +46,7 @@ def write_modules(folder: Path, layers: Sequence[Layer], mean: bool, max_length:
     for path, layer in zip(paths[2:], layers, strict=True):
         outputs, inputs = layer.weight.shape
         config = {"in_features": inputs, "out_features": outputs, "bias": True}
-        write_json(folder / path / "config.json", config | {"activation_function": _ACTIVATIONS[layer.tanh]})
+        write_json(folder / path / "config.json", config | {"activation_function": _ACTIVATIONS[layer.activation]})
         tensors = {"linear.weight": layer.weight, "linear.bias": layer.bias}
         write_tensors(folder / path / "model.safetensors", tensors)
 
@@ -63,17 +69,17 @@ def read_modules(folder: Path) -> tuple[str, list[Layer]]:
         named = " and ".join(modes) or "nothing"
         raise InvalidInput(f"a delta's head reads the mean of the tokens or the first one, and not {named}")
     layers = [_read_layer(folder / path) for path in paths[2:]]
-    if [layer.tanh for layer in layers] != [*(True for _ in layers[1:]), False]:
-        raise InvalidInput("a delta's head is a linear map, or one behind a tanh layer")
+    if [layer.activation is None for layer in layers] != [*(False for _ in layers[1:]), True]:
+        raise InvalidInput("a delta's head is a linear map, or one behind a layer with an activation")
     return modes[0].partition("_")[0], layers
 
 
 def _read_layer(folder: Path) -> Layer:
     activation, found = read_json(folder / "config.json").get("activation_function"), read_weights(folder, "linear.")
-    tanh = next((on for on, name in _ACTIVATIONS.items() if name == activation), None)
+    ours = [one for one, name in _ACTIVATIONS.items() if name == activation]
     weight, bias = found.get("weight"), found.get("bias")
-    if tanh is None or weight is None or bias is None:
+    if not ours or weight is None or bias is None:
         raise InvalidInput(f"a delta's head cannot hold the layer {folder.name}")
     if weight.ndim != 2 or bias.shape != weight.shape[:1]:
         raise MalformedFile(f"the weight and the bias of {folder.name} do not fit together")
-    return Layer(weight, bias, tanh)
+    return Layer(weight, bias, ours[0])

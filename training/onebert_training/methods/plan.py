@@ -7,9 +7,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from onebert_encoder.base.anatomy import Module, Parameter
+from onebert_encoder.base.anatomy import ABOVE, Module, Parameter
 from onebert_encoder.base.base import Base
-from onebert_store.file.delta import HEAD_BIAS, HEAD_WEIGHT, POOLER_SYMBOL
+from onebert_store.file.delta import HEAD_BIAS, HEAD_WEIGHT
 from onebert_store.file.manifest import Pooling, head_width
 from onebert_training.methods.rules import HEAD_LEARNING_RATE
 from onebert_training.methods.trainables import Tensors, Trainable
@@ -145,7 +145,7 @@ class Plan:
 
 
 def _layer(site: Parameter | Module, num_layers: int) -> int:
-    """The embeddings belong to layer 0, the pooler to one layer above the last."""
+    """The embeddings belong to layer 0, the final LayerNorm and the pooler to one layer above the last."""
     if site.layer is not None:
         return site.layer
-    return num_layers if site.symbol == POOLER_SYMBOL else 0
+    return num_layers if site.symbol in ABOVE else 0

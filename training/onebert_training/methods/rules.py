@@ -13,13 +13,17 @@ from onebert_training.methods.terms import BIASES, Subject, Term
 from onebert_training.methods.weights import Full, Pruned, Truncated
 
 GAINS = tuple(f"g_{part}" for part in NORMS)
-TARGETS: Mapping[str, str] = {"q": "W_q", "k": "W_k", "v": "W_v", "o": "W_m1", "m2": "W_m2", "m3": "W_m3"}
+# `m2` is also the gate of an MLP that has one.
+TARGETS: Mapping[str, tuple[str, ...]] = {
+    **{"q": ("W_q",), "k": ("W_k",), "v": ("W_v",), "o": ("W_m1",)},
+    **{"m2": ("W_m2", "W_mg"), "m3": ("W_m3",)},
+}
 # `ia3`'s places, as users write them and by the names of `PLACES`; Liu et al. 2022 scale k, v and inner.
 FACTORS: Mapping[str, str] = {"k": "k", "v": "v", "o": "m1", "m2": "m2", "inner": "inner", "m3": "m3"}
 IA3 = ("k", "v", "inner")
 # The two LoRA settings of SPAFIT, section 4.
 LORA_TARGETS: Mapping[str, str] = {"I": "q,k,v", "II": "q,k,v,o"}
-MLP_BIASES = ("b_m2", "b_m3", "b_LN2")
+MLP_BIASES = ("b_m2", "b_mg", "b_m3", "b_LN2")
 
 # Default learning rates up to a hidden size of 384. Biases, gains and other small differences: the middle of 1e-3 to
 # 1e-2, which differ little on small samples of trec6, sms_spam and mrpc with the default base (one seed). Full
@@ -105,7 +109,7 @@ def lora(arguments: str) -> Term:
     return Term(
         f"lora:r={rank},alpha={alpha:g},targets={','.join(targets)}",
         LORA_LEARNING_RATE,
-        lambda subject: [_low_rank(subject, subject.modules({TARGETS[key] for key in targets}), rank, alpha)],
+        lambda subject: [_low_rank(subject, _maps(subject, targets), rank, alpha)],
     )
 
 
@@ -117,7 +121,7 @@ def lora_xs(arguments: str) -> Term:
 
     def trainables(subject: Subject) -> list[kinds.Trainable]:
         _check_rank(subject, rank)
-        return [kinds.Cores(subject.modules({TARGETS[key] for key in targets}), rank)]
+        return [kinds.Cores(_maps(subject, targets), rank)]
 
     return Term(f"lora-xs:r={rank},targets={','.join(targets)}", LEARNING_RATE, trainables, pretrained=True)
 
@@ -130,7 +134,7 @@ def svd(arguments: str) -> Term:
 
     def trainables(subject: Subject) -> list[kinds.Trainable]:
         _check_rank(subject, rank)
-        return [Truncated(subject.modules({TARGETS[key] for key in targets}), rank)]
+        return [Truncated(_maps(subject, targets), rank)]
 
     return Term(f"svd:r={rank},targets={','.join(targets)}", FULL_LEARNING_RATE, trainables, pretrained=True)
 
@@ -146,14 +150,14 @@ def spafit(arguments: str) -> Term:
         raise InvalidMethod("the N1 of spafit is at most N2")
     rank, alpha = grammar.read_rank_alpha(grammar.read_options("spafit", rest, ("r", "alpha")))
     text = f"spafit:{first}-{second}-{words[2]},r={rank},alpha={alpha:g}"
-    weights = {TARGETS[key] for key in LORA_TARGETS[words[2]].split(",")}
+    targets = LORA_TARGETS[words[2]].split(",")
 
     def trainables(subject: Subject) -> list[kinds.Trainable]:
         if second + 2 > subject.anatomy.num_layers:
             raise InvalidMethod(f"{text} needs {second + 2} layers or more; the base has {subject.anatomy.num_layers}")
         layered = [(p, p.layer) for p in subject.biases if p.layer is not None and p.layer > first]
         biases = tuple(p for p, layer in layered if layer <= second or p.symbol in MLP_BIASES)
-        modules = tuple(m for m in subject.modules(weights) if m.layer > second)
+        modules = tuple(m for m in _maps(subject, targets) if m.layer > second)
         return [kinds.Differences(biases), _low_rank(subject, modules, rank, alpha)]
 
     return Term(text, LEARNING_RATE, trainables)
@@ -237,6 +241,10 @@ random_cols = partial(_random, "random-cols", "columns")
 
 def _layernorms(subject: Subject) -> kinds.Differences:
     return kinds.Differences(tuple(p for p in subject.parameters if "_LN" in p.symbol))
+
+
+def _maps(subject: Subject, targets: Sequence[str]) -> tuple[Module, ...]:
+    return subject.modules({symbol for key in targets for symbol in TARGETS[key]})
 
 
 def _low_rank(subject: Subject, modules: tuple[Module, ...], rank: int, alpha: float) -> kinds.LowRankDifferences:

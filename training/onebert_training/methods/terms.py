@@ -8,7 +8,7 @@ from onebert_store.errors import InvalidMethod
 from onebert_store.file.delta import POOLER_SYMBOL
 from onebert_training.methods.trainables import Trainable
 
-BIASES = tuple(f"b_{part}" for part in (*LINEAR, *NORMS, "LN0", "e", "p"))
+BIASES = tuple(f"b_{part}" for part in (*LINEAR, *NORMS, "LN0", "LNf", "e", "p"))
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,10 @@ from onebert_training.report.document import short
 from onebert_training.report.plots import Panel, Picture, make, text, written
 from onebert_training.report.tables import Results, Trial, drawable
 
-_TERMS = "b_e b_LN0 g_LN0 b_q b_k s_k b_v s_v b_m1 o_m1 b_LN1 g_LN1 b_m2 o_m2 s_m3 b_m3 o_m3 b_LN2 g_LN2 b_p".split()
+_TERMS = (
+    *"b_e b_LN0 g_LN0 b_q b_k s_k b_v s_v b_m1 o_m1 b_LN1 g_LN1".split(),
+    *"b_m2 o_m2 b_mg s_m3 b_m3 o_m3 b_LN2 g_LN2 b_LNf g_LNf b_p".split(),
+)
 _LEFT, _TOP, _LINE = 48, 26, 17
 
 Vector = tuple[str, int | None]  # symbol and layer
@@ -17,8 +20,8 @@ def draw_changes(results: Results) -> list[Picture]:
     """Draws mean absolute differences (BitFit, Figure 1; BitFit+, Figures 4 to 15), one picture per column."""
     caption = (
         "Mean absolute difference between each vector before and after training (BitFit, Figure 1), mean over the "
-        "seeds; one color scale, a square root, for all methods; grey vectors are not trained. b_k never changes: a "
-        "bias of all keys cancels in the softmax. –: embeddings and pooler."
+        "seeds; one color scale, a square root, for all methods; grey vectors are not trained. b_k never changes "
+        "without rotary positions: a bias of all keys cancels in the softmax. –: embeddings and pooler."
     )
     pictures = []
     for _, name, trials in drawable(results, lambda trial: any(run.change for run in trial.runs)):

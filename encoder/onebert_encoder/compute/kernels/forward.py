@@ -18,7 +18,11 @@ class Weight(ctypes.Structure):
 class Layer(ctypes.Structure):
     """The frozen weights of one layer."""
 
-    _fields_ = [*((name, Weight) for name in ("qkv", "m1", "m2", "m3")), ("g_LN1", POINTER), ("g_LN2", POINTER)]
+    _fields_ = [
+        *((name, Weight) for name in ("qkv", "m1", "m2", "m3")),
+        *((name, POINTER) for name in ("g_LN1", "g_LN2", "cos", "sin")),
+        ("window", INT),
+    ]
 
 
 class Model(ctypes.Structure):
@@ -26,6 +30,7 @@ class Model(ctypes.Structure):
 
     _fields_ = [
         *((name, INT) for name in ("h", "f", "heads", "layers", "words", "positions")),
+        *((name, INT) for name in ("pre_norm", "gated", "centered", "silu")),
         ("eps", FLOAT),
         *((name, POINTER) for name in ("word", "position", "g_LN0", "layer")),
     ]
@@ -44,7 +49,8 @@ class Job(ctypes.Structure):
         *((name, INT) for name in ("tokens", "sequences", "first_layer", "last_layer")),
         *((name, POINTER) for name in ("word", "position", "x", "edges", "row_of_token", "shift")),
         *((name, INT) for name in ("shift_row", "shift_layer")),
-        *((name, POINTER) for name in ("g_LN0", "gain", "gain_of_token")),
+        *((name, POINTER) for name in ("g_LN0", "gain", "gain_of_token", "added")),
+        ("most", INT),
         ("scales", Scale * len(PLACES)),
         *((name, POINTER) for name in ("sites", "classifiers")),
         *((name, INT) for name in ("classifier_count", "threads", "group")),

@@ -6,18 +6,21 @@ activations other than GELU, the plain kernels compute; both drop the same numbe
 
 import ctypes
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
+from onebert_encoder.compute.disentangled import Disentangled
 from onebert_encoder.compute.kernels.check import learns_as_plain
 from onebert_encoder.compute.kernels.library import FLOAT, INT, POINTER, find_library, functions_of
 from onebert_encoder.compute.kernels.plain import Gain, PlainKernels
-from onebert_encoder.compute.scores import PLAIN_SCORES, Scores
+from onebert_encoder.compute.rotary import Rotary, turn_tokens
+from onebert_encoder.compute.scores import PLAIN_SCORES, ByDistance, Own, Scores
 from onebert_encoder.layout.dropout import NO_DROPOUT, Dropout, keep_of
 from onebert_encoder.layout.stage import Stage
 from onebert_encoder.layout.upload import Array
@@ -39,8 +42,19 @@ class _Attention(ctypes.Structure):
         ("count", INT),
         ("drawn", POINTER),
         ("keep", _Keep),
+        ("added", POINTER),
+        ("most", INT),
+        ("window", INT),
         ("threads", INT),
     ]
+
+
+class _Beside(NamedTuple):
+    """What scores get beside the products: each sequence's table of `ByDistance` by its address, and a window."""
+
+    tables: Array | None = None
+    most: int = 0
+    window: int = 0
 
 
 _BIAS = (POINTER, INT, POINTER)
@@ -69,17 +83,49 @@ class NativeKernels(PlainKernels):
 
     name = "native"
 
-    def __init__(self, functions: Functions, level: str | None, dropout: Dropout = NO_DROPOUT) -> None:
-        super().__init__(torch.nn.functional.gelu, dropout)
+    def __init__(
+        self,
+        functions: Functions,
+        level: str | None,
+        dropout: Dropout = NO_DROPOUT,
+        activation: Callable[[Tensor], Tensor] = F.gelu,
+        centered: bool = True,
+    ) -> None:
+        super().__init__(activation, dropout, centered)
         self._functions, self._level = functions, level
+
+    @property
+    def batch_invariant(self) -> bool:
+        return True
 
     @property
     def description(self) -> str:
         return self.name if self._level is None else f"{self.name} ({self._level})"
 
-    def attend(self, qkv: Tensor, b_q: Tensor, stage: Stage, num_heads: int, scores: Scores = PLAIN_SCORES) -> Tensor:
-        """Does not pad; the backward pass recomputes the probabilities."""
-        return _attend(qkv.contiguous(), b_q, self._functions, stage, num_heads, self._dropout)
+    def attend(
+        self,
+        qkv: Tensor,
+        b_q: Tensor,
+        stage: Stage,
+        num_heads: int,
+        scores: Scores = PLAIN_SCORES,
+        own: Sequence[Own] = (),
+    ) -> Tensor:
+        """Does not pad; the backward pass recomputes the probabilities. Trained numbers for distances go plainly."""
+        if isinstance(scores, Disentangled):
+            return super().attend(qkv, b_q, stage, num_heads, scores, own)
+        beside = _Beside()
+        if isinstance(scores, ByDistance):
+            tables = [scores.of_row(own[row]) for row in stage.rows.tolist()]
+            if any(table.requires_grad for table in tables):
+                return super().attend(qkv, b_q, stage, num_heads, scores, own)
+            beside = _Beside(np.array([table.data_ptr() for table in tables], dtype=np.int64), scores.most)
+        if isinstance(scores, Rotary):
+            qkv = turn_tokens(scores, qkv, b_q, stage, num_heads)
+            # The biases are in `qkv` now: one row of zeros stands for every row.
+            b_q = qkv.new_zeros(1, qkv.shape[1] // 3).expand(len(b_q), -1)
+            beside = _Beside(window=scores.window)
+        return _attend(qkv.contiguous(), b_q, self._functions, stage, num_heads, self._dropout, beside)
 
     def add_norm(self, y: Tensor, x: Tensor, b: Tensor, stage: Stage, gain: Gain, eps: float) -> Tensor:
         """Leaves the normalized numbers, without the gain, in `y`."""
@@ -88,6 +134,8 @@ class NativeKernels(PlainKernels):
         return _add_norm(y.contiguous(), x.contiguous(), b, table, own)
 
     def add_activate(self, z: Tensor, b: Tensor, stage: Stage) -> Tensor:
+        if self._activation is not F.gelu:
+            return super().add_activate(z, b, stage)
         return _add_activate(z.contiguous(), b, self._functions, stage)
 
     def drop(self, x: Tensor, stage: Stage) -> Tensor:
@@ -173,9 +221,17 @@ class _AddActivate(torch.autograd.Function):
 class _Attend(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, qkv: Tensor, b_q: Tensor, functions: Functions, stage: Stage, num_heads: int, dropout: Dropout
+        ctx: Any,
+        qkv: Tensor,
+        b_q: Tensor,
+        functions: Functions,
+        stage: Stage,
+        num_heads: int,
+        dropout: Dropout,
+        beside: _Beside,
     ) -> Tensor:
         ctx.functions, ctx.stage, ctx.num_heads, ctx.drop = functions, stage, num_heads, dropout.attention
+        ctx.beside = beside
         ctx.drawn, ctx.places = _drawn(stage, num_heads, dropout) if dropout.attention else ([], None)
         ctx.save_for_backward(qkv, b_q)
         out = qkv.new_empty(len(qkv), b_q.shape[1])
@@ -191,14 +247,16 @@ class _Attend(torch.autograd.Function):
         ctx.functions["attend_back"](
             *(ctypes.byref(_attention(ctx, qkv, b_q)), grad.data_ptr(), grad_qkv.data_ptr(), _address(grad_b))
         )
-        return grad_qkv, _like(grad_b, b_q), None, None, None, None
+        return grad_qkv, _like(grad_b, b_q), None, None, None, None, None
 
 
 def _attention(ctx: Any, qkv: Tensor, b_q: Tensor) -> _Attention:
     stage, places = ctx.stage, ctx.places
+    tables, most, window = ctx.beside
     return _Attention(
         *(qkv.data_ptr(), b_q.shape[1], ctx.num_heads, *_bias(b_q, stage), stage.edges.data_ptr(), len(stage.lengths)),
-        *(None if places is None else places.ctypes.data, _Keep(*keep_of(ctx.drop)), torch.get_num_threads()),
+        *(None if places is None else places.ctypes.data, _Keep(*keep_of(ctx.drop))),
+        *(None if tables is None else tables.ctypes.data, most, window, torch.get_num_threads()),
     )
 
 
@@ -240,7 +298,7 @@ _attend: Callable[..., Tensor] = _Attend.apply
 
 
 @cache
-def load_native(device: str, dtype: torch.dtype) -> Callable[[Dropout], NativeKernels] | None:
+def load_native(device: str, dtype: torch.dtype) -> Callable[..., NativeKernels] | None:
     """Makes kernels for a dtype; None, with a warning in the log, if they cannot be built or are wrong."""
     if device != "cpu" or dtype not in _SUFFIX or (library := find_library()) is None:
         return None

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from onebert_encoder.compute.plain import Linear
-from onebert_encoder.compute.scores import PLAIN_SCORES, Scores
+from onebert_encoder.compute.scores import PLAIN_SCORES, Own, Scores
 from onebert_encoder.layout.branches import Branch, Branches, Core, Joined, LayerSite, join, merged
 from onebert_encoder.layout.directions import Directions
 from onebert_encoder.layout.dropout import NO_DROPOUT, Dropout
@@ -47,10 +47,14 @@ class PlainKernels:
     """
 
     name = "plain"
+    # Attention and branches take one sequence at a time, without gradients: the shapes of products, on which their
+    # rounding depends, are then the same in every batch.
+    apart = False
 
-    def __init__(self, activation: Callable[[Tensor], Tensor], dropout: Dropout = NO_DROPOUT) -> None:
-        self._activation = activation
-        self._dropout = dropout
+    def __init__(
+        self, activation: Callable[[Tensor], Tensor], dropout: Dropout = NO_DROPOUT, centered: bool = True
+    ) -> None:
+        self._activation, self._dropout, self._centered = activation, dropout, centered
 
     @property
     def description(self) -> str:
@@ -60,27 +64,51 @@ class PlainKernels:
     def batch_invariant(self) -> bool:
         return False
 
-    def attend(self, qkv: Tensor, b_q: Tensor, stage: Stage, num_heads: int, scores: Scores = PLAIN_SCORES) -> Tensor:
+    def attend(
+        self,
+        qkv: Tensor,
+        b_q: Tensor,
+        stage: Stage,
+        num_heads: int,
+        scores: Scores = PLAIN_SCORES,
+        own: Sequence[Own] = (),
+    ) -> Tensor:
         """Attention in each sequence of `qkv` [tokens, 3h] plus `b_q` [rows, h]: [tokens, h], undefined for filling.
 
-        Pads every sequence to the longest of its bucket. Fast kernels compute plain scores only; `choose.py` keeps
-        others from them.
+        Scores that turn keys take [rows, 2h], the biases of queries and keys. `own` has each row's numbers for scores
+        that are not plain. Pads every sequence to the longest of its bucket. `choose.py` keeps scores from kernels that
+        do not compute them.
         """
-        h = b_q.shape[1]
-        qkv[:, :h] += b_q.index_select(0, stage.row_of_token)
-        parts = [self._attend_bucket(qkv[one.start : one.stop], one, num_heads, scores) for one in stage.buckets]
+        h = qkv.shape[1] // 3
+        qkv[:, : b_q.shape[1]] += b_q.index_select(0, stage.row_of_token)
+        buckets = stage.alone if self.apart else stage.buckets
+        parts = [self._attend_bucket(qkv[one.start : one.stop], one, num_heads, scores, own) for one in buckets]
         return torch.cat([*parts, qkv.new_zeros(stage.filling, h)])
 
     def add_norm(self, y: Tensor, x: Tensor, b: Tensor, stage: Stage, gain: Gain, eps: float) -> Tensor:
         """LayerNorm without bias of y + x + b: [tokens, h]; `b` is [rows, h], and each token takes its row's."""
+        return self.norm(self.add(y, x, b, stage), gain, eps)
+
+    def norm(self, x: Tensor, gain: Gain, eps: float) -> Tensor:
+        """LayerNorm without bias, or RMSNorm, of `x` [tokens, h], which stays as it is."""
+        return normalize(x, gain, eps, self._centered)
+
+    def add(self, y: Tensor, x: Tensor, b: Tensor, stage: Stage) -> Tensor:
+        """y + x + b: [tokens, h]; `b` as for `add_norm`."""
         y += x
         y += b.index_select(0, stage.row_of_token)
-        return normalize(y, gain, eps)
+        return y
 
     def add_activate(self, z: Tensor, b: Tensor, stage: Stage) -> Tensor:
         """The activation of z + b: [tokens, f]; `b` is [rows, f], and each token takes its row's."""
         z += b.index_select(0, stage.row_of_token)
         return self._activation(z)
+
+    def add_gate(self, z: Tensor, b: Tensor, stage: Stage) -> Tensor:
+        """The activation of the first half of z + b [tokens, 2f], times the second half: [tokens, f]."""
+        z += b.index_select(0, stage.row_of_token)
+        inner, gate = z.chunk(2, dim=1)
+        return self._activation(inner) * gate
 
     def drop(self, x: Tensor, stage: Stage) -> Tensor:
         """`x` [tokens, h] with a training step's dropout."""
@@ -99,16 +127,20 @@ class PlainKernels:
 
         Adds span by span, cores together; in place in `y` without gradients.
         """
-        return _add_apart(y, x, joined) if torch.is_grad_enabled() else add_in_place(y, x, joined)
+        if torch.is_grad_enabled():
+            return _add_apart(y, x, joined)
+        for some in [[one] for one in joined] if self.apart else [joined]:
+            add_in_place(y, x, some)
+        return y
 
-    def _attend_bucket(self, qkv: Tensor, bucket: Bucket, num_heads: int, scores: Scores) -> Tensor:
+    def _attend_bucket(self, qkv: Tensor, bucket: Bucket, num_heads: int, scores: Scores, own: Sequence[Own]) -> Tensor:
         h = qkv.shape[1] // 3
         d, slots = h // num_heads, bucket.count * bucket.length
         if bucket.slots is not None:
             qkv = qkv.new_zeros(slots, 3 * h).index_copy(0, bucket.slots, qkv)
         q, k, v = qkv.view(bucket.count, bucket.length, 3, num_heads, d).permute(2, 0, 3, 1, 4)
         q, k = scores.turn(q, k)
-        mask, added = bucket.mask, scores.added(q, k)
+        mask, added = bucket.mask, scores.added(q, k, [own[row] for row in bucket.rows.tolist()] if own else [])
         if added is not None:
             mask = added if mask is None else mask + added
         # Fused attention's own dropout draws for the whole batch, not from each row's generator.
@@ -123,11 +155,12 @@ class PlainKernels:
         return context if bucket.slots is None else context.index_select(0, bucket.slots)
 
 
-def normalize(x: Tensor, gain: Gain, eps: float) -> Tensor:
-    """LayerNorm without bias: [tokens, h] -> [tokens, h]."""
+def normalize(x: Tensor, gain: Gain, eps: float, centered: bool = True) -> Tensor:
+    """LayerNorm without bias, or RMSNorm: [tokens, h] -> [tokens, h]."""
+    norm = F.layer_norm if centered else F.rms_norm
     if gain.of_token is None:
-        return F.layer_norm(x, gain.shared.shape, gain.shared, None, eps)
-    return F.layer_norm(x, gain.shared.shape, None, None, eps) * gain.table.index_select(0, gain.of_token)
+        return norm(x, gain.shared.shape, gain.shared, eps=eps)
+    return norm(x, gain.shared.shape, eps=eps) * gain.table.index_select(0, gain.of_token)
 
 
 def add_in_place(y: Tensor, x: Tensor, joined: Sequence[Joined]) -> Tensor:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 
 from onebert_encoder.answering.scores import Logits
-from onebert_encoder.maths.fold import fold, to_tensors
+from onebert_encoder.maths.fold import fold_delta
 from onebert_encoder.maths.rows import Row
 from onebert_server.access.context import Context
 from onebert_server.engine.engine import Engine
@@ -184,7 +184,7 @@ class Residents:
     def _fold(self, host: Host, delta: Delta) -> tuple[Row, int]:
         check(delta, host.base.spec)
         with torch.inference_mode():
-            row = fold(host.base, to_tensors(delta, host.base), delta.manifest.pooling)
+            row = fold_delta(host.base, delta)
             return row, host.bank.size(row)
 
     def _make_room(self, version: Version, installed: list[Installed], patience: float, host: Host, size: int) -> bool:

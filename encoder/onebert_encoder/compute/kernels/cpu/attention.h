@@ -26,6 +26,11 @@ inline lanes exp_negative(lanes x) {
     return x < -87.0f ? lanes{} : scaled;
 }
 
+inline lanes silu(lanes x) {
+    const lanes e = exp_negative(x < 0.0f ? x : -x), positive = x / (1.0f + e);
+    return x < 0.0f ? positive * e : positive;
+}
+
 // out [R][N lanes] = a b for b [depth][N lanes]; element (r, k) of a is a[r * across + k * down].
 template <int R, int N>
 inline void multiply(const float *a, int64_t across, int64_t down, const float *b, int64_t b_stride, int64_t depth, float *out,
@@ -84,7 +89,7 @@ struct Strided {
     int64_t apart;
 };
 
-// Queries with their bias, times scale, in lanes: q [d][N lanes]. Lanes without a query are zero.
+// Queries with their bias (null for none), times scale, in lanes: q [d][N lanes]. Lanes without a query are zero.
 template <int N, typename X, typename T>
 inline void lay_across(const X *query, int64_t apart, const T *b_q, int64_t queries, int64_t d, float scale, float *q) {
     constexpr int WIDTH = N * LANES;
@@ -92,7 +97,7 @@ inline void lay_across(const X *query, int64_t apart, const T *b_q, int64_t quer
         const int64_t count = std::clamp<int64_t>(queries - first, 0, LANES);
         int64_t i = 0;
         for (; i + LANES <= d; i += LANES) {
-            const lanes bias = load_lanes(b_q + i);
+            const lanes bias = b_q ? load_lanes(b_q + i) : lanes{};
             lanes tile[LANES] = {};
             for (int64_t r = 0; r < count; ++r) tile[r] = (load_lanes(query + (first + r) * apart + i) + bias) * scale;
             transpose(tile);
@@ -100,19 +105,46 @@ inline void lay_across(const X *query, int64_t apart, const T *b_q, int64_t quer
         }
         for (; i < d; ++i)
             for (int64_t r = 0; r < LANES; ++r)
-                q[i * WIDTH + first + r] = r < count ? (load(query[(first + r) * apart + i]) + load(b_q[i])) * scale : 0;
+                q[i * WIDTH + first + r] = r < count ? (load(query[(first + r) * apart + i]) + (b_q ? load(b_q[i]) : 0)) * scale : 0;
     }
 }
 
-// Queries are in lanes, so the softmax needs no sums across a register.
+// The score of tokens that do not attend to each other: e^x is 0 there, and its exponent is an int.
+constexpr float FAR = -1e9f;
+
+// What the scores of a head get beside the products: `added` is from `of_distances`, or null; tokens further apart than
+// `window` do not attend to each other, unless it is 0.
+struct Beside {
+    const float *added = nullptr;
+    int64_t window = 0;
+};
+
+// Adds to the scores [length][N lanes] of the queries from `first` on with the keys from `from` on.
+template <int N>
+inline void add_beside(Beside beside, int64_t first, int64_t from, int64_t length, float *s) {
+    constexpr int64_t WIDTH = N * LANES;
+    for (int64_t j = from; j < from + length; ++j, s += WIDTH) {
+        if (beside.added)
+            for (int n = 0; n < N; ++n) at(s + n * LANES) += at(beside.added + first - j + n * LANES);
+        if (!beside.window || (j >= first + WIDTH - 1 - beside.window && j <= first + beside.window)) continue;
+        for (int64_t i = 0; i < WIDTH; ++i)
+            if (std::abs(first + i - j) > beside.window) s[i] = FAR;
+    }
+}
+
+// Queries from `first` on, `query` their first; queries are in lanes, so the softmax needs no sums across a register.
 template <int N, typename X, typename T, typename Y>
-void attend_queries(const X *query, int64_t apart, const T *b_q, int64_t queries, int64_t length, int64_t d, float scale, Y *out,
-                    int64_t out_apart, const Head &w, Strided keys, Strided values) {
+void attend_queries(const X *query, int64_t apart, const T *b_q, int64_t first, int64_t queries, int64_t length, int64_t d, float scale,
+                    Y *out, int64_t out_apart, const Head &w, Strided keys, Strided values, Beside beside) {
     constexpr int WIDTH = N * LANES;
     const int64_t wide = padded(d);
     float *q = w.q, *s = w.s, *c = w.c, total[WIDTH];
+    const int64_t from = beside.window ? std::max<int64_t>(0, first - beside.window) : 0;
+    if (beside.window) length = std::min(length, first + queries + beside.window) - from;
+    keys.first += from * keys.apart, values.first += from * values.apart;
     lay_across<N>(query, apart, b_q, queries, d, scale, q);
     multiply<N>(keys.first, keys.apart, 1, q, WIDTH, d, s, WIDTH, length);
+    if (beside.added || beside.window) add_beside<N>(beside, first, from, length, s);
     softmax<N>(s, length, total);
     int64_t i = 0;
     for (; i + 2 * LANES <= wide; i += 2 * LANES) multiply<2>(s, 1, WIDTH, values.first + i, values.apart, length, c + i, wide, queries);
@@ -142,10 +174,38 @@ inline void widen(const X *from, const T *scale, int64_t d, float *to) {
     }
 }
 
+// Numbers to add to the scores of one head, by i - j for query i and key j, in a table [heads, 2 most - 1 + FILLING]
+// (`ByDistance` in scores.py). Lanes behind the last query read the filling.
+constexpr int64_t FILLING = 32;
+inline const float *of_distances(const float *table, int64_t head, int64_t most) { return table + head * (2 * most - 1 + FILLING) + most - 1; }
+static_assert(2 * LANES <= FILLING);
+
+// Turns the queries and keys of a head by the angles of their positions, after their biases: the first half of the
+// numbers with the second half. `cos` and `sin` are [positions, d / 2]; `scale` is of the keys, or null.
+template <typename T>
+void turn_head(float *qkv, int64_t apart, int64_t h, int64_t length, int64_t d, const T *b_q, const T *b_k, const T *scale, const float *cos,
+               const float *sin) {
+    const int64_t half = d / 2;
+    for (int64_t j = 0; j < length; ++j, qkv += apart, cos += half, sin += half) {
+        float *const both[] = {qkv, qkv + h};
+        for (int which = 0; which < 2; ++which) {
+            float *x = both[which];
+            const T *b = which ? b_k : b_q, *s = which ? scale : nullptr;
+#pragma omp simd
+            for (int64_t i = 0; i < half; ++i) {
+                const float first = x[i] * (s ? load(s[i]) : 1) + load(b[i]);
+                const float second = x[i + half] * (s ? load(s[i + half]) : 1) + load(b[i + half]);
+                x[i] = first * cos[i] - second * sin[i];
+                x[i + half] = second * cos[i] + first * sin[i];
+            }
+        }
+    }
+}
+
 // One head. Tokens of `qkv` are `apart` numbers apart; a token's keys are `h` behind its queries and its values `h`
 // behind its keys. `out` takes d numbers per token, `out_apart` apart.
 template <typename X, typename T, typename Y>
-void attend_head(const X *qkv, int64_t apart, int64_t h, int64_t length, int64_t d, const T *b_q, Scales<T> scales, Y *out,
+void attend_head(const X *qkv, int64_t apart, int64_t h, int64_t length, int64_t d, const T *b_q, Scales<T> scales, Beside beside, Y *out,
                  int64_t out_apart, float *scratch) {
     const int64_t wide = padded(d);
     const Head w(scratch, length, d);
@@ -164,10 +224,11 @@ void attend_head(const X *qkv, int64_t apart, int64_t h, int64_t length, int64_t
     const float scale = 1 / std::sqrt(static_cast<float>(d));
     int64_t first = 0;
     for (; length - first > LANES; first += 2 * LANES)
-        attend_queries<2>(qkv + first * apart, apart, b_q, std::min<int64_t>(2 * LANES, length - first), length, d, scale,
-                          out + first * out_apart, out_apart, w, keys, values);
+        attend_queries<2>(qkv + first * apart, apart, b_q, first, std::min<int64_t>(2 * LANES, length - first), length, d, scale,
+                          out + first * out_apart, out_apart, w, keys, values, beside);
     if (first < length)
-        attend_queries<1>(qkv + first * apart, apart, b_q, length - first, length, d, scale, out + first * out_apart, out_apart, w, keys, values);
+        attend_queries<1>(qkv + first * apart, apart, b_q, first, length - first, length, d, scale, out + first * out_apart, out_apart, w, keys,
+                          values, beside);
 }
 
 }  // namespace

@@ -9,16 +9,16 @@ namespace {
 constexpr int OUTSIDE = 2;
 
 // Most phases per layer, and phases before the first and after the last layer.
-constexpr int64_t PHASES_OF_LAYER = 18, PHASES_OUTSIDE = 2;
+constexpr int64_t PHASES_OF_LAYER = 20, PHASES_OUTSIDE = 3;
 
 template <typename T>
-int64_t scratch_floats(const Job<T> &job, int64_t h, int64_t f, int64_t heads) {
+int64_t scratch_floats(const Job<T> &job, int64_t h, int64_t inner, int64_t heads) {
     int64_t longest = 0, low_rank = 0;
     for (int64_t i = 0; i < job.sequences; ++i) longest = std::max<int64_t>(longest, job.edges[i + 1] - job.edges[i]);
     if (job.sites)
         for (const Site<T> *site = job.sites + job.first_layer * SITES; site < job.sites + job.last_layer * SITES; ++site)
             for (int64_t i = 0; i < site->low_ranks; ++i) low_rank = std::max(low_rank, floats(site->low_rank[i], h));
-    const int64_t branches = job.sites ? std::max(low_rank, std::max(h, f) * LANES) : 0;
+    const int64_t branches = job.sites ? std::max(low_rank, std::max(h, inner) * LANES) : 0;
     return std::max({Head::floats(longest, h / heads), branches, 3 * h});
 }
 
@@ -56,13 +56,13 @@ struct Memory {
 template <typename T, typename W>
 void forward(const Model<T, W> &model, const Job<T> &job) {
     thread_local Memory<W> memory;
-    const int64_t threads = job.threads, zeros = job.sites ? std::max(3 * model.h, model.f) * LANES : 0;
-    const int64_t floats = scratch_floats(job, model.h, model.f, model.heads);
+    const int64_t threads = job.threads, zeros = job.sites ? std::max(3 * model.h, model.inner()) * LANES : 0;
+    const int64_t floats = scratch_floats(job, model.h, model.inner(), model.heads);
     const std::vector<Group> groups = groups_of(job);
     const int64_t largest = job.edges[groups[0].last] - job.edges[groups[0].first];
     const bool together = groups.size() == 1;
     grow(memory.zeros, threads * zeros), grow(memory.scratch, threads * floats), grow(memory.spaces, together ? 1 : threads);
-    for (int64_t i = 0; i < (together ? 1 : threads); ++i) memory.spaces[i].fit(largest, model.h, model.f);
+    for (int64_t i = 0; i < (together ? 1 : threads); ++i) memory.spaces[i].fit(largest, model.h, model.f, model.inner(), model.kind.pre_norm);
     // `memory` is thread_local: helpers reach the caller's through this reference.
     auto &kept = memory;
     const auto scratch = [&](int64_t thread) { return BranchScratch{kept.zeros.data() + thread * zeros, kept.scratch.data() + thread * floats}; };

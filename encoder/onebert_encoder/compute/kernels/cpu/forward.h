@@ -28,14 +28,24 @@ struct Weight {
 template <typename T, typename W>
 struct Layer {
     Weight<W> qkv, m1, m2, m3;
-    const T *g_LN1, *g_LN2;
+    const T *g_LN1, *g_LN2;   // null: the layer has no such LayerNorm
+    const float *cos, *sin;   // [positions, d / 2], or null if the scores turn nothing
+    int64_t window;           // see `Beside`
+};
+
+// Kinds of layers.
+struct Kind {
+    int64_t pre_norm, gated;  // LayerNorms in front of the sublayers, the last one behind all layers; a gate in the MLP
+    int64_t centered, silu;   // LayerNorm, else RMSNorm; SiLU, else GELU
 };
 
 template <typename T, typename W>
 struct Model {
     int64_t h, f, heads, layers, words, positions;  // words, positions: rows of the tables
+    Kind kind;
     float eps;
-    const T *word, *position, *g_LN0;  // tables of the embeddings
+    const T *word, *position, *g_LN0;  // tables of the embeddings; g_LN0 is null without a LayerNorm
+    int64_t inner() const { return kind.gated ? 2 * f : f; }  // outputs of m2
     const Layer<T, W> *layer;
 };
 
@@ -61,9 +71,13 @@ struct Scale {
     const int64_t *of_token;  // [tokens], or null if all scales are one
 };
 
-// A tanh layer [h, h] between a head's pooled vector and its classifier.
+// Activations of a head's layer, in the order of ACTIVATED in rows.py.
+enum { TANH, GELU, RELU };
+
+// A layer [h, h] between a head's pooled vector and its classifier; `norm` is the gain of a LayerNorm behind it, or null.
 struct Dense {
-    const float *weight, *bias;
+    const float *weight, *bias, *norm;
+    int64_t activation;
 };
 
 // Poolings of a head, in the order of POOLED in rows.py.
@@ -82,14 +96,16 @@ struct Classifier {
 template <typename T>
 struct Job {
     int64_t tokens, sequences, first_layer, last_layer;
-    const int64_t *word, *position;    // [tokens], or null if x holds the input
+    const int64_t *word, *position;    // [tokens]; no word if x holds the input, no position without a table
     float *x;                          // [tokens, h], in and out
     const std::int32_t *edges;         // [sequences + 1]
     const int64_t *row_of_token;       // [tokens]
-    const T *shift;                    // [rows, layers, 3h + f], by the two strides
+    const T *shift;                    // [rows, layers, width], by the two strides: b_q (b_k) b_m1 b_m3 b_m2 (b_mg)
     int64_t shift_row, shift_layer;
     const T *g_LN0, *gain;             // [gains, h] and [gains, layers, 2, h]
     const int64_t *gain_of_token;      // [tokens], or null if all tokens take the base's
+    const float *const *added;         // [sequences] tables for `of_distances`, or null
+    int64_t most;                      // tokens of the longest sequence
     Scale<T> scales[PLACES];
     const Site<T> *sites;              // [layers][SITES], or null
     const Classifier *classifiers;     // by their sequences
@@ -122,15 +138,16 @@ inline void grow(std::vector<T> &memory, int64_t size) {
 // Memory for the tokens of one walk through the layers.
 template <typename W>
 struct Workspace {
-    std::vector<float> qkv, y;
+    std::vector<float> qkv, y, normed;
     std::vector<Kept<W>> context, activations;
     std::vector<Input<W>> input;
     std::vector<Range> ranges;
 
     // Makes room for `tokens`; never shrinks.
-    void fit(int64_t tokens, int64_t h, int64_t f) {
+    void fit(int64_t tokens, int64_t h, int64_t f, int64_t inner, bool pre_norm) {
         const int64_t wide = panels(h) * PANEL, wider = panels(f) * PANEL;
-        grow(qkv, tokens * panels(3 * h) * PANEL), grow(y, tokens * std::max(wide, wider));
+        grow(qkv, tokens * panels(3 * h) * PANEL), grow(y, tokens * std::max(wide, panels(inner) * PANEL));
+        if (pre_norm) grow(normed, tokens * h);
         grow(context, tokens * wide), grow(activations, tokens * wider), grow(ranges, tokens);
         if constexpr (!std::is_same_v<W, float>) grow(input, tokens * std::max(wide, wider));
     }
@@ -153,18 +170,20 @@ class Walk {
     Walk(const Model<T, W> &model, const Job<T> &job, int64_t first, int64_t last, Workspace<W> &space, BranchScratch scratch, Phase *phases)
         : model_(model), job_(job), first_(first), last_(last), base_(job.edges[first]), tokens_(job.edges[last] - base_),
           h_(model.h), f_(model.f), wide_(panels(h_) * PANEL), wider_(panels(f_) * PANEL), space_(space), scratch_(scratch),
-          phases_(phases), x_(job.x + base_ * h_) {}
+          phases_(phases), x_(job.x + base_ * h_), read_(model.kind.pre_norm ? space.normed.data() : x_) {}
 
     void run() {
         embed();
         for (layer_ = job_.first_layer; layer_ < job_.last_layer; ++layer_) {
             const Layer<T, W> &w = model_.layer[layer_];
+            if (model_.kind.pre_norm) norm_ahead(0, w.g_LN1);
             attention(w);
             project(w.m1, kept(space_.context.data(), wide_), h_, h_, wide_);
             add_branches(AT_M1, Lines<const Kept<W>>{space_.context.data(), h_, wide_}, y(h_, wide_));
             scale_output(SCALE_M1);
             add_branches(AFTER_M1, Lines<const float>{space_.y.data(), h_, wide_}, y(h_, wide_));
             norm(0, w.g_LN1);
+            if (model_.kind.pre_norm) norm_ahead(1, w.g_LN2);
             activate(w);
             project(w.m3, kept(space_.activations.data(), wider_), f_, h_, wide_);
             add_branches(AT_M3, Lines<const Kept<W>>{space_.activations.data(), f_, wider_}, y(h_, wide_));
@@ -172,6 +191,8 @@ class Walk {
             add_branches(AFTER_M3, Lines<const float>{space_.y.data(), h_, wide_}, y(h_, wide_));
             norm(1, w.g_LN2);
         }
+        if (model_.kind.pre_norm && layer_ == model_.layers)
+            for_tokens([&](int64_t t) { normalize<T>(x_ + t * h_, nullptr); });
         classify();
     }
 
@@ -210,6 +231,8 @@ class Walk {
         const Site<T> *found = job_.sites ? job_.sites + layer_ * SITES + which : nullptr;
         return found && !found->empty() ? found : nullptr;
     }
+    // Where b_m1 begins in a row's shift: behind the biases of queries and, if they are turned, of keys.
+    int64_t behind_attention() const { return model_.layer[layer_].cos ? 2 * h_ : h_; }
     Lines<float> y(int64_t width, int64_t stride) { return {space_.y.data(), width, stride}; }
 
     // Embeds and normalizes word and position; a walk that starts above the embeddings reads its given input.
@@ -217,39 +240,42 @@ class Walk {
         for_tokens([&](int64_t t) {
             float *x = x_ + t * h_;
             if (job_.word) {
-                const T *word = model_.word + job_.word[base_ + t] * h_, *position = model_.position + job_.position[base_ + t] * h_;
-                float total = 0;
-#pragma omp simd reduction(+ : total)
-                for (int64_t i = 0; i < h_; ++i) {
-                    x[i] = load(word[i]) + load(position[i]);
-                    total += x[i];
-                }
-                normalize(x, total, job_.gain_of_token ? job_.g_LN0 + job_.gain_of_token[base_ + t] * h_ : model_.g_LN0);
+                const T *word = model_.word + job_.word[base_ + t] * h_;
+                const T *position = job_.position ? model_.position + job_.position[base_ + t] * h_ : nullptr;
+#pragma omp simd
+                for (int64_t i = 0; i < h_; ++i) x[i] = load(word[i]) + (position ? load(position[i]) : 0);
+                if (model_.g_LN0) normalize(x, job_.gain_of_token ? job_.g_LN0 + job_.gain_of_token[base_ + t] * h_ : model_.g_LN0);
             }
-            prepare(x, h_, t, wide_);
+            if (!model_.kind.pre_norm) prepare(x, h_, t, wide_);
         });
     }
 
     void attention(const Layer<T, W> &w) {
         const int64_t d = h_ / model_.heads, stride = panels(3 * h_) * PANEL;
         multiply(w.qkv, residual(), h_, 3 * h_, kept_in(space_.qkv.data(), stride));
-        add_branches(AT_QKV, Lines<const float>{x_, h_, h_}, Lines<float>{space_.qkv.data(), 3 * h_, stride});
+        add_branches(AT_QKV, Lines<const float>{read_, h_, h_}, Lines<float>{space_.qkv.data(), 3 * h_, stride});
         phase(model_.heads * (last_ - first_), [&](int64_t unit) {
             const int64_t sequence = first_ + unit / model_.heads, column = unit % model_.heads * d;
             const int64_t start = job_.edges[sequence] - base_, length = job_.edges[sequence + 1] - job_.edges[sequence];
-            const T *key = scale(SCALE_K, start, h_), *value = scale(SCALE_V, start, h_);
-            const Scales<T> own{key ? key + column : nullptr, value ? value + column : nullptr};
-            attend_head(space_.qkv.data() + start * stride + column, stride, h_, length, d, shift(start) + column, own,
+            const T *key = scale(SCALE_K, start, h_), *value = scale(SCALE_V, start, h_), *b_q = shift(start) + column;
+            Scales<T> own{key ? key + column : nullptr, value ? value + column : nullptr};
+            const Beside beside{job_.added ? of_distances(job_.added[sequence], unit % model_.heads, job_.most) : nullptr, w.window};
+            float *qkv = space_.qkv.data() + start * stride + column;
+            if (w.cos) {
+                turn_head(qkv, stride, h_, length, d, b_q, b_q + h_, own.key, w.cos, w.sin);
+                own.key = b_q = nullptr;
+            }
+            attend_head(qkv, stride, h_, length, d, b_q, own, beside,
                         space_.context.data() + start * wide_ + column, wide_, scratch_.any);
         });
         if constexpr (sizeof(W) == 1) for_tokens([&](int64_t t) { prepare(space_.context.data() + t * wide_, h_, t, wide_); });
     }
 
-    // The MLP's first map, its bias and GELU, into the activations.
+    // The MLP's first map, its bias, activation and gate, into the activations.
     void activate(const Layer<T, W> &w) {
-        const bool later = site(AT_M2) || job_.scales[SCALE_M2].of_token || job_.scales[SCALE_INNER].of_token || f_ % PANEL;
+        const bool later = site(AT_M2) || job_.scales[SCALE_M2].of_token || job_.scales[SCALE_INNER].of_token || f_ % PANEL || model_.kind.gated;
         if (!later) {
-            const T *shifts = job_.shift + layer_ * job_.shift_layer + 3 * h_;
+            const T *shifts = job_.shift + layer_ * job_.shift_layer + behind_attention() + 2 * h_;
             const int64_t *rows = job_.row_of_token + base_, apart = job_.shift_row, stride = wider_;
             Kept<W> *activations = space_.activations.data();
             multiply(w.m2, residual(), h_, f_, [=](int64_t t) {
@@ -258,23 +284,30 @@ class Walk {
                 };
             });
         } else {
-            project(w.m2, residual(), h_, f_, wider_);
-            add_branches(AT_M2, Lines<const float>{x_, h_, h_}, y(f_, wider_));
+            const int64_t inner = model_.inner(), stride = panels(inner) * PANEL;
+            project(w.m2, residual(), h_, inner, stride);
+            add_branches(AT_M2, Lines<const float>{read_, h_, h_}, y(inner, stride));
             for_tokens([&](int64_t t) { activate_token(t); });
         }
         if constexpr (sizeof(W) == 1) for_tokens([&](int64_t t) { prepare(space_.activations.data() + t * wider_, f_, t, wider_); });
     }
 
     void activate_token(int64_t t) {
-        const float *z = space_.y.data() + t * wider_;
-        const T *b = shift(t) + 3 * h_, *before = scale(SCALE_M2, t, f_), *after = scale(SCALE_INNER, t, f_);
+        const float *z = space_.y.data() + t * panels(model_.inner()) * PANEL, *gate = model_.kind.gated ? z + f_ : nullptr;
+        const T *b = shift(t) + behind_attention() + 2 * h_, *before = scale(SCALE_M2, t, f_), *after = scale(SCALE_INNER, t, f_);
         Kept<W> *a = space_.activations.data() + t * wider_;
         int64_t i = 0;
         for (; i + LANES <= f_; i += LANES) {
-            const lanes own = before ? at(z + i) * load_lanes(before + i) : at(z + i), value = gelu(own + load_lanes(b + i));
+            const lanes own = (before ? at(z + i) * load_lanes(before + i) : at(z + i)) + load_lanes(b + i);
+            lanes value = model_.kind.silu ? silu(own) : gelu(own);
+            if (gate) value *= at(gate + i) + load_lanes(b + f_ + i);
             store_lanes(a + i, after ? value * load_lanes(after + i) : value);
         }
-        for (; i < f_; ++i) store(a[i], gelu(z[i] * (before ? load(before[i]) : 1) + load(b[i])) * (after ? load(after[i]) : 1));
+        for (; i < f_; ++i) {
+            const float own = z[i] * (before ? load(before[i]) : 1) + load(b[i]);
+            const float value = (model_.kind.silu ? own / (1 + std::exp(-own)) : gelu(own)) * (gate ? gate[i] + load(b[f_ + i]) : 1);
+            store(a[i], value * (after ? load(after[i]) : 1));
+        }
     }
 
     // Scales a sublayer's output, before its adapter.
@@ -337,26 +370,37 @@ class Walk {
             add(*branch, std::max(start, branch->start - base_), std::min(stop, branch->stop - base_), to, x, scratch_);
     }
 
-    // x = LayerNorm(y + x + b) without the LayerNorm's own bias.
+    // x = y + x + b, and in a post-norm layer its LayerNorm without the LayerNorm's own bias.
     void norm(int64_t which, const T *shared) {
         for_tokens([&](int64_t t) {
             float *x = x_ + t * h_;
             const float *y = space_.y.data() + t * wide_;
-            const T *b = shift(t) + (1 + which) * h_;
-            float total = 0;
-#pragma omp simd reduction(+ : total)
-            for (int64_t i = 0; i < h_; ++i) {
-                x[i] = y[i] + x[i] + load(b[i]);
-                total += x[i];
-            }
-            normalize(x, total, gain(t, which, shared));
+            const T *b = shift(t) + behind_attention() + which * h_;
+#pragma omp simd
+            for (int64_t i = 0; i < h_; ++i) x[i] = y[i] + x[i] + load(b[i]);
+            if (model_.kind.pre_norm) return;
+            normalize(x, gain(t, which, shared));
             prepare(x, h_, t, wide_);
         });
     }
 
-    // `total` is the sum of x.
-    void normalize(float *x, float total, const T *g) const {
-        float squares = 0;
+    // The LayerNorm in front of a sublayer, into what its products read.
+    void norm_ahead(int64_t which, const T *shared) {
+        for_tokens([&](int64_t t) {
+            float *to = space_.normed.data() + t * h_;
+            std::copy_n(x_ + t * h_, h_, to);
+            if (shared) normalize(to, gain(t, which, shared));
+            prepare(to, h_, t, wide_);
+        });
+    }
+
+    // `g` is null for ones.
+    template <typename G>
+    void normalize(float *x, const G *g) const {
+        float total = 0, squares = 0;
+        if (model_.kind.centered)
+#pragma omp simd reduction(+ : total)
+            for (int64_t i = 0; i < h_; ++i) total += x[i];
         const float mean = total / h_;
 #pragma omp simd reduction(+ : squares)
         for (int64_t i = 0; i < h_; ++i) {
@@ -365,7 +409,7 @@ class Walk {
         }
         const float scale = 1 / std::sqrt(squares / h_ + model_.eps);
 #pragma omp simd
-        for (int64_t i = 0; i < h_; ++i) x[i] = x[i] * scale * load(g[i]);
+        for (int64_t i = 0; i < h_; ++i) x[i] = x[i] * scale * (g ? load(g[i]) : 1);
     }
 
     // One token's numbers as the next product reads them, if that is another type.
@@ -378,9 +422,9 @@ class Walk {
         }
     }
 
-    // x as a product reads it.
+    // A sublayer's input as a product reads it.
     Read residual() const {
-        if constexpr (std::is_same_v<W, float>) return {x_, h_};
+        if constexpr (std::is_same_v<W, float>) return {read_, h_};
         else return {space_.input.data(), wide_};
     }
 
@@ -421,9 +465,14 @@ class Walk {
         float *next = scratch_.any + h_, *other = next + h_;
         for (const Dense *dense = own.dense; dense < own.dense + own.denses; ++dense, x = next, std::swap(next, other)) {
             map(dense->weight, dense->bias, h_, x, next);
-            for (int64_t i = 0; i < h_; ++i) next[i] = std::tanh(next[i]);
+            for (int64_t i = 0; i < h_; ++i) next[i] = activated(dense->activation, next[i]);
+            if (dense->norm) normalize(next, dense->norm);
         }
         map(own.weight, own.bias, own.labels, x, logits);
+    }
+
+    static float activated(int64_t activation, float x) {
+        return activation == TANH ? std::tanh(x) : activation == GELU ? gelu(x) : std::max(x, 0.0f);
     }
 
     // out [rows] = W x + b for W [rows, h].
@@ -443,6 +492,7 @@ class Walk {
     const BranchScratch scratch_;
     Phase *phases_;
     float *x_;
+    const float *read_;
     int64_t layer_ = 0;
 };
 

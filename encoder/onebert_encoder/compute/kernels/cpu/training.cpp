@@ -228,10 +228,15 @@ struct OneHead {
     }
 
     // Writes the probabilities [queries, keys] to `p`; zero past the last key.
-    void attend() const {
+    void attend(Beside beside) const {
         multiply(q, wide, 1, k_t, d, p, length, keys);
         for (int64_t r = 0; r < length; ++r) {
             float *own = p + r * keys;
+            if (beside.added)
+                for (int64_t j = 0; j < length; ++j) own[j] += beside.added[r - j];
+            if (beside.window)
+                for (int64_t j = 0; j < length; ++j)
+                    if (std::abs(r - j) > beside.window) own[j] = FAR;
             for (int64_t j = length; j < keys; ++j) own[j] = own[0];
             lanes top = at(own), sum{};
             for (int64_t j = LANES; j < keys; j += LANES) top = larger(at(own + j), top);
@@ -274,6 +279,8 @@ struct Attention {
     int64_t count;
     const Drawn *drawn;  // [count], or null without dropout
     Keep keep;
+    const float *const *added;  // [count] tables for `of_distances`, or null
+    int64_t most, window;
     int64_t threads;
 
     // Runs `work(head, first token, column, kept)` for every head of every sequence, with its probabilities in
@@ -288,7 +295,7 @@ struct Attention {
             const int64_t i = unit / heads, turn = unit % heads, column = turn * d, start = edges[i];
             OneHead head(scratch.of(thread), edges[i + 1] - start, d);
             head.read(qkv + start * 3 * h + column, h, b_q + row_of_token[start] * stride + column);
-            head.attend();
+            head.attend({added ? of_distances(added[i], turn, most) : nullptr, window});
             const std::int16_t *own = drawn ? drawn[i].numbers + turn * drawn[i].apart * drawn[i].apart : nullptr;
             const int64_t apart = drawn ? drawn[i].apart : 0;
             // Multiplies `from` by the mask, row by row.

@@ -15,7 +15,7 @@ from onebert_encoder.compute.kernels.gpu.attention import Attention, TritonAtten
 from onebert_encoder.compute.kernels.gpu.tiles import RANK_BLOCK, Tile, Turn, are_aligned, tiles_of
 from onebert_encoder.compute.kernels.plain import Gain, PlainKernels
 from onebert_encoder.compute.plain import Linear, PlainLinear
-from onebert_encoder.compute.scores import PLAIN_SCORES, Scores
+from onebert_encoder.compute.scores import PLAIN_SCORES, Own, Scores
 from onebert_encoder.layout.branches import Branches, Joined, LayerSite, Sparse, join
 from onebert_encoder.layout.stage import Stage
 from onebert_encoder.layout.upload import upload
@@ -58,7 +58,15 @@ class GpuKernels(PlainKernels):
         fused = "" if self.fused_from is None else f", activation in the product from {self.fused_from} tokens on"
         return f"{self.name} ({self.attention.name} attention{fused})"
 
-    def attend(self, qkv: Tensor, b_q: Tensor, stage: Stage, num_heads: int, scores: Scores = PLAIN_SCORES) -> Tensor:
+    def attend(
+        self,
+        qkv: Tensor,
+        b_q: Tensor,
+        stage: Stage,
+        num_heads: int,
+        scores: Scores = PLAIN_SCORES,
+        own: Sequence[Own] = (),
+    ) -> Tensor:
         return self.attention(qkv, b_q, stage, num_heads)
 
     def add_norm(self, y: Tensor, x: Tensor, b: Tensor, stage: Stage, gain: Gain, eps: float) -> Tensor:
