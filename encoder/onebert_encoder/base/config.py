@@ -166,5 +166,8 @@ def _rotary(theirs: Any) -> tuple[tuple[float, int], ...]:
             raise UnsupportedBase(
                 f"its rotary positions are scaled ({shown(str(scaling))}); only unscaled ones are supported"
             )
-        found.append((float(own["rope_theta"]), theirs.sliding_window if kind == "sliding_attention" else 0))
+        window = theirs.sliding_window if kind == "sliding_attention" else None
+        if window is not None and window < 1:
+            raise UnsupportedBase("a token of its local attention reads no other")
+        found.append((float(own["rope_theta"]), window or 0))
     return tuple(found)
