@@ -17,14 +17,19 @@ from torch.nn import functional as F
 from transformers import (
     AutoModel,
     BertConfig,
+    CamembertConfig,
+    Data2VecTextConfig,
+    DebertaV2Config,
     DistilBertConfig,
     ElectraConfig,
+    ErnieConfig,
     EuroBertConfig,
     GteConfig,
     ModernBertConfig,
     MPNetConfig,
     NomicBertConfig,
     PreTrainedTokenizerFast,
+    RemBertConfig,
     RobertaConfig,
     XLMRobertaConfig,
 )
@@ -46,6 +51,11 @@ most know good great bad refund parcel order invoice password screen late broken
 
 _SIZES = {"vocab_size": 0, "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 64}
 _POSITIONS = 66
+_DEBERTA: dict[str, Any] = {
+    **{"relative_attention": True, "share_att_key": True, "pos_att_type": ["p2c", "c2p"], "norm_rel_ebd": "layer_norm"},
+    # Distances up to 8 have buckets of their own, those up to 599 share some.
+    **{"position_buckets": 16, "max_position_embeddings": 600, "position_biased_input": False, "type_vocab_size": 0},
+}
 # Without learned positions the number of positions costs nothing.
 _ROTARY: dict[str, Any] = {"max_position_embeddings": 600, "pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3}
 
@@ -64,6 +74,7 @@ CONFIGS: Mapping[str, Callable[[int], Any]] = {
     "electra": lambda vocab: ElectraConfig(
         **{**_SIZES, "vocab_size": vocab}, embedding_size=16, max_position_embeddings=_POSITIONS
     ),
+    "deberta-v2": lambda vocab: DebertaV2Config(**{**_SIZES, "vocab_size": vocab}, **_DEBERTA),
     # The first layer attends globally, the others within 64 tokens.
     "modernbert": lambda vocab: ModernBertConfig(
         **{**_SIZES, "vocab_size": vocab}, **_ROTARY, cls_token_id=2, sep_token_id=3
@@ -74,14 +85,30 @@ CONFIGS: Mapping[str, Callable[[int], Any]] = {
 }
 
 FAMILIES = tuple(CONFIGS)
-_BYTES = ("roberta", "xlm-roberta", "mpnet")
+
+ALIASES: Mapping[str, Callable[[int], Any]] = {
+    "camembert": lambda vocab: CamembertConfig(
+        **{**_SIZES, "vocab_size": vocab}, max_position_embeddings=_POSITIONS, type_vocab_size=1
+    ),
+    "data2vec-text": lambda vocab: Data2VecTextConfig(
+        **{**_SIZES, "vocab_size": vocab}, max_position_embeddings=_POSITIONS, type_vocab_size=1
+    ),
+    "ernie": lambda vocab: ErnieConfig(**{**_SIZES, "vocab_size": vocab}, max_position_embeddings=_POSITIONS),
+    "rembert": lambda vocab: RemBertConfig(
+        **{**_SIZES, "vocab_size": vocab}, input_embedding_size=16, max_position_embeddings=_POSITIONS
+    ),
+}
+"""Families with the modules of another one, under names of their own."""
+
+_BYTES = ("roberta", "xlm-roberta", "mpnet", "camembert", "data2vec-text")
 
 
-def write_base(family: str, folder: Path, seed: int = 0) -> Path:
-    """A random model of the family with a small real tokenizer, saved the way the Hub has it."""
+def write_base(family: str, folder: Path, seed: int = 0, **sizes: int) -> Path:
+    """A random model of the family, maybe of other sizes, with a small real tokenizer, saved the way the Hub has it."""
     tokenizer = _byte_tokenizer() if family in _BYTES else _word_tokenizer()
     torch.manual_seed(seed)
-    config = CONFIGS[family](tokenizer.get_vocab_size())
+    config = {**CONFIGS, **ALIASES}[family](tokenizer.get_vocab_size())
+    config.update(sizes)
     model = AutoModel.from_config(config)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -132,7 +159,7 @@ def _byte_tokenizer() -> tokenizers.Tokenizer:
 
 
 @cache
-def tiny_base(family: str = "bert") -> Path:
+def tiny_base(family: str = "bert", **sizes: int) -> Path:
     """The family's random base, written once per test run into a folder of its own."""
     import atexit
     import shutil
@@ -140,7 +167,12 @@ def tiny_base(family: str = "bert") -> Path:
 
     folder = Path(tempfile.mkdtemp(prefix=f"onebert-{family}-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return write_base(family, folder)
+    return write_base(family, folder, **sizes)
+
+
+def wide_base() -> Path:
+    """A base of another family, width, depth and tokenizer than the tiny one, for servers of both."""
+    return tiny_base("roberta", hidden_size=48, num_hidden_layers=2)
 
 
 @cache

@@ -14,8 +14,8 @@ from onebert_store.file.format import save
 from onebert_store.file.manifest import SIAMESE
 from onebert_store.registry.names import check_name
 from onebert_store.tables.tables import Source
-from onebert_training.contest.auto import Choice, Comparison, choice_file, choose, make_comparison
-from onebert_training.contest.contest import Kept, started_checkpoint
+from onebert_training.contest.auto import Choice, Comparison, choice_file, choose, forget, make_comparison
+from onebert_training.contest.contest import Kept
 from onebert_training.contest.few import make_run, read_pairs
 from onebert_training.data.dataset import load_dataset
 from onebert_training.data.options import DataOptions
@@ -63,9 +63,7 @@ class PreparedRun:
         return replace(self, run=choice.run, comparison=None, choice=choice)
 
     def forget(self) -> None:
-        """Deletes the files from which a training resumes."""
-        for file in (self.checkpoint, started_checkpoint(self.checkpoint), choice_file(self.checkpoint)):
-            file.unlink(missing_ok=True)
+        forget(self.checkpoint)
 
     def finish(self, kept: Kept) -> tuple[dict[str, Any], list[str]]:
         """Writes the kept result; returns the record, and notes on the file to show. Raises StorageFull."""

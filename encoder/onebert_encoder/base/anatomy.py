@@ -2,10 +2,10 @@
 
 The symbols are BitFit's (Ben Zaken et al. 2022, equations 1 to 5): in each layer the attention maps `q k v`, its output
 `m1`, the LayerNorm after it `LN1`, the two maps of the MLP `m2 m3`, and the LayerNorm after them `LN2`. The papers do
-not name `LN0` (the LayerNorm of the embeddings), `e` (ELECTRA's projection behind it), `p` (the pooler) and `r`
-(MPNet's relative positions). In a pre-norm layer `LN1` stands in front of the attention and `LN2` in front of the MLP;
-`LNf` is behind the last layer. In a gated MLP the output of `mg` multiplies the activation of `m2` (Shazeer 2020: V and
-W of GEGLU).
+not name `LN0` (the LayerNorm of the embeddings), `e` (ELECTRA's projection behind it), `p` (the pooler), `r` (MPNet's
+relative positions), `d` (DeBERTa's) and `LNd` (the LayerNorm of `d`). In a pre-norm layer `LN1` stands in front of the
+attention and `LN2` in front of the MLP; `LNf` is behind the last layer. In a gated MLP the output of `mg` multiplies
+the activation of `m2` (Shazeer 2020: V and W of GEGLU).
 
 A linear map X has `W_X` and `b_X`, a LayerNorm has `g_X` and, unless it is in a pre-norm layer, `b_X`, a table `t_X`.
 Biases that checkpoints lack are zero in the base, and a delta may change them.
@@ -55,7 +55,7 @@ class Module:
 
 @dataclass(frozen=True)
 class Anatomy:
-    """One base's parts by symbol; `relative` is the shape of `t_r`, (buckets, heads)."""
+    """One base's parts by symbol; `relative` is the shape of `t_r`, (buckets, heads); `t_d` has twice the buckets."""
 
     family: Family
     num_layers: int
@@ -146,11 +146,17 @@ class Anatomy:
 
     def shapes(self, vocab_size: int, max_positions: int, type_vocab_size: int) -> dict[str, tuple[int, ...]]:
         e, h = self.embedding_size, self.hidden_size
-        tables = {"word": (vocab_size, e), "position": (max_positions, e), "type": (type_vocab_size, e)}
+        tables = {
+            **{"word": (vocab_size, e), "position": (max_positions, e), "type": (type_vocab_size, e)},
+            "d": (2 * self.relative[0], h),
+        }
+        # The maps of queries and keys read these, so a delta that changed them would change whole tables of each layer.
+        norm = {self.name(f"{kind}_LNd"): (h,) for kind in "gb"} if "LNd" in self.family.outside else {}
         projection = {self.name("W_e"): (h, e)} if self.has_projection else {}
         pooler = {self.name("W_p"): (h, h)} if self.has_pooler else {}
         return {
             **{f"{self.path(key)}.weight": shape for key, shape in tables.items() if key in self.family.outside},
+            **norm,
             **projection,
             **pooler,
             **{parameter.name: parameter.shape for parameter in self.parameters if parameter.stored},

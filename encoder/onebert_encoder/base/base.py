@@ -1,10 +1,11 @@
 """The frozen base: weights on the compute device, tokenizer and digest."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import tokenizers
 import torch
@@ -14,7 +15,7 @@ from torch.nn import functional as F
 from onebert_encoder.base.anatomy import Anatomy
 from onebert_encoder.base.config import TANH, EncoderConfig, family_with, library_config, read_config
 from onebert_encoder.base.digest import base_digest
-from onebert_encoder.base.folder import read_own, tokenizer_of
+from onebert_encoder.base.folder import own_tokenizer, read_own
 from onebert_encoder.base.source import DEFAULT_BASE, MOST_BYTES, find_base, read_json, read_parameters
 from onebert_encoder.base.subspaces import Subspaces
 from onebert_encoder.blocks.running import LayerWeights
@@ -30,7 +31,7 @@ __all__ = ["DEFAULT_BASE", "Base", "load_base"]
 
 
 # Vocabulary files; a folder with a tokenizer has at least one of them.
-VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model")
+VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model", "spm.model")
 TOKENIZER_FILES = (
     *VOCABULARIES,
     *("merges.txt", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
@@ -186,6 +187,18 @@ def read_tokenizer(folder: Path, config: EncoderConfig) -> tuple[Tokenizer, int 
 
     Raises UnsupportedBase if there is no tokenizer, or it is unreadable or does not fit the base's `config`.
     """
+    try:
+        raw = read_json(folder / "config.json")
+    except MalformedFile:
+        raw = {}
+    has_types = config.type_vocab_size > 1
+    return tokenizer_of(folder, lambda: library_config(raw, config.model_type), config.vocab_size, has_types)
+
+
+def tokenizer_of(
+    folder: Path, make_config: Callable[[], Any], vocab_size: int, has_types: bool
+) -> tuple[Tokenizer, int | None]:
+    """The tokenizer of any model's folder, and its length limit; `make_config` makes transformers' configuration."""
     # Without these files transformers creates a tokenizer without words.
     if not has_tokenizer(folder):
         raise UnsupportedBase(f"it has no tokenizer, none of {', '.join(VOCABULARIES)}")
@@ -193,28 +206,25 @@ def read_tokenizer(folder: Path, config: EncoderConfig) -> tuple[Tokenizer, int 
         if path.is_file() and path.stat().st_size > MOST_BYTES:
             raise UnsupportedBase(f"its tokenizer cannot be read: {path.name} has over {MOST_BYTES >> 20} MiB")
     try:
-        raw = read_json(folder / "config.json")
-    except MalformedFile:
-        raw = {}
-    try:
         from transformers import AutoTokenizer  # noqa: PLC0415 - a folder of our own is read without it
 
-        theirs = library_config(raw, config.model_type)
         # Without `config` transformers would build a configuration from the whole file.
         tokenizer = AutoTokenizer.from_pretrained(
-            str(folder), config=theirs, local_files_only=True, trust_remote_code=False
+            str(folder), config=make_config(), local_files_only=True, trust_remote_code=False
         )
     except Exception as error:  # a damaged file may raise anything in a third party's parser
-        raise UnsupportedBase(f"its tokenizer cannot be read: {type(error).__name__}") from None
+        made = not (folder / "tokenizer.json").is_file() and any(folder.glob("*.model"))
+        hint = "; without a tokenizer.json it takes the packages sentencepiece and protobuf" if made else ""
+        raise UnsupportedBase(f"its tokenizer cannot be read: {type(error).__name__}{hint}") from None
     backend, longest = getattr(tokenizer, "backend_tokenizer", None), tokenizer.model_max_length
     if not isinstance(backend, tokenizers.Tokenizer):
         raise UnsupportedBase("it has no fast tokenizer")
     largest = max(backend.get_vocab(with_added_tokens=True).values(), default=-1)
-    if not 0 <= largest < config.vocab_size:
-        raise UnsupportedBase(f"its tokenizer gives ids up to {largest}, its word table has {config.vocab_size} rows")
+    if not 0 <= largest < vocab_size:
+        raise UnsupportedBase(f"its tokenizer gives ids up to {largest}, its word table has {vocab_size} rows")
     # A tokenizer's configuration may contain any value.
     says = isinstance(longest, int | float) and 3 <= longest < _NO_LIMIT
-    return Tokenizer(backend, has_types=config.type_vocab_size > 1), int(longest) if says else None
+    return Tokenizer(backend, has_types), int(longest) if says else None
 
 
 def _load(folder: Path, name: str, dtype: torch.dtype, device: str, batch_invariant: bool) -> Base:
@@ -231,7 +241,7 @@ def _load(folder: Path, name: str, dtype: torch.dtype, device: str, batch_invari
         relative=(config.relative_buckets, config.num_heads),
     )
     params, on = _checked_params(found, anatomy, config), torch.device(device)
-    words = tokenizer_of(folder, config) if own else read_tokenizer(folder, config)[0]
+    words = own_tokenizer(folder, config) if own else read_tokenizer(folder, config)[0]
     spec = BaseSpec(
         name=own.name if own else name,
         digest=own.digest if own else base_digest(config, words.written, params),

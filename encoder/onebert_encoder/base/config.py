@@ -72,7 +72,7 @@ def read_config(folder: Path) -> tuple[EncoderConfig, Family]:
         raise UnsupportedBase(f"its config.json cannot be read; transformers says: {why}") from None
     if config.activation not in ACTIVATIONS:
         raise UnsupportedBase(f"its activation {shown(config.activation)!r} is not one of {', '.join(ACTIVATIONS)}")
-    if config.relative_buckets not in (0, BUCKETS):
+    if family.scores == "relative" and config.relative_buckets != BUCKETS:
         raise UnsupportedBase(f"it has {config.relative_buckets} buckets of relative positions, not {BUCKETS}")
     if config.hidden_size % config.num_heads:
         raise UnsupportedBase("its hidden size is not a multiple of its number of heads")
@@ -121,7 +121,8 @@ def library_config(raw: Mapping[str, Any], model_type: str, **more: Any) -> Any:
 def _check_sizes(raw: Mapping[str, Any], family: Family) -> None:
     """Rejects sizes that are not whole numbers within bounds; transformers has defaults for missing ones."""
     ours = ("hidden_size", "embedding_size", "num_layers", "num_heads", "intermediate_size")
-    for name in (*(family.config[size] for size in ours), "vocab_size", "max_position_embeddings"):
+    sizes = [family.config[size] for size in (*ours, "relative_buckets") if size in family.config]
+    for name in (*sizes, "vocab_size", "max_position_embeddings"):
         found, most = raw.get(name, 1), _MOST_LAYERS if name == family.config["num_layers"] else _MOST
         if type(found) is not int or not 1 <= found <= most:
             said = shown(json.dumps(found))
@@ -130,9 +131,10 @@ def _check_sizes(raw: Mapping[str, Any], family: Family) -> None:
 
 def _our_config(theirs: Any, model_type: str, family: Family) -> EncoderConfig:
     padding_id = int(getattr(theirs, "pad_token_id", 0) or 0)
-    for key, value in family.fixed.items():
-        if (found := getattr(theirs, key)) != value:
-            raise UnsupportedBase(f"{key} in its config.json is {shown(str(found))}; only {value} is supported")
+    for key, supported in family.fixed.items():
+        if (found := getattr(theirs, key, None)) not in supported:
+            only = supported[-1]
+            raise UnsupportedBase(f"{key} in its config.json is {shown(str(found))}; only {only} is supported")
     heads = theirs.num_attention_heads if family.scores == "rotary" else 1
     if getattr(theirs, "num_key_value_heads", heads) != heads:
         raise UnsupportedBase(
@@ -164,5 +166,8 @@ def _rotary(theirs: Any) -> tuple[tuple[float, int], ...]:
             raise UnsupportedBase(
                 f"its rotary positions are scaled ({shown(str(scaling))}); only unscaled ones are supported"
             )
-        found.append((float(own["rope_theta"]), theirs.sliding_window if kind == "sliding_attention" else 0))
+        window = theirs.sliding_window if kind == "sliding_attention" else None
+        if window is not None and window < 1:
+            raise UnsupportedBase("a token of its local attention reads no other")
+        found.append((float(own["rope_theta"]), window or 0))
     return tuple(found)

@@ -56,7 +56,7 @@ class Family:
         unbiased: parts without a bias in checkpoints; the base's is zero, and a delta may change it.
         first_lacks: LayerNorms that layer 0 does not have.
         reads: further keys of config.json.
-        fixed: keys of config.json that must have these values.
+        fixed: key of config.json -> the values that are supported, None for a missing one.
         centered: LayerNorms subtract the mean; else they are RMSNorms.
     """
 
@@ -79,7 +79,7 @@ class Family:
     unbiased: Sequence[str] = ()
     first_lacks: Sequence[str] = ()
     reads: Sequence[str] = ()
-    fixed: Mapping[str, object] = field(default_factory=dict)
+    fixed: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
     centered: bool = True
 
 
@@ -169,7 +169,7 @@ _MODERN = Family(
         *("layer_types", "global_attn_every_n_layers", "local_attention"),
         *("global_rope_theta", "local_rope_theta", *_ROPE, *_IDS),
     ),
-    fixed={"attention_bias": False, "mlp_bias": False, "norm_bias": False},
+    fixed=dict.fromkeys(("attention_bias", "mlp_bias", "norm_bias"), (False,)),
     heads={
         "sequence": replace(_MODERN_HEAD, pooling_key="classifier_pooling"),
         **dict.fromkeys(("token", "span"), _MODERN_HEAD),
@@ -240,7 +240,7 @@ _EURO = replace(
     fused={},
     first_lacks=(),
     reads=("num_key_value_heads", *_ROPE, *_IDS),
-    fixed={"attention_bias": False, "mlp_bias": False},
+    fixed=dict.fromkeys(("attention_bias", "mlp_bias"), (False,)),
     centered=False,
     heads={
         # transformers' own default, `late`, averages the logits of all tokens: no delta's head does.
@@ -254,6 +254,51 @@ FAMILIES: Mapping[str, Family] = {
     "bert": _BERT,
     "roberta": _ROBERTA,
     "xlm-roberta": _ROBERTA,
+    "camembert": _ROBERTA,
+    "data2vec-text": replace(_ROBERTA, prefix="data2vec_text."),
+    "ernie": replace(
+        _BERT,
+        prefix="ernie.",
+        heads={"sequence": ClassHead("classifier", "ernie.pooler.dense")},
+        fixed={"use_task_id": (False,)},
+    ),
+    "rembert": replace(
+        _BERT,
+        prefix="rembert.",
+        outside={**_BERT.outside, "e": "encoder.embedding_hidden_mapping_in"},
+        config={**_BERT.config, "embedding_size": "input_embedding_size"},
+        heads={"sequence": ClassHead("classifier", "rembert.pooler.dense")},
+    ),
+    "deberta-v2": replace(
+        _BERT,
+        prefix="deberta.",
+        parts={
+            **_BERT.parts,
+            "q": "attention.self.query_proj",
+            "k": "attention.self.key_proj",
+            "v": "attention.self.value_proj",
+        },
+        outside={
+            **_without(_BERT.outside, "position", "type", "p"),
+            "d": "encoder.rel_embeddings",
+            "LNd": "encoder.LayerNorm",
+        },
+        config={**_BERT.config, "relative_buckets": "position_buckets"},
+        heads={"sequence": ClassHead("classifier", "pooler.dense", "gelu")},
+        block="turned_post_norm",
+        scores="disentangled",
+        # As all checkpoints of v3 and mDeBERTa have them.
+        fixed={
+            "relative_attention": (True,),
+            "share_att_key": (True,),
+            "pos_att_type": (["p2c", "c2p"], ["c2p", "p2c"]),
+            "norm_rel_ebd": ("layer_norm",),
+            "max_relative_positions": (-1,),
+            "type_vocab_size": (0,),
+            "position_biased_input": (False,),
+            "conv_kernel_size": (None, 0),
+        },
+    ),
     "mpnet": replace(
         _ROBERTA,
         prefix="mpnet.",

@@ -61,7 +61,7 @@ def changed(name: str) -> str:
     return f"its {name} has changed since `onebert base add`: remove the folder, and add the base again"
 
 
-def tokenizer_of(folder: Path, config: EncoderConfig) -> Tokenizer:
+def own_tokenizer(folder: Path, config: EncoderConfig) -> Tokenizer:
     """The tokenizer of a folder of our own; raises UnsupportedBase if `tokenizers` does not read it."""
     try:
         backend = tokenizers.Tokenizer.from_file(str(folder / TOKENIZER))

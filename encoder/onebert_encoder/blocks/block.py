@@ -36,6 +36,7 @@ class Block(Protocol):
 
 BLOCKS: Mapping[str, Block] = {
     "post_norm": PostNorm(),
+    "turned_post_norm": PostNorm(turned=True),
     "gated_post_norm": PostNorm(gated=True, turned=True),
     "gated_pre_norm": PreNorm(gated=True, turned=True),
 }

@@ -55,8 +55,8 @@ class LayerFolding:
         value, difference = self._params[name], self._tensors.get(delta.DELTA + name)
         return value if difference is None else value + difference
 
-    def changes(self, symbol: str) -> bool:
-        return delta.DELTA + self._name(symbol) in self._tensors
+    def difference(self, symbol: str) -> Tensor | None:
+        return self._tensors.get(delta.DELTA + self._name(symbol))
 
     def weight(self, part: str) -> Tensor:
         """The base's own weight [out, in]."""
@@ -80,10 +80,14 @@ class LayerFolding:
     def apply(self, part: str, vector: Tensor) -> Tensor:
         """(W + BA + U Σ R Vᵀ + S) vector, without forming the sum."""
         out = self.weight(part) @ vector
-        for branch in (self._low_rank(part), self._core(part), self._sparse(part)):
-            if branch is not None:
-                out = out + branch(vector[None])[0]
+        for branch in self.differences(part):
+            out = out + branch(vector[None])[0]
         return out
+
+    def differences(self, part: str) -> list[Branch]:
+        """The parts BA, U Σ R Vᵀ and S of the task's difference, without those it lacks."""
+        found = (self._low_rank(part), self._core(part), self._sparse(part))
+        return [branch for branch in found if branch is not None]
 
     def after(self, part: str, bias: Tensor) -> Tensor:
         """The bias, with the last one of the adapter behind a map."""

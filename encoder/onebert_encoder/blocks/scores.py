@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from onebert_encoder.blocks import disentangled
 from onebert_encoder.blocks.folding import LayerFolding
 from onebert_encoder.compute.rotary import Rotary
 from onebert_encoder.compute.scores import FILLING, PLAIN_SCORES, ByDistance, Own, Scores
@@ -36,7 +37,7 @@ def _relative(config: Any, param: Param, layer: int) -> Scores:
 
 
 def _fold_relative(config: Any, outside: LayerFolding, layers: Sequence[LayerFolding]) -> Own:
-    if not outside.changes("t_r"):
+    if outside.difference("t_r") is None:
         return {}
     return {"distances": by_distance(outside.param("t_r"), config.max_length)}
 
@@ -64,6 +65,7 @@ SCORES: Mapping[str, Kind] = {
     "none": Kind(lambda *_: PLAIN_SCORES),
     "relative": Kind(_relative, _fold_relative),
     "rotary": Kind(_rotary),
+    "disentangled": Kind(disentangled.make, disentangled.fold),
 }
 
 

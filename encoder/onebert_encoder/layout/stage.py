@@ -80,6 +80,11 @@ class Stage:
         edges = [0, *(i for i, (a, b) in enumerate(pairwise(classes), 1) if a != b), len(classes)]
         return [self._bucket(low, high) for low, high in pairwise(edges)]
 
+    @cached_property
+    def alone(self) -> list[Bucket]:
+        """Each sequence in a bucket of its own."""
+        return [self._bucket(i, i + 1) for i in range(len(self.lengths))]
+
     def _bucket(self, low: int, high: int) -> Bucket:
         lengths = self.lengths[low:high]
         count, longest = high - low, int(lengths.max())

@@ -67,23 +67,29 @@ def _on_cpu(base: Base, dropout: Dropout) -> PlainKernels:
     """Compiled kernels on a CPU, else the plain ones, on any device."""
     make = load_native(base.device.type, base.dtype) if _compiled(base) else None
     centered = base.anatomy.family.centered
-    return (
-        PlainKernels(base.activation, dropout, centered) if make is None else make(dropout, base.activation, centered)
-    )
+    plain = PlainKernels(base.activation, dropout, centered)
+    kernels = plain if make is None else make(dropout, base.activation, centered)
+    kernels.apart = base.batch_invariant
+    return kernels
 
 
 def _compiled(base: Base) -> bool:
-    """Whether fast kernels have the base's activation, layers and scores; on a GPU BERT's alone."""
+    """Whether fast kernels have the base's activation, layers and scores; on a GPU BERT's alone.
+
+    The native ones leave DeBERTa's scores to the plain ones.
+    """
     family, activation = base.anatomy.family, base.config.activation
     if base.device.type != "cpu":
         return activation == "gelu" and (family.block, family.scores) == ("post_norm", "none")
-    return activation in ("gelu", "silu") and family.scores in ("none", "relative", "rotary")
+    return activation in ("gelu", "silu") and family.scores in ("none", "relative", "rotary", "disentangled")
 
 
 def _forward(base: Base) -> Forward | None:
     products, block = load_products(base.device.type, base.precision), base.anatomy.block
-    # The layers of other blocks go operation by operation.
-    if not isinstance(block, Sublayers) or products is None or not _compiled(base):
+    # The layers of other blocks and with DeBERTa's scores go operation by operation.
+    if not isinstance(block, Sublayers) or base.anatomy.family.scores == "disentangled":
+        return None
+    if products is None or not _compiled(base):
         return None
     packed = [weight.numbers.dtype for layer in base.layers for weight in packed_weights(layer)]
     if packed != [base.precision] * sum(len(layer.W) for layer in base.layers):

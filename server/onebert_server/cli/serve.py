@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING, Annotated
 
-from onebert_server.cli.options import Base, DataDir, Device, Dtype
-from onebert_store.command.options import Panel
+from onebert_server.cli.options import COMPUTING, DataDir, Device, Dtype
+from onebert_store.command.options import BASE, Panel
 from onebert_store.errors import InvalidSettings
 from onebert_store.plugins import TRANSPORTS, installed
 
@@ -24,7 +24,7 @@ def serve(
             metavar="N",
         ),
     ] = None,
-    base: Base = None,
+    base: Annotated[list[str] | None, COMPUTING.option(f"{BASE} May be given several times.", "--base")] = None,
     dtype: Dtype = None,
     device: Device = None,
     data_dir: DataDir = None,

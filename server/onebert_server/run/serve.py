@@ -26,7 +26,7 @@ def serve(settings: Settings) -> None:
     """Serves until SIGTERM or SIGINT; raises OneBertError if the server cannot start."""
     log_to_stderr(settings.log_level)
     sockets = bind(settings.host, settings.port)
-    logger.info("loading %s", settings.base or "the default base")
+    logger.info("loading %s", " and ".join(settings.base) or "the default base")
     keep_freed_memory()
     server = (EngineServer if settings.front_ends else Server)(settings)
     # Set before uvicorn and ignored after it: uvicorn restores the previous handlers, and Python restores the system's

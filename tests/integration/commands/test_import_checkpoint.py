@@ -5,18 +5,17 @@ import json
 import os
 import shutil
 from functools import partial
-from itertools import product
 
 import numpy as np
 import pytest
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
-from transformers import AutoTokenizer
 
 import onebert as onebert_api
 from bases import tiny_base, write_base
 from ended import refused, succeeded
+from fine_tuned import TEXTS, WORDS, fine_tune
 from onebert_encoder.base.base import load_base
 from onebert_store.file.format import load
 from onebert_store.file.manifest import parse_manifest
@@ -24,58 +23,6 @@ from onebert_training.interop.checkpoint.search import Agreement, Answered, comp
 from onebert_training.methods.low_rank import Parts, factorize
 from peft_models import delta_logits, model_logits
 from tiny_delta import manifest_dict
-
-THINGS = ["screen", "refund", "water", "people", "time", "invoice", "password", "use", "order", "parcel"]
-WORDS = ["great", "broken", "late", "long"]
-ENDS = ["please", "help", "now", "very", "so", "then", "first", "only"]
-TEXTS = [f"the {thing} was {word} {end}" for thing, end, word in product(THINGS, ENDS, WORDS)]
-
-# Task type -> class of transformers, its configuration, and what is right of a text whose fourth word is WORDS[word].
-TASKS = {
-    "single_label": (
-        "AutoModelForSequenceClassification",
-        {"id2label": dict(enumerate(WORDS)), "label2id": {word: n for n, word in enumerate(WORDS)}},
-        lambda word, _: word,
-    ),
-    "multi_label": (
-        "AutoModelForSequenceClassification",
-        {"num_labels": 3, "problem_type": "multi_label_classification"},
-        lambda word, _: [float(word in (0, 3)), float(word in (1, 3)), float(word == 2)],
-    ),
-    "regression": ("AutoModelForSequenceClassification", {"num_labels": 1}, lambda word, _: 1.5 * word - 1),
-    # Words of these texts are tokens: the fourth one is the fifth token.
-    "token": (
-        "AutoModelForTokenClassification",
-        {"num_labels": 5},
-        lambda word, length: [0, 0, 0, 0, 1 + word] + [0] * (length - 5),
-    ),
-}
-
-
-def above_embeddings(name):
-    """Embeddings of a tiny random base are as small as the steps of an optimizer; those of a real one hardly move."""
-    return "embeddings." not in name or "LayerNorm" in name
-
-
-def fine_tune(folder, family="bert", task="single_label", trained=above_embeddings, steps=25, lr=3e-3):
-    """A model of the family's tiny base whose parameters named so are trained, saved as users save it."""
-    torch.manual_seed(0)
-    auto_class, config, gold = TASKS[task]
-    model = getattr(transformers, auto_class).from_pretrained(tiny_base(family), **config)
-    tokenizer = AutoTokenizer.from_pretrained(tiny_base(family))
-    for name, parameter in model.named_parameters():
-        parameter.requires_grad_(trained(name))
-    optimizer = torch.optim.AdamW([one for one in model.parameters() if one.requires_grad], lr=lr)
-    tokens = tokenizer(TEXTS, padding=True, return_tensors="pt")
-    length = tokens["input_ids"].shape[1]
-    labels = torch.tensor([gold(WORDS.index(text.split()[3]), length) for text in TEXTS])
-    for _ in range(steps):
-        optimizer.zero_grad()
-        model(**tokens, labels=labels).loss.backward()
-        optimizer.step()
-    model.eval().save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return model
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +58,7 @@ def imported(onebert, folder, data, out, *more, family="bert"):
     return json.loads(printed), load(out)
 
 
-@pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "electra", "mpnet"])
+@pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "electra", "mpnet", "deberta-v2"])
 def test_a_fine_tuned_model_becomes_a_delta_that_answers_as_it_does(onebert, data, tmp_path, family):
     model = fine_tune(tmp_path / "tone", family)
     record, delta = imported(onebert, tmp_path / "tone", data, tmp_path / "tone.safetensors", family=family)
@@ -126,7 +73,7 @@ def test_a_fine_tuned_model_becomes_a_delta_that_answers_as_it_does(onebert, dat
     manifest = delta.manifest
     assert list(manifest.labels) == WORDS
     assert (manifest.task_type, manifest.max_length, manifest.pooling) == ("single_label", 64, "cls")
-    assert manifest.activation == {"distilbert": "relu", "electra": "gelu"}.get(family, "tanh")
+    assert manifest.activation == {"distilbert": "relu", "electra": "gelu", "deberta-v2": "gelu"}.get(family, "tanh")
     assert manifest.training["imported_from"] == "checkpoint"
     ranks = [len(tensor) for name, tensor in delta.tensors.items() if name.startswith("lora_A")]
     assert (len(ranks), max(ranks)) == (record["changed_matrices"], record["largest_rank"])
@@ -134,7 +81,8 @@ def test_a_fine_tuned_model_becomes_a_delta_that_answers_as_it_does(onebert, dat
     assert 0 < record["mean_rank"] < 16
     assert record["file_bytes"] == (tmp_path / "tone.safetensors").stat().st_size
     assert record["checkpoint_bytes"] == (tmp_path / "tone" / "model.safetensors").stat().st_size
-    assert record["left_out"] == []
+    left_out = [one.partition(" ")[0] for one in record["left_out"]]
+    assert left_out == [f"encoder.LayerNorm.{kind}" for kind in ("weight", "bias")] * (family == "deberta-v2")
 
 
 def bias_or_classifier(name):
@@ -271,7 +219,7 @@ QUERY = "bert.encoder.layer.0.attention.self.query.weight"
         (config(problem_type="ranking"), '_classification, regression: "ranking"; give --task-type'),
         (
             config(model_type="gpt2"),
-            "is not supported; supported: bert, roberta, xlm-roberta, mpnet, electra, distilbert",
+            "is not supported; supported: bert, roberta, xlm-roberta, camembert, data2vec-text, ",
         ),
         (config(num_attention_heads=0), "num_attention_heads in its config.json is not"),
         (lambda folder: os.mkfifo(folder / "vocab.txt"), "vocab.txt is a pipe, a socket or a device"),

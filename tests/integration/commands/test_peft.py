@@ -40,6 +40,8 @@ def ln_tuning(**options: Any) -> LNTuningConfig:
     return LNTuningConfig(**{"task_type": "SEQ_CLS", "target_modules": ["LayerNorm"], **options})
 
 
+MODERN = {"modules_to_save": ["head", "classifier"]}
+MODERN_PATTERNS = {"rank_pattern": {"Wqkv": 2, "layers.1.mlp.Wo": 3}, "alpha_pattern": {"Wi": 5, "attn.Wo": 7}}
 PATTERNS = {"rank_pattern": {"value": 2, "layer.1.output.dense": 3}, "alpha_pattern": {"query": 5, r"2\..*dense": 7}}
 
 SAME = {
@@ -96,6 +98,23 @@ SAME = {
     "gelu head": ("electra", lora()),
     "lora, mpnet": ("mpnet", lora(target_modules="all-linear", bias="all")),
     "spans": ("roberta", lora(task_type="QUESTION_ANS")),
+    # `Wo` is the last map of the attention and of the MLP.
+    "lora, modernbert": ("modernbert", lora(**MODERN, target_modules=["Wqkv", "Wo", "Wi"])),
+    "rank-stabilized lora with patterns, modernbert": (
+        "modernbert",
+        lora(**MODERN, target_modules=["Wqkv", "Wo", "Wi"], use_rslora=True, **MODERN_PATTERNS),
+    ),
+    "lora and LayerNorms, modernbert": (
+        "modernbert",
+        lora(target_modules=["Wqkv"], modules_to_save=["head", "classifier", "mlp_norm", "final_norm"]),
+    ),
+    "dora, modernbert": ("modernbert", lora(**MODERN, target_modules=["Wo"], use_dora=True)),
+    "ln, modernbert": ("modernbert", ln_tuning(**MODERN, target_modules=["mlp_norm", "final_norm"])),
+    "ia3, modernbert": (
+        "modernbert",
+        IA3Config(task_type="SEQ_CLS", **MODERN, target_modules=["attn.Wo", "mlp.Wo"], feedforward_modules=["mlp.Wo"]),
+    ),
+    "tokens, modernbert": ("modernbert", lora(**MODERN, task_type="TOKEN_CLS", target_modules=["Wqkv", "mlp.Wo"])),
 }
 
 
@@ -176,6 +195,16 @@ FOREIGN = {
         "bert",
         IA3Config(task_type="SEQ_CLS", target_modules=["key"], feedforward_modules=["key"]),
         "encoder.layer.0.attention.self.key",
+    ),
+    "ia3 on queries that positions turn": (
+        "modernbert",
+        IA3Config(task_type="SEQ_CLS", **MODERN, target_modules=["Wqkv"], feedforward_modules=[]),
+        "layers.0.attn.Wqkv.q",
+    ),
+    "ia3 on what queries, keys and values read": (
+        "modernbert",
+        IA3Config(task_type="SEQ_CLS", **MODERN, target_modules=["Wqkv"], feedforward_modules=["Wqkv"]),
+        "layers.0.attn.Wqkv",
     ),
 }
 

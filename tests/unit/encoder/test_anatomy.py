@@ -51,4 +51,6 @@ def test_every_parameter_of_the_hugging_face_model_is_known(family: str) -> None
         name: tuple(value.shape)
         for name, value in theirs.items()
         if name.endswith(".bias") or "orm.weight" in name or "relative" in name
+        # A delta cannot change DeBERTa's relative positions.
+        if not name.startswith("encoder.LayerNorm")
     }

@@ -37,7 +37,8 @@ def test_a_sequence_has_the_same_bits_alone_and_among_others(dtype: torch.dtype)
     own = torch.cat([qkv[36:53], torch.zeros(7, 3 * 48, dtype=dtype)])
     kernels = fast(dtype)
     assert [one.description.partition(" ")[0] for one in (kernels, PlainKernels(F.gelu))] == ["native", "plain"]
-    assert not kernels.batch_invariant
+    assert kernels.batch_invariant
+    assert not PlainKernels(F.gelu).batch_invariant
     assert torch.equal(kernels.attend(qkv, b, at, 3)[36:53], kernels.attend(own, b, alone, 3)[:17])
     y, mine = qkv[:, :48].contiguous(), own[:, :48].contiguous()
     gain = Gain(b[0], b, None)

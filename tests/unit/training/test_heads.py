@@ -95,6 +95,15 @@ def test_a_strength_means_the_same_in_any_unit_and_place(task_type):
     assert other.logits(moved, scale) == pytest.approx(one.logits(vectors, scale), rel=1e-3, abs=1e-2)
 
 
+def test_a_teachers_probabilities_count_as_its_answers():
+    for task_type in ("single_label", "multi_label"):
+        objective, vectors, gold = task(task_type)
+        soft = 0.2 + 0.6 * (np.eye(3)[gold] if task_type == "single_label" else gold)
+        for one, other in zip(*(fit_heads(objective, vectors, given) for given in (gold, soft)), strict=True):
+            assert np.array_equal(one.weight, other.weight)
+            assert np.array_equal(one.bias, other.bias)
+
+
 def test_the_heads_are_in_the_order_of_the_strengths_and_grow_as_these_fall():
     objective, vectors, gold = task("single_label")
     heads = fit_heads(objective, vectors, gold)

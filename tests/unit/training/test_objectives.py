@@ -100,6 +100,28 @@ def test_multi_label():
     assert objective.evaluate(split, [], list(2 * gold - 1))["accuracy"] == 1.0
 
 
+@pytest.mark.parametrize("task_type", ["single_label", "multi_label"])
+def test_a_teachers_probabilities_are_learned_in_place_of_its_answers(task_type):
+    """The loss is least where the probabilities are the teacher's; scores count its answers."""
+    theirs = torch.stack(random_logits([(3,)] * 4, seed=1)).detach()
+    single = task_type == "single_label"
+    soft = theirs.softmax(-1) if single else theirs.sigmoid()
+    gold = theirs.argmax(-1).numpy() if single else (theirs > 0).float().numpy()
+    split = Split(("a", "b", "c", "d"), gold, soft=soft.numpy())
+    objective = OBJECTIVES[task_type](("x", "y", "z"), split)
+    logits, targets = random_logits([(3,)] * 4), objective.targets(split, [])
+    rows = torch.stack(logits)
+    off = 0 if single else (1 - soft) * (-rows).sigmoid().log()
+    each = -(soft * (rows.log_softmax(-1) if single else rows.sigmoid().log()) + off)
+    check_equal(objective, logits, targets, each.sum(-1).mean() if single else each.mean())
+    same = [row.clone().requires_grad_() for row in theirs]
+    assert max(one.abs().max() for one in gradients(objective.loss(same, targets), same)) < 1e-6
+    assert objective.evaluate(split, [], list(theirs.numpy()))["accuracy"] == 1.0
+    part = split.take(np.array([2, 0]))
+    assert np.array_equal(part.soft, split.soft[[2, 0]])
+    assert np.array_equal(part.joined(split).soft, np.concatenate([part.soft, split.soft]))
+
+
 def test_a_regression_is_learned_in_units_of_its_training_spread():
     train = Split(("a", "b"), np.array([10, 30], dtype=np.float32))
     other = Split(("c",), np.array([25], dtype=np.float32))

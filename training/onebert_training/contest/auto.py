@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from onebert_store.disk import write_whole
 from onebert_store.errors import NotFinite
-from onebert_training.contest.contest import Candidate, keep
+from onebert_training.contest.contest import Candidate, keep, started_checkpoint
 from onebert_training.contest.few import fold_runs, fold_steps, make_run, measured
 from onebert_training.fit.features import BATCH_TOKENS
 from onebert_training.fit.inputs import TaskInputs
@@ -170,6 +170,12 @@ def _said(name: str, one: Mapping[str, Any]) -> str:
 def choice_file(checkpoint: Path) -> Path:
     """The file of the choice, beside the checkpoint of the training that follows."""
     return checkpoint.with_name(f"{checkpoint.name}.choice")
+
+
+def forget(checkpoint: Path) -> None:
+    """Deletes the files from which a training resumes: its checkpoint, and those beside it."""
+    for file in (checkpoint, started_checkpoint(checkpoint), choice_file(checkpoint)):
+        file.unlink(missing_ok=True)
 
 
 def make_comparison(inputs: TaskInputs, settings: Settings, task: str) -> Comparison:

@@ -77,7 +77,8 @@ def digest_of(task_type: TaskType, labels: Sequence[str], splits: Mapping[str, S
             words = split.words[i] if split.words else ()
             # Leave out words that follow from the text by splitting it at single spaces.
             unusual = [words] if words and isinstance(text, str) and words != spans_of(text.split(" ")) else []
-            hasher.update(json.dumps([name, text, gold, *unusual]).encode() + b"\n")
+            soft = [] if split.soft is None else [split.soft[i].tolist()]
+            hasher.update(json.dumps([name, text, gold, *unusual, *soft]).encode() + b"\n")
     return f"sha256:{hasher.hexdigest()}"
 
 
@@ -238,11 +239,13 @@ def load_texts(
     encoding: str | None,
     task_type: TaskType = "single_label",
     else_by_name: bool = False,
+    split: str | None = None,
 ) -> tuple[str, list[Text]]:
-    """The name of the data, and its texts or pairs; a folder gives the test split, else validation, else training.
+    """The name of the data, and its texts or pairs.
 
     Args:
         encoding: encoding of text files without a byte order mark; None detects it.
+        split: of a folder; None takes test, else validation, else training.
         else_by_name: find the columns by name if the file lacks the named ones, because `columns` are of other data.
 
     Raises:
@@ -250,7 +253,7 @@ def load_texts(
         InvalidSettings: the encoding is unknown.
     """
     read = read_source(source, encoding)
-    table = read.tables[choose_split(read, None)]
+    table = read.tables[choose_split(read, split)]
     if else_by_name and find_texts(table, columns) is None:
         columns = Columns()
     cells = [table[name] for name in require_texts(table, columns)]

@@ -39,11 +39,13 @@ class Split:
             float32; token a tuple of label indices per text, one for each word; span a tuple of acceptable answers per
             question.
         words: the span of every word in its text; token tasks only.
+        soft: [n, labels] float32, a teacher's probabilities: the loss learns them in place of `gold`; None without one.
     """
 
     texts: tuple[Text, ...]
     gold: Any
     words: tuple[tuple[Span, ...], ...] = ()
+    soft: NDArray[np.float32] | None = None
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -54,6 +56,7 @@ class Split:
             tuple(self.texts[i] for i in rows),
             self.gold[indices] if isinstance(self.gold, np.ndarray) else tuple(self.gold[i] for i in rows),
             tuple(self.words[i] for i in rows) if self.words else (),
+            None if self.soft is None else self.soft[indices],
         )
 
     def label_counts(self, task_type: TaskType, labels: int = 0) -> NDArray[np.int64] | None:
@@ -68,7 +71,8 @@ class Split:
     def joined(self, other: "Split") -> "Split":
         arrays = isinstance(self.gold, np.ndarray)
         gold = np.concatenate([self.gold, other.gold]) if arrays else (*self.gold, *other.gold)
-        return Split((*self.texts, *other.texts), gold, (*self.words, *other.words))
+        soft = None if self.soft is None or other.soft is None else np.concatenate([self.soft, other.soft])
+        return Split((*self.texts, *other.texts), gold, (*self.words, *other.words), soft)
 
     def plain_gold(self) -> list[Any]:
         """Gold answers as plain Python values, ready for JSON."""

@@ -92,7 +92,8 @@ def fit_heads(
 
     Args:
         features: [n, h], vectors of texts or of labeled words.
-        targets: [n] label indices or numbers, or [n, labels] zeros and ones.
+        targets: [n] label indices or numbers, or [n, labels] zeros and ones; a teacher's probabilities count as the
+            labels that they answer.
         strengths: falling, so that each fit starts near its end.
     """
     # A fold of a per-token task may have no vector: the tokenizer knows no word of its texts.
@@ -112,6 +113,8 @@ def fit_heads(
 
 def _softmax(objective: Objective, features: Vectors, gold: NDArray[np.generic], strengths: Sequence[float]) -> Maps:
     """One softmax over all labels; a label without a row is never answered."""
+    if gold.ndim == 2:
+        gold = gold.argmax(axis=1)
     present = np.unique(gold)
     model = _logistic_regression(objective)
     for strength in strengths:
@@ -134,6 +137,7 @@ def _one_versus_rest(
     objective: Objective, features: Vectors, gold: NDArray[np.generic], strengths: Sequence[float]
 ) -> Maps:
     """One logistic regression per label; a label of all rows or of no row gets its smoothed log odds."""
+    gold = (gold.astype(np.float32) > 0.5).astype(np.float32)
     having = gold.sum(axis=0, dtype=np.float64)
     odds = np.log((having + 0.5) / (len(gold) - having + 0.5))
     told = np.flatnonzero((having > 0) & (having < len(gold))).tolist()

@@ -27,6 +27,9 @@ class Interval(NamedTuple):
     high: float
 
 
+UNKNOWN = Interval(float("nan"), float("nan"))
+
+
 def plain(number: float) -> float | None:
     """The number, or None for NaN and infinity, which JSON does not have."""
     return float(number) if np.isfinite(number) else None
@@ -55,7 +58,7 @@ def bootstrap(
     found = np.array([measure(draw.integers(0, rows, rows)) for _ in range(times)])
     found = found[~np.isnan(found)]
     if not len(found) or np.ptp(found) == 0:
-        return Interval(float("nan"), float("nan"))
+        return UNKNOWN
     outside = (1 - CONFIDENCE) / 2
     low, high = np.quantile(found, [outside, 1 - outside])
     return Interval(float(low), float(high))

@@ -47,7 +47,8 @@ def import_(
 
     Of a fine-tuned model, of the base's architecture, biases and LayerNorms are exact and matrices become low-rank, at
     the smallest rank that gives the model's answers to the texts of --data as often as --agree says. Where no rank
-    does, it is refused with the number.
+    does, or the architecture differs, a delta learns the answers on the texts of --distil, and is refused with the
+    number if it agrees less often.
 
     The base is the one that you name; the model that the files name is never opened.
     """

@@ -7,7 +7,7 @@ from typing import Any
 
 from onebert_encoder.answering.scores import own_activation
 from onebert_encoder.base.base import load_base
-from onebert_encoder.base.source import find_base
+from onebert_encoder.base.source import DEFAULT_BASE, find_base, read_json
 from onebert_encoder.maths.fold import to_tensors
 from onebert_store.command import console
 from onebert_store.disk import check_free, check_writable
@@ -16,6 +16,8 @@ from onebert_store.file.decision import Activation
 from onebert_store.file.delta import check
 from onebert_store.file.format import load, save
 from onebert_store.file.manifest import SIAMESE, Manifest
+from onebert_training.fit.loop import Progress
+from onebert_training.fit.run import Run
 from onebert_training.interop.checkpoint.importing import import_checkpoint
 from onebert_training.interop.checkpoint.options import CheckpointOptions
 from onebert_training.interop.heads import AUTO_CLASSES, Wanted, split_head
@@ -47,9 +49,10 @@ def run_import(
         loaded = load_base(base)
         if whole:
             name = folder.resolve().name if Path(source).is_dir() else source
-            delta, agreed = import_checkpoint(folder, name, loaded, asked, wanted)
+            delta, agreed = import_checkpoint(folder, name, loaded, asked, wanted, out, _tell_progress)
         else:
-            delta = import_adapter(folder, loaded, wanted)
+            own = read_json(find_base(base or DEFAULT_BASE) / "config.json")
+            delta = import_adapter(folder, loaded, wanted, own)
     save(out, delta)
     manifest = delta.manifest
     record = {
@@ -67,16 +70,26 @@ def run_import(
         console.say(f"next: onebert push {out}{named}")
 
 
+def _tell_progress(run: Run, progress: Progress) -> None:
+    """A line for every note and every evaluation of a training."""
+    if progress.note is not None:
+        console.tell(f"note: {progress.note}")
+    if progress.validation is not None:
+        score = f"{run.metric} {progress.validation[run.metric]:.4f} of the checkpoint's answers"
+        console.tell(f"step {progress.step:,} of {progress.steps:,} by {run.settings.method}: {score} on validation")
+
+
 def _is_checkpoint(folder: Path, asked: CheckpointOptions) -> bool:
     """Whether the folder holds a whole model, not a PEFT adapter; rejects options that do not fit."""
     adapter = (folder / CONFIG).exists()
     whole = not adapter and (folder / MODEL_CONFIG).exists()
-    if whole and asked.data is None:
+    if whole and asked.data is None and asked.distil is None:
         raise InvalidSettings(
             "the folder holds a whole model, whose delta is as large as its answers need: give texts with --data"
         )
-    if adapter and asked.data is not None:
-        raise InvalidSettings("--data is for a whole model; what an adapter holds, its delta holds exactly")
+    for option, given in (("--data", asked.data), ("--distil", asked.distil)):
+        if adapter and given is not None:
+            raise InvalidSettings(f"{option} is for a whole model; what an adapter holds, its delta holds exactly")
     return whole
 
 
@@ -136,7 +149,7 @@ def _show(record: dict[str, Any], as_json: bool) -> None:
 
 def _text(value: Any) -> str:
     if isinstance(value, list):
-        return ", ".join(value)
+        return ", ".join(map(_text, value))
     return f"{value:,}" if isinstance(value, int) else str(round(value, 6) if isinstance(value, float) else value)
 
 

@@ -27,7 +27,7 @@ class Wanted:
     max_length: int | None = None
 
 
-Outputs = tuple[tuple[str, list[str]], list[str]]
+Outputs = tuple[tuple[TaskType, list[str]], list[str]]
 """An imported head: task type and names of its outputs, and warnings about assumptions, as sentences."""
 
 POOLER = "pooler.dense"
@@ -112,6 +112,10 @@ _ONE_OUTPUT = (
     "does; --task-type regression takes it for a number"
 )
 NOT_FINITE = "the answers of the imported task are not numbers"
+_UNTOLD = (
+    "the config.json of a DeBERTa without a problem_type does not tell one label of a text from several: give "
+    "--task-type single_label or multi_label"
+)
 _NO_NAMES = "the outputs have no names but LABEL_0, …; --labels gives them names, in their order"
 
 _POOLINGS = ("cls", "mean")
@@ -149,6 +153,9 @@ def _task_type(config: Mapping[str, Any], count: int) -> tuple[TaskType, str | N
     # key.
     own = own.get("activation_fn") if isinstance(own, dict) else config.get("sbert_ce_default_activation_function")
     activation = str(own).rpartition(".")[2] if problem is None else ""
+    if problem is None and own is None and count > 1 and str(config.get("model_type")).startswith("deberta"):
+        # The only classes of transformers that train a multi-label task and do not write it into the configuration.
+        raise InvalidInput(_UNTOLD)
     if problem == PROBLEMS["regression"] or (activation == "Identity" and count == 1):
         return "regression", None
     if problem == PROBLEMS["multi_label"] or activation == "Sigmoid":

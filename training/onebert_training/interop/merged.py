@@ -32,6 +32,7 @@ from onebert_store.file.delta import (
 )
 from onebert_store.file.manifest import Manifest, format_for
 from onebert_training.interop.folders import write_json, write_tensors
+from onebert_training.interop.fused import to_checkpoint
 from onebert_training.interop.heads import AUTO_CLASSES, POOLER, fitting_layout, head_layers, head_state
 from onebert_training.interop.sentence import LOADS_WITH, write_modules
 
@@ -50,7 +51,7 @@ CLASS_NAMES: Mapping[str, Mapping[str, Any]] = {
 def merge(base: Base, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The merged encoder parameters by Hugging Face name without prefix, float32 on the CPU; ignores the head.
 
-    Raises InvalidInput for Houlsby adapters, which are separate layers.
+    Raises InvalidInput for Houlsby adapters, which are separate layers, and for biases that the architecture lacks.
     """
     if any(name.startswith(ADAPTER_DOWN) for name in tensors):
         raise InvalidInput("adapters are layers of their own and cannot be merged into the base's weights")
@@ -70,7 +71,7 @@ def merge(base: Base, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
                 # A scale applies to the map's input, or to its output including the bias.
                 weight *= scale if side else scale[:, None]
                 bias *= 1 if side else scale
-    return params
+    return to_checkpoint(base.anatomy, params)
 
 
 def write_checkpoint(
@@ -137,6 +138,10 @@ def model_config(source: Path, manifest: Manifest, auto_class: str) -> dict[str,
     config |= {"architectures": [CLASS_NAMES[auto_class][manifest.base.model_type]], "dtype": "float32"}
     config["id2label"] = {str(i): label for i, label in enumerate(manifest.labels)}
     config["label2id"] = {label: i for i, label in enumerate(manifest.labels)}
+    known = family_of(manifest.base.model_type).heads.get("sequence")
+    if known is not None and known.pooling_key is not None and not manifest.per_token:
+        theirs = {ours: name for name, ours in known.poolings.items()}
+        config[known.pooling_key] = theirs.get(manifest.pooling, manifest.pooling)
     problem, left = problem_of(manifest), left_to_callers(manifest)
     return config | ({"problem_type": problem} if problem else {}) | ({IN_CONFIG: left} if left else {})
 

@@ -29,6 +29,7 @@ from onebert_store.file.delta import (
 )
 from onebert_training.interop import heads
 from onebert_training.interop.folders import write_json, write_tensors
+from onebert_training.interop.fused import fused_maps, join_pairs, join_rows
 from onebert_training.interop.heads import AUTO_CLASSES, POOLER, Layout
 from onebert_training.interop.merged import merge, model_config
 from onebert_training.interop.peft_folder import CONFIG, TASK_CONFIG, WEIGHTS
@@ -116,25 +117,24 @@ def _tuned(anatomy: Anatomy, layout: Layout, encoder: Mapping[str, Tensor], para
 
 def _ln_tuning(anatomy: Anatomy, norms: set[str], params: Mapping[str, Tensor]) -> Tuned:
     state = {
-        f"{norm}.ln_tuning_layers.{kind}": params[f"{norm}.{kind}"] for norm in norms for kind in ("weight", "bias")
+        f"{norm}.ln_tuning_layers.{kind}": params[f"{norm}.{kind}"] for norm in norms for kind in _stored(anatomy, norm)
     }
     return Tuned({"peft_type": "LN_TUNING", "target_modules": _full(anatomy, norms)}, state)
 
 
 def _ia3(anatomy: Anatomy, encoder: Mapping[str, Tensor]) -> Tuned:
-    state, modules, read = dict[str, Tensor](), set[str](), set[str]()
+    inputs, outputs = dict[str, Tensor](), dict[str, Tensor]()
     for module, (prefix, symbol, side) in product(anatomy.modules, PLACES.values()):
         scale = encoder.get(prefix + module.name)
         if symbol == module.symbol and scale is not None:
-            modules.add(module.name)
-            read |= {module.name} if side else set()
-            state[f"{module.name}.ia3_l"] = scale[None] if side else scale[:, None]
+            (inputs if side else outputs)[module.name] = scale[None] if side else scale[:, None]
+    scales = inputs | join_rows(outputs, _shapes(anatomy), fused_maps(anatomy), fill=1.0)
     config = {
         "peft_type": "IA3",
-        "target_modules": _full(anatomy, modules),
-        "feedforward_modules": _full(anatomy, read),
+        "target_modules": _full(anatomy, set(scales)),
+        "feedforward_modules": _full(anatomy, set(inputs)),
     }
-    return Tuned(config, state)
+    return Tuned(config, {f"{name}.ia3_l": scale for name, scale in scales.items()})
 
 
 def _lora(anatomy: Anatomy, encoder: Mapping[str, Tensor], changed: set[str], params: Mapping[str, Tensor]) -> Tuned:
@@ -148,9 +148,10 @@ def _lora(anatomy: Anatomy, encoder: Mapping[str, Tensor], changed: set[str], pa
         # PEFT has no tuner for biases alone, so a low-rank map of zeros accompanies them.
         first = anatomy.modules[0]
         pairs[first.name] = torch.zeros(1, first.shape[1]), torch.zeros(first.shape[0], 1)
+    pairs = join_pairs(pairs, _shapes(anatomy), fused_maps(anatomy))
     whole = {name.removesuffix(".weight") for name in changed if name.endswith(".weight")}
     biases = {name for name in changed if name.endswith(".bias") and name.removesuffix(".bias") not in whole}
-    state = {f"{norm}.{kind}": params[f"{norm}.{kind}"] for norm in whole for kind in ("weight", "bias")}
+    state = {f"{norm}.{kind}": params[f"{norm}.{kind}"] for norm in whole for kind in _stored(anatomy, norm)}
     for name in biases:
         module = name.removesuffix(".bias")
         state[f"{module}.base_layer.bias" if module in pairs else name] = params[name]
@@ -166,6 +167,16 @@ def _lora(anatomy: Anatomy, encoder: Mapping[str, Tensor], changed: set[str], pa
         **{"r": rank, "lora_alpha": rank, "rank_pattern": ranks, "alpha_pattern": ranks},
     }
     return Tuned(config, state, tuple(_full(anatomy, whole)))
+
+
+def _stored(anatomy: Anatomy, module: str) -> list[str]:
+    """The parameters of a LayerNorm that the class of transformers has."""
+    stored = {parameter.name for parameter in anatomy.parameters if parameter.stored}
+    return [kind for kind in ("weight", "bias") if f"{module}.{kind}" in stored]
+
+
+def _shapes(anatomy: Anatomy) -> dict[str, tuple[int, int]]:
+    return {module.name: module.shape for module in anatomy.modules}
 
 
 def _full(anatomy: Anatomy, modules: set[str]) -> list[str]:

@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Mapping, Set
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,6 +19,7 @@ from onebert_store.file.strict_json import shown
 from onebert_training.fit.result import checked_delta
 from onebert_training.fit.run import make_manifest
 from onebert_training.interop import heads
+from onebert_training.interop.fused import fused_maps, shared_rows, split_rows
 from onebert_training.interop.heads import POOLER, Kind, Layout, Wanted, kind_of
 from onebert_training.interop.peft_folder import Adapter, read_adapter
 
@@ -35,12 +37,18 @@ SCALED_AS: Mapping[tuple[str, int], str] = {
 }
 
 
-def import_adapter(folder: Path, base: Base, wanted: Wanted = Wanted()) -> Delta:  # noqa: B008 - frozen
+def import_adapter(
+    folder: Path,
+    base: Base,
+    wanted: Wanted = Wanted(),  # noqa: B008 - frozen
+    base_config: Mapping[str, Any] | None = None,
+) -> Delta:
     """Reads a PEFT adapter as a delta for `base`; nothing that the folder names is opened or fetched.
 
     Args:
         folder: with adapter_config.json and adapter_model.safetensors.
         base: must compute in float32.
+        base_config: the base's config.json, which says what the head reads if the folder has no configuration.
         wanted: without labels, the folder's model configuration names the outputs, or `LABEL_0`, …; a single output
             without a problem type is `multi_label`, by the sigmoid.
 
@@ -55,7 +63,8 @@ def import_adapter(folder: Path, base: Base, wanted: Wanted = Wanted()) -> Delta
     kind = _kind(adapter, wanted.task_type)
     _require_tokenizer(folder, base)
     layout = heads.layout_of(base.spec.model_type, kind)
-    tensors, pooling = Conversion(adapter, base, layout).run()
+    pooling = layout.pooling(adapter.model_config or base_config or {})
+    tensors, pooling = Conversion(adapter, base, layout, pooling).run()
     outputs, warnings = heads.outputs_of(adapter.model_config, kind, len(tensors[delta.HEAD_BIAS]), wanted)
     longest = base.spec.max_length if wanted.max_length is None else wanted.max_length
     version, method = shown(str(adapter.config.get("peft_version", ""))), adapter.config["peft_type"].lower()
@@ -108,14 +117,16 @@ class Conversion:
     Raises InvalidInput for parts that a delta cannot hold or half of a pair, and TensorMismatch for other shapes.
     """
 
-    def __init__(self, adapter: Adapter, base: Base, layout: Layout) -> None:
-        self.adapter, self.base, self.layout = adapter, base, layout
+    def __init__(self, adapter: Adapter, base: Base, layout: Layout, pooling: str) -> None:
+        self.adapter, self.base, self.layout, self.pooling = adapter, base, layout, pooling
+        self.fused = fused_maps(base.anatomy)
+        self.whole = {part: module for module, parts in self.fused.items() for part in parts}
         self.values = dict(adapter.found["value"])
         self.low_rank = self._low_rank()
         # PEFT's `lora_bias` gives a low-rank map a bias; it becomes a difference of the module's bias.
         self.biases = {
             module: bias * self.scale_of(module, len(self.low_rank[module][0]))
-            for module, bias in adapter.found["B_bias"].items()
+            for module, bias in split_rows(adapter.found["B_bias"], self.fused).items()
         }
         self.factors = self._factors()
 
@@ -126,7 +137,8 @@ class Conversion:
         return tensors, pooling
 
     def _low_rank(self) -> dict[str, tuple[Tensor, Tensor]]:
-        A, B, B_bias = (self.adapter.found[what] for what in ("A", "B", "B_bias"))
+        A = shared_rows(self.adapter.found["A"], self.fused)
+        B, B_bias = (split_rows(self.adapter.found[what], self.fused) for what in ("B", "B_bias"))
         if halves := (A.keys() ^ B.keys()) | (B_bias.keys() - B.keys()):
             raise InvalidInput(f"half of a low-rank pair: {listed(halves)}")
         shapes = {**self.base.spec.modules, POOLER: (self.base.spec.hidden_size,) * 2}
@@ -140,7 +152,7 @@ class Conversion:
 
     def _factors(self) -> dict[str, Tensor]:
         """DoRA's factors of the outputs of W + BA, by module: m / ‖W + BA‖ (Liu et al. 2024, equation 5)."""
-        magnitudes, factors = self.adapter.found["magnitude"], dict[str, Tensor]()
+        magnitudes, factors = split_rows(self.adapter.found["magnitude"], self.fused), dict[str, Tensor]()
         normed = self.low_rank.keys() if self.adapter.config.get("use_dora") else set[str]()
         if halves := magnitudes.keys() ^ normed:
             raise InvalidInput(f"half of DoRA, a magnitude or a low-rank pair: {listed(halves)}")
@@ -173,7 +185,7 @@ class Conversion:
 
     def option(self, module: str, key: str, patterns: str) -> float:
         """An option for one module: the first pattern that matches the end of its name wins over the general value."""
-        config, name = self.adapter.config, self.base.anatomy.family.prefix + module
+        config, name = self.adapter.config, self.base.anatomy.family.prefix + self.whole.get(module, module)
         value = config.get(key)
         of_pattern = config.get(patterns) or {}
         # Every pattern is tried on the name of every module, twice.
@@ -197,11 +209,10 @@ class Conversion:
     def head(self) -> tuple[dict[str, Tensor], str]:
         linear, dense = self.layout.linear, self.layout.dense
         head = {delta.HEAD_WEIGHT: self.saved(f"{linear}.weight"), delta.HEAD_BIAS: self.saved(f"{linear}.bias")}
-        pooling = self.layout.pooling(self.adapter.config)
         if (norm := self.layout.head.norm) is not None:
             head[delta.HEAD_NORM] = self.saved(f"{norm}.weight")
         if dense is None:
-            return head, pooling
+            return head, self.pooling
         if not self.layout.has_pooler:
             weight = self.saved(f"{dense}.weight")
             bias = self.saved(f"{dense}.bias") if self.layout.head.bias else torch.zeros(len(weight))
@@ -211,7 +222,7 @@ class Conversion:
             weight, bias = self.pooler()
         else:
             return head, "pooler"
-        return {**head, delta.HEAD_DENSE_WEIGHT: weight, delta.HEAD_DENSE_BIAS: bias}, pooling
+        return {**head, delta.HEAD_DENSE_WEIGHT: weight, delta.HEAD_DENSE_BIAS: bias}, self.pooling
 
     def saved(self, name: str) -> Tensor:
         try:
@@ -241,7 +252,11 @@ class Conversion:
     def scales(self) -> dict[str, Tensor]:
         """Scales of (IA)3 and of DoRA."""
         self.refuse(self.factors.keys() & {POOLER})
-        found = self.adapter.found["scale"] | {module: factor[:, None] for module, factor in self.factors.items()}
+        own = self.adapter.found["scale"]
+        # A scale [1, inputs] is of the input of a whole fused map, which no delta has: it is refused by its name.
+        outputs = split_rows({module: scale for module, scale in own.items() if scale.shape[1] == 1}, self.fused)
+        found = {module: scale for module, scale in own.items() if scale.shape[1] != 1} | outputs
+        found |= {module: factor[:, None] for module, factor in self.factors.items()}
         scales: dict[str, Tensor] = {}
         for module in self.base.anatomy.modules:
             if (scale := found.get(module.name)) is None:
@@ -250,7 +265,9 @@ class Conversion:
             if tuple(scale.shape) not in ((rows, 1), (1, columns)):
                 raise TensorMismatch(f"{module.name}.ia3_l is {[*scale.shape]}, not {[rows, 1]} or {[1, columns]}")
             side = 0 if tuple(scale.shape) == (rows, 1) else 1
-            if (place := SCALED_AS.get((module.symbol, side))) is None:
+            # Positions turn queries and keys: a scale of one in front of that is no scale of the other.
+            turned = module.symbol == "W_q" and self.base.anatomy.family.scores == "rotary"
+            if turned or (place := SCALED_AS.get((module.symbol, side))) is None:
                 continue
             del found[module.name]
             prefix, symbol, _ = delta.PLACES[place]

@@ -218,11 +218,11 @@ def reinitialized(base: Base, generator: torch.Generator) -> Tensors:
     Every base starts as BERT does: weights and tables normal with deviation 0.02, the padding token's embedding zero,
     biases zero, gains one. ModernBERT's own start has smaller numbers in the maps before a residual.
     """
-    constants = {parameter.name: parameter.symbol[0] == "g" for parameter in base.anatomy.parameters}
     params: Tensors = {}
     for name in base.anatomy.weights:
-        if name in constants:
-            params[name] = torch.full(base.params[name].shape, float(constants[name]))
+        if base.params[name].dim() == 1:
+            # Biases and gains.
+            params[name] = torch.full(base.params[name].shape, float(name.endswith(".weight")))
         else:
             params[name] = torch.empty(base.params[name].shape).normal_(0, 0.02, generator=generator)
     params[f"{base.anatomy.path('word')}.weight"][base.config.padding_id] = 0

@@ -25,10 +25,14 @@ NO_TARGET = -100
 
 
 class PerText(Objective):
-    """Task types with one target per text; targets and logits have one shape for all texts and are stacked."""
+    """Task types with one target per text; targets and logits have one shape for all texts and are stacked.
+
+    A teacher's probabilities are targets as well: both cross-entropies take them. They stay at temperature 1, at which
+    a delta's probabilities are served: the loss is least where both are equal.
+    """
 
     def targets(self, split: Split, tokens: Sequence[Tokens]) -> list[Tensor]:
-        return list(torch.from_numpy(split.gold))
+        return list(torch.from_numpy(split.gold if split.soft is None else split.soft))
 
     def loss(self, logits: Sequence[Tensor], targets: Sequence[Tensor]) -> Tensor:
         outputs = torch.stack(list(logits)).float()
@@ -40,7 +44,7 @@ class PerText(Objective):
 
 
 class SingleLabel(PerText):
-    """Cross-entropy of one label index per text."""
+    """Cross-entropy of one label index per text, or of the labels' probabilities."""
 
     def __init__(self, labels: Sequence[str], train: Split | None = None) -> None:
         super().__init__(labels)

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from onebert_encoder.compute.disentangled import Disentangled
 from onebert_encoder.compute.kernels.check import learns_as_plain
 from onebert_encoder.compute.kernels.library import FLOAT, INT, POINTER, find_library, functions_of
 from onebert_encoder.compute.kernels.plain import Gain, PlainKernels
@@ -94,6 +95,10 @@ class NativeKernels(PlainKernels):
         self._functions, self._level = functions, level
 
     @property
+    def batch_invariant(self) -> bool:
+        return True
+
+    @property
     def description(self) -> str:
         return self.name if self._level is None else f"{self.name} ({self._level})"
 
@@ -107,6 +112,8 @@ class NativeKernels(PlainKernels):
         own: Sequence[Own] = (),
     ) -> Tensor:
         """Does not pad; the backward pass recomputes the probabilities. Trained numbers for distances go plainly."""
+        if isinstance(scores, Disentangled):
+            return super().attend(qkv, b_q, stage, num_heads, scores, own)
         beside = _Beside()
         if isinstance(scores, ByDistance):
             tables = [scores.of_row(own[row]) for row in stage.rows.tolist()]

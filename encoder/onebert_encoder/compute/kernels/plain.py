@@ -47,6 +47,9 @@ class PlainKernels:
     """
 
     name = "plain"
+    # Attention and branches take one sequence at a time, without gradients: the shapes of products, on which their
+    # rounding depends, are then the same in every batch.
+    apart = False
 
     def __init__(
         self, activation: Callable[[Tensor], Tensor], dropout: Dropout = NO_DROPOUT, centered: bool = True
@@ -78,7 +81,8 @@ class PlainKernels:
         """
         h = qkv.shape[1] // 3
         qkv[:, : b_q.shape[1]] += b_q.index_select(0, stage.row_of_token)
-        parts = [self._attend_bucket(qkv[one.start : one.stop], one, num_heads, scores, own) for one in stage.buckets]
+        buckets = stage.alone if self.apart else stage.buckets
+        parts = [self._attend_bucket(qkv[one.start : one.stop], one, num_heads, scores, own) for one in buckets]
         return torch.cat([*parts, qkv.new_zeros(stage.filling, h)])
 
     def add_norm(self, y: Tensor, x: Tensor, b: Tensor, stage: Stage, gain: Gain, eps: float) -> Tensor:
@@ -87,6 +91,9 @@ class PlainKernels:
 
     def norm(self, x: Tensor, gain: Gain, eps: float) -> Tensor:
         """LayerNorm without bias, or RMSNorm, of `x` [tokens, h], which stays as it is."""
+        if self.apart and gain.of_token is None:
+            # Rounded between norm and gain, as it is beside rows with gains of their own.
+            return unscaled(x, eps, self._centered) * gain.shared
         return normalize(x, gain, eps, self._centered)
 
     def add(self, y: Tensor, x: Tensor, b: Tensor, stage: Stage) -> Tensor:
@@ -123,7 +130,11 @@ class PlainKernels:
 
         Adds span by span, cores together; in place in `y` without gradients.
         """
-        return _add_apart(y, x, joined) if torch.is_grad_enabled() else add_in_place(y, x, joined)
+        if torch.is_grad_enabled():
+            return _add_apart(y, x, joined)
+        for some in [[one] for one in joined] if self.apart else [joined]:
+            add_in_place(y, x, some)
+        return y
 
     def _attend_bucket(self, qkv: Tensor, bucket: Bucket, num_heads: int, scores: Scores, own: Sequence[Own]) -> Tensor:
         h = qkv.shape[1] // 3
@@ -149,10 +160,14 @@ class PlainKernels:
 
 def normalize(x: Tensor, gain: Gain, eps: float, centered: bool = True) -> Tensor:
     """LayerNorm without bias, or RMSNorm: [tokens, h] -> [tokens, h]."""
-    norm = F.layer_norm if centered else F.rms_norm
     if gain.of_token is None:
-        return norm(x, gain.shared.shape, gain.shared, eps=eps)
-    return norm(x, gain.shared.shape, eps=eps) * gain.table.index_select(0, gain.of_token)
+        return (F.layer_norm if centered else F.rms_norm)(x, gain.shared.shape, gain.shared, eps=eps)
+    return unscaled(x, eps, centered) * gain.table.index_select(0, gain.of_token)
+
+
+def unscaled(x: Tensor, eps: float, centered: bool) -> Tensor:
+    """LayerNorm or RMSNorm without gain and bias."""
+    return (F.layer_norm if centered else F.rms_norm)(x, x.shape[1:], eps=eps)
 
 
 def add_in_place(y: Tensor, x: Tensor, joined: Sequence[Joined]) -> Tensor:

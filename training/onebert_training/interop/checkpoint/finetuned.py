@@ -29,6 +29,11 @@ from onebert_training.interop.merged import CLASS_NAMES
 from onebert_training.interop.sentence import MODULES, read_modules
 
 _BATCH_TOKENS = 4096
+_IMPORTED = "the checkpoint cannot be imported: {}"
+
+
+class OutOfReach(InvalidInput):
+    """A checkpoint that the base cannot become by a delta of low rank, but whose answers a delta may learn."""
 
 
 @dataclass(frozen=True)
@@ -72,20 +77,24 @@ def read_finetuned(folder: Path, base: Base) -> FineTuned:
     """Reads a checkpoint with safetensors weights, fine-tuned from the base or a model of the same shapes.
 
     Raises:
-        InvalidInput: its architecture differs, a delta cannot hold its head, or a file cannot be read.
+        OutOfReach: its architecture differs, or a delta cannot hold its head.
+        InvalidInput: a file cannot be read.
         TensorMismatch: it lacks a base parameter, or has other shapes.
         NotFinite: a parameter contains NaN or infinity.
     """
     try:
         config, family = read_config(folder)
-        _require_same(config, base)
+    except UnsupportedBase as error:
+        raise OutOfReach(_IMPORTED.format(error.detail)) from None
+    _require_same(config, base)
+    try:
         constants = {name: base.params[name].cpu() for name in base.anatomy.constants}
         params = constants | read_parameters(folder, family)
         tokenizer, max_length = read_tokenizer(folder, config) if has_tokenizer(folder) else (base.tokenizer, None)
         raw = read_json(folder / "config.json")
-        head = _head(folder, config.model_type, raw, family.prefix)
+        head = _head(folder, raw, family.prefix)
     except UnsupportedBase as error:
-        raise InvalidInput(f"the checkpoint cannot be imported: {error.detail}") from None
+        raise InvalidInput(_IMPORTED.format(error.detail)) from None
     for name, layer in zip((head.linear, head.dense), reversed(head.layers), strict=False):
         params |= {f"{name}.weight": layer.weight, f"{name}.bias": layer.bias}
     if head.dense is not None and not head.bias:
@@ -93,7 +102,7 @@ def read_finetuned(folder: Path, base: Base) -> FineTuned:
     _require_parameters(params, base, head)
     # transformers sizes the classifier by the number of labels.
     theirs = library_config(raw, config.model_type, num_labels=len(params[f"{head.linear}.bias"]))
-    model = _load(folder, theirs, "AutoModel" if head.layers else AUTO_CLASSES[head.kind])
+    model, _ = load_model(folder, theirs, None if head.layers else head.kind)
     return FineTuned(
         head=head,
         model=WithHead(model, head.layers, head.pooling, config.eps) if head.layers else model,
@@ -109,34 +118,40 @@ def _require_same(config: EncoderConfig, base: Base) -> None:
     ours, theirs = config_form(base.config), config_form(config)
     if differing := [name for name in ours | theirs if ours.get(name) != theirs.get(name)]:
         said = ", ".join(f"{name} {theirs.get(name)} and not {ours.get(name)}" for name in differing)
-        raise InvalidInput(f"the checkpoint has another architecture than the base {base.spec.name}: {said}")
+        raise OutOfReach(f"the checkpoint has another architecture than the base {base.spec.name}: {said}")
 
 
-def _head(folder: Path, model_type: str, raw: Mapping[str, Any], prefix: str) -> Head:
+def _head(folder: Path, raw: Mapping[str, Any], prefix: str) -> Head:
     """The head of the class that the configuration names; for a plain encoder, the sentence-transformers modules."""
-    architectures = raw.get("architectures")
-    named = [str(one) for one in architectures] if isinstance(architectures, list) else []
-    classes: dict[Kind, str] = {
-        kind: name for kind, auto in AUTO_CLASSES.items() if (name := CLASS_NAMES[auto].get(model_type))
-    }
-    kind = next((kind for kind, name in classes.items() if name in named), None)
-    if kind is not None:
-        layout = layout_of(model_type, kind)
+    if (kind := kind_named(folder, raw)) is not None:
+        try:
+            layout = layout_of(raw["model_type"], kind)
+            pooling = layout.pooling(raw)
+        except InvalidInput as error:
+            raise OutOfReach(error.detail) from None
         dense = None if layout.dense is None else layout.dense.removeprefix(prefix)
         own = layout.head
-        return Head(kind, own.linear, dense, layout.pooling(raw), own.activation, own.norm, own.bias)
+        return Head(kind, own.linear, dense, pooling, own.activation, own.norm, own.bias)
+    pooling, layers = read_modules(folder)
+    dense = "head.dense" if len(layers) > 1 else None
+    return Head("sequence", "head", dense, pooling, layers[0].activation or "tanh", layers=layers)
+
+
+def kind_named(folder: Path, raw: Mapping[str, Any]) -> Kind | None:
+    """The kind of the class that a configuration names; None for an encoder with sentence-transformers modules.
+
+    Raises InvalidInput for any other folder.
+    """
+    architectures = raw.get("architectures")
+    named = [str(one) for one in architectures] if isinstance(architectures, list) else []
+    known = {kind: CLASS_NAMES[auto].get(raw["model_type"]) for kind, auto in AUTO_CLASSES.items()}
+    classes = {name: kind for kind, name in known.items() if name is not None}
+    if (name := next((one for one in classes if one in named), None)) is not None:
+        return classes[name]
     if (folder / MODULES).is_file():
-        pooling, layers = read_modules(folder)
-        return Head(
-            "sequence",
-            "head",
-            "head.dense" if len(layers) > 1 else None,
-            pooling,
-            layers[0].activation or "tanh",
-            layers=layers,
-        )
+        return None
     said = ", ".join(shown(name) for name in named) or "no class"
-    raise InvalidInput(f"the checkpoint is for {said}; what is imported is {', '.join(classes.values())}")
+    raise InvalidInput(f"the checkpoint is for {said}; what is imported is {', '.join(classes)}")
 
 
 def _require_parameters(params: Mapping[str, Tensor], base: Base, head: Head) -> None:
@@ -161,20 +176,23 @@ def _require_parameters(params: Mapping[str, Tensor], base: Base, head: Head) ->
         raise NotFinite(f"not finite: {listed(bad)}")
 
 
-def _load(folder: Path, config: Any, auto_class: str) -> Any:
+def load_model(folder: Path, config: Any, kind: Kind | None) -> tuple[Any, set[str]]:
+    """The plain model of transformers, and the parameters that the checkpoint lacks; `kind` None is a bare encoder."""
     try:
         with _quiet():
-            model = getattr(transformers, auto_class).from_pretrained(
+            model, found = getattr(transformers, AUTO_CLASSES[kind] if kind else "AutoModel").from_pretrained(
                 str(folder),
                 config=config,
                 local_files_only=True,
                 trust_remote_code=False,
                 use_safetensors=True,
                 dtype=torch.float32,
+                attn_implementation="eager",
+                output_loading_info=True,
             )
     except Exception as error:  # a damaged folder can raise anything in transformers' loader
         raise InvalidInput(f"transformers does not load the checkpoint: {type(error).__name__}") from None
-    return model.eval()
+    return model.eval(), set(found["missing_keys"])
 
 
 @contextmanager
@@ -213,7 +231,10 @@ def _logits(model: Any, texts: Sequence[Tokens]) -> Array:
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     if getattr(model.config, "type_vocab_size", 0) > 1:
         inputs["token_type_ids"] = torch.tensor([text.type_ids for text in texts])
-    out = model(**inputs)
+    try:
+        out = model(**inputs)
+    except Exception as error:  # a class that reads more than tokens, or a damaged configuration
+        raise InvalidInput(f"transformers does not run the checkpoint: {type(error).__name__}") from None
     if not isinstance(out, Tensor):
         out = out.logits if "logits" in out else torch.stack([out.start_logits, out.end_logits], -1)
     found: Array = out.float().numpy()

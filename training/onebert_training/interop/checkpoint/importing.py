@@ -1,182 +1,39 @@
-"""Converts a fine-tuned checkpoint to the smallest delta that agrees with it closely enough, or rejects it."""
+"""Chooses how a fine-tuned checkpoint becomes a delta: by low rank, or else by learning its answers."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from onebert_encoder.base.base import Base
-from onebert_encoder.text.tokens import Text
-from onebert_store.errors import InvalidData, InvalidInput
-from onebert_store.file.canonical import Array
-from onebert_store.file.delta import (
-    DELTA,
-    HEAD_BIAS,
-    HEAD_DENSE_BIAS,
-    HEAD_DENSE_WEIGHT,
-    HEAD_NORM,
-    HEAD_WEIGHT,
-    Delta,
-    check,
-    require_finite,
-)
-from onebert_store.file.format import MAX_FILE_BYTES, MAX_HEADER_BYTES
-from onebert_store.file.manifest import Manifest, TaskType
-from onebert_training.data.dataset import load_texts
-from onebert_training.fit.result import checked_delta
-from onebert_training.fit.run import make_manifest
-from onebert_training.interop.checkpoint.finetuned import FineTuned, read_finetuned
+from onebert_store.errors import InvalidInput
+from onebert_store.file.delta import Delta
+from onebert_training.fit.loop import Report
+from onebert_training.interop.checkpoint.by_rank import import_by_rank
+from onebert_training.interop.checkpoint.distilling import import_by_distillation
+from onebert_training.interop.checkpoint.finetuned import OutOfReach
 from onebert_training.interop.checkpoint.options import CheckpointOptions
-from onebert_training.interop.checkpoint.search import Probe, fewest
-from onebert_training.interop.heads import NOT_FINITE, POOLER, Wanted, kind_of, outputs_of
-from onebert_training.methods.low_rank import Parts, factorize
-
-# More texts would hardly make the agreement more certain, and slow down every probe.
-_MOST_TEXTS = 2000
+from onebert_training.interop.heads import Wanted
 
 
 def import_checkpoint(
-    folder: Path, name: str, base: Base, asked: CheckpointOptions, wanted: Wanted
+    folder: Path, name: str, base: Base, asked: CheckpointOptions, wanted: Wanted, out: Path, report: Report
 ) -> tuple[Delta, dict[str, Any]]:
-    """Converts a checkpoint: biases and LayerNorms exactly, matrices as the fewest rank-one parts that agree.
-
-    Returns the delta with golden logits, and its agreement with the checkpoint as JSON.
+    """The delta with golden logits, and its agreement with the checkpoint as JSON.
 
     Args:
         folder: the checkpoint's files.
         name: of the checkpoint, for the manifest.
         base: must compute in float32.
-        asked: texts to compare on, and the required agreement.
+        asked: texts to compare on and to learn on, and the required agreement.
         wanted: the longest input is else the limit of the checkpoint's tokenizer, or else of the base.
+        out: checkpoints of a training lie beside this file.
+        report: called after every step of a training.
 
     Raises:
-        InvalidInput: its architecture, task or head cannot be imported, or the agreement is too low.
-        TensorMismatch: it lacks parameters, or they have other shapes.
-        InvalidData: the texts cannot be read.
-        InvalidManifest: labels, task type or length do not fit a manifest.
-        NotFinite: a parameter or an answer contains NaN or infinity.
+        OneBertError: see `import_by_rank` and `import_by_distillation`.
     """
-    checkpoint = read_finetuned(folder, base)
-    exact, pooling = exact_tensors(checkpoint, base)
-    require_finite(exact)
-    manifest = _manifest(checkpoint, name, base, pooling, wanted)
-    check(Delta(manifest, exact), base.spec)
-    data, texts = _texts(asked, manifest.task_type)
-    changed = changed_matrices(checkpoint.params, base)
-    parts = Parts({name: factorize(difference.double()) for name, difference in changed.items()}, asked.max_rank)
-    probe = Probe(checkpoint, base, manifest, texts, lambda count: {**exact, **parts.tensors(count)})
-    room = MAX_FILE_BYTES - MAX_HEADER_BYTES - sum(tensor.nbytes for tensor in exact.values())
-    most = min(len(parts), parts.most(room))
-    count, found = fewest(probe, most, lambda found: found.reaches(asked.agree, asked.max_difference))
-    left_out = changed_tables(checkpoint.params, base)
-    if not found.reaches(asked.agree, asked.max_difference):
-        limit = f"a file of {MAX_FILE_BYTES >> 20} MiB holds no more" if most < len(parts) else "no rank gives more"
-        if asked.max_rank is not None and most == len(parts):
-            limit = f"--max-rank {asked.max_rank} allows no more"
-        why = [limit, *probe.doubts, *([f"a delta leaves out {', '.join(map(str, left_out))}"] if left_out else [])]
-        within = "" if asked.max_difference is None else f" with differences up to {asked.max_difference:g}"
-        raise InvalidInput(
-            f"agreement {found.share:.4f} with differences up to {found.largest:.4g} on {len(texts):,} texts, and not "
-            f"{asked.agree:g}{within}: {'; '.join(why)}"
-        )
-    facts = {
-        **manifest.training,
-        "agreement": {"share": found.share, "largest": found.largest, "texts": len(texts), "data": data},
-        "warnings": [*manifest.training["warnings"], *probe.doubts],
-    }
-    plain = Delta(manifest, {**exact, **parts.tensors(count)})
-    ranks = parts.ranks(count)
-    return checked_delta(base, plain, {"training": facts}, NOT_FINITE), {
-        "agreement": found.share,
-        "texts": len(texts),
-        "largest_difference": found.largest,
-        "mean_difference": found.mean if manifest.task_type == "regression" else None,
-        "changed_matrices": len(ranks),
-        "largest_rank": max(ranks, default=0),
-        "mean_rank": round(fmean(ranks), 1) if ranks else 0.0,
-        "checkpoint_bytes": checkpoint.weight_bytes,
-        "left_out": [str(one) for one in left_out],
-    }
-
-
-def _texts(asked: CheckpointOptions, task_type: TaskType) -> tuple[str, list[Text]]:
-    """The name of the data, and at most `_MOST_TEXTS` evenly spaced texts."""
-    name, texts = load_texts(str(asked.data), asked.columns, asked.encoding, task_type)
-    if len(texts) < 2:
-        raise InvalidData(
-            "--data has one text, and the answers of the model and of its delta are compared on two at least; "
-            "give more texts like those that the task is for"
-        )
-    return name, texts[:: -(-len(texts) // _MOST_TEXTS)]
-
-
-def _manifest(checkpoint: FineTuned, name: str, base: Base, pooling: str, wanted: Wanted) -> Manifest:
-    kind, spec, count = checkpoint.head.kind, base.spec, len(checkpoint.params[f"{checkpoint.head.linear}.bias"])
-    if wanted.task_type is not None and kind != kind_of(wanted.task_type):
-        raise InvalidInput(f"the checkpoint is for a {kind} task, which is no {wanted.task_type} task")
-    (outputs, warnings), longest = outputs_of(checkpoint.config, kind, count, wanted), wanted.max_length
-    if longest is None:
-        longest = min(checkpoint.max_length or spec.max_length, spec.max_length)
-    facts = {"imported_from": "checkpoint", "checkpoint": name, "warnings": warnings}
-    activation = "tanh" if pooling == "pooler" else checkpoint.head.activation
-    return make_manifest(spec, outputs, pooling, longest, "checkpoint", facts, activation=activation)
-
-
-@dataclass(frozen=True)
-class LeftOut:
-    """A changed parameter that a delta cannot hold; `size` is the difference's norm relative to the base's."""
-
-    name: str
-    rows: int
-    of: int
-    size: float
-
-    def __str__(self) -> str:
-        return f"{self.name} ({self.rows:,} of {self.of:,} rows differ, by {self.size:.2%} of its norm)"
-
-
-def exact_tensors(checkpoint: FineTuned, base: Base) -> tuple[dict[str, Array], str]:
-    """The head and the differences of biases and LayerNorms, by their names in a delta file; and the pooling.
-
-    A changed pooler becomes the head's layer on the first token. Unchanged parameters are left out.
-    """
-    theirs, head, pooling = checkpoint.params, checkpoint.head, checkpoint.head.pooling
-    found = {HEAD_WEIGHT: theirs[f"{head.linear}.weight"], HEAD_BIAS: theirs[f"{head.linear}.bias"]}
-    if head.dense is not None:
-        weight, bias = theirs[f"{head.dense}.weight"], theirs[f"{head.dense}.bias"]
-        of_base = base.params.get(f"{head.dense}.weight")
-        if of_base is not None and torch.equal(weight, of_base):
-            pooling = "pooler"
-        else:
-            found |= {HEAD_DENSE_WEIGHT: weight, HEAD_DENSE_BIAS: bias}
-            found |= {HEAD_NORM: theirs[f"{head.norm}.weight"]} if head.norm else {}
-    for name in base.spec.parameters:
-        if pooling == "pooler" or not name.startswith(POOLER):
-            difference = theirs[name] - base.params[name]
-            if difference.any():
-                found[DELTA + name] = difference
-    return {name: tensor.contiguous().numpy() for name, tensor in found.items()}, pooling
-
-
-def changed_matrices(params: Mapping[str, Tensor], base: Base) -> dict[str, Tensor]:
-    """Differences of the layers' matrices by module, without unchanged ones."""
-    found = {name: params[f"{name}.weight"] - base.params[f"{name}.weight"] for name in base.spec.modules}
-    return {name: difference for name, difference in found.items() if difference.any()}
-
-
-def changed_tables(params: Mapping[str, Tensor], base: Base) -> list[LeftOut]:
-    """Changes to the embeddings, and to ELECTRA's projection behind them."""
-    held = base.spec.parameters.keys() | {f"{name}.weight" for name in base.spec.modules} | {f"{POOLER}.weight"}
-    found = []
-    for name in base.anatomy.weights:
-        if name not in held:
-            difference = params[name] - base.params[name]
-            rows = int(difference.any(dim=1).sum())
-            if rows:
-                size = float(difference.norm() / base.params[name].norm())
-                found.append(LeftOut(name, rows, len(difference), size))
-    return found
+    try:
+        return import_by_rank(folder, name, base, asked, wanted)
+    except OutOfReach as missed:
+        if asked.distil is None:
+            raise InvalidInput(f"{missed.detail}; --distil TEXTS trains a delta that learns its answers") from None
+        return import_by_distillation(folder, name, base, asked, wanted, missed.detail, out, report)

@@ -1,4 +1,4 @@
-"""The options of `onebert import` for fine-tuned checkpoints."""
+"""The options of `onebert import` for fine-tuned checkpoints. Imports no torch, so that help is quick."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -8,6 +8,7 @@ from typing_extensions import Doc
 
 from onebert_store.command.options import ENCODING, TEXT, TEXT_PAIR, Panel
 from onebert_store.tables.columns import Columns
+from onebert_training.fit.settings import DEFAULT_METHOD
 
 CHECKPOINT = Panel("Fine-tuned checkpoint")
 
@@ -20,6 +21,18 @@ class CheckpointOptions:
         str | None,
         Doc("Texts to compare answers on: what `onebert train` takes as --data; no labels needed."),
         CHECKPOINT,
+    ] = None
+    distil: Annotated[
+        str | None,
+        Doc(
+            "Texts to learn the answers on where no rank gives them, read as --data; without --data a fifth of them is "
+            "held out to compare on."
+        ),
+        CHECKPOINT,
+    ] = None
+    method: Annotated[str, Doc("What --distil trains beside the head."), CHECKPOINT] = DEFAULT_METHOD
+    epochs: Annotated[
+        int | None, Ge(1), Doc("Passes of --distil over its texts; else as `onebert train`."), CHECKPOINT
     ] = None
     text: Annotated[str | None, Doc(TEXT), CHECKPOINT] = None
     text_pair: Annotated[str | None, Doc(TEXT_PAIR), CHECKPOINT] = None

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import isnan
+from typing import Any
 
 import numpy as np
 
@@ -11,11 +13,12 @@ from onebert_encoder.answering.scores import ACTIVATE, Array, own_activation, so
 from onebert_encoder.base.base import Base
 from onebert_encoder.base.digest import differing_parts
 from onebert_encoder.maths.fold import fold_delta
+from onebert_encoder.text.tokenizer import Tokenizer
 from onebert_encoder.text.tokens import Text, Tokens
 from onebert_store.file.delta import Delta
-from onebert_store.file.manifest import Manifest
+from onebert_store.file.manifest import Manifest, TaskType
 from onebert_training.fit.features import Inputs, predict
-from onebert_training.interop.checkpoint.finetuned import FineTuned, answer_all
+from onebert_training.insight.intervals import UNKNOWN, Interval, bootstrap, wilson
 
 
 @dataclass(frozen=True)
@@ -32,14 +35,46 @@ class Agreement:
 
     `share` counts texts (words in a token task) with the same answer; for a regression it is the lowest concordance
     correlation (Lin 1989) of any output, which is 1 only for equal numbers.
+
+    Attributes:
+        texts: number of texts.
+        interval: the 95 % confidence interval of `share` on other texts like these; NaN if it cannot be told.
     """
 
     share: float
     largest: float
     mean: float
+    texts: int = 0
+    interval: Interval = UNKNOWN
 
     def reaches(self, share: float, difference: float | None) -> bool:
         return self.share >= share and (difference is None or self.largest <= difference)
+
+    def beside(self, share: float, difference: float | None) -> str:
+        """The beginning of a sentence on an agreement that does not reach the one asked for."""
+        within = "" if difference is None else f" with differences up to {difference:g}"
+        return (
+            f"agreement {self.share:.4f} with differences up to {self.largest:.4g} on {self.texts:,} texts, and not "
+            f"{share:g}{within}"
+        )
+
+    def facts(self, data: str) -> dict[str, Any]:
+        """The agreement for a manifest, with the name of the texts."""
+        said = {"share": self.share, "interval": self._ends, "largest": self.largest}
+        return said | {"texts": self.texts, "data": data}
+
+    def record(self, task_type: TaskType) -> dict[str, Any]:
+        return {
+            "agreement": self.share,
+            "agreement_interval": self._ends,
+            "texts": self.texts,
+            "largest_difference": self.largest,
+            "mean_difference": self.mean if task_type == "regression" else None,
+        }
+
+    @property
+    def _ends(self) -> list[float] | None:
+        return None if isnan(self.interval.low) else list(self.interval)
 
 
 def compare(manifest: Manifest, texts: Sequence[Text], theirs: Answered, ours: Answered) -> Agreement:
@@ -49,13 +84,18 @@ def compare(manifest: Manifest, texts: Sequence[Text], theirs: Answered, ours: A
     apart = [np.abs(a - b).ravel() for a, b in scores if a.shape == b.shape]
     differences = np.concatenate(apart) if apart else np.zeros(1)
     if manifest.task_type == "regression":
-        outputs = zip(np.stack(theirs.logits).T, np.stack(ours.logits).T, strict=True)
-        share = min(concordance(*pair) for pair in outputs)
+        outputs = [np.stack(one.logits).T for one in (theirs, ours)]
+
+        def lowest(rows: Any) -> float:
+            return min(concordance(a[rows], b[rows]) for a, b in zip(*outputs, strict=True))
+
+        share, interval = lowest(slice(None)), bootstrap(len(texts), lowest)
     else:
         answers = (_answers(manifest, texts, one) for one in (theirs, ours))
         same = np.concatenate([_same(*pair) for pair in zip(*answers, strict=True)])
         share = float(same.mean()) if len(same) else 1.0
-    return Agreement(share, float(differences.max()), float(differences.mean()))
+        interval = Interval(*map(float, wilson(same.sum(), len(same))))
+    return Agreement(share, float(differences.max()), float(differences.mean()), len(texts), interval)
 
 
 def concordance(a: Array, b: Array) -> float:
@@ -103,37 +143,29 @@ _CLOSE = 32
 
 
 class Probe:
-    """Compares a delta's answers with the checkpoint's; `tensors` makes a delta's tensors for a number of parts.
+    """Compares the answers of a delta, by its tensors, with the checkpoint's."""
 
-    `doubts` lists other reasons for disagreement (a different tokenizer), as sentences.
-    """
-
-    def __init__(
-        self,
-        checkpoint: FineTuned,
-        base: Base,
-        manifest: Manifest,
-        texts: Sequence[Text],
-        tensors: Callable[[int], Mapping[str, Array]],
-    ) -> None:
-        self._base, self._manifest, self._texts, self._tensors = base, manifest, texts, tensors
-        length, align = manifest.max_length, manifest.per_token
-        own = checkpoint.tokenizer.encode(texts, length, align)
-        self._theirs = Answered(own, answer_all(checkpoint.model, own))
-        tokens = base.tokenizer.encode(texts, length, align)
+    def __init__(self, base: Base, manifest: Manifest, texts: Sequence[Text], theirs: Answered) -> None:
+        self._base, self._manifest, self._texts, self._theirs = base, manifest, texts, theirs
+        tokenizer = base.tokenizer.reading(manifest.pooling)
+        tokens = tokenizer.encode(texts, manifest.max_length, manifest.per_token)
         self._features = Inputs(base, tokens).features(0, manifest.pooling)
-        self.doubts: list[str] = []
-        if parts := differing_parts(checkpoint.tokenizer.written, base.tokenizer.written):
-            other = sum(a.input_ids != b.input_ids for a, b in zip(own, tokens, strict=True))
-            self.doubts.append(
-                f"the checkpoint's own tokenizer differs from the base's, which reads the texts of every task, in its "
-                f"{parts}: it splits {other:,} of these {len(texts):,} texts otherwise"
-            )
 
-    def __call__(self, count: int) -> Agreement:
-        row = fold_delta(self._base, Delta(self._manifest, self._tensors(count)))
+    def __call__(self, tensors: Mapping[str, Array]) -> Agreement:
+        row = fold_delta(self._base, Delta(self._manifest, tensors))
         ours = Answered(self._features.tokens, predict(self._base, row, self._features))
         return compare(self._manifest, self._texts, self._theirs, ours)
+
+    def doubts(self, own: Tokenizer) -> list[str]:
+        """Other reasons for disagreement, as sentences: a checkpoint with its `own` tokenizer."""
+        if not (parts := differing_parts(own.written, self._base.tokenizer.written)):
+            return []
+        both = zip(self._theirs.tokens, self._features.tokens, strict=True)
+        other = sum(a.input_ids != b.input_ids for a, b in both)
+        return [
+            f"the checkpoint's own tokenizer differs from the base's, which reads the texts of every task, in its "
+            f"{parts}: it splits {other:,} of these {len(self._texts):,} texts otherwise"
+        ]
 
 
 def fewest(probe: Callable[[int], Agreement], most: int, enough: Callable[[Agreement], bool]) -> tuple[int, Agreement]:

@@ -1,0 +1,135 @@
+"""Trains a delta to give a checkpoint's answers to texts without labels, where no low rank gives them."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from onebert_encoder.answering.scores import ACTIVATE, softmax
+from onebert_encoder.base.base import Base
+from onebert_encoder.text.tokens import Text
+from onebert_store.errors import InvalidData, InvalidInput, InvalidSettings
+from onebert_store.file.delta import Delta
+from onebert_store.file.manifest import TaskType, parse_manifest
+from onebert_training.contest.auto import choice_file, choose, forget, make_comparison
+from onebert_training.contest.contest import train_kept
+from onebert_training.contest.few import make_run, read_pairs
+from onebert_training.data.dataset import Dataset
+from onebert_training.data.examples import Split
+from onebert_training.data.splitting import HELD_OUT, SPLIT_SEED, hold_out
+from onebert_training.fit.checkpoint import checkpoint_path
+from onebert_training.fit.inputs import TaskInputs
+from onebert_training.fit.loop import Report, ignore
+from onebert_training.fit.run import Run
+from onebert_training.fit.settings import Settings, refuse_steps
+from onebert_training.interop.checkpoint.finetuned import answer_all
+from onebert_training.interop.checkpoint.options import CheckpointOptions
+from onebert_training.interop.checkpoint.search import Answered, Probe
+from onebert_training.interop.checkpoint.teacher import Teacher, read_teacher
+from onebert_training.interop.checkpoint.texts import read_texts
+from onebert_training.interop.heads import Wanted, outputs_of
+from onebert_training.methods.grammar import AUTO
+
+# The metric nearest to the agreement: the share of equal answers, or of a regression 1 only for equal numbers.
+_METRIC = {"single_label": "accuracy", "multi_label": "accuracy", "regression": "r2"}
+
+
+def import_by_distillation(
+    folder: Path,
+    name: str,
+    base: Base,
+    asked: CheckpointOptions,
+    wanted: Wanted,
+    missed: str,
+    out: Path,
+    report: Report = ignore,
+) -> tuple[Delta, dict[str, Any]]:
+    """Trains a delta by the checkpoint's answers to the texts of --distil; else as `import_by_rank`.
+
+    Some of the texts decide what the training keeps, and none that it has seen is compared on. Its checkpoints stay
+    beside `out` until the answers agree: an equal call that asks for less agreement trains no more.
+
+    Args:
+        missed: the reason that no low rank will do.
+        report: called after every step.
+
+    Raises:
+        InvalidInput: the checkpoint cannot be read, or the agreement is too low.
+        InvalidData: the texts cannot be read, or the checkpoint gives all of them one answer.
+        InvalidMethod, InvalidSettings: the method does not exist, does not fit the base, or gives no delta.
+    """
+    teacher = read_teacher(folder)
+    outputs, warnings = outputs_of(teacher.config, "sequence", teacher.outputs, wanted)
+    texts = read_texts(asked, outputs[0])
+    longest = wanted.max_length or min(teacher.max_length, base.spec.max_length)
+    inputs = TaskInputs(base, _dataset(teacher, name, texts.learned, outputs), longest)
+    run = _run(inputs, asked, name, out, report)
+    result = train_kept(run, report, checkpoint_path(out)).result
+    if result.delta is None:
+        raise ValueError("only methods that give a delta are trained here")
+    probe = Probe(base, result.delta.manifest, texts.compared, _answers(teacher, texts.compared))
+    found = probe(result.delta.tensors)
+    if not found.reaches(asked.agree, asked.max_difference):
+        raise InvalidInput(
+            f"{found.beside(asked.agree, asked.max_difference)}, although {run.settings.method} learned "
+            f"{len(texts.learned):,} other texts; with a lower --agree the same command trains no more. "
+            f"Not by rank: {missed}"
+        )
+    forget(checkpoint_path(out))
+    facts = {
+        **{"imported_from": "checkpoint", "checkpoint": name},
+        "teacher": {"digest": teacher.digest, "texts": len(texts.learned)},
+        "agreement": found.facts(texts.data),
+        "warnings": [*warnings, *result.verdict.warnings],
+    }
+    return _imported(result.delta, facts), {
+        **found.record(outputs[0]),
+        "learned_texts": len(texts.learned),
+        "checkpoint_bytes": teacher.weight_bytes,
+        "not_by_rank": missed,
+    }
+
+
+def _imported(delta: Delta, facts: Mapping[str, Any]) -> Delta:
+    """The delta with facts on its training, and without the name of a task, which the user gives."""
+    said = delta.manifest.model_dump()
+    training = {key: value for key, value in said["training"].items() if key != "task"}
+    return Delta(parse_manifest({**said, "training": {**training, **facts}}), delta.tensors)
+
+
+def _dataset(teacher: Teacher, name: str, texts: Sequence[Text], outputs: tuple[TaskType, list[str]]) -> Dataset:
+    """The texts with the teacher's answers as gold, and its probabilities to learn; a part of them validates."""
+    task_type, labels = outputs
+    logits = np.stack(_answers(teacher, texts).logits)
+    gold, soft = logits[:, 0], None
+    if task_type == "single_label":
+        gold, soft = logits.argmax(axis=1), softmax(logits)
+    elif task_type == "multi_label":
+        gold, soft = (logits > 0).astype(np.float32), ACTIVATE["sigmoid"](logits)
+    elif len(labels) > 1:
+        raise InvalidInput(f"a regression of {len(labels)} numbers is not learned, only of one")
+    if len(np.unique(gold, axis=0)) < 2:
+        raise InvalidData("the checkpoint gives all texts of --distil the same answer; give more different texts")
+    whole = Split(tuple(texts), gold, soft=None if soft is None else soft.astype(np.float32))
+    train, validation = hold_out(whole, task_type, 1 / HELD_OUT, None, SPLIT_SEED)
+    return Dataset(name, task_type, tuple(labels), None, {"train": train, "validation": validation}, held_out=True)
+
+
+def _run(inputs: TaskInputs, asked: CheckpointOptions, name: str, out: Path, report: Report) -> Run:
+    """The training of the method asked for, or of the one that `auto` chooses."""
+    metric = _METRIC[inputs.data.task_type]
+    settings = Settings(method=asked.method, epochs=asked.epochs, max_length=inputs.max_length, metric=metric)
+    refuse_steps(settings)
+    settings = read_pairs(inputs, settings, name)
+    if asked.method == AUTO:
+        return choose(make_comparison(inputs, settings, name), report, choice_file(checkpoint_path(out))).run
+    run = make_run(inputs, settings, name)
+    if not run.plan.servable:
+        raise InvalidSettings(f"{run.method.text} changes the base itself, which no delta holds")
+    return run
+
+
+def _answers(teacher: Teacher, texts: Sequence[Text]) -> Answered:
+    tokens = teacher.tokenizer.encode(texts, teacher.max_length)
+    return Answered(tokens, answer_all(teacher.model, tokens))
