@@ -103,11 +103,12 @@ ALIASES: Mapping[str, Callable[[int], Any]] = {
 _BYTES = ("roberta", "xlm-roberta", "mpnet", "camembert", "data2vec-text")
 
 
-def write_base(family: str, folder: Path, seed: int = 0) -> Path:
-    """A random model of the family with a small real tokenizer, saved the way the Hub has it."""
+def write_base(family: str, folder: Path, seed: int = 0, **sizes: int) -> Path:
+    """A random model of the family, maybe of other sizes, with a small real tokenizer, saved the way the Hub has it."""
     tokenizer = _byte_tokenizer() if family in _BYTES else _word_tokenizer()
     torch.manual_seed(seed)
     config = {**CONFIGS, **ALIASES}[family](tokenizer.get_vocab_size())
+    config.update(sizes)
     model = AutoModel.from_config(config)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -158,7 +159,7 @@ def _byte_tokenizer() -> tokenizers.Tokenizer:
 
 
 @cache
-def tiny_base(family: str = "bert") -> Path:
+def tiny_base(family: str = "bert", **sizes: int) -> Path:
     """The family's random base, written once per test run into a folder of its own."""
     import atexit
     import shutil
@@ -166,7 +167,12 @@ def tiny_base(family: str = "bert") -> Path:
 
     folder = Path(tempfile.mkdtemp(prefix=f"onebert-{family}-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return write_base(family, folder)
+    return write_base(family, folder, **sizes)
+
+
+def wide_base() -> Path:
+    """A base of another family, width, depth and tokenizer than the tiny one, for servers of both."""
+    return tiny_base("roberta", hidden_size=48, num_hidden_layers=2)
 
 
 @cache

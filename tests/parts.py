@@ -66,15 +66,14 @@ class Batches(Unobserved):
 class Parts:
     """A running engine with the tasks above, and answerers on it; leaving `with` ends it."""
 
-    def __init__(self, base, path, remote):
+    def __init__(self, base, path, remote, others=()):
         self.base, self.path, self.remote = base, path, remote
-        self.bank = Bank(base)
-        self.batches = Batches()
-        self.engine = Engine(base, self.bank, EngineLimits(512, QueueLimits(4096, 2**19)), self.batches)
-        self.host = Host(base, self.bank, self.engine)
-        self.hosts = [self.host]
+        self.host = Host(base, Bank(base))
+        self.bank, self.batches = self.host.bank, Batches()
+        hosts = [self.host, *(Host(one, Bank(one, self.bank.bound)) for one in others)]
+        self.engine = Engine(hosts, EngineLimits(512, QueueLimits(4096, 2**19)), self.batches)
         # Everything is in memory from the start: there is nothing to load.
-        self.residents = Residents(self.host, registry=None)
+        self.residents = Residents(self.engine, registry=None)
         self.directory = self.residents.directory
         self.rows = {}
         for name, manifest in TASKS.items():
@@ -90,20 +89,22 @@ class Parts:
         self.engine.close(60)
         self.workers.shutdown()
 
-    def add(self, name, version=1, bias=1.0, seed=1, **manifest):
-        base = {"name": self.base.spec.name, "model_type": "bert", "digest": self.host.digest}
-        manifest = parse_manifest(manifest_dict(base=base, **manifest))
-        tensors = far_delta(self.base.spec, "bitfit", manifest.pooling, len(manifest.labels), seed)
+    def add(self, name, version=1, bias=1.0, seed=1, base=None, **manifest):
+        base = base or self.base
+        host = self.engine.hosts[base.spec.digest]
+        named = {"name": base.spec.name, "model_type": "bert", "digest": host.digest}
+        manifest = parse_manifest(manifest_dict(base=named, **manifest))
+        tensors = far_delta(base.spec, "bitfit", manifest.pooling, len(manifest.labels), seed)
         tensors["head.bias"][:] = bias
-        row = fold(self.base, {n: torch.from_numpy(v) for n, v in tensors.items()}, manifest.pooling)
+        row = fold(base, {n: torch.from_numpy(v) for n, v in tensors.items()}, manifest.pooling)
         record = VersionRecord(name, version, f"digest {name} {version}", 1, datetime.now(UTC), manifest)
         self.rows[name, version] = manifest, row
-        publish(self.directory, Version(record, self.bank.install(row)), live=version)
+        publish(self.directory, Version(record, host.install(row)), live=version)
 
     @asynccontextmanager
     async def answerer(self, plan=None):
         """One that asks the engine itself, or one on the other side of a socket, with its desk."""
-        admission = Admission(self.hosts, self.residents, plan)
+        admission = Admission(self.engine, self.residents, plan)
         make = partial(Answerer, admission.splitters, workers=self.workers, plan=plan)
         if not self.remote:
             yield make(backend=admission)
@@ -137,14 +138,16 @@ class Parts:
         """The answer by the encoder, without a server."""
         name, _, version = ref.partition("@")
         manifest, row = self.rows[name, int(version or 1)]
-        (tokens,) = self.base.tokenizer.encode([text], manifest.max_length, align=manifest.per_token)
-        (logits,) = self.logits(row, [tokens])
+        base = self.engine.hosts[manifest.base.digest].base
+        (tokens,) = base.tokenizer.encode([text], manifest.max_length, align=manifest.per_token)
+        (logits,) = self.logits(row, [tokens], base)
         return answer(logits, manifest, text, tokens.alignment, asked), len(tokens), tokens.truncated
 
-    def logits(self, row, tokens):
+    def logits(self, row, tokens, base=None):
+        base = base or self.base
         with torch.inference_mode():
-            batch = pack(self.base, tokens, [0] * len(tokens))
-            return [one.numpy() for one in compute_logits(self.base, stack_rows(self.base, [row]), batch)]
+            batch = pack(base, tokens, [0] * len(tokens))
+            return [one.numpy() for one in compute_logits(base, stack_rows(base, [row]), batch)]
 
     def unpinned(self):
         """Whether nobody holds a version: then its row leaves the bank with it."""

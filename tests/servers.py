@@ -158,28 +158,29 @@ def children(pid: int) -> set[int]:
 
 
 @cache
-def spec():
-    """What a delta may touch on the tiny base."""
-    return load_base(str(tiny_base())).spec
+def spec(folder=None):
+    """What a delta may touch on the tiny base, or another one."""
+    return load_base(str(folder or tiny_base())).spec
 
 
 @cache
-def tokenizer():
-    return AutoTokenizer.from_pretrained(tiny_base())
+def tokenizer(folder=None):
+    return AutoTokenizer.from_pretrained(folder or tiny_base())
 
 
 class Task:
-    """One random delta: its file, and the plain Hugging Face model that carries its weights."""
+    """One random delta for the tiny base, or another: its file, and the plain Hugging Face model with its weights."""
 
-    def __init__(self, kind="bitfit", pooling="mean", labels=3, seed=0, **manifest) -> None:
+    def __init__(self, kind="bitfit", pooling="mean", labels=3, seed=0, folder=None, **manifest) -> None:
+        self.folder = folder
         names = labels if isinstance(labels, list) else [f"label {i}" for i in range(labels)]
-        self.tensors = far_delta(spec(), kind, pooling, len(names), seed)
+        self.tensors = far_delta(spec(folder), kind, pooling, len(names), seed)
         own = {"labels": names, "max_length": MAX_LENGTH, "method": kind}
-        self.manifest = manifest_for(spec(), pooling) | own | manifest
+        self.manifest = manifest_for(spec(folder), pooling) | own | manifest
 
     @cached_property
     def reference(self) -> Reference:
-        return Reference(tiny_base(), self.tensors, self.manifest["pooling"])
+        return Reference(self.folder or tiny_base(), self.tensors, self.manifest["pooling"])
 
     @property
     def file(self) -> bytes:
@@ -188,9 +189,9 @@ class Task:
     def logits(self, text, text_pair=None) -> np.ndarray:
         options = {"truncation": True, "max_length": self.manifest["max_length"], "return_token_type_ids": True}
         if self.manifest["pooling"] == "siamese":
-            one, other = (tokenizer()(half, **options)["input_ids"] for half in (text, text_pair))
+            one, other = (tokenizer(self.folder)(half, **options)["input_ids"] for half in (text, text_pair))
             return self.reference.logits(one + other, second=len(one)).numpy().astype(np.float64)
-        encoded = tokenizer()(text, text_pair, **options)
+        encoded = tokenizer(self.folder)(text, text_pair, **options)
         return self.reference.logits(encoded["input_ids"], encoded["token_type_ids"]).numpy().astype(np.float64)
 
     def scores(self, text, text_pair=None) -> dict[str, float]:

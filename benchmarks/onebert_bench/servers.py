@@ -31,9 +31,10 @@ from onebert_server.access.context import Context
 from onebert_server.access.principal import root
 from onebert_server.client import Client
 from onebert_server.engine.engine import Engine, EngineLimits
+from onebert_server.engine.host import Host
 from onebert_server.engine.memory import keep_freed_memory
+from onebert_server.engine.passes import Item
 from onebert_server.engine.queue import QueueLimits
-from onebert_server.engine.request import Item
 from onebert_server.process import ChildServer, serving
 from onebert_server.runtime import MAX_BATCH_SECONDS
 from onebert_server.settings import Settings
@@ -179,6 +180,7 @@ def requests_for(
 def _run_engine(what: Serving, clients: int, seconds: float) -> Load:
     """A closed loop like `run_load` on the engine alone, which is set up like `onebert serve`."""
     engine, slots, inputs = _engine(what)
+    [host] = engine.hosts.values()
     latencies: list[float] = []
     started, cpu, left, done = time.perf_counter(), time.process_time(), clients, threading.Event()
     context = Context(root("load"), math.inf, time.monotonic(), "load")
@@ -187,7 +189,7 @@ def _run_engine(what: Serving, clients: int, seconds: float) -> Load:
         # A copy for each request, since requests over HTTP share no tokens either.
         item = Item(replace(inputs[turn * 7 % TEXTS]), slots[turn % TASKS])
         sent = time.perf_counter()
-        engine.submit([item], context).add_done_callback(lambda future: answered(turn, sent, future.result()))
+        engine.submit(host, [item], context).add_done_callback(lambda future: answered(turn, sent, future.result()))
 
     def answered(turn: int, sent: float, _: list[Logits]) -> None:
         nonlocal left
@@ -214,7 +216,7 @@ def _engine(what: Serving) -> tuple[Engine, list[int], list[Tokens]]:
     settings = Settings.model_construct()  # the defaults, whatever the environment says
     queue = QueueLimits(settings.max_queue_sequences, settings.max_queue_tokens, settings.max_queue_seconds)
     limits = EngineLimits(settings.max_batch_tokens, queue, MAX_BATCH_SECONDS)
-    engine = Engine(base, bank, limits, threads=what.threads or _ALL_THREADS)
+    engine = Engine([Host(base, bank)], limits, threads=what.threads or _ALL_THREADS)
     engine.start()
     return engine, slots, tokenized(base, sentences(base, TEXTS))
 

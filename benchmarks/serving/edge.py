@@ -39,7 +39,8 @@ from onebert_bench.workload import sentences
 from onebert_encoder.base.base import load_base
 from onebert_server.engine.engine import Engine
 from onebert_server.engine.host_copy import HostCopy
-from onebert_server.engine.request import Flight, Launched, Waiting
+from onebert_server.engine.passes import Launched
+from onebert_server.engine.request import Flight, Waiting
 from onebert_server.garbage import collect_seldom
 from onebert_server.http.web import uvicorn_config
 from onebert_server.run.app import create_app
@@ -73,13 +74,15 @@ def launch(waiting: Sequence[Waiting]) -> Flight:
 def serve(base: str | None, parent: Connection) -> None:
     """Serves until the parent ends the process; sends its URL, and once it hears back, that its device is free."""
     with TemporaryDirectory(prefix="onebert-edge-") as folder:
-        settings = Settings.model_construct(data_dir=Path(folder), base=base, dtype="float32", threads=1)
+        settings = Settings.model_construct(
+            data_dir=Path(folder), base=(base,) if base else (), dtype="float32", threads=1
+        )
         with open_runtime(settings) as runtime:
             config = uvicorn_config(create_app(runtime), 60.0, 5.0)
             # As `onebert serve` has it: uvicorn's event loop, and the garbage collector as it sets it.
             collect_seldom()
             with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
-                runner.run(_listen(config, runtime.host.engine, parent))
+                runner.run(_listen(config, runtime.engine, parent))
 
 
 async def _listen(config: uvicorn.Config, engine: Engine, parent: Connection) -> None:

@@ -196,7 +196,7 @@ async def ask(runtime: Runtime, versions: int) -> None:
 
 async def seconds(runtime: Runtime, ref: str) -> float:
     """Seconds until a version has answered a short text."""
-    host = runtime.host
+    [host] = runtime.hosts
     pieces = {host.digest: host.base.tokenizer.split([TEXT], host.base.spec.max_length)}
     started = time.perf_counter()
     await runtime.admission.compute(own_work("bench"), Wanted([ref]), pieces)

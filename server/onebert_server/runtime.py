@@ -20,6 +20,7 @@ from onebert_server.answering.admission import Admission
 from onebert_server.answering.answers import WORKERS, Answerer
 from onebert_server.answering.edge import Edge
 from onebert_server.engine.bank import Bank
+from onebert_server.engine.bank_bytes import BankBytes, default_bank_bytes
 from onebert_server.engine.engine import Engine, EngineLimits
 from onebert_server.engine.host import Host
 from onebert_server.engine.memory import give_back_freed_memory
@@ -69,7 +70,7 @@ class Runtime(Edge):
     keys: KeyRing
     administration: Administration
     settings: Settings
-    host: Host
+    engine: Engine
     catalog: Catalog
     residents: Residents
     loader: Loader
@@ -85,20 +86,29 @@ class Runtime(Edge):
     measured: Measured = field(default_factory=Measured)
 
     @property
+    def hosts(self) -> list[Host]:
+        """The bases, in the order of the settings."""
+        return [*self.engine.hosts.values()]
+
+    def host_of(self, base: str) -> Host:
+        """Returns the host of a base; the first one if this server has no such base any more."""
+        return self.engine.hosts.get(base, self.hosts[0])
+
+    @property
     def directory(self) -> Directory:
         return self.catalog.directory
 
     def check_health(self) -> None:
         """Raises Unhealthy if this process cannot answer any more and an orchestrator should restart it."""
-        if self.host.engine.dead:
+        if self.engine.dead:
             raise Unhealthy("the engine's thread is dead")
         if self.loader.dead:
             raise Unhealthy("the loader's thread is dead")
         if self.follower.dead:
             raise Unhealthy("the follower's thread is dead")
-        if self.host.engine.pass_seconds > self.settings.engine_timeout:
+        if self.engine.pass_seconds > self.settings.engine_timeout:
             raise Unhealthy("a forward pass takes longer than ONEBERT_ENGINE_TIMEOUT")
-        if self.host.engine.failed_in_a_row >= MAX_FAILED_IN_A_ROW:
+        if self.engine.failed_in_a_row >= MAX_FAILED_IN_A_ROW:
             raise Unhealthy("every forward pass fails")
 
 
@@ -116,16 +126,15 @@ def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterat
     progress = progress or Progress()
     threads = settings.threads or torch.get_num_threads()
     # Load with the engine's number of threads: oneDNN packs the weights, and kernels are checked, for that number.
-    base, bank = on_a_thread(threads, partial(load_bank, settings))
+    hosts = on_a_thread(threads, partial(load_hosts, settings))
     give_back_freed_memory()
     with ExitStack() as opened:
         progress.begin("store", 1)
         registry = opened.enter_context(Registry.open(store_address(settings)))
         telemetry = opened.enter_context(open_telemetry(settings))
         metrics = Metrics(settings.task_metrics, exemplars=telemetry.tracing is not None)
-        engine = Engine(base, bank, engine_limits(settings), metrics, threads, tracing=telemetry.tracing)
-        host = Host(base, bank, engine)
-        residents = Residents(host, registry)
+        engine = Engine(hosts, engine_limits(settings), metrics, threads, tracing=telemetry.tracing)
+        residents = Residents(engine, registry)
         loader = Loader(residents, registry)
         presence = Presence(registry.replicas) if registry.shared else None
         follower = Follower(registry.feed, residents.directory, presence, metrics.rename_task)
@@ -147,13 +156,13 @@ def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterat
         keeper = KeyKeeper(registry.keys, keys)
         opened.callback(keeper.close)
         keeper.start()
-        admission = Admission([host], residents, tracing=telemetry.tracing)
-        _add_gauges(metrics, host, catalog, follower, keeper)
+        admission = Admission(engine, residents, tracing=telemetry.tracing)
+        _add_gauges(metrics, engine, catalog, follower, keeper)
         runtime = Runtime(
             settings=settings,
             keys=keys,
             administration=Administration(registry, keeper),
-            host=host,
+            engine=engine,
             catalog=catalog,
             residents=residents,
             loader=loader,
@@ -199,15 +208,17 @@ def _pool(opened: ExitStack, size: int, name: str) -> ThreadPoolExecutor:
     return pool
 
 
-def _add_gauges(metrics: Metrics, host: Host, catalog: Catalog, follower: Follower, keeper: KeyKeeper) -> None:
-    engine, bank = host.engine, host.bank
+def _add_gauges(metrics: Metrics, engine: Engine, catalog: Catalog, follower: Follower, keeper: KeyKeeper) -> None:
+    hosts = [*engine.hosts.values()]
+    bound = hosts[0].bank.bound
     metrics.gauge("queue_sequences", "Sequences that wait.", lambda: engine.queue.sequences)
     metrics.gauge("queue_tokens", "Tokens that wait.", lambda: engine.queue.tokens)
     metrics.gauge("queue_seconds", "Estimated seconds of work that waits.", lambda: engine.queue.seconds)
-    metrics.gauge("batch_tokens_limit", "Tokens computed in a batch where more wait.", lambda: engine.batch_tokens)
-    metrics.gauge("bank_rows", "Rows on the device.", lambda: bank.num_resident)
-    metrics.gauge("bank_bytes", "Bytes of the rows on the device.", lambda: bank.num_bytes)
-    metrics.gauge("bank_bytes_limit", "What the rows may take.", lambda: bank.max_bytes)
+    batch_tokens = {digest: partial(engine.batch_tokens, host) for digest, host in engine.hosts.items()}
+    metrics.gauge_of("base", "batch_tokens_limit", "Tokens computed in a batch where more wait.", batch_tokens)
+    metrics.gauge("bank_rows", "Rows on the device.", lambda: sum(host.bank.num_resident for host in hosts))
+    metrics.gauge("bank_bytes", "Bytes of the rows on the device.", lambda: bound.total)
+    metrics.gauge("bank_bytes_limit", "What the rows may take.", lambda: bound.most)
     counts = catalog.directory.counts
     metrics.gauge("tasks", "Tasks.", lambda: counts()["tasks"])
     metrics.gauge("versions", "Versions of all tasks.", lambda: counts()["versions"])
@@ -220,15 +231,29 @@ def _add_gauges(metrics: Metrics, host: Host, catalog: Catalog, follower: Follow
     metrics.gauge("storage_ok", "Whether the disk took the last change.", lambda: catalog.storage == "ok")
 
 
-def load_bank(settings: Settings) -> tuple[Base, Bank]:
-    """Loads the base in the precision that the settings mean on this device, and an empty bank for it.
+def load_hosts(settings: Settings) -> list[Host]:
+    """Loads each base in the precision that the settings mean on this device, and an empty bank for it.
 
-    The calling thread computes; the base is prepared for that thread's number of compute threads.
+    The calling thread computes; the bases are prepared for that thread's number of compute threads.
     """
+    bases = [_load(name, settings) for name in settings.base or (None,)]
+    if len({base.spec.digest for base in bases}) < len(bases):
+        raise InvalidSettings("ONEBERT_BASE: two of the bases are the same")
+    bound = BankBytes(settings.bank_bytes or default_bank_bytes(bases[0].device), len(bases))
+    return [Host(base, Bank(base, bound)) for base in bases]
+
+
+def load_only_host(settings: Settings) -> Host:
+    """Like `load_hosts`, for work on one base; raises InvalidSettings if the settings have several."""
+    [host] = load_hosts(settings.model_copy(update={"base": (settings.only_base,)}))
+    return host
+
+
+def _load(name: str | None, settings: Settings) -> Base:
     device = device_for(settings.device)
     auto = settings.dtype == "auto"
     dtype = fast_dtype(device) if auto else getattr(torch, settings.dtype)
-    base = load_base(settings.base, dtype=dtype, device=device, batch_invariant=settings.batch_invariant is True)
+    base = load_base(name, dtype=dtype, device=device, batch_invariant=settings.batch_invariant is True)
     if auto or settings.dtype == "int8":
         base = trusted(base)
     invariant = rounds_alike(base)
@@ -240,7 +265,7 @@ def load_bank(settings: Settings) -> tuple[Base, Bank]:
     # On a CPU the fast kernels are batch-invariant as they are. On a GPU invariance costs time, so it is optional.
     if settings.batch_invariant == "auto" and invariant and base.device.type == "cpu":
         base = base.with_batch_invariance()
-    return base, Bank(base, settings.bank_bytes)
+    return base
 
 
 def device_for(wanted: str) -> str:

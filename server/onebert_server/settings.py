@@ -42,8 +42,9 @@ class Settings(BaseSettings):
     host: str = "127.0.0.1"
     #: Port; 0 takes a free one, which the line printed at start names.
     port: Annotated[int, Field(ge=0, le=65535)] = 8000
-    #: Hub id or local folder of the base; without it the default base.
-    base: str | None = None
+    #: Hub ids, local folders or names of added bases (`onebert base list`), with commas; without it the default
+    #: base.
+    base: Annotated[tuple[str, ...], NoDecode] = ()
     #: Numbers that the encoder computes with. `auto` is bfloat16 if the processor or GPU multiplies it. `int8` is for
     #: CPUs, and faster than bfloat16 in full batches, at a small cost in accuracy
     #: ([decision 14](../decisions.md#14-products-in-8-bit-integers-on-request)). With both, the base's vectors must
@@ -140,6 +141,14 @@ class Settings(BaseSettings):
             return value
         return dict(_named_digest(key.strip()) for key in value.split(",") if key.strip())
 
+    @field_validator("base", mode="before")
+    @classmethod
+    def _bases(cls, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        names = [value] if Path(value).expanduser().is_dir() else value.split(",")
+        return tuple(name.strip() for name in names if name.strip())
+
     @field_validator("cors_origins", mode="before")
     @classmethod
     def _origins(cls, value: Any) -> Any:
@@ -170,6 +179,13 @@ class Settings(BaseSettings):
         if self.oidc_jwks and "://" in self.oidc_jwks and not JWKS_ADDRESS.match(self.oidc_jwks):
             raise ValueError("ONEBERT_OIDC_JWKS is a file, or an address that begins with https://")
         return self
+
+    @property
+    def only_base(self) -> str | None:
+        """The base of a command that computes with one, or None for the default base; raises InvalidSettings."""
+        if len(self.base) > 1:
+            raise InvalidSettings("ONEBERT_BASE: this command computes with one base; name it with --base")
+        return self.base[0] if self.base else None
 
     @property
     def oidc(self) -> tuple[str, str, str] | None:

@@ -33,7 +33,7 @@ ARROWS = {
 ROOMS: dict[str, tuple[set[str], ...]] = {
     "onebert_store": ({"command"}, {"registry", "tables"}, {"file", "blobs"}),
     "onebert_encoder": (
-        {"explaining"},
+        {"explaining", "adding"},
         {"maths"},
         {"base"},
         {"blocks"},

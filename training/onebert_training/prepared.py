@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from onebert_encoder.base.base import Base
-from onebert_store.disk import check_writable
+from onebert_store.disk import check_free, check_writable
 from onebert_store.errors import InvalidSettings
 from onebert_store.file.delta import ADAPTER_DOWN
 from onebert_store.file.format import save
@@ -27,7 +27,6 @@ from onebert_training.fit.record import make_record
 from onebert_training.fit.result import Result
 from onebert_training.fit.run import Run
 from onebert_training.fit.settings import Settings, refuse_steps
-from onebert_training.interop.folders import check_free
 from onebert_training.interop.merged import merge, write_checkpoint
 from onebert_training.methods.grammar import AUTO, HEAD
 

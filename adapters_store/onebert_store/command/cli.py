@@ -16,7 +16,12 @@ from onebert_store.errors import InvalidSettings, OneBertError
 from onebert_store.plugins import COMMANDS, Plugin, installed
 
 # The help groups commands by component in this order; other packages' commands come last.
-PANELS = {"onebert_training": "Training", "onebert_server": "Serving", "onebert_store": "Files and stores"}
+PANELS = {
+    "onebert_training": "Training",
+    "onebert_server": "Serving",
+    "onebert_encoder": "Files and stores",
+    "onebert_store": "Files and stores",
+}
 MORE = "More"
 # Names of commands in other programs -> the command here.
 ELSEWHERE = {

@@ -26,7 +26,7 @@ SHEET = "Sheet of an .xlsx workbook; else the first."
 LABEL_SEPARATOR = (
     "What is between the labels in a cell, as ; or |; else found where parts of cells are labels of their own."
 )
-BASE = "The frozen encoder: a Hugging Face Hub id or a local folder; else all-MiniLM-L6-v2."
+BASE = "The frozen encoder: a Hugging Face Hub id, a local folder or an added base; else all-MiniLM-L6-v2."
 
 
 class Panel(str):

@@ -1,7 +1,7 @@
 """A delta in memory, the grammar of its tensor names, and whether it fits a base."""
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -73,15 +73,21 @@ def check(delta: Delta, spec: BaseSpec) -> None:
         TensorMismatch: tensors are unknown, missing or misshapen.
         NotFinite: a tensor has a NaN or an infinity.
     """
-    manifest = delta.manifest
-    if manifest.base.digest != spec.digest:
-        raise BaseMismatch(
-            f"made for {shown(manifest.base.name)} ({manifest.base.digest[:19]}…), "
-            f"the base here is {spec.name} ({spec.digest[:19]}…)"
-        )
-    _check_manifest(manifest, spec)
+    base_of(delta.manifest, [spec])
+    _check_manifest(delta.manifest, spec)
     _check_tensors(delta, spec)
     require_finite(delta.tensors)
+
+
+def base_of(manifest: Manifest, specs: Sequence[BaseSpec]) -> BaseSpec:
+    """Returns the base that a delta was made for; raises BaseMismatch, which names those there are."""
+    for spec in specs:
+        if spec.digest == manifest.base.digest:
+            return spec
+    here, made = " and ".join(f"{spec.name} ({spec.digest[:19]}…)" for spec in specs), manifest.base
+    if len(specs) == 1:
+        raise BaseMismatch(f"made for {shown(made.name)} ({made.digest[:19]}…), the base here is {here}")
+    raise BaseMismatch(f"made for {shown(made.name)} ({made.digest[:19]}…), the bases here are {here}")
 
 
 def require_finite(tensors: Mapping[str, Array]) -> None:

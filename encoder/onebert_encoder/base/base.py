@@ -1,6 +1,7 @@
 """The frozen base: weights on the compute device, tokenizer and digest."""
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -10,16 +11,16 @@ import tokenizers
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from transformers import AutoTokenizer
 
 from onebert_encoder.base.anatomy import Anatomy
-from onebert_encoder.base.config import TANH, EncoderConfig, library_config, read_config
+from onebert_encoder.base.config import TANH, EncoderConfig, family_with, library_config, read_config
 from onebert_encoder.base.digest import base_digest
+from onebert_encoder.base.folder import own_tokenizer, read_own
 from onebert_encoder.base.source import DEFAULT_BASE, MOST_BYTES, find_base, read_json, read_parameters
 from onebert_encoder.base.subspaces import Subspaces
 from onebert_encoder.blocks.running import LayerWeights
 from onebert_encoder.blocks.scores import scores_of
-from onebert_encoder.compute.linear import Int8Linear, make_linear
+from onebert_encoder.compute.linear import Int8Linear, PackedLinear, make_linear
 from onebert_encoder.compute.plain import Linear
 from onebert_encoder.text.tokenizer import Tokenizer
 from onebert_store.errors import MalformedFile, UnsupportedBase
@@ -100,7 +101,13 @@ class Base:
         return replace(self, precision=dtype)
 
     def with_batch_invariance(self) -> "Base":
-        return replace(self, batch_invariant=True)
+        """The same base, giving a text the same bits in every batch; packed weights do so, and are shared."""
+        linears = [*(one for layer in self.layers for one in layer.W.values()), self.embeddings.W_e]
+        if not all(one is None or isinstance(one, PackedLinear) for one in linears):
+            return replace(self, batch_invariant=True)
+        same = copy(self)
+        same.batch_invariant = True
+        return same
 
     @property
     def dtype_name(self) -> str:
@@ -149,7 +156,7 @@ class Base:
 def load_base(
     name: str | None = None, *, dtype: torch.dtype = torch.float32, device: str = "cpu", batch_invariant: bool = False
 ) -> Base:
-    """Loads a base from a local folder, the Hugging Face cache or the Hub; None is the default base.
+    """Loads an added base, or one of a local folder, the Hugging Face cache or the Hub; None is the default base.
 
     Args:
         dtype: float32, bfloat16 or int8; `fold` always works in float32. int8 runs bfloat16 around 8-bit matrix
@@ -199,6 +206,8 @@ def tokenizer_of(
         if path.is_file() and path.stat().st_size > MOST_BYTES:
             raise UnsupportedBase(f"its tokenizer cannot be read: {path.name} has over {MOST_BYTES >> 20} MiB")
     try:
+        from transformers import AutoTokenizer  # noqa: PLC0415 - a folder of our own is read without it
+
         # Without `config` transformers would build a configuration from the whole file.
         tokenizer = AutoTokenizer.from_pretrained(
             str(folder), config=make_config(), local_files_only=True, trust_remote_code=False
@@ -219,7 +228,8 @@ def tokenizer_of(
 
 
 def _load(folder: Path, name: str, dtype: torch.dtype, device: str, batch_invariant: bool) -> Base:
-    config, family = read_config(folder)
+    own = read_own(folder)
+    config, family = (own.config, family_with(own.config)) if own else read_config(folder)
     found = read_parameters(folder, family)
     anatomy = Anatomy(
         family=family,
@@ -231,10 +241,10 @@ def _load(folder: Path, name: str, dtype: torch.dtype, device: str, batch_invari
         relative=(config.relative_buckets, config.num_heads),
     )
     params, on = _checked_params(found, anatomy, config), torch.device(device)
-    words, _ = read_tokenizer(folder, config)
+    words = own_tokenizer(folder, config) if own else read_tokenizer(folder, config)[0]
     spec = BaseSpec(
-        name=name,
-        digest=base_digest(config, words.written, params),
+        name=own.name if own else name,
+        digest=own.digest if own else base_digest(config, words.written, params),
         model_type=config.model_type,
         hidden_size=config.hidden_size,
         num_layers=config.num_layers,

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,8 @@ class EncoderConfig:
 def read_config(folder: Path) -> tuple[EncoderConfig, Family]:
     """Reads a base's configuration; raises UnsupportedBase if it is unreadable or its architecture is not supported."""
     raw, family = read_raw(folder)
+    if find_spec("transformers") is None:
+        raise UnsupportedBase("it is read by transformers, which is not installed; `onebert base add` needs it once")
     model_type = str(raw["model_type"])
     try:
         config = _our_config(library_config(raw, model_type), model_type, family)
@@ -75,9 +78,15 @@ def read_config(folder: Path) -> tuple[EncoderConfig, Family]:
         raise UnsupportedBase("its hidden size is not a multiple of its number of heads")
     if not 0 <= config.first_position < config.max_positions:
         raise UnsupportedBase(f"its pad_token_id {config.padding_id} leaves no positions for tokens")
+    return config, family_with(config)
+
+
+def family_with(config: EncoderConfig) -> Family:
+    """The family of a base with this configuration: without segment embeddings if the base has none."""
+    family = family_of(config.model_type)
     if "type" in family.outside and not config.type_vocab_size:
-        family = replace(family, outside={part: path for part, path in family.outside.items() if part != "type"})
-    return config, family
+        return replace(family, outside={part: path for part, path in family.outside.items() if part != "type"})
+    return family
 
 
 def read_raw(folder: Path) -> tuple[dict[str, Any], Family]:
@@ -157,5 +166,8 @@ def _rotary(theirs: Any) -> tuple[tuple[float, int], ...]:
             raise UnsupportedBase(
                 f"its rotary positions are scaled ({shown(str(scaling))}); only unscaled ones are supported"
             )
-        found.append((float(own["rope_theta"]), theirs.sliding_window if kind == "sliding_attention" else 0))
+        window = theirs.sliding_window if kind == "sliding_attention" else None
+        if window is not None and window < 1:
+            raise UnsupportedBase("a token of its local attention reads no other")
+        found.append((float(own["rope_theta"]), window or 0))
     return tuple(found)

@@ -1,14 +1,16 @@
-"""Finds a base's files: in a folder, the Hugging Face cache or Hub, or a package (default base only); reads weights."""
+"""Finds a base's files: a folder, an added base, the Hugging Face cache or Hub, a package (default base only); weights.
+
+The Hugging Face libraries are imported where they are needed: a server of an added base needs none of them.
+"""
 
 import hashlib
 import importlib.util
+import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from huggingface_hub import snapshot_download
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 from safetensors import SafetensorError, safe_open
 
 from onebert_encoder.base.families import FAMILIES, Family
@@ -29,12 +31,15 @@ _PACKAGE_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d
 _FILES = ["*.json", "*.txt", "*.model", "model.safetensors", "model-*-of-*.safetensors"]
 _HUB_TIMEOUT_S = 5.0
 
+RECORD = "base.json"
+"""The file by which a folder of `onebert base add` is recognized (`folder.py`)."""
+
 MOST_BYTES = 64 << 20
 """Largest file that is read besides the weights, in bytes; XLM-R's tokenizer has 17 million."""
 
 
 def find_base(name: str) -> Path:
-    """The folder with a base's configuration, tokenizer and weights; `name` is a local folder or a Hub id.
+    """The folder with a base's configuration, tokenizer and weights; `name`: a local folder, an added base, a Hub id.
 
     Raises:
         BaseNotFound: no such folder, and neither the cache, the Hub nor (for the default base) the package has it.
@@ -44,6 +49,49 @@ def find_base(name: str) -> Path:
     if folder.is_dir():
         _require_plain(folder)
         return folder
+    return own_folder(name) or find_foreign(name)
+
+
+def find_foreign(name: str) -> Path:
+    """The folder of a Hub id as `find_base` finds it where no base has been added by this name."""
+    if (found := _from_hub(name)) is not None:
+        return found
+    if name == DEFAULT_BASE:
+        return _packaged()
+    raise BaseNotFound(
+        f"base {name!r} is not a folder, not in the Hugging Face cache, and could not be fetched from the Hub; "
+        f"the families {', '.join(FAMILIES)} are read"
+    )
+
+
+def is_own(folder: Path) -> bool:
+    """Whether the folder is one of `onebert base add`."""
+    return (folder / RECORD).is_file()
+
+
+def bases_folder() -> Path:
+    """The folder of the bases that `onebert base add` writes by name."""
+    data = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
+    return Path(data) / "onebert" / "bases"
+
+
+def own_folder(name: str) -> Path | None:
+    """The folder of an added base by its name; None if no base has been added by this name."""
+    folder = bases_folder() / name
+    return folder if is_own(folder) else None
+
+
+def _from_hub(name: str) -> Path | None:
+    """The folder of a Hub id in the cache, where missing files are downloaded to; None without one."""
+    try:
+        from huggingface_hub import snapshot_download  # noqa: PLC0415
+        from huggingface_hub.errors import (  # noqa: PLC0415
+            HfHubHTTPError,
+            HFValidationError,
+            LocalEntryNotFoundError,
+        )
+    except ImportError:
+        return None
     for offline in (True, False):
         try:
             found = snapshot_download(
@@ -54,12 +102,7 @@ def find_base(name: str) -> Path:
         # The cache may hold only some files, such as the tokenizer's; then download the rest.
         if (Path(found) / "config.json").is_file() and _weight_files(Path(found)):
             return Path(found)
-    if name == DEFAULT_BASE:
-        return _packaged()
-    raise BaseNotFound(
-        f"base {name!r} is not a folder, not in the Hugging Face cache, and could not be fetched from the Hub; "
-        f"the families {', '.join(FAMILIES)} are read"
-    )
+    return None
 
 
 def _packaged() -> Path:

@@ -5,6 +5,7 @@ from pathlib import Path
 import tokenizers
 
 from onebert_encoder.base.config import read_config, read_raw
+from onebert_encoder.base.folder import own_tokenizer, read_own
 from onebert_encoder.base.source import DEFAULT_BASE, MOST_BYTES, find_base
 from onebert_encoder.text.tokenizer import Tokenizer
 from onebert_store.errors import UnsupportedBase
@@ -18,6 +19,8 @@ def load_tokenizer(name: str | None = None) -> tuple[Tokenizer, int]:
     name = name or DEFAULT_BASE
     folder = find_base(name)
     try:
+        if own := read_own(folder):
+            return own_tokenizer(folder, own.config), own.config.max_length
         if found := _read_plainly(folder):
             return found
         from onebert_encoder.base.base import read_tokenizer  # noqa: PLC0415 - imports torch

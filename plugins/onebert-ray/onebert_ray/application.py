@@ -136,12 +136,13 @@ def _everywhere(settings: Settings, layout: Layout) -> Settings:
     device = "cuda" if layout.gpus else "cpu"
     if settings.device not in {"auto", device}:
         raise InvalidSettings("--device on a cluster is cuda with --gpus, else cpu")
-    base = settings.base
-    if base is not None and Path(base).expanduser().is_dir():
-        base = str(Path(base).expanduser().resolve())
+    folders = (Path(name).expanduser() for name in settings.base)
+    base = [
+        str(folder.resolve()) if folder.is_dir() else name for folder, name in zip(folders, settings.base, strict=True)
+    ]
     return settings.model_copy(
         update={
-            "base": base,
+            "base": tuple(base),
             "data_dir": settings.data_dir.resolve(),
             "device": device,
             "threads": settings.threads or layout.cpus,

@@ -42,7 +42,7 @@ class Replica:
         app = create_app(runtime)
         self._relayed = Relayed(app.control, app.form_of, settings)
         self._keys = Keys(runtime.keys)
-        self._work = Work(lambda: runtime.metrics.busy_seconds, lambda: runtime.host.engine.queue.seconds)
+        self._work = Work(lambda: runtime.metrics.busy_seconds, lambda: runtime.engine.queue.seconds)
 
     async def setup(self) -> bytes:
         """The bases for front ends as an encoded `wire.Setup`."""

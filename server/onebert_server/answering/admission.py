@@ -18,10 +18,12 @@ from onebert_server.answering.plan import Computed, Plan, Planned, Sequences
 from onebert_server.answering.rates import Rates
 from onebert_server.answering.sizes import AnswerSize
 from onebert_server.answering.tokenizing import Split, Splitter
+from onebert_server.engine.engine import Engine
 from onebert_server.engine.host import Host
-from onebert_server.engine.request import Item, Request
+from onebert_server.engine.passes import Item
+from onebert_server.engine.request import Request
 from onebert_server.limits import MAX_FANOUT
-from onebert_server.observed import FORWARD, QUEUE
+from onebert_server.observed import FORWARD, QUEUE, Observed
 from onebert_server.versions.facts import Facts
 from onebert_server.versions.residency.residents import Residents
 from onebert_server.versions.version import Held, Version
@@ -36,12 +38,12 @@ class Admission:
 
     def __init__(
         self,
-        hosts: Sequence[Host],
+        engine: Engine,
         residents: Residents,
         plan: Plan | None = None,
         tracing: "Tracing | None" = None,
     ) -> None:
-        self._hosts = {host.digest: host for host in hosts}
+        self._engine = engine
         self._residents = residents
         self._directory = residents.directory
         self._plan = plan or Sequences()
@@ -53,15 +55,12 @@ class Admission:
     @property
     def splitters(self) -> dict[str, Splitter]:
         """The tokenizers of the hosts, by the digest of their bases."""
-        return {
-            digest: Splitter(host.base.tokenizer, host.base.spec.max_length) for digest, host in self._hosts.items()
-        }
+        hosts = self._engine.hosts
+        return {digest: Splitter(host.base.tokenizer, host.base.spec.max_length) for digest, host in hosts.items()}
 
     def check(self, context: Context) -> None:
         self._check_rates(context)
-        # Any host may be meant: no reference is resolved yet.
-        for host in self._hosts.values():
-            host.engine.check(context)
+        self._engine.check(context)
 
     def _check_rates(self, context: Context) -> None:
         # The first part of a request in parts was admitted; quotas do not refuse the other parts any more.
@@ -77,14 +76,16 @@ class Admission:
             await self._residents.ready(held, context)
             self._check_rates(context)
             expanded = self._expand(held, inputs, wanted.asked)
-            request = self._submit(expanded, context, 0 if context.counted else 1)
+            submitted = self._submit(expanded, context, 0 if context.counted else 1)
         except BaseException:
             self._directory.unpin(held)
             raise
-        logits = await self._logits(request, held)
-        observed.phase(QUEUE, began, request.began)
-        observed.phase(FORWARD, request.began, request.ended, request.batches)
-        return [Result(question.version.facts, question.input, _computed(question, logits)) for question in expanded]
+        logits = await self._logits(submitted)
+        _note(observed, began, [one.request for one in submitted])
+        return [
+            Result(question.version.facts, question.input, _computed(question, logits[question.host]))
+            for question in expanded
+        ]
 
     async def compute_each(self, context: Context, wanted: Wanted, inputs: Split) -> list[Result | Missed]:
         """All references are resolved at one moment, and equal inputs share work."""
@@ -110,11 +111,8 @@ class Admission:
         finally:
             # Unpins the versions of questions that never started, because the request ended first.
             self._directory.unpin(one_by_one.pinned)
-        if done := one_by_one.done:
-            first = min(request.began for request in done)
-            observed.phase(QUEUE, began, first)
-            batches = list(dict.fromkeys(batch for request in done for batch in request.batches))
-            observed.phase(FORWARD, first, max(request.ended for request in done), batches)
+        if one_by_one.done:
+            _note(observed, began, one_by_one.done)
         return found
 
     async def _take_up(self, context: Context) -> None:
@@ -135,48 +133,50 @@ class Admission:
             try:
                 await self._residents.ready([versions], context)
                 question = self._expand_one(versions, number, inputs, shared.asked, shared.tokens, shared.size)
-                request = self._submit([question], context, requests=0)
+                submitted = self._submit([question], context, requests=0)
             except BaseException:
                 self._directory.unpin([versions])
                 raise
             async with asyncio.timeout(context.deadline - time.monotonic()):
-                logits = await self._logits(request, [versions])
+                logits = await self._logits(submitted)
         except TimeoutError:
             return Missed(ref, number, DeadlineExceeded("the answer was not there when the request's time was over"))
         except OneBertError as error:
             return Missed(ref, number, error)
-        shared.done.append(request)
-        return Result(question.version.facts, number, _computed(question, logits))
+        shared.done.extend(one.request for one in submitted)
+        return Result(question.version.facts, number, _computed(question, logits[question.host]))
 
-    def _submit(self, questions: Sequence["_Expanded"], context: Context, requests: int) -> Request:
-        """Submits and counts questions of one host; its engine wakes at the end of this turn of the event loop.
+    def _submit(self, questions: Sequence["_Expanded"], context: Context, requests: int) -> list["_Submitted"]:
+        """Submits and counts questions, all of them or none, with one request to the engine for each host.
 
-        So the requests of one turn begin in one batch. Await `_logits` next.
+        The engine wakes at the end of this turn of the event loop, so that its requests begin in one batch. Await
+        `_logits` next.
         """
-        bases = {question.version.facts.base for question in questions}
-        if len(bases) > 1:
-            raise InvalidInput("the tasks of one request are of several bases: send one request for each base")
-        host = self._hosts[bases.pop() if bases else next(iter(self._hosts))]
-        request = host.engine.submit([item for one in questions for item in one.items], context, wake=False)
-        self._rates.count(context.principal, requests, sum(request.lengths))
+        of: dict[Host, list[_Expanded]] = {} if questions else {next(iter(self._engine.hosts.values())): []}
+        for question in questions:
+            of.setdefault(question.host, []).append(question)
+        parts = [(host, [item for one in own for item in one.items]) for host, own in of.items()]
+        submitted = self._engine.submit_all(parts, context, wake=False)
+        self._rates.count(context.principal, requests, sum(sum(request.lengths) for request in submitted))
         loop = asyncio.get_running_loop()
         if self._waking_from is not loop:
             self._waking_from = loop
             loop.call_soon(self._wake)
-        return request
+        return [_Submitted(request, [one.held for one in of[request.host]]) for request in submitted]
 
     def _wake(self) -> None:
         self._waking_from = None
-        for host in self._hosts.values():
-            host.engine.wake()
+        self._engine.wake()
 
-    async def _logits(self, request: Request, held: Sequence[Held]) -> Iterator[Logits]:
-        """Awaits the answers of a request; a cancellation makes the engine drop the items that it has not begun."""
+    async def _logits(self, submitted: Sequence["_Submitted"]) -> dict[Host, Iterator[Logits]]:
+        """Awaits the answers of requests; a cancellation makes the engine drop the items that it has not begun."""
         # The versions are unpinned when the engine's future ends, not when this coroutine does: a request may end
         # early, while a batch still reads the rows of its versions.
         if self._arrivals is None or not self._arrivals.current:
             self._arrivals = Arrivals()
-        return iter(await self._arrivals.result(request, partial(self._directory.unpin, held)))
+        unpin = self._directory.unpin
+        found = await self._arrivals.results([(one.request, partial(unpin, one.held)) for one in submitted])
+        return {one.request.host: iter(logits) for one, logits in zip(submitted, found, strict=True)}
 
     def _pin(self, wanted: Wanted, principal: Principal) -> list[Held]:
         principal.require_scope(Action.CLASSIFY)
@@ -199,14 +199,15 @@ class Admission:
     ) -> "_Expanded":
         version = versions[0]
         facts = version.facts
-        pieces, tokenizer = inputs[facts.base][number], self._hosts[facts.base].base.tokenizer
+        host = self._engine.hosts[facts.base]
+        pieces, tokenizer = inputs[facts.base][number], host.base.tokenizer
         if why := refusal(facts, asked, pair=len(pieces.ids) > 1):
             raise InvalidInput(why)
         planned = self._plan.expand(pieces, versions, tokenizer, asked)
         tokenizer = tokenizer.reading(facts.pooling)
-        items = [Item(tokens.of(tokenizer, pieces, one.kept), one.slot) for one in planned]
+        items = [Item(tokens.of(tokenizer, pieces, one.kept), one.slot.number) for one in planned]
         size.add(facts, [len(item.tokens) for item in items])
-        return _Expanded(version, number, planned, items)
+        return _Expanded(version, number, planned, items, host, versions)
 
 
 def _several(inputs: Split) -> bool:
@@ -228,12 +229,24 @@ def refusal(facts: Facts, asked: Asked, pair: bool) -> str | None:
 
 
 class _Expanded(NamedTuple):
-    """A question with the version that answers it, its planned sequences, and their items for the engine."""
+    """A question with the version that answers it, its planned sequences, and their items for the engine.
+
+    `held` has that version and its shadows, all of one host.
+    """
 
     version: Version
     input: int
     planned: Sequence[Planned]
     items: Sequence[Item]
+    host: Host
+    held: Held
+
+
+class _Submitted(NamedTuple):
+    """A request of the engine, and the versions that it reads."""
+
+    request: Request
+    held: Sequence[Held]
 
 
 class _OneByOne(NamedTuple):
@@ -245,6 +258,14 @@ class _OneByOne(NamedTuple):
     size: AnswerSize
     done: list[Request]
     pinned: list[Held]
+
+
+def _note(observed: Observed, began: float, requests: Sequence[Request]) -> None:
+    """Notes the phases of requests that are computed; `began` is the time when they came."""
+    first = min(request.began for request in requests)
+    observed.phase(QUEUE, began, first)
+    batches = list(dict.fromkeys(batch for request in requests for batch in request.batches))
+    observed.phase(FORWARD, first, max(request.ended for request in requests), batches)
 
 
 def _computed(question: _Expanded, logits: Iterator[Logits]) -> list[Computed]:

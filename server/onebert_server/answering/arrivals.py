@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from functools import partial
@@ -27,17 +27,20 @@ class Arrivals(Generic[T]):
     def current(self) -> bool:
         return self._loop is asyncio.get_running_loop()
 
-    async def result(self, future: Future[T], ended: Callable[[], None]) -> T:
-        """Awaits a future of another thread; cancelling the caller cancels the future.
+    async def results(self, futures: Sequence[tuple[Future[T], Callable[[], None]]]) -> list[T]:
+        """Awaits futures of another thread; the first error, and a cancellation of the caller, cancel them.
 
-        The other thread calls `ended` when the future ends, even if nobody waits for it any more.
+        The other thread calls what comes with a future when that ends, even if nobody waits for it any more.
         """
-        waiting: asyncio.Future[T] = self._loop.create_future()
-        future.add_done_callback(partial(self._arrive, waiting, ended))
+        waiting: list[asyncio.Future[T]] = [self._loop.create_future() for _ in futures]
+        for own, (future, ended) in zip(waiting, futures, strict=True):
+            future.add_done_callback(partial(self._arrive, own, ended))
         try:
-            return await waiting
-        except asyncio.CancelledError:
-            future.cancel()
+            # `gather` costs more than all else here, and most requests are of one base.
+            return [await waiting[0]] if len(waiting) == 1 else await asyncio.gather(*waiting)
+        except BaseException:
+            for future, _ in futures:
+                future.cancel()
             raise
 
     def _arrive(self, waiting: asyncio.Future[T], ended: Callable[[], None], future: Future[T]) -> None:

@@ -6,7 +6,7 @@ answer. A question is one sequence, or one for each window of a long text.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from onebert_encoder.answering.answer import answer
 from onebert_encoder.answering.asked import Asked
@@ -20,6 +20,9 @@ from onebert_server.versions.facts import Facts
 from onebert_server.versions.version import Held
 from onebert_store.errors import WholeTextNeeded
 
+if TYPE_CHECKING:
+    from onebert_server.engine.host import Slot
+
 # Roles of a sequence: its logits are the answer, or they cover one window of the text.
 ANSWER, WINDOW = "answer", "window"
 
@@ -28,7 +31,7 @@ class Planned(NamedTuple):
     """One sequence to run: its pieces of the input, the slot of its row, and its role."""
 
     kept: Cut
-    slot: int
+    slot: "Slot"
     role: str = ANSWER
 
 

@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING, Annotated
 
-from onebert_server.cli.options import Base, DataDir, Device, Dtype
-from onebert_store.command.options import Panel
+from onebert_server.cli.options import COMPUTING, DataDir, Device, Dtype
+from onebert_store.command.options import BASE, Panel
 from onebert_store.errors import InvalidSettings
 from onebert_store.plugins import TRANSPORTS, installed
 
@@ -24,7 +24,7 @@ def serve(
             metavar="N",
         ),
     ] = None,
-    base: Base = None,
+    base: Annotated[list[str] | None, COMPUTING.option(f"{BASE} May be given several times.", "--base")] = None,
     dtype: Dtype = None,
     device: Device = None,
     data_dir: DataDir = None,
@@ -51,8 +51,15 @@ def serve(
     When the server is ready, it prints one line on standard output. On an address that other machines can reach it
     needs API keys (ONEBERT_API_KEYS).
     """
-    from onebert_server.settings import load_settings  # noqa: PLC0415
+    from onebert_server.ahead import load_torch_ahead  # noqa: PLC0415
+    from onebert_server.engine.memory import keep_freed_memory  # noqa: PLC0415
+    from onebert_server.garbage import importing  # noqa: PLC0415
 
+    # Before the first thread.
+    keep_freed_memory()
+    load_torch_ahead()
+    with importing():
+        from onebert_server.settings import load_settings  # noqa: PLC0415
     settings = load_settings(
         host=host, port=port, base=base, data_dir=data_dir, dtype=dtype, device=device, front_ends=front_ends
     )
@@ -63,8 +70,8 @@ def serve(
         return
     if asked:
         raise InvalidSettings(f"--{next(iter(asked))} is for a cluster: --ray ADDRESS")
-    from onebert_server.run import serve as server  # noqa: PLC0415
-
+    with importing():
+        from onebert_server.run import serve as server  # noqa: PLC0415
     server.serve(settings)
 
 

@@ -6,10 +6,8 @@ from typing import Annotated, Any
 from onebert_server.contract.declared import Declared, Rule
 
 
-class BaseFacts(Declared, frozen=True, kw_only=True):
-    """The base, and the shapes that a delta for it may touch."""
-
-    _document = "BaseResponse"
+class OneBase(Declared, frozen=True, kw_only=True):
+    """A base, and the shapes that a delta for it may touch."""
 
     name: str
     digest: str
@@ -33,6 +31,14 @@ class BaseFacts(Declared, frozen=True, kw_only=True):
     parameters: dict[str, list[int]]
     modules: dict[str, list[int]]
     symbols: dict[str, str]
+
+
+class BaseFacts(OneBase, frozen=True, kw_only=True):
+    """The base, and the shapes that a delta for it may touch; of several bases the first one."""
+
+    _document = "BaseResponse"
+
+    bases: Annotated[list[OneBase] | None, Rule("if the server has several: each of them, the first one, too")] = None
 
 
 class Uploaded(Declared, frozen=True, kw_only=True):
@@ -65,7 +71,7 @@ class AliasPlace(Declared, frozen=True):
 
 
 class TaskSummary(Declared, frozen=True):
-    """A task, its version numbers, where its aliases point, and where those that were moved pointed before."""
+    """A task, its version numbers, where its aliases point, and where moved ones pointed before."""
 
     name: str
     aliases: dict[str, int]

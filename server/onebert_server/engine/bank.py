@@ -2,10 +2,9 @@
 
 import mmap
 import sys
-import threading
-from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -16,7 +15,7 @@ from onebert_encoder.layout.branches import Branches
 from onebert_encoder.maths.batch import BASE_ROW
 from onebert_encoder.maths.fold import fold
 from onebert_encoder.maths.rows import Defaults, Head, Row, Rows, Scales, cast_branches, diverges_at
-from onebert_server.engine.memory import memory_limit
+from onebert_server.engine.bank_bytes import BankBytes, default_bank_bytes
 from onebert_store.errors import BankFull
 
 # MAP_NORESERVE, on Linux only (Python names it from 3.13 on): reserved pages do not count as used until they are
@@ -26,27 +25,19 @@ _MAP_NORESERVE = 0x4000 if sys.platform == "linux" else 0
 _LEAST_ROWS = 64
 
 
-def default_bank_bytes(device: torch.device) -> int:
-    """Returns the default bound of a bank: half of the memory, or a quarter of a GPU's free memory."""
-    if device.type == "cpu":
-        return memory_limit() // 2
-    with torch.cuda.device(device):
-        return torch.cuda.mem_get_info()[0] // 4
-
-
 class Bank:
     """Rows by slot; slot `BASE_ROW` is the bare base.
 
     A slot is written before any request may name it and freed after the last one, so the engine reads without a lock.
     The tables' addresses are reserved once and never change. On a CPU reserved memory costs nothing until it is
-    written, and the pages of a released row return to the system; on a GPU half of `max_bytes` is allocated at once.
+    written, and the pages of a released row return to the system; on a GPU half of the bound is allocated at once.
     `rows` and `diverges_at` share their lists with the bank: only the slots that a reader may name are valid in them.
+    All banks of a server share one `bound`.
     """
 
-    def __init__(self, base: Base, max_bytes: int | None = None) -> None:
-        self.max_bytes = max_bytes or default_bank_bytes(base.device)
+    def __init__(self, base: Base, bound: BankBytes | None = None) -> None:
+        self.bound = bound or BankBytes(default_bank_bytes(base.device))
         self._base = base
-        self._lock = threading.Lock()
         self._bare = fold(base, {})
         defaults = Defaults.of(base)
         first = [self._bare.shift, defaults.g_LN0, defaults.gain, *defaults.scales.values()]
@@ -59,26 +50,27 @@ class Bank:
         self._heads: list[Head | None] = [None]
         self._row_bytes: list[int] = [sum(one.nbytes for one in first)]
         self._free: list[int] = []
-        self._released: deque[int] = deque()
-        self.num_bytes = self._row_bytes[BASE_ROW]
+        self.num_bytes = 0
+        with self.bound.lock:
+            self._count(self._row_bytes[BASE_ROW])
+            self.bound.bare += self._row_bytes[BASE_ROW]
         self.diverges_at: list[int] = [base.config.num_layers]
         self.rows = self._view()
 
     def install(self, row: Row) -> int:
         """Makes a row resident and returns its slot; raises BankFull, and takes nothing, if the row does not fit."""
         try:
-            with self._lock, torch.inference_mode(), full_device_is_typed():
+            with self.bound.lock, torch.inference_mode(), full_device_is_typed():
                 return self._install(row)
         finally:
-            self._forget_released()
+            self.bound.forget_released()
 
     def _install(self, row: Row) -> int:
-        while self._released:
-            self._forget(self._released.popleft())
+        self.bound.forget_now()
         branches = cast_branches(row, self._base.dtype)
         size = self._size(row, branches)
-        if self.num_bytes + size > self.max_bytes:
-            raise BankFull(f"the rows of all versions in memory would be over {self.max_bytes} bytes")
+        if not self.bound.holds(size):
+            raise BankFull(f"the rows of all versions in memory would be over {self.bound.most} bytes")
         slot = self._free.pop() if self._free else self._new_slot()
         try:
             self._shift.write(slot, row.shift)
@@ -95,7 +87,7 @@ class Bank:
             self._forget(slot)
             raise
         self._row_bytes[slot] = size
-        self.num_bytes += size
+        self._count(size)
         self.rows = self._view()
         return slot
 
@@ -106,17 +98,7 @@ class Bank:
         """
         if slot == BASE_ROW:
             raise ValueError("the bare base is never released")
-        self._released.append(slot)
-        self._forget_released()
-
-    def _forget_released(self) -> None:
-        # Check again without the lock: another thread may have found it held and left a slot in the deque.
-        while self._released and self._lock.acquire(blocking=False):
-            try:
-                while self._released:
-                    self._forget(self._released.popleft())
-            finally:
-                self._lock.release()
+        self.bound.release(partial(self._forget, slot))
 
     def size(self, row: Row) -> int:
         """Returns the bytes that a row would take on the device."""
@@ -130,11 +112,6 @@ class Bank:
         return self._shift.row_bytes + labels * (self._base.config.hidden_size + 1) * torch.float32.itemsize
 
     @property
-    def max_row_bytes(self) -> int:
-        """Bytes that all rows together may take, without the bare base."""
-        return self.max_bytes - self._row_bytes[BASE_ROW]
-
-    @property
     def num_resident(self) -> int:
         """Rows in use, without the bare base."""
         return len(self._heads) - 1 - len(self._free)
@@ -142,8 +119,8 @@ class Bank:
     def _capacity(self, row: Tensor, all_rows: Sequence[Tensor]) -> int:
         """Returns a table's number of rows: on a CPU as if it were the only table, on a GPU its share of one half."""
         if self._base.device.type == "cpu":
-            return max(_LEAST_ROWS, self.max_bytes // row.nbytes)
-        return max(_LEAST_ROWS, self.max_bytes // 2 // sum(one.nbytes for one in all_rows))
+            return max(_LEAST_ROWS, self.bound.most // row.nbytes)
+        return max(_LEAST_ROWS, self.bound.most // 2 // self.bound.banks // sum(one.nbytes for one in all_rows))
 
     def _size(self, row: Row, branches: Branches) -> int:
         """Returns a row's bytes on the device, without the base's own pooler, which heads may share."""
@@ -165,9 +142,13 @@ class Bank:
         self._branches[slot] = Branches()
         self._scores[slot] = {}
         self._heads[slot] = None
-        self.num_bytes -= self._row_bytes[slot]
+        self._count(-self._row_bytes[slot])
         self._row_bytes[slot] = 0
         self._free.append(slot)
+
+    def _count(self, size: int) -> None:
+        self.num_bytes += size
+        self.bound.total += size
 
     def _new_slot(self) -> int:
         self._gains.of_row.append(0)

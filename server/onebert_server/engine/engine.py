@@ -11,16 +11,15 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from onebert_encoder.base.base import Base
 from onebert_encoder.compute.threads import compute_with
 from onebert_server.access.context import Context
-from onebert_server.engine.bank import Bank
+from onebert_server.engine.host import Host
 from onebert_server.engine.observer import Observer, Unobserved
-from onebert_server.engine.passes import Passes
+from onebert_server.engine.passes import Item
 from onebert_server.engine.queue import INFINITY, QueueLimits
-from onebert_server.engine.request import Flight, Item, Request, Waiting
+from onebert_server.engine.request import Flight, Request, Waiting
 from onebert_server.engine.scheduler import Scheduler
-from onebert_server.engine.speed import Speed, measure_speed
+from onebert_server.engine.speed import measure_speed
 from onebert_store.errors import EngineFailed, ShuttingDown
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("onebert.engine")
 
 # A batch of at least so many seconds lets short texts of other principals run between its layers, each time up to half
-# of its own tokens: one text of 512 tokens may take over 0.25 s on a slow processor.
+# of its own work: one text of 512 tokens may take over 0.25 s on a slow processor.
 _LONG_BATCH, _PART_BESIDE = 0.02, 2
 # Seconds after which a start goes on although the device has not finished the first measurement.
 MEASURE_TIMEOUT = 60.0
@@ -58,31 +57,30 @@ class Engine:
     An engine that `overlaps` packs and launches the next batch while the device computes one, if the waiting work fills
     it; a smaller batch waits, and grows, until the device is free. None means: on every device but the CPU.
 
+    All hosts share the device and the queue; each batch is of one of them.
+
     Attributes:
+        hosts: by digest, in the order in which they were given.
         queue: any thread may read its totals.
     """
 
     def __init__(
         self,
-        base: Base,
-        bank: Bank,
+        hosts: Sequence[Host],
         limits: EngineLimits,
         observer: Observer | None = None,
         threads: int | None = None,
         overlaps: bool | None = None,
         tracing: "Tracing | None" = None,
     ) -> None:
-        self._base = base
-        self._bank = bank
+        self.hosts = {host.digest: host for host in hosts}
         self._limits = limits
         self._observer = observer or Unobserved()
         self._tracing = tracing
         self._threads = threads
-        self._overlaps = base.device.type != "cpu" if overlaps is None else overlaps
-        self._passes = Passes(base, bank)
+        self._overlaps = hosts[0].base.device.type != "cpu" if overlaps is None else overlaps
         self._scheduler = Scheduler(limits.queue, self._observer)
         self.queue = self._scheduler.queue
-        self._speed = Speed()
         self._landed = 0.0
         self._failed = 0
         self._pass_started: float | None = None
@@ -103,14 +101,22 @@ class Engine:
         """Starts the requests that were submitted without waking the engine; the running batch goes on."""
         self._scheduler.wake()
 
-    def submit(self, items: Sequence[Item], context: Context, wake: bool = True) -> Request:
-        """Queues items that are answered together; never blocks. Without `wake` the caller calls `wake` soon.
+    def submit(self, host: Host, items: Sequence[Item], context: Context, wake: bool = True) -> Request:
+        """Queues items of one host that are answered together; see `submit_all`."""
+        return self.submit_all([(host, items)], context, wake)[0]
+
+    def submit_all(
+        self, parts: Sequence[tuple[Host, Sequence[Item]]], context: Context, wake: bool = True
+    ) -> list[Request]:
+        """Queues a request for each part, all of them or none; never blocks.
+
+        Without `wake` the caller calls `wake` soon.
 
         Returns:
-            A future of one float32 array per item, in order: [labels], or [tokens, labels] for a per-token task. The
+            Futures of one float32 array per item, in order: [labels], or [tokens, labels] for a per-token task. The
             caller checks whether the numbers are finite.
-            It fails with `EngineFailed` when the forward pass raised, and with `DeadlineExceeded` when its work had not
-            begun, or not ended, in time. Cancelling withdraws waiting items at once; the future counts as cancelled
+            One fails with `EngineFailed` when the forward pass raised, and with `DeadlineExceeded` when its work had
+            not begun, or not ended, in time. Cancelling withdraws waiting items at once; the future counts as cancelled
             when none of its items runs any more.
 
         Raises:
@@ -119,12 +125,13 @@ class Engine:
             DeadlineExceeded: the deadline has passed already.
             ShuttingDown, EngineFailed: the engine takes nothing new, or does not run.
         """
-        request = Request(items, self._passes.costs(items), context, self._scheduler.withdraw)
-        if items:
-            self._scheduler.put(request, wake)
-        else:
-            request.set_result([])
-        return request
+        requests = [Request(host, items, context, self._scheduler.withdraw) for host, items in parts]
+        if filled := [request for request in requests if request.items]:
+            self._scheduler.put(filled, wake)
+        for request in requests:
+            if not request.items:
+                request.set_result([])
+        return requests
 
     def launch(self, waiting: Sequence[Waiting], whole: bool = False) -> Flight:
         """The hot path: packs waiting sequences and starts the device on them; never waits for a GPU.
@@ -133,11 +140,11 @@ class Engine:
         time does not count as the batch's.
         """
         started, spent = time.monotonic(), [0.0]
-        tokens = sum(len(entry.item.tokens) for entry in waiting)
+        host, tokens = waiting[0].request.host, sum(len(entry.item.tokens) for entry in waiting)
         between: Callable[[], None] | None = None
-        if not (whole or self._overlaps) and self._speed.seconds(tokens) >= _LONG_BATCH:
-            between = partial(self._make_way, waiting, tokens // _PART_BESIDE, spent)
-        launched = self._passes.launch([entry.item for entry in waiting], between)
+        if not (whole or self._overlaps) and host.speed.seconds(tokens) >= _LONG_BATCH:
+            between = partial(self._make_way, waiting, tokens * host.weight / _PART_BESIDE, spent)
+        launched = host.passes.launch([entry.item for entry in waiting], between)
         return Flight(waiting, launched, started + sum(spent))
 
     def land(self, flight: Flight) -> None:
@@ -180,16 +187,14 @@ class Engine:
     def failed_in_a_row(self) -> int:
         return self._failed
 
-    @property
-    def batch_tokens(self) -> int:
-        """Tokens that a batch computes if more wait: the fewest that lose no capacity of the device."""
-        return self._speed.worthwhile(self._max_tokens)
+    def batch_tokens(self, host: Host) -> int:
+        """Returns the tokens that a batch computes if more wait: the fewest that lose no capacity of the device."""
+        return self._bounds(host)[0]
 
-    @property
-    def _max_tokens(self) -> int:
-        """Most tokens in a batch; tokens that several of its sequences share count once per sequence."""
-        most = self._limits.max_batch_tokens
-        return self._speed.tokens_within(self._limits.max_batch_seconds, most)
+    def _bounds(self, host: Host) -> tuple[int, int]:
+        """Returns `batch_tokens`, and the most tokens in a batch, where shared ones count once per sequence."""
+        most = host.speed.tokens_within(self._limits.max_batch_seconds, self._limits.max_batch_tokens)
+        return host.speed.worthwhile(most), most
 
     def _run(self) -> None:
         try:
@@ -202,7 +207,7 @@ class Engine:
 
     def _fly(self) -> None:
         flight: Flight | None = None
-        while (waiting := self._scheduler.take(self.batch_tokens, self._max_tokens, flight is not None)) or flight:
+        while (waiting := self._scheduler.take(self._bounds, flight is not None)) or flight:
             following = self._launched(waiting, flight) if waiting else None
             if flight:
                 self._land(flight, following)
@@ -218,9 +223,13 @@ class Engine:
         self._let_go(before)
         return None
 
-    def _make_way(self, running: Sequence[Waiting], max_tokens: int, spent: list[float]) -> None:
+    def _make_way(self, running: Sequence[Waiting], work: float, spent: list[float]) -> None:
         """Between two layers of a long batch: answers short texts of other principals, and adds the time to `spent`."""
-        if waiting := self._scheduler.take_beside((entry.request for entry in running), max_tokens):
+
+        def bounds(host: Host) -> tuple[int, int]:
+            return int(work / host.weight), int(work / host.weight)
+
+        if waiting := self._scheduler.take_beside((entry.request for entry in running), bounds):
             began, landed = time.monotonic(), self._landed
             with self._losing(waiting):
                 self.land(self.launch(waiting, whole=True))
@@ -256,7 +265,8 @@ class Engine:
             if self._threads is not None:
                 compute_with(self._threads)
             self._pass_started = time.monotonic()
-            self._speed = measure_speed(self._base, self._bank.rows)
+            for host in self.hosts.values():
+                host.speed = measure_speed(host.base, host.bank.rows)
             self._note_speed()
         except Exception:
             # Catch everything: a device that fails these batches may answer the next ones, and if not, each request
@@ -267,15 +277,18 @@ class Engine:
             self._measured.set()
 
     def _note_speed(self) -> None:
-        """Tells the queue the seconds of a waiting token, in batches of `batch_tokens`."""
-        tokens = self.batch_tokens
-        self.queue.seconds_per_token = self._speed.seconds(tokens) / tokens
+        """Tells the queue the seconds of a waiting token of the slowest host, in batches of `batch_tokens`."""
+        seconds = {host: host.speed.seconds(n := self.batch_tokens(host)) / n for host in self.hosts.values()}
+        slowest = self.queue.seconds_per_token = max(seconds.values())
+        if all(seconds.values()):
+            for host, own in seconds.items():
+                host.weight = own / slowest
 
     def _observe(self, flight: Flight) -> int:
         """Returns a batch's tokens. With overlapping batches, a batch's time begins when the one before it is done."""
         now = time.monotonic()
         seconds, self._landed = now - max(flight.started, self._landed), now
-        self._speed.observe(flight.launched.computed_tokens, seconds)
+        flight.host.speed.observe(flight.launched.computed_tokens, seconds)
         self._note_speed()
         tokens = sum(len(entry.item.tokens) for entry in flight.waiting)
         self._observer.observe_batch(len(flight.waiting), tokens, seconds)

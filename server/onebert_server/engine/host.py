@@ -1,20 +1,52 @@
-"""A host: a base in memory, the bank of its tasks' rows, and the engine that computes with both."""
+"""A host: a base in memory with the bank of its tasks' rows, and their measured speed; an engine has one or several."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from math import ceil
+from typing import NamedTuple
 
 from onebert_encoder.base.base import Base
+from onebert_encoder.maths.rows import Row
 from onebert_server.engine.bank import Bank
-from onebert_server.engine.engine import Engine
+from onebert_server.engine.passes import Passes
+from onebert_server.engine.speed import Speed
 
 
-@dataclass(frozen=True, eq=False)
 class Host:
-    """One base that answers; `hosts` are keyed by `digest`, which every delta names, and a server has one of them."""
+    """One base that answers; hosts are found by `digest`, which every delta names.
 
-    base: Base
-    bank: Bank
-    engine: Engine
+    Attributes:
+        weight: time of one of its tokens as a share of the slowest host's; the engine keeps it.
+    """
+
+    def __init__(self, base: Base, bank: Bank) -> None:
+        self.base, self.bank = base, bank
+        self.passes = Passes(base, bank)
+        self.speed = Speed()
+        self.weight = 1.0
 
     @property
     def digest(self) -> str:
         return self.base.spec.digest
+
+    def install(self, row: Row) -> "Slot":
+        """See `Bank.install`."""
+        return Slot(self, self.bank.install(row))
+
+    def work(self, lengths: Sequence[int]) -> Sequence[int]:
+        """Returns the numbers of tokens of this host in tokens of the slowest one."""
+        return lengths if self.weight == 1.0 else [ceil(self.weight * length) for length in lengths]
+
+
+class Slot(NamedTuple):
+    """The slot of a row in the bank of its host."""
+
+    host: Host
+    number: int
+
+    def release(self) -> None:
+        """See `Bank.release`."""
+        self.host.bank.release(self.number)
+
+    @property
+    def num_bytes(self) -> int:
+        return self.host.bank.size_at(self.number)

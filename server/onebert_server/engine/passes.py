@@ -1,16 +1,42 @@
 """Forward passes over any mix of tasks, for the engine and for `onebert score`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import torch
 
+from onebert_encoder.answering.scores import Logits
 from onebert_encoder.base.base import Base
 from onebert_encoder.maths.batch import pack
 from onebert_encoder.maths.graphs import CudaRecorder, Graphs
 from onebert_encoder.maths.predict import compute_logits
+from onebert_encoder.text.tokens import Tokens
 from onebert_server.engine.bank import Bank
 from onebert_server.engine.host_copy import HostCopy
-from onebert_server.engine.request import Item, Launched
+
+
+@dataclass(frozen=True)
+class Item:
+    """One sequence and the bank's slot of the row that answers it."""
+
+    tokens: Tokens
+    slot: int
+
+
+@dataclass(frozen=True)
+class Launched:
+    """A pass that the device computes or has computed; `copy` holds the logits of all items, flat."""
+
+    shapes: Sequence[torch.Size]
+    copy: HostCopy
+    computed_tokens: float
+
+    def read(self) -> Iterator[Logits]:
+        """Waits for the pass, and yields the logits of every item in order, as views of one array."""
+        answers, end = self.copy.read(), 0
+        for shape in self.shapes:
+            start, end = end, end + shape.numel()
+            yield answers[start:end].reshape(shape)
 
 
 class Passes:

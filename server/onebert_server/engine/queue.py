@@ -6,6 +6,9 @@ request is due some time after its arrival, `SLACK` times its own compute time: 
 that came slightly earlier, and an old request goes ahead of every new one. A request that has had `REQUEST_TURN` tokens
 is due anew, as if the rest of it had just arrived: a text never waits for a whole fan-out.
 
+A batch holds sequences of one base. The first sequence in turn decides which; `Turns` orders the others. With several
+bases, a token counts by its compute time, as a share of the slowest base's token (`Request.work`).
+
 The queue is bounded by the estimated wait of a new request, in seconds, if all principals are served equally: until its
 principal has been served all of its waiting tokens, and `min(own tokens, COUNTED × max_seconds)` of the request. One
 principal alone can fill the queue; a small request of another principal still finds a short wait. The principal with
@@ -13,12 +16,13 @@ the most waiting work is refused first. If many principals ask one text each, al
 so the whole queue is bounded for any number of principals.
 """
 
-from collections import OrderedDict
-from collections.abc import Collection
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from math import ceil
 
 from onebert_server.access.principal import RESERVED
+from onebert_server.engine.host import Host
 from onebert_server.engine.request import Request
 from onebert_server.fairness.agenda import Agenda
 from onebert_server.fairness.shares import Backlog, Shares
@@ -48,6 +52,9 @@ MAX_REMEMBERED = 1024
 LEFT_FOR_WAITING = 0.5
 
 INFINITY = float("inf")
+
+Bounds = Callable[[Host], tuple[int, int]]
+"""Returns the bounds on a batch of a base: on computed tokens, the sum of its sequences' costs, and on all tokens."""
 
 
 @dataclass(frozen=True)
@@ -86,16 +93,17 @@ class FairQueue:
 
     Attributes:
         sequences, tokens: totals over all principals.
-        seconds_per_token: the estimate that turns waiting tokens into seconds; the engine keeps it.
+        seconds_per_token: the estimate that turns waiting work into seconds; the engine keeps it.
     """
 
     def __init__(self, limits: QueueLimits) -> None:
-        self.sequences = self.tokens = 0
+        self.sequences = self.tokens = self._work = 0
         self.seconds_per_token = 0.0
         self._limits = limits
         self._progress: dict[Request, Progress] = {}
-        self._turns: Turns[Request] = Turns(QUANTUM, lambda request: request.lengths[self._progress[request].next])
+        self._turns: Turns[Request] = Turns(QUANTUM, lambda request: request.work[self._progress[request].next])
         self._deadlines: Agenda[Request] = Agenda()
+        self._tokens_of: Counter[Host] = Counter()
         # All waiting work but the server's own.
         self._sequences, self._tokens = Shares(limits.max_sequences), Backlog(limits.max_tokens)
         # Principals whose clients left -> (seconds that the last one had waited, time when it left).
@@ -104,49 +112,63 @@ class FairQueue:
     @property
     def seconds(self) -> float:
         """Estimated seconds of all waiting work."""
-        return self.tokens * self.seconds_per_token
+        return self._work * self.seconds_per_token
 
     def check(self, principal: str) -> None:
         """Raises QueueFull or OverShare if `put` would refuse the smallest request of this principal; cheap."""
         self._refuse(principal, 1, 1, self._wait(principal, min(1, self._counted)), late=False)
 
-    def put(self, request: Request, now: float) -> None:
-        """Queues a request that was never in the queue; a full queue never refuses the reserved principal.
+    def put(self, requests: Sequence[Request], now: float) -> None:
+        """Queues requests that were never in the queue, all of them or none; one caller's, each of another base.
+
+        A full queue never refuses the reserved principal.
 
         Raises:
-            TooLarge, DeadlineExceeded: it exceeds the whole queue, or its deadline has passed.
+            TooLarge, DeadlineExceeded: they exceed the whole queue, or their deadline has passed.
             QueueFull, OverShare: the queue is too full; for OverShare it holds more of this principal than of others.
         """
-        principal, sequences, tokens = request.principal, len(request.lengths), sum(request.lengths)
+        principal, deadline = requests[0].principal, requests[0].deadline
+        amounts = [_amounts(request) for request in requests]
+        sequences, tokens, work = amounts[0] if len(amounts) == 1 else map(sum, zip(*amounts, strict=True))
         if sequences > self._limits.max_sequences or tokens > self._limits.max_tokens:
             raise TooLarge("the request holds more than the server's whole queue; send it in parts")
-        if now >= request.deadline:
+        if now >= deadline:
             raise DeadlineExceeded("the request's time was over before its work began")
-        wait = self._wait(principal, tokens)
-        spare = request.deadline - now - wait - tokens * self.seconds_per_token
-        if tokens > self._counted:
+        wait = self._wait(principal, work)
+        spare = deadline - now - wait - work * self.seconds_per_token
+        if work > self._counted:
             wait = self._wait(principal, self._counted)
-        self._refuse(principal, sequences, tokens, wait, late=spare < 0)
-        progress = self._progress[request] = Progress(self._slack(tokens, spare))
-        if request.deadline < INFINITY:
-            progress.late = self._deadlines.put(request.deadline, request)
-        self._turns.put(request, principal, now + progress.slack)
-        self._count(principal, sequences, tokens)
+        self._refuse(principal, sequences, work, wait, late=spare < 0)
+        slack = self._slack(work, spare)
+        for request, of_request in zip(requests, amounts, strict=True):
+            progress = self._progress[request] = Progress(slack)
+            if deadline < INFINITY:
+                progress.late = self._deadlines.put(deadline, request)
+            self._turns.put(request, principal, now + slack, request.host)
+            self._tokens_of[request.host] += of_request[1]
+            self._count(request, *of_request)
 
-    def take(
-        self, max_cost: int, max_tokens: int, now: float, beside: Collection[str] | None = None
-    ) -> list[tuple[Request, int]]:
-        """Takes the next batch: requests with the index of the sequence that was taken.
+    def fills(self, bounds: Bounds) -> bool:
+        """Whether more computed tokens of the next batch's base may wait than the batch takes."""
+        first = self._turns.first()
+        return first is not None and self._tokens_of[first.host] > bounds(first.host)[0]
+
+    def take(self, bounds: Bounds, now: float, beside: Collection[str] | None = None) -> list[tuple[Request, int]]:
+        """Takes the next batch: requests of one base, with the index of the sequence that was taken.
 
         Args:
-            max_cost: bound on its computed tokens: the sum of its sequences' costs.
-            max_tokens: bound on its tokens. A sequence over either bound still goes, alone.
+            bounds: a first sequence over either bound still goes, alone.
             beside: principals with a running batch; takes nothing of theirs, and no sequence over the bounds.
         """
         taken: list[tuple[Request, int]] = []
         # A batch `beside` another one may take turns ahead of rounds that skipped principals still have.
         with self._turns.without(beside or ()):
-            while (request := self._turns.first()) is not None:
+            if (request := self._turns.first()) is None:
+                return []
+            host = request.host
+            max_cost, max_tokens = bounds(host)
+            self._tokens_of[host] -= max_tokens
+            while request is not None:
                 progress = self._progress[request]
                 length, cost = request.lengths[progress.next], request.costs[progress.next]
                 if (taken or beside is not None) and (cost > max_cost or length > max_tokens):
@@ -154,7 +176,10 @@ class FairQueue:
                 taken.append((request, progress.next))
                 max_cost -= cost
                 max_tokens -= length
-                self._advance(request, progress, length, now)
+                self._advance(request, progress, now)
+                request = self._turns.first_of(host)
+            self._tokens_of[host] += max_tokens
+        self._turns.hold_back()
         return taken
 
     def expire(self, now: float) -> list[Request]:
@@ -188,7 +213,8 @@ class FairQueue:
         self._turns.remove(request)
         self._forget(request)
         left = request.lengths[progress.next :]
-        self._count(request.principal, -len(left), -sum(left))
+        self._tokens_of[request.host] -= sum(left)
+        self._count(request, -len(left), -sum(left), -sum(request.work[progress.next :]))
         return len(left)
 
     def clear(self) -> list[Request]:
@@ -197,64 +223,72 @@ class FairQueue:
             self.remove(request)
         return requests
 
-    def _advance(self, request: Request, progress: Progress, length: int, now: float) -> None:
-        """Records that the first request's next sequence, of `length` tokens, was taken."""
+    def _advance(self, request: Request, progress: Progress, now: float) -> None:
+        """Records that a request's next sequence was taken."""
+        length, work = request.lengths[progress.next], request.work[progress.next]
         progress.next += 1
-        progress.turn -= length
+        progress.turn -= work
         if progress.next == len(request.lengths):
-            self._turns.serve(request, length)
+            self._turns.serve(request, work)
             self._forget(request)
         elif progress.turn > 0:
-            self._turns.serve(request, length, left=True)
+            self._turns.serve(request, work, left=True)
         else:
             progress.turn += REQUEST_TURN
-            self._turns.serve(request, length, left=True, due=now + progress.slack)
-        self._count(request.principal, -1, -length)
+            self._turns.serve(request, work, left=True, due=now + progress.slack)
+        self._count(request, -1, -length, -work)
 
     def _forget(self, request: Request) -> None:
         self._deadlines.drop(self._progress.pop(request).late)
 
-    def _count(self, principal: str, sequences: int, tokens: int) -> None:
+    def _count(self, request: Request, sequences: int, tokens: int, work: int) -> None:
         self.sequences += sequences
         self.tokens += tokens
-        if principal != RESERVED:
-            self._sequences.add(principal, sequences)
-            self._tokens.add(principal, tokens)
+        self._work += work
+        if request.principal != RESERVED:
+            self._sequences.add(request.principal, sequences)
+            self._tokens.add(request.principal, work)
 
     @property
     def _counted(self) -> float:
-        """The tokens of a new request that count at most for its wait."""
+        """The work of a new request that count at most for its wait."""
         return COUNTED * self._limits.max_seconds / self.seconds_per_token if self.seconds_per_token else INFINITY
 
-    def _wait(self, principal: str, tokens: float) -> float:
-        """Returns the seconds until a principal has been served its waiting work, and so many tokens more.
+    def _wait(self, principal: str, work: float) -> float:
+        """Returns the seconds until a principal has been served its waiting work, and so much more.
 
-        Until then each other principal is served the same number of tokens, or all of its work.
+        Until then each other principal is served as much, or all of its work.
         """
-        return self._tokens.served(self._tokens.of(principal) + tokens) * self.seconds_per_token
+        return self._tokens.served(self._tokens.of(principal) + work) * self.seconds_per_token
 
     def _longest_wait(self, principal: str) -> float:
         """Returns the longest wait, in seconds, that a new request of this principal may find."""
         waited, _ = self._patience.get(principal, (INFINITY, 0.0))
         return min(waited / 2, self._limits.max_seconds)
 
-    def _slack(self, tokens: int, spare: float) -> float:
+    def _slack(self, work: int, spare: float) -> float:
         """Returns the seconds for which each turn of a request lets others go first; all turns share `spare` seconds.
 
         They use at most half of `spare`: more work may arrive in that time than is computed.
         """
-        turns = ceil(tokens / REQUEST_TURN)
-        own = SLACK * min(tokens, REQUEST_TURN) * self.seconds_per_token
+        turns = ceil(work / REQUEST_TURN)
+        own = SLACK * min(work, REQUEST_TURN) * self.seconds_per_token
         return max(min(own, MAX_SLACK * self._limits.max_seconds, spare / (2 * turns)), 0.0)
 
-    def _refuse(self, principal: str, sequences: int, tokens: int, wait: float, late: bool) -> None:
+    def _refuse(self, principal: str, sequences: int, work: int, wait: float, late: bool) -> None:
         """Raises QueueFull or OverShare if so much more of a principal may not wait, or would be answered too late."""
         if principal == RESERVED or not self._tokens.principals:
             return
-        fits = self._sequences.fits(principal, sequences) and self._tokens.fits(principal, tokens)
+        fits = self._sequences.fits(principal, sequences) and self._tokens.fits(principal, work)
         if fits and wait < self._longest_wait(principal) and not late:
             return
         seconds = max(1, ceil(wait))
         if self._tokens.is_over(principal):
             raise OverShare("more of this caller's work is waiting than of others'; try again soon", seconds)
         raise QueueFull("as much work is waiting as the server holds; try again soon", seconds)
+
+
+def _amounts(request: Request) -> tuple[int, int, int]:
+    """Returns the sequences, the tokens and the work of a request."""
+    tokens = sum(request.lengths)
+    return len(request.lengths), tokens, tokens if request.work is request.lengths else sum(request.work)

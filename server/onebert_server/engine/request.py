@@ -1,46 +1,38 @@
-"""The engine's units of work: items, requests, and the batches that the device computes."""
+"""The engine's units of work: requests, and the batches that the device computes."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from onebert_encoder.answering.scores import Logits
-from onebert_encoder.text.tokens import Tokens
 from onebert_server.access.context import Context
-from onebert_server.engine.host_copy import HostCopy
-
-
-@dataclass(frozen=True)
-class Item:
-    """One sequence and the bank's slot of the row that answers it."""
-
-    tokens: Tokens
-    slot: int
+from onebert_server.engine.host import Host
+from onebert_server.engine.passes import Item, Launched
 
 
 class Request(Future[list[Logits]]):
-    """Items that are answered together, possibly by several batches.
+    """Items of one base that are answered together, possibly by several batches.
 
     Attributes:
         lengths: tokens of each item, at least one.
         costs: computed tokens of each item: fewer than its length if it shares a text with others.
+        work: tokens of each item as the queue counts them; see FairQueue.
         left: whether it ends without answers as soon as no batch reads its rows.
         error: its error in that case; None if its caller has left.
         began, ended: start of its first batch and end of its last one, on the monotonic clock.
     """
 
     def __init__(
-        self, items: Sequence[Item], costs: Sequence[int], context: Context, withdraw: Callable[["Request"], bool]
+        self, host: Host, items: Sequence[Item], context: Context, withdraw: Callable[["Request"], bool]
     ) -> None:
         super().__init__()
-        self.items, self.costs = items, costs
+        self.host, self.items, self.costs = host, items, host.passes.costs(items)
         self.principal, self.deadline = context.principal.name, context.deadline
         self.lengths = [len(item.tokens) for item in items]
+        self.work = host.work(self.lengths)
         self.submitted = self.began = self.ended = time.monotonic()
         self.left = False
         self.error: Exception | None = None
@@ -82,22 +74,6 @@ class Waiting:
 
 
 @dataclass(frozen=True)
-class Launched:
-    """A pass that the device computes or has computed; `copy` holds the logits of all items, flat."""
-
-    shapes: Sequence[torch.Size]
-    copy: HostCopy
-    computed_tokens: float
-
-    def read(self) -> Iterator[Logits]:
-        """Waits for the pass, and yields the logits of every item in order, as views of one array."""
-        answers, end = self.copy.read(), 0
-        for shape in self.shapes:
-            start, end = end, end + shape.numel()
-            yield answers[start:end].reshape(shape)
-
-
-@dataclass(frozen=True)
 class Flight:
     """A pass with its sequences; `started` is its launch on the monotonic clock."""
 
@@ -108,3 +84,7 @@ class Flight:
     @property
     def requests(self) -> set[Request]:
         return {entry.request for entry in self.waiting}
+
+    @property
+    def host(self) -> Host:
+        return self.waiting[0].request.host

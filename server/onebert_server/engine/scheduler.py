@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import Future
 
 from onebert_server.engine.observer import Observer
-from onebert_server.engine.queue import FairQueue, QueueLimits
+from onebert_server.engine.queue import Bounds, FairQueue, QueueLimits
 from onebert_server.engine.request import Request, Waiting
 from onebert_store.errors import DeadlineExceeded, EngineFailed, OneBertError, ShuttingDown
 
@@ -42,11 +42,11 @@ class Scheduler:
         self._check_open()
         self.queue.check(principal)
 
-    def put(self, request: Request, wake: bool) -> None:
-        """Queues a request and, with `wake`, notifies the engine's thread; raises the errors of `Engine.submit`."""
+    def put(self, requests: Sequence[Request], wake: bool) -> None:
+        """Queues requests and, with `wake`, notifies the engine's thread; raises the errors of `Engine.submit_all`."""
         with self._changed:
             self._check_open()
-            self.queue.put(request, request.submitted)
+            self.queue.put(requests, requests[0].submitted)
             if wake:
                 self._changed.notify()
 
@@ -54,27 +54,27 @@ class Scheduler:
         with self._changed:
             self._changed.notify()
 
-    def take(self, max_cost: int, max_tokens: int, only_full: bool) -> list[Waiting]:
+    def take(self, bounds: Bounds, only_full: bool) -> list[Waiting]:
         """Returns the next batch; blocks until there is one, and first drops late requests.
 
         The batch is empty once the engine is closing and nothing waits. With `only_full` it does not block, and returns
-        nothing unless more than `max_cost` tokens wait.
+        nothing unless more than the batch takes is waiting.
         """
         while True:
             with self._changed:
-                if only_full and self.queue.tokens <= max_cost:
+                if only_full and not self.queue.fills(bounds):
                     return []
                 while not (self.queue.sequences or self.closing):
                     self._changed.wait()
-                late, taken = self._take(max_cost, max_tokens)
+                late, taken = self._take(bounds)
             self._drop(late)
             if taken or (self.closing and not self.queue.sequences):
                 return self._observed(taken)
 
-    def take_beside(self, running: Iterable[Request], max_tokens: int) -> list[Waiting]:
+    def take_beside(self, running: Iterable[Request], bounds: Bounds) -> list[Waiting]:
         """Returns short sequences of principals that are not `running`; never blocks, may be empty."""
         with self._changed:
-            late, taken = self._take(max_tokens, max_tokens, {request.principal for request in running})
+            late, taken = self._take(bounds, {request.principal for request in running})
         self._drop(late)
         return self._observed(taken)
 
@@ -137,12 +137,12 @@ class Scheduler:
             raise EngineFailed("the engine does not run")
 
     def _take(
-        self, max_cost: int, max_tokens: int, beside: Collection[str] | None = None
+        self, bounds: Bounds, beside: Collection[str] | None = None
     ) -> tuple[list[Request], list[tuple[Request, int]]]:
         """Returns the requests that are late, and the next batch."""
         now = time.monotonic()
         late = self.queue.expire(now)
-        taken = self.queue.take(max_cost, max_tokens, now, beside)
+        taken = self.queue.take(bounds, now, beside)
         self._running |= {request for request, _ in taken}
         return late, taken
 

@@ -48,11 +48,15 @@ class FacadeRoute(DataRoute):
 
 
 class _Documented:
-    """An endpoint whose signature makes FastAPI document a path's bodies."""
+    """An endpoint whose signature makes FastAPI document a path's bodies, if the path is `shown`."""
 
-    def __init__(self, path: str, claimants: Sequence[Claimant], own: DataRoute | None) -> None:
+    def __init__(self, path: str, claimants: Sequence[Claimant], own: DataRoute | None, shown: bool) -> None:
         self.claimants = claimants
         self.own = own.own_format if own is not None else None
+        if not shown:
+            # FastAPI's models of the bodies would take a part of each start.
+            self.__signature__ = inspect.Signature()
+            return
         bodies: list[Any] = [own.body_type] if own is not None else []
         bodies += [one.question.body for one in claimants]
         parameters: dict[str, Any] = dict.fromkeys(re.findall(r"{(\w+)}", path), _REF)
@@ -128,10 +132,10 @@ def _add(router: APIRouter, path: str, claimants: Sequence[Claimant], own: DataR
         entry = {"description": f"{own.description}\n\n{asks}, by a body of theirs: see {PAGE}."}
     router.add_api_route(
         path,
-        cast(Callable[..., Any], _Documented(path, claimants, own)),
+        cast(Callable[..., Any], _Documented(path, claimants, own, shown)),
         methods=["POST"],
         name=own.name if own is not None else f"{'_'.join(names)} {path}",
-        response_model=reduce(or_, answers) if Any not in answers else Any,
+        response_model=None if not shown else reduce(or_, answers) if Any not in answers else Any,
         responses=errors_of(path),
         tags=list(own.tags if own is not None else names),
         include_in_schema=shown,

@@ -2,6 +2,7 @@
 
 import heapq
 import itertools
+from collections.abc import Iterator
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -11,12 +12,15 @@ MAX_STALE = 1024
 
 
 class Agenda(Generic[T]):
-    """A heap. Equal numbers come out in the order of `put`; a dropped thing is not referenced any more."""
+    """A heap. Equal numbers come out in the order of `put`; a dropped thing is not referenced any more.
 
-    def __init__(self) -> None:
+    Agendas that share the iterator `places` have one such order, and their heads can be compared.
+    """
+
+    def __init__(self, places: Iterator[int] | None = None) -> None:
         self._heap: list[tuple[float, int]] = []
         self._things: dict[int, T] = {}
-        self._places = itertools.count()
+        self._places = places or itertools.count()
 
     def put(self, when: float, thing: T) -> int:
         """Adds a thing; returns its place, for `drop`."""
@@ -36,9 +40,14 @@ class Agenda(Generic[T]):
 
     def first(self) -> T | None:
         """Returns the thing with the least number; None if there is nothing."""
+        head = self.head()
+        return None if head is None else head[2]
+
+    def head(self) -> tuple[float, int, T] | None:
+        """Returns the first thing behind its number and its place."""
         while self._heap:
-            place = self._heap[0][1]
+            when, place = self._heap[0]
             if place in self._things:
-                return self._things[place]
+                return when, place, self._things[place]
             heapq.heappop(self._heap)
         return None

@@ -2,9 +2,9 @@
 
 import itertools
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from onebert_server.fairness.agenda import Agenda
 
@@ -12,15 +12,34 @@ T = TypeVar("T")
 
 
 class _Flow(Generic[T]):
-    """The waiting things of one principal; its turn is in `round`, with `credit`, at a `place` in the order of flows.
+    """The waiting things of one principal; its turn is in `round`, with `credit`.
 
-    `things` are sorted. No two of their numbers are equal, so the things themselves are never compared.
+    `things` are sorted, by kind. No two of their numbers are equal, so the things themselves are never compared.
+    `places` are its places in the orders of flows. One that is `held_back` has a place in the order of its first
+    thing's kind alone.
     """
 
     def __init__(self, principal: str, turn: int, credit: int) -> None:
         self.principal, self.round, self.credit = principal, turn, credit
-        self.place: int | None = None
-        self.things: list[tuple[float, int, T]] = []
+        self.held_back = False
+        self.places: dict[Hashable, int] = {}
+        self.things: dict[Hashable, list[tuple[float, int, T]]] = {}
+
+    @property
+    def first(self) -> T:
+        if len(self.things) == 1:
+            [things] = self.things.values()
+            return things[0][2]
+        return min(things[0] for things in self.things.values())[2]
+
+
+class _Where(NamedTuple, Generic[T]):
+    """The place of a waiting thing: its flow, its kind, and its due time and number there."""
+
+    flow: _Flow[T]
+    kind: Hashable
+    due: float
+    number: int
 
 
 class Turns(Generic[T]):
@@ -28,6 +47,9 @@ class Turns(Generic[T]):
 
     Each principal is served `quantum` per round. If its next thing costs several rounds, its turn is in the last of
     them, and no code walks through the others: each operation takes O(log n) steps for n principals.
+
+    Things may be of several kinds that are served in batches of one kind. A batch then takes things of its kind ahead
+    of other things of the same principal, which pays for them from its own turns.
 
     Args:
         cost: returns what serving the next part of a thing costs. With the quantum of 1, principals are served one
@@ -39,9 +61,11 @@ class Turns(Generic[T]):
         self._cost = cost
         self._round = 0
         self._flows: dict[str, _Flow[T]] = {}
-        self._order: Agenda[_Flow[T]] = Agenda()
-        # With its flow, and its due time and number there.
-        self._waiting: dict[T, tuple[_Flow[T], float, int]] = {}
+        # The flows with things of each kind, by their rounds.
+        self._orders: dict[Hashable, Agenda[_Flow[T]]] = {}
+        self._places = itertools.count()
+        self._overtaken: set[_Flow[T]] = set()
+        self._waiting: dict[T, _Where[T]] = {}
         self._numbers = itertools.count()
 
     def __len__(self) -> int:
@@ -50,14 +74,14 @@ class Turns(Generic[T]):
     def __iter__(self) -> Iterator[T]:
         return iter(self._waiting)
 
-    def put(self, thing: T, principal: str, due: float = 0.0) -> None:
+    def put(self, thing: T, principal: str, due: float = 0.0, kind: Hashable = None) -> None:
         """Queues a thing for a principal, first in first out among those due at the same time; once, if it waits."""
         if thing in self._waiting:
             return
         flow = self._flows.get(principal)
         if flow is None:
             flow = self._flows[principal] = _Flow(principal, self._round + 1, self._quantum)
-        self._put(thing, flow, due)
+        self._put(thing, flow, kind, due)
         self._settle(flow)
 
     def remove(self, thing: T) -> None:
@@ -66,8 +90,13 @@ class Turns(Generic[T]):
 
     def first(self) -> T | None:
         """Returns the thing that is served next; None if nothing waits."""
-        flow = self._order.first()
-        return None if flow is None else flow.things[0][2]
+        flow = self._head()
+        return None if flow is None else flow.first
+
+    def first_of(self, kind: Hashable) -> T | None:
+        """Returns the next thing of a kind, by the first principal in turn; None if no principal may be served one."""
+        head = self._orders[kind].head() if kind in self._orders else None
+        return None if head is None else head[2].things[kind][0][2]
 
     def take(self, wanted: Callable[[T], bool]) -> T | None:
         """Takes the next wanted thing; None if nothing waits. An unwanted thing is dropped and costs no turn."""
@@ -78,37 +107,63 @@ class Turns(Generic[T]):
             self.remove(thing)
         return None
 
-    def serve(self, first: T, cost: int = 1, left: bool = False, due: float | None = None) -> None:
-        """Charges the principal of the first thing; what is `left` of it waits on, in its place or due anew."""
-        flow = self._waiting[first][0]
-        self._round = max(self._round, flow.round)
+    def serve(self, thing: T, cost: int = 1, left: bool = False, due: float | None = None) -> None:
+        """Charges a principal for a thing of `first` or `first_of`; one that is `left` waits on, maybe due anew."""
+        flow, kind, _, _ = self._waiting[thing]
+        # This runs for every sequence; with one kind the thing is the first of all.
+        if len(self._orders) > 1:
+            self._round = max(self._round, (self._head() or flow).round)
+            if flow.first is thing:
+                flow.held_back = False
+            else:
+                self._overtaken.add(flow)
+        else:
+            self._round = max(self._round, flow.round)
         flow.credit -= cost
         if not left or due is not None:
-            self._drop(first)
+            self._drop(thing)
         if left and due is not None:
-            self._put(first, flow, due)
+            self._put(thing, flow, kind, due)
         self._settle(flow)
+
+    def hold_back(self) -> None:
+        """Ends a batch: a principal whose first thing was overtaken is served that thing before any of other kinds.
+
+        So a kind waits for one batch of each other kind at most, however much of these its principal asks for.
+        """
+        for flow in self._overtaken:
+            if flow.things:
+                flow.held_back = True
+                self._list(flow)
+        self._overtaken.clear()
 
     @contextmanager
     def without(self, principals: Iterable[str]) -> Iterator[None]:
         """Passes over some principals, for which nothing may be put meanwhile; they keep their rounds."""
         flows = [self._flows[one] for one in principals if one in self._flows]
         for flow in flows:
-            self._order.drop(flow.place)
+            self._unlist(flow)
         try:
             yield
         finally:
             for flow in flows:
-                flow.place = self._order.put(flow.round, flow)
+                self._list(flow)
 
-    def _put(self, thing: T, flow: _Flow[T], due: float) -> None:
+    def _head(self) -> _Flow[T] | None:
+        heads = [head for order in self._orders.values() if (head := order.head()) is not None]
+        return min(heads)[2] if heads else None
+
+    def _put(self, thing: T, flow: _Flow[T], kind: Hashable, due: float) -> None:
         number = next(self._numbers)
-        insort(flow.things, (due, number, thing))
-        self._waiting[thing] = flow, due, number
+        insort(flow.things.setdefault(kind, []), (due, number, thing))
+        self._waiting[thing] = _Where(flow, kind, due, number)
 
     def _drop(self, thing: T) -> _Flow[T]:
-        flow, due, number = self._waiting.pop(thing)
-        del flow.things[bisect_left(flow.things, (due, number))]
+        flow, kind, due, number = self._waiting.pop(thing)
+        things = flow.things[kind]
+        del things[bisect_left(things, (due, number))]
+        if not things:
+            del flow.things[kind]
         return flow
 
     def _settle(self, flow: _Flow[T]) -> None:
@@ -117,13 +172,31 @@ class Turns(Generic[T]):
         The turn never moves back to a round that is over, nor out of a round that it still has credit for.
         """
         if not flow.things:
-            self._order.drop(flow.place)
+            self._unlist(flow)
             del self._flows[flow.principal]
             return
-        spare = flow.credit - self._cost(flow.things[0][2])
+        spare = flow.credit - self._cost(flow.first)
         rounds = min(max(flow.round - self._round - 1, 0), spare // self._quantum)
-        if rounds or flow.place is None:
+        if rounds:
             flow.round -= rounds
             flow.credit -= rounds * self._quantum
-            self._order.drop(flow.place)
-            flow.place = self._order.put(flow.round, flow)
+            for kind, place in flow.places.items():
+                self._orders[kind].drop(place)
+                flow.places[kind] = self._orders[kind].put(flow.round, flow)
+        if flow.held_back or flow.places.keys() != flow.things.keys():
+            self._list(flow)
+
+    def _list(self, flow: _Flow[T]) -> None:
+        """Gives a flow the places that it lacks."""
+        kinds = {self._waiting[flow.first].kind} if flow.held_back else flow.things.keys()
+        for kind in flow.places.keys() - kinds:
+            self._orders[kind].drop(flow.places.pop(kind))
+        for kind in kinds - flow.places.keys():
+            if kind not in self._orders:
+                self._orders[kind] = Agenda(self._places)
+            flow.places[kind] = self._orders[kind].put(flow.round, flow)
+
+    def _unlist(self, flow: _Flow[T]) -> None:
+        while flow.places:
+            kind, place = flow.places.popitem()
+            self._orders[kind].drop(place)

@@ -125,11 +125,12 @@ def facts(runtime: "Runtime") -> Iterator[str]:
     """Log lines about the loaded base, tasks and configuration."""
     from onebert_encoder.maths.choose import answering_kernels  # noqa: PLC0415
 
-    base, settings, counts = runtime.host.base, runtime.settings, runtime.directory.counts()
-    yield f"base: {base.spec.name}, {base.spec.num_parameters:,} parameters, digest {base.spec.digest}"
-    rounding = "the same in every batch" if base.batch_invariant else "by the batch"
-    kernels = answering_kernels(base).description
-    yield f"computes: {base.dtype_name} on {base.device}, {kernels} kernels, rounds {rounding}"
+    settings, counts = runtime.settings, runtime.directory.counts()
+    for base in (host.base for host in runtime.hosts):
+        yield f"base: {base.spec.name}, {base.spec.num_parameters:,} parameters, digest {base.spec.digest}"
+        rounding = "the same in every batch" if base.batch_invariant else "by the batch"
+        kernels = answering_kernels(base).description
+        yield f"computes: {base.dtype_name} on {base.device}, {kernels} kernels, rounds {rounding}"
     unavailable = f", {counts['unavailable']} unavailable" if counts["unavailable"] else ""
     versions = f"{counts['versions']} versions, {counts['resident']} of them resident{unavailable}"
     files = f", files in {settings.blobs}" if settings.blobs else ""
@@ -146,7 +147,8 @@ def greeting(runtime: "Runtime", host: str, port: int) -> str:
     from onebert_encoder.maths.choose import answering_kernels  # noqa: PLC0415
 
     where = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-    base, counts = runtime.host.base, runtime.directory.counts()
+    bases, counts = [host.base for host in runtime.hosts], runtime.directory.counts()
+    base, names = bases[0], " and ".join(base.spec.name for base in bases)
     tasks = f"{counts['tasks']} task{'' if counts['tasks'] == 1 else 's'}"
     computes = f"{base.dtype_name} on {base.device}, {answering_kernels(base).description} kernels"
-    return f"Listening on {where}: {base.spec.name}, {computes}, {tasks}"
+    return f"Listening on {where}: {names}, {computes}, {tasks}"

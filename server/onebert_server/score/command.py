@@ -10,7 +10,7 @@ from typing import TypeAlias
 import torch
 
 from onebert_server.garbage import collect_seldom
-from onebert_server.runtime import load_bank, on_a_thread, store_address
+from onebert_server.runtime import load_only_host, on_a_thread, store_address
 from onebert_server.score.job import Job
 from onebert_server.score.local import score_here
 from onebert_server.score.output import Parts, open_output
@@ -93,13 +93,13 @@ def _on_cluster(
         loaded = _load(asked, settings.model_copy(update={"device": "cpu"}), tasks, torch.get_num_threads()).base
         fast = "bfloat16" if cluster.device == "cuda" else loaded.dtype_name
         job = job_in(base=loaded.spec.digest, precision=fast if settings.dtype == "auto" else settings.dtype)
-        yield job, lambda scored: score_on_cluster(job, scored, settings.base, cluster.device, cluster.slots())
+        yield job, lambda scored: score_on_cluster(job, scored, settings.only_base, cluster.device, cluster.slots())
 
 
 def _load(asked: Asked, settings: Settings, tasks: Sequence[ScoredTask], threads: int) -> Scorer:
     with console.busy("loading"):
         return on_a_thread(
-            threads, lambda: Scorer(*load_bank(settings), tasks, settings.max_batch_tokens, asked.all_scores)
+            threads, lambda: Scorer(load_only_host(settings), tasks, settings.max_batch_tokens, asked.all_scores)
         )
 
 

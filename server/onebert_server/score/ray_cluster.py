@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow
 import torch
 
-from onebert_server.runtime import load_bank
+from onebert_server.runtime import load_only_host
 from onebert_server.score.job import Job
 from onebert_server.score.local import ahead
 from onebert_server.score.output import Parts
@@ -80,9 +80,9 @@ def _scorer(setup: WorkerSetup) -> Scorer:
     """The base with the tasks, loaded once per worker process."""
     # Defaults except for the job's settings; the node's environment is ignored.
     dtype: Any = setup.dtype
-    settings = Settings.model_construct(base=setup.base, dtype=dtype, device=setup.device)
+    settings = Settings.model_construct(base=(setup.base,) if setup.base else (), dtype=dtype, device=setup.device)
     tasks: list[ScoredTask] = ray.get(setup.tasks)
-    scorer = Scorer(*load_bank(settings), tasks, setup.batch_tokens, setup.all_scores)
+    scorer = Scorer(load_only_host(settings), tasks, setup.batch_tokens, setup.all_scores)
     if (scorer.base.spec.digest, scorer.base.dtype_name) != (setup.digest, setup.dtype):
         raise BaseMismatch("a node has another base by that name, or cannot compute in the job's precision")
     return scorer

@@ -12,14 +12,13 @@ import torch
 
 from onebert_encoder.answering.answer import kind_of
 from onebert_encoder.answering.windows import window_of
-from onebert_encoder.base.base import Base
 from onebert_encoder.maths.fold import fold_delta
 from onebert_encoder.text.tokenizer import CutOnce
 from onebert_encoder.text.tokens import Alignment, Cut, Pieces
 from onebert_encoder.text.windows import window_cuts
 from onebert_server.engine.bank import Bank
-from onebert_server.engine.passes import Passes
-from onebert_server.engine.request import Item, Launched
+from onebert_server.engine.host import Host
+from onebert_server.engine.passes import Item, Launched
 from onebert_server.score.columns import Read, columns
 from onebert_server.score.job import ERROR
 from onebert_server.score.reading import Window
@@ -65,17 +64,15 @@ class Scorer:
         BankFull: memory does not hold all tasks.
     """
 
-    def __init__(
-        self, base: Base, bank: Bank, tasks: Sequence[ScoredTask], batch_tokens: int, all_scores: bool
-    ) -> None:
-        self.base = base
+    def __init__(self, host: Host, tasks: Sequence[ScoredTask], batch_tokens: int, all_scores: bool) -> None:
+        self.base = host.base
         self._tasks, self._batch_tokens, self._all_scores = tasks, batch_tokens, all_scores
-        self._passes = Passes(base, bank)
+        self._passes = host.passes
         windows = any(window_of(task.delta.manifest, 0) for task in tasks)
         self._longest = sys.maxsize if windows else max(task.delta.manifest.max_length for task in tasks)
         self._placed = any(task.delta.manifest.per_token for task in tasks)
         with torch.inference_mode():
-            self._slots = [self._install(bank, task) for task in tasks]
+            self._slots = [self._install(host.bank, task) for task in tasks]
 
     def prepare(self, window: Window) -> Prepared:
         """Tokenizes a window's texts and lays out its batches, without running the model."""

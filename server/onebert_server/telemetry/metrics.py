@@ -1,7 +1,7 @@
 """Prometheus metrics: one registry per server; no label holds a text, and only task metrics hold task names."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, generate_latest
@@ -62,6 +62,14 @@ class Metrics:
 
     def gauge(self, name: str, text: str, read: Callable[[], float]) -> None:
         Gauge(f"onebert_{name}", text, registry=self.registry).set_function(read)
+
+    def gauge_of(self, label: str, name: str, text: str, reads: Mapping[str, Callable[[], float]]) -> None:
+        """Adds a gauge with a series for each value of the label; without the label if there is only one."""
+        if len(reads) == 1:
+            return self.gauge(name, text, *reads.values())
+        gauge = Gauge(f"onebert_{name}", text, [label], registry=self.registry)
+        for value, read in reads.items():
+            gauge.labels(value).set_function(read)
 
     def request_began(self) -> None:
         self._in_progress += 1

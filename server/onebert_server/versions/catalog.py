@@ -106,7 +106,7 @@ class Catalog:
                 return Taken(known.entry, False, self.directory.position.seq)
             self._registry.require_room(task, body.size, context.actor, context.principal.quotas)
             slot = self._residents.install(delta)
-            offer = Offer(task, delta.digest, slot, self._residents.row_bytes(slot))
+            offer = Offer(task, delta.digest, slot, slot.num_bytes)
             try:
                 # Store the bytes before the change takes its lock: to make them durable takes long, and longer during a
                 # sweep of the store.
@@ -115,7 +115,7 @@ class Catalog:
             finally:
                 # The slot of a published version belongs to the directory, even if a later step failed.
                 if not offer.taken:
-                    self._residents.give_back(slot)
+                    slot.release()
             return Taken(added.record, added.created, added.seq)
 
     @asynccontextmanager

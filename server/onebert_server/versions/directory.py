@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import islice
 
 from onebert_server.access.principal import OWN_WORK, Principal
+from onebert_server.engine.host import Slot
 from onebert_server.versions.facts import Facts
 from onebert_server.versions.position import Position
 from onebert_server.versions.states import States
@@ -21,7 +22,7 @@ class Directory(States):
     """
 
     def __init__(
-        self, release: Callable[[int], None], load: Callable[[Version, str], None], clock: Callable[[], float]
+        self, release: Callable[[Slot], None], load: Callable[[Version, str], None], clock: Callable[[], float]
     ) -> None:
         super().__init__(release, load, clock)
         self.position = Position()

@@ -10,6 +10,7 @@ from datetime import datetime
 from itertools import groupby
 from operator import attrgetter
 
+from onebert_server.engine.host import Slot
 from onebert_server.garbage import collecting_nothing
 from onebert_server.versions.directory import Directory
 from onebert_server.versions.presence import Presence
@@ -35,7 +36,7 @@ class Offer:
 
     task: str
     digest: str
-    slot: int
+    slot: Slot
     row_bytes: int
     taken: bool = False
 

@@ -8,6 +8,7 @@ from itertools import chain
 from math import ceil
 
 from onebert_server.access.principal import RESERVED
+from onebert_server.engine.host import Host, Slot
 from onebert_server.versions.version import Held, State, Version
 from onebert_store.errors import VersionUnavailable
 from onebert_store.registry.records import VersionRecord
@@ -28,7 +29,7 @@ class States:
     """
 
     def __init__(
-        self, release: Callable[[int], None], load: Callable[[Version, str], None], clock: Callable[[], float]
+        self, release: Callable[[Slot], None], load: Callable[[Version, str], None], clock: Callable[[], float]
     ) -> None:
         self._release = release
         self._load = load
@@ -36,7 +37,7 @@ class States:
         self._lock = threading.Lock()
         # Notified when a version may have become one that `evict` takes.
         self._unused_now = threading.Condition(self._lock)
-        # The versions in the bank, least recently used first.
+        # The versions in the banks, least recently used first.
         self._residents: OrderedDict[Version, None] = OrderedDict()
         # Kept by `_note`, so that neither a scrape of the metrics nor a retry walks ten thousand versions under the
         # lock that every request takes.
@@ -102,8 +103,8 @@ class States:
             self._unload(version)
             return True
 
-    def loaded(self, version: Version, slot: int, record: VersionRecord) -> None:
-        """Records a proved row in a slot of the bank; the record may come from the file itself."""
+    def loaded(self, version: Version, slot: Slot, record: VersionRecord) -> None:
+        """Records a proved row in a slot of a bank; the record may come from the file itself."""
         with self._lock:
             version.learn(record)
             version.held_slot = slot
@@ -130,10 +131,15 @@ class States:
         with self._lock:
             self._unload(version, error)
 
-    def evict(self) -> int | None:
-        """Evicts the least recently used version without pins; returns its slot, now the caller's, or None."""
+    def evict(self, host: Host | None = None) -> Slot | None:
+        """Evicts the least recently used version without pins; returns its slot, now the caller's, or None.
+
+        With a host it evicts a version of it, or another one only if there is none.
+        """
         with self._lock:
-            version = next((one for one in self._residents if not one.pins), None)
+            unused = (one for one in self._residents if not one.pins)
+            own = (one for one in self._residents if not one.pins and one.slot.host is host)
+            version = (host and next(own, None)) or next(unused, None)
             if version is None:
                 return None
             del self._residents[version]
@@ -211,20 +217,20 @@ class States:
         self._residents[version] = None
         self._unused_now.notify_all()
 
-    def _retire(self, version: Version) -> int | None:
+    def _retire(self, version: Version) -> Slot | None:
         version.retired = True
         self._residents.pop(version, None)
         self._note(version)
         return self._unused(version)
 
-    def _unused(self, version: Version) -> int | None:
+    def _unused(self, version: Version) -> Slot | None:
         """Returns, once, the slot of a retired version that no request uses any more."""
         if not version.retired or version.pins or version.held_slot is None:
             return None
         slot, version.held_slot = version.held_slot, None
         return slot
 
-    def _give_back(self, slots: Iterable[int | None]) -> None:
+    def _give_back(self, slots: Iterable[Slot | None]) -> None:
         """Releases slots; not under the lock, because memory is freed."""
         for slot in slots:
             if slot is not None:

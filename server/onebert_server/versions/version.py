@@ -4,13 +4,17 @@ import sys
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from onebert_server.versions.facts import Facts
 from onebert_server.versions.target import Target
 from onebert_store.errors import AliasNotFound, VersionNotFound
 from onebert_store.file.strict_json import shown
 from onebert_store.registry.records import VersionEntry, VersionRecord
+
+if TYPE_CHECKING:
+    # A front end knows versions by `Held` alone, and computes nothing.
+    from onebert_server.engine.host import Slot
 
 
 class State(StrEnum):
@@ -42,7 +46,7 @@ class Version:
     """
 
     entry: VersionEntry
-    held_slot: int | None = None
+    held_slot: "Slot | None" = None
     row_bytes: int = 0
     known_facts: Facts | None = None
     method: str | None = None
@@ -70,7 +74,7 @@ class Version:
         return self.known_facts
 
     @property
-    def slot(self) -> int:
+    def slot(self) -> "Slot":
         if self.held_slot is None:
             raise ValueError("this version is not in memory")
         return self.held_slot

@@ -31,7 +31,7 @@ SERVABLE = (
     *("svd:r=2", "lora:r=2,targets=o,m2,m3"),
     "bitfit+gamma+lora:r=2+random:0.2%+ia3:k,o,m2,inner,m3",
 )
-FAMILIES = ("bert", "roberta", "electra")
+FAMILIES = ("bert", "roberta", "electra", "modernbert", "nomic_bert", "eurobert")
 
 
 @pytest.fixture(scope="module")
@@ -114,4 +114,6 @@ def test_trained_tasks_of_every_method_in_one_mixed_batch_equal_the_plain_model(
             got = compute_logits(base, stack_rows(base, rows), pack(base, inputs, which, parts))
         for row, one, other in zip(which, got, wanted, strict=True):
             assert one.shape == other.shape
-            assert float((one - other).abs().max()) < TOLERANCE, SERVABLE[row - 1]
+            # The tolerance is argued for logits of order 5; some of these tasks have logits of 20.
+            scale = max(1.0, float(other.abs().max()) / 5)
+            assert float((one - other).abs().max()) < TOLERANCE * scale, SERVABLE[row - 1]

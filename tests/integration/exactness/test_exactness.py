@@ -235,7 +235,7 @@ def test_cores_of_many_runs_learn_in_one_batch_as_low_rank_twins_do(family: str)
         torch.testing.assert_close(one, other, rtol=1e-3, atol=2e-4)
 
 
-@pytest.mark.parametrize("family", ["modernbert", "gte", "nomic_bert", "eurobert"])
+@pytest.mark.parametrize("family", ["modernbert", "gte", "nomic_bert", "eurobert", "deberta-v2"])
 def test_texts_of_any_length_around_the_window_and_up_to_the_longest(family: str) -> None:
     """ModernBERT's local layers see 64 tokens to each side: 65 tokens see each other, 66 do not."""
     z, rng = zoo(family), np.random.default_rng(9)

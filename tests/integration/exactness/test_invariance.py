@@ -34,9 +34,9 @@ pytestmark = [needs_kernels, pytest.mark.usefixtures("two_threads")]
 
 
 @cache
-def zoo(dtype: torch.dtype) -> tuple[Base, Rows, list[int]]:
+def zoo(dtype: torch.dtype, family: str = "bert") -> tuple[Base, Rows, list[int]]:
     """Tasks of every kind and pooling, and the layers at which they leave the base; row 0 is the bare base."""
-    base = load_base(str(tiny_base("bert")), dtype=dtype, batch_invariant=True)
+    base = load_base(str(tiny_base(family)), dtype=dtype, batch_invariant=True)
     assert rounds_alike(base)
     bare = fold(base, {})
     rows = [bare]
@@ -47,8 +47,10 @@ def zoo(dtype: torch.dtype) -> tuple[Base, Rows, list[int]]:
     return base, stack_rows(base, rows), [diverges_at(row, bare, base) for row in rows]
 
 
-def answers(dtype: torch.dtype, texts: list[Tokens], rows: list[int], share: bool = False) -> list[Tensor]:
-    base, stacked, parts = zoo(dtype)
+def answers(
+    dtype: torch.dtype, texts: list[Tokens], rows: list[int], share: bool = False, family: str = "bert"
+) -> list[Tensor]:
+    base, stacked, parts = zoo(dtype, family)
     heads = [stacked.heads[row] for row in rows]
     texts = [as_read(text, head.pooling) if head else text for text, head in zip(texts, heads, strict=True)]
     with torch.inference_mode():
@@ -71,6 +73,27 @@ def test_the_same_bits_alone_and_in_any_mixture(dtype: torch.dtype, seed: int, c
     for i in range(0, count, 4):
         (alone,) = answers(dtype, [texts[i]], [rows[i]])
         assert torch.equal(crowd[i], alone)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("family", ["modernbert", "nomic_bert", "eurobert"])
+def test_a_rotary_base_gives_the_same_bits_around_its_window(family: str, dtype: torch.dtype) -> None:
+    rng, lengths = np.random.default_rng(3), [1, 2, 63, 64, 65, 66, 129, 130, 513] * 3
+    texts = [Tokens(rng.integers(5, 60, n).tolist(), [0] * n) for n in lengths]
+    rows = rng.integers(1, len(zoo(dtype, family)[2]), len(texts)).tolist()
+    crowd = answers(dtype, texts, rows, family=family)
+    for i in range(0, len(texts), 2):
+        (alone,) = answers(dtype, [texts[i]], [rows[i]], family=family)
+        assert torch.equal(crowd[i], alone)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_same_bits_where_plain_kernels_compute_attention(dtype: torch.dtype) -> None:
+    texts, rng = random_texts(12, seed=5), np.random.default_rng(5)
+    rows = rng.choice(len(zoo(dtype, "deberta-v2")[2]) - 1, len(texts)) + 1
+    crowd = answers(dtype, texts, rows.tolist(), family="deberta-v2")
+    for text, row, among in zip(texts, rows.tolist(), crowd, strict=True):
+        assert torch.equal(among, answers(dtype, [text], [row], family="deberta-v2")[0])
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -10,7 +10,7 @@ import pytest
 from onebert_encoder.text.tokens import Tokens
 from onebert_server.access.context import own_work
 from onebert_server.access.principal import root
-from onebert_server.engine.request import Item
+from onebert_server.engine.passes import Item
 from onebert_server.run.app import create_app
 from onebert_server.runtime import MAX_FAILED_IN_A_ROW
 from onebert_store.errors import EngineFailed
@@ -37,7 +37,8 @@ class Held:
                 raise end
 
         [[resident]] = self.runtime.directory.pin(["task"], root("test"))
-        future = self.runtime.host.engine.submit([Item(Tokens([5], [0]), resident.slot)], own_work("test"))
+        host, number = resident.slot
+        future = self.runtime.engine.submit(host, [Item(Tokens([5], [0]), number)], own_work("test"))
         future.add_done_callback(answered)
         await asyncio.to_thread(self.entered.wait)
 
@@ -49,7 +50,7 @@ class Held:
 
     async def wait_for_work(self, sequences):
         async with asyncio.timeout(60):
-            while self.runtime.host.engine.queue.sequences != sequences:
+            while self.runtime.engine.queue.sequences != sequences:
                 await asyncio.sleep(0.001)
 
 
@@ -75,7 +76,7 @@ async def test_an_answer_that_is_late_is_504_and_its_work_is_dropped(tmp_path):
         held.opened.set()
         assert (await held.ask()).status_code == 200
         assert 'onebert_dropped_total{why="deadline"} 1.0' in await held.metrics()
-        held.runtime.host.engine.close(60)
+        held.runtime.engine.close(60)
         closed = await held.ask()
         assert (closed.status_code, closed.json()["code"]) == (503, "shutting-down")
 
@@ -174,13 +175,14 @@ async def test_health_fails_when_the_engines_thread_is_dead_and_who_waits_is_tol
 async def test_health_fails_when_every_pass_fails_and_is_well_again_after_an_answer(tmp_path):
     async with lived(tmp_path) as held:
         [[version]] = held.runtime.directory.pin(["task"], root("test"))
-        outside_the_vocabulary = Item(Tokens([10**9], [0]), version.slot)
+        host, number = version.slot
+        outside_the_vocabulary = Item(Tokens([10**9], [0]), number)
 
         async def fail(times):
             for _ in range(times):
                 with pytest.raises(EngineFailed):
                     await asyncio.wrap_future(
-                        held.runtime.host.engine.submit([outside_the_vocabulary], own_work("test"))
+                        held.runtime.engine.submit(host, [outside_the_vocabulary], own_work("test"))
                     )
 
         for _ in range(2):

@@ -128,6 +128,7 @@ WHOLE = "in its config.json is not a whole number"
         ("modernbert", changed(norm_bias=True), "norm_bias in its config.json is True; only False is supported"),
         ("modernbert", changed(rope_parameters=YARN), "its rotary positions are scaled (yarn); only unscaled ones are"),
         ("modernbert", changed(rope_scaling={"rope_type": "dynamic", "factor": 2.0}), "positions are scaled (dynamic)"),
+        ("modernbert", changed(local_attention=1), "a token of its local attention reads no other"),
         ("modernbert", changed(layer_types=["full_attention"]), "its config.json cannot be read; transformers says: "),
         ("modernbert", with_rows("layers.1.attn.Wqkv.weight", 95), "Wqkv.weight has 95 rows for 3 maps"),
         ("gte", changed(rope_parameters={"rope_type": "unheard_of", "rope_theta": 1e4}), "scaled (unheard_of)"),

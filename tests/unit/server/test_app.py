@@ -10,7 +10,7 @@ import httpx
 
 from onebert_encoder.text.tokens import Tokens
 from onebert_server import runtime as composition
-from onebert_server.engine.request import Item
+from onebert_server.engine.passes import Item
 from onebert_server.fairness.receiving import MAX_UPLOADS
 from onebert_server.run.app import create_app
 from onebert_server.runtime import REGISTRARS
@@ -33,7 +33,8 @@ def held_device(runtime, monkeypatch):
         goes_on.wait()
 
     monkeypatch.setattr(Metrics, "observe_batch", hold)
-    runtime.host.engine.submit([Item(Tokens([5], [0]), runtime.directory.version("task", 1).slot)], WORK)
+    host, number = runtime.directory.version("task", 1).slot
+    runtime.engine.submit(host, [Item(Tokens([5], [0]), number)], WORK)
     assert entered.wait(180)
     try:
         yield goes_on

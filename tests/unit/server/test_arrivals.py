@@ -17,7 +17,7 @@ def on_a_thread(work):
 
 
 async def waiting(arrivals, futures):
-    tasks = [asyncio.create_task(arrivals.result(future, lambda: None)) for future in futures]
+    tasks = [asyncio.create_task(arrivals.results([(future, lambda: None)])) for future in futures]
     await asyncio.sleep(0)
     return tasks
 
@@ -33,7 +33,7 @@ async def test_errors_and_ends_without_one_reach_who_waits_for_them():
 
     on_a_thread(end)
     found = await asyncio.gather(*tasks, return_exceptions=True)
-    assert [type(one) for one in found] == [ValueError, asyncio.CancelledError, str]
+    assert [type(one) for one in found] == [ValueError, asyncio.CancelledError, list]
 
 
 async def test_who_no_longer_waits_takes_its_future_along_and_nobody_elses():
@@ -44,7 +44,7 @@ async def test_who_no_longer_waits_takes_its_future_along_and_nobody_elses():
         await leaving
     assert futures[0].cancelled()
     on_a_thread(lambda: futures[1].set_result("well"))
-    assert await staying == "well"
+    assert await staying == ["well"]
 
 
 def test_what_ends_after_its_loop_is_no_fault(caplog):
@@ -52,7 +52,7 @@ def test_what_ends_after_its_loop_is_no_fault(caplog):
 
     async def leave():
         asyncio.get_running_loop().call_later(0, asyncio.current_task().cancel)
-        await Arrivals().result(future, lambda: None)
+        await Arrivals().results([(future, lambda: None)])
 
     future.cancel = lambda: False  # as one whose batch still runs
     with pytest.raises(asyncio.CancelledError):

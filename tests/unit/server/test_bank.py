@@ -21,6 +21,7 @@ from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.rows import Head, Row, stack_rows
 from onebert_encoder.text.tokens import Tokens
 from onebert_server.engine.bank import Bank
+from onebert_server.engine.bank_bytes import BankBytes
 from onebert_store.errors import BankFull
 
 C = ctypes.CDLL(None)
@@ -98,7 +99,7 @@ def test_what_a_large_bank_reserves_costs_nothing_until_it_is_written() -> None:
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
     before = held()
-    bank = Bank(base(), max_bytes=2**33)
+    bank = Bank(base(), BankBytes(2**33))
     bank.install(row(7, "everything"))
     assert held() - before < 2**26
 
@@ -122,7 +123,7 @@ def test_a_released_row_gives_its_memory_back(tmp_path: Path) -> None:
             total += sum(one & 1 for one in found) * mmap.PAGESIZE
         return total
 
-    bank = Bank(wide, max_bytes=2**30)
+    bank = Bank(wide, BankBytes(2**30))
     one = far_row(wide, "gains", seed=1)
     kept = bank.install(one)
     slots = [bank.install(one) for _ in range(200)]
@@ -145,7 +146,7 @@ def test_a_full_bank_refuses_and_takes_again_once_there_is_room() -> None:
     empty = large.num_bytes
     large.install(one)
     size = large.num_bytes - empty
-    bank = Bank(base(), max_bytes=empty + 3 * size)
+    bank = Bank(base(), BankBytes(empty + 3 * size))
     slots = [bank.install(one) for _ in range(3)]
     for _ in range(2):
         with pytest.raises(BankFull):

@@ -30,7 +30,7 @@ def runtime(tmp_path):
 
 def scores(runtime, *refs):
     """The logits that the first reference gives for the text; those of all others are the same."""
-    host = runtime.host
+    [host] = runtime.hosts
     pieces = {host.digest: host.base.tokenizer.split([TEXT], host.base.spec.max_length)}
     results = asyncio.run(runtime.admission.compute(own_work("test"), Wanted(refs), pieces))
     first, *others = (result.computed[0].logits.ravel() for result in results)

@@ -22,9 +22,11 @@ from onebert_server.access.principal import root
 from onebert_server.engine import engine as engine_module
 from onebert_server.engine.bank import Bank
 from onebert_server.engine.engine import Engine, EngineLimits
+from onebert_server.engine.host import Host
+from onebert_server.engine.passes import Item as Sequenced
+from onebert_server.engine.passes import Launched
 from onebert_server.engine.queue import MAX_SLACK, QueueLimits
-from onebert_server.engine.request import Flight, Launched, Waiting
-from onebert_server.engine.request import Item as Sequenced
+from onebert_server.engine.request import Flight, Waiting
 from onebert_server.engine.speed import LEAST_SECONDS, Speed
 from onebert_server.runtime import MAX_BATCH_SECONDS
 from onebert_server.settings import Settings
@@ -103,7 +105,7 @@ class Device(Engine):
 
         def __init__(self, device: "Device") -> None:
             self._device = device
-            self.costs = device._passes.costs
+            self.costs = device.host.passes.costs
 
         def launch(self, items: Sequence[Sequenced], between: Callable[[], None] | None) -> Launched:
             tokens = sum(len(one.tokens) for one in items)
@@ -115,13 +117,14 @@ class Device(Engine):
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, cost: Cost, asked: Sequence[Asked], again: Again) -> None:
         queue = QueueLimits(DEFAULTS.max_queue_sequences, DEFAULTS.max_queue_tokens, MAX_WAIT)
-        super().__init__(loaded(), Bank(loaded()), EngineLimits(DEFAULTS.max_batch_tokens, queue, MAX_BATCH_SECONDS))
+        self.host = Host(loaded(), Bank(loaded()))
+        super().__init__([self.host], EngineLimits(DEFAULTS.max_batch_tokens, queue, MAX_BATCH_SECONDS))
         monkeypatch.setattr(engine_module, "measure_speed", lambda base, rows: Speed(cost.start, cost.per_token))
-        self._speed = Speed(cost.start, cost.per_token)
+        self.host.speed = Speed(cost.start, cost.per_token)
         self._note_speed()
         self.batches: list[tuple[float, Sequence[Waiting]]] = []
         self._cost = cost
-        self._passes = self.Passes(self)  # type: ignore[assignment]
+        self.host.passes = self.Passes(self)  # type: ignore[assignment]
         self._coming = deque(sorted(asked, key=lambda one: one.at))
         self._again = again
         self._of: dict[Future[Any], Asked] = {}
@@ -130,7 +133,7 @@ class Device(Engine):
     def run(self) -> None:
         """Until everything that comes has ended; it comes while a first request of somebody else is computed."""
         self.start()
-        self.submit([Sequenced(Tokens([5], [0]), BASE_ROW)], Context(root("first"), INFINITY, 0.0, "first"))
+        self.submit(self.host, [Sequenced(Tokens([5], [0]), BASE_ROW)], Context(root("first"), INFINITY, 0.0, "first"))
         assert self._all_ended.wait(WAIT)
         self.close(WAIT)
 
@@ -159,7 +162,7 @@ class Device(Engine):
         context = Context(root(one.principal), one.at + one.patience, one.at, "request")
         items = [Sequenced(Tokens([5] * length, [0] * length), BASE_ROW) for length in one.lengths]
         try:
-            one.future = self.submit(items, context)
+            one.future = self.submit(self.host, items, context)
         except (QueueFull, OverShare, DeadlineExceeded):
             return
         self._of[one.future] = one

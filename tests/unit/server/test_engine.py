@@ -22,9 +22,10 @@ from onebert_server.engine import engine as engine_module
 from onebert_server.engine import passes
 from onebert_server.engine.bank import Bank
 from onebert_server.engine.engine import Engine, EngineLimits
+from onebert_server.engine.host import Host
 from onebert_server.engine.host_copy import HostCopy
+from onebert_server.engine.passes import Item
 from onebert_server.engine.queue import QueueLimits
-from onebert_server.engine.request import Item
 from onebert_server.engine.speed import Speed
 from onebert_store.errors import DeadlineExceeded, EngineFailed, OverShare, QueueFull, ShuttingDown
 from parts import context
@@ -77,7 +78,7 @@ def gate() -> Gate:
 
 
 def started(*observer: Gate, limits: EngineLimits = LIMITS, **more: Any) -> Engine:
-    engine = Engine(base(), bank()[0], limits, *observer, **more)
+    engine = Engine([Host(base(), bank()[0])], limits, *observer, **more)
     engine.start()
     return engine
 
@@ -96,7 +97,7 @@ def item(slot: int, length: int = 8, seed: int = 0) -> Item:
 
 
 def submit(engine: Engine, items: list[Item], asked: Context | None = None) -> Future[Any]:
-    return engine.submit(items, asked or context())
+    return engine.submit(*engine.hosts.values(), items, asked or context())
 
 
 def hold(engine: Engine, gate: Gate) -> Future[Any]:
@@ -148,10 +149,11 @@ def test_a_long_batch_makes_way_between_its_layers_for_short_texts_of_others(
 ) -> None:
     """On a processor where a token takes a second; what fails beside a batch is lost alone."""
     monkeypatch.setattr(engine_module, "measure_speed", lambda base, rows: Speed(0.0, 1.0))
-    engine = Engine(base(), bank()[0], LIMITS, overlaps=False)
+    host = Host(base(), bank()[0])
+    engine = Engine([host], LIMITS, overlaps=False)
     asked = {"own": (5, "a"), "short": (5, "b"), "longer": (20, "c"), "next": (6, "b")}
     items = {"long": item(1, 30)} | {name: item(2 + len(name), length) for name, (length, _) in asked.items()}
-    futures, ended, launched = dict[str, Future[Any]](), list[str](), engine._passes.launch
+    futures, ended, launched = dict[str, Future[Any]](), list[str](), host.passes.launch
 
     def ask(name: str, principal: str) -> None:
         futures[name] = submit(engine, [items[name]], context(principal))
@@ -165,7 +167,7 @@ def test_a_long_batch_makes_way_between_its_layers_for_short_texts_of_others(
             raise RuntimeError("a kernel")
         return launched(found, between)
 
-    monkeypatch.setattr(engine._passes, "launch", launch)
+    monkeypatch.setattr(host.passes, "launch", launch)
     engine.start()
     ask("long", "a")
     check([items["long"]], futures["long"].result(WAIT))
@@ -359,7 +361,7 @@ def test_nothing_more_is_run_of_a_request_that_has_failed(engine: Engine, gate: 
 
 
 def test_an_engine_that_does_not_run_says_so() -> None:
-    stopped = Engine(base(), bank()[0], LIMITS)
+    stopped = Engine([Host(base(), bank()[0])], LIMITS)
     assert not stopped.alive
     with pytest.raises(EngineFailed):
         submit(stopped, [item(1)])

@@ -162,7 +162,8 @@ class Waiting:
 
     def __init__(self, principal, tokens):
         self.principal, self.deadline, self.lengths = principal, 1e9, [tokens]
-        self.costs = self.lengths
+        self.costs = self.work = self.lengths
+        self.host = None
 
 
 class Crowd:
@@ -176,7 +177,7 @@ class Crowd:
             tokens = Counted((23, 512)[principal % 2])
             self.permits.take(str(principal), tokens)
             self.turns.put(principal, str(principal))
-            self.queue.put(Waiting(str(principal), tokens), 0.0)
+            self.queue.put([Waiting(str(principal), tokens)], 0.0)
 
 
 OPERATIONS = {
@@ -186,9 +187,9 @@ OPERATIONS = {
     "leave": lambda crowd: crowd.turns.remove(5),
     "whose turn": lambda crowd: [crowd.turns.take(lambda one: True) for _ in range(8)],
     "check": lambda crowd: crowd.queue.check("3"),
-    "put": lambda crowd: crowd.queue.put(Waiting("one more", Counted(10)), 0.0),
-    "take": lambda crowd: crowd.queue.take(70, 70, 0.0),
-    "take beside": lambda crowd: crowd.queue.take(70, 70, 0.0, beside={"3", "4"}),
+    "put": lambda crowd: crowd.queue.put([Waiting("one more", Counted(10))], 0.0),
+    "take": lambda crowd: crowd.queue.take(lambda _: (70, 70), 0.0),
+    "take beside": lambda crowd: crowd.queue.take(lambda _: (70, 70), 0.0, beside={"3", "4"}),
     "expire": lambda crowd: crowd.queue.expire(1.0),
 }
 

@@ -1,60 +1,225 @@
-"""Two bases behind one answerer, which splits a text before it knows which of them reads it."""
+"""Two bases behind one answerer and one engine, of other families, widths and tokenizers."""
 
+import asyncio
+import random
+from functools import cache
+
+import numpy as np
 import pytest
 
-from bases import loaded
+from bases import far_row, loaded, wide_base
 from onebert_encoder.answering.asked import Asked
+from onebert_encoder.base.base import load_base
+from onebert_encoder.text.tokens import Tokens
 from onebert_server.answering.answers import Answered
 from onebert_server.answering.backend import Wanted
-from onebert_store.errors import OneBertError
-from parts import Parts, assert_like, context, same
+from onebert_server.engine import engine as engine_module
+from onebert_server.engine.bank import Bank
+from onebert_server.engine.bank_bytes import BankBytes
+from onebert_server.engine.engine import Engine, EngineLimits
+from onebert_server.engine.host import Host
+from onebert_server.engine.passes import Item
+from onebert_server.engine.queue import QueueLimits
+from onebert_server.engine.speed import Speed
+from onebert_store.errors import BankFull, EngineFailed, OneBertError, TooLarge
+from parts import Batches, Parts, assert_like, context, same
 
 # The tokenizers of the two bases make other numbers of tokens of it.
 TEXT = "it is late"
+WAIT = 60.0
+KINDS = ("bitfit", "lora", "frozen", "everything")
 
 
-@pytest.fixture
-def second(parts, tmp_path):
-    """Another base with its tasks; its task `other` is shown beside those of the first."""
-    with Parts(loaded("roberta"), str(tmp_path / "second"), False) as made:
-        made.directory = parts.directory
-        made.add("other")
-        parts.hosts.append(made.host)
+@cache
+def wide():
+    return load_base(str(wide_base()))
+
+
+@pytest.fixture(params=[False, True], ids=["one process", "front end"])
+def parts(tmp_path, request):
+    """Both bases with their tasks: of the second base `other` and `tagged`."""
+    with Parts(loaded(), str(tmp_path / "engine"), request.param, others=[wide()]) as made:
+        made.add("other", base=wide(), seed=2)
+        made.add("tagged", base=wide(), task_type="token", pooling="none")
         yield made
 
 
 @pytest.mark.parametrize("asked", [Asked(), Asked(whole=True)], ids=["cut", "whole"])
-def test_each_task_reads_by_the_tokenizer_of_its_base(parts, second, asked):
-    first, other = (one.alone(ref, TEXT) for one, ref in ((parts, "good"), (second, "other")))
-    assert first[1] != other[1]
-    for ref, expected in (("good", first), ("other", other)):
-        [answered] = parts.answer([ref], [TEXT], asked=asked)
-        assert_like(answered, expected)
+def test_each_task_of_a_request_reads_by_the_tokenizer_of_its_base(parts, asked):
+    refs = ["other", "good", "tagged", "tags", "other", "short"]
+    texts = [TEXT, TEXT, "screen", "please", "order", TEXT]
+    assert parts.alone("good", TEXT)[1] != parts.alone("other", TEXT)[1]
+    for ref, text, one in zip(refs, texts, parts.answer(refs, texts, asked=asked), strict=True):
+        assert one.facts.task == ref
+        if ref != "short":
+            assert_like(one, parts.alone(ref, text))
+    assert parts.unpinned()
+    assert [host.bank.num_resident for host in parts.engine.hosts.values()] == [0, 0]
 
 
-def test_questions_that_fail_alone_may_be_of_several_bases(parts, second):
+def test_a_text_for_every_task_reaches_those_of_each_base(parts):
+    parts.directory.rename("bad", "z")  # whose answer is NaN: the last by name
+    found = {one.facts.task: one for one in parts.answer(None, [TEXT])}
+    assert {"good", "other", "tags", "tagged"} <= found.keys()
+    for ref in ("good", "other", "tagged"):
+        assert_like(found[ref], parts.alone(ref, TEXT))
+
+
+def test_questions_that_fail_alone_may_be_of_several_bases(parts):
     refs, texts = ["other", "good", "gone"], [TEXT] * 3
 
     async def ask(answerer):
         return await answerer.answer_each(context(), Wanted(refs), texts, same)
 
     other, good, gone = parts.run(ask)
-    assert_like(other, second.alone("other", TEXT))
+    assert_like(other, parts.alone("other", TEXT))
     assert_like(good, parts.alone("good", TEXT))
     assert gone.error.code == "task-not-found"
 
 
-def test_one_request_about_several_bases_is_refused(parts, second):
-    with pytest.raises(OneBertError, match="send one request for each base") as refused:
-        parts.answer(["other", "good"], [TEXT] * 2)
-    assert refused.value.code == "invalid-input"
-
-
-def test_an_explanation_reads_by_the_base_that_answered(parts, second):
+def test_an_explanation_reads_by_the_base_that_answered(parts):
     async def ask(answerer):
         return await answerer.answer_explained(context(), Wanted(["other"]), [TEXT], same)
 
     [answered] = parts.run(ask)
     assert isinstance(answered, Answered)
-    assert_like(answered, second.alone("other", TEXT))
+    assert_like(answered, parts.alone("other", TEXT))
     assert answered.explanation is not None
+
+
+def test_a_base_that_fails_fails_a_request_for_both_and_none_for_the_other(parts, monkeypatch):
+    *_, host = parts.engine.hosts.values()
+
+    def fail(*_):
+        raise RuntimeError("a kernel")
+
+    monkeypatch.setattr(host.passes, "launch", fail)
+    with pytest.raises(OneBertError) as refused:
+        parts.answer(["other", "good"], [TEXT] * 2)
+    assert refused.value.code == EngineFailed.code
+    assert_like(*parts.answer(["good"], [TEXT]), parts.alone("good", TEXT))
+    assert parts.unpinned()
+
+
+@pytest.mark.parametrize("parts", [False], indirect=True)
+def test_a_client_that_leaves_holds_no_version_of_either_base(parts):
+    async def ask(answerer):
+        parts.batches.opened.clear()
+        holding = asyncio.create_task(answerer.answer(context(), Wanted(["good"]), [TEXT], same))
+        await asyncio.to_thread(parts.batches.entered.wait, WAIT)
+        leaving = asyncio.create_task(answerer.answer(context(), Wanted(["good", "other"]), [TEXT] * 2, same))
+        while parts.engine.queue.sequences < 2:
+            await asyncio.sleep(0)
+        leaving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await leaving
+        assert parts.engine.queue.sequences == 0
+        parts.batches.opened.set()
+        await holding
+
+    parts.run(ask)
+    assert parts.unpinned()
+    assert parts.engine.hosts[wide().spec.digest].bank.num_resident == 0
+
+
+@cache
+def hosts():
+    """Both bases with a row of each kind, from slot 1 on; the same bits in every batch."""
+    bound, made = BankBytes(2**26, 2), []
+    for base in (loaded().with_batch_invariance(), wide().with_batch_invariance()):
+        made.append(Host(base, Bank(base, bound)))
+        for seed, kind in enumerate(KINDS):
+            made[-1].install(far_row(base, kind, labels=3, seed=seed))
+    return made
+
+
+def started(hosts, observer, queue=None, **more):
+    engine = Engine(hosts, EngineLimits(128, queue or QueueLimits(4096, 2**19)), observer, **more)
+    engine.start()
+    return engine
+
+
+def items(host, seed):
+    drawn = random.Random(seed)
+    count = host.base.config.vocab_size
+    texts = [[drawn.randrange(5, count) for _ in range(drawn.choice([1, 2, 8, 30, 60]))] for _ in range(3)]
+    return [Item(Tokens(ids, [0] * len(ids)), drawn.randint(1, len(KINDS))) for ids in texts]
+
+
+@pytest.mark.parametrize("overlaps", [False, True], ids=["one batch at a time", "overlapping"])
+def test_mixed_load_gives_the_bits_of_each_base_alone(overlaps):
+    observer = Batches()
+    engine, asked, alone = started(hosts(), observer, overlaps=overlaps), {}, {}
+    for seed in range(60):
+        host = hosts()[seed % 2]
+        asked[seed] = engine.submit(host, items(host, seed), context(f"principal {seed % 5}"))
+    found = {seed: future.result(WAIT) for seed, future in asked.items()}
+    engine.close(WAIT)
+    assert len(observer.sequences) < sum(len(one) for one in found.values())
+    for host in hosts():
+        engine = started([host], Batches())
+        for seed in asked:
+            if hosts()[seed % 2] is host:
+                alone[seed] = engine.submit(host, items(host, seed), context()).result(WAIT)
+        engine.close(WAIT)
+    for seed, logits in found.items():
+        for here, there in zip(logits, alone[seed], strict=True):
+            np.testing.assert_array_equal(here, there)
+
+
+def test_a_request_for_several_bases_is_let_in_whole_or_not_at_all():
+    one, other = hosts()
+    observer = Batches()
+    engine = started([one, other], observer, QueueLimits(max_sequences=10, max_tokens=200))
+    observer.opened.clear()
+    held = engine.submit(one, items(one, 1)[:1], context())
+    assert observer.entered.wait(WAIT)
+    text = Item(Tokens([7] * 30, [0] * 30), 1)
+    with pytest.raises(TooLarge):
+        engine.submit_all([(one, [text]), (other, [text] * 11)], context())
+    assert (engine.queue.sequences, engine.queue.tokens, engine.queue.seconds) == (0, 0, 0)
+    observer.opened.set()
+    assert len(held.result(WAIT)) == 1
+    engine.close(WAIT)
+
+
+def test_banks_share_one_bound_in_bytes():
+    bound = BankBytes(2**30, 2)
+    one, other = (Host(base, Bank(base, bound)) for base in (loaded(), wide()))
+    empty = bound.total
+    assert empty == bound.bare == one.bank.num_bytes + other.bank.num_bytes
+    slots = [host.install(far_row(host.base, "everything", labels=3, seed=1)) for host in (one, other)]
+    assert bound.total == one.bank.num_bytes + other.bank.num_bytes == empty + sum(slot.num_bytes for slot in slots)
+    bound.most = bound.total
+    small = far_row(one.base, "frozen", labels=2, seed=2)
+    with pytest.raises(BankFull):
+        one.install(small)
+    slots[1].release()
+    one.install(small)
+    assert bound.total == one.bank.num_bytes + other.bank.num_bytes
+
+
+def test_a_long_batch_makes_way_for_short_texts_of_another_base_by_their_time(monkeypatch):
+    """A token takes a second, or 0.4 s on the other base: half of the long text's time are 37 of its tokens."""
+    monkeypatch.setattr(engine_module, "measure_speed", lambda base, _: Speed(0.0, 1.0 if base is one.base else 0.4))
+    one, other = (Host(host.base, host.bank) for host in hosts())
+    engine, ended, launched = Engine([one, other], EngineLimits(128, QueueLimits(80, 2000))), [], one.passes.launch
+    lengths, futures = {"short": 36, "longer": 60}, {}
+
+    def launch(found, between):
+        for name, length in lengths.items():
+            text = Item(Tokens([7] * length, [0] * length), 1)
+            futures[name] = engine.submit(other, [text], context(name))
+            futures[name].add_done_callback(lambda _, name=name: ended.append(name))
+        return launched(found, between)
+
+    monkeypatch.setattr(one.passes, "launch", launch)
+    engine.start()
+    assert (one.weight, other.weight) == (1.0, 0.4)
+    long = engine.submit(one, [Item(Tokens([7] * 30, [0] * 30), 1)], context("long"))
+    long.add_done_callback(lambda _: ended.append("long"))
+    long.result(WAIT)
+    for future in futures.values():
+        future.result(WAIT)
+    engine.close(WAIT)
+    assert ended == ["short", "long", "longer"]

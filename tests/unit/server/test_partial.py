@@ -85,7 +85,7 @@ def test_what_is_late_is_said_to_be_late(parts):
 
 
 async def test_a_request_that_ends_before_its_questions_begin_holds_no_version(parts):
-    admission = Admission([parts.host], parts.residents)
+    admission = Admission(parts.engine, parts.residents)
     pieces = {parts.host.digest: parts.base.tokenizer.split(["it is late"], 64) * 2}
 
     asking = asyncio.ensure_future(admission.compute_each(context(), Wanted(["good", "short"]), pieces))

@@ -36,9 +36,12 @@ class Request:
     lengths: list[int] = field(default_factory=lambda: [10])
     deadline: float = float("inf")
     costs: list[int] = None
+    host: object = None
+    work: list[int] = None
 
     def __post_init__(self):
         self.costs = self.costs or self.lengths
+        self.work = self.work or self.lengths
 
 
 def queue(max_sequences=10**6, max_tokens=10**9, max_seconds=float("inf")):
@@ -48,12 +51,12 @@ def queue(max_sequences=10**6, max_tokens=10**9, max_seconds=float("inf")):
 def put(to, *requests, now=0.0, seconds_per_token=0.0):
     to.seconds_per_token = seconds_per_token
     for request in requests:
-        to.put(request, now)
+        to.put([request], now)
     return requests
 
 
 def take(waiting, max_tokens=BATCH, now=0.0):
-    return waiting.take(max_tokens, max_tokens, now)
+    return waiting.take(lambda _: (max_tokens, max_tokens), now)
 
 
 def drain(waiting, max_tokens=BATCH):
@@ -205,7 +208,7 @@ def test_a_batch_is_bounded_in_what_it_computes_and_in_what_it_holds():
     """Of a text that several tasks share most may be computed once: its sequences cost less than they hold."""
     waiting = queue()
     put(waiting, Request("a", [100] * 50, costs=[100, *[1] * 49]))
-    taken = [len(waiting.take(110, 2000, 0.0)) for _ in range(2)]
+    taken = [len(waiting.take(lambda _: (110, 2000), 0.0)) for _ in range(2)]
     assert taken == [11, 20], "the first costs 110, the second holds 2000"
 
 
@@ -233,6 +236,96 @@ def test_nobody_starves_whatever_keeps_coming(arrivals):
     assert served["e"] == 900
     # As many turns as its tokens take, and the batch under way.
     assert max(served.values()) <= 900 + 3 * (QUANTUM + 700) + BATCH
+
+
+def bases_of(batch):
+    return {request.host for request, _ in batch}
+
+
+@given(st.lists(st.tuples(requests, st.sampled_from("xyz")), max_size=20), st.integers(1, 3000))
+def test_a_batch_is_of_one_base_and_each_sequence_is_in_one(asked, max_tokens):
+    waiting = queue()
+    for request, host in asked:
+        request.host = host
+        put(waiting, request)
+    batches = drain(waiting, max_tokens)
+    assert all(len(bases_of(batch)) == 1 for batch in batches)
+    taken = defaultdict(list)
+    for request, index in (one for batch in batches for one in batch):
+        taken[id(request)].append(index)
+    assert taken == {id(request): [*range(len(request.lengths))] for request, _ in asked}
+
+
+def test_no_principal_gets_more_of_the_device_by_the_bases_that_it_asks():
+    """A token of the slow base is as much work as eight of the fast one."""
+    slow, fast = (
+        {"lengths": [24] * 4000, "host": "slow"},
+        {"lengths": [192] * 4000, "work": [24] * 4000, "host": "fast"},
+    )
+    waiting, served = queue(), defaultdict(int)
+    asked = [("a", slow), ("b", fast), ("c", slow), ("c", fast), *((f"more {number}", slow) for number in range(3))]
+    put(waiting, *(Request(principal, **what) for principal, what in asked))
+    for _ in range(120):
+        batch = waiting.take(lambda host: {"slow": (480, 480), "fast": (3840, 3840)}[host], 0.0)
+        assert len(batch) == 20, "every batch is full"
+        for request, index in batch:
+            served[request.principal] += request.work[index]
+    assert max(served.values()) - min(served.values()) <= 480 + QUANTUM
+
+
+def test_a_base_waits_for_one_batch_of_what_its_principal_asks_of_another():
+    """Else the second of two principals would never begin a batch, and all of it would be of the base of the first."""
+    waiting = queue()
+    put(waiting, Request("first", [QUANTUM] * 50, host="x"))
+    [late] = put(waiting, Request("second", [QUANTUM], host="y"))
+    put(waiting, Request("second", [QUANTUM] * 50, host="x"))
+    batches = [take(waiting, 2 * QUANTUM) for _ in range(3)]
+    assert (late, 0) in [one for batch in batches for one in batch]
+
+
+def test_an_empty_queue_takes_a_large_request_for_two_bases_whole():
+    """As it takes one of the same work for one base; half of it would be no answer."""
+    waiting = queue(max_seconds=1.0)
+    waiting.seconds_per_token = 0.01
+    waiting.put([Request("a", [500], host="x"), Request("a", [500], host="y")], 0.0)
+    assert waiting.sequences == 2
+    for _ in range(2):
+        assert type(refused(waiting, Request("a"), seconds_per_token=0.01)) is QueueFull
+    with pytest.raises(TooLarge):
+        queue(max_sequences=10).put([Request("a", [1] * 6, host="x"), Request("a", [1] * 6, host="y")], 0.0)
+
+
+def test_requests_of_one_principal_for_two_bases_fill_their_batches():
+    waiting = queue()
+    put(waiting, *(Request("one", host="xy"[number % 2]) for number in range(100)))
+    assert [len(batch) for batch in drain(waiting)] == [50, 50]
+
+
+def test_who_has_just_come_waits_for_few_batches_of_another_base():
+    waiting = queue()
+    put(waiting, *(Request(f"flood {number}", [24] * 1000, host="x") for number in range(12)))
+    for _ in range(3):
+        take(waiting, 512)
+    [short] = put(waiting, Request("other", [24], host="y"))
+    assert (short, 0) in [one for _ in range(3) for one in take(waiting, 512)]
+
+
+@given(st.lists(st.lists(st.tuples(requests, st.sampled_from("xy")), max_size=4), min_size=30, max_size=40))
+def test_nobody_starves_whatever_keeps_coming_for_whichever_base(arrivals):
+    waiting, served = queue(), defaultdict(int)
+    put(waiting, late := Request("e", [700], host="x"))
+    for coming in [*arrivals, *[[]] * 10_000]:
+        for request, host in coming:
+            request.host = host
+            put(waiting, request)
+        put(waiting, Request("e", [200], host="y"))
+        batch = take(waiting)
+        for request, index in batch:
+            served[request.principal] += request.lengths[index]
+        if (late, 0) in batch:
+            break
+    # Of its own principal a batch of the other base may go first, and of the others as much.
+    assert max(served.values()) <= 700 + BATCH + 3 * (QUANTUM + 700) + BATCH
 
 
 def refused(waiting, request, **arguments):
@@ -326,9 +419,9 @@ def test_beside_a_batch_only_short_ones_of_others_are_taken():
     """A batch under way holds something of `served`: what goes beside it is small, whosever turn comes first."""
     waiting = queue()
     put(waiting, Request("served", [5] * 3), Request("long", [300]), short := Request("short", [8] * 3))
-    assert waiting.take(20, 20, 0.0, beside={"served"}) == [(short, 0), (short, 1)]
+    assert waiting.take(lambda _: (20, 20), 0.0, beside={"served"}) == [(short, 0), (short, 1)]
     put(waiting, Request("served", [5]))
-    assert waiting.take(20, 20, 0.0, beside={"served", "short"}) == []
+    assert waiting.take(lambda _: (20, 20), 0.0, beside={"served", "short"}) == []
     assert sum(len(batch) for batch in drain(waiting)) == 6
 
 
@@ -432,7 +525,7 @@ def test_what_no_longer_waits_is_not_kept_until_its_deadline(leave):
         leave(waiting, request)
         del request
         assert not kept
-    assert max(len(waiting._deadlines._heap), len(waiting._turns._order._heap)) <= MAX_STALE + 2
+    assert max(len(waiting._deadlines._heap), len(waiting._turns._orders[None]._heap)) <= MAX_STALE + 2
 
 
 def test_clearing_gives_everything_back():

@@ -73,7 +73,7 @@ def blob(folder, record):
 
 def ask(runtime, *refs, principal="test"):
     """The logits of each version for the text."""
-    host = runtime.host
+    [host] = runtime.hosts
     pieces = {host.digest: host.base.tokenizer.split([TEXT], host.base.spec.max_length)}
     results = asyncio.run(runtime.admission.compute(context(principal), Wanted(refs), pieces))
     return [result.computed[0].logits for result in results]
@@ -111,7 +111,7 @@ def test_golden_logits_are_proved_when_a_stored_version_is_loaded(tmp_path):
         assert wrong.state is State.UNAVAILABLE
         assert "differ from the trainer's" in wrong.reason
         assert wrong.next_try is None
-        assert runtime.host.base.spec  # the runtime has started, whatever one version is like
+        assert runtime.hosts[0].base.spec  # the runtime has started, whatever one version is like
         with pytest.raises(VersionUnavailable, match="differ from the trainer's"):
             ask(runtime, "wrong")
 
@@ -219,9 +219,9 @@ def test_a_retry_that_finds_the_bank_full_is_no_failure_and_loads_when_there_is_
     away = blob(tmp_path, records["two"]).rename(tmp_path / "away")
     damage_manifest(tmp_path, "task = 'two'")
     with opened(tmp_path) as runtime:
-        rows, version = runtime.residents._host.bank, runtime.directory.version("two", 1)
+        bound, version = runtime.hosts[0].bank.bound, runtime.directory.version("two", 1)
         assert (version.state, version.known_facts) == (State.UNAVAILABLE, None)
-        rows.max_bytes = rows.num_bytes + 1
+        bound.most = bound.total + 1
         pinned = runtime.directory.pin(["one"], root("test"))
         away.rename(blob(tmp_path, records["two"]))
         version.next_try = 0.0
@@ -438,7 +438,7 @@ def test_a_device_without_memory_for_a_row_evicts_others_and_refuses_an_upload(t
     tasks = {"one": Task("everything", seed=1), "two": Task("everything", seed=2)}
     store(tmp_path, **tasks)
     with opened(tmp_path) as runtime:
-        runtime.residents.give_back(runtime.directory.evict())
+        runtime.directory.evict().release()
         assert [state(runtime, name) for name in tasks] == [State.EVICTED, State.RESIDENT]
         real, enough = getattr(module, step), lambda: state(runtime, "two") is State.EVICTED
 
@@ -490,7 +490,7 @@ def test_a_rollback_does_not_wait_for_an_upload_that_waits_for_a_sweep(tmp_path)
 def test_a_version_that_is_larger_than_the_bank_evicts_nobody(tmp_path):
     store(tmp_path, small=Task("bitfit", seed=1))
     with opened(tmp_path) as runtime:
-        runtime.residents._host.bank.max_bytes = 2**18
+        runtime.hosts[0].bank.bound.most = 2**18
         with pytest.raises(BankFull, match="larger than the whole bank"):
             upload(runtime, "other", Task("everything", labels=4000, seed=3))
         assert state(runtime, "small") is State.RESIDENT

@@ -2,17 +2,22 @@
 
 import pytest
 
+from bases import loaded
 from onebert_encoder.text.tokens import Tokens
 from onebert_server.access.context import Context
 from onebert_server.access.principal import root
 from onebert_server.engine import scheduler as scheduler_module
+from onebert_server.engine.bank import Bank
+from onebert_server.engine.host import Host
 from onebert_server.engine.observer import Unobserved
+from onebert_server.engine.passes import Item
 from onebert_server.engine.queue import QueueLimits
-from onebert_server.engine.request import Item, Request
+from onebert_server.engine.request import Request
 from onebert_server.engine.scheduler import Scheduler
 from onebert_store.errors import OverShare, QueueFull
 
 SECONDS_PER_TOKEN = 0.001
+HOST = Host(loaded(), Bank(loaded()))
 
 
 class Clock:
@@ -30,7 +35,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> type[Clock]:
 
 def request(scheduler: Scheduler, tokens: int, deadline: float) -> Request:
     context = Context(root("someone"), deadline, 0.0, "request")
-    return Request([Item(Tokens([5] * tokens, [0] * tokens), 1)], [tokens], context, scheduler.withdraw)
+    return Request(HOST, [Item(Tokens([5] * tokens, [0] * tokens), 1)], context, scheduler.withdraw)
 
 
 # A timer of uvloop fires up to a millisecond early. The engine's process counts the deadline of a front end's request
@@ -47,10 +52,10 @@ def test_a_request_given_up_at_its_deadline_takes_no_room_from_its_principal(
     scheduler.queue.seconds_per_token = SECONDS_PER_TOKEN
     scheduler.open()
     given_up = request(scheduler, 8, deadline=1.0)
-    scheduler.put(given_up, wake=True)
+    scheduler.put([given_up], wake=True)
     clock.now = 1.0 - before_deadline
     assert given_up.cancel()
-    scheduler.put(request(scheduler, 700, deadline=60.0), wake=True)  # 0.7 s of work
+    scheduler.put([request(scheduler, 700, deadline=60.0)], wake=True)  # 0.7 s of work
     if left:
         with pytest.raises((QueueFull, OverShare)):
             scheduler.check("someone")

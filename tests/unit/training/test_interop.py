@@ -9,8 +9,9 @@ import torch
 from safetensors.torch import load_file
 
 from onebert_encoder.base.families import FAMILIES
+from onebert_store.disk import whole_folder
 from onebert_store.errors import InvalidInput, InvalidSettings, StorageFull
-from onebert_training.interop.folders import whole_folder, write_json, write_tensors
+from onebert_training.interop.folders import write_json, write_tensors
 from onebert_training.interop.heads import Wanted, fitting_layout, layout_of, outputs_of, peft_layout
 from tiny_delta import make_delta
 

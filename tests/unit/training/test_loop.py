@@ -72,6 +72,12 @@ def test_it_learns(base, data):
     assert train(run_of(base, data, epochs=12, batch_size=8)).test["accuracy"] >= 0.9
 
 
+@pytest.mark.parametrize("method", ["bitfit+gamma", "lora:r=4,targets=all"])
+def test_a_random_modernbert_learns(data, method):
+    base = load_base(str(tiny_base("modernbert")))
+    assert train(run_of(base, data, method=method, epochs=12, batch_size=8)).test["accuracy"] >= 0.9
+
+
 def test_every_kind_of_method_is_here():
     here = {name.partition(":")[0] for method in SERVABLE for name in method.split("+")}
     assert here | {"full", "reinit"} == set(METHODS)

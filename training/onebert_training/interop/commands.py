@@ -10,7 +10,7 @@ from onebert_encoder.base.base import load_base
 from onebert_encoder.base.source import DEFAULT_BASE, find_base, read_json
 from onebert_encoder.maths.fold import to_tensors
 from onebert_store.command import console
-from onebert_store.disk import check_writable
+from onebert_store.disk import check_free, check_writable
 from onebert_store.errors import BaseNotFound, InvalidInput, InvalidSettings
 from onebert_store.file.decision import Activation
 from onebert_store.file.delta import check
@@ -20,7 +20,6 @@ from onebert_training.fit.loop import Progress
 from onebert_training.fit.run import Run
 from onebert_training.interop.checkpoint.importing import import_checkpoint
 from onebert_training.interop.checkpoint.options import CheckpointOptions
-from onebert_training.interop.folders import check_free
 from onebert_training.interop.heads import AUTO_CLASSES, Wanted, split_head
 from onebert_training.interop.merged import left_to_callers, merge, without_temperature, write_checkpoint
 from onebert_training.interop.onnx_export import require_onnx, write_onnx

@@ -14,6 +14,7 @@ from onebert_encoder.base.base import TOKENIZER_FILES, Base
 from onebert_encoder.base.families import family_of
 from onebert_encoder.base.source import DEFAULT_BASE, find_base, read_json
 from onebert_encoder.maths.fold import expand_cores
+from onebert_store.disk import whole_folder
 from onebert_store.errors import InvalidInput
 from onebert_store.file.decision import Abstain
 from onebert_store.file.delta import (
@@ -30,7 +31,7 @@ from onebert_store.file.delta import (
     require_finite,
 )
 from onebert_store.file.manifest import Manifest, format_for
-from onebert_training.interop.folders import whole_folder, write_json, write_tensors
+from onebert_training.interop.folders import write_json, write_tensors
 from onebert_training.interop.fused import to_checkpoint
 from onebert_training.interop.heads import AUTO_CLASSES, POOLER, fitting_layout, head_layers, head_state
 from onebert_training.interop.sentence import LOADS_WITH, write_modules

@@ -12,9 +12,9 @@ from transformers import AutoModel
 
 from onebert_encoder.base.config import library_config, read_config
 from onebert_encoder.base.source import read_json
+from onebert_store.disk import whole_folder
 from onebert_store.errors import InvalidSettings
 from onebert_store.file.manifest import Manifest
-from onebert_training.interop.folders import whole_folder
 from onebert_training.interop.heads import AUTO_CLASSES, POOLER, WithHead, head_layers, kind_of
 from onebert_training.interop.merged import write_surroundings
 

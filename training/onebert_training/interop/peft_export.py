@@ -13,6 +13,7 @@ from onebert_encoder.base.anatomy import Anatomy
 from onebert_encoder.base.base import Base
 from onebert_encoder.base.source import DEFAULT_BASE, find_base
 from onebert_encoder.maths.fold import expand_cores, to_tensors
+from onebert_store.disk import whole_folder
 from onebert_store.errors import InvalidInput
 from onebert_store.file.delta import (
     ADAPTER_DOWN,
@@ -27,7 +28,7 @@ from onebert_store.file.delta import (
     Delta,
 )
 from onebert_training.interop import heads
-from onebert_training.interop.folders import whole_folder, write_json, write_tensors
+from onebert_training.interop.folders import write_json, write_tensors
 from onebert_training.interop.fused import fused_maps, join_pairs, join_rows
 from onebert_training.interop.heads import AUTO_CLASSES, POOLER, Layout
 from onebert_training.interop.merged import merge, model_config

@@ -91,6 +91,9 @@ class PlainKernels:
 
     def norm(self, x: Tensor, gain: Gain, eps: float) -> Tensor:
         """LayerNorm without bias, or RMSNorm, of `x` [tokens, h], which stays as it is."""
+        if self.apart and gain.of_token is None:
+            # Rounded between norm and gain, as it is beside rows with gains of their own.
+            return unscaled(x, eps, self._centered) * gain.shared
         return normalize(x, gain, eps, self._centered)
 
     def add(self, y: Tensor, x: Tensor, b: Tensor, stage: Stage) -> Tensor:
@@ -157,10 +160,14 @@ class PlainKernels:
 
 def normalize(x: Tensor, gain: Gain, eps: float, centered: bool = True) -> Tensor:
     """LayerNorm without bias, or RMSNorm: [tokens, h] -> [tokens, h]."""
-    norm = F.layer_norm if centered else F.rms_norm
     if gain.of_token is None:
-        return norm(x, gain.shared.shape, gain.shared, eps=eps)
-    return norm(x, gain.shared.shape, eps=eps) * gain.table.index_select(0, gain.of_token)
+        return (F.layer_norm if centered else F.rms_norm)(x, gain.shared.shape, gain.shared, eps=eps)
+    return unscaled(x, eps, centered) * gain.table.index_select(0, gain.of_token)
+
+
+def unscaled(x: Tensor, eps: float, centered: bool) -> Tensor:
+    """LayerNorm or RMSNorm without gain and bias."""
+    return (F.layer_norm if centered else F.rms_norm)(x, x.shape[1:], eps=eps)
 
 
 def add_in_place(y: Tensor, x: Tensor, joined: Sequence[Joined]) -> Tensor:

@@ -69,13 +69,15 @@ def diff(
         a, b = map(loads, files)
         if a.manifest.base.digest != b.manifest.base.digest:
             raise InvalidInput("the two versions are of different bases")
+        base = client.base()
+        symbols = next((one.symbols for one in base.bases or [] if one.digest == a.manifest.base.digest), base.symbols)
         record: dict[str, Any] = {
             "a": refs[0],
             "b": refs[1],
             "manifest": {name: list(values) for name, values in manifest_differences(a, b).items()},
             "sizes": [sizes(delta, len(content)) for delta, content in zip((a, b), files, strict=True)],
             "measured": [training_of(client, *one) for one in found],
-            "norms": norms(a, b, client.base().symbols),
+            "norms": norms(a, b, symbols),
         }
         if read is not None:
             rows = labeled_rows(read, split, columns, (a.manifest, b.manifest))

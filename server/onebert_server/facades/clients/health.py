@@ -30,7 +30,7 @@ _CODES: Mapping[str, tuple[int, str]] = {
 async def health(look: Look) -> Reply:
     """Ready; where the path names a task, that task, too."""
     look.runtime.check_health()
-    if look.runtime.draining or not look.runtime.host.engine.alive:
+    if look.runtime.draining or not look.runtime.engine.alive:
         raise ShuttingDown("the server is stopping")
     model = None
     # From the path only: without a task prefix the path needs no key.

@@ -101,12 +101,13 @@ def _milliseconds(seconds: float) -> str:
 async def info(look: Look) -> Reply:
     """What the task is, and how much may be asked of it."""
     facts, settings = (await look.version()).facts, look.runtime.settings
+    base = look.runtime.host_of(facts.base).base
     labels = dict(enumerate(facts.labels))
     return json_reply(
         {
-            "model_id": look.runtime.host.base.spec.name,
+            "model_id": base.spec.name,
             "model_sha": facts.digest,
-            "model_dtype": look.runtime.host.base.dtype_name,
+            "model_dtype": base.dtype_name,
             "served_model_name": facts.ref,
             "model_type": {
                 "classifier": {

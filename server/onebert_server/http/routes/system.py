@@ -1,10 +1,13 @@
 """Routes about the server itself: the base, health, readiness, metrics."""
 
+from typing import Any
+
 from fastapi import APIRouter, Request, Response
 
+from onebert_encoder.base.base import Base
 from onebert_encoder.maths.choose import answering_kernels
 from onebert_server.access.principal import Action
-from onebert_server.contract.tasks import BaseFacts
+from onebert_server.contract.tasks import BaseFacts, OneBase
 from onebert_server.http.routes.runtime_of import RuntimeOf
 from onebert_server.http.schemas.system import Health, WhoResponse
 from onebert_server.http.strict import PROBLEMS, ContextOf, MetricNames
@@ -13,16 +16,14 @@ from onebert_store.errors import ShuttingDown
 router = APIRouter(responses=PROBLEMS, tags=["system"])
 
 
-@router.get("/v1/base")
+@router.get("/v1/base", response_model_exclude_none=True)
 async def base(runtime: RuntimeOf) -> BaseFacts:
-    """The base: name, digest, sizes, poolings, the names and shapes that a delta may touch, and how it computes."""
-    return BaseFacts(
-        **vars(runtime.host.base.spec),
-        dtype=runtime.host.base.dtype_name,
-        device=str(runtime.host.base.device),
-        kernels=answering_kernels(runtime.host.base).description,
-        batch_invariant=runtime.host.base.batch_invariant,
-    )
+    """The base: name, digest, sizes, poolings, the names and shapes that a delta may touch, and how it computes.
+
+    With several bases this describes the first one, and `bases` describes each.
+    """
+    each = [_facts(host.base) for host in runtime.hosts]
+    return BaseFacts(**each[0], bases=[OneBase(**one) for one in each] if len(each) > 1 else None)
 
 
 @router.get("/v1/whoami")
@@ -56,13 +57,23 @@ async def readyz(runtime: RuntimeOf) -> Health:
     path needs no key, and numbers reveal tenants' work.
     """
     runtime.check_health()
-    if runtime.draining or not runtime.host.engine.alive:
+    if runtime.draining or not runtime.engine.alive:
         raise ShuttingDown("the server is stopping")
     ready = Health(status="ready", storage=runtime.catalog.storage)
     if not runtime.keys.is_open:
         return ready
     shown = {"seq": runtime.directory.position.seq, "age": round(runtime.follower.age, 3)}
     return ready.model_copy(update={**shown, **runtime.directory.counts()})
+
+
+def _facts(base: Base) -> dict[str, Any]:
+    return {
+        **vars(base.spec),
+        "dtype": base.dtype_name,
+        "device": str(base.device),
+        "kernels": answering_kernels(base).description,
+        "batch_invariant": base.batch_invariant,
+    }
 
 
 @router.get(

@@ -157,7 +157,8 @@ async def changes(
         found = await runtime.measured.of(
             digests, lambda: in_thread(runtime, view.changes, *asked, pool=runtime.readers)
         )
-    symbols = runtime.host.base.spec.symbols
+    facts = asked[0].known_facts
+    symbols = (runtime.host_of(facts.base) if facts else runtime.hosts[0]).base.spec.symbols
     rows = [ChangeResponse(**vars(one), symbol=symbols.get(one.name, one.name)) for one in found]
     response.headers["ETag"] = f'"{"+".join(digests)}"'
     return ChangesResponse(task=task, version=version, digest=digests[0], against=against, changes=rows)

@@ -13,7 +13,8 @@ from onebert_encoder.maths.predict import golden_tokens, golden_tolerance, token
 from onebert_encoder.text.tokens import Tokens
 from onebert_server.access.context import own_work
 from onebert_server.engine.engine import Engine
-from onebert_server.engine.request import Item
+from onebert_server.engine.host import Slot
+from onebert_server.engine.passes import Item
 from onebert_store.errors import GoldenMismatch, NotFinite
 from onebert_store.file.delta import HEAD_BIAS, Delta
 from onebert_store.file.manifest import Golden
@@ -36,9 +37,9 @@ class Proof:
         tolerance = golden_tolerance(base.precision, golden.logits, bias)
         return cls([tokens_of_ids(ids, manifest.pooling) for ids in golden.input_ids], golden, tolerance)
 
-    def begin(self, engine: Engine, slot: int) -> Future[list[Logits]]:
+    def begin(self, engine: Engine, slot: Slot) -> Future[list[Logits]]:
         """Submits the sequences to the engine, which always admits them; raises ShuttingDown or EngineFailed."""
-        return engine.submit([Item(one, slot) for one in self.tokens], own_work("proof"))
+        return engine.submit(slot.host, [Item(one, slot.number) for one in self.tokens], own_work("proof"))
 
     def check(self, logits: Sequence[Logits]) -> None:
         """Raises NotFinite if an answer is NaN or infinite, and GoldenMismatch if it is not the trainer's."""

@@ -16,7 +16,8 @@ from onebert_encoder.answering.scores import Logits
 from onebert_encoder.maths.fold import fold_delta
 from onebert_encoder.maths.rows import Row
 from onebert_server.access.context import Context
-from onebert_server.engine.host import Host
+from onebert_server.engine.engine import Engine
+from onebert_server.engine.host import Host, Slot
 from onebert_server.fairness.shares import Permits
 from onebert_server.versions.directory import Directory
 from onebert_server.versions.residency.fetches import Fetches
@@ -25,7 +26,7 @@ from onebert_server.versions.residency.proof import Proof
 from onebert_server.versions.residency.room import PATIENCE, SHORT_PATIENCE, LargerThanBank, Room
 from onebert_server.versions.version import Held, State, Version
 from onebert_store import errors
-from onebert_store.file.delta import Delta, check
+from onebert_store.file.delta import Delta, base_of, check
 from onebert_store.file.format import loads
 from onebert_store.registry.records import VersionRecord
 from onebert_store.registry.registry import Registry
@@ -44,7 +45,7 @@ class Installed(NamedTuple):
     """A version with its row in the bank; `proof` is None if the version was proved before."""
 
     version: Version
-    slot: int
+    slot: Slot
     record: VersionRecord
     proof: Proof | None
     answers: Future[list[Logits]]
@@ -55,14 +56,14 @@ class _Unwanted(errors.BankFull):
 
 
 class Residents:
-    """Keeps the directory's versions in the bank; the least recently used are evicted for others."""
+    """Keeps the directory's versions in the banks; the least recently used, of any base, are evicted for others."""
 
-    def __init__(self, host: Host, registry: Registry) -> None:
+    def __init__(self, engine: Engine, registry: Registry) -> None:
         self.queue = LoadQueue()
-        self.directory = Directory(host.bank.release, self.queue.put, time.monotonic)
-        self._host = host
+        self.directory = Directory(Slot.release, self.queue.put, time.monotonic)
+        self._engine = engine
         self.fetches = Fetches(registry, self.directory, self.queue)
-        self._room = Room(host.bank, self.directory)
+        self._room = Room(self._any_host.bank.bound, self.directory)
         self._clock = time.monotonic
         self._waiting = Permits(
             MAX_WAITING,
@@ -110,25 +111,24 @@ class Residents:
                 self._abandon(one)
         return room
 
-    def install(self, delta: Delta) -> int:
-        """Folds a delta, installs its row, evicting others for it, and proves it; raises InvalidDelta or BankFull."""
+    def install(self, delta: Delta) -> Slot:
+        """Folds a delta, installs its row, evicting others for it, and proves it; raises InvalidDelta or BankFull.
+
+        The slot is the caller's until a version in the directory has it.
+        """
+        host = self._host_of(delta)
         slot = self._room.place(
-            lambda: self._fold(delta), lambda size: self._room.wait(size, PATIENCE, lambda: not self.queue.closed)
+            host,
+            lambda: self._fold(host, delta),
+            lambda size: self._room.wait(size, PATIENCE, lambda: not self.queue.closed, host),
         )
         try:
-            proof = Proof.of(self._host.base, delta)
-            proof.check(proof.begin(self._host.engine, slot).result())
+            proof = Proof.of(host.base, delta)
+            proof.check(proof.begin(self._engine, slot).result())
         except BaseException:
-            self._host.bank.release(slot)
+            slot.release()
             raise
         return slot
-
-    def row_bytes(self, slot: int) -> int:
-        return self._host.bank.size_at(slot)
-
-    def give_back(self, slot: int) -> None:
-        """Frees a slot from `install`; only while no version in the directory has it."""
-        self._host.bank.release(slot)
 
     async def ready(self, held: Sequence[Held], context: Context) -> None:
         """Waits until pinned versions are resident; most requests find them so.
@@ -160,23 +160,34 @@ class Residents:
     def _check_sum(self, held: Sequence[Held]) -> None:
         """Refuses versions that exceed the bank together; one that was never in memory counts its least size."""
         total = sum(one.row_bytes or self._least_bytes(one) for one in set(chain.from_iterable(held)))
-        if total > self._host.bank.max_row_bytes:
+        most = self._any_host.bank.bound.most_of_row
+        if total > most:
             raise errors.VersionUnavailable(
                 f"the versions of this request take {total} bytes of memory together, and there is room for"
-                f" {self._host.bank.max_row_bytes}: ask for fewer at once"
+                f" {most}: ask for fewer at once"
             )
 
     def _least_bytes(self, version: Version) -> int:
         facts = version.known_facts
-        return self._host.bank.least_row_bytes(len(facts.labels) if facts else 1)
+        host = self._engine.hosts.get(facts.base, self._any_host) if facts else self._any_host
+        return host.bank.least_row_bytes(len(facts.labels) if facts else 1)
 
-    def _fold(self, delta: Delta) -> tuple[Row, int]:
-        check(delta, self._host.base.spec)
+    @property
+    def _any_host(self) -> Host:
+        return next(iter(self._engine.hosts.values()))
+
+    def _host_of(self, delta: Delta) -> Host:
+        """Returns the host of a delta's base; raises BaseMismatch."""
+        spec = base_of(delta.manifest, [host.base.spec for host in self._engine.hosts.values()])
+        return self._engine.hosts[spec.digest]
+
+    def _fold(self, host: Host, delta: Delta) -> tuple[Row, int]:
+        check(delta, host.base.spec)
         with torch.inference_mode():
-            row = fold_delta(self._host.base, delta)
-            return row, self._host.bank.size(row)
+            row = fold_delta(host.base, delta)
+            return row, host.bank.size(row)
 
-    def _make_room(self, version: Version, installed: list[Installed], patience: float, size: int) -> bool:
+    def _make_room(self, version: Version, installed: list[Installed], patience: float, host: Host, size: int) -> bool:
         """Evicts one version, or waits for one that can be evicted while a request waits for this version.
 
         Before it waits, it publishes the installed versions: otherwise their requests would wait for one another.
@@ -184,29 +195,30 @@ class Residents:
         """
         if self.directory.give_up_unwanted(version):
             raise _Unwanted("there is no room left, and nobody waits for this version")
-        if self._room.evict():
+        if self._room.evict(size, host):
             return True
         self._prove_all(installed)
-        return self._room.wait(size, patience, lambda: version.pins > 0 and not self.queue.closed)
+        return self._room.wait(size, patience, lambda: version.pins > 0 and not self.queue.closed, host)
 
-    def _install_stored(self, version: Version, data: bytes, make_room: Callable[[int], bool]) -> Installed:
+    def _install_stored(self, version: Version, data: bytes, make_room: Callable[[Host, int], bool]) -> Installed:
         delta = loads(data)
+        host = self._host_of(delta)
         # The file's own manifest, which its digest covers; the registry's copy may be damaged.
         record = version.entry.with_manifest(delta.manifest)
 
         def folded() -> tuple[Row, int]:
-            row, size = self._fold(delta)
+            row, size = self._fold(host, delta)
             self.directory.know(version, record, size)  # even if there is no room for its row
             return row, size
 
-        slot = self._room.place(folded, make_room)
+        slot = self._room.place(host, folded, partial(make_room, host))
         if version.proved:
             return Installed(version, slot, record, None, Future())
         try:
-            proof = Proof.of(self._host.base, delta)
-            return Installed(version, slot, record, proof, proof.begin(self._host.engine, slot))
+            proof = Proof.of(host.base, delta)
+            return Installed(version, slot, record, proof, proof.begin(self._engine, slot))
         except BaseException:
-            self._host.bank.release(slot)
+            slot.release()
             raise
 
     def _prove_all(self, installed: list[Installed]) -> None:
@@ -219,21 +231,21 @@ class Residents:
                 one.proof.check(self._answers(one, one.proof))
         # Catch everything, as in `load`: this version alone is unavailable, and its slot is free again.
         except Exception as error:
-            self._host.bank.release(one.slot)
+            one.slot.release()
             self.failed(one.version, error)
         else:
             self.directory.loaded(one.version, one.slot, one.record)
 
     def _abandon(self, one: Installed) -> None:
         """Frees the slot of a version that will not be proved, once the engine does not read it any more."""
-        one.answers.add_done_callback(lambda _: self._host.bank.release(one.slot))
+        one.answers.add_done_callback(lambda _: one.slot.release())
 
     def _answers(self, one: Installed, proof: Proof) -> Sequence[Logits]:
         try:
             return one.answers.result()
         except errors.EngineFailed:
             # Again, alone: another version of the same batch may break every forward pass.
-            return proof.begin(self._host.engine, one.slot).result()
+            return proof.begin(self._engine, one.slot).result()
 
     def failed(self, version: Version, error: Exception) -> None:
         """Marks a version that could not be loaded, logs the reason, and schedules its next try."""

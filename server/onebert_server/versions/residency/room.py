@@ -1,10 +1,12 @@
-"""Makes room in the bank for one more row: evicts the least recently used version, or waits for one."""
+"""Makes room in the banks for one more row: evicts the least recently used version, or waits for one."""
 
 import time
 from collections.abc import Callable
 
 from onebert_encoder.maths.rows import Row
-from onebert_server.engine.bank import Bank, full_device_is_typed
+from onebert_server.engine.bank import full_device_is_typed
+from onebert_server.engine.bank_bytes import BankBytes
+from onebert_server.engine.host import Host, Slot
 from onebert_server.versions.directory import Directory
 from onebert_store.errors import BankFull
 
@@ -24,14 +26,14 @@ class LargerThanBank(BankFull):
 
 
 class Room:
-    """Writes rows into the bank, and evicts versions of the directory for them."""
+    """Writes rows into the banks, and evicts versions of the directory for them."""
 
-    def __init__(self, bank: Bank, directory: Directory) -> None:
-        self._bank = bank
+    def __init__(self, bound: BankBytes, directory: Directory) -> None:
+        self._bound = bound
         self._directory = directory
 
-    def place(self, fold: Callable[[], tuple[Row, int]], make_room: Callable[[int], bool]) -> int:
-        """Folds a row and installs it; the returned slot belongs to the caller.
+    def place(self, host: Host, fold: Callable[[], tuple[Row, int]], make_room: Callable[[int], bool]) -> Slot:
+        """Folds a row of a host and installs it; the returned slot belongs to the caller.
 
         Args:
             fold: returns the row and its bytes; called again if the device had no memory for it.
@@ -44,33 +46,32 @@ class Room:
                 if row is None:
                     with full_device_is_typed():
                         row, size = fold()
-                if size > self._bank.max_row_bytes:
-                    whole = self._bank.max_bytes
+                if size > self._bound.most_of_row:
+                    whole = self._bound.most
                     raise LargerThanBank(f"its row of {size} bytes is larger than the whole bank of {whole}")
-                return self._bank.install(row)
+                return host.install(row)
             except LargerThanBank:
                 raise
             except BankFull:
-                refused_below_bound += self.holds(size)
+                refused_below_bound += self._bound.holds(size)
                 if refused_below_bound > EVICTED_FOR_MEMORY or not make_room(size):
                     raise
 
-    def holds(self, size: int) -> bool:
-        return self._bank.num_bytes + size <= self._bank.max_bytes
-
-    def evict(self) -> bool:
-        slot = self._directory.evict()
+    def evict(self, size: int, host: Host) -> bool:
+        """Evicts one version for a row of `size` bytes of a host; returns whether there was one."""
+        # If the bytes are there, the host's own bank or the device is full: a row of the same base makes room in both.
+        slot = self._directory.evict(host if self._bound.holds(size) else None)
         if slot is not None:
-            self._bank.release(slot)
+            slot.release()
         return slot is not None
 
-    def wait(self, size: int, patience: float, wanted: Callable[[], bool]) -> bool:
+    def wait(self, size: int, patience: float, wanted: Callable[[], bool], host: Host) -> bool:
         """Waits until it can evict a version, or a row of `size` bytes fits; returns whether there is more room."""
         until = time.monotonic() + patience
-        while not self.evict():
+        while not self.evict(size, host):
             if not wanted() or time.monotonic() >= until:
                 return False
             self._directory.wait_for_unused(_LOOK_AGAIN)
-            if self.holds(size):
+            if self._bound.holds(size):
                 return True
         return True

@@ -1,0 +1,1 @@
+"""Folders of bases, written once: `onebert base add`, `list` and `check`."""

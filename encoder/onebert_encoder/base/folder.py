@@ -1,0 +1,133 @@
+"""A base folder of our own, as `onebert base add` writes it: read without transformers, its weights mapped.
+
+It holds `model.safetensors` (float32, with the names of `Anatomy.shapes`), `tokenizer.json`, `golden.safetensors`
+(vectors of the plain Hugging Face model), and `base.json`: name, digest, configuration, size and SHA-256 of each file.
+"""
+
+import dataclasses
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+
+from onebert_encoder.base.config import EncoderConfig
+from onebert_encoder.base.source import MOST_BYTES, RECORD, bases_folder, is_own, read_json
+from onebert_encoder.text.tokenizer import Tokenizer
+from onebert_store.errors import MalformedFile, UnsupportedBase
+
+WEIGHTS, TOKENIZER, GOLDEN = "model.safetensors", "tokenizer.json", "golden.safetensors"
+FILES = (WEIGHTS, TOKENIZER, GOLDEN)
+_FORMAT = 1
+# `onebert base check` reads the weights; a start reads the smaller files alone, and compares sizes.
+_SMALL = (TOKENIZER,)
+# Type of a field of the configuration -> the types of its value.
+_KINDS: Mapping[Any, tuple[type, ...]] = {int: (int,), float: (float, int), str: (str,), bool: (bool,)}
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """The content of `base.json`; `files` has the size and SHA-256 of each file."""
+
+    name: str
+    digest: str
+    config: EncoderConfig
+    files: Mapping[str, tuple[int, str]]
+
+    def dumps(self) -> dict[str, Any]:
+        """The JSON object of `base.json`."""
+        files = {name: {"bytes": size, "sha256": digest} for name, (size, digest) in self.files.items()}
+        config = dataclasses.asdict(self.config)
+        return {"format": _FORMAT, "name": self.name, "digest": self.digest, "config": config, "files": files}
+
+
+def read_own(folder: Path) -> Recorded | None:
+    """Reads `base.json`, and compares the files with it: each one's size, and the content of all but the weights.
+
+    Damaged weights show in each delta's golden logits, which a server compares, and in `onebert base check`.
+
+    Returns None for a folder of another kind; raises UnsupportedBase if a file is missing or changed.
+    """
+    if not is_own(folder):
+        return None
+    recorded = _read(folder)
+    _compare(folder, recorded)
+    return recorded
+
+
+def changed(name: str) -> str:
+    """The error for a file whose content is not the recorded one."""
+    return f"its {name} has changed since `onebert base add`: remove the folder, and add the base again"
+
+
+def own_tokenizer(folder: Path, config: EncoderConfig) -> Tokenizer:
+    """The tokenizer of a folder of our own; raises UnsupportedBase if `tokenizers` does not read it."""
+    try:
+        backend = tokenizers.Tokenizer.from_file(str(folder / TOKENIZER))
+    except Exception as error:  # tokenizers raises a bare Exception
+        raise UnsupportedBase(f"its tokenizer cannot be read: {type(error).__name__}") from None
+    return Tokenizer(backend, has_types=config.type_vocab_size > 1)
+
+
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file in hexadecimal, read in parts."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def listed() -> Iterator[dict[str, Any]]:
+    """The added bases for people and scripts; `problem` in place of a digest if a folder cannot be served."""
+    top = bases_folder()
+    # A folder with a dot in front was being written when its process ended.
+    for path in sorted(path for depth in ("[!.]*", "*/[!.]*") for path in top.glob(f"{depth}/{RECORD}")):
+        found = {"name": str(path.parent.relative_to(top)), "folder": str(path.parent)}
+        try:
+            own = _read(path.parent)
+            _compare(path.parent, own)
+        except UnsupportedBase as error:
+            yield found | {"problem": error.detail}
+        else:
+            size = sum(size for size, _ in own.files.values())
+            yield found | {"architecture": own.config.model_type, "bytes": size, "digest": own.digest}
+
+
+def _read(folder: Path) -> Recorded:
+    try:
+        raw = read_json(folder / RECORD)
+        if raw["format"] != _FORMAT:
+            raise UnsupportedBase(f"its {RECORD} has format {raw['format']!r}; this OneBERT reads {_FORMAT}")
+        files = {name: (raw["files"][name]["bytes"], raw["files"][name]["sha256"]) for name in FILES}
+        recorded = Recorded(raw["name"], raw["digest"], _config_of(raw["config"]), files)
+        fits = isinstance(recorded.name, str) and isinstance(recorded.digest, str) and files[TOKENIZER][0] <= MOST_BYTES
+    except (MalformedFile, KeyError, TypeError, ValueError):
+        fits = False
+    if not fits:
+        raise UnsupportedBase(f"its {RECORD} is damaged: remove the folder, and add the base again")
+    return recorded
+
+
+def _compare(folder: Path, recorded: Recorded) -> None:
+    for name, (size, digest) in recorded.files.items():
+        path = folder / name
+        if not path.is_file() or path.stat().st_size != size:
+            raise UnsupportedBase(f"its {name} is missing or does not have the {size} bytes of {RECORD}")
+        if name in _SMALL and sha256_of(path) != digest:
+            raise UnsupportedBase(changed(name))
+
+
+def _config_of(raw: Mapping[str, Any]) -> EncoderConfig:
+    """The configuration from JSON, whose lists are tuples here; raises ValueError or TypeError for other values."""
+    config = EncoderConfig(**{name: _frozen(value) for name, value in raw.items()})
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if field.type in _KINDS and type(value) not in _KINDS[field.type]:
+            raise TypeError(field.name)
+    if config.num_layers > 1000 or config.num_heads < 1 or config.hidden_size % config.num_heads:
+        raise ValueError("sizes")
+    return config
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value

@@ -1,0 +1,125 @@
+"""A replica with two bases: uploads, answers, memory, a restart and what it says of itself span them."""
+
+import asyncio
+
+import numpy as np
+import pytest
+
+from bases import tiny_base, wide_base
+from onebert_server.answering.backend import Wanted
+from onebert_server.runtime import load_hosts, load_only_host
+from onebert_server.settings import load_settings
+from onebert_server.versions.version import State
+from onebert_store.errors import BaseMismatch, InvalidSettings
+from runtimes import WORK, ask, get, opened, upload
+from servers import Task, assert_answers, spec, store
+
+TEXT = "the screen was broken"
+BOTH = f"{tiny_base()},{wide_base()}"
+PATHS = {"narrow": tiny_base(), "wide": wide_base()}
+
+
+def task(name, kind="lora", labels=3, seed=1):
+    return Task(kind, labels=labels, seed=seed, folder=PATHS[name])
+
+
+def scores(runtime, *names):
+    """What one request about all of them is answered."""
+    items = [{"task": name, "text": TEXT} for name in names]
+    answer = ask(runtime, "POST", "/v1/classify", json={"items": items})
+    assert answer.status_code == 200, answer.text
+    return answer.json()["results"]
+
+
+def test_uploads_for_two_bases_answer_in_one_request_and_after_a_restart(tmp_path):
+    tasks = {name: task(name).with_golden() for name in PATHS}
+    with opened(tmp_path, base=BOTH) as runtime:
+        for name, one in tasks.items():
+            upload(runtime, name, one)
+        before = scores(runtime, "wide", "narrow", "wide")
+        for name, found in zip(("wide", "narrow", "wide"), before, strict=True):
+            assert_answers(found, tasks[name].scores(TEXT))
+        every = ask(runtime, "POST", "/v1/fanout", json={"text": TEXT, "tasks": ["*"]}).json()["results"]
+        assert [one["scores"] for one in every] == [before[1]["scores"], before[0]["scores"]]
+    with opened(tmp_path, base=f"{wide_base()},{tiny_base()}") as runtime:
+        assert {runtime.directory.version(name, 1).state for name in PATHS} == {State.RESIDENT}
+        assert scores(runtime, "wide", "narrow", "wide") == before, "the same bits"
+    for name, path in PATHS.items():
+        with opened(tmp_path, base=str(path)) as runtime:
+            assert scores(runtime, name) == before[name == "narrow" :][:1], "the same bits as with its base alone"
+            [other] = PATHS.keys() - {name}
+            refused = ask(runtime, "POST", "/v1/classify", json={"items": [{"task": other, "text": TEXT}]})
+            assert (refused.status_code, refused.json()["code"]) == (503, "version-unavailable")
+            assert "the base here is" in refused.json()["detail"]
+
+
+def test_an_upload_for_none_of_the_bases_is_refused_by_their_names_and_digests(tmp_path):
+    foreign = Task(base={"name": "x", "model_type": "bert", "digest": f"sha256:{'0' * 64}"})
+    with opened(tmp_path, base=BOTH) as runtime:
+        with pytest.raises(BaseMismatch) as refused:
+            upload(runtime, "foreign", foreign)
+        assert not runtime.directory.versions()
+    one, other = (f"{spec(path).name} ({spec(path).digest[:19]}…)" for path in PATHS.values())
+    assert refused.value.detail == f"made for x (sha256:000000000000…), the bases here are {one} and {other}"
+
+
+def test_versions_of_every_base_share_the_memory_and_the_least_recently_used_goes(tmp_path):
+    names = [f"{name}{number}" for number in range(6) for name in PATHS]
+    tasks = {name: task(name.rstrip("0123456789"), "everything", labels=900, seed=at) for at, name in enumerate(names)}
+    store(tmp_path, **tasks)
+    with opened(tmp_path, base=BOTH, bank_bytes=2**20) as runtime:
+        bound = runtime.hosts[0].bank.bound
+        pieces = {host.digest: host.base.tokenizer.split([TEXT], 64) for host in runtime.hosts}
+        for name in names:
+            [result] = asyncio.run(runtime.admission.compute(WORK, Wanted([f"{name}@1"]), pieces))
+            np.testing.assert_allclose(result.computed[0].logits, tasks[name].logits(TEXT), atol=1e-4)
+            assert bound.total <= bound.most == 2**20
+        resident = [name for name in names if runtime.directory.version(name, 1).state is State.RESIDENT]
+        assert resident == names[-len(resident) :]
+        assert 2 < len(resident) < len(names)
+        assert sum(host.bank.num_bytes for host in runtime.hosts) == bound.total
+        # Both were evicted before, and come back for one request.
+        for name, found in zip(names[:2], scores(runtime, *(f"{name}@1" for name in names[:2])), strict=True):
+            assert_answers(found, tasks[name].scores(TEXT))
+        rows = runtime.metrics.registry.get_sample_value("onebert_bank_rows")
+        assert rows == sum(version.state is State.RESIDENT for version in runtime.directory.versions())
+
+
+def test_what_a_server_says_of_its_bases(tmp_path):
+    store(tmp_path, **{name: task(name, "layernorm") for name in PATHS})
+    with opened(tmp_path, base=str(tiny_base())) as runtime:
+        alone = get(runtime, "/v1/base").json()
+    assert "bases" not in alone
+    with opened(tmp_path, base=BOTH) as runtime:
+        first = get(runtime, "/v1/base").json()
+        assert [one["digest"] for one in first["bases"]] == [spec(path).digest for path in PATHS.values()]
+        assert first["bases"][1]["hidden_size"] == 48
+        assert first["bases"][0] == {name: value for name, value in first.items() if name != "bases"} == alone
+        for name, path in PATHS.items():
+            assert get(runtime, f"/t/{name}@1/info").json()["model_id"] == spec(path).name
+            [*changes] = get(runtime, f"/v1/tasks/{name}/versions/1/changes").json()["changes"]
+            assert all(spec(path).symbols[one["name"]] == one["symbol"] for one in changes if one["layer"] is not None)
+        limits = {
+            label["base"]
+            for metric in runtime.metrics.registry.collect()
+            if metric.name == "onebert_batch_tokens_limit"
+            for _, label, *_ in metric.samples
+        }
+        assert limits == {host.digest for host in runtime.hosts}
+
+
+def test_bases_must_differ_and_some_commands_take_one():
+    twice = load_settings(base=f"{tiny_base()},{tiny_base()}")
+    with pytest.raises(InvalidSettings, match="two of the bases are the same"):
+        load_hosts(twice)
+    with pytest.raises(InvalidSettings, match="one base"):
+        load_only_host(load_settings(base=BOTH))
+
+
+def test_a_folder_with_a_comma_in_its_name_is_one_base(tmp_path):
+    folder = tmp_path / "a,b"
+    folder.mkdir()
+    assert load_settings(base=str(folder)).base == (str(folder),)
+    assert load_settings(base="a, b").base == ("a", "b")
+    assert load_settings(base=["a", "b"]).base == ("a", "b")
+    assert load_settings().base == ()
