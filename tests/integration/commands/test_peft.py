@@ -97,6 +97,12 @@ SAME = {
     "relu head": ("distilbert", lora(target_modules=["q_lin"])),
     "gelu head": ("electra", lora()),
     "lora, mpnet": ("mpnet", lora(target_modules="all-linear", bias="all")),
+    # Both maps read the tokens and their relative positions.
+    "tokens, deberta": ("deberta-v2", lora(task_type="TOKEN_CLS", target_modules=["query_proj", "key_proj"])),
+    "ia3, deberta": (
+        "deberta-v2",
+        IA3Config(task_type="TOKEN_CLS", target_modules=["key_proj", "value_proj"], feedforward_modules=[]),
+    ),
     "spans": ("roberta", lora(task_type="QUESTION_ANS")),
     # `Wo` is the last map of the attention and of the MLP.
     "lora, modernbert": ("modernbert", lora(**MODERN, target_modules=["Wqkv", "Wo", "Wi"])),
