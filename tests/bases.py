@@ -228,11 +228,19 @@ class Reference:
         self.model.get_submodule(module).register_forward_hook(lambda _, __, y: y * scale)
 
     def _adapt(self, module: str) -> None:
-        D, c, U, u = (
-            self.tensors[f"adapter_{way}.{module}.{kind}"] for way in ("down", "up") for kind in ("weight", "bias")
-        )
-        gelu = torch.nn.functional.gelu
-        self.model.get_submodule(module).register_forward_hook(lambda _, __, y: y + gelu(y @ D.T + c) @ U.T + u)
+        names = [f"adapter_{way}.{module}.{kind}" for way in ("down", "up") for kind in ("weight", "bias")]
+
+        def adapted(_: Any, __: Any, y: Tensor) -> Tensor:
+            D, c, U, u = (self.tensors[name].to(y.dtype) for name in names)
+            return y + F.gelu(y @ D.T + c) @ U.T + u
+
+        self.model.get_submodule(module).register_forward_hook(adapted)
+
+    def in_float64(self) -> "Reference":
+        """The same model, whose own rounding no longer counts."""
+        self.model.double()
+        self.tensors = {name: one.double() if one.is_floating_point() else one for name, one in self.tensors.items()}
+        return self
 
     @torch.no_grad()
     def logits(self, input_ids: list[int], type_ids: list[int] | None = None, second: int = 0) -> Tensor:

@@ -98,7 +98,8 @@ def test_trained_tasks_of_every_method_in_one_mixed_batch_equal_the_plain_model(
         pooling = None if data.task_type == "token" else poolings[seed % len(poolings)]
         pooling, tensors = trained(base, data, method, pooling, seed)
         rows.append(fold(base, torch_tensors(tensors), pooling))
-        references.append(Reference(tiny_base(family), tensors, pooling))
+        # In float32 the plain model of a ModernBERT with a strong low-rank difference is off by 9e-4 itself.
+        references.append(Reference(tiny_base(family), tensors, pooling).in_float64())
     rng = np.random.default_rng(3)
     lengths = rng.integers(1, 50, 6).tolist()
     texts = [Tokens(rng.integers(5, base.config.vocab_size, length).tolist(), [0] * length) for length in lengths]
