@@ -60,7 +60,8 @@ def imported(onebert, folder, data, out, *more, family="bert"):
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "electra", "mpnet", "deberta-v2"])
 def test_a_fine_tuned_model_becomes_a_delta_that_answers_as_it_does(onebert, data, tmp_path, family):
-    model = fine_tune(tmp_path / "tone", family)
+    # Its projection, which no delta holds, stays as it is: what is above it learns more slowly.
+    model = fine_tune(tmp_path / "tone", family, steps=80 if family == "electra" else 25)
     # DeBERTa's configuration does not tell it.
     said = ("--task-type", "single_label") * (family == "deberta-v2")
     record, delta = imported(onebert, tmp_path / "tone", data, tmp_path / "tone.safetensors", *said, family=family)
