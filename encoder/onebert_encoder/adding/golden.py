@@ -89,14 +89,14 @@ def check_golden(base: Base, golden: Golden) -> float:
     error = max(float((one - want).abs().max()) for one, want in pairs)
     # `not <=` is true for NaN, too.
     if not error <= TOLERANCE * max(1.0, *(float(want.abs().max()) for _, want in pairs)):
-        raise UnsupportedBase(f"its vectors and those of transformers differ by {error:.1e}, more than {TOLERANCE}")
+        raise UnsupportedBase(f"its vectors and the plain model's differ by {error:.1e}, more than {TOLERANCE}")
     return error
 
 
 def _by_plain(tokenizer: "object", text: Text, base: Base) -> Tokens:
     ids = tokenizer(*((text,) if isinstance(text, str) else text))["input_ids"]  # type: ignore[operator]
     [own] = base.tokenizer.encode([text], base.config.max_length)
-    # Generic tokenizer classes give no segments; ours are those of the template.
+    # Generic tokenizer classes give no segments; ours come from the template.
     return Tokens(ids, own.type_ids if len(own) == len(ids) else [0] * len(ids))
 
 

@@ -48,7 +48,7 @@ class Family:
         positions_after_padding: positions start after the padding id (RoBERTa), not at 0.
         drops_attention_output: training applies dropout to the attention sublayer's output (all but DistilBERT).
         config: our name -> the architecture's name of a configuration value.
-        heads: those of its classes for a `sequence`, `token` or `span` task; the last two have BERT's by default.
+        heads: its classes' for a `sequence`, `token` or `span` task; the last two have BERT's by default.
         block: the kind of its layers, a key of `BLOCKS` (blocks/block.py).
         scores: the scores of its attention, a key of `SCORES` (blocks/scores.py).
         renamed: (old, new) pieces of tensor names in checkpoints, replaced in this order.
@@ -132,6 +132,8 @@ _ROBERTA = replace(
 
 _LINEAR = ("q", "k", "v", "m1", "m2", "mg", "m3")
 _ROPE = ("rope_parameters", "rope_scaling", "rope_theta")
+# A checkpoint's class reads these of its own head.
+_CLASSIFIER = ("classifier_pooling", "classifier_activation", "classifier_bias")
 # transformers warns where its own defaults are outside a base's vocabulary.
 _IDS = tuple(f"{name}_token_id" for name in ("bos", "eos", "cls", "sep", "mask"))
 
@@ -167,7 +169,7 @@ _MODERN = Family(
     first_lacks=("LN1",),
     reads=(
         *("layer_types", "global_attn_every_n_layers", "local_attention"),
-        *("global_rope_theta", "local_rope_theta", *_ROPE, *_IDS),
+        *("global_rope_theta", "local_rope_theta", *_ROPE, *_IDS, *_CLASSIFIER),
     ),
     fixed=dict.fromkeys(("attention_bias", "mlp_bias", "norm_bias"), (False,)),
     heads={
@@ -239,7 +241,7 @@ _EURO = replace(
     },
     fused={},
     first_lacks=(),
-    reads=("num_key_value_heads", *_ROPE, *_IDS),
+    reads=("num_key_value_heads", "classifier_pooling", *_ROPE, *_IDS),
     fixed=dict.fromkeys(("attention_bias", "mlp_bias"), (False,)),
     centered=False,
     heads={

@@ -21,8 +21,6 @@ from onebert_store.errors import MalformedFile, UnsupportedBase
 WEIGHTS, TOKENIZER, GOLDEN = "model.safetensors", "tokenizer.json", "golden.safetensors"
 FILES = (WEIGHTS, TOKENIZER, GOLDEN)
 _FORMAT = 1
-# `onebert base check` reads the weights; a start reads the smaller files alone, and compares sizes.
-_SMALL = (TOKENIZER,)
 # Type of a field of the configuration -> the types of its value.
 _KINDS: Mapping[Any, tuple[type, ...]] = {int: (int,), float: (float, int), str: (str,), bool: (bool,)}
 
@@ -44,9 +42,10 @@ class Recorded:
 
 
 def read_own(folder: Path) -> Recorded | None:
-    """Reads `base.json`, and compares the files with it: each one's size, and the content of all but the weights.
+    """Reads `base.json`, and compares with it the size of each file and the content of the tokenizer.
 
-    Damaged weights show in each delta's golden logits, which a server compares, and in `onebert base check`.
+    Reading all weights would take a part of each start. Damaged ones show in `onebert base check`, and in each delta's
+    golden logits, which a server compares.
 
     Returns None for a folder of another kind; raises UnsupportedBase if a file is missing or changed.
     """
@@ -97,7 +96,7 @@ def _read(folder: Path) -> Recorded:
     try:
         raw = read_json(folder / RECORD)
         if raw["format"] != _FORMAT:
-            raise UnsupportedBase(f"its {RECORD} has format {raw['format']!r}; this OneBERT reads {_FORMAT}")
+            raise UnsupportedBase(f"its {RECORD} has another format than {_FORMAT}, which this OneBERT reads")
         files = {name: (raw["files"][name]["bytes"], raw["files"][name]["sha256"]) for name in FILES}
         recorded = Recorded(raw["name"], raw["digest"], _config_of(raw["config"]), files)
         fits = isinstance(recorded.name, str) and isinstance(recorded.digest, str) and files[TOKENIZER][0] <= MOST_BYTES
@@ -113,7 +112,7 @@ def _compare(folder: Path, recorded: Recorded) -> None:
         path = folder / name
         if not path.is_file() or path.stat().st_size != size:
             raise UnsupportedBase(f"its {name} is missing or does not have the {size} bytes of {RECORD}")
-        if name in _SMALL and sha256_of(path) != digest:
+        if name == TOKENIZER and sha256_of(path) != digest:
             raise UnsupportedBase(changed(name))
 
 

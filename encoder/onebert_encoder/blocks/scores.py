@@ -25,7 +25,7 @@ class Kind:
     Attributes:
         make: the scores of a layer, from the base's configuration (`EncoderConfig`), its parameters by symbol and
             layer, and the layer's number.
-        fold: a task's own numbers, from the configuration, the parameters outside the layers and those of each layer.
+        fold: a task's own numbers, from the configuration, the parameters outside the layers, and each layer's.
     """
 
     make: Callable[[Any, Param, int], Scores]
@@ -45,7 +45,7 @@ def _fold_relative(config: Any, outside: LayerFolding, layers: Sequence[LayerFol
 def by_distance(table: Tensor, most: int) -> Tensor:
     """MPNet's bias [buckets, heads] as `ByDistance.table` has it, for sequences of at most `most` tokens.
 
-    The buckets are those of T5 (Raffel et al. 2020, section 2.1): half of them for later tokens, half of these for one
+    T5 has the same buckets (Raffel et al. 2020, section 2.1): half of them for later tokens, half of these for one
     distance each, the others for ranges that grow up to a distance of 128.
     """
     half = len(table) // 2

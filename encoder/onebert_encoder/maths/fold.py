@@ -35,8 +35,8 @@ def to_tensors(task: delta.Delta, base: Base) -> dict[str, Tensor]:
 def fold(base: Base, tensors: Mapping[str, Tensor], pooling: str = "mean", activation: Activation = "tanh") -> Row:
     """Folds one task; differentiable in every tensor, exact up to float32 rounding.
 
-    `tensors` are named as in the delta file; without `head.weight` the row has no head. `activation` is that of the
-    head's own layer.
+    `tensors` are named as in the delta file; without `head.weight` the row has no head, and `activation` is its
+    own layer's.
     """
 
     def at(layer: int | None) -> LayerFolding:

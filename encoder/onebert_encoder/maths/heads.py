@@ -39,7 +39,7 @@ def classify(
     Args:
         heads: the head of each sequence, in the caller's order.
         x: [tokens, h] from `encode`.
-        eps: of the base's LayerNorms, which those of heads have too.
+        eps: of the base's and the heads' LayerNorms.
         inputs: first sequence of each wanted input; None is all inputs.
     """
     inputs = batch.inputs if inputs is None else inputs

@@ -134,7 +134,7 @@ class States:
     def evict(self, host: Host | None = None) -> Slot | None:
         """Evicts the least recently used version without pins; returns its slot, now the caller's, or None.
 
-        With a host it evicts a version of it, or another one only if there is none.
+        With a host it prefers that host's versions.
         """
         with self._lock:
             unused = (one for one in self._residents if not one.pins)

@@ -80,6 +80,14 @@ def test_a_delta_goes_to_peft_and_to_a_checkpoint(family: str, pooling: str, con
     assert_equal_logits(ours, model_logits(model.eval(), tokens))
 
 
+def test_a_pooling_that_nothing_tells_is_noted(tmp_path: Path) -> None:
+    random_adapter(MODERN, ADAPTERS["lora"][2], tmp_path)
+    delta = import_adapter(tmp_path, base_of(MODERN))
+    assert delta.manifest.pooling == "cls"
+    noted = [one for one in delta.manifest.training["warnings"] if "classifier_pooling" in one]
+    assert noted[0].startswith("neither the folder nor the base has a config.json")
+
+
 def test_pairs_of_some_parts_with_maps_of_their_own_are_joined(tmp_path: Path) -> None:
     base, (_, delta) = base_of("modernbert"), imported(*ADAPTERS["lora"], tmp_path / "first")
     tensors = {name: one for name, one in delta.tensors.items() if "layers.1.attn.Wqkv.v" not in name}

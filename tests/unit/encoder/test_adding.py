@@ -135,7 +135,7 @@ def slow(folder: Path) -> None:
         (with_code_of_its_own, "architecture 'unheard-of' is not supported; supported: bert"),
         (pickled, "it has no model.safetensors; other weight formats are not read"),
         (slow, "its tokenizer cannot be read|it has no fast tokenizer"),
-        (not_a_number, "its vectors and those of transformers differ by nan, more than 0.0001"),
+        (not_a_number, "its vectors and the plain model's differ by nan, more than 0.0001"),
     ],
 )
 def test_what_is_no_base_is_refused_in_one_line_and_leaves_nothing(
@@ -194,7 +194,7 @@ def configured(**changes: object) -> Callable[[Path], None]:
             "its tokenizer.json has changed since `onebert base add`: remove the folder",
         ),
         (lambda folder: (folder / "base.json").write_text("{"), "its base.json is damaged: remove the folder, and add"),
-        (recorded(format=2), "its base.json has format 2; this OneBERT reads 1"),
+        (recorded(format=2), "its base.json has another format than 1, which this OneBERT reads"),
         (recorded(digest=5), "its base.json is damaged"),
         (recorded(files=[]), "its base.json is damaged"),
         (configured(num_layers=10**9), "its base.json is damaged"),

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from bases import tiny_base
+from bases import loaded, tiny_base
 from onebert_encoder.base.base import Base, load_base
 from onebert_encoder.base.families import FAMILIES, Family
 from onebert_encoder.blocks.block import BLOCKS
@@ -80,6 +80,17 @@ def test_a_block_of_another_kind_is_folded_and_encoded(monkeypatch: pytest.Monke
         W, g = (W + B @ A, g + changed) if i == 1 else (W, g)
         x = x + F.layer_norm(x, (H,), g, None, base.config.eps) @ W.T
     torch.testing.assert_close(got, weight @ x.mean(0) + bias, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("family", ["modernbert", "eurobert"])
+def test_a_delta_of_the_final_norm_alone_shares_all_layers(family: str) -> None:
+    base = loaded(family)
+    names = {one.symbol: one.name for one in base.anatomy.parameters if one.layer is None}
+    head = {"head.weight": drawn(3, H), "head.bias": drawn(3)}
+    changed = {f"delta.{names[symbol]}": drawn(H, seed=i) for i, symbol in enumerate(("b_LNf", "g_LNf"))}
+    bare, row = fold(base, {}), fold(base, {**changed, **head})
+    assert diverges_at(row, bare, base) == base.config.num_layers
+    assert (row.gain, row.g_LN0) == (None, None)
 
 
 class Near(Scores):

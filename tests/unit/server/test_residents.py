@@ -433,7 +433,7 @@ def test_requests_that_together_need_more_than_the_bank_holds_end_and_the_rest_i
             assert_same(answers, [tasks[name] for name in names])
 
 
-@pytest.mark.parametrize(("module", "step"), [(residents, "to_tensors"), (residents, "fold"), (bank, "cast_branches")])
+@pytest.mark.parametrize(("module", "step"), [(residents, "fold_delta"), (bank, "cast_branches")])
 def test_a_device_without_memory_for_a_row_evicts_others_and_refuses_an_upload(tmp_path, monkeypatch, module, step):
     tasks = {"one": Task("everything", seed=1), "two": Task("everything", seed=2)}
     store(tmp_path, **tasks)

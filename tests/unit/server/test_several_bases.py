@@ -7,6 +7,7 @@ import pytest
 
 from bases import tiny_base, wide_base
 from onebert_server.answering.backend import Wanted
+from onebert_server.engine.bank import Bank
 from onebert_server.runtime import load_hosts, load_only_host
 from onebert_server.settings import load_settings
 from onebert_server.versions.version import State
@@ -83,6 +84,18 @@ def test_versions_of_every_base_share_the_memory_and_the_least_recently_used_goe
             assert_answers(found, tasks[name].scores(TEXT))
         rows = runtime.metrics.registry.get_sample_value("onebert_bank_rows")
         assert rows == sum(version.state is State.RESIDENT for version in runtime.directory.versions())
+
+
+def test_a_bank_whose_tables_are_full_makes_room_among_its_own_versions(tmp_path, monkeypatch):
+    """As on a GPU, where each bank has its part of the memory from the start: here four rows, one for the bare base."""
+    monkeypatch.setattr(Bank, "_capacity", lambda *_: 4)
+    names = ["narrow0", "narrow1", "wide0", "wide1", "wide2", "wide3"]
+    store(tmp_path, **{name: task(name[:-1], seed=at) for at, name in enumerate(names)})
+    with opened(tmp_path, base=BOTH) as runtime:
+        for name in names:
+            scores(runtime, f"{name}@1")
+        evicted = [name for name in names if runtime.directory.version(name, 1).state is not State.RESIDENT]
+        assert evicted == ["wide0"], "and no version of the other base, which was used longer ago"
 
 
 def test_what_a_server_says_of_its_bases(tmp_path):

@@ -51,8 +51,8 @@ def run_import(
             name = folder.resolve().name if Path(source).is_dir() else source
             delta, agreed = import_checkpoint(folder, name, loaded, asked, wanted, out, _tell_progress)
         else:
-            own = read_json(find_base(base or DEFAULT_BASE) / "config.json")
-            delta = import_adapter(folder, loaded, wanted, own)
+            own = find_base(base or DEFAULT_BASE) / "config.json"
+            delta = import_adapter(folder, loaded, wanted, read_json(own) if own.is_file() else None)
     save(out, delta)
     manifest = delta.manifest
     record = {

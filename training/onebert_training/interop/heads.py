@@ -259,7 +259,7 @@ def head_state(layout: Layout, layers: Sequence[Layer]) -> dict[str, Tensor]:
 class WithHead(nn.Module):
     """A plain encoder of transformers with a head's layers; a span task has two outputs, as in transformers' class.
 
-    `eps` is that of the base's LayerNorms.
+    The head's LayerNorm has the base's `eps`.
     """
 
     def __init__(

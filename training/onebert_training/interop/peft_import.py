@@ -23,6 +23,10 @@ from onebert_training.interop.fused import fused_maps, shared_rows, split_rows
 from onebert_training.interop.heads import POOLER, Kind, Layout, Wanted, kind_of
 from onebert_training.interop.peft_folder import Adapter, read_adapter
 
+_NO_CONFIG = (
+    "neither the folder nor the base has a config.json, which says what the classifier reads: the pooling is taken for "
+    "{}, as transformers does; put the model's config.json with its {} into the folder"
+)
 _REPEAT = re.compile(r"[*+{]")
 _MOST_PATTERNS = 1000
 _REPEATED_GROUP = re.compile(r"\)[*+{?]")
@@ -63,9 +67,12 @@ def import_adapter(
     kind = _kind(adapter, wanted.task_type)
     _require_tokenizer(folder, base)
     layout = heads.layout_of(base.spec.model_type, kind)
-    pooling = layout.pooling(adapter.model_config or base_config or {})
+    config = adapter.model_config or base_config or {}
+    pooling = layout.pooling(config)
     tensors, pooling = Conversion(adapter, base, layout, pooling).run()
     outputs, warnings = heads.outputs_of(adapter.model_config, kind, len(tensors[delta.HEAD_BIAS]), wanted)
+    if layout.kind == "sequence" and layout.head.pooling_key is not None and not config:
+        warnings.append(_NO_CONFIG.format(pooling, layout.head.pooling_key))
     longest = base.spec.max_length if wanted.max_length is None else wanted.max_length
     version, method = shown(str(adapter.config.get("peft_version", ""))), adapter.config["peft_type"].lower()
     facts = {"imported_from": "peft", "peft_version": version, "warnings": warnings}

@@ -50,7 +50,7 @@ class _Attention(ctypes.Structure):
 
 
 class _Beside(NamedTuple):
-    """What scores get beside the products: each sequence's table of `ByDistance` by its address, and a window."""
+    """Changes to the products in the scores: each sequence's table of `ByDistance` by its address, and a window."""
 
     tables: Array | None = None
     most: int = 0

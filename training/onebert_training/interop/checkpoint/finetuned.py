@@ -98,7 +98,7 @@ def read_finetuned(folder: Path, base: Base) -> FineTuned:
     for name, layer in zip((head.linear, head.dense), reversed(head.layers), strict=False):
         params |= {f"{name}.weight": layer.weight, f"{name}.bias": layer.bias}
     if head.dense is not None and not head.bias:
-        params[f"{head.dense}.bias"] = torch.zeros(base.spec.hidden_size)
+        params.setdefault(f"{head.dense}.bias", torch.zeros(base.spec.hidden_size))
     _require_parameters(params, base, head)
     # transformers sizes the classifier by the number of labels.
     theirs = library_config(raw, config.model_type, num_labels=len(params[f"{head.linear}.bias"]))

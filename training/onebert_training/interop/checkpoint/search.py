@@ -52,10 +52,11 @@ class Agreement:
 
     def beside(self, share: float, difference: float | None) -> str:
         """The beginning of a sentence on an agreement that does not reach the one asked for."""
+        between = "" if self._ends is None else " (95 %: {:.4f} to {:.4f})".format(*self._ends)
         within = "" if difference is None else f" with differences up to {difference:g}"
         return (
-            f"agreement {self.share:.4f} with differences up to {self.largest:.4g} on {self.texts:,} texts, and not "
-            f"{share:g}{within}"
+            f"agreement {self.share:.4f}{between} with differences up to {self.largest:.4g} on {self.texts:,} texts, "
+            f"and not {share:g}{within}"
         )
 
     def facts(self, data: str) -> dict[str, Any]:
