@@ -20,8 +20,9 @@ def draw_changes(results: Results) -> list[Picture]:
     """Draws mean absolute differences (BitFit, Figure 1; BitFit+, Figures 4 to 15), one picture per column."""
     caption = (
         "Mean absolute difference between each vector before and after training (BitFit, Figure 1), mean over the "
-        "seeds; one color scale, a square root, for all methods; grey vectors are not trained. b_k never changes "
-        "without rotary positions: a bias of all keys cancels in the softmax. –: embeddings and pooler."
+        "seeds; one color scale, a square root, for all methods; grey vectors are not trained. b_k changes "
+        "with rotary positions and in DeBERTa alone: else a bias of all keys cancels in the softmax. –: embeddings and "
+        "pooler."
     )
     pictures = []
     for _, name, trials in drawable(results, lambda trial: any(run.change for run in trial.runs)):
