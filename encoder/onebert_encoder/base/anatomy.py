@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 
-from onebert_encoder.base.families import Family
+from onebert_encoder.base.family import Family
 from onebert_encoder.blocks.block import BLOCKS, Block
 from onebert_store.file.delta import PLACES, POOLER_SYMBOL
 

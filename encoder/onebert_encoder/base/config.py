@@ -7,7 +7,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from onebert_encoder.base.families import Family, family_of
+from onebert_encoder.base.families import family_of
+from onebert_encoder.base.family import Family
 from onebert_encoder.base.source import read_json
 from onebert_store.errors import MalformedFile, UnsupportedBase
 from onebert_store.file.strict_json import shown

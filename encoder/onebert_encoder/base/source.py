@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError, safe_open
 
-from onebert_encoder.base.families import FAMILIES, Family
+from onebert_encoder.base.families import FAMILIES
+from onebert_encoder.base.family import Family
 from onebert_store.errors import BaseNotFound, MalformedFile, UnsupportedBase
 from onebert_store.file import strict_json
 

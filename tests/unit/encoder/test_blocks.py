@@ -10,7 +10,8 @@ from torch.nn import functional as F
 
 from bases import loaded, tiny_base
 from onebert_encoder.base.base import Base, load_base
-from onebert_encoder.base.families import FAMILIES, Family
+from onebert_encoder.base.families import FAMILIES
+from onebert_encoder.base.family import Family
 from onebert_encoder.blocks.block import BLOCKS
 from onebert_encoder.blocks.folding import FoldedLayer, LayerFolding
 from onebert_encoder.blocks.running import LayerPass

@@ -7,7 +7,8 @@ from typing import Any, Literal
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from onebert_encoder.base.families import ClassHead, family_of
+from onebert_encoder.base.families import family_of
+from onebert_encoder.base.family import ClassHead
 from onebert_encoder.maths.heads import ACTIVATIONS
 from onebert_store.errors import InvalidInput
 from onebert_store.file import strict_json
