@@ -73,6 +73,16 @@ GROUPS = {
         "memory after ten thousand tasks and 200 MB of texts, an alias that moves under load",
         (f"{SERVER}/engine", f"{SERVER}/versions", f"{SERVER}/score", f"{ENCODER}/maths"),
     ),
+    "weights": Group(
+        "a real base of twelve layers, whose weights are fetched",
+        (
+            f"{ENCODER}/base",
+            f"{ENCODER}/blocks",
+            f"{ENCODER}/compute",
+            f"{ENCODER}/maths",
+            "benchmarks/onebert_bench/mpnet.py",
+        ),
+    ),
     "benches": Group("the benchmarks' scripts", ("benchmarks",)),
     "readers": Group(
         "README, recipes and the code of pages, followed to the letter",

@@ -1,0 +1,41 @@
+"""The real weights of all-mpnet-base-v2, twelve layers and 768 wide, against the plain Hugging Face model."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from bases import Reference, far_delta, random_texts, torch_tensors
+from onebert_bench.mpnet import mpnet_folder
+from onebert_encoder.base.base import Base, load_base
+from onebert_encoder.maths.batch import pack
+from onebert_encoder.maths.fold import fold
+from onebert_encoder.maths.predict import compute_logits
+from onebert_encoder.maths.rows import stack_rows
+
+pytestmark = pytest.mark.nightly("weights")
+
+LENGTHS = [1, 2, 63, 64, 65, 66, 129, 130, 512]
+KINDS = ("bitfit", "layernorm", "lora", "everything")
+
+
+@pytest.fixture(scope="module")
+def base() -> Iterator[Base]:
+    with torch.inference_mode():
+        yield load_base(str(mpnet_folder()), batch_invariant=True)
+
+
+def test_a_mixed_batch_of_every_length_equals_the_plain_model_and_each_text_alone(base: Base) -> None:
+    # A tenth of `far_delta`'s differences: larger ones grow over twelve layers until float32 itself is off by more.
+    drawn = [far_delta(base.spec, kind, "mean", labels=3, seed=seed) for seed, kind in enumerate(KINDS)]
+    tasks = [{name: value if "index" in name else value / 10 for name, value in one.items()} for one in drawn]
+    with torch.inference_mode():
+        rows = stack_rows(base, [fold(base, {}), *(fold(base, torch_tensors(tensors)) for tensors in tasks)])
+    texts, references = random_texts(LENGTHS), [Reference(mpnet_folder(), tensors, "mean") for tensors in tasks]
+    asked = [(text, 1 + i % len(KINDS)) for i, text in enumerate(texts * 2)]
+    with torch.inference_mode():
+        together = compute_logits(base, rows, pack(base, *map(list, zip(*asked, strict=True))))
+        alone = [compute_logits(base, rows, pack(base, [text], [row]))[0] for text, row in asked]
+    for (text, row), logits, own in zip(asked, together, alone, strict=True):
+        assert torch.equal(logits, own)
+        torch.testing.assert_close(logits, references[row - 1].logits(text.input_ids), rtol=0, atol=1e-4)
