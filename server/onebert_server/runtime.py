@@ -260,7 +260,7 @@ def _load(name: str | None, settings: Settings) -> Base:
     if base.batch_invariant and not invariant:
         raise InvalidSettings(
             "ONEBERT_BATCH_INVARIANT: plain PyTorch rounds differently from batch to batch; the fast kernels, which do"
-            " not, need a C++ compiler (on a GPU Triton) and a base with GELU"
+            " not, need a C++ compiler (on a GPU Triton) and a base with GELU or SiLU"
         )
     # On a CPU the fast kernels are batch-invariant as they are. On a GPU invariance costs time, so it is optional.
     if settings.batch_invariant == "auto" and invariant and base.device.type == "cpu":

@@ -21,7 +21,7 @@ from onebert_encoder.blocks.sublayers import Sublayers
 
 
 class PostNorm(Sublayers):
-    """BERT's layer; without gate and turned keys its native program is `Forward` (maths/forward.py)."""
+    """BERT's layer; `Forward` (maths/forward.py) is its native program, and that of `PreNorm`."""
 
     def shapes(self, hidden: int, intermediate: int) -> Mapping[str, tuple[int, ...]]:
         return self.shapes_with("bg", hidden, intermediate)

@@ -50,13 +50,12 @@ class Forward:
         self._width, self._depth = base.config.hidden_size, base.config.num_layers
         # C++ reads tensors by address through these structures; keep both alive independently of the base.
         self._kept = base.layers
-        self._most = base.config.max_length
         self._embeddings = base.embeddings
         self._layers = (Layer * self._depth)(*(_layer(layer) for layer in base.layers))
         config, embeddings = base.config, base.embeddings
         self._model = Model(
             *(config.hidden_size, config.intermediate_size, config.num_heads, config.num_layers),
-            *(len(embeddings.word), len(embeddings.position)),
+            *(len(embeddings.word), len(embeddings.position), config.max_length),
             *(isinstance(block, PreNorm), block.gated, base.anatomy.family.centered, config.activation == "silu"),
             config.eps,
             *(embeddings.word.data_ptr(), embeddings.position.data_ptr(), _address(embeddings.g_LN0)),
@@ -113,31 +112,36 @@ class Forward:
     def _positions(self, batch: Batch) -> int | None:
         return batch.position.data_ptr() if len(self._embeddings.position) else None
 
-    def _added(self, rows: Rows, stage: Stage) -> Array | None:
-        """[sequences], the address of each one's table for `ByDistance`; None for plain scores."""
+    def _added(self, rows: Rows, stage: Stage) -> tuple[Array | None, list[Tensor]]:
+        """[sequences], the address of each one's table for `ByDistance`, and the tables, which outlive the call.
+
+        None for other scores.
+        """
         scores = self._kept[0].scores
         if not isinstance(scores, ByDistance):
-            return None
-        of_row = {row: scores.of_row(rows.scores[row]).data_ptr() for row in set(stage.rows.tolist())}
-        return np.array([of_row[row] for row in stage.rows.tolist()], dtype=np.int64)
+            return None, []
+        tables = [scores.of_row(rows.scores[row]) for row in stage.rows.tolist()]
+        return np.array([table.data_ptr() for table in tables], dtype=np.int64), tables
 
     def _run_stage(
         self, rows: Rows, stage: Stage, x: Tensor, enters: Batch | None, classifiers: Array, between: Between
     ) -> None:
         gains = stage.of_token(rows.gain_of_row)
         scales = [(one.table, stage.of_token(one.of_row)) for one in rows.scales.values()]
-        added = self._added(rows, stage)
+        added, _tables = self._added(rows, stage)
         sites, _kept = _sites(rows, stage, self._depth)
         tokens, threads = len(stage.row_of_token), torch.get_num_threads()
         rounds = max(1, round(tokens / (threads * _GROUP)))
         group = -(-tokens // (threads * rounds)) if 3 * tokens > threads * _GROUP else 0
+        # A sequence is never divided: one thread would take a long one through all layers while the others wait.
+        group = 0 if stage.lengths.max() > 2 * group else group
         job = Job(
             *(tokens, len(stage.lengths), stage.layers.start, stage.layers.stop),
             *((enters.word.data_ptr(), self._positions(enters)) if enters is not None else (None, None)),
             *(x.data_ptr(), stage.edges.data_ptr(), stage.row_of_token.data_ptr()),
             *(rows.shift.data_ptr(), rows.shift.stride(0), rows.shift.stride(1)),
             *(rows.g_LN0.data_ptr(), rows.gain.data_ptr(), None if gains is None else gains.ctypes.data),
-            *(None if added is None else added.ctypes.data, self._most),
+            None if added is None else added.ctypes.data,
             (Scale * len(scales))(
                 *(Scale(table.data_ptr(), None if own is None else own.ctypes.data) for table, own in scales)
             ),

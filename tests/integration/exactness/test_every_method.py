@@ -31,7 +31,7 @@ SERVABLE = (
     *("svd:r=2", "lora:r=2,targets=o,m2,m3"),
     "bitfit+gamma+lora:r=2+random:0.2%+ia3:k,o,m2,inner,m3",
 )
-FAMILIES = ("bert", "roberta", "electra", "modernbert", "nomic_bert", "eurobert", "deberta-v2")
+FAMILIES = ("bert", "roberta", "electra", "mpnet", "modernbert", "nomic_bert", "eurobert", "deberta-v2")
 
 
 @pytest.fixture(scope="module")

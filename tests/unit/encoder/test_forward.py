@@ -16,7 +16,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
-from transformers import BertConfig
+from transformers import BertConfig, ModernBertConfig
 
 from bases import CONFIGS, far_row, random_texts, tiny_base, write_base
 from lengths import examples
@@ -111,6 +111,43 @@ def test_a_projection_behind_the_embeddings_is_part_of_the_pass(dtype: torch.dty
     lengths, chosen = [23, 5, 40, 1, 17], [3, 0, 9, 5, 3]
     assert_alike(base, rows, pack(base, texts_of(lengths), chosen))
     assert_alike_alone(base, rows, lengths, chosen)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("family", ["mpnet", "modernbert", "gte", "nomic_bert", "eurobert"])
+def test_every_family_goes_in_one_call(dtype: torch.dtype, family: str) -> None:
+    base, rows, low = zoo(dtype, tiny_base(family))
+    lengths, chosen = [23, 5, 40, 1, 17, 60 if family == "mpnet" else 90], [3, 0, 9, 5, 3, 8]
+    assert_alike(base, rows, pack(base, texts_of(lengths), chosen))
+    assert_alike_alone(base, rows, lengths, chosen)
+    every = list(range(1, len(low)))
+    assert_alike(base, rows, pack(base, texts_of([23]) * len(every), every, [low[row] for row in every]))
+
+
+def test_silu_without_a_gate_is_no_gelu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bert = CONFIGS["bert"]
+    monkeypatch.setitem(
+        cast(dict[str, Any], CONFIGS),
+        "bert",
+        lambda vocab: BertConfig(**bert(vocab).to_dict() | {"hidden_act": "silu"}),
+    )
+    base, rows, _ = zoo(torch.float32, write_base("bert", tmp_path))
+    assert_alike(base, rows, pack(base, texts_of([23, 5, 40]), [3, 0, 9]))
+
+
+def test_a_text_of_the_longest_length_has_the_same_bits_beside_a_short_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """8,192 tokens, in layers with and without a window; one token more is refused, and nothing is read."""
+    modern = CONFIGS["modernbert"]
+    sizes = {"max_position_embeddings": 8192, "num_hidden_layers": 2, "layer_types": None}
+    monkeypatch.setitem(
+        cast(dict[str, Any], CONFIGS), "modernbert", lambda vocab: ModernBertConfig(**modern(vocab).to_dict() | sizes)
+    )
+    base, rows, _ = zoo(torch.float32, write_base("modernbert", tmp_path))
+    assert_alike_alone(base, rows, [8192, 8], [3, 5])
+    with pytest.raises(IndexError, match="behind its last position"):
+        compute_logits(base, rows, pack(base, texts_of([8193]), [1]))
 
 
 def test_a_base_of_odd_widths_goes_in_one_call_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,7 +73,7 @@ def check(family: str, texts: list[Tokens], rows: list[int], share: bool) -> Non
         torch.testing.assert_close(logits, wanted, rtol=0, atol=TOLERANCE)
 
 
-@pytest.mark.parametrize("family", ["bert", "roberta", "mpnet", "distilbert", "electra", "modernbert"])
+@pytest.mark.parametrize("family", ["bert", "roberta", "mpnet", "distilbert", "electra", "modernbert", "eurobert"])
 def test_logits_of_mixed_batches_are_the_plain_models(family: str) -> None:
     rng = np.random.default_rng(0)
     check(family, texts_of(40, seed=1), rng.integers(1, len(TASKS) + 1, 40).tolist(), share=False)

@@ -1,7 +1,7 @@
 """The C++ kernels against the plain ones in float32, on shapes that no base has: results, dropout, all gradients."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import pytest
@@ -14,6 +14,8 @@ from torch.nn import functional as F
 from lengths import examples
 from onebert_encoder.compute.kernels import native
 from onebert_encoder.compute.kernels.plain import Gain, PlainKernels
+from onebert_encoder.compute.rotary import Rotary
+from onebert_encoder.compute.scores import FILLING, ByDistance
 from onebert_encoder.layout.dropout import NO_DROPOUT, Dropout
 from onebert_encoder.layout.stage import Stage, stage_of
 from stages import draw, needs_kernels
@@ -82,6 +84,42 @@ def test_attention(
         return kernels.attend(qkv, table[:, 1], stage, heads)
 
     assert_learns_alike(layer, stage, [(len(stage.row_of_token), 3 * h), (4, 2, h)], dtype, drop)
+
+
+@pytest.mark.parametrize("drop", [0, 0.1])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_attention_with_numbers_by_distance_that_live_no_longer_than_the_forward_pass(
+    dtype: torch.dtype, drop: float
+) -> None:
+    """Rows with a table of their own beside others; freed memory is written before the backward pass."""
+    heads, d, most = 3, 8, 50
+    stage, width = packed([(5, 0), (40, 1), (33, 2)], 3, dtype), 2 * most - 1 + FILLING
+
+    def attended(kernels: PlainKernels, stage: Stage, qkv: Tensor, table: Tensor) -> Tensor:
+        shared, other = (draw(heads, width, dtype=torch.float32, seed=seed) for seed in range(2))
+        own: list[Mapping[str, Tensor]] = [{}, {"distances": other}, {}, {}]
+        return kernels.attend(qkv, table, stage, heads, ByDistance(shared), own)
+
+    def layer(kernels: PlainKernels, stage: Stage, leaves: list[Tensor]) -> Tensor:
+        context = attended(kernels, stage, *leaves)
+        freed = [torch.full((heads, width), 1e6) for _ in range(9)]
+        assert freed
+        return context
+
+    assert_learns_alike(layer, stage, [(len(stage.row_of_token), 3 * heads * d), (4, heads * d)], dtype, drop)
+
+
+@pytest.mark.parametrize("window", [0, 1, 7, 64])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_attention_of_turned_queries_and_keys_within_a_window(dtype: torch.dtype, window: int) -> None:
+    heads, d = 3, 8
+    stage, scores = packed([(5, 0), (140, 1), (33, 2), (1, 3)], 3, dtype), Rotary(1e4, window, d, 200)
+
+    def layer(kernels: PlainKernels, stage: Stage, leaves: list[Tensor]) -> Tensor:
+        qkv, table = leaves
+        return kernels.attend(qkv, table, stage, heads, scores)
+
+    assert_learns_alike(layer, stage, [(len(stage.row_of_token), 3 * heads * d), (4, 2 * heads * d)], dtype, 0.1)
 
 
 # Without dropout the plain kernels compute so long a text by PyTorch's fused attention.

@@ -29,7 +29,7 @@ class Model(ctypes.Structure):
     """The frozen weights."""
 
     _fields_ = [
-        *((name, INT) for name in ("h", "f", "heads", "layers", "words", "positions")),
+        *((name, INT) for name in ("h", "f", "heads", "layers", "words", "positions", "most")),
         *((name, INT) for name in ("pre_norm", "gated", "centered", "silu")),
         ("eps", FLOAT),
         *((name, POINTER) for name in ("word", "position", "g_LN0", "layer")),
@@ -50,7 +50,6 @@ class Job(ctypes.Structure):
         *((name, POINTER) for name in ("word", "position", "x", "edges", "row_of_token", "shift")),
         *((name, INT) for name in ("shift_row", "shift_layer")),
         *((name, POINTER) for name in ("g_LN0", "gain", "gain_of_token", "added")),
-        ("most", INT),
         ("scales", Scale * len(PLACES)),
         *((name, POINTER) for name in ("sites", "classifiers")),
         *((name, INT) for name in ("classifier_count", "threads", "group")),

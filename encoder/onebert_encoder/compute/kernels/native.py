@@ -50,11 +50,15 @@ class _Attention(ctypes.Structure):
 
 
 class _Beside(NamedTuple):
-    """Changes to the products in the scores: each sequence's table of `ByDistance` by its address, and a window."""
+    """Additions to scores: each sequence's table of `ByDistance` by its address, and a window.
+
+    `kept` are the tables: the backward pass reads them when the base that made them may be gone.
+    """
 
     tables: Array | None = None
     most: int = 0
     window: int = 0
+    kept: Sequence[Tensor] = ()
 
 
 _BIAS = (POINTER, INT, POINTER)
@@ -119,7 +123,7 @@ class NativeKernels(PlainKernels):
             tables = [scores.of_row(own[row]) for row in stage.rows.tolist()]
             if any(table.requires_grad for table in tables):
                 return super().attend(qkv, b_q, stage, num_heads, scores, own)
-            beside = _Beside(np.array([table.data_ptr() for table in tables], dtype=np.int64), scores.most)
+            beside = _Beside(np.array([table.data_ptr() for table in tables], dtype=np.int64), scores.most, kept=tables)
         if isinstance(scores, Rotary):
             qkv = turn_tokens(scores, qkv, b_q, stage, num_heads)
             # The biases are in `qkv` now: one row of zeros stands for every row.
@@ -129,6 +133,8 @@ class NativeKernels(PlainKernels):
 
     def add_norm(self, y: Tensor, x: Tensor, b: Tensor, stage: Stage, gain: Gain, eps: float) -> Tensor:
         """Leaves the normalized numbers, without the gain, in `y`."""
+        if not self._centered:
+            return super().add_norm(y, x, b, stage, gain, eps)
         table = gain.shared if gain.of_token is None else gain.table
         own = _Norm(self._functions, stage, gain.of_token, eps)
         return _add_norm(y.contiguous(), x.contiguous(), b, table, own)
@@ -252,7 +258,7 @@ class _Attend(torch.autograd.Function):
 
 def _attention(ctx: Any, qkv: Tensor, b_q: Tensor) -> _Attention:
     stage, places = ctx.stage, ctx.places
-    tables, most, window = ctx.beside
+    tables, most, window, _ = ctx.beside
     return _Attention(
         *(qkv.data_ptr(), b_q.shape[1], ctx.num_heads, *_bias(b_q, stage), stage.edges.data_ptr(), len(stage.lengths)),
         *(None if places is None else places.ctypes.data, _Keep(*keep_of(ctx.drop))),

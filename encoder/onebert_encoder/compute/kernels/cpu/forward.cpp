@@ -5,7 +5,7 @@
 
 namespace {
 
-// Status for a token outside the embedding tables; `status_of` returns the others.
+// Status for a token outside the tables; `status_of` returns the others.
 constexpr int OUTSIDE = 2;
 
 // Most phases per layer, and phases before the first and after the last layer.

@@ -41,7 +41,7 @@ struct Kind {
 
 template <typename T, typename W>
 struct Model {
-    int64_t h, f, heads, layers, words, positions;  // words, positions: rows of the tables
+    int64_t h, f, heads, layers, words, positions, most;  // words, positions: rows of the tables; most: of a sequence's tokens
     Kind kind;
     float eps;
     const T *word, *position, *g_LN0;  // tables of the embeddings; g_LN0 is null without a LayerNorm
@@ -105,7 +105,6 @@ struct Job {
     const T *g_LN0, *gain;             // [gains, h] and [gains, layers, 2, h]
     const int64_t *gain_of_token;      // [tokens], or null if all tokens take the base's
     const float *const *added;         // [sequences] tables for `of_distances`, or null
-    int64_t most;                      // tokens of the longest sequence
     Scale<T> scales[PLACES];
     const Site<T> *sites;              // [layers][SITES], or null
     const Classifier *classifiers;     // by their sequences
@@ -113,12 +112,14 @@ struct Job {
     int64_t threads, group;            // group: tokens that one thread takes through all layers; 0: all threads share
 };
 
-// Whether every token is in the embedding tables.
+// Whether every token is in the embedding tables, and no sequence is longer than the tables by position.
 template <typename T, typename W>
 bool inside(const Model<T, W> &model, const Job<T> &job) {
     const auto within = [&](const int64_t *index, int64_t lines) {
         return !index || std::all_of(index, index + job.tokens, [&](int64_t one) { return 0 <= one && one < lines; });
     };
+    for (int64_t i = 0; i < job.sequences; ++i)
+        if (job.edges[i + 1] - job.edges[i] > model.most) return false;
     return within(job.word, model.words) && within(job.position, model.positions);
 }
 
@@ -259,7 +260,7 @@ class Walk {
             const int64_t start = job_.edges[sequence] - base_, length = job_.edges[sequence + 1] - job_.edges[sequence];
             const T *key = scale(SCALE_K, start, h_), *value = scale(SCALE_V, start, h_), *b_q = shift(start) + column;
             Scales<T> own{key ? key + column : nullptr, value ? value + column : nullptr};
-            const Beside beside{job_.added ? of_distances(job_.added[sequence], unit % model_.heads, job_.most) : nullptr, w.window};
+            const Beside beside{job_.added ? of_distances(job_.added[sequence], unit % model_.heads, model_.most) : nullptr, w.window};
             float *qkv = space_.qkv.data() + start * stride + column;
             if (w.cos) {
                 turn_head(qkv, stride, h_, length, d, b_q, b_q + h_, own.key, w.cos, w.sin);
@@ -273,7 +274,7 @@ class Walk {
 
     // The MLP's first map, its bias, activation and gate, into the activations.
     void activate(const Layer<T, W> &w) {
-        const bool later = site(AT_M2) || job_.scales[SCALE_M2].of_token || job_.scales[SCALE_INNER].of_token || f_ % PANEL || model_.kind.gated;
+        const bool later = site(AT_M2) || job_.scales[SCALE_M2].of_token || job_.scales[SCALE_INNER].of_token || f_ % PANEL || model_.kind.gated || model_.kind.silu;
         if (!later) {
             const T *shifts = job_.shift + layer_ * job_.shift_layer + behind_attention() + 2 * h_;
             const int64_t *rows = job_.row_of_token + base_, apart = job_.shift_row, stride = wider_;
@@ -394,11 +395,16 @@ class Walk {
         });
     }
 
-    // `g` is null for ones.
     template <typename G>
     void normalize(float *x, const G *g) const {
+        normalize(x, g, model_.kind.centered);
+    }
+
+    // LayerNorm if `centered`, else RMSNorm; `g` is null for ones.
+    template <typename G>
+    void normalize(float *x, const G *g, bool centered) const {
         float total = 0, squares = 0;
-        if (model_.kind.centered)
+        if (centered)
 #pragma omp simd reduction(+ : total)
             for (int64_t i = 0; i < h_; ++i) total += x[i];
         const float mean = total / h_;
@@ -466,7 +472,7 @@ class Walk {
         for (const Dense *dense = own.dense; dense < own.dense + own.denses; ++dense, x = next, std::swap(next, other)) {
             map(dense->weight, dense->bias, h_, x, next);
             for (int64_t i = 0; i < h_; ++i) next[i] = activated(dense->activation, next[i]);
-            if (dense->norm) normalize(next, dense->norm);
+            if (dense->norm) normalize(next, dense->norm, true);
         }
         map(own.weight, own.bias, own.labels, x, logits);
     }
