@@ -35,7 +35,7 @@ from onebert_encoder.maths.rows import POOLED, Head, Rows
 # would get less than a third of one, all threads share the batch instead.
 _GROUP = 384
 
-# Size of a site and of a classifier in forward.h, in 64-bit numbers.
+# Size of a site in forward.h, and of a classifier in heads.h, in 64-bit numbers.
 _OF_SITE, _OF_CLASSIFIER = 4, 8
 # A function to call between layers.
 Between = Callable[[], None] | None

@@ -15,7 +15,7 @@ from onebert_encoder.compute.scores import Own
 from onebert_encoder.layout.branches import Branches, BranchesOf
 from onebert_store.file.manifest import Activation
 
-# The poolings and activations, as forward.h numbers them.
+# The poolings and activations, as heads.h numbers them.
 POOLED = {"cls": 0, "pooler": 0, "mean": 1, "none": 2}
 ACTIVATED: Mapping[Activation, int] = {"tanh": 0, "gelu": 1, "relu": 2}
 

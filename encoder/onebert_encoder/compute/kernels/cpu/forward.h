@@ -11,6 +11,7 @@
 
 #include "attention.h"
 #include "branches.h"
+#include "heads.h"
 #include "numbers.h"
 #include "quantize.h"
 #include "team.h"
@@ -69,28 +70,6 @@ template <typename T>
 struct Scale {
     const T *table;           // [entries, layers, h or f]
     const int64_t *of_token;  // [tokens], or null if all scales are one
-};
-
-// Activations of a head's layer, in the order of ACTIVATED in rows.py.
-enum { TANH, GELU, RELU };
-
-// A layer [h, h] between a head's pooled vector and its classifier; `norm` is the gain of a LayerNorm behind it, or null.
-struct Dense {
-    const float *weight, *bias, *norm;
-    int64_t activation;
-};
-
-// Poolings of a head, in the order of POOLED in rows.py.
-enum { FIRST_TOKEN, MEAN, EVERY_TOKEN };
-
-// One head on one sequence, and the address of its logits: [labels], or [tokens, labels] for every token.
-struct Classifier {
-    int64_t sequence;
-    const float *weight, *bias;
-    int64_t labels, pooled;
-    const Dense *dense;
-    int64_t denses;
-    float *logits;
 };
 
 template <typename T>
@@ -397,25 +376,7 @@ class Walk {
 
     template <typename G>
     void normalize(float *x, const G *g) const {
-        normalize(x, g, model_.kind.centered);
-    }
-
-    // LayerNorm if `centered`, else RMSNorm; `g` is null for ones.
-    template <typename G>
-    void normalize(float *x, const G *g, bool centered) const {
-        float total = 0, squares = 0;
-        if (centered)
-#pragma omp simd reduction(+ : total)
-            for (int64_t i = 0; i < h_; ++i) total += x[i];
-        const float mean = total / h_;
-#pragma omp simd reduction(+ : squares)
-        for (int64_t i = 0; i < h_; ++i) {
-            x[i] -= mean;
-            squares += x[i] * x[i];
-        }
-        const float scale = 1 / std::sqrt(squares / h_ + model_.eps);
-#pragma omp simd
-        for (int64_t i = 0; i < h_; ++i) x[i] = x[i] * scale * (g ? load(g[i]) : 1);
+        ::normalize(x, h_, model_.eps, model_.kind.centered, g);
     }
 
     // One token's numbers as the next product reads them, if that is another type.
@@ -446,49 +407,10 @@ class Walk {
             return std::partition_point(job_.classifiers, end, [&](const Classifier &one) { return one.sequence < sequence; });
         };
         const Classifier *own = from(first_);
-        phase(from(last_) - own, [&](int64_t unit) { classify(own[unit]); });
-    }
-
-    void classify(const Classifier &own) {
-        const int64_t start = job_.edges[own.sequence] - base_, stop = job_.edges[own.sequence + 1] - base_;
-        if (own.pooled == EVERY_TOKEN) {
-            for (int64_t t = start; t < stop; ++t) answer(own, x_ + t * h_, own.logits + (t - start) * own.labels);
-            return;
-        }
-        const int64_t length = own.pooled == MEAN ? stop - start : 1;
-        float *pooled = scratch_.any;
-        for (int64_t i = 0; i < h_; ++i) pooled[i] = 0;
-        for (int64_t t = start; t < start + length; ++t)
-#pragma omp simd
-            for (int64_t i = 0; i < h_; ++i) pooled[i] += x_[t * h_ + i];
-        // Divide before multiplying: a sum over many tokens could overflow float32 even if the mean does not.
-        for (int64_t i = 0; i < h_; ++i) pooled[i] /= static_cast<float>(length);
-        answer(own, pooled, own.logits);
-    }
-
-    // logits [labels] of a vector [h].
-    void answer(const Classifier &own, const float *x, float *logits) {
-        float *next = scratch_.any + h_, *other = next + h_;
-        for (const Dense *dense = own.dense; dense < own.dense + own.denses; ++dense, x = next, std::swap(next, other)) {
-            map(dense->weight, dense->bias, h_, x, next);
-            for (int64_t i = 0; i < h_; ++i) next[i] = activated(dense->activation, next[i]);
-            if (dense->norm) normalize(next, dense->norm, true);
-        }
-        map(own.weight, own.bias, own.labels, x, logits);
-    }
-
-    static float activated(int64_t activation, float x) {
-        return activation == TANH ? std::tanh(x) : activation == GELU ? gelu(x) : std::max(x, 0.0f);
-    }
-
-    // out [rows] = W x + b for W [rows, h].
-    void map(const float *weight, const float *bias, int64_t rows, const float *x, float *out) const {
-        for (int64_t row = 0; row < rows; ++row) {
-            float total = 0;
-#pragma omp simd reduction(+ : total)
-            for (int64_t i = 0; i < h_; ++i) total += x[i] * weight[row * h_ + i];
-            out[row] = total + bias[row];
-        }
+        phase(from(last_) - own, [&](int64_t unit) {
+            const int64_t start = job_.edges[own[unit].sequence], stop = job_.edges[own[unit].sequence + 1];
+            ::classify(own[unit], x_ + (start - base_) * h_, stop - start, h_, model_.eps, scratch_.any);
+        });
     }
 
     const Model<T, W> &model_;
