@@ -10,6 +10,7 @@ from statistics import median
 
 import numpy as np
 
+from onebert_bench.machine import memory_bytes
 from onebert_bench.report import Json
 from onebert_bench.suite.peers import ENTRIES, PEERS, PeerFailed, python_of
 from onebert_bench.suite.scenes import FAN_OUT, Case, Scene
@@ -37,6 +38,7 @@ class Outcome:
         error: largest difference from the reference's logits, relative as in `TOLERANCE`; None if not compared.
         note: the settings that the peer chose by itself.
         failed: the reason if the case failed.
+        memory: resident bytes of its process with all cases of the scene.
     """
 
     case: Case
@@ -44,6 +46,7 @@ class Outcome:
     error: float | None = None
     note: str = ""
     failed: str | None = None
+    memory: int = 0
 
     @property
     def wrong(self) -> bool:
@@ -106,6 +109,9 @@ class Measurer:
         try:
             self._prepare(outcomes, [self._job(outcome.case, workload, tokens) for outcome in outcomes])
             self._repeat(outcomes)
+            for outcome in outcomes:
+                worker = self._workers[outcome.case.entry]
+                outcome.memory = memory_bytes(worker.pid, "Rss") if isinstance(worker, Worker) else 0
         finally:
             for number, outcome in enumerate(outcomes):
                 with suppress(PeerFailed):
