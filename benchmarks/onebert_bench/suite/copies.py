@@ -36,14 +36,16 @@ def copies_section(found: Mapping[str, Sequence[Outcome]]) -> Section:
         for outcome in outcomes:
             title = ENTRIES[outcome.case.entry].title
             if not (outcome.counts and ours.counts):
-                rows.append([base, title, f"failed: {outcome.failed or 'wrong answers'}", None, None, None])
+                rows.append([base, title, f"failed: {outcome.failed or 'wrong answers'}", *[None] * 5])
                 continue
-            part, time = ours.memory / outcome.memory, ratio(ours.ms, outcome.ms)
-            rows.append([base, title, Spread.of(outcome.ms), time, f"{outcome.memory / 1e6:.0f}", part])
+            time, part = ratio(ours.ms, outcome.ms), ours.resident / outcome.resident
+            own = ours.anonymous / outcome.anonymous
+            memory = (f"{outcome.resident / 1e6:.0f}", part, f"{outcome.anonymous / 1e6:.0f}", own)
+            rows.append([base, title, Spread.of(outcome.ms), time, *memory])
             if outcome is not ours:
                 goals.append(Goal(f"five tasks: memory of {title}", "float32", base, part, 0.25))
                 goals.append(Goal(f"five tasks: time of {title}", "float32", base, time, 1))
-    header = ("base", "process", "ms", "ours, of its time", "resident, MB", "ours, of its memory")
+    header = ("base", "process", "ms", "ours, relative", "resident, MB", "ours", "without mapped files, MB", "ours")
     about = (
         f"{MIXED} texts (sst2), spread over {TASKS} BitFit tasks, float32; the texts of a copy are one padded batch."
     )

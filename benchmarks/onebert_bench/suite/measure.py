@@ -38,7 +38,8 @@ class Outcome:
         error: largest difference from the reference's logits, relative as in `TOLERANCE`; None if not compared.
         note: the settings that the peer chose by itself.
         failed: the reason if the case failed.
-        memory: resident bytes of its process with all cases of the scene.
+        resident: bytes of its process with all cases of the scene.
+        anonymous: those of them that are not of mapped files, which the kernel may take back.
     """
 
     case: Case
@@ -46,7 +47,8 @@ class Outcome:
     error: float | None = None
     note: str = ""
     failed: str | None = None
-    memory: int = 0
+    resident: int = 0
+    anonymous: int = 0
 
     @property
     def wrong(self) -> bool:
@@ -111,7 +113,8 @@ class Measurer:
             self._repeat(outcomes)
             for outcome in outcomes:
                 worker = self._workers[outcome.case.entry]
-                outcome.memory = memory_bytes(worker.pid, "Rss") if isinstance(worker, Worker) else 0
+                if isinstance(worker, Worker):
+                    outcome.resident, outcome.anonymous = (memory_bytes(worker.pid, of) for of in ("Rss", "Anonymous"))
         finally:
             for number, outcome in enumerate(outcomes):
                 with suppress(PeerFailed):
