@@ -47,7 +47,8 @@ def copies_section(found: Mapping[str, Sequence[Outcome]]) -> Section:
                 goals.append(Goal(f"five tasks: time of {title}", "float32", base, time, 1))
     header = ("base", "process", "ms", "ours, relative", "resident, MB", "ours", "without mapped files, MB", "ours")
     about = (
-        f"{MIXED} texts (sst2), spread over {TASKS} BitFit tasks, float32; the texts of a copy are one padded batch."
+        f"{MIXED} texts (sst2), spread over {TASKS} BitFit tasks, float32; the texts of a copy are one padded batch. "
+        "Mapped weights are resident, too, once for each copy."
     )
     numbers = {base: [outcome.as_json() for outcome in outcomes] for base, outcomes in found.items()}
     return Section("Five tasks, or five copies", about, header, rows, goals, numbers)
