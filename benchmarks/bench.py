@@ -3,7 +3,8 @@
     python benchmarks/bench.py [--data FOLDER] [--only "one task" http] [--repetitions 5] [--device cuda]
 
 FOLDER holds `sst2`, `mrpc` and `imdb` as folders for `onebert train`; without it, texts of equal lengths are made up.
-`--only` takes names of scenes, "http", and the parts "front ends", "loads and unloads" and "tasks held".
+`--only` takes names of scenes, "http", and the parts "front ends", "loads and unloads", "tasks held" and
+"five tasks". `--page` names the files of the results; the machine's name by default.
 
 The first run installs every peer into an environment of its own under `.bench`.
 """
@@ -17,12 +18,15 @@ from onebert_bench.compute import measured_dtypes
 from onebert_bench.machine import machine
 from onebert_bench.script import ROOT, options, say
 from onebert_bench.suite.alone import PARTS
+from onebert_bench.suite.copies import five_tasks
 from onebert_bench.suite.measure import Measurer, Settings, batch
 from onebert_bench.suite.over_http import measure_peers
 from onebert_bench.suite.results import Results
 from onebert_bench.suite.scenes import DTYPES, scenes
 from onebert_bench.suite.workload import Workload
-from onebert_bench.workload import BERT_BASE, MINILM, TINY
+from onebert_bench.workload import BERT_BASE, MINILM, MODERN_BERT, MPNET, TINY
+
+BASES = (MINILM, BERT_BASE, TINY, MPNET, MODERN_BERT)
 
 
 def main() -> None:
@@ -35,17 +39,19 @@ def main() -> None:
         device="cpu",
         threads=os.cpu_count() or 1,
         cache=ROOT / ".bench",
+        page=None,
         out=ROOT / "benchmarks" / "results",
     )
     # SIGTERM becomes a normal exit, so that no server or worker is left behind.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     settings = Settings(asked.device, asked.threads, asked.repetitions, asked.cache.resolve())
     data = Path(asked.data) if asked.data else None
-    workloads = {name: Workload(name, settings.cache / "work", data) for name in (MINILM, BERT_BASE, TINY)}
+    workloads = {name: Workload(name, settings.cache / "work", data) for name in BASES}
     dtypes = measured_dtypes(settings.device)
     left_out = [dtype for dtype in DTYPES if dtype not in dtypes]
     of_run = {"threads": asked.threads, "repetitions": asked.repetitions, "left_out": left_out}
-    results = Results(machine(settings.device) | of_run, real_texts=data is not None)
+    named = {"name": asked.page} if asked.page else {}
+    results = Results(machine(settings.device) | of_run | named, real_texts=data is not None)
     # The file is written after each scene and part, so that a later failure loses nothing.
     with Measurer(settings) as measurer:
         for scene in scenes(settings.device, dtypes):
@@ -56,7 +62,7 @@ def main() -> None:
                 results.scenes.append((scene, measurer.measure(scene, workload)))
                 results.versions = measurer.versions
                 results.write(asked.out)
-    for name, measure in PARTS.items():
+    for name, measure in {**PARTS, "five tasks": five_tasks}.items():
         if {"", name} & set(asked.only):
             say(name)
             results.parts[name] = measure(settings, workloads)

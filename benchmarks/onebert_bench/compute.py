@@ -96,9 +96,10 @@ def _forward(base: Base, rows: Rows, tokens: list[Tokens], slots: list[int]) -> 
 
 def matrix_products(base: Base, tokens: int) -> Callable[[], Tensor]:
     """A function that computes only the four products of every layer on packed tokens, by what PyTorch has fastest."""
-    h, f = base.config.hidden_size, base.config.intermediate_size
-    shapes = [(3 * h, h), (h, h), (f, h), (h, f)] * base.config.num_layers
-    read = {size: torch.randn(tokens, size, device=base.device).to(base.dtype) for size in (h, f)}
+    anatomy = base.anatomy
+    each = [[anatomy.of_layer[f"W_{part}"] for part in parts] for parts in anatomy.block.products.values()]
+    shapes = [(sum(rows for rows, _ in maps), maps[0][1]) for maps in each] * anatomy.num_layers
+    read = {size: torch.randn(tokens, size, device=base.device).to(base.dtype) for size in {size for _, size in shapes}}
     products = [
         (_product(torch.randn(shape, device=base.device).to(base.dtype), tokens), read[shape[1]]) for shape in shapes
     ]

@@ -72,13 +72,13 @@ def signal_all(pids: Sequence[int], number: signal.Signals) -> None:
             os.kill(pid, number)
 
 
-def memory_bytes(pid: int) -> int:
-    """Memory of a process and its descendants, with shared pages divided among them (PSS); 0 if not reported."""
+def memory_bytes(pid: int, kind: str = "Pss") -> int:
+    """Memory of a process and its descendants, by default with shared pages divided (PSS); 0 if not reported."""
     total = 0
     for member in family(pid):
         with suppress(OSError):
             lines = Path(f"/proc/{member}/smaps_rollup").read_text(encoding="utf-8").splitlines()
-            total += sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
+            total += sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{kind}:"))
     return total
 
 

@@ -12,8 +12,17 @@ from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
 from tokenizers.processors import TemplateProcessing
 from torch import Tensor
-from transformers import AutoTokenizer, BertConfig, BertModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import (
+    AutoModel,
+    AutoTokenizer,
+    BertConfig,
+    ModernBertConfig,
+    PreTrainedConfig,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+)
 
+from onebert_bench.mpnet import mpnet_folder
 from onebert_encoder.base.base import Base
 from onebert_encoder.base.source import DEFAULT_BASE, find_base
 from onebert_encoder.maths.fold import fold
@@ -28,10 +37,12 @@ from onebert_training.methods.plan import Plan
 from onebert_training.target_scale import TargetScale
 
 MINILM, BERT_BASE, TINY = "MiniLM-L6", "BERT-base", "two tiny layers"
+MPNET, MODERN_BERT = "MPNet-base", "ModernBERT-base"
 # Shapes of bases with random weights; the tiny one takes next to no time, so that other costs show.
-_SHAPES: Mapping[str, BertConfig] = {
+_SHAPES: Mapping[str, PreTrainedConfig] = {
     MINILM: BertConfig(hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536),
     BERT_BASE: BertConfig(),
+    MODERN_BERT: ModernBertConfig(),
     TINY: BertConfig(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64),
 }
 
@@ -50,14 +61,16 @@ LORA = "lora:r=8,alpha=8,targets=q,v"
 
 
 def base_folder(name: str, work: Path) -> Path:
-    """The folder of a base: MiniLM-L6's own where it is on this machine, else random weights, made once in `work`."""
+    """The folder of a base: MPNet's own, MiniLM-L6's where it is on this machine, else random weights, made once."""
+    if name == MPNET:
+        return mpnet_folder()
     own = minilm_folder()
     if name == MINILM and own is not None:
         return own
     folder = work / f"{name.replace(' ', '-').lower()}-random"
     if not (folder / "tokenizer.json").exists():
         torch.manual_seed(0)
-        BertModel(_SHAPES[name]).save_pretrained(folder)
+        AutoModel.from_config(_SHAPES[name]).save_pretrained(folder)
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(own) if own else _tokenizer()
         tokenizer.save_pretrained(folder)
     return folder

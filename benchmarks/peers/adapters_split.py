@@ -6,7 +6,7 @@ import torch
 from adapters import AutoAdapterModel
 from adapters.composition import BatchSplit
 
-from bert import by_task, read_delta, read_loras, tensors, torch_dtype
+from merged import by_task, read_delta, read_loras, tensors, torch_dtype
 from worker import Job, Run, serve
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 import torch._inductor.config
 
-from bert import by_task, fastest, load_model, merge, read_delta, torch_forward, whole
+from merged import by_task, fastest, in_turns, load_model, merge, read_delta, tensors, torch_forward, whole
 from worker import Job, Run, serve
 
 HELD = 8
@@ -38,17 +38,7 @@ def swapped(job: Job) -> Run:
     It holds at most eight models, which stand for all tasks: more would fill the memory, and eight already exceed every
     cache, so that a batch takes as long as with all models. Answers are right only for the first eight tasks.
     """
-    models = [torch_forward(job, load_model(job, file)) for file in job.tasks[:HELD]]
-    groups = by_task(job)
-    job.note = f"{len(models)} models held"
-
-    def run() -> np.ndarray:
-        logits = np.zeros((len(job.ids), 2))
-        for task, members in groups.items():
-            logits[members] = models[task % HELD](members)
-        return logits
-
-    return run
+    return in_turns(job, [torch_forward(job, load_model(job, file)) for file in job.tasks[:HELD]])
 
 
 def reference(job: Job) -> Run:
@@ -71,10 +61,9 @@ def reference(job: Job) -> Run:
 
 def answer(model: torch.nn.Module, job: Job, i: int, pooling: str) -> torch.Tensor:
     """The logits of one sequence."""
-    ids, types = torch.tensor([job.ids[i]]), torch.tensor([job.type_ids[i]])
     if pooling == "pooler":
-        return model(input_ids=ids, token_type_ids=types).logits[0]
-    return model.classifier(model.bert(input_ids=ids, token_type_ids=types).last_hidden_state.mean(1))[0]
+        return model(**tensors(job, [i])).logits[0]
+    return model.classifier(model.base_model(**tensors(job, [i])).last_hidden_state.mean(1))[0]
 
 
 PREPARE = {

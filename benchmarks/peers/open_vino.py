@@ -9,15 +9,13 @@ import openvino.properties as props
 import torch
 from openvino.properties import hint
 
-from bert import fastest, load_model, pad
+from merged import fastest, load_model, pad
 from worker import Job, Run, serve
-
-INPUTS = ["input_ids", "attention_mask", "token_type_ids"]
 
 
 def prepare(job: Job) -> Run:
     model = load_model(replace(job, dtype="float32"), job.tasks[0])
-    example = {name: torch.ones(2, 8, dtype=torch.int64) for name in INPUTS}
+    example = {name: torch.ones(2, 8, dtype=torch.int64) for name in pad(job, [0])}
     found = openvino.convert_model(model, example_input=example)
     compiled = openvino.compile_model(
         found,
@@ -31,7 +29,7 @@ def prepare(job: Job) -> Run:
     request = compiled.create_infer_request()
 
     def forward(chosen: Sequence[int]) -> np.ndarray:
-        return request.infer(dict(zip(INPUTS, pad(job, chosen), strict=True)), share_inputs=True)["logits"].copy()
+        return request.infer(pad(job, chosen), share_inputs=True)["logits"].copy()
 
     return fastest(job, forward)
 

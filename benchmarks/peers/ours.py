@@ -10,7 +10,6 @@ from pathlib import Path
 
 import torch
 
-from onebert_bench.compute import matrix_products
 from onebert_encoder.base.base import Base, load_base
 from onebert_encoder.maths.batch import pack
 from onebert_encoder.maths.fold import fold_delta
@@ -36,6 +35,9 @@ def base_of(folder: str, dtype: str, device: str, invariant: bool) -> Base:
 
 def floor(job: Job, base: Base) -> Run:
     """The matrix products of the linear layers on the packed tokens, and nothing else."""
+    # Brings models of transformers, which OneBERT's own process has not: its memory is looked at.
+    from onebert_bench.compute import matrix_products  # noqa: PLC0415
+
     products = matrix_products(base, sum(map(len, job.ids)))
 
     @torch.inference_mode()

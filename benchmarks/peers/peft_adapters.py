@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from peft import LoraConfig, PeftModel, TaskType, get_peft_model
 
-from bert import by_task, fastest, load_model, read_loras, tensors, torch_dtype, torch_forward
+from merged import by_task, fastest, load_model, read_loras, tensors, torch_dtype, torch_forward
 from worker import Job, Run, serve
 
 

@@ -7,7 +7,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Pooling, Transformer
 
-from bert import fastest, read_delta, tensors, torch_dtype
+from merged import fastest, read_delta, tensors, torch_dtype
 from worker import Job, Run, serve
 
 

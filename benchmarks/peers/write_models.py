@@ -8,7 +8,7 @@ from pathlib import Path
 
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from bert import merge
+from merged import merge
 
 
 def main() -> None:

@@ -19,6 +19,7 @@ from onebert_bench.numbers import Spread, ratio
 from onebert_bench.servers import Served
 from onebert_bench.suite.alone import MANY, ONE, Round, front_ends_section, held_section, loads_section
 from onebert_bench.suite.comparisons import baseline, goals
+from onebert_bench.suite.copies import CASES, copies_section
 from onebert_bench.suite.measure import Outcome, difference
 from onebert_bench.suite.peers import ENTRIES, ENVIRONMENTS, PEERS, PeerFailed
 from onebert_bench.suite.results import Results
@@ -220,6 +221,18 @@ def test_parts_are_held_against_their_goals():
     taken = {"arithmetic_bytes": 1.3e9, "held_bytes": 1.5e9, "process_bytes": 1.2e9}
     taken |= {"install_ms": 1, "few_ms": 2, "many_ms": 3}
     assert [held_section(taken, on_cpu=on_cpu).goals[0].is_reached for on_cpu in (True, False)] == [True, False]
+
+
+def test_five_tasks_are_held_against_five_copies():
+    ours, torch_copies, sessions = (
+        Outcome(case, [ms], error=0.0, resident=resident, anonymous=300)
+        for case, ms, resident in zip(CASES, (10.0, 20.0, 8.0), (400, 2000, 1000), strict=True)
+    )
+    section = copies_section({"a base": [ours, torch_copies, sessions]})
+    assert [goal.is_reached for goal in section.goals] == [True, True, False, False]
+    failed = copies_section({"a base": [ours, Outcome(CASES[1], failed="out of memory")]})
+    assert "failed: out of memory" in failed.page()
+    assert not failed.goals
 
 
 def test_a_page_tells_what_is_reached_and_what_failed(tmp_path):

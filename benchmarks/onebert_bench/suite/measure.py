@@ -10,6 +10,7 @@ from statistics import median
 
 import numpy as np
 
+from onebert_bench.machine import memory_bytes
 from onebert_bench.report import Json
 from onebert_bench.suite.peers import ENTRIES, PEERS, PeerFailed, python_of
 from onebert_bench.suite.scenes import FAN_OUT, Case, Scene
@@ -37,6 +38,8 @@ class Outcome:
         error: largest difference from the reference's logits, relative as in `TOLERANCE`; None if not compared.
         note: the settings that the peer chose by itself.
         failed: the reason if the case failed.
+        resident: bytes of its process with all cases of the scene.
+        anonymous: those of them that are not of mapped files, which the kernel may take back.
     """
 
     case: Case
@@ -44,6 +47,8 @@ class Outcome:
     error: float | None = None
     note: str = ""
     failed: str | None = None
+    resident: int = 0
+    anonymous: int = 0
 
     @property
     def wrong(self) -> bool:
@@ -106,6 +111,10 @@ class Measurer:
         try:
             self._prepare(outcomes, [self._job(outcome.case, workload, tokens) for outcome in outcomes])
             self._repeat(outcomes)
+            for outcome in outcomes:
+                worker = self._workers[outcome.case.entry]
+                if isinstance(worker, Worker):
+                    outcome.resident, outcome.anonymous = (memory_bytes(worker.pid, of) for of in ("Rss", "Anonymous"))
         finally:
             for number, outcome in enumerate(outcomes):
                 with suppress(PeerFailed):

@@ -45,6 +45,7 @@ ENTRIES: Mapping[str, Entry] = {
     "transformers_compiled": Entry("transformers, torch.compile", "hugging_face.py", "torch"),
     "transformers_swapped": Entry("transformers, a model a task", "hugging_face.py", "torch"),
     "onnx_runtime": Entry("ONNX Runtime", "onnx_runtime.py", "onnx", ("float32", "int8"), cuda=False),
+    "onnx_swapped": Entry("ONNX Runtime, a session a task", "onnx_runtime.py", "onnx", ("float32", "int8"), cuda=False),
     "open_vino": Entry("OpenVINO", "open_vino.py", "openvino", cuda=False),
     "sentence_head": Entry("sentence-transformers and a head", "sentence_head.py", "torch"),
     "peft_mixed": Entry("peft, adapter_names", "peft_adapters.py", "torch"),

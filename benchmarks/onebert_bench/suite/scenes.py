@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from onebert_bench.suite.peers import ENTRIES
 from onebert_bench.suite.workload import METHODS
-from onebert_bench.workload import BERT_BASE, MINILM
+from onebert_bench.workload import BERT_BASE, MINILM, MODERN_BERT, MPNET
 
 DTYPES = ("float32", "bfloat16")
 FAN_OUT = "fan-out"
@@ -88,6 +88,9 @@ class Scene:
 
 # Entries that run a whole model in one call, which pays most where texts are few.
 GRAPHS = ("transformers_compiled", "onnx_runtime", "open_vino")
+# Bases of other families, and the entries beside which they are measured, in float32 alone.
+OTHERS = (MPNET, MODERN_BERT)
+BESIDE = ("floor", "ours", "transformers_padded", "transformers_sorted", "onnx_runtime", "open_vino")
 
 
 def scenes(device: str, dtypes: Sequence[str] = DTYPES) -> list[Scene]:
@@ -101,6 +104,8 @@ def scenes(device: str, dtypes: Sequence[str] = DTYPES) -> list[Scene]:
     methods, fan_out = tuple(_methods(METHODS, dtypes)), tuple(_fan_out(dtypes))
     few = ("BitFit", "LoRA r=8 q, v", "SPAFIT, half")
     graphs = tuple(case for case in one if case.entry in ("ours", *GRAPHS) and not case.invariant)
+    beside = tuple(case for case in one if case.entry in BESIDE and case.dtype == "float32" and not case.invariant)
+    ours = tuple(Case("ours", "float32", tasks=tasks) for tasks in (1, MIXED))
     return [
         Scene("one text", MINILM, "short", 1, graphs),
         Scene("one text", MINILM, "sst2", 1, one),
@@ -116,6 +121,11 @@ def scenes(device: str, dtypes: Sequence[str] = DTYPES) -> list[Scene]:
         Scene("methods", BERT_BASE, "sst2", MIXED, tuple(_methods(few, dtypes[-1:]))),
         Scene(FAN_OUT, MINILM, "sst2", FAN_OUT_TASKS, fan_out),
         Scene(FAN_OUT, BERT_BASE, "sst2", FAN_OUT_TASKS, fan_out),
+        *(
+            Scene(kind, base, "sst2", texts, cases)
+            for kind, texts, cases in (("one text", 1, beside), ("one task", 16, beside), ("many tasks", MIXED, ours))
+            for base in OTHERS
+        ),
     ]
 
 

@@ -65,8 +65,12 @@ class Workload:
     """
 
     def __init__(self, name: str, work: Path, data: Path | None) -> None:
-        self.folder = base_folder(name, work)
         self._name, self._work, self._data = name, work, data
+
+    @cached_property
+    def folder(self) -> Path:
+        """The base's files; those that are made or fetched are when they are first needed."""
+        return base_folder(self._name, self._work)
 
     @cached_property
     def base(self) -> Base:
@@ -86,14 +90,14 @@ class Workload:
         return [self._file(method, seed) for seed in range(count)]
 
     def _file(self, method: str, seed: int) -> Path:
-        """The head of a frozen encoder reads the mean, as is usual; all others read BERT's pooler."""
+        """The head reads BERT's pooler; of a frozen encoder and of other bases it reads the mean, as is usual."""
         meant = METHODS[method]
         text = meant if isinstance(meant, str) else meant[self._name]
         key = hashlib.sha256(repr((self.base.spec.digest, text, seed, MAX_LENGTH)).encode()).hexdigest()[:20]
         file = self._work / "tasks" / f"{key}.safetensors"
         if not file.exists():
             file.parent.mkdir(parents=True, exist_ok=True)
-            pooling: Pooling = "mean" if method == "frozen" else "pooler"
+            pooling: Pooling = "mean" if method == "frozen" or self.base.spec.model_type != "bert" else "pooler"
             write_whole(file, dumps(task_delta(self.base, text, seed, pooling, MAX_LENGTH)))
         return file
 
