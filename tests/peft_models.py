@@ -40,11 +40,11 @@ def base_of(family: str) -> Base:
     return load_base(str(tiny_base(family)))
 
 
-def random_adapter(family: str, config: Any, folder: Path, seed: int = 0, num_labels: int = 3) -> Any:
-    """A PEFT model with random tensors wherever it trains, saved in `folder`."""
+def random_adapter(family: str, config: Any, folder: Path, seed: int = 0, num_labels: int = 3, **more: Any) -> Any:
+    """A PEFT model with random tensors wherever it trains, saved in `folder`; `more` goes into its configuration."""
     torch.manual_seed(seed)  # heads and low-rank maps start at random
     classes = {} if config.task_type == "QUESTION_ANS" else {"num_labels": num_labels}
-    model = AUTO_CLASSES[config.task_type].from_pretrained(tiny_base(family), **classes)
+    model = AUTO_CLASSES[config.task_type].from_pretrained(tiny_base(family), **classes, **more)
     adapted = get_peft_model(model, config).eval()
     with torch.no_grad():
         for name, parameter in adapted.named_parameters():

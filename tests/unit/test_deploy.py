@@ -29,6 +29,14 @@ def test_the_image_takes_a_compiled_wheel_and_has_no_compiler() -> None:
     assert "manylinux" in running
 
 
+def test_added_bases_move_to_a_folder_of_root_in_the_lean_image_alone() -> None:
+    """There the build adds the base; in any other image the server's user adds bases in its own home."""
+    *_, running = (ROOT / "deploy/Dockerfile").read_text(encoding="utf-8").split("\nFROM ")
+    assert running.count("XDG_DATA_HOME=") == 2
+    assert "XDG_DATA_HOME=/usr/local/share onebert base add" in running
+    assert "XDG_DATA_HOME=${LEAN:+/usr/local/share}\n" in running
+
+
 def test_the_image_installs_the_plugins_of_this_repository_by_its_extras() -> None:
     *_, running = (ROOT / "deploy/Dockerfile").read_text(encoding="utf-8").split("\nFROM ")
     core = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

@@ -1,6 +1,7 @@
 """Reads a base's config.json into one form for every family; imports torch only in `read_config`."""
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -24,8 +25,8 @@ _USED = "vocab_size max_position_embeddings type_vocab_size pad_token_id layer_n
 BUCKETS = 32
 
 # Upper bounds of sizes. Layers have a lower one: the names of all their parameters are listed before the weights are
-# read, and the names of a billion layers would fill the memory.
-_MOST, _MOST_LAYERS = 2**31 - 1, 1000
+# read, and the names of a billion layers would fill the memory. Positions that no table holds are computed at a start.
+MOST_SIZE, MOST_LAYERS, _MOST_POSITIONS = 2**31 - 1, 1000, 2**20
 
 
 @dataclass(frozen=True)
@@ -71,15 +72,41 @@ def read_config(folder: Path) -> tuple[EncoderConfig, Family]:
     except Exception as error:  # transformers may raise anything; the cause says more than its wrapper
         why = shown(str(error.__cause__ or error), 200)
         raise UnsupportedBase(f"its config.json cannot be read; transformers says: {why}") from None
-    if config.activation not in ACTIVATIONS:
-        raise UnsupportedBase(f"its activation {shown(config.activation)!r} is not one of {', '.join(ACTIVATIONS)}")
-    if family.scores == "relative" and config.relative_buckets != BUCKETS:
-        raise UnsupportedBase(f"it has {config.relative_buckets} buckets of relative positions, not {BUCKETS}")
-    if config.hidden_size % config.num_heads:
-        raise UnsupportedBase("its hidden size is not a multiple of its number of heads")
-    if not 0 <= config.first_position < config.max_positions:
-        raise UnsupportedBase(f"its pad_token_id {config.padding_id} leaves no positions for tokens")
+    check_config(config)
     return config, family_with(config)
+
+
+def check_config(config: EncoderConfig) -> None:
+    """Raises UnsupportedBase for values, each of its type, that make no encoder."""
+    sizes = (config.hidden_size, config.embedding_size, config.num_heads, config.intermediate_size, config.vocab_size)
+    bounds = [*((size, MOST_SIZE) for size in sizes), (config.num_layers, MOST_LAYERS)]
+    if not all(1 <= size <= most for size, most in (*bounds, (config.max_positions, _MOST_POSITIONS))):
+        raise UnsupportedBase("a size of its configuration is out of bounds")
+    scores, buckets = family_of(config.model_type).scores, config.relative_buckets
+    width, left = divmod(config.hidden_size, config.num_heads)
+    turned = [0 < theta < math.inf and window >= 0 for theta, window in config.rotary]
+    for holds, why in (
+        (
+            config.activation in ACTIVATIONS,
+            f"its activation {shown(str(config.activation))!r} is not one of {', '.join(ACTIVATIONS)}",
+        ),
+        (
+            scores != "relative" or buckets == BUCKETS,
+            f"it has {buckets} buckets of relative positions, not {BUCKETS}",
+        ),
+        (scores != "disentangled" or buckets > 1, f"it has {buckets} buckets of relative positions, not 2 or more"),
+        (not left, "its hidden size is not a multiple of its number of heads"),
+        (
+            0 <= config.first_position < config.max_positions,
+            f"its pad_token_id {config.padding_id} leaves no positions for tokens",
+        ),
+        (0 <= config.eps < math.inf, f"the epsilon of its LayerNorms is {config.eps}"),
+        (len(turned) == (config.num_layers if scores == "rotary" else 0), "its rotary positions are not its layers'"),
+        (not turned or not width % 2, "its heads have an odd width, and rotary positions turn pairs of numbers"),
+        (all(turned), "a base or a window of its rotary positions is out of bounds"),
+    ):
+        if not holds:
+            raise UnsupportedBase(why)
 
 
 def family_with(config: EncoderConfig) -> Family:
@@ -123,8 +150,9 @@ def _check_sizes(raw: Mapping[str, Any], family: Family) -> None:
     """Rejects sizes that are not whole numbers within bounds; transformers has defaults for missing ones."""
     ours = ("hidden_size", "embedding_size", "num_layers", "num_heads", "intermediate_size")
     sizes = [family.config[size] for size in (*ours, "relative_buckets") if size in family.config]
+    mosts = {family.config["num_layers"]: MOST_LAYERS, "max_position_embeddings": _MOST_POSITIONS}
     for name in (*sizes, "vocab_size", "max_position_embeddings"):
-        found, most = raw.get(name, 1), _MOST_LAYERS if name == family.config["num_layers"] else _MOST
+        found, most = raw.get(name, 1), mosts.get(name, MOST_SIZE)
         if type(found) is not int or not 1 <= found <= most:
             said = shown(json.dumps(found))
             raise UnsupportedBase(f"{name} in its config.json is not a whole number of 1 to {most}: {said}")
@@ -139,7 +167,8 @@ def _our_config(theirs: Any, model_type: str, family: Family) -> EncoderConfig:
     heads = theirs.num_attention_heads if family.scores == "rotary" else 1
     if getattr(theirs, "num_key_value_heads", heads) != heads:
         raise UnsupportedBase(
-            f"its queries have {heads} heads and its keys {theirs.num_key_value_heads}; both must have as many"
+            f"its queries have {heads} heads and its keys {theirs.num_key_value_heads}; "
+            "only equal numbers are supported"
         )
     names = {"eps": "layer_norm_eps", **family.config}
     return EncoderConfig(

@@ -4,11 +4,12 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Any
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from onebert_encoder.base.config import EncoderConfig
+
+if TYPE_CHECKING:  # a tokenizer is read without torch
+    from torch import Tensor
 
 # Keys that the `tokenizers` library wrote at our first release, for a tokenizer and for its model. A key of a later
 # release enters the digest only with a non-empty value: an empty one changes no token.
@@ -20,7 +21,7 @@ _MODEL_KEYS = frozenset(f"{_WORD_PIECE} {_BPE} {_UNIGRAM}".split())
 _REPLACED = frozenset({"truncation", "padding"})
 
 
-def base_digest(config: EncoderConfig, tokenizer: str, params: Mapping[str, Tensor]) -> str:
+def base_digest(config: EncoderConfig, tokenizer: str, params: Mapping[str, "Tensor"]) -> str:
     """SHA-256 over the configuration, the tokenizer and every weight: name, shape and float32 values.
 
     The precision of the stored weights does not matter. `tokenizer` is the result of `tokenizers.Tokenizer.to_str`.
@@ -32,6 +33,11 @@ def base_digest(config: EncoderConfig, tokenizer: str, params: Mapping[str, Tens
         hasher.update(f"\n{name} {list(tensor.shape)}\n".encode())
         hasher.update(tensor.numpy().astype("<f4", copy=False).data)
     return f"sha256:{hasher.hexdigest()}"
+
+
+def config_digest(config: EncoderConfig) -> str:
+    """SHA-256 of the configuration in the digest's form, in hexadecimal."""
+    return hashlib.sha256(json.dumps(config_form(config), sort_keys=True).encode()).hexdigest()
 
 
 def config_form(config: EncoderConfig) -> dict[str, Any]:

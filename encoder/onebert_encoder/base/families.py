@@ -64,7 +64,9 @@ _CLASSIFIER = ("classifier_pooling", "classifier_activation", "classifier_bias")
 # transformers warns where its own defaults are outside a base's vocabulary.
 _IDS = tuple(f"{name}_token_id" for name in ("bos", "eos", "cls", "sep", "mask"))
 
-_MODERN_HEAD = ClassHead("classifier", "head.dense", "gelu", bias=False, norm="head.norm")
+_MODERN_HEAD = ClassHead(
+    "classifier", "head.dense", "gelu", bias=False, norm="head.norm", activation_key="classifier_activation"
+)
 _MODERN = Family(
     prefix="model.",
     layer="layers.{}.",
@@ -213,7 +215,8 @@ FAMILIES: Mapping[str, Family] = {
             "LNd": "encoder.LayerNorm",
         },
         config={**_BERT.config, "relative_buckets": "position_buckets"},
-        heads={"sequence": ClassHead("classifier", "pooler.dense", "gelu")},
+        heads={"sequence": ClassHead("classifier", "pooler.dense", "gelu", activation_key="pooler_hidden_act")},
+        reads=("pooler_hidden_act",),
         block="turned_post_norm",
         scores="disentangled",
         # As all checkpoints of v3 and mDeBERTa have them.

@@ -16,9 +16,10 @@ class ClassHead:
         activation: of the layer.
         bias: whether the layer's map has one.
         norm: module of the LayerNorm behind the activation; None without one.
-        pooling: of a sequence class, where config.json does not say another one.
-        pooling_key: key of config.json that says the pooling.
+        pooling: of a sequence class, unless config.json has another one.
+        pooling_key: key of config.json for the pooling.
         poolings: ours for values of this key with other names.
+        activation_key: key of config.json for the activation.
     """
 
     linear: str
@@ -29,6 +30,7 @@ class ClassHead:
     pooling: str = "cls"
     pooling_key: str | None = None
     poolings: Mapping[str, str] = field(default_factory=dict)
+    activation_key: str | None = None
 
 
 @dataclass(frozen=True)

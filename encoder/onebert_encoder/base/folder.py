@@ -2,6 +2,7 @@
 
 It holds `model.safetensors` (float32, with the names of `Anatomy.shapes`), `tokenizer.json`, `golden.safetensors`
 (vectors of the plain Hugging Face model), and `base.json`: name, digest, configuration, size and SHA-256 of each file.
+Copies of `config.json` and the tokenizer's other files lie beside them, for `onebert export`.
 """
 
 import dataclasses
@@ -13,7 +14,9 @@ from typing import Any
 
 import tokenizers
 
-from onebert_encoder.base.config import EncoderConfig
+from onebert_encoder.base.config import EncoderConfig, check_config
+from onebert_encoder.base.digest import config_digest
+from onebert_encoder.base.families import family_of
 from onebert_encoder.base.source import MOST_BYTES, RECORD, bases_folder, is_own, read_json
 from onebert_encoder.text.tokenizer import Tokenizer
 from onebert_store.errors import MalformedFile, UnsupportedBase
@@ -37,12 +40,12 @@ class Recorded:
     def dumps(self) -> dict[str, Any]:
         """The JSON object of `base.json`."""
         files = {name: {"bytes": size, "sha256": digest} for name, (size, digest) in self.files.items()}
-        config = dataclasses.asdict(self.config)
-        return {"format": _FORMAT, "name": self.name, "digest": self.digest, "config": config, "files": files}
+        config = {"config": dataclasses.asdict(self.config), "config_sha256": config_digest(self.config)}
+        return {"format": _FORMAT, "name": self.name, "digest": self.digest, **config, "files": files}
 
 
 def read_own(folder: Path) -> Recorded | None:
-    """Reads `base.json`, and compares with it the size of each file and the content of the tokenizer.
+    """Reads `base.json`, and compares with it the size of each file, the configuration and the tokenizer's content.
 
     Reading all weights would take a part of each start. Damaged ones show in `onebert base check`, and in each delta's
     golden logits, which a server compares.
@@ -99,11 +102,14 @@ def _read(folder: Path) -> Recorded:
             raise UnsupportedBase(f"its {RECORD} has another format than {_FORMAT}, which this OneBERT reads")
         files = {name: (raw["files"][name]["bytes"], raw["files"][name]["sha256"]) for name in FILES}
         recorded = Recorded(raw["name"], raw["digest"], _config_of(raw["config"]), files)
+        same = raw["config_sha256"] == config_digest(recorded.config)
         fits = isinstance(recorded.name, str) and isinstance(recorded.digest, str) and files[TOKENIZER][0] <= MOST_BYTES
     except (MalformedFile, KeyError, TypeError, ValueError):
         fits = False
     if not fits:
         raise UnsupportedBase(f"its {RECORD} is damaged: remove the folder, and add the base again")
+    if not same:
+        raise UnsupportedBase(changed(RECORD))
     return recorded
 
 
@@ -123,8 +129,13 @@ def _config_of(raw: Mapping[str, Any]) -> EncoderConfig:
         value = getattr(config, field.name)
         if field.type in _KINDS and type(value) not in _KINDS[field.type]:
             raise TypeError(field.name)
-    if config.num_layers > 1000 or config.num_heads < 1 or config.hidden_size % config.num_heads:
-        raise ValueError("sizes")
+    if any([type(value) for value in layer] != [float, int] for layer in config.rotary):
+        raise TypeError("rotary")
+    family_of(config.model_type)
+    try:
+        check_config(config)
+    except UnsupportedBase as error:
+        raise ValueError(error.detail) from None
     return config
 
 

@@ -40,7 +40,7 @@ def _read_plainly(folder: Path) -> tuple[Tokenizer, int] | None:
         backend = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
         most = raw["max_position_embeddings"] - (raw["pad_token_id"] + 1 if family.positions_after_padding else 0)
         fits = most > 0 and max(backend.get_vocab().values()) < raw["vocab_size"]
+        has_types = "type" in family.outside and (raw.get("type_vocab_size") or 0) > 1
     except Exception:  # tokenizers raises a bare Exception; the base's own reader gives the reason
         return None
-    has_types = "type" in family.outside and raw.get("type_vocab_size", 0) > 1
     return (Tokenizer(backend, has_types), most) if fits else None

@@ -14,6 +14,7 @@ from peft import PeftModel
 from sentence_transformers import SentenceTransformer
 
 from bases import far_delta, manifest_for, tiny_base
+from onebert_encoder.adding.adding import add_base
 from onebert_encoder.base.base import Base, load_base
 from onebert_encoder.maths.fold import expand_cores, to_tensors
 from onebert_encoder.text.tokens import Tokens
@@ -204,6 +205,8 @@ MERGED = {
     "own relu layer": ("distilbert", "lora", "cls"),
     "own gelu layer": ("electra", "gains", "cls"),
     "mpnet": ("mpnet", "bitfit+lora", "cls"),
+    # The class of the base has GELU there: the configuration names the layer's own.
+    "own tanh layer, deberta": ("deberta-v2", "lora", "cls"),
     "tokens": ("bert", "bitfit+sparse", "none"),
     "tokens, distilbert": ("distilbert", "scales+lora", "none"),
     "tokens, electra": ("electra", "bitfit+gains", "none"),
@@ -223,6 +226,19 @@ def test_a_merged_checkpoint_answers_the_same(family: str, parts: str, pooling: 
     assert model.config.label2id == {label: i for i, label in enumerate(delta.manifest.labels)}
     tokens = texts()
     assert_equal_logits(delta_logits(base, delta, tokens), model_logits(model.eval(), tokens))
+
+
+def test_an_added_base_has_what_an_export_needs(tmp_path: Path) -> None:
+    own = add_base(str(tiny_base("bert")), out=tmp_path / "base").folder
+    base = load_base(str(own))
+    delta = random_delta(base, "bitfit", "pooler")
+    encoder, head = split_head(to_tensors(delta, base))
+    write_checkpoint(tmp_path / "merged", str(own), merge(base, encoder), head, delta.manifest)
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "merged").eval()
+    assert_equal_logits(delta_logits(base, delta, texts()), model_logits(model, texts()))
+    text = "the parcel was late"
+    again = transformers.AutoTokenizer.from_pretrained(tmp_path / "merged")(text)["input_ids"]
+    assert again == base.tokenizer.encode([text], 48)[0].input_ids
 
 
 def test_a_merged_folder_is_a_base_and_tokenizes_as_before(tmp_path: Path) -> None:

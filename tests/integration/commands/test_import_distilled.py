@@ -184,6 +184,9 @@ SINGLE = ("--task-type", "single_label")
         (with_config(architectures=["DebertaV2ForTokenClassification"]), SINGLE, "only answers to whole texts are le"),
         (with_config(architectures=["DebertaV2Model"]), SINGLE, "the checkpoint is for DebertaV2Model; what is imp"),
         (with_config(num_hidden_layers=10**9), SINGLE, "config.json names over 1,000 layers"),
+        (with_config(n_layer=10**9), SINGLE, "config.json names over 1,000 layers"),
+        (with_config(parts=[{"num_layers": 10**9}]), SINGLE, "config.json names over 1,000 layers"),
+        (with_config(pooler_hidden_size=2**31), SINGLE, "pooler_hidden_size in config.json is over 2,147,483,647"),
         (with_config(hidden_size="wide"), SINGLE, "its config.json cannot be read: "),
         (with_config(hidden_size=48), SINGLE, "transformers does not load the checkpoint: "),
         (

@@ -129,9 +129,15 @@ def slow(folder: Path) -> None:
     (folder / "vocab.json").write_text("{}")
 
 
+def scaled(folder: Path) -> None:
+    shutil.copytree(tiny_base("gte"), folder, dirs_exist_ok=True)
+    edit_json(folder / "config.json", rope_parameters={"rope_type": "unheard_of", "rope_theta": 10000.0})
+
+
 @pytest.mark.parametrize(
     ("damage", "why"),
     [
+        (scaled, r"its rotary positions are scaled \(unheard_of\); only unscaled ones are supported"),
         (with_code_of_its_own, "architecture 'unheard-of' is not supported; supported: bert"),
         (pickled, "it has no model.safetensors; other weight formats are not read"),
         (slow, "its tokenizer cannot be read|it has no fast tokenizer"),
@@ -202,7 +208,12 @@ def configured(**changes: object) -> Callable[[Path], None]:
         (configured(num_heads=5), "its base.json is damaged"),
         (configured(unheard_of=5), "its base.json is damaged"),
         (configured(model_type="unheard-of"), "architecture 'unheard-of' is not supported"),
-        (configured(intermediate_size=48), "has shape [64], its config.json says [48]"),
+        (configured(num_layers=-1), "its base.json is damaged"),
+        (configured(max_positions=10**13), "its base.json is damaged"),
+        (configured(activation="foo"), "its base.json is damaged"),
+        (configured(rotary=[[10000.0, 0]]), "its base.json is damaged"),
+        (configured(intermediate_size=48), "its base.json has changed since `onebert base add`: remove the folder"),
+        (configured(eps=0.5), "its base.json has changed since `onebert base add`: remove the folder"),
     ],
 )
 def test_a_damaged_folder_is_refused_at_a_start_in_one_line(
@@ -214,6 +225,19 @@ def test_a_damaged_folder_is_refused_at_a_start_in_one_line(
     code, out, err = onebert("base", "check", "mine")
     assert (code, out) == (1, "")
     assert re.fullmatch(rf"error: base mine: [^\n]*{re.escape(why)}[^\n]*\n", err)
+
+
+def test_rotary_positions_that_are_not_the_layers_are_refused_at_a_start() -> None:
+    folder = add_base(str(tiny_base("modernbert"))).folder
+    layer = [10000.0, 64]
+    damaged = ([layer] * 2, [[10000.0, -5]] * 3, [["far", 0]] * 3, [[10000.0]] * 3, [[0.0, 64]] * 3, [5] * 3, None, "a")
+    for rotary in damaged:
+        configured(rotary=rotary)(folder)
+        with pytest.raises(UnsupportedBase, match=r"its base\.json is damaged"):
+            load_base(str(folder))
+    configured(rotary=[layer] * 3)(folder)
+    with pytest.raises(UnsupportedBase, match=r"its base\.json has changed since"):
+        load_base(str(folder))
 
 
 def test_a_check_reads_every_weight(onebert: Callable[..., tuple[int, str, str]]) -> None:

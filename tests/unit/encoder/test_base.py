@@ -133,7 +133,13 @@ WHOLE = "in its config.json is not a whole number"
         ("modernbert", with_rows("layers.1.attn.Wqkv.weight", 95), "Wqkv.weight has 95 rows for 3 maps"),
         ("gte", changed(rope_parameters={"rope_type": "unheard_of", "rope_theta": 1e4}), "scaled (unheard_of)"),
         ("nomic_bert", changed(rope_parameters={"rope_theta": "far"}), "its config.json cannot be read"),
-        ("eurobert", changed(num_key_value_heads=2), "its queries have 4 heads and its keys 2; both must have as many"),
+        ("eurobert", changed(num_key_value_heads=2), "its queries have 4 heads and its keys 2; only equal numbers"),
+        ("gte", changed(num_attention_heads=32), "its heads have an odd width, and rotary positions turn pairs"),
+        ("gte", changed(rope_parameters={"rope_type": "default", "rope_theta": -1.0}), "a base or a window of its rot"),
+        ("modernbert", changed(max_position_embeddings=2**31 - 1), f"max_position_embeddings {WHOLE} of 1 to 1048576"),
+        ("deberta-v2", changed(max_position_embeddings=2**31 - 1), f"max_position_embeddings {WHOLE} of 1 to 1048576"),
+        ("deberta-v2", changed(position_buckets=1), "it has 1 buckets of relative positions, not 2 or more"),
+        ("bert", changed(layer_norm_eps=-1.0), "the epsilon of its LayerNorms is -1.0"),
         ("ernie", changed(use_task_id=True), "use_task_id in its config.json is True; only False is supported"),
         ("deberta-v2", changed(conv_kernel_size=3), "conv_kernel_size in its config.json is 3; only 0 is supported"),
         ("deberta-v2", changed(share_att_key=None), "share_att_key in its config.json is None; only True is"),
@@ -193,6 +199,12 @@ def test_a_pipe_in_a_folder_is_refused_before_it_is_opened(folder: Path, name: s
     for load in (load_base, load_tokenizer):
         with pytest.raises(UnsupportedBase, match=rf"^[^\n]*{name} is a pipe, a socket or a device[^\n]*$"):
             load(str(folder))
+
+
+def test_a_number_of_segments_that_is_text_is_refused_for_a_tokenizer_too(folder: Path) -> None:
+    edit_config(folder, type_vocab_size="2")
+    with pytest.raises(UnsupportedBase, match=r"its config\.json cannot be read; transformers says: "):
+        load_tokenizer(str(folder))
 
 
 def test_two_tokenizers_differ_in_named_parts() -> None:

@@ -19,14 +19,14 @@ from onebert_training.interop.checkpoint.finetuned import answer_all, read_finet
 SEQUENCE, TOKEN = "AutoModelForSequenceClassification", "AutoModelForTokenClassification"
 
 
-def fine_tuned(folder: Path, family: str, auto_class: str, pooling: str | None) -> Path:
+def fine_tuned(folder: Path, family: str, auto_class: str, **more: str) -> Path:
     """A model of the class whose every parameter but the tables differs from the base's."""
     torch.manual_seed(0)
-    more = {} if pooling is None else {"classifier_pooling": pooling}
     model = getattr(transformers, auto_class).from_pretrained(tiny_base(family), num_labels=3, **more)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            if "embed" not in name or "norm" in name.lower():
+            # A delta does not hold the LayerNorm of relative positions.
+            if ("embed" not in name or "norm" in name.lower()) and "encoder.LayerNorm" not in name:
                 parameter.add_(torch.randn_like(parameter) * 0.1)
     model.eval().save_pretrained(folder)
     return folder
@@ -35,22 +35,24 @@ def fine_tuned(folder: Path, family: str, auto_class: str, pooling: str | None) 
 @pytest.mark.parametrize(
     ("family", "auto_class", "said", "pooling"),
     [
-        ("modernbert", SEQUENCE, "cls", "cls"),
-        ("modernbert", SEQUENCE, "mean", "mean"),
-        ("modernbert", TOKEN, None, "none"),
-        ("gte", SEQUENCE, None, "cls"),
-        ("nomic_bert", SEQUENCE, None, "cls"),
-        ("nomic_bert", TOKEN, None, "none"),
-        ("eurobert", SEQUENCE, "bos", "cls"),
-        ("eurobert", SEQUENCE, "mean", "mean"),
-        ("eurobert", TOKEN, None, "none"),
+        ("modernbert", SEQUENCE, {"classifier_pooling": "cls"}, "cls"),
+        ("modernbert", SEQUENCE, {"classifier_pooling": "mean", "classifier_activation": "relu"}, "mean"),
+        ("modernbert", TOKEN, {}, "none"),
+        ("modernbert", TOKEN, {"classifier_activation": "tanh"}, "none"),
+        ("gte", SEQUENCE, {}, "cls"),
+        ("nomic_bert", SEQUENCE, {}, "cls"),
+        ("nomic_bert", TOKEN, {}, "none"),
+        ("eurobert", SEQUENCE, {"classifier_pooling": "bos"}, "cls"),
+        ("eurobert", SEQUENCE, {"classifier_pooling": "mean"}, "mean"),
+        ("eurobert", TOKEN, {}, "none"),
+        ("deberta-v2", SEQUENCE, {"pooler_hidden_act": "tanh"}, "cls"),
     ],
 )
 def test_a_delta_of_a_checkpoint_answers_as_its_class(
-    tmp_path: Path, family: str, auto_class: str, said: str | None, pooling: str
+    tmp_path: Path, family: str, auto_class: str, said: dict[str, str], pooling: str
 ) -> None:
     base = load_base(str(tiny_base(family)))
-    checkpoint = read_finetuned(fine_tuned(tmp_path / "tuned", family, auto_class, said), base)
+    checkpoint = read_finetuned(fine_tuned(tmp_path / "tuned", family, auto_class, **said), base)
     exact, found = exact_tensors(checkpoint, base)
     assert (found, changed_tables(checkpoint.params, base)) == (pooling, [])
     tensors = {name: torch.from_numpy(value) for name, value in exact.items()}
@@ -64,7 +66,29 @@ def test_a_delta_of_a_checkpoint_answers_as_its_class(
         torch.testing.assert_close(one, torch.from_numpy(other), rtol=0, atol=1e-4)
 
 
-def test_a_classifier_that_averages_logits_is_refused(tmp_path: Path) -> None:
-    base, folder = load_base(str(tiny_base("eurobert"))), fine_tuned(tmp_path / "tuned", "eurobert", SEQUENCE, None)
-    with pytest.raises(InvalidInput, match="classifier reads late, and a delta's the first token or the mean"):
+@pytest.mark.parametrize(
+    ("family", "said", "why"),
+    [
+        ("eurobert", {}, "classifier reads late, and a delta's the first token or the mean"),
+        (
+            "modernbert",
+            {"classifier_activation": "silu"},
+            "classifier_activation of the checkpoint's classifier is silu",
+        ),
+    ],
+)
+def test_a_classifier_that_no_delta_holds_is_refused(
+    tmp_path: Path, family: str, said: dict[str, str], why: str
+) -> None:
+    base, folder = load_base(str(tiny_base(family))), fine_tuned(tmp_path / "tuned", family, SEQUENCE, **said)
+    with pytest.raises(InvalidInput, match=why):
         read_finetuned(folder, base)
+
+
+def test_a_configuration_without_a_number_of_segments_answers_without_them() -> None:
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(tiny_base("distilbert")).eval()
+    model.config.type_vocab_size = None
+    [text] = random_texts([7])
+    with torch.inference_mode():
+        theirs = model(input_ids=torch.tensor([text.input_ids])).logits[0]
+    torch.testing.assert_close(torch.from_numpy(answer_all(model, [text])[0]), theirs)

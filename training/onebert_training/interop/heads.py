@@ -83,14 +83,19 @@ class Layout:
             )
         return said
 
-    def activation_of(self, tensors: Container[str]) -> Activation:
-        """The activation for the manifest of a delta with such a head."""
-        return self.head.activation if HEAD_DENSE_WEIGHT in tensors else "tanh"
+    def activation(self, config: Mapping[str, Any]) -> Activation:
+        """The activation of the head's layer, by a model's config.json; InvalidInput if a delta has no such one."""
+        own, key = self.head.activation, self.head.activation_key
+        said = own if key is None else config.get(key, own)
+        if (found := next((one for one in ACTIVATIONS if one == said), None)) is None:
+            named = ", ".join(ACTIVATIONS)
+            raise InvalidInput(f"{key} of the checkpoint's classifier is {shown(str(said))}, and a delta's is {named}")
+        return found
 
     @property
     def has_pooler(self) -> bool:
-        """Whether the encoder of this class has a pooler."""
-        return self.dense is not None and self.dense.endswith(POOLER)
+        """Whether the encoder of this class has a pooler; DeBERTa's is a part of the class beside the encoder."""
+        return self.dense is not None and self.dense.endswith(f".{POOLER}")
 
 
 @dataclass(frozen=True)
@@ -211,7 +216,8 @@ def fitting_layout(manifest: Manifest, head: Container[str]) -> Layout | None:
     if pooling == "pooler":
         return layout if known.dense and known.activation == "tanh" and not (known.norm or has_dense) else None
     layer = (has_dense, manifest.activation, HEAD_NORM in head)
-    fits = layer == (known.dense is not None, known.activation if known.dense else "tanh", known.norm is not None)
+    own = manifest.activation if known.activation_key else known.activation
+    fits = layer == (known.dense is not None, own if known.dense else "tanh", known.norm is not None)
     reads = pooling in ("none", known.pooling) or (known.pooling_key is not None and pooling in _POOLINGS)
     return layout if fits and reads else None
 
@@ -226,7 +232,7 @@ def peft_layout(manifest: Manifest, head: Container[str]) -> Layout:
     reads = {"mean": "the mean of all tokens", "cls": first}.get(pooling, pooling)
     known = family_of(model_type).heads.get("sequence")
     # `--pooling pooler` gives a fitting head only if the class's layer before the classifier is the base's pooler.
-    trainable = known is not None and known.dense is not None and known.dense.endswith(POOLER)
+    trainable = known is not None and Layout("sequence", known).has_pooler
     cure = "train with --pooling pooler, or " if trainable else ""
     raise InvalidInput(f"PEFT has no classifier for {model_type} that reads {reads}: {cure}export without --peft")
 

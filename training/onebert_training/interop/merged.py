@@ -33,7 +33,7 @@ from onebert_store.file.delta import (
 from onebert_store.file.manifest import Manifest, format_for
 from onebert_training.interop.folders import write_json, write_tensors
 from onebert_training.interop.fused import to_checkpoint
-from onebert_training.interop.heads import AUTO_CLASSES, POOLER, fitting_layout, head_layers, head_state
+from onebert_training.interop.heads import AUTO_CLASSES, POOLER, fitting_layout, head_layers, head_state, kind_of
 from onebert_training.interop.sentence import LOADS_WITH, write_modules
 
 _SETTINGS = "tokenizer_config.json"
@@ -123,7 +123,7 @@ def write_surroundings(folder: Path, base: str | None, manifest: Manifest, auto_
     settings = folder / _SETTINGS
     said = read_json(settings) if settings.exists() else {}
     config = model_config(source, manifest, auto_class)
-    if config.get("type_vocab_size", 0) > 1:
+    if (config.get("type_vocab_size") or 0) > 1:
         # A generic tokenizer class returns no segments unless this lists them, and pairs need segments.
         said["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
     write_json(settings, said | {"model_max_length": manifest.max_length})
@@ -138,10 +138,12 @@ def model_config(source: Path, manifest: Manifest, auto_class: str) -> dict[str,
     config |= {"architectures": [CLASS_NAMES[auto_class][manifest.base.model_type]], "dtype": "float32"}
     config["id2label"] = {str(i): label for i, label in enumerate(manifest.labels)}
     config["label2id"] = {label: i for i, label in enumerate(manifest.labels)}
-    known = family_of(manifest.base.model_type).heads.get("sequence")
-    if known is not None and known.pooling_key is not None and not manifest.per_token:
+    known = family_of(manifest.base.model_type).heads.get(kind_of(manifest.task_type))
+    if known is not None and known.pooling_key is not None:
         theirs = {ours: name for name, ours in known.poolings.items()}
         config[known.pooling_key] = theirs.get(manifest.pooling, manifest.pooling)
+    if known is not None and known.activation_key is not None and auto_class != "AutoModel":
+        config[known.activation_key] = manifest.activation
     problem, left = problem_of(manifest), left_to_callers(manifest)
     return config | ({"problem_type": problem} if problem else {}) | ({IN_CONFIG: left} if left else {})
 

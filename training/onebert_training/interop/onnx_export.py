@@ -51,7 +51,7 @@ def write_onnx(
         layers = head_layers(manifest, params, head)
         model = WithHead(encoder, layers, manifest.pooling, read_config(filling)[0].eps, kind == "span").eval()
         outputs = ["start_logits", "end_logits"] if kind == "span" else ["logits"]
-        segments = getattr(config, "type_vocab_size", 0) > 1
+        segments = (getattr(config, "type_vocab_size", 0) or 0) > 1
         _record(model, filling / MODEL, segments, outputs)
 
 

@@ -76,9 +76,8 @@ def import_adapter(
     longest = base.spec.max_length if wanted.max_length is None else wanted.max_length
     version, method = shown(str(adapter.config.get("peft_version", ""))), adapter.config["peft_type"].lower()
     facts = {"imported_from": "peft", "peft_version": version, "warnings": warnings}
-    manifest = make_manifest(
-        base.spec, outputs, pooling, longest, f"peft:{method}", facts, activation=layout.activation_of(tensors)
-    )
+    activation = layout.activation(config) if delta.HEAD_DENSE_WEIGHT in tensors else "tanh"
+    manifest = make_manifest(base.spec, outputs, pooling, longest, f"peft:{method}", facts, activation=activation)
     arrays = {name: tensor.contiguous().numpy() for name, tensor in tensors.items()}
     try:
         return checked_delta(base, Delta(manifest, arrays), {}, heads.NOT_FINITE)

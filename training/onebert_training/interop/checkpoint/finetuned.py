@@ -126,12 +126,12 @@ def _head(folder: Path, raw: Mapping[str, Any], prefix: str) -> Head:
     if (kind := kind_named(folder, raw)) is not None:
         try:
             layout = layout_of(raw["model_type"], kind)
-            pooling = layout.pooling(raw)
+            pooling, activation = layout.pooling(raw), layout.activation(raw)
         except InvalidInput as error:
             raise OutOfReach(error.detail) from None
         dense = None if layout.dense is None else layout.dense.removeprefix(prefix)
         own = layout.head
-        return Head(kind, own.linear, dense, pooling, own.activation, own.norm, own.bias)
+        return Head(kind, own.linear, dense, pooling, activation, own.norm, own.bias)
     pooling, layers = read_modules(folder)
     dense = "head.dense" if len(layers) > 1 else None
     return Head("sequence", "head", dense, pooling, layers[0].activation or "tanh", layers=layers)
@@ -229,7 +229,7 @@ def answer_all(model: Any, tokens: Sequence[Tokens]) -> list[Array]:
 def _logits(model: Any, texts: Sequence[Tokens]) -> Array:
     ids = torch.tensor([text.input_ids for text in texts])
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-    if getattr(model.config, "type_vocab_size", 0) > 1:
+    if (getattr(model.config, "type_vocab_size", 0) or 0) > 1:
         inputs["token_type_ids"] = torch.tensor([text.type_ids for text in texts])
     try:
         out = model(**inputs)

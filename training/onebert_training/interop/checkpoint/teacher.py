@@ -1,7 +1,7 @@
 """Reads a fine-tuned Hugging Face classifier of any architecture that transformers knows, to learn its answers."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from transformers import AutoConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
 from onebert_encoder.base.base import tokenizer_of
+from onebert_encoder.base.config import MOST_LAYERS, MOST_SIZE
 from onebert_encoder.base.source import read_json
 from onebert_encoder.text.tokenizer import Tokenizer
 from onebert_store.errors import InvalidInput, OneBertError, TensorMismatch
@@ -25,8 +26,6 @@ _LEFT_OUT = {
     *("auto_map", "quantization_config", "transformers_weights", "dtype", "torch_dtype", "_name_or_path"),
     *("num_labels", "id2label", "label2id", "problem_type", "return_dict", "output_hidden_states", "use_cache"),
 }
-# All modules of a model are made before its weights are read.
-_MOST_LAYERS = 1000
 # Some classes number positions from the padding's id on, which takes two of them.
 _BEFORE_FIRST = 2
 _USUAL_LENGTH = 512
@@ -112,13 +111,29 @@ def _outputs(raw: Mapping[str, Any]) -> int:
 
 def _config(raw: Mapping[str, Any], outputs: int) -> Any:
     """transformers' configuration, without the keys that would change how the model is loaded."""
-    if any("layers" in key and isinstance(value, int) and value > _MOST_LAYERS for key, value in raw.items()):
-        raise InvalidInput(f"config.json names over {_MOST_LAYERS:,} layers")
     used = {key: value for key, value in raw.items() if key not in _LEFT_OUT}
+    for key, value in _whole_numbers(used):
+        # All modules of a model are made before its weights are read.
+        if "layer" in key and value > MOST_LAYERS:
+            raise InvalidInput(f"config.json names over {MOST_LAYERS:,} layers")
+        if value > MOST_SIZE:
+            raise InvalidInput(f"{shown(key)} in config.json is over {MOST_SIZE:,}")
     try:
         return AutoConfig.for_model(used.pop("model_type"), **used, num_labels=outputs)
     except Exception as error:  # transformers may raise anything for values of the wrong kind
         raise InvalidInput(f"its config.json cannot be read: {type(error).__name__}") from None
+
+
+def _whole_numbers(value: Any, key: str = "") -> Iterator[tuple[str, int]]:
+    """Every whole number of a JSON value, with the key before it."""
+    if isinstance(value, int):
+        yield key, value
+    elif isinstance(value, dict):
+        for name, one in value.items():
+            yield from _whole_numbers(one, name)
+    elif isinstance(value, list):
+        for one in value:
+            yield from _whole_numbers(one, key)
 
 
 def _digest(files: list[Path]) -> str:

@@ -43,7 +43,8 @@ def read_texts(asked: CheckpointOptions, task_type: TaskType) -> Texts:
                 "give more texts like those that the task is for"
             )
         compared = compared[:: -(-len(compared) // _MOST_TEXTS)]
-        learned = [text for text in learned if text not in set(compared)]
+        seen = set(compared)
+        learned = [text for text in learned if text not in seen]
     if asked.distil is not None:
         if len(learned) < _LEAST:
             apart = " that are not in --data" if asked.data is not None else ""
