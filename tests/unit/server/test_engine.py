@@ -221,7 +221,7 @@ def test_a_caller_who_left_costs_nothing_and_makes_room_at_once(engine: Engine, 
 def test_who_leaves_while_a_part_runs_is_let_go_only_when_the_rows_are_no_longer_read(
     engine: Engine, gate: Gate
 ) -> None:
-    held, freed = submit(engine, [item(1, length=100)] * 3), Event()
+    held, freed = submit(engine, [item(1, length=65)] * 3), Event()
     held.add_done_callback(lambda _: freed.set())
     assert gate.entered.wait(WAIT)
     assert held.cancel()
@@ -232,7 +232,7 @@ def test_who_leaves_while_a_part_runs_is_let_go_only_when_the_rows_are_no_longer
     assert held.cancelled()
     engine.close(WAIT)
     # An engine that overlaps has launched the next one by then, too.
-    assert gate.batches == [(1, 100)] * (1 + engine._overlaps)
+    assert gate.batches == [(1, 65)] * (1 + engine._overlaps)
     assert gate.left == [(2 - engine._overlaps, int(engine._overlaps), 1)], "waiting, running and computed"
 
 
@@ -283,7 +283,7 @@ def test_what_is_late_is_dropped_before_it_costs_a_pass(engine: Engine, gate: Ga
 
 
 def test_a_short_text_does_not_wait_for_another_principals_fan_out(engine: Engine, gate: Gate) -> None:
-    held = submit(engine, [item(1, length=100, seed=i) for i in range(9)], context("flood"))
+    held = submit(engine, [item(1, length=65, seed=i) for i in range(9)], context("flood"))
     assert gate.entered.wait(WAIT)
     short = submit(engine, [item(2)], context("someone else"))
     order: list[str] = []
@@ -537,14 +537,14 @@ def test_a_request_fails_only_when_no_other_batch_reads_its_rows(
     engine: Engine, gate: Gate, reads: Reads, lost: str
 ) -> None:
     """Its rows are given back when it fails; one of its batches fails while another one is in the air."""
-    parts = [item(1, length=100, seed=i) for i in range(3)]
+    parts = [item(1, length=65, seed=i) for i in range(3)]
     if lost == "launched":
         parts[1] = Item(Tokens([10**9] * 100, [0] * 100), 1)
     else:
         reads.lost = {0}
     hold(engine, gate)
     reads.request = submit(engine, parts)
-    neighbor = submit(engine, [item(2, length=100)] * 4)  # longer, and so due later
+    neighbor = submit(engine, [item(2, length=65)] * 4)  # longer, and so due later
     gate.opened.set()
     with pytest.raises(EngineFailed):
         reads.request.result(WAIT)
@@ -557,7 +557,7 @@ def test_a_request_fails_only_when_no_other_batch_reads_its_rows(
 def test_a_late_request_fails_only_when_no_batch_reads_its_rows(engine: Engine, gate: Gate, reads: Reads) -> None:
     hold(engine, gate)
     asked = context(seconds=1.0)
-    reads.request = submit(engine, [item(1, length=100, seed=i) for i in range(3)], asked)
+    reads.request = submit(engine, [item(1, length=65, seed=i) for i in range(3)], asked)
 
     def wait() -> None:
         while time.monotonic() <= asked.deadline:

@@ -70,7 +70,7 @@ def test_products_of_the_largest_numbers_are_finite():
 def test_the_layer_is_the_number_in_the_name():
     names = [QUERY.format(11), "transformer.layer.3.ffn.lin1", "layer.0.x", "encoder.layers.3.x", "player.3.x", "x"]
     found = changes({f"delta.{name}": np.ones(2, np.float32) for name in names})
-    assert [change.layer for change in found] == [11, 3, 0, None, None, None]
+    assert [change.layer for change in found] == [11, 3, 0, 3, None, None]
 
 
 SHAPE = (6, 5)
