@@ -264,7 +264,8 @@ def _note(observed: Observed, began: float, requests: Sequence[Request]) -> None
     """Notes the phases of requests that are computed; `began` is the time when they came."""
     first = min(request.began for request in requests)
     observed.phase(QUEUE, began, first)
-    batches = list(dict.fromkeys(batch for request in requests for batch in request.batches))
+    # By their spans' ids: OpenTelemetry's contexts have no hash.
+    batches = list({batch.span_id: batch for request in requests for batch in request.batches}.values())
     observed.phase(FORWARD, first, max(request.ended for request in requests), batches)
 
 

@@ -83,7 +83,8 @@ def test_one_batch_is_one_span_linked_with_every_request_in_it(traced):
     """Whatever ran together: each request's batches name it, and no batch names another."""
     _, received, client = traced
     items = [{"task": task, "text": f"{TEXT} {number}"} for number in range(4) for task in ("first", "second")]
-    ids = [asked(client, path="/v1/classify", body={"items": items[: 2 + number]})[0] for number in range(4)]
+    bodies = [{"items": items[: 2 + number], "partial": number == 3} for number in range(4)]
+    ids = [asked(client, path="/v1/classify", body=body)[0] for body in bodies]
     requests = {trace_id: complete(received, trace_id) for trace_id in ids}
     named = {
         (link.span_id, found["POST /v1/classify"].span_id)
