@@ -1,7 +1,6 @@
 """Golden vectors of a base: last vectors of the plain Hugging Face model, which our encoder must give."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from onebert_encoder.base.base import Base
+from onebert_encoder.base.quiet import quiet
 from onebert_encoder.maths.batch import pack
 from onebert_encoder.maths.fold import fold
 from onebert_encoder.maths.predict import compute_logits
@@ -61,7 +61,7 @@ def plain_golden(folder: Path, base: Base) -> Golden:
 
     plain = {"local_files_only": True, "trust_remote_code": False}
     try:
-        with _quiet(), torch.inference_mode():
+        with quiet(), torch.inference_mode():
             tokenizer = AutoTokenizer.from_pretrained(str(folder), **plain)
             model = AutoModel.from_pretrained(
                 str(folder), dtype=torch.float32, attn_implementation="eager", use_safetensors=True, **plain
@@ -117,18 +117,3 @@ def _vectors(model: "torch.nn.Module", text: Tokens, has_types: bool) -> Tensor:
         inputs["token_type_ids"] = torch.tensor([text.type_ids])
     found: Tensor = model(**inputs).last_hidden_state[0]
     return found
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    from transformers.utils import logging  # noqa: PLC0415
-
-    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(verbosity)
-        if bars:
-            logging.enable_progress_bar()

@@ -1,7 +1,6 @@
 """Reads a fine-tuned Hugging Face checkpoint: weights, model, tokenizer and configuration; and its own answers."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -11,12 +10,12 @@ import numpy as np
 import torch
 import transformers
 from torch import Tensor
-from transformers.utils import logging
 
 from onebert_encoder.answering.scores import Array
 from onebert_encoder.base.base import Base, has_tokenizer, read_tokenizer
 from onebert_encoder.base.config import EncoderConfig, library_config, read_config
 from onebert_encoder.base.digest import config_form
+from onebert_encoder.base.quiet import quiet
 from onebert_encoder.base.source import read_json, read_parameters
 from onebert_encoder.text.tokenizer import Tokenizer
 from onebert_encoder.text.tokens import Tokens
@@ -179,7 +178,7 @@ def _require_parameters(params: Mapping[str, Tensor], base: Base, head: Head) ->
 def load_model(folder: Path, config: Any, kind: Kind | None) -> tuple[Any, set[str]]:
     """The plain model of transformers, and the parameters that the checkpoint lacks; `kind` None is a bare encoder."""
     try:
-        with _quiet():
+        with quiet():
             model, found = getattr(transformers, AUTO_CLASSES[kind] if kind else "AutoModel").from_pretrained(
                 str(folder),
                 config=config,
@@ -193,19 +192,6 @@ def load_model(folder: Path, config: Any, kind: Kind | None) -> tuple[Any, set[s
     except Exception as error:  # a damaged folder can raise anything in transformers' loader
         raise InvalidInput(f"transformers does not load the checkpoint: {type(error).__name__}") from None
     return model.eval(), set(found["missing_keys"])
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(verbosity)
-        if bars:
-            logging.enable_progress_bar()
 
 
 @torch.inference_mode()
