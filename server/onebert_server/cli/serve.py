@@ -24,7 +24,7 @@ def serve(
             metavar="N",
         ),
     ] = None,
-    base: Annotated[list[str] | None, COMPUTING.option(f"{BASE} May be given several times.", "--base")] = None,
+    base: Annotated[list[str] | None, COMPUTING.option(BASE, "--base")] = None,
     dtype: Dtype = None,
     device: Device = None,
     data_dir: DataDir = None,
