@@ -8,31 +8,14 @@ from typing import Any
 import numpy as np
 import tokenizers
 import torch
+import transformers
 from tokenizers.models import BPE, WordPiece
 from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer, ByteLevel
 from tokenizers.processors import TemplateProcessing
 from torch import Tensor
 from torch.nn import functional as F
-from transformers import (
-    AutoModel,
-    BertConfig,
-    CamembertConfig,
-    Data2VecTextConfig,
-    DebertaV2Config,
-    DistilBertConfig,
-    ElectraConfig,
-    ErnieConfig,
-    EuroBertConfig,
-    GteConfig,
-    ModernBertConfig,
-    MPNetConfig,
-    NomicBertConfig,
-    PreTrainedTokenizerFast,
-    RemBertConfig,
-    RobertaConfig,
-    XLMRobertaConfig,
-)
+from transformers import AutoModel, PreTrainedTokenizerFast
 from transformers.utils import logging
 
 from onebert_encoder.base.base import Base, load_base
@@ -60,41 +43,49 @@ _DEBERTA: dict[str, Any] = {
 _ROTARY: dict[str, Any] = {"max_position_embeddings": 600, "pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3}
 
 CONFIGS: Mapping[str, Callable[[int], Any]] = {
-    "bert": lambda vocab: BertConfig(**{**_SIZES, "vocab_size": vocab}, max_position_embeddings=_POSITIONS),
-    "roberta": lambda vocab: RobertaConfig(
+    "bert": lambda vocab: transformers.BertConfig(
+        **{**_SIZES, "vocab_size": vocab}, max_position_embeddings=_POSITIONS
+    ),
+    "roberta": lambda vocab: transformers.RobertaConfig(
         **{**_SIZES, "vocab_size": vocab}, max_position_embeddings=_POSITIONS, type_vocab_size=1
     ),
-    "xlm-roberta": lambda vocab: XLMRobertaConfig(
+    "xlm-roberta": lambda vocab: transformers.XLMRobertaConfig(
         **{**_SIZES, "vocab_size": vocab}, max_position_embeddings=_POSITIONS, type_vocab_size=1
     ),
-    "distilbert": lambda vocab: DistilBertConfig(
+    "distilbert": lambda vocab: transformers.DistilBertConfig(
         vocab_size=vocab, dim=32, n_layers=3, n_heads=4, hidden_dim=64, max_position_embeddings=_POSITIONS
     ),
-    "mpnet": lambda vocab: MPNetConfig(**{**_SIZES, "vocab_size": vocab}, max_position_embeddings=_POSITIONS),
-    "electra": lambda vocab: ElectraConfig(
+    "mpnet": lambda vocab: transformers.MPNetConfig(
+        **{**_SIZES, "vocab_size": vocab}, max_position_embeddings=_POSITIONS
+    ),
+    "electra": lambda vocab: transformers.ElectraConfig(
         **{**_SIZES, "vocab_size": vocab}, embedding_size=16, max_position_embeddings=_POSITIONS
     ),
-    "deberta-v2": lambda vocab: DebertaV2Config(**{**_SIZES, "vocab_size": vocab}, **_DEBERTA),
+    "deberta-v2": lambda vocab: transformers.DebertaV2Config(**{**_SIZES, "vocab_size": vocab}, **_DEBERTA),
     # The first layer attends globally, the others within 64 tokens.
-    "modernbert": lambda vocab: ModernBertConfig(
+    "modernbert": lambda vocab: transformers.ModernBertConfig(
         **{**_SIZES, "vocab_size": vocab}, **_ROTARY, cls_token_id=2, sep_token_id=3
     ),
-    "gte": lambda vocab: GteConfig(**{**_SIZES, "vocab_size": vocab}, **_ROTARY),
-    "nomic_bert": lambda vocab: NomicBertConfig(**{**_SIZES, "vocab_size": vocab}, **_ROTARY),
-    "eurobert": lambda vocab: EuroBertConfig(**{**_SIZES, "vocab_size": vocab}, **_ROTARY, mask_token_id=4),
+    "gte": lambda vocab: transformers.GteConfig(**{**_SIZES, "vocab_size": vocab}, **_ROTARY),
+    "nomic_bert": lambda vocab: transformers.NomicBertConfig(**{**_SIZES, "vocab_size": vocab}, **_ROTARY),
+    "eurobert": lambda vocab: transformers.EuroBertConfig(
+        **{**_SIZES, "vocab_size": vocab}, **_ROTARY, mask_token_id=4
+    ),
 }
 
 FAMILIES = tuple(CONFIGS)
 
 ALIASES: Mapping[str, Callable[[int], Any]] = {
-    "camembert": lambda vocab: CamembertConfig(
+    "camembert": lambda vocab: transformers.CamembertConfig(
         **{**_SIZES, "vocab_size": vocab}, max_position_embeddings=_POSITIONS, type_vocab_size=1
     ),
-    "data2vec-text": lambda vocab: Data2VecTextConfig(
+    "data2vec-text": lambda vocab: transformers.Data2VecTextConfig(
         **{**_SIZES, "vocab_size": vocab}, max_position_embeddings=_POSITIONS, type_vocab_size=1
     ),
-    "ernie": lambda vocab: ErnieConfig(**{**_SIZES, "vocab_size": vocab}, max_position_embeddings=_POSITIONS),
-    "rembert": lambda vocab: RemBertConfig(
+    "ernie": lambda vocab: transformers.ErnieConfig(
+        **{**_SIZES, "vocab_size": vocab}, max_position_embeddings=_POSITIONS
+    ),
+    "rembert": lambda vocab: transformers.RemBertConfig(
         **{**_SIZES, "vocab_size": vocab}, input_embedding_size=16, max_position_embeddings=_POSITIONS
     ),
 }

@@ -78,10 +78,11 @@ def another_bert(vocab_size, pad_token_id, **config):
 @pytest.mark.parametrize(
     ("family", "task", "fresh", "missed"),
     [
-        ("bert", "single_label", another_bert, "no rank gives more"),
+        # By rank it has the right answers to some texts only, and so another scale.
+        ("bert", "regression", another_bert, "no rank gives more"),
         # Another tokenizer, of bytes.
         ("roberta", "multi_label", None, "another architecture"),
-        ("bert", "regression", DEBERTA, "share_att_key in its config.json"),
+        ("bert", "single_label", DEBERTA, "share_att_key in its config.json"),
     ],
 )
 def test_a_delta_learns_the_answers_that_no_rank_gives(onebert, files, tmp_path, family, task, fresh, missed):

@@ -182,7 +182,7 @@ def test_every_method_in_one_mixed_batch_equals_the_plain_model(family: str) -> 
     batch = pack(base, texts, [1, 2, 3, 4, 5, 6])
     with torch.inference_mode():
         x = run_passes(passes_of(base, stacked, batch, fast()), batch)
-        logits = classify([row.head for row in rows[1:]], batch, x)
+        logits = classify([row.head for row in rows[1:]], batch, x, base.config.eps)
     for got, reference, text in zip(logits, references, texts, strict=True):
         want = reference.logits(text.input_ids, text.type_ids)
         # As in tests/integration/exactness/test_exactness.py: rounding gives 1e-6, a wrong term about 1.
