@@ -16,7 +16,7 @@ from onebert_encoder.maths.fold import fold_delta
 from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.text.tokens import Tokens
 from onebert_server.engine.bank import Bank
-from onebert_server.engine.memory import keep_freed_memory
+from onebert_server.engine.memory import give_back_freed_memory, keep_freed_memory
 from onebert_store.file.format import load
 from worker import Job, Run, serve
 
@@ -29,8 +29,10 @@ def prepare(job: Job) -> Run:
 
 @cache
 def base_of(folder: str, dtype: str, device: str, invariant: bool) -> Base:
-    """The base, loaded once for all jobs."""
-    return load_base(folder, dtype=getattr(torch, dtype), device=device, batch_invariant=invariant)
+    """The base, loaded once for all jobs, as a server does."""
+    base = load_base(folder, dtype=getattr(torch, dtype), device=device, batch_invariant=invariant)
+    give_back_freed_memory()
+    return base
 
 
 def floor(job: Job, base: Base) -> Run:

@@ -16,7 +16,7 @@ from onebert_encoder.base.anatomy import Anatomy
 from onebert_encoder.base.config import TANH, EncoderConfig, family_with, library_config, read_config
 from onebert_encoder.base.digest import base_digest
 from onebert_encoder.base.folder import own_tokenizer, read_own
-from onebert_encoder.base.source import DEFAULT_BASE, MOST_BYTES, find_base, read_json, read_parameters
+from onebert_encoder.base.source import DEFAULT_BASE, MOST_BYTES, find_base, forget_pages, read_json, read_parameters
 from onebert_encoder.base.subspaces import Subspaces
 from onebert_encoder.blocks.running import LayerWeights
 from onebert_encoder.blocks.scores import scores_of
@@ -262,7 +262,9 @@ def _load(folder: Path, name: str, dtype: torch.dtype, device: str, batch_invari
     # One number in memory each.
     params |= {name: torch.tensor([value]).expand(shape) for name, (value, shape) in anatomy.constants.items()}
     params = {name: tensor.to(on) for name, tensor in params.items()}
-    return Base(spec, config, anatomy, params, words, dtype, on, Subspaces(params), batch_invariant)
+    base = Base(spec, config, anatomy, params, words, dtype, on, Subspaces(params), batch_invariant)
+    forget_pages(folder)
+    return base
 
 
 def _checked_params(found: Mapping[str, Tensor], anatomy: Anatomy, config: EncoderConfig) -> dict[str, Tensor]:

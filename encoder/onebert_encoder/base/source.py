@@ -3,8 +3,10 @@
 The Hugging Face libraries are imported where they are needed: a server of an added base needs none of them.
 """
 
+import ctypes
 import hashlib
 import importlib.util
+import mmap
 import os
 import stat
 from collections.abc import Iterator
@@ -160,6 +162,29 @@ def read_parameters(folder: Path, family: Family) -> dict[str, "torch.Tensor"]:
     """The tensors of a checkpoint by the names of the family's parts: old names replaced, fused maps split."""
     found = read_weights(folder, family.prefix).items()
     return {own: part for name, tensor in found for own, part in _split(_renamed(name, family), tensor, family)}
+
+
+def forget_pages(folder: Path) -> None:
+    """Takes the weights that a checkpoint's files are mapped to out of memory; what reads them brings them back.
+
+    Reading and packing has touched all of them, and most are not read again.
+    """
+    libc = ctypes.CDLL(None)
+    for file in _weight_files(folder):
+        for start, stop in _unwritten(str(file.resolve())):
+            libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(stop - start), mmap.MADV_DONTNEED)
+
+
+def _unwritten(file: str) -> Iterator[tuple[int, int]]:
+    """Addresses of each mapping of a file, by Linux; without those that were written to, which would lose it."""
+    maps, span, name = Path("/proc/self/smaps"), "", ""
+    for line in maps.read_text(encoding="utf-8", errors="replace").splitlines() if maps.is_file() else ():
+        first, *_, last = line.split(maxsplit=5)
+        if not first.endswith(":"):
+            span, name = first, last
+        elif first == "Anonymous:" and name == file and line.split()[1] == "0":
+            start, stop = span.split("-")
+            yield int(start, 16), int(stop, 16)
 
 
 def _renamed(name: str, family: Family) -> str:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from onebert_encoder.compute.plain import Linear
 from onebert_encoder.layout.branches import Bottleneck, Branch, Core, LowRank, Sparse
 from onebert_encoder.layout.directions import Directions
 from onebert_store.file import delta
@@ -30,6 +31,24 @@ class FoldedLayer(NamedTuple):
     prev: Tensor
 
 
+class Maps:
+    """A layer's own maps W of one vector, by the base's products: the maps that a product joins are computed once."""
+
+    def __init__(self, W: Mapping[str, Linear], products: Mapping[str, Sequence[str]]) -> None:
+        self._W, self._products = W, products
+        self._site = {part: site for site, parts in products.items() for part in parts}
+        self._found: dict[str, tuple[Tensor, dict[str, Tensor]]] = {}
+
+    def __call__(self, part: str, vector: Tensor) -> Tensor:
+        site = self._site[part]
+        of, out = self._found.get(site, (None, {}))
+        if of is not vector:
+            parts = self._products[site]
+            out = dict(zip(parts, self._W[site](vector[None])[0].chunk(len(parts)), strict=True))
+            self._found[site] = vector, out
+        return out[part]
+
+
 class LayerFolding:
     """Parameters by symbol, and branches by part.
 
@@ -38,6 +57,7 @@ class LayerFolding:
         tensors: a task's, named as in the delta file.
         name: the name of a symbol in this layer.
         directions: the singular directions of a module (`Subspaces.directions`).
+        maps: of this layer in float32; None multiplies by the weights in `params`.
     """
 
     def __init__(
@@ -46,8 +66,10 @@ class LayerFolding:
         tensors: Mapping[str, Tensor],
         name: Callable[[str], str],
         directions: Callable[[str, int], Directions],
+        maps: Maps | None = None,
     ) -> None:
-        self._params, self._tensors, self._name, self._directions = params, tensors, name, directions
+        self._params, self._tensors, self._name = params, tensors, name
+        self._directions, self._maps = directions, maps
 
     def param(self, symbol: str) -> Tensor:
         """The base's bias or gain plus the task's difference."""
@@ -79,7 +101,7 @@ class LayerFolding:
 
     def apply(self, part: str, vector: Tensor) -> Tensor:
         """(W + BA + U Σ R Vᵀ + S) vector, without forming the sum."""
-        out = self.weight(part) @ vector
+        out = self.weight(part) @ vector if self._maps is None else self._maps(part, vector)
         for branch in self.differences(part):
             out = out + branch(vector[None])[0]
         return out
@@ -146,8 +168,8 @@ class LayerFolding:
         """Joins the low-rank differences of several maps: the As stacked, the Bs as a block-diagonal matrix."""
         A = torch.cat([pair.A for pair in found if pair is not None])
         # A map without a difference gets a block of no columns, which keeps the other blocks' rows in place.
-        outs = [self.weight(part)[:, 0] for part in parts]
-        blocks = [out.new_zeros(len(out), 0) if pair is None else pair.B for out, pair in zip(outs, found, strict=True)]
+        outs = [self.weight(part).new_zeros(len(self.weight(part)), 0) for part in parts]
+        blocks = [out if pair is None else pair.B for out, pair in zip(outs, found, strict=True)]
         stops = list(accumulate(len(block) for block in blocks))
         reach = [
             (stop - len(block), stop) for block, stop in zip(blocks, stops, strict=True) for _ in range(block.shape[1])

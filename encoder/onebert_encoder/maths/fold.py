@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from onebert_encoder.base.base import Base
-from onebert_encoder.blocks.folding import LayerFolding
+from onebert_encoder.blocks.folding import LayerFolding, Maps
 from onebert_encoder.blocks.scores import scores_of
 from onebert_encoder.layout.branches import Branch, LayerSite
 from onebert_encoder.maths.rows import Defaults, Dense, Head, Row
@@ -38,12 +38,15 @@ def fold(base: Base, tensors: Mapping[str, Tensor], pooling: str = "mean", activ
     `tensors` are named as in the delta file; without `head.weight` the row has no head, and `activation` is its
     own layer's.
     """
-
-    def at(layer: int | None) -> LayerFolding:
-        return LayerFolding(base.params, tensors, partial(base.anatomy.name, layer=layer), base.subspaces.directions)
-
-    outside, layers = at(None), [at(layer) for layer in range(base.config.num_layers)]
     anatomy = base.anatomy
+
+    def at(layer: int | None, maps: Maps | None = None) -> LayerFolding:
+        return LayerFolding(base.params, tensors, partial(anatomy.name, layer=layer), base.subspaces.directions, maps)
+
+    # Products in float32 are exact enough, and leave the weights in `params`, which a file is mapped to, untouched.
+    exact = base.precision == torch.float32
+    own_maps = [Maps(weights.W, anatomy.block.products) if exact else None for weights in base.layers]
+    outside, layers = at(None), [at(layer, maps) for layer, maps in enumerate(own_maps)]
     # The embeddings of a pre-norm base lack no bias.
     prev = torch.zeros(1, device=base.device) if anatomy.has_final_norm else outside.param("b_LN0")
     if anatomy.has_projection:

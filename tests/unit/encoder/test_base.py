@@ -20,6 +20,7 @@ from onebert_encoder.base.config import EncoderConfig
 from onebert_encoder.base.digest import config_form, differing_parts, tokenizer_form
 from onebert_encoder.base.source import find_base
 from onebert_encoder.base.tokenizer import load_tokenizer
+from onebert_encoder.maths.fold import fold
 from onebert_store.errors import BaseNotFound, UnsupportedBase
 
 
@@ -38,6 +39,27 @@ def test_the_default_base_is_the_real_minilm_with_the_digest_that_deltas_name() 
     expected = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
     assert hashlib.sha256(weights.read_bytes()).hexdigest() == expected
     assert load_base().spec.digest == "sha256:3c398c3611c0d4f29cd07c5877e7024a913f3fbf0bdfe18311921a7bdb017e47"
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="Linux alone says what is in memory")
+def test_weights_that_were_packed_are_not_in_memory_as_they_are_in_the_file(tmp_path: Path) -> None:
+    # A mapping of its own: other tests keep the default base.
+    folder = Path(shutil.copytree(find_base(DEFAULT_BASE), tmp_path / "base"))
+    weights = folder / "model.safetensors"
+    model = AutoModel.from_pretrained(folder)
+    with torch.no_grad():
+        [parameter.add_(1) for parameter in model.parameters()]
+    base = load_base(str(folder))
+    bitfit = {f"delta.{name}": torch.full(shape, 0.01) for name, shape in base.spec.parameters.items()}
+    fold(base, bitfit)
+    parts = Path("/proc/self/smaps").read_text().split(f"{weights}\n")[1:]
+    resident = min(int(re.search(r"Rss: +(\d+) kB", part)[1]) for part in parts) * 1024
+    # Of which biases and gains bring some in: the kernel maps 16 pages at once.
+    assert resident < weights.stat().st_size / 4
+    # What is out of memory is not lost, and neither is what someone else has made of the same file.
+    kept = load_file(weights)
+    assert all(torch.equal(value, kept[name]) for name, value in base.params.items())
+    assert all(torch.equal(value, kept[name] + 1) for name, value in model.named_parameters())
 
 
 def changed(**changes: object) -> Callable[[Path], None]:
