@@ -322,6 +322,10 @@ ONNX = {
     "own tanh layer": ("roberta", "lora", "cls", "single_label"),
     "tokens": ("distilbert", "bitfit", "none", "token"),
     "spans": ("electra", "bitfit", "none", "span"),
+    **{
+        f"{family}'s positions": (family, "gains+lora", "mean", "single_label")
+        for family in ("mpnet", "modernbert", "gte", "nomic_bert", "eurobert", "deberta-v2")
+    },
 }
 
 

@@ -1,0 +1,111 @@
+"""Writes benchmarks/results/study-wide.md from recorded runs: what a deep, wide base gives, and what a method gives.
+
+    onebert sweep training/recipes/study-wide.toml --data FOLDER --out RUNS --dtype bfloat16
+    (and once more with --base sentence-transformers/all-mpnet-base-v2)
+    python benchmarks/training/wide.py RUNS
+
+Two methods, or two bases, are compared on each data set by the mean over the seeds that both have. A difference is the
+mean over the data sets, ± two standard errors of that mean: it says whether another set would show it, too.
+"""
+
+import sys
+from collections.abc import Mapping, Sequence
+from math import sqrt
+from pathlib import Path
+from statistics import fmean, stdev
+
+from study import about
+
+from onebert_bench.report import markdown_table, write_section
+from onebert_bench.script import RESULTS
+from onebert_training.methods.methods import parse_method
+from onebert_training.report.page import draw
+from onebert_training.report.records import load_records
+from onebert_training.report.tables import Results, collect, results_markdown
+
+PAGE = RESULTS / "study-wide.md"
+DEFAULT = "bitfit+gamma+svd"
+SPAFIT = "spafit:2-4-I"
+# What, one method, another one, and the least difference in percentage points by which the sentence holds.
+CLAIMS = (
+    ("training pays beside the exact head", DEFAULT, "head", 0),
+    ("BitFit is on a par with full fine-tuning", "bitfit", "full", -2),
+    ("LayerNorm is as good as BitFit", "layernorm", "bitfit", -2),
+    ("LayerNorm comes close to full", "layernorm", "full", -2),
+    ("SPAFIT is no worse than LoRA everywhere", SPAFIT, "lora", -1),
+    ("SPAFIT is no worse than BitFit", SPAFIT, "bitfit", -1),
+    ("SPAFIT comes close to full", SPAFIT, "full", -2),
+    ("the default comes close to full", DEFAULT, "full", -1),
+    ("the default is better than BitFit", DEFAULT, "bitfit", 0),
+    ("the leading singular parts are enough without biases", "svd", DEFAULT, -1),
+)
+
+Scores = Mapping[str, float]
+
+
+def main(runs: list[Path]) -> None:
+    """Reads the folders of records; writes the page's tables, and the pictures of where biases change."""
+    records = [one for one in load_records(runs) if one.experiment == "study-wide"]
+    # The default base's name sorts first.
+    small, wide = collect(records)
+    write_section(PAGE, "about", "\n\n".join(about([*base.runs]) for base in (wide, small)))
+    write_section(PAGE, "table", results_markdown(records))
+    claims = [
+        [text, f"`{one}` - `{other}`, {bound:+g} or more", *(found(base, one, other, bound) for base in (wide, small))]
+        for text, one, other, bound in CLAIMS
+    ]
+    write_section(PAGE, "claims", markdown_table(["claim", "as a difference", wide.base, small.base], claims))
+    columns = sorted({column.data for column in wide.columns})
+    gains = [
+        [f"`{method}`", *_line(differences(scores(wide, method), scores(small, method)), columns)]
+        for method in ("head", "bitfit", DEFAULT, "full")
+    ]
+    write_section(PAGE, "gains", markdown_table(["method", *columns, "mean"], gains))
+    pictures = PAGE.with_suffix("")
+    pictures.mkdir(exist_ok=True)
+    for base, name in ((wide, "wide"), (small, "small")):
+        [picture] = [one for one in draw(_bitfit(base)) if one.name.endswith("-change-sst2")]
+        (pictures / f"change-{name}.svg").write_text(picture.file(), encoding="utf-8")
+
+
+def scores(results: Results, method: str) -> dict[tuple[str, int], float]:
+    """The measured metric in per cent by data set and seed."""
+    text = parse_method(method).text
+    trials = [trial for (name, _), trial in results.best.items() if name == text]
+    return {(trial.column.data, run.seed): 100 * run.score for trial in trials for run in trial.runs}
+
+
+def differences(one: Mapping[tuple[str, int], float], other: Mapping[tuple[str, int], float]) -> Scores:
+    """By data set, the mean difference over the seeds that both have."""
+    found: dict[str, list[float]] = {}
+    for data, seed in sorted(one.keys() & other.keys()):
+        found.setdefault(data, []).append(one[data, seed] - other[data, seed])
+    return {data: fmean(each) for data, each in found.items()}
+
+
+def found(results: Results, one: str, other: str, bound: float) -> str:
+    """The difference of two methods on a base, and whether it is above the bound."""
+    by_data = differences(scores(results, one), scores(results, other))
+    mean, error = _mean(list(by_data.values()))
+    margin = mean - bound
+    verdict = "agrees" if margin > error else "does not" if margin < -error else "undecided"
+    each = ", ".join(f"{data} {points:+.1f}" for data, points in by_data.items())
+    return f"{mean:+.1f} ± {error:.1f}: {verdict} ({each})"
+
+
+def _line(by_data: Scores, columns: Sequence[str]) -> list[str]:
+    mean, error = _mean(list(by_data.values()))
+    return [*(f"{by_data[data]:+.1f}" if data in by_data else "–" for data in columns), f"{mean:+.1f} ± {error:.1f}"]
+
+
+def _mean(values: Sequence[float]) -> tuple[float, float]:
+    return fmean(values), 2 * stdev(values) / sqrt(len(values))
+
+
+def _bitfit(results: Results) -> Results:
+    [own] = collect([run for run in results.runs if run.method == "bitfit"])
+    return own
+
+
+if __name__ == "__main__":
+    main(list(map(Path, sys.argv[1:])))
