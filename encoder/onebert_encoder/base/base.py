@@ -64,7 +64,7 @@ class Base:
     """One encoder in memory, shared by every task.
 
     Attributes:
-        params: float32 parameters by Hugging Face name without prefix; `fold` reads them.
+        params: float32 parameters by Hugging Face name without prefix; for float32 `fold` reads packed weights.
         precision: dtype of the matrix products.
         dtype: dtype of everything else: `precision`, or bfloat16 with int8 products.
         batch_invariant: a text gets the same bits alone and in every batch; for answering, not for training.
@@ -102,12 +102,20 @@ class Base:
 
     def with_batch_invariance(self) -> "Base":
         """The same base, giving a text the same bits in every batch; packed weights do so, and are shared."""
-        linears = [*(one for layer in self.layers for one in layer.W.values()), self.embeddings.W_e]
-        if not all(one is None or isinstance(one, PackedLinear) for one in linears):
+        if not self._is_packed():
             return replace(self, batch_invariant=True)
         same = copy(self)
         same.batch_invariant = True
         return same
+
+    def forget_mapped(self) -> None:
+        """Drops the weights in their file's layout from memory, if packed ones take their place; after loading only."""
+        if self._is_packed():
+            forget_pages(self.params.values())
+
+    def _is_packed(self) -> bool:
+        linears = [*(one for layer in self.layers for one in layer.W.values()), self.embeddings.W_e]
+        return all(one is None or isinstance(one, PackedLinear) for one in linears)
 
     @property
     def dtype_name(self) -> str:
@@ -263,7 +271,7 @@ def _load(folder: Path, name: str, dtype: torch.dtype, device: str, batch_invari
     params |= {name: torch.tensor([value]).expand(shape) for name, (value, shape) in anatomy.constants.items()}
     params = {name: tensor.to(on) for name, tensor in params.items()}
     base = Base(spec, config, anatomy, params, words, dtype, on, Subspaces(params), batch_invariant)
-    forget_pages(folder)
+    base.forget_mapped()
     return base
 
 

@@ -9,7 +9,7 @@ import importlib.util
 import mmap
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -164,27 +164,21 @@ def read_parameters(folder: Path, family: Family) -> dict[str, "torch.Tensor"]:
     return {own: part for name, tensor in found for own, part in _split(_renamed(name, family), tensor, family)}
 
 
-def forget_pages(folder: Path) -> None:
-    """Takes the weights that a checkpoint's files are mapped to out of memory; what reads them brings them back.
+def forget_pages(tensors: Iterable["torch.Tensor"]) -> None:
+    """Drops tensors that a file is mapped to from memory; whatever uses one reads the file again.
 
-    Reading and packing has touched all of them, and most are not read again.
+    They are those of `read_weights` or parts of them, and nothing has written to them. Linux alone says what is mapped.
     """
-    libc = ctypes.CDLL(None)
-    for file in _weight_files(folder):
-        for start, stop in _unwritten(str(file.resolve())):
-            libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(stop - start), mmap.MADV_DONTNEED)
-
-
-def _unwritten(file: str) -> Iterator[tuple[int, int]]:
-    """Addresses of each mapping of a file, by Linux; without those that were written to, which would lose it."""
-    maps, span, name = Path("/proc/self/smaps"), "", ""
-    for line in maps.read_text(encoding="utf-8", errors="replace").splitlines() if maps.is_file() else ():
-        first, *_, last = line.split(maxsplit=5)
-        if not first.endswith(":"):
-            span, name = first, last
-        elif first == "Anonymous:" and name == file and line.split()[1] == "0":
-            start, stop = span.split("-")
-            yield int(start, 16), int(stop, 16)
+    addresses = [tensor.data_ptr() for tensor in tensors if tensor.device.type == "cpu"]
+    try:
+        lines = Path("/proc/self/maps").read_bytes().split(b"\n")
+    except OSError:
+        return
+    for span, *_, name in (line.split(maxsplit=5) for line in lines if line):
+        start, stop = (int(address, 16) for address in span.split(b"-"))
+        # The tensors keep their own mapping; memory of the process has no file's name.
+        if name.startswith(b"/") and any(start <= address < stop for address in addresses):
+            ctypes.CDLL(None).madvise(ctypes.c_void_p(start), ctypes.c_size_t(stop - start), mmap.MADV_DONTNEED)
 
 
 def _renamed(name: str, family: Family) -> str:

@@ -32,7 +32,7 @@ class FoldedLayer(NamedTuple):
 
 
 class Maps:
-    """A layer's own maps W of one vector, by the base's products: the maps that a product joins are computed once."""
+    """Multiplies a vector by a layer's weights; the maps that a product joins are computed once, and kept."""
 
     def __init__(self, W: Mapping[str, Linear], products: Mapping[str, Sequence[str]]) -> None:
         self._W, self._products = W, products
@@ -44,7 +44,7 @@ class Maps:
         of, out = self._found.get(site, (None, {}))
         if of is not vector:
             parts = self._products[site]
-            out = dict(zip(parts, self._W[site](vector[None])[0].chunk(len(parts)), strict=True))
+            out = dict(zip(parts, self._W[site](vector[None].float())[0].chunk(len(parts)), strict=True))
             self._found[site] = vector, out
         return out[part]
 

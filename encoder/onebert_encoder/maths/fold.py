@@ -43,7 +43,7 @@ def fold(base: Base, tensors: Mapping[str, Tensor], pooling: str = "mean", activ
     def at(layer: int | None, maps: Maps | None = None) -> LayerFolding:
         return LayerFolding(base.params, tensors, partial(anatomy.name, layer=layer), base.subspaces.directions, maps)
 
-    # Products in float32 are exact enough, and leave the weights in `params`, which a file is mapped to, untouched.
+    # In float32 the packed weights are as exact as `params`, whose pages stay out of memory.
     exact = base.precision == torch.float32
     own_maps = [Maps(weights.W, anatomy.block.products) if exact else None for weights in base.layers]
     outside, layers = at(None), [at(layer, maps) for layer, maps in enumerate(own_maps)]

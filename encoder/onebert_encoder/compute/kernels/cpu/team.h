@@ -70,8 +70,9 @@ class Team {
     // concurrent call does all of its work on its own thread.
     template <typename Work>
     void call(int64_t threads, const Work &work) {
+        if (threads <= 1) return work(int64_t{0});
         std::unique_lock<std::mutex> only(busy_, std::try_to_lock);
-        if (threads <= 1 || !only) return work(int64_t{0});
+        if (!only) return work(int64_t{0});
         start(threads - 1);
         work_ = &work;
         run_ = [](const void *any, int64_t thread) { (*static_cast<const Work *>(any))(thread); };
