@@ -28,8 +28,8 @@ MLP_BIASES = ("b_m2", "b_mg", "b_m3", "b_LN2")
 # Default learning rates up to a hidden size of 384. Biases, gains and other small differences: the middle of 1e-3 to
 # 1e-2, which differ little on small samples of trec6, sms_spam and mrpc with the default base (one seed). Full
 # fine-tuning: the best of 3e-5, 1e-4 and 3e-4 on 640 rows of sst2 (one seed). LoRA: at 2e-3 differences of all maps
-# beside biases learn nothing on CoLA (decision 56). The others come from the methods'
-# papers.
+# beside biases learn nothing on CoLA (decision 56), and SPAFIT nothing on SST-2 with twelve layers
+# (benchmarks/results/study-wide.md). The others come from the methods' papers.
 LEARNING_RATE = 3e-3
 LORA_LEARNING_RATE = 1e-3
 WEIGHTS_LEARNING_RATE = 1e-3
@@ -160,7 +160,8 @@ def spafit(arguments: str) -> Term:
         modules = tuple(m for m in _maps(subject, targets) if m.layer > second)
         return [kinds.Differences(biases), _low_rank(subject, modules, rank, alpha)]
 
-    return Term(text, LEARNING_RATE, trainables)
+    # The low-rank differences' rate, as a sum of both would have.
+    return Term(text, LORA_LEARNING_RATE, trainables)
 
 
 def adapter(arguments: str) -> Term:
