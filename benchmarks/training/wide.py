@@ -19,6 +19,7 @@ from study import about
 
 from onebert_bench.report import markdown_table, write_section
 from onebert_bench.script import RESULTS
+from onebert_encoder.base.source import DEFAULT_BASE
 from onebert_training.methods.methods import parse_method
 from onebert_training.report.page import draw
 from onebert_training.report.records import load_records
@@ -48,8 +49,9 @@ Scores = Mapping[str, float]
 def main(runs: list[Path]) -> None:
     """Reads the folders of records; writes the page's tables, and the pictures of where biases change."""
     records = [one for one in load_records(runs) if one.experiment == "study-wide"]
-    # The default base's name sorts first.
-    small, wide = collect(records)
+    bases = {one.base: one for one in collect(records)}
+    small = bases.pop(DEFAULT_BASE)
+    [wide] = bases.values()
     write_section(PAGE, "about", "\n\n".join(about([*base.runs]) for base in (wide, small)))
     write_section(PAGE, "table", results_markdown(records))
     claims = [
