@@ -165,9 +165,9 @@ def read_parameters(folder: Path, family: Family) -> dict[str, "torch.Tensor"]:
 
 
 def forget_pages(tensors: Iterable["torch.Tensor"]) -> None:
-    """Drops tensors that a file is mapped to from memory; whatever uses one reads the file again.
+    """Drops the mapped tensors of `read_weights` from memory; the next use of a tensor reads its file again.
 
-    They are those of `read_weights` or parts of them, and nothing has written to them. Linux alone says what is mapped.
+    Nothing may have written to the tensors. Only Linux lists a process's mappings; other systems drop nothing.
     """
     addresses = [tensor.data_ptr() for tensor in tensors if tensor.device.type == "cpu"]
     try:
