@@ -48,7 +48,7 @@ Scores = Mapping[str, float]
 
 def main(runs: list[Path]) -> None:
     """Reads the folders of records; writes the page's tables, and the pictures of where biases change."""
-    records = [one for one in load_records(runs) if one.experiment == "study-wide"]
+    records = load_records(runs)
     bases = {one.base: one for one in collect(records)}
     small = bases.pop(DEFAULT_BASE)
     [wide] = bases.values()

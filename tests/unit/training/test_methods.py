@@ -225,6 +225,7 @@ def test_what_changes_the_base_is_not_served():
     [  # the default base; the papers' 1e-3 and 3e-5 for bases two to three times as wide; never above the first
         ("bitfit", DEFAULT, 3e-3),
         ("bitfit", TINY, 3e-3),
+        ("bitfit", BERT_BASE, 1e-3),
         ("bitfit", BERT_LARGE, 1e-3),
         ("frozen", DEFAULT, HEAD_LEARNING_RATE),
         ("frozen", BERT_LARGE, HEAD_LEARNING_RATE),

@@ -1,6 +1,7 @@
 """Methods, written like `bitfit:bq,bm2+gamma:gLN1`: a sum of rules that choose the trained parts of a base."""
 
 from dataclasses import dataclass, replace
+from decimal import ROUND_HALF_DOWN, Context
 
 from onebert_encoder.base.anatomy import Anatomy
 from onebert_store.errors import InvalidMethod
@@ -14,6 +15,7 @@ from onebert_training.methods.terms import Subject, Term
 from onebert_training.methods.trainables import Trainable
 
 REFERENCE_WIDTH = 384
+_ONE_DIGIT = Context(prec=1, rounding=ROUND_HALF_DOWN)
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,8 @@ class Method:
 
         The default learning rate is the smallest of the terms'. Above a hidden size of 384 it falls in proportion to
         the width, because the papers use 1e-4 to 1e-3 for bases two to three times as wide; the rate of a head alone
-        does not fall.
+        does not fall. Between two digits it is the lower one: at 2e-3 BitFit of MPNet-base learns nothing on CoLA, at
+        1e-3 as much as at 5e-4 (benchmarks/results/study-wide.md).
 
         Raises:
             InvalidMethod: the base lacks a named part, has too few layers, is narrower than the rank or has too few
@@ -55,7 +58,7 @@ class Method:
         if plan.trains_head_alone:
             return plan
         rate = plan.learning_rate * min(1, REFERENCE_WIDTH / anatomy.hidden_size)
-        return replace(plan, learning_rate=float(f"{rate:.0e}"))
+        return replace(plan, learning_rate=float(_ONE_DIGIT.create_decimal(str(rate))))
 
 
 def _refuse_overlap(pieces: list[tuple[str, Trainable]]) -> None:
