@@ -9,7 +9,7 @@ mean over the data sets; ± is the 95 % interval of the mean over such sets (Stu
 """
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import sqrt
 from pathlib import Path
 from statistics import fmean, stdev
@@ -67,11 +67,21 @@ def main(runs: list[Path]) -> None:
         for method in ("head", "bitfit", DEFAULT, "full")
     ]
     write_section(PAGE, "gains", markdown_table(["method", *columns, "mean"], gains))
+    write_section(PAGE, "rates", markdown_table(["method", "data", "rate", "validation", "test"], list(rates(wide))))
     pictures = PAGE.with_suffix("")
     pictures.mkdir(exist_ok=True)
     for base, name in ((wide, "wide"), (small, "small")):
         [picture] = [one for one in draw(_bitfit(base)) if "-change-sst2-" in one.name]
         (pictures / f"change-{name}.svg").write_text(picture.file(), encoding="utf-8")
+
+
+def rates(results: Results) -> Iterator[list[str]]:
+    """A line for each of several learning rates: the deciding metric and the measured one."""
+    for (method, column), trials in results.tried.items():
+        if len(trials) > 1:
+            for trial in sorted(trials, key=lambda one: one.runs[0].learning_rate or 0):
+                rate = f"{trial.runs[0].learning_rate:g}"
+                yield [f"`{method}`", column.data, rate, f"{100 * trial.validation:.1f}", f"{trial.mean:.1f}"]
 
 
 def scores(results: Results, method: str) -> dict[tuple[str, int], float]:
