@@ -17,7 +17,8 @@ MAX_SEED = 2**31 - 1
 # 2: every number moves by its own gradient (decision 56).
 # 3: exact heads are near their minimum (decision 45).
 # 4: few rows take no more steps than others (decision 44).
-REVISION = 4
+# 5: default rates of wide bases take the lower digit (decision 64).
+REVISION = 5
 DEFAULT_METHOD = "bitfit+gamma+svd"  # decision 55
 # Default number of epochs (decision 57); few rows get more epochs, up to LEAST_STEPS steps
 # (decision 44).
