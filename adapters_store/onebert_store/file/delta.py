@@ -86,8 +86,8 @@ def base_of(manifest: Manifest, specs: Sequence[BaseSpec]) -> BaseSpec:
             return spec
     here, made = " and ".join(f"{spec.name} ({spec.digest[:19]}…)" for spec in specs), manifest.base
     if len(specs) == 1:
-        raise BaseMismatch(f"made for {shown(made.name)} ({made.digest[:19]}…), the base here is {here}")
-    raise BaseMismatch(f"made for {shown(made.name)} ({made.digest[:19]}…), the bases here are {here}")
+        raise BaseMismatch(f"made for {shown(made.name)} ({made.digest[:19]}…), the base here is {here}; see --base")
+    raise BaseMismatch(f"made for {shown(made.name)} ({made.digest[:19]}…), the bases here are {here}; see --base")
 
 
 def require_finite(tensors: Mapping[str, Array]) -> None:

@@ -57,7 +57,8 @@ def add_base(source: str, name: str | None = None, out: Path | None = None) -> A
         if recorded.digest != base.spec.digest:
             raise InvalidSettings(f"{named} is another base, {recorded.digest}: give a --name, or remove {target}")
         return Added(named, target, base, error, new=False)
-    if is_own(target.parent):
+    # Other programs may call a file base.json.
+    if is_own(target.parent) and (target.parent / GOLDEN).is_file():
         raise InvalidSettings(f"{target.parent} is a base folder: no other base can lie in it")
     if target.parent.is_dir():
         check_free(target)

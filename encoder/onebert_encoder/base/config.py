@@ -122,7 +122,7 @@ def read_raw(folder: Path) -> tuple[dict[str, Any], Family]:
     try:
         raw = read_json(folder / "config.json")
     except MalformedFile as error:
-        raise UnsupportedBase(f"it has no readable config.json: {error.detail}") from None
+        raise UnsupportedBase(error.detail) from None
     if not isinstance(model_type := raw.get("model_type"), str):
         raise UnsupportedBase("it has no readable config.json with a model_type")
     family = family_of(model_type)

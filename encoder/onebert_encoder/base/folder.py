@@ -17,7 +17,7 @@ import tokenizers
 from onebert_encoder.base.config import EncoderConfig, check_config
 from onebert_encoder.base.digest import config_digest
 from onebert_encoder.base.families import family_of
-from onebert_encoder.base.source import MOST_BYTES, RECORD, bases_folder, is_own, read_json
+from onebert_encoder.base.source import MOST_BYTES, RECORD, added_names, bases_folder, is_own, read_json
 from onebert_encoder.text.tokenizer import Tokenizer
 from onebert_store.errors import MalformedFile, UnsupportedBase
 
@@ -81,13 +81,12 @@ def sha256_of(path: Path) -> str:
 
 def listed() -> Iterator[dict[str, Any]]:
     """The added bases for people and scripts; `problem` in place of a digest if a folder cannot be served."""
-    top = bases_folder()
-    # A folder with a dot in front was being written when its process ended.
-    for path in sorted(path for depth in ("[!.]*", "*/[!.]*") for path in top.glob(f"{depth}/{RECORD}")):
-        found = {"name": str(path.parent.relative_to(top)), "folder": str(path.parent)}
+    for name in added_names():
+        folder = bases_folder() / name
+        found = {"name": name, "folder": str(folder)}
         try:
-            own = _read(path.parent)
-            _compare(path.parent, own)
+            own = _read(folder)
+            _compare(folder, own)
         except UnsupportedBase as error:
             yield found | {"problem": error.detail}
         else:

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError, safe_open
 
-from onebert_encoder.base.families import FAMILIES
 from onebert_encoder.base.family import Family
 from onebert_store.errors import BaseNotFound, MalformedFile, UnsupportedBase
 from onebert_store.file import strict_json
+from onebert_store.file.delta import listed
 
 if TYPE_CHECKING:
     import torch
@@ -61,9 +61,9 @@ def find_foreign(name: str) -> Path:
         return found
     if name == DEFAULT_BASE:
         return _packaged()
+    added = f"; the added bases are {listed(added_names())}" if added_names() else ""
     raise BaseNotFound(
-        f"base {name!r} is not a folder, not in the Hugging Face cache, and could not be fetched from the Hub; "
-        f"the families {', '.join(FAMILIES)} are read"
+        f"base {name!r} is not a folder, not in the Hugging Face cache, and could not be fetched from the Hub{added}"
     )
 
 
@@ -76,6 +76,14 @@ def bases_folder() -> Path:
     """The folder of the bases that `onebert base add` writes by name."""
     data = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
     return Path(data) / "onebert" / "bases"
+
+
+def added_names() -> list[str]:
+    """The names of the added bases, in order."""
+    top = bases_folder()
+    # A folder with a dot in front was being written when its process ended.
+    found = (path.parent for depth in ("[!.]*", "*/[!.]*") for path in top.glob(f"{depth}/{RECORD}"))
+    return sorted(str(folder.relative_to(top)) for folder in found)
 
 
 def own_folder(name: str) -> Path | None:

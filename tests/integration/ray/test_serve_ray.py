@@ -179,7 +179,7 @@ def test_what_a_cluster_cannot_serve_is_one_line(nodes, postgres_url, tmp_path):
         "replicas": run_onebert(*on_it, "--replicas", "3-1", env=env, registry=postgres_url),
         "--ray ADDRESS": run_onebert("serve", "--replicas", "2", env=env, data_dir=tmp_path),
         "no Ray cluster answers": run_onebert("serve", "--ray", "127.0.0.1:9", env=env, registry=postgres_url),
-        "no readable config.json": run_onebert(*on_it, env=env, registry=postgres_url, base=tmp_path, port=0),
+        "config.json of": run_onebert(*on_it, env=env, registry=postgres_url, base=tmp_path, port=0),
     }
     for said, done in refusals.items():
         assert done.returncode == 1, done.stderr

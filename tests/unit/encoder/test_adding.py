@@ -15,12 +15,12 @@ from transformers import AutoModel, AutoTokenizer
 from bases import FAMILIES, far_row, random_texts, tiny_base, write_base
 from onebert_encoder.adding.adding import add_base, check_base
 from onebert_encoder.base.base import load_base
-from onebert_encoder.base.source import bases_folder
+from onebert_encoder.base.source import bases_folder, find_base
 from onebert_encoder.base.tokenizer import load_tokenizer
 from onebert_encoder.maths.batch import pack
 from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.rows import stack_rows
-from onebert_store.errors import InvalidInput, InvalidSettings, UnsupportedBase
+from onebert_store.errors import BaseNotFound, InvalidInput, InvalidSettings, UnsupportedBase
 
 
 @pytest.fixture(autouse=True)
@@ -99,10 +99,17 @@ def test_a_name_is_of_one_base(bases: Path, tmp_path: Path) -> None:
         add_base(str(other), out=first.folder / "below")
     with pytest.raises(InvalidInput, match="is a base folder already"):
         add_base(str(first.folder), "again")
+    with pytest.raises(BaseNotFound, match=r"; the added bases are org/mine$"):
+        find_base("mine")
     for name in ("../up", "/absolute", "a/b/c", ".hidden", "a\nb", ""):
         with pytest.raises(InvalidInput, match="is no name for a base"):
             add_base(str(other), name or " ")
     assert [path.name for path in bases.rglob("base.json")] == ["base.json"]
+
+
+def test_a_folder_beside_a_base_json_of_another_program_is_written(tmp_path: Path) -> None:
+    (tmp_path / "base.json").write_text("{}")
+    assert add_base(str(tiny_base("bert")), out=tmp_path / "own").new
 
 
 def with_code_of_its_own(folder: Path) -> None:

@@ -61,7 +61,8 @@ def test_an_upload_for_none_of_the_bases_is_refused_by_their_names_and_digests(t
             upload(runtime, "foreign", foreign)
         assert not runtime.directory.versions()
     one, other = (f"{spec(path).name} ({spec(path).digest[:19]}…)" for path in PATHS.values())
-    assert refused.value.detail == f"made for x (sha256:000000000000…), the bases here are {one} and {other}"
+    bases = f"the bases here are {one} and {other}; see --base"
+    assert refused.value.detail == f"made for x (sha256:000000000000…), {bases}"
 
 
 def test_versions_of_every_base_share_the_memory_and_the_least_recently_used_goes(tmp_path):
