@@ -40,6 +40,10 @@ def all_at_once(number, work, *refusals):
 
 # What each schema brought, taken away again.
 WITHOUT = {
+    7: (
+        *("ALTER TABLE aliases DROP COLUMN target", "ALTER TABLE aliases DROP COLUMN previous_target"),
+        "ALTER TABLE changes DROP COLUMN target",
+    ),
     6: ("DROP INDEX ix_changes_name", "ALTER TABLE changes DROP COLUMN name"),
     5: ("DROP TABLE holdings",),
     4: (

@@ -53,7 +53,8 @@ VERSIONS = Table(
     info={"since": 1},
 )
 
-# The foreign key protects `version`; the version in `previous` may be deleted.
+# The foreign key protects `version`; `delete_version` protects the others of `target`. Versions before may be deleted.
+# The columns with a target are null where it is one version alone.
 ALIASES = Table(
     "aliases",
     TABLES,
@@ -61,6 +62,8 @@ ALIASES = Table(
     sa.Column("alias", NAME, primary_key=True),
     sa.Column("version", sa.Integer, nullable=False),
     sa.Column("previous", sa.Integer),
+    sa.Column("target", sa.Text, info={"since": 7}),
+    sa.Column("previous_target", sa.Text, info={"since": 7}),
     sa.ForeignKeyConstraint(["task", "version"], ["versions.task", "versions.version"]),
     info={"since": 1},
 )
@@ -90,6 +93,7 @@ CHANGES = Table(
     sa.Column("request", sa.String, nullable=False),
     sa.Column("key", sa.String, info={"since": 4}),
     sa.Column("name", NAME, info={"since": 6}),
+    sa.Column("target", sa.Text, info={"since": 7}),
     sa.Index("ix_changes_name", "name", "seq"),
     sa.Index("ix_changes_principal", "principal", "seq"),
     sa.Index("ix_changes_task", "task", "seq"),

@@ -7,9 +7,10 @@ has read everything committed before it.
 
 import sys
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
+from typing import Any
 
 from sqlalchemy import Connection, and_, func, insert, or_, select, true, update
 
@@ -18,8 +19,9 @@ from onebert_store.file.strict_json import shown
 from onebert_store.registry.database import ALIASES, CHANGES, FEED, VERSIONS
 from onebert_store.registry.dialects.database import Database, Listener
 from onebert_store.registry.names import check_name
-from onebert_store.registry.queries import entry_of, version_entries
-from onebert_store.registry.records import Action, Actor, Alias, Change, Place, Snapshot, VersionEntry
+from onebert_store.registry.queries import aliases_of, entry_of, version_entries
+from onebert_store.registry.records import Action, Actor, Alias, Change, Place, Snapshot, VersionEntry, alias_of
+from onebert_store.registry.target import Target
 
 # Characters of manifests that one read returns at most; one manifest (up to 2^20) is always read whole.
 MANIFESTS_TOGETHER = 4 * 2**20
@@ -65,7 +67,7 @@ class Feed:
             found = select(*_COLUMNS).select_from(joined).where(CHANGES.c.seq > after, CHANGES.c.seq <= until)
             rows = connection.execute(found.order_by(CHANGES.c.seq)).all()
         own = len(CHANGES.columns)
-        return [Change(*(*row[:own], None if row.digest is None else entry_of(row))) for row in rows]
+        return [_change(row[:own], None if row.digest is None else entry_of(row)) for row in rows]
 
     def audit(
         self,
@@ -93,7 +95,7 @@ class Feed:
         if since is not None:
             found = found.where(CHANGES.c.at >= min(max(since, _FIRST), _LAST))
         with self._database.reading() as connection:
-            return [Change(*row) for row in connection.execute(found)]
+            return [_change(row) for row in connection.execute(found)]
 
     def listening(self) -> AbstractContextManager[Listener | None]:
         return self._database.listening()
@@ -109,13 +111,14 @@ class Feed:
         before: int | None = None,
         key: str | None = None,
         name: str | None = None,
+        target: str | None = None,
     ) -> int:
         """Adds a change and returns its number; call it last, because all other changes wait until the commit."""
         counted = update(FEED).values(last=FEED.c.last + 1)
         seq: int = connection.execute(counted.returning(FEED.c.last)).scalar_one()
         what = {"action": action, "task": task, "version": version, "alias": alias, "before": before}
         who = {"principal": by.principal, "request": by.request}
-        row = {"seq": seq, "at": datetime.now(UTC), **what, **who, "key": key, "name": name}
+        row = {"seq": seq, "at": datetime.now(UTC), **what, **who, "key": key, "name": name, "target": target}
         connection.execute(insert(CHANGES).values(row))
         self._database.announce(connection)
         return seq
@@ -126,22 +129,26 @@ class Feed:
         Without `numbers` or without aliases it returns all versions. An unknown task has no versions and no aliases.
         """
         with self._database.reading() as connection:
-            found = select(ALIASES).where(ALIASES.c.task == name)
-            aliases = {row.alias: Alias(row.version, row.previous) for row in connection.execute(found)}
-            wanted = {*(numbers or ()), *(at.version for at in aliases.values())}
+            aliases = aliases_of(connection, name)
+            wanted = {*(numbers or ()), *(number for at in aliases.values() for number in at.target.numbers)}
             some = true() if numbers is None or not aliases else VERSIONS.c.version.in_(wanted)
             return version_entries(connection, VERSIONS.c.task == name, some), aliases
 
     def snapshot(self) -> Snapshot:
         aliases: dict[str, dict[str, Alias]] = defaultdict(dict)
         # Most of a million aliases are `live` at version 1 and share one Alias object.
-        places: dict[tuple[int, int | None], Alias] = {}
+        places: dict[tuple[Any, ...], Alias] = {}
         with self._database.reading() as connection:
             last = _last_place(connection)
-            for task, alias, version, previous in connection.execute(select(ALIASES)):
-                place = version, previous
-                aliases[task][sys.intern(alias)] = places.get(place) or places.setdefault(place, Alias(*place))
+            for task, alias, *columns in connection.execute(select(ALIASES)):
+                place = tuple(columns)
+                aliases[task][sys.intern(alias)] = places.get(place) or places.setdefault(place, alias_of(*place))
             return Snapshot(last, version_entries(connection), aliases)
+
+
+def _change(row: Sequence[Any], entry: VersionEntry | None = None) -> Change:
+    *others, target = row
+    return Change(*(*others, target and Target.loads(target), entry))
 
 
 def last_change(connection: Connection) -> int:

@@ -4,14 +4,14 @@ from contextlib import suppress
 from typing import Any
 
 from pydantic import ValidationError
-from sqlalchemy import ColumnElement, Connection, Row, select
+from sqlalchemy import ColumnElement, Connection, Row, or_, select
 
 from onebert_store.errors import AliasConflict, StoreCorrupt, VersionNotFound
 from onebert_store.file.manifest import Manifest
 from onebert_store.file.strict_json import shown
 from onebert_store.registry.database import ALIASES, TASKS, VERSIONS
 from onebert_store.registry.names import check_name, no_such_task
-from onebert_store.registry.records import Alias, TaskRecord, VersionEntry, VersionRecord
+from onebert_store.registry.records import Alias, TaskRecord, VersionEntry, VersionRecord, alias_of
 
 MAX_VERSION = 2**31 - 1
 
@@ -41,7 +41,7 @@ def task_records(connection: Connection, where: ColumnElement[bool]) -> list[Tas
     ):
         versions[task].append(n)
     for row in connection.execute(select(ALIASES).where(ALIASES.c.task.in_(chosen)).order_by(ALIASES.c.alias)):
-        aliases[row.task][row.alias] = Alias(row.version, row.previous)
+        aliases[row.task][row.alias] = alias_of(row.version, row.previous, row.target, row.previous_target)
     return [TaskRecord(name, tuple(versions[name]), aliases[name]) for name in names]
 
 
@@ -77,21 +77,28 @@ def require_task(connection: Connection, name: str) -> None:
         raise no_such_task(name)
 
 
+def aliases_of(connection: Connection, task: str, *where: ColumnElement[bool]) -> dict[str, Alias]:
+    """Reads the aliases of a task that `where` selects, by name."""
+    columns = ALIASES.c.alias, ALIASES.c.version, ALIASES.c.previous, ALIASES.c.target, ALIASES.c.previous_target
+    found = connection.execute(select(*columns).where(ALIASES.c.task == task, *where).order_by(ALIASES.c.alias))
+    return {alias: alias_of(*row) for alias, *row in found}
+
+
 def aliases_at(connection: Connection, task: str, n: int) -> list[str]:
-    """Lists the aliases that point at a version."""
-    at_it = (ALIASES.c.task == task, ALIASES.c.version == n)
-    return list(connection.scalars(select(ALIASES.c.alias).where(*at_it).order_by(ALIASES.c.alias)))
+    """Lists the aliases that need a version."""
+    needs = or_(ALIASES.c.version == n, ALIASES.c.target.is_not(None))
+    return [name for name, at in aliases_of(connection, task, needs).items() if n in at.target.numbers]
 
 
-def alias_version(connection: Connection, task: str, alias: str) -> int | None:
-    """Returns the version that an alias points at; None if there is no such alias."""
-    return connection.scalar(select(ALIASES.c.version).where(ALIASES.c.task == task, ALIASES.c.alias == alias))
+def alias_named(connection: Connection, task: str, alias: str) -> Alias | None:
+    """Returns an alias; None if there is no such alias."""
+    return aliases_of(connection, task, ALIASES.c.alias == alias).get(alias)
 
 
 def alias_conflict(connection: Connection, task: str, alias: str) -> AliasConflict:
     """Makes the error for an alias that is not where the caller expected; names its version now."""
-    found = alias_version(connection, task, alias)
-    where = f"at version {found}" if found else "not set"
+    found = alias_named(connection, task, alias)
+    where = f"at version {found.target.tag}" if found else "not set"
     return AliasConflict(f"the alias {alias} of {task} is {where}")
 
 

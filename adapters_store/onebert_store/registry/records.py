@@ -8,6 +8,7 @@ from math import inf
 from typing import NamedTuple
 
 from onebert_store.file.manifest import Manifest
+from onebert_store.registry.target import Target, alone
 
 
 # Slots save memory: a server holds one entry per version, up to a million.
@@ -34,10 +35,24 @@ class VersionRecord(VersionEntry):
 
 @dataclass(frozen=True, slots=True)
 class Alias:
-    """The version that an alias points at, and the one before, which may be deleted by now."""
+    """What an alias means, and what it meant before; versions of that may be deleted by now."""
 
-    version: int
-    previous: int | None = None
+    target: Target
+    before: Target | None = None
+
+    @property
+    def version(self) -> int:
+        return self.target.version
+
+    @property
+    def previous(self) -> int | None:
+        return self.before and self.before.version
+
+
+def alias_of(version: int, previous: int | None, target: str | None, before: str | None) -> Alias:
+    """Makes an alias of its columns."""
+    old = Target.loads(before) if before else alone(previous) if previous else None
+    return Alias(Target.loads(target) if target else alone(version), old)
 
 
 @dataclass(frozen=True)
@@ -84,6 +99,7 @@ class Change:
         at: time of the change, in UTC.
         action: an `Action`, or an action that only a newer OneBERT knows.
         version: the version that was uploaded or deleted, or that the alias points at now.
+        target: the new meaning of the alias as a whole; None for one version alone.
         alias: the alias that was moved or deleted; `live` for a task's first upload.
         before: the version that the alias pointed at before; None if the alias is new.
         key: name and id of the key that was made or revoked.
@@ -102,6 +118,7 @@ class Change:
     request: str
     key: str | None
     name: str | None
+    target: Target | None = None
     entry: VersionEntry | None = None
 
     @property

@@ -28,7 +28,7 @@ from onebert_store.registry.keys import Keys
 from onebert_store.registry.names import LIVE, check_alias, check_name
 from onebert_store.registry.queries import (
     alias_conflict,
-    alias_version,
+    alias_named,
     aliases_at,
     require_task,
     require_version,
@@ -39,6 +39,7 @@ from onebert_store.registry.queries import (
 from onebert_store.registry.records import CLI, Action, Actor, Added, Alias, TaskRecord, VersionEntry, VersionRecord
 from onebert_store.registry.replicas import Replicas
 from onebert_store.registry.store import Store, StoreAddress, open_store
+from onebert_store.registry.target import Target, alone, check_target
 
 _MEANWHILE = "an alias moved at the same time; try again"
 
@@ -216,44 +217,50 @@ class Registry:
             return self._store.blobs.verify(version.digest, stop)
 
     def move_alias(
-        self, task: str, alias: str, version: int, expected: int | None, by: Actor = CLI
+        self, task: str, alias: str, to: int | Target, expected: int | str | None, by: Actor = CLI
     ) -> tuple[Alias, int]:
-        """Points `alias` at `version` if the alias points at `expected` now (None: if the alias does not exist).
+        """Gives `alias` a new meaning if its tag (a number: one version) is `expected` (None: if it does not exist).
 
         Returns the alias, and the number of the change, or of the latest change if the alias did not move. Raises
-        InvalidInput if the task would have too many aliases, and AliasConflict if the alias points elsewhere.
+        InvalidInput if the target breaks a rule or the task would have too many aliases, and AliasConflict if the alias
+        means something else.
         """
         check_name(task)
         check_alias(alias)
-        try:
-            with self._store.database.writing(by.until) as connection:
-                if moved := statements.move_alias(connection, task, alias, version, expected):
-                    if version == expected:
-                        return moved, last_change(connection)
-                    seq = self.feed.write(connection, by, Action.PROMOTE, task, version, alias, expected)
-                    if expected is None:
-                        statements.check_aliases(connection, task)
-                    return moved, seq
-        # Only the foreign key can fail here: the version does not exist.
-        except IntegrityError:
-            pass
+        target = alone(to) if isinstance(to, int) else to
+        check_target(target)
+        with self._store.database.writing(by.until) as connection:
+            there = statements.hold_versions(connection, task, target.numbers)
+            at = alias_named(connection, task, alias)
+            as_expected = (at and at.target.tag) == (expected and str(expected))
+            moved = statements.move_alias(connection, task, alias, target, at) if there and as_expected else None
+            if moved is not None:
+                if moved == at:
+                    return moved, last_change(connection)
+                places = target.version, alias, None if at is None else at.version
+                seq = self.feed.write(connection, by, Action.PROMOTE, task, *places, target=target.dumps())
+                if at is None:
+                    statements.check_aliases(connection, task)
+                return moved, seq
         with self._store.database.reading() as connection:
-            require_version(connection, task, version)
+            for number in target.numbers:
+                require_version(connection, task, number)
             raise alias_conflict(connection, task, alias)
 
-    def delete_alias(self, task: str, alias: str, expected: int, by: Actor = CLI) -> int:
-        """Deletes `alias` if the alias points at `expected` now; returns the number of the change.
+    def delete_alias(self, task: str, alias: str, expected: int | str, by: Actor = CLI) -> int:
+        """Deletes `alias` if its tag (a number: one version) is `expected`; returns the number of the change.
 
-        Raises AliasNotFound if the task has no such alias, and AliasConflict if it points elsewhere.
+        Raises AliasNotFound if the task has no such alias, and AliasConflict if it means something else.
         """
         check_name(task)
         check_alias(alias)
         with self._store.database.writing(by.until) as connection:
-            if statements.delete_alias(connection, task, alias, expected):
-                return self.feed.write(connection, by, Action.DELETE_ALIAS, task, alias=alias, before=expected)
+            at = alias_named(connection, task, alias)
+            if at and at.target.tag == str(expected) and statements.delete_alias(connection, task, alias, at.target):
+                return self.feed.write(connection, by, Action.DELETE_ALIAS, task, alias=alias, before=at.version)
         with self._store.database.reading() as connection:
             require_task(connection, task)
-            if alias_version(connection, task, alias) is None:
+            if alias_named(connection, task, alias) is None:
                 raise AliasNotFound(f"{task} has no alias {alias}")
             raise alias_conflict(connection, task, alias)
 
@@ -267,6 +274,8 @@ class Registry:
         try:
             with self._store.database.writing(by.until) as connection:
                 if statements.delete_version(connection, task, n):
+                    if needed := aliases_at(connection, task, n):
+                        raise VersionInUse(f"version {n} of {task} has the alias {', '.join(needed)}")
                     return self.feed.write(connection, by, Action.DELETE_VERSION, task, n)
         # Only the foreign key can fail here: an alias points at the version. The next transaction reads which one.
         except IntegrityError:

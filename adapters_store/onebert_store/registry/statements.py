@@ -5,6 +5,7 @@ locks rows in one order (task, orphans by digest, versions, aliases, holdings, t
 deadlocks.
 """
 
+from collections.abc import Collection
 from datetime import UTC, datetime
 
 from sqlalchemy import ColumnElement, Connection, case, delete, exists, func, insert, literal, or_, select, update
@@ -17,6 +18,7 @@ from onebert_store.registry.grants import Quotas
 from onebert_store.registry.names import LIVE
 from onebert_store.registry.queries import MAX_VERSION, require_task
 from onebert_store.registry.records import Action, Alias, VersionRecord
+from onebert_store.registry.target import Target
 
 # Above the number of every change.
 MAX_SEQ = 2**63 - 1
@@ -74,16 +76,25 @@ def check_quotas(connection: Connection, principal: str, most: Quotas, task: str
             raise OverQuota(f"this caller may have {may} {what} stored, and would have {has}")
 
 
-def move_alias(connection: Connection, task: str, alias: str, version: int, expected: int | None) -> Alias | None:
-    """Moves an alias that points at `expected`, else returns None; raises IntegrityError without such a version."""
-    version = _storable(version)
-    if expected is None:
-        made = upsert(connection, ALIASES).values(task=task, alias=alias, version=version).on_conflict_do_nothing()
-        return Alias(version) if connection.execute(made.returning(ALIASES.c.version)).first() else None
-    before = case((ALIASES.c.version == version, ALIASES.c.previous), else_=ALIASES.c.version)
-    moved = update(ALIASES).where(*_at(task, alias, expected)).values(version=version, previous=before)
-    row = connection.execute(moved.returning(ALIASES.c.version, ALIASES.c.previous)).first()
-    return Alias(row.version, row.previous) if row else None
+def hold_versions(connection: Connection, task: str, numbers: Collection[int]) -> bool:
+    """Keeps versions from being deleted until the commit; returns whether all are there."""
+    wanted = VERSIONS.c.task == task, VERSIONS.c.version.in_([_storable(number) for number in numbers])
+    found = connection.execute(select(VERSIONS.c.version).where(*wanted).with_for_update(read=True, key_share=True))
+    return len(found.all()) == len(numbers)
+
+
+def move_alias(connection: Connection, task: str, alias: str, target: Target, at: Alias | None) -> Alias | None:
+    """Moves an alias that is as `at` says (None: there is none), else returns None; call it after `hold_versions`."""
+    version, text = target.version, target.dumps()
+    if at is None:
+        row = {"task": task, "alias": alias, "version": version, "target": text}
+        made = upsert(connection, ALIASES).values(row).on_conflict_do_nothing()
+        return Alias(target) if connection.execute(made.returning(ALIASES.c.version)).first() else None
+    if target == at.target:
+        return at
+    before = {"previous": at.version, "previous_target": at.target.dumps()}
+    moved = update(ALIASES).where(*_at(task, alias, at.target)).values(version=version, target=text, **before)
+    return Alias(target, at.target) if connection.execute(moved).rowcount else None
 
 
 def check_aliases(connection: Connection, task: str) -> None:
@@ -98,7 +109,10 @@ def check_aliases(connection: Connection, task: str) -> None:
 
 
 def delete_version(connection: Connection, task: str, n: int) -> bool:
-    """Deletes a version, if it exists, and marks its blob; raises IntegrityError if an alias points at it."""
+    """Deletes a version, if it exists, and marks its blob; raises IntegrityError if an alias points at it.
+
+    A version with a smaller share, or a shadow, is no foreign key: the caller asks `aliases_at` next.
+    """
     _hold(connection, task)
     this = (VERSIONS.c.task == task, VERSIONS.c.version == _storable(n))
     _mark_orphans(connection, *this)
@@ -109,8 +123,8 @@ def delete_version(connection: Connection, task: str, n: int) -> bool:
     return True
 
 
-def delete_alias(connection: Connection, task: str, alias: str, expected: int) -> bool:
-    """Deletes an alias that points at `expected`; returns whether it did."""
+def delete_alias(connection: Connection, task: str, alias: str, expected: Target) -> bool:
+    """Deletes an alias that means `expected`; returns whether it did."""
     return bool(connection.execute(delete(ALIASES).where(*_at(task, alias, expected))).rowcount)
 
 
@@ -207,8 +221,9 @@ def _next_number(connection: Connection, task: str) -> int:
     return n
 
 
-def _at(task: str, alias: str, version: int) -> tuple[ColumnElement[bool], ...]:
-    return ALIASES.c.task == task, ALIASES.c.alias == alias, ALIASES.c.version == _storable(version)
+def _at(task: str, alias: str, target: Target) -> tuple[ColumnElement[bool], ...]:
+    means = ALIASES.c.version == target.version, ALIASES.c.target.is_not_distinct_from(target.dumps())
+    return ALIASES.c.task == task, ALIASES.c.alias == alias, *means
 
 
 def _storable(n: int) -> int:

@@ -15,6 +15,7 @@ from onebert_store.registry.records import Action, Actor, Alias, Place, VersionE
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.replicas import LIVE_SECONDS
 from onebert_store.registry.store import join_store, open_store
+from onebert_store.registry.target import alone
 from registry_changes import MUTATIONS
 from tiny_delta import make_delta
 
@@ -29,7 +30,7 @@ def test_every_mutation_writes_one_change_with_its_number(registry):
     registry.add("spam", make_delta(1), by=ANN)
     registry.add("spam", make_delta(2), by=ANN)
     alias, seq = registry.move_alias("spam", "live", 2, 1, by=ANN)
-    assert (alias, seq) == (Alias(2, 1), 3)
+    assert (alias, seq) == (Alias(alone(2), alone(1)), 3)
     assert registry.move_alias("spam", "next", 1, None, by=ANN)[1] == 4
     assert registry.delete_alias("spam", "next", 1, by=ANN) == 5
     assert registry.delete_version("spam", 1, by=ANN) == 6
@@ -129,7 +130,7 @@ def test_a_snapshot_is_everything_and_the_number_until_then(registry):
     snapshot = registry.feed.snapshot()
     assert snapshot.last == Place(5, registry.feed.read(4, 1)[0].at)
     assert snapshot.entries == registry.entries()
-    assert snapshot.aliases == {"spam": {"live": Alias(2, 1)}}
+    assert snapshot.aliases == {"spam": {"live": Alias(alone(2), alone(1))}}
 
 
 def test_numbers_are_those_of_the_commits_and_have_no_gap(place):
@@ -159,11 +160,11 @@ def replayed(changes):
         key = change.task, change.alias
         if change.action == Action.UPLOAD:
             versions.setdefault(change.task, set()).add(change.version)
-            aliases |= {key: Alias(change.version)} if change.alias else {}
+            aliases |= {key: Alias(alone(change.version))} if change.alias else {}
         elif change.action == Action.PROMOTE:
             assert (aliases[key].version if key in aliases else None) == change.before
             if change.before != change.version:
-                aliases[key] = Alias(change.version, change.before)
+                aliases[key] = Alias(alone(change.version), change.before and alone(change.before))
         elif change.action == Action.DELETE_ALIAS:
             assert aliases.pop(key).version == change.before
         elif change.action == Action.DELETE_VERSION:

@@ -37,6 +37,7 @@ from onebert_store.registry.grants import Grant, Quotas, Scope
 from onebert_store.registry.records import Actor, Alias
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.store import join_store, open_store
+from onebert_store.registry.target import alone
 from stores import all_at_once, name_of, orphans
 from tiny_delta import make_delta, manifest_dict, tensors_for
 
@@ -73,7 +74,7 @@ def test_the_first_version_becomes_live(registry):
     assert registry.version("spam", 1) == record
     assert all_versions(registry) == [record]
     task = registry.task("spam")
-    assert (task.name, task.versions, task.aliases) == ("spam", (1,), {"live": Alias(1)})
+    assert (task.name, task.versions, task.aliases) == ("spam", (1,), {"live": Alias(alone(1))})
     assert registry.tasks() == [task]
 
 
@@ -177,22 +178,22 @@ def test_an_alias_moves_only_from_where_it_is_said_to_be(registry):
     with pytest.raises(AliasConflict, match="the alias canary of spam is not set"):
         registry.move_alias("spam", "canary", 3, 1)
     registry.move_alias("spam", "canary", 3, None)
-    assert registry.task("spam").aliases == {"live": Alias(2, previous=1), "canary": Alias(3)}
+    assert registry.task("spam").aliases == {"live": Alias(alone(2), alone(1)), "canary": Alias(alone(3))}
 
 
 def test_an_alias_remembers_where_it_was_before(place):
     with Registry.open(place) as registry:
         for seed in range(4):
             registry.add("spam", make_delta(seed))
-        assert registry.move_alias("spam", "live", 4, 1)[0] == Alias(4, previous=1)
+        assert registry.move_alias("spam", "live", 4, 1)[0] == Alias(alone(4), alone(1))
         # It did not move, which is no change.
         last = registry.feed.last().seq
-        assert registry.move_alias("spam", "live", 4, 4) == (Alias(4, previous=1), last)
+        assert registry.move_alias("spam", "live", 4, 4) == (Alias(alone(4), alone(1)), last)
         assert registry.feed.last().seq == last
-        assert registry.move_alias("spam", "live", 2, 4)[0] == Alias(2, previous=4)
+        assert registry.move_alias("spam", "live", 2, 4)[0] == Alias(alone(2), alone(4))
         registry.delete_version("spam", 4)
     with Registry.open(place) as registry:
-        assert registry.task("spam").aliases == {"live": Alias(2, previous=4)}
+        assert registry.task("spam").aliases == {"live": Alias(alone(2), alone(4))}
 
 
 def test_an_alias_is_deleted_only_from_where_it_is_said_to_be(registry):
@@ -208,7 +209,7 @@ def test_an_alias_is_deleted_only_from_where_it_is_said_to_be(registry):
     assert registry.add("spam", make_delta(2))[0].version == 2
     assert registry.task("spam").aliases == {}, "only a first version becomes live"
     registry.move_alias("spam", "live", 2, None)
-    assert registry.task("spam").aliases == {"live": Alias(2)}
+    assert registry.task("spam").aliases == {"live": Alias(alone(2))}
 
 
 def test_a_task_goes_with_its_last_version_and_its_numbers_stay(registry, place):
@@ -220,7 +221,7 @@ def test_a_task_goes_with_its_last_version_and_its_numbers_stay(registry, place)
     with pytest.raises(TaskNotFound):
         registry.task("spam")
     assert registry.add("spam", make_delta(1))[0].version == 2
-    assert registry.task("spam").aliases == {"live": Alias(2)}, "a first version becomes live"
+    assert registry.task("spam").aliases == {"live": Alias(alone(2))}, "a first version becomes live"
     assert orphans(place) == set()
 
 
@@ -281,7 +282,7 @@ def test_a_renamed_task_keeps_its_versions_aliases_and_files(registry, place):
     registry.rename_task("tone", "mood")
     assert [task.name for task in registry.tasks()] == ["mood", "other"]
     task = registry.task("mood")
-    assert (task.versions, task.aliases) == ((2, 3), {"live": Alias(3, 1), "next": Alias(2)})
+    assert (task.versions, task.aliases) == ((2, 3), {"live": Alias(alone(3), alone(1)), "next": Alias(alone(2))})
     for record in records[1:]:
         again = registry.version("mood", record.version)
         assert again == dataclasses.replace(record, task="mood")
@@ -292,7 +293,7 @@ def test_a_renamed_task_keeps_its_versions_aliases_and_files(registry, place):
     assert registry.add("mood", make_delta(7))[0].version == 4
     # Numbers count on under both names: tone@2 never means anything else than it meant.
     assert registry.add("tone", make_delta(8))[0].version == 4
-    assert registry.task("tone").aliases == {"live": Alias(4)}
+    assert registry.task("tone").aliases == {"live": Alias(alone(4))}
 
 
 def test_a_name_that_versions_have_or_had_is_taken(registry):
@@ -488,7 +489,7 @@ def test_a_disk_that_refuses_writes_changes_nothing_and_heals(in_folder):
     for change in changes:
         change()
     task = in_folder.task("spam")
-    assert (task.versions, task.aliases) == ((1, 2, 4), {"live": Alias(2, previous=1)})
+    assert (task.versions, task.aliases) == ((1, 2, 4), {"live": Alias(alone(2), alone(1))})
 
 
 def test_every_connection_is_durable(tmp_path):
@@ -531,7 +532,7 @@ def held(in_folder, tmp_path):
 def test_a_database_that_another_program_holds_is_waited_for_until_the_change_is_given_up(held, for_ever, change):
     with pytest.raises(StorageUnavailable, match="another process holds it"):
         change(held, Actor("test", until=time.monotonic() + 0.01))
-    assert held.task("spam").aliases == {"live": Alias(1)}
+    assert held.task("spam").aliases == {"live": Alias(alone(1))}
 
 
 def test_a_start_beside_a_database_that_another_program_has_for_itself_gives_up(tmp_path, for_ever, monkeypatch):

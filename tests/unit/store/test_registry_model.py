@@ -20,6 +20,7 @@ from onebert_store.registry import gc
 from onebert_store.registry.records import Alias
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.store import StoreAddress, join_store
+from onebert_store.registry.target import Shadow, Target, alone
 from stores import all_at_once, orphans
 from tiny_delta import make_delta
 
@@ -39,7 +40,10 @@ class ModelTask:
     became: tuple[str, int] | None = None
 
     def at(self, alias):
-        return self.aliases[alias].version if alias in self.aliases else None
+        return self.aliases[alias].target.tag if alias in self.aliases else None
+
+    def needed(self):
+        return {n for at in self.aliases.values() for n in at.target.numbers}
 
 
 WRITERS = 8
@@ -48,6 +52,15 @@ DELTAS = [make_delta(seed) for seed in range(4)]
 TASKS = st.sampled_from(["a", "b", "c"])
 ALIASES = st.sampled_from(["live", "next"])
 NUMBERS = st.integers(1, 4)
+# One version; a split of two; beside either a shadow.
+TARGETS = st.lists(NUMBERS, min_size=1, max_size=3, unique=True).map(
+    lambda ns: Target(
+        ((ns[0], 100),) if len(ns) == 1 else tuple(sorted(zip(ns[:2], (95, 5), strict=True))),
+        "principal" if len(ns) == 3 else None,
+        tuple(Shadow(n, 50) for n in ns[2:]),
+    )
+)
+NOW = "now"
 
 
 class Histories(RuleBasedStateMachine):
@@ -148,30 +161,32 @@ class Histories(RuleBasedStateMachine):
             task.last += 1
             task.versions[task.last] = delta.digest
             if len(task.versions) == 1:
-                task.aliases["live"] = Alias(task.last)
+                task.aliases["live"] = Alias(alone(task.last))
         assert task.versions[record.version] == record.digest == delta.digest
 
-    @rule(name=TASKS, alias=ALIASES, n=NUMBERS, expected=st.none() | NUMBERS)
-    def move(self, name, alias, n, expected):
+    @rule(name=TASKS, alias=ALIASES, to=TARGETS, expected=st.none() | NUMBERS.map(str) | st.just(NOW))
+    def move(self, name, alias, to, expected):
         task = self.existing(name)
+        expected = task.at(alias) if task and expected == NOW else expected
         if task is None:
             error = TaskNotFound
-        elif n not in task.versions:
+        elif not task.versions.keys() >= {*to.numbers}:
             error = VersionNotFound
         elif task.at(alias) != expected:
             error = AliasConflict
         else:
             before = task.aliases.get(alias)
-            moved = Alias(n, expected) if n != expected else before
-            assert self.registry.move_alias(name, alias, n, expected)[0] == moved
+            moved = Alias(to, before and before.target) if before is None or to != before.target else before
+            assert self.registry.move_alias(name, alias, to, expected)[0] == moved
             task.aliases[alias] = moved
             return
         with pytest.raises(error):
-            self.registry.move_alias(name, alias, n, expected)
+            self.registry.move_alias(name, alias, to, expected)
 
-    @rule(name=TASKS, alias=ALIASES, expected=NUMBERS)
+    @rule(name=TASKS, alias=ALIASES, expected=NUMBERS.map(str) | st.just(NOW))
     def delete_alias(self, name, alias, expected):
         task = self.existing(name)
+        expected = (task and task.at(alias)) or "1" if expected == NOW else expected
         if task is None:
             error = TaskNotFound
         elif alias not in task.aliases:
@@ -192,7 +207,7 @@ class Histories(RuleBasedStateMachine):
             error = TaskNotFound
         elif n not in task.versions:
             error = VersionNotFound
-        elif n in map(task.at, task.aliases):
+        elif n in task.needed():
             error = VersionInUse
         else:
             self.registry.delete_version(name, n)
@@ -231,7 +246,7 @@ class Histories(RuleBasedStateMachine):
         assert all(task.versions[record.version] == record.digest for record, _ in added)
         assert len(set(task.versions.values())) == len(task.versions) == 4
         if not before:
-            task.aliases["live"] = Alias(min(new))
+            task.aliases["live"] = Alias(alone(min(new)))
 
     @rule(name=TASKS, alias=ALIASES, offset=st.integers(0, 3))
     def eight_move(self, name, alias, offset):
@@ -242,17 +257,17 @@ class Histories(RuleBasedStateMachine):
         targets = [numbers[(n + offset) % len(numbers)] for n in range(WRITERS)]
         moves = self.at_once(lambda registry, n: registry.move_alias(name, alias, targets[n], expected)[0])
         # Who "moves" it to where it is changes nothing, and may do so before the others, or after itself.
-        won = [move for move in moves if move and move.version != expected]
-        assert len(won) == any(target != expected for target in targets)
+        won = [move for move in moves if move and move.target.tag != expected]
+        assert len(won) == any(str(target) != expected for target in targets)
         for move in won:
-            assert move.previous == expected
+            assert (move.before and move.before.tag) == expected
             task.aliases[alias] = move
 
     @rule(name=TASKS, n=NUMBERS)
     def eight_delete(self, name, n):
         task = self.existing(name)
         gone = self.at_once(lambda registry, _: registry.delete_version(name, n) or True)
-        free = task and n in task.versions and n not in map(task.at, task.aliases)
+        free = task and n in task.versions and n not in task.needed()
         assert sum(map(bool, gone)) == bool(free)
         if free:
             del task.versions[n]
@@ -276,7 +291,7 @@ class Histories(RuleBasedStateMachine):
         assert "gone" in done or left == tuple(sorted(added))
         every = task.versions | added
         task.versions = {n: every[n] for n in left}
-        task.aliases = {"live": Alias(min(left))} if left else {}
+        task.aliases = {"live": Alias(alone(min(left)))} if left else {}
 
     @invariant()
     def agrees(self):

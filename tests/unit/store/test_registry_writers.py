@@ -19,6 +19,7 @@ from onebert_store.registry import gc
 from onebert_store.registry.records import Alias
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.store import join_store
+from onebert_store.registry.target import alone
 from stores import all_at_once
 from tiny_delta import make_delta
 
@@ -53,7 +54,7 @@ def test_different_contents_get_numbers_without_a_gap_and_one_becomes_live(write
     assert all(numbers == sorted(numbers) for numbers in results)
     task = writers[0].task("spam")
     assert task.versions == tuple(range(1, 41))
-    assert task.aliases == {"live": Alias(1)}
+    assert task.aliases == {"live": Alias(alone(1))}
 
 
 def test_of_those_who_move_an_alias_one_wins(writers):

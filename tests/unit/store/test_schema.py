@@ -15,13 +15,14 @@ from onebert_store.registry.database import HOLDINGS, TABLES
 from onebert_store.registry.records import Actor, Alias
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.store import join_store, open_store
+from onebert_store.registry.target import alone
 from stores import WITHOUT, go_back
 from tiny_delta import make_delta
 
 # Dumped from a store that the last OneBERT without Alembic made: two tasks, a deleted version, a deleted task.
 SCHEMA_1 = Path(__file__).with_name("schema_1.sql").read_text()
 NEWER = {"orphans", "changes", "feed", "holdings", "keys", "replicas", "alembic_version"}
-ROWS = "SELECT * FROM versions ORDER BY task, version", "SELECT * FROM aliases", "SELECT * FROM tasks"
+ROWS = "SELECT * FROM versions ORDER BY task, version", "SELECT task, alias, version, previous FROM aliases", "SELECT * FROM tasks"
 
 
 @pytest.fixture
@@ -50,8 +51,8 @@ def test_a_store_of_schema_1_is_upgraded_with_every_row(old_store):
     before, of_schema_1 = dump(old_store, *ROWS), tables(old_store)
     with Registry.open(old_store) as registry:
         spam, tone = (registry.task(name) for name in ("spam", "tone"))
-        assert (spam.versions, spam.aliases) == ((1, 2), {"live": Alias(2, 1), "canary": Alias(1)})
-        assert (tone.versions, tone.aliases) == ((1,), {"live": Alias(1)})
+        assert (spam.versions, spam.aliases) == ((1, 2), {"live": Alias(alone(2), alone(1)), "canary": Alias(alone(1))})
+        assert (tone.versions, tone.aliases) == ((1,), {"live": Alias(alone(1))})
         first = registry.version("spam", 1)
         assert (first.digest, first.size) == (make_delta(1, training={"seed": 1}).digest, 1040)
         assert first.created_at == datetime(2026, 11, 20, 19, 10, 58, 403875, UTC)
@@ -132,7 +133,7 @@ def test_a_newer_store_is_refused_in_one_line_and_left_as_it_is(old_store):
         connection.execute("PRAGMA user_version = 99")
     before = (old_store / "registry.sqlite3").read_bytes()
     for opening in (Registry.open, lambda folder: join_store(folder).__enter__()):
-        with pytest.raises(StoreCorrupt, match="the store has schema 99; this OneBERT reads schema 6 and older"):
+        with pytest.raises(StoreCorrupt, match="the store has schema 99; this OneBERT reads schema 7 and older"):
             opening(old_store)
     assert (old_store / "registry.sqlite3").read_bytes()[100:] == before[100:]
 
@@ -142,7 +143,7 @@ def test_an_upgrade_that_fails_changes_nothing(old_store):
     with closing(sqlite3.connect(old_store / "registry.sqlite3")) as connection:
         connection.execute("CREATE TABLE orphans (mine)")
     before = dump(old_store, *ROWS), tables(old_store)
-    with pytest.raises(StoreCorrupt, match="cannot be upgraded to schema 6"):
+    with pytest.raises(StoreCorrupt, match="cannot be upgraded to schema 7"):
         Registry.open(old_store)
     assert (dump(old_store, *ROWS), tables(old_store)) == before
     assert dump(old_store, "PRAGMA user_version") == [[(1,)]]

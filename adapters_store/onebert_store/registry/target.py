@@ -1,0 +1,86 @@
+"""The meaning of an alias: the versions that answer its requests, with their shares, and shadows."""
+
+import hashlib
+import json
+import re
+from functools import lru_cache
+from typing import NamedTuple, Self
+
+from onebert_store.errors import InvalidInput
+from onebert_store.file.strict_json import shown
+
+# Versions and shadows of one target.
+MAX_VERSIONS = 16
+
+_STICKY = re.compile(r"principal|header:[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+
+
+class Shadow(NamedTuple):
+    """A version that computes this percentage of an alias's requests, and whose answers no caller gets."""
+
+    version: int
+    percent: int
+
+
+class Target(NamedTuple):
+    """What an alias means, as a whole.
+
+    Attributes:
+        shares: the versions that may answer, ascending, each with its percentage of the requests; 100 together.
+        sticky: whose requests go to one version: `principal`, or the value of `header:NAME`; None: by chance.
+        shadows: by version, ascending.
+    """
+
+    shares: tuple[tuple[int, int], ...]
+    sticky: str | None = None
+    shadows: tuple[Shadow, ...] = ()
+
+    @property
+    def version(self) -> int:
+        """The version with the largest share; of equal ones the oldest."""
+        return max(self.shares, key=lambda one: one[1])[0]
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """Every version that the alias needs."""
+        return tuple(version for version, _ in (*self.shares, *self.shadows))
+
+    @property
+    def tag(self) -> str:
+        """Differs from the tag of every other target; of one version alone it is the number."""
+        text = self.dumps()
+        return str(self.version) + (f".{hashlib.sha256(text.encode()).hexdigest()[:16]}" if text else "")
+
+    def dumps(self) -> str | None:
+        """The target as JSON for the registry; None for one version alone."""
+        return None if self == alone(self.version) else json.dumps(self, separators=(",", ":"))
+
+    @classmethod
+    def loads(cls, text: str) -> Self:
+        """Reads what `dumps` wrote."""
+        shares, sticky, shadows = json.loads(text)
+        return cls(tuple((n, share) for n, share in shares), sticky, tuple(Shadow(*one) for one in shadows))
+
+
+# Most of a million aliases are `live` at version 1, and share one target.
+@lru_cache(4096)
+def alone(version: int) -> Target:
+    """The target of one version that answers everything."""
+    return Target(((version, 100),))
+
+
+def check_target(target: Target) -> None:
+    """Raises InvalidInput if the shares, the shadows or the source of stickiness break a rule."""
+    numbers, shares = target.numbers, [share for _, share in target.shares]
+    if len(set(numbers)) < len(numbers):
+        raise InvalidInput("a version stands twice in the target: as a share or as a shadow, once")
+    if len(numbers) > MAX_VERSIONS:
+        raise InvalidInput(f"a target has at most {MAX_VERSIONS} versions, shadows included")
+    if sum(shares) != 100 or not all(0 < percent <= 100 for percent in shares):
+        raise InvalidInput("the shares of a split are whole percentages above 0, and 100 together")
+    if not all(0 < one.percent <= 100 for one in target.shadows):
+        raise InvalidInput("a shadow computes 1 to 100 percent of the requests")
+    if target.sticky is not None and not _STICKY.fullmatch(target.sticky):
+        raise InvalidInput(f"sticky is principal or header:NAME, not {shown(target.sticky, 80)!r}")
+    if target.sticky is not None and len(shares) < 2:
+        raise InvalidInput("sticky is for a split: all requests go to one version here")
