@@ -1,13 +1,14 @@
 """What tests change in a directory, as the follower would: one version at a time, with what points at it."""
 
-from onebert_server.versions.target import target
 from onebert_store.errors import TaskNotFound
+from onebert_store.registry.records import Alias
+from onebert_store.registry.target import alone
 
 
 def publish(directory, version, **aliases):
     """Shows a version, and these of its task's aliases."""
     task = version.entry.task
-    at = {alias: target(number) for alias, number in aliases.items()}
+    at = {alias: Alias(alone(number)) for alias, number in aliases.items()}
     directory.show(task, [version], _aliases(directory, task) | at, [version.entry.version])
 
 

@@ -19,6 +19,7 @@ from onebert_server.access.keys import KeyRing
 from onebert_server.answering.admission import Admission
 from onebert_server.answering.answers import WORKERS, Answerer
 from onebert_server.answering.edge import Edge
+from onebert_server.answering.shadows import ShadowCounts
 from onebert_server.engine.bank import Bank
 from onebert_server.engine.bank_bytes import BankBytes, default_bank_bytes
 from onebert_server.engine.engine import Engine, EngineLimits
@@ -157,6 +158,7 @@ def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterat
         opened.callback(keeper.close)
         keeper.start()
         admission = Admission(engine, residents, tracing=telemetry.tracing)
+        metrics.registry.register(ShadowCounts(admission.shadows, settings.task_metrics))
         _add_gauges(metrics, engine, catalog, follower, keeper)
         runtime = Runtime(
             settings=settings,

@@ -1,6 +1,7 @@
 """The context of a request beside its body: principal, deadline, arrival and id."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from onebert_server.access.principal import OWN_WORK, Principal
@@ -17,6 +18,7 @@ class Context:
         arrived: time of arrival, on the same clock.
         min_seq: number of the registry's change that the answer must include; 0 means none.
         counted: whether quotas have counted it already: a request in parts counts with its first part.
+        header: returns the first value of a header, by its name in lower case; None without it.
     """
 
     principal: Principal
@@ -26,12 +28,22 @@ class Context:
     min_seq: int = 0
     counted: bool = field(default=False, kw_only=True)
     observed: Observed = field(default_factory=Observed, compare=False, repr=False)
+    header: Callable[[str], bytes | None] = field(default=lambda _: None, compare=False, repr=False, kw_only=True)
 
     def within(self, milliseconds: float | None) -> "Context":
         """Moves the deadline to at most so many milliseconds after the arrival; None leaves it as it is."""
         if milliseconds is None:
             return self
         return replace(self, deadline=min(self.deadline, self.arrived + milliseconds / 1000))
+
+    def key_of(self, sticky: str) -> bytes | None:
+        """The request's value of a target's `sticky`; None if it has none. Raises HeaderNeeded in a front end's place.
+
+        See `RemoteBackend`.
+        """
+        if sticky == "principal":
+            return self.principal.name.encode()
+        return self.header(sticky.removeprefix("header:").lower()) or None
 
     @property
     def actor(self) -> Actor:

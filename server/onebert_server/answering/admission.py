@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -11,11 +11,12 @@ from onebert_encoder.answering.asked import Asked
 from onebert_encoder.answering.scores import Logits
 from onebert_encoder.text.tokenizer import CutOnce
 from onebert_server.access.context import Context
-from onebert_server.access.principal import Action, Principal
+from onebert_server.access.principal import Action
 from onebert_server.answering.arrivals import Arrivals
 from onebert_server.answering.backend import Missed, Result, Wanted
 from onebert_server.answering.plan import Computed, Plan, Planned, Sequences
 from onebert_server.answering.rates import Rates
+from onebert_server.answering.shadows import Shadowed, Shadows
 from onebert_server.answering.sizes import AnswerSize
 from onebert_server.answering.tokenizing import Split, Splitter
 from onebert_server.engine.engine import Engine
@@ -27,7 +28,7 @@ from onebert_server.observed import FORWARD, QUEUE, Observed
 from onebert_server.versions.facts import Facts
 from onebert_server.versions.residency.residents import Residents
 from onebert_server.versions.version import Held, Version
-from onebert_store.errors import DeadlineExceeded, InvalidInput, OneBertError
+from onebert_store.errors import DeadlineExceeded, HeaderNeeded, InvalidInput, OneBertError
 
 if TYPE_CHECKING:
     from onebert_server.telemetry.tracing import Tracing
@@ -47,6 +48,7 @@ class Admission:
         self._residents = residents
         self._directory = residents.directory
         self._plan = plan or Sequences()
+        self.shadows = Shadows(engine, residents.directory, self._plan)
         self._tracing = tracing
         self._rates = Rates()
         self._waking_from: asyncio.AbstractEventLoop | None = None
@@ -71,7 +73,7 @@ class Admission:
         """The versions stay unchanged until the engine is done, even if an alias moves or a version is deleted."""
         began, observed = time.monotonic(), context.observed
         await self._take_up(context)
-        held = self._pin(wanted, context.principal)
+        held = self._pin(wanted, context)
         try:
             await self._residents.ready(held, context)
             self._check_rates(context)
@@ -95,19 +97,21 @@ class Admission:
         self._rates.check(context.principal)
         self._rates.count(context.principal, requests=1, tokens=0)
         one_by_one = _OneByOne(context, wanted.asked, CutOnce(), AnswerSize(wanted.asked), [], [])
-        asking: list[Awaitable[Result | Missed]] = []
+        asking: list[Callable[[], Awaitable[Result | Missed]]] = []
         several = _several(inputs)
-        for index, ref in enumerate(wanted.refs or ()):
-            number = index if several else 0
-            try:
-                [versions] = self._directory.pin([ref], context.principal)
-            except OneBertError as error:
-                asking.append(_at_once(Missed(ref, number, error)))
-            else:
-                one_by_one.pinned.append(versions)
-                asking.append(self._compute_one(versions, ref, number, inputs, one_by_one))
         try:
-            found = await asyncio.gather(*asking)
+            for index, ref in enumerate(wanted.refs or ()):
+                number = index if several else 0
+                try:
+                    [versions] = self._directory.pin([ref], context.principal, context.key_of)
+                except HeaderNeeded:
+                    raise
+                except OneBertError as error:
+                    asking.append(partial(_at_once, Missed(ref, number, error)))
+                else:
+                    one_by_one.pinned.append(versions)
+                    asking.append(partial(self._compute_one, versions, ref, number, inputs, one_by_one))
+            found = await asyncio.gather(*(ask() for ask in asking))
         finally:
             # Unpins the versions of questions that never started, because the request ended first.
             self._directory.unpin(one_by_one.pinned)
@@ -162,7 +166,19 @@ class Admission:
         if self._waking_from is not loop:
             self._waking_from = loop
             loop.call_soon(self._wake)
-        return [_Submitted(request, [one.held for one in of[request.host]]) for request in submitted]
+        for request in submitted:
+            self._follow(request, of[request.host])
+        return [_Submitted(request, [(one.version,) for one in of[request.host]]) for request in submitted]
+
+    def _follow(self, request: Request, questions: Sequence["_Expanded"]) -> None:
+        """Has the shadows compute the questions of a request, too; their pins are the shadows' from here on."""
+        end = 0
+        for one in questions:
+            start, end = end, end + len(one.items)
+            if len(one.held) > 1:
+                inputs = one.input, one.inputs, one.asked
+                shadowed = Shadowed(one.version, one.planned, *inputs, slice(start, end))
+                self.shadows.ask(shadowed, one.held[1:], request)
 
     def _wake(self) -> None:
         self._waking_from = None
@@ -178,12 +194,13 @@ class Admission:
         found = await self._arrivals.results([(one.request, partial(unpin, one.held)) for one in submitted])
         return {one.request.host: iter(logits) for one, logits in zip(submitted, found, strict=True)}
 
-    def _pin(self, wanted: Wanted, principal: Principal) -> list[Held]:
-        principal.require_scope(Action.CLASSIFY)
+    def _pin(self, wanted: Wanted, context: Context) -> list[Held]:
+        context.principal.require_scope(Action.CLASSIFY)
+        who = context.principal, context.key_of
         if wanted.refs is not None:
-            return self._directory.pin(wanted.refs, principal)
+            return self._directory.pin(wanted.refs, *who)
         return self._directory.pin_live(
-            lambda facts: refusal(facts, wanted.asked, wanted.pair) is None, MAX_FANOUT, principal
+            lambda facts: refusal(facts, wanted.asked, wanted.pair) is None, MAX_FANOUT, *who
         )
 
     def _expand(self, held: Sequence[Held], inputs: Split, asked: Asked) -> list["_Expanded"]:
@@ -203,11 +220,11 @@ class Admission:
         pieces, tokenizer = inputs[facts.base][number], host.base.tokenizer
         if why := refusal(facts, asked, pair=len(pieces.ids) > 1):
             raise InvalidInput(why)
-        planned = self._plan.expand(pieces, versions, tokenizer, asked)
+        planned = self._plan.expand(pieces, version, tokenizer, asked)
         tokenizer = tokenizer.reading(facts.pooling)
         items = [Item(tokens.of(tokenizer, pieces, one.kept), one.slot.number) for one in planned]
         size.add(facts, [len(item.tokens) for item in items])
-        return _Expanded(version, number, planned, items, host, versions)
+        return _Expanded(version, number, planned, items, host, versions, inputs, asked)
 
 
 def _several(inputs: Split) -> bool:
@@ -231,7 +248,7 @@ def refusal(facts: Facts, asked: Asked, pair: bool) -> str | None:
 class _Expanded(NamedTuple):
     """A question with the version that answers it, its planned sequences, and their items for the engine.
 
-    `held` has that version and its shadows, all of one host.
+    `held` has that version and its shadows.
     """
 
     version: Version
@@ -240,6 +257,8 @@ class _Expanded(NamedTuple):
     items: Sequence[Item]
     host: Host
     held: Held
+    inputs: Split
+    asked: Asked
 
 
 class _Submitted(NamedTuple):

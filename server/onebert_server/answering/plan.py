@@ -17,7 +17,7 @@ from onebert_encoder.text.tokenizer import Tokenizer
 from onebert_encoder.text.tokens import Cut, Pieces, Text
 from onebert_encoder.text.windows import window_cuts
 from onebert_server.versions.facts import Facts
-from onebert_server.versions.version import Held
+from onebert_server.versions.version import Version
 from onebert_store.errors import WholeTextNeeded
 
 if TYPE_CHECKING:
@@ -69,11 +69,8 @@ class Reading(NamedTuple):
 class Plan(Protocol):
     """Expands questions and reduces answers; only `Computed` passes from one to the other."""
 
-    def expand(self, pieces: Pieces, versions: Held, tokenizer: Tokenizer, asked: Asked) -> Sequence[Planned]:
-        """Returns the sequences to run, at least one; raises WholeTextNeeded if the text was split without its end.
-
-        The first of `versions` answers.
-        """
+    def expand(self, pieces: Pieces, version: Version, tokenizer: Tokenizer, asked: Asked) -> Sequence[Planned]:
+        """Returns the sequences to run, at least one; raises WholeTextNeeded if the text was split without its end."""
 
     def reduce(self, question: Question, computed: Sequence[Computed], tokenizer: Tokenizer) -> Reading:
         """Returns one answer from the logits of the sequences of `expand`, in their order; all logits are finite."""
@@ -82,8 +79,7 @@ class Plan(Protocol):
 class Sequences:
     """One sequence, the beginning of the input; or one for each window, if the input is read by windows."""
 
-    def expand(self, pieces: Pieces, versions: Held, tokenizer: Tokenizer, asked: Asked) -> Sequence[Planned]:
-        [version] = versions
+    def expand(self, pieces: Pieces, version: Version, tokenizer: Tokenizer, asked: Asked) -> Sequence[Planned]:
         facts = version.facts
         tokenizer = tokenizer.reading(facts.pooling)
         window = window_of(facts, facts.max_length, asked)

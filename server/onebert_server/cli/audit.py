@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from onebert_server.cli.administration import Administration, OfStore, administration
-from onebert_server.client import Change, Client, as_dict
+from onebert_server.client import Change, Client, TargetFacts, as_dict
 from onebert_store.command import console
 from onebert_store.command.options import duration, with_options
 from onebert_store.errors import InvalidInput
@@ -74,13 +74,28 @@ def action_of(change: Change) -> str:
     return "roll back" if change.rolled_back else change.action.replace("-", " ")
 
 
+def main_version(target: TargetFacts) -> int:
+    """The version of a split with the largest share; of equal ones the oldest."""
+    return max(sorted(map(int, target.split)), key=lambda version: target.split[str(version)])
+
+
+def meaning(target: TargetFacts | None, version: int | None) -> str:
+    """A target in words: `95 % 7, 5 % 8 by principal, shadow 9`."""
+    if target is None:
+        return str(version or "new")
+    shares = ", ".join(f"{share} % {number}" for number, share in target.split.items())
+    said = shares if len(target.split) > 1 else next(iter(target.split))
+    said += f" by {target.sticky}" if target.sticky else ""
+    return said + "".join(f", shadow {one.version} ({one.percent} %)" for one in target.shadow or ())
+
+
 def _what(change: Change) -> str:
     """The target of a change: `acme-tone@live 1 → 2`, `acme-tone@2`, `ci/3f2a…`."""
     if change.key:
         return change.key
     name = f"{change.task}@{change.alias}" if change.alias else str(change.task)
     if change.alias and change.before:
-        return f"{name} {change.before} → {change.version or 'nothing'}"
+        return f"{name} {change.before} → {meaning(change.target, change.version) if change.version else 'nothing'}"
     if change.name:
         return f"{change.task} → {change.name}"
     version = f"version {change.version}" if change.version else ""

@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from onebert_server.cli.audit import TIME, action_of, pages, time_of
+from onebert_server.cli.audit import TIME, action_of, meaning, pages, time_of
 from onebert_server.cli.completion import references
 from onebert_server.cli.options import OUTPUT, REFERENCE, URL, ApiKey, AsJson, TaskName, Url
-from onebert_server.cli.tasks import at_alias, move, number_of, print_move
+from onebert_server.cli.tasks import at_alias, move, number_of, print_move, tag_of
 from onebert_server.client import Change, Client
 from onebert_store.command import console
 from onebert_store.errors import Forbidden, InvalidInput, TaskNotFound
@@ -53,14 +53,15 @@ def alias(
         found = client.task(task)
         wanted = found.aliases if name is None else {name: at_alias(found, name)}
         if remove and name is not None:
-            client.delete_alias(task, name, wanted[name])
+            client.delete_alias(task, name, tag_of(found, name))
     if remove:
         console.say(f"{task}@{name}: deleted; it was at version {wanted[str(name)]}")
         return
     places = [(one, at, found.previous.get(one)) for one, at in wanted.items()]
     heads = ("alias", "version", "before")
     record = [dict(zip(heads, place, strict=True)) for place in places] if as_json else None
-    console.show(heads, ((one, str(at), str(before or "–")) for one, at, before in places), heads[1:], record)
+    cells = ((one, meaning(found.targets.get(one), at), str(before or "–")) for one, at, before in places)
+    console.show(heads, cells, heads[1:], record)
 
 
 def download(
@@ -124,7 +125,7 @@ def delete(
         elif parsed.version is not None:
             client.delete_version(parsed.task, parsed.version)
         elif parsed.alias is not None:
-            client.delete_alias(parsed.task, parsed.alias, at_alias(found, parsed.alias))
+            client.delete_alias(parsed.task, parsed.alias, tag_of(found, parsed.alias))
     versions = len(found.versions)
     gone = f"with {versions} version{'' if versions == 1 else 's'}" if everything else ""
     console.say(f"{ref}: deleted {gone}".rstrip())
@@ -174,7 +175,8 @@ def _history(client: Client, task: str) -> list[Change]:
 
 def _row(change: Change) -> dict[str, Any]:
     version = f"version {change.version}" if change.version else ""
-    what = f"{change.alias} {change.before or 'new'} → {change.version or 'nothing'}" if change.alias else version
+    after = meaning(change.target, change.version) if change.version else "nothing"
+    what = f"{change.alias} {change.before or 'new'} → {after}" if change.alias else version
     if change.action == "upload":
         what = f"{version}, {change.alias}" if change.alias else version
     if change.name:

@@ -10,10 +10,10 @@ from typing import Annotated, Any
 
 import typer
 
-from onebert_server.cli.audit import pages, time_of
+from onebert_server.cli.audit import main_version, meaning, pages, time_of
 from onebert_server.cli.completion import task_names
 from onebert_server.cli.options import URL, ApiKey, AsJson, TaskName, Url
-from onebert_server.client import Change, Client, TaskFacts, TaskSummary, VersionSummary, Wait, as_dict
+from onebert_server.client import Change, Client, TargetFacts, TaskFacts, TaskSummary, VersionSummary, Wait, as_dict
 from onebert_store.command import console
 from onebert_store.errors import AliasNotFound, Forbidden, InvalidInput, NotFound, StoreCorrupt, VersionUnavailable
 from onebert_store.file.strict_json import shown
@@ -132,8 +132,8 @@ def promote(
     if (version is None) != rollback:
         raise typer.BadParameter("give a VERSION, or --rollback")
     with Client(url, api_key) as client:
-        number = _version_before(client, task, alias, yes) if version is None else number_of(version)
-        moved = move(client, task, alias, number, "all" if wait_all else None)
+        to = _before(client, task, alias, yes) if version is None else number_of(version)
+        moved = move(client, task, alias, to, "all" if wait_all else None)
     print_move(moved, as_json)
 
 
@@ -144,32 +144,39 @@ def number_of(version: str) -> int:
     return int(version)
 
 
-def move(client: Client, task: str, alias: str, version: int, wait: Wait | None = None) -> dict[str, Any]:
-    """Moves the alias from its present version, and compares the two versions."""
-    current = client.task(task).aliases.get(alias)
-    if version != current:
-        client.move_alias(task, alias, version, current, wait)
+def move(client: Client, task: str, alias: str, to: int | TargetFacts, wait: Wait | None = None) -> dict[str, Any]:
+    """Moves the alias from its present meaning, and compares the versions that answer most."""
+    found = client.task(task)
+    current, target = found.aliases.get(alias), found.targets.get(alias)
+    version = to if isinstance(to, int) else main_version(to)
+    if to != (target or current):
+        client.move_alias(task, alias, to, target.tag if target else current, wait)
     manifests = {each: _manifest(client, task, each) for each in (current, version) if each is not None}
     measured = {str(each): _training(manifest) for each, manifest in manifests.items()}
     changed = [] if current is None else _changed(current, manifests[current], manifests[version])
-    return {"task": task, "alias": alias, "from": current, "to": version, "measured": measured, "changed": changed}
+    rollout = not isinstance(to, int)
+    targets = {"target": to if rollout else None} if rollout or target else {}
+    sides = {"from": current, "to": version, **targets}
+    return {"task": task, "alias": alias, **sides, "measured": measured, "changed": changed}
 
 
-def _version_before(client: Client, task: str, alias: str, yes: bool) -> int:
-    """The alias's previous version; asks for confirmation (unless `yes`) if that version was rolled back."""
+def _before(client: Client, task: str, alias: str, yes: bool) -> int | TargetFacts:
+    """The alias's previous meaning; asks for confirmation (unless `yes`) if its version was rolled back."""
     found, ref = client.task(task), f"{task}@{alias}"
     at, before = at_alias(found, alias), found.previous.get(alias)
     if before is None:
         raise InvalidInput(f"{ref} was never at another version")
-    if before not in {version.version for version in found.versions}:
-        raise InvalidInput(f"{ref} was at version {before} before, which is deleted; name a version")
+    target = client.alias(task, alias).previous_target
+    needed = {before} if target is None else {*map(int, target.split), *(one.version for one in target.shadow or ())}
+    if gone := sorted(needed - {version.version for version in found.versions}):
+        raise InvalidInput(f"{ref} was at version {gone[0]} before, which is deleted; name a version")
     if before > at and not yes:
         when = _rolled_back_at(client, task, alias, before)
         going = f"{ref} goes from {at} back to {before}, which was rolled back{when}"
         if not sys.stdin.isatty():
             raise InvalidInput(f"{going}; say --yes, or name a version")
         typer.confirm(f"{going}; go on?", abort=True, err=True)
-    return before
+    return target or before
 
 
 def at_alias(found: TaskFacts, alias: str | None) -> int:
@@ -177,6 +184,12 @@ def at_alias(found: TaskFacts, alias: str | None) -> int:
     if alias not in found.aliases:
         raise AliasNotFound(f"{found.name} has no alias {alias}")
     return found.aliases[alias]
+
+
+def tag_of(found: TaskFacts, alias: str) -> int | str:
+    """The tag of an alias's meaning, which a change of it names; raises AliasNotFound."""
+    target = found.targets.get(alias)
+    return at_alias(found, alias) if target is None else str(target.tag)
 
 
 def _rolled_back_at(client: Client, task: str, alias: str, version: int) -> str:
@@ -254,11 +267,12 @@ def _not_alike(measured: Sequence[Mapping[str, Any]]) -> str | None:
 
 def _task_row(task: TaskSummary) -> tuple[str, ...]:
     others = [
-        f"{name} → {at}" + (f" (before: {task.previous[name]})" if name in task.previous else "")
+        f"{name} → {meaning(task.targets.get(name), at)}" + (f" (before: {before})" if before else "")
         for name, at in task.aliases.items()
-        if name != LIVE or name in task.previous
+        if (before := task.previous.get(name)) or name != LIVE
     ]
-    return task.name, str(task.aliases.get(LIVE, "–")), str(len(task.versions)), ", ".join(others)
+    live = meaning(task.targets.get(LIVE), task.aliases[LIVE]) if LIVE in task.aliases else "–"
+    return task.name, live, str(len(task.versions)), ", ".join(others)
 
 
 def _show_versions(found: TaskFacts, training: Mapping[int, Mapping[str, Any]], record: Any) -> None:
@@ -292,13 +306,14 @@ def _measure(known: Mapping[str, Any]) -> str:
 def print_move(moved: Mapping[str, Any], as_json: bool = False) -> None:
     """Prints the result of `move`: the two versions, their scores, and how to go back."""
     if as_json:
-        console.print_json(moved)
+        target = moved.get("target")
+        console.print_json({**moved, "target": as_dict(target)} if target else moved)
         return
     ref, before, after = f"{moved['task']}@{moved['alias']}", moved["from"], moved["to"]
-    if before == after:
+    if before == after and "target" not in moved:
         console.say(f"{ref}: is at version {after} already")
         return
-    console.say(f"{ref}: {before or 'new'} → {after}")
+    console.say(f"{ref}: {before or 'new'} → {meaning(moved.get('target'), after)}")
     for version, known in moved["measured"].items():
         if "score" in known:
             where = f" on {shown(str(known['data']))}" if "data" in known else ""
@@ -309,4 +324,5 @@ def print_move(moved: Mapping[str, Any], as_json: bool = False) -> None:
         console.say(f"  {line}")
     if before:
         option = "" if moved["alias"] == LIVE else f" --alias {moved['alias']}"
-        console.say(f"to go back: onebert promote {moved['task']} {before}{option}")
+        back = "--rollback" if "target" in moved else before
+        console.say(f"to go back: onebert promote {moved['task']} {back}{option}")

@@ -20,6 +20,9 @@ from onebert_server.contract.declared import as_dict as as_dict
 from onebert_server.contract.tasks import AliasPlace as AliasPlace
 from onebert_server.contract.tasks import BaseFacts as BaseFacts
 from onebert_server.contract.tasks import Pushed as Pushed
+from onebert_server.contract.tasks import ShadowAgreement as ShadowAgreement
+from onebert_server.contract.tasks import ShadowShare as ShadowShare
+from onebert_server.contract.tasks import TargetFacts as TargetFacts
 from onebert_server.contract.tasks import TaskFacts as TaskFacts
 from onebert_server.contract.tasks import TaskSummary as TaskSummary
 from onebert_server.contract.tasks import VersionFacts as VersionFacts

@@ -70,6 +70,8 @@ class Client(Asking):
     version = run(AsyncClient.version)
     download = run(AsyncClient.download)
     push = run(AsyncClient.push)
+    alias = run(AsyncClient.alias)
+    shadows = run(AsyncClient.shadows)
     move_alias = run(AsyncClient.move_alias)
     delete_alias = run(AsyncClient.delete_alias)
     delete_task = run(AsyncClient.delete_task)

@@ -3,13 +3,17 @@
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from onebert_server.client.exchange import Asking, decode, quoted
+from onebert_server.contract.declared import as_dict
 from onebert_server.contract.tasks import (
     AliasPlace,
     BaseFacts,
     Pushed,
+    ShadowAgreement,
+    ShadowsResponse,
+    TargetFacts,
     TaskFacts,
     TaskResponse,
     TasksResponse,
@@ -56,7 +60,7 @@ class TaskCalls(Asking):
         while page.next is not None:
             page = await self._decoded(TaskResponse, "GET", f"{path}?after={page.next}")
             versions += page.versions
-        return TaskFacts(page.name, page.aliases, page.previous, versions)
+        return TaskFacts(page.name, page.aliases, page.previous, versions, page.targets)
 
     async def version(self, name: str, version: int) -> VersionFacts:
         """One version with its manifest."""
@@ -81,25 +85,36 @@ class TaskCalls(Asking):
         answer = await self._ask("PUT", f"/v1/tasks/{quoted(task)}/versions", content=content, headers=headers)
         return Pushed(**asdict(decode(answer, Uploaded)), created=answer.status_code == 201)
 
+    async def alias(self, task: str, alias: str) -> AliasPlace:
+        """What an alias means, and what it meant before."""
+        return await self._decoded(AliasPlace, "GET", _alias_path(task, alias))
+
+    async def shadows(self, task: str, alias: str) -> list[ShadowAgreement]:
+        """How often the versions of an alias and its shadows answered alike, on the server that is asked."""
+        return (await self._decoded(ShadowsResponse, "GET", f"{_alias_path(task, alias)}/shadows")).shadows
+
     async def move_alias(
-        self, task: str, alias: str, version: int, expected: int | None, wait: Wait | None = None
+        self, task: str, alias: str, to: int | TargetFacts, expected: int | str | None, wait: Wait | None = None
     ) -> AliasPlace:
-        """Points an alias at a version if it still points at `expected` (None: if it does not exist).
+        """Gives an alias a meaning if its tag (of one version: its number) is `expected` (None: if it does not exist).
 
         With `wait="all"` returns once every live server shows the move.
 
+        Args:
+            to: a version, or a split of the requests and shadows.
+
         Raises:
-            AliasConflict: the alias points elsewhere and has not moved.
+            AliasConflict: the alias means something else and has not moved.
             DeadlineExceeded: with `wait`: the alias has moved, but some servers did not show it in time.
         """
         # Not repeatable, like the calls below: if the reply got lost, a repetition would report a conflict.
         condition = {"If-None-Match": "*"} if expected is None else {"If-Match": f'"{expected}"'}
         path = _alias_path(task, alias) + (f"?wait={wait}" if wait else "")
-        body = {"version": version}
+        body = {"version": to} if isinstance(to, int) else as_dict(replace(to, tag=None))
         return await self._decoded(AliasPlace, "PUT", path, body, headers=condition, repeatable=False)
 
-    async def delete_alias(self, task: str, alias: str, expected: int) -> None:
-        """Deletes an alias if it still points at `expected`; else raises AliasConflict."""
+    async def delete_alias(self, task: str, alias: str, expected: int | str) -> None:
+        """Deletes an alias if its tag is still `expected`; else raises AliasConflict."""
         condition = {"If-Match": f'"{expected}"'}
         await self._ask("DELETE", _alias_path(task, alias), headers=condition, repeatable=False)
 

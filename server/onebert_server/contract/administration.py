@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import Annotated
 
 from onebert_server.contract.declared import GLOB, NAME, REF, STRICT, Declared, Rule
+from onebert_server.contract.tasks import TargetFacts
 from onebert_server.limits import MAX_REF
 
 Ref = Annotated[str, Rule("`name`, `name@3` or `name@alias`", pattern=REF, min_length=1, max_length=MAX_REF)]
@@ -79,6 +80,7 @@ class Change(Declared, frozen=True, kw_only=True):
     alias: str | None = None
     before: Annotated[int | None, Rule("the version where the alias was before")] = None
     version: int | None = None
+    target: Annotated[TargetFacts | None, Rule("the new meaning of an alias that is more than one version")] = None
     key: Annotated[str | None, Rule("name and id of a key that was made or revoked")] = None
     name: Annotated[str | None, Rule("what a renamed task is called since")] = None
     principal: Annotated[str, Rule("who made the change")]

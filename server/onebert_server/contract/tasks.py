@@ -3,7 +3,9 @@
 from datetime import datetime
 from typing import Annotated, Any
 
-from onebert_server.contract.declared import Declared, Rule
+from msgspec import field
+
+from onebert_server.contract.declared import STRICT, Declared, Rule
 
 
 class OneBase(Declared, frozen=True, kw_only=True):
@@ -58,16 +60,66 @@ class Pushed(Uploaded, frozen=True, kw_only=True):
 Previous = Annotated[int, Rule("where the alias pointed before; that version may be deleted by now")]
 
 
+class ShadowShare(Declared, frozen=True):
+    """A version that computes this percentage of the requests, and whose answers no caller gets."""
+
+    _config = STRICT
+
+    version: Annotated[int, Rule(ge=1, lt=2**31)]
+    percent: Annotated[int, Rule(ge=1, le=100)] = 100
+
+
+class TargetFacts(Declared, frozen=True, omit_defaults=True):
+    """The meaning of an alias that is more than one version."""
+
+    split: Annotated[dict[str, int], Rule("percentage of the requests by version, 100 together")]
+    sticky: Annotated[str | None, Rule("`principal` or `header:NAME`: one key, one version; null: by chance")] = None
+    shadow: list[ShadowShare] | None = None
+    tag: Annotated[str | None, Rule("as `If-Match` takes it, between quotes")] = None
+
+
 class AliasPlace(Declared, frozen=True):
     """Where an alias points."""
 
     _document = "AliasResponse"
-    _always = ("previous",)
+    _always = ("previous", "target", "previous_target")
 
     task: str
     alias: str
-    version: int
+    version: Annotated[int, Rule("of a split the one with the largest share")]
     previous: Previous | None = None
+    target: TargetFacts | None = None
+    previous_target: TargetFacts | None = None
+
+
+class LabelPair(Declared, frozen=True):
+    """Answers for which a version said `label`, and its shadow `shadow`; `(none)`: not this label."""
+
+    label: str
+    shadow: str
+    answers: int
+
+
+class ShadowAgreement(Declared, frozen=True):
+    """How often a version and its shadow answered alike, on the server that was asked, since it started."""
+
+    version: int
+    shadow: int
+    answers: int
+    same: Annotated[int, Rule("answers with the same labels")]
+    left_out: Annotated[int, Rule("questions that the shadow did not answer: no room, or an error")]
+    labels: Annotated[list[LabelPair], Rule("the most frequent pairs first")]
+
+
+class ShadowsResponse(Declared, frozen=True):
+    """The versions that answer an alias, each with each of its shadows."""
+
+    task: str
+    alias: str
+    shadows: list[ShadowAgreement]
+
+
+Targets = Annotated[dict[str, TargetFacts], Rule("of the aliases that mean more than one version")]
 
 
 class TaskSummary(Declared, frozen=True):
@@ -77,6 +129,7 @@ class TaskSummary(Declared, frozen=True):
     aliases: dict[str, int]
     previous: dict[str, Previous]
     versions: list[int]
+    targets: Targets = field(default_factory=dict)
 
 
 class TasksResponse(Declared, frozen=True):
@@ -125,6 +178,7 @@ class TaskFacts(Declared, frozen=True):
     aliases: dict[str, int]
     previous: dict[str, Previous]
     versions: list[VersionSummary]
+    targets: Targets = field(default_factory=dict)
 
 
 class TaskResponse(TaskFacts, frozen=True):

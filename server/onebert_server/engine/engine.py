@@ -133,17 +133,25 @@ class Engine:
                 request.set_result([])
         return requests
 
+    def submit_shadow(self, host: Host, items: Sequence[Item], context: Context) -> Request | None:
+        """Queues a shadow's items for the time when nothing else waits; None if too many wait already."""
+        request = Request(host, items, context, self._scheduler.withdraw, waits=True)
+        return request if self._scheduler.put_shadow(request) else None
+
     def launch(self, waiting: Sequence[Waiting], whole: bool = False) -> Flight:
         """The hot path: packs waiting sequences and starts the device on them; never waits for a GPU.
 
-        On a CPU a long batch, unless it runs as a `whole`, lets short texts of others run between its layers; their
-        time does not count as the batch's.
+        On a CPU a long batch, unless it runs as a `whole`, lets short texts of others run between its layers, and a
+        batch of shadows lets all others; their time does not count as the batch's.
         """
         started, spent = time.monotonic(), [0.0]
         host, tokens = waiting[0].request.host, sum(len(entry.item.tokens) for entry in waiting)
         between: Callable[[], None] | None = None
-        if not (whole or self._overlaps) and host.speed.seconds(tokens) >= _LONG_BATCH:
-            between = partial(self._make_way, waiting, tokens * host.weight / _PART_BESIDE, spent)
+        if not (whole or self._overlaps):
+            if waiting[0].request.waits:
+                between = partial(self._make_way, waiting, self._limits.max_batch_tokens, spent)
+            elif host.speed.seconds(tokens) >= _LONG_BATCH:
+                between = partial(self._make_way, waiting, tokens * host.weight / _PART_BESIDE, spent)
         launched = host.passes.launch([entry.item for entry in waiting], between)
         return Flight(waiting, launched, started + sum(spent))
 
@@ -224,7 +232,7 @@ class Engine:
         return None
 
     def _make_way(self, running: Sequence[Waiting], work: float, spent: list[float]) -> None:
-        """Between two layers of a long batch: answers short texts of other principals, and adds the time to `spent`."""
+        """Between two layers of a batch: answers texts of other principals, and adds the time to `spent`."""
 
         def bounds(host: Host) -> tuple[int, int]:
             return int(work / host.weight), int(work / host.weight)

@@ -20,13 +20,19 @@ class Request(Future[list[Logits]]):
         lengths: tokens of each item, at least one.
         costs: computed tokens of each item: fewer than its length if it shares a text with others.
         work: tokens of each item as the queue counts them; see FairQueue.
+        waits: whether it is taken only while no other request waits, and outside of the queue: a shadow's.
         left: whether it ends without answers as soon as no batch reads its rows.
         error: its error in that case; None if its caller has left.
         began, ended: start of its first batch and end of its last one, on the monotonic clock.
     """
 
     def __init__(
-        self, host: Host, items: Sequence[Item], context: Context, withdraw: Callable[["Request"], bool]
+        self,
+        host: Host,
+        items: Sequence[Item],
+        context: Context,
+        withdraw: Callable[["Request"], bool],
+        waits: bool = False,
     ) -> None:
         super().__init__()
         self.host, self.items, self.costs = host, items, host.passes.costs(items)
@@ -34,6 +40,7 @@ class Request(Future[list[Logits]]):
         self.lengths = [len(item.tokens) for item in items]
         self.work = host.work(self.lengths)
         self.submitted = self.began = self.ended = time.monotonic()
+        self.waits = waits
         self.left = False
         self.error: Exception | None = None
         self.span: Any = context.observed.span

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import Future
 
@@ -13,6 +14,10 @@ from onebert_store.errors import DeadlineExceeded, EngineFailed, OneBertError, S
 # A request that is cancelled so few seconds before its deadline counts as late, not as left: timers fire a little
 # early, and a front end's deadline is later here, by the time that the request was on its way.
 DEADLINE_MARGIN = 0.05
+# Tokens of shadows that may wait, and estimated seconds of a batch of them: a request that comes meanwhile waits for
+# one layer of it.
+MAX_SHADOW_TOKENS = 16_384
+SHADOW_SECONDS = 0.006
 
 
 class Scheduler:
@@ -30,6 +35,8 @@ class Scheduler:
         self.queue = FairQueue(limits)
         self._observer = observer
         self._running: set[Request] = set()
+        self._shadows: deque[Request] = deque()
+        self._shadow_tokens = 0
         self._serves = False
         self._changed = threading.Condition()
 
@@ -50,6 +57,16 @@ class Scheduler:
             if wake:
                 self._changed.notify()
 
+    def put_shadow(self, request: Request) -> bool:
+        """Queues a shadow's request, which is taken while nothing else waits; returns whether there is room for it."""
+        tokens = sum(request.lengths)
+        with self._changed:
+            if self.closing or not self._serves or self._shadow_tokens + tokens > MAX_SHADOW_TOKENS:
+                return False
+            self._shadows.append(request)
+            self._shadow_tokens += tokens
+            return True
+
     def wake(self) -> None:
         with self._changed:
             self._changed.notify()
@@ -64,9 +81,10 @@ class Scheduler:
             with self._changed:
                 if only_full and not self.queue.fills(bounds):
                     return []
-                while not (self.queue.sequences or self.closing):
+                while not (self.queue.sequences or self._shadows or self.closing):
                     self._changed.wait()
                 late, taken = self._take(bounds)
+                taken = taken or self._take_shadows()
             self._drop(late)
             if taken or (self.closing and not self.queue.sequences):
                 return self._observed(taken)
@@ -126,7 +144,8 @@ class Scheduler:
         """Ends every unfinished request with this error, and lets nothing more in."""
         with self._changed:
             self._serves = False
-            left = {*self.queue.clear(), *self._running}
+            left = {*self.queue.clear(), *self._shadows, *self._running}
+            self._shadows.clear()
         for request in left:
             request.fail(error)
 
@@ -146,6 +165,20 @@ class Scheduler:
         self._running |= {request for request, _ in taken}
         return late, taken
 
+    def _take_shadows(self) -> list[tuple[Request, int]]:
+        """Returns a small batch of whole requests of shadows, in the order in which they came."""
+        taken = list[Request]()
+        while self._shadows and not self.closing:
+            first, host = self._shadows[0], self._shadows[0].host
+            tokens = sum(map(sum, (one.lengths for one in (*taken, first))))
+            room = host.speed.tokens_within(SHADOW_SECONDS, MAX_SHADOW_TOKENS)
+            if taken and (host is not taken[0].host or tokens > room):
+                break
+            taken.append(self._shadows.popleft())
+            self._shadow_tokens -= sum(first.lengths)
+        self._running.update(taken)
+        return [(request, position) for request in taken for position in range(len(request.items))]
+
     def _drop(self, late: Sequence[Request]) -> None:
         for request in late:
             error = DeadlineExceeded("the request's time was over before its work was done")
@@ -159,7 +192,7 @@ class Scheduler:
     def _observed(self, taken: Iterable[tuple[Request, int]]) -> list[Waiting]:
         now = time.monotonic()
         for request, position in taken:
-            if position == 0:
+            if position == 0 and not request.waits:
                 request.began = now
                 self._observer.observe_wait(now - request.submitted)
         return [Waiting(request.items[position], request, position) for request, position in taken]

@@ -29,6 +29,10 @@ class Head:
             else:
                 self.fields[name] = value
 
+    def value(self, name: str) -> bytes | None:
+        """The first value of a field as it came; None without the field."""
+        return self.fields.get(name.encode())
+
     def first(self, name: bytes) -> str:
         """The first value of a field; empty without the field."""
         return str(self.fields.get(name, b""), "latin-1")

@@ -139,7 +139,8 @@ class Dispatch:
             seconds = _seconds(state[HEAD].all(_TIMEOUT))
         if _MIN_SEQ in fields:
             min_seq = _seq(state[HEAD].all(_MIN_SEQ))
-        return Context(state["principal"], now + seconds, now, state["request_id"], min_seq, state["observed"])
+        who, header = (state["principal"], now + seconds, now, state["request_id"]), state[HEAD].value
+        return Context(*who, min_seq, state["observed"], header=header)
 
     async def _answer(self, found: Found, scope: Scope, receive: Receive, send: Send) -> None:
         form, edge, state = found.format, self._edge, scope["state"]

@@ -11,24 +11,28 @@ from onebert_server.answering.backend import Missed, Result, Wanted
 from onebert_server.answering.tokenizing import Split
 from onebert_server.remote import questions, wire
 from onebert_server.remote.transport import Transport
-from onebert_store.errors import OneBertError, QueueFull
+from onebert_store.errors import HeaderNeeded, OneBertError, QueueFull
 
 # Seconds for which a front end repeats a refusal by itself. Far shorter than the queue needs to drain, so that the
 # engine never idles. MAX_FULL bounds the principals with a stored refusal.
 FULL_SECONDS = 0.05
 MAX_FULL = 1024
+# Names of headers that are sent with each question, the latest ones: more than the targets of one request choose by.
+MAX_HEADERS = 64
 
 
 class RemoteBackend:
     """A backend behind a transport.
 
-    It repeats the other process's refusal of a principal for `FULL_SECONDS` without asking again.
+    It repeats the other process's refusal of a principal for `FULL_SECONDS` without asking again. It sends the headers
+    that aliases choose by, whose names it learns from the first question that lacked one.
     """
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
         # Keyed by principal, since keys with one name may have different quotas.
         self._full: dict[Principal, tuple[float, wire.Refused]] = {}
+        self._headers: tuple[str, ...] = ()
 
     def check(self, context: Context) -> None:
         """Raises QueueFull while the transport is full, and the stored refusal while it is fresh."""
@@ -49,12 +53,16 @@ class RemoteBackend:
         return await self._ask(context, wanted, inputs, each=True)
 
     async def _ask(self, context: Context, wanted: Wanted, inputs: Split, each: bool) -> list[Result | Missed]:
-        self.check(context)
-        reply = await self._transport.ask(questions.question(context, wanted, inputs, each))
-        if isinstance(reply, wire.Refused):
-            raise self._refusal(context, reply)
-        context.observed.add(reply.seconds)
-        return questions.results(reply)
+        while True:
+            self.check(context)
+            headers = self._headers
+            reply = await self._transport.ask(questions.question(context, wanted, inputs, each, headers))
+            if isinstance(reply, wire.Logits):
+                context.observed.add(reply.seconds)
+                return questions.results(reply)
+            if reply.why.code != HeaderNeeded.code or reply.why.detail in headers:
+                raise self._refusal(context, reply)
+            self._headers = tuple(dict.fromkeys((reply.why.detail, *self._headers)))[:MAX_HEADERS]
 
     def _refusal(self, context: Context, refused: wire.Refused) -> OneBertError:
         """Returns the error of a refusal; stores it if every question of this principal would be refused."""

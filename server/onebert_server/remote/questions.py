@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from onebert_server.logs import log_failure
 from onebert_server.observed import Observed
 from onebert_server.remote import wire
 from onebert_server.versions.facts import Facts
-from onebert_store.errors import OneBertError
+from onebert_store.errors import HeaderNeeded, OneBertError
 
 logger = logging.getLogger("onebert.questions")
 
@@ -33,8 +33,13 @@ def splitters(setup: wire.Setup) -> dict[str, Splitter]:
     return {base: Splitter(Tokenizer.loads(one.tokenizer), one.max_length) for base, one in setup.bases.items()}
 
 
-def question(context: Context, wanted: Wanted, inputs: Split, each: bool = False) -> wire.Compute:
-    """Builds the message of a question; equal texts, whose pieces are one object, are sent once."""
+def question(
+    context: Context, wanted: Wanted, inputs: Split, each: bool = False, headers: Iterable[str] = ()
+) -> wire.Compute:
+    """Builds the message of a question; equal texts, whose pieces are one object, are sent once.
+
+    `headers` are the names of those that aliases choose by.
+    """
     now = time.monotonic()
     every = next(iter(inputs.values()))
     places: dict[int, int] = {}
@@ -55,6 +60,7 @@ def question(context: Context, wanted: Wanted, inputs: Split, each: bool = False
         span=span.carried if (span := context.observed.span) and span.sampled else None,
         each=each,
         counted=context.counted,
+        headers={name: context.header(name) for name in headers},
     )
 
 
@@ -99,7 +105,14 @@ def _context(asked: wire.Compute) -> Context:
     principal = wire.principal(asked.principal)
     observed = Observed(carried=asked.span)
     deadline, arrived = now + asked.remaining, now - asked.waited
-    return Context(principal, deadline, arrived, asked.request_id, asked.min_seq, observed, counted=asked.counted)
+
+    def header(name: str) -> bytes | None:
+        if name not in asked.headers:
+            raise HeaderNeeded(name)
+        return asked.headers[name]
+
+    what = asked.request_id, asked.min_seq, observed
+    return Context(principal, deadline, arrived, *what, counted=asked.counted, header=header)
 
 
 def _split(pieces: Pieces) -> wire.SplitInput:

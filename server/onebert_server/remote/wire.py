@@ -74,6 +74,7 @@ class Compute(msgspec.Struct, tag=True, frozen=True, array_like=True):
         min_seq: the reply must reflect the registry up to this change.
         each: an error concerns its own reference only instead of the whole reply.
         counted: quotas have already counted the request.
+        headers: the request's headers, or null, of those names that the front end knows aliases to choose by.
     """
 
     principal: Caller
@@ -89,6 +90,7 @@ class Compute(msgspec.Struct, tag=True, frozen=True, array_like=True):
     span: tuple[str, str] | None = None
     each: bool = False
     counted: bool = False
+    headers: dict[str, bytes | None] = {}
 
 
 class SequenceLogits(msgspec.Struct, frozen=True, array_like=True):

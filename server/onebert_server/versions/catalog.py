@@ -21,6 +21,7 @@ from onebert_store.file.format import loads
 from onebert_store.file.manifest import Manifest
 from onebert_store.registry.records import Added, Alias, VersionEntry
 from onebert_store.registry.registry import Registry, Stored
+from onebert_store.registry.target import Target
 
 # Seconds of a start for loading versions; the others are loaded while the server answers. A thousand BitFit tasks take
 # 8 seconds on two cores.
@@ -29,6 +30,8 @@ LOAD_SECONDS = 10.0
 LEARNED_AT_START = 20_000
 # Manifests per query: with a query for each, a start would take thousands of round trips to the database.
 LEARNED_TOGETHER = 64
+# Task types whose shadows are compared.
+SHADOWED = ("single_label", "multi_label")
 # Errors of the disk, as opposed to errors of a request.
 STORAGE_CODES = frozenset({"storage-full", "storage-unavailable"})
 
@@ -119,14 +122,14 @@ class Catalog:
             return Taken(added.record, added.created, added.seq)
 
     @asynccontextmanager
-    async def in_memory(self, task: str, version: int, context: Context) -> AsyncIterator[None]:
-        """Keeps a version in memory while the block runs; waits for its loading on the event loop, and on no thread.
+    async def in_memory(self, task: str, numbers: Sequence[int], context: Context) -> AsyncIterator[None]:
+        """Keeps versions in memory while the block runs; waits for their loading on the event loop, and on no thread.
 
-        It does nothing for a missing version: `move_alias` raises the error. See `Residents.ready` for other errors.
+        It does nothing if one is missing: `move_alias` raises the error. See `Residents.ready` for other errors.
         """
         context.principal.require(Action.PROMOTE, task)
         try:
-            pinned = self.directory.pin([f"{task}@{version}"], context.principal)
+            pinned = self.directory.pin([f"{task}@{number}" for number in numbers], context.principal)
         except (NotFound, InvalidInput):
             pinned = []
         try:
@@ -145,21 +148,30 @@ class Catalog:
             raise
 
     def move_alias(
-        self, task: str, alias: str, version: int, expected: int | None, context: Context
+        self, task: str, alias: str, target: Target, expected: str | None, context: Context
     ) -> tuple[Alias, int]:
         """Moves an alias by compare-and-set, in effect for every request that is admitted after it returns.
 
         Call it after `look` and inside `in_memory`, so that no request is sent to a version that cannot answer. See
-        `Registry.move_alias` for its errors.
+        `Registry.move_alias` for its errors; InvalidInput too if answers of a shadow are not labels to compare.
         """
         context.principal.require(Action.PROMOTE, task)
+        self._check_shadows(task, target)
         with self._changing(context.deadline):
-            moved, seq = self._registry.move_alias(task, alias, version, expected, context.actor)
+            moved, seq = self._registry.move_alias(task, alias, target, expected, context.actor)
             self._follower.reach(seq)
             return moved, seq
 
-    def delete_alias(self, task: str, alias: str, expected: int, context: Context) -> int:
-        """Deletes an alias if it points at version `expected`."""
+    def _check_shadows(self, task: str, target: Target) -> None:
+        for number in target.numbers if target.shadows else ():
+            with suppress(NotFound):
+                self.learn(version := self.directory.version(task, number))
+                if version.known_facts and version.known_facts.task_type not in SHADOWED:
+                    kind = version.known_facts.task_type
+                    raise InvalidInput(f"a shadow's labels are compared, and {task}@{number} is a {kind} task")
+
+    def delete_alias(self, task: str, alias: str, expected: str, context: Context) -> int:
+        """Deletes an alias if its tag is `expected`."""
         context.principal.require(Action.PROMOTE, task)
         return self._change(self._registry.delete_alias, context, task, alias, expected)
 

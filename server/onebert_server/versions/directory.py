@@ -1,18 +1,19 @@
 """Resolves references in memory: tasks, aliases and versions, up to one change of the registry."""
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
 from onebert_server.access.principal import OWN_WORK, Principal
 from onebert_server.engine.host import Slot
+from onebert_server.versions.choice import KeyOf, by_chance
 from onebert_server.versions.facts import Facts
 from onebert_server.versions.position import Position
 from onebert_server.versions.states import States
-from onebert_server.versions.target import Target
 from onebert_server.versions.version import Held, State, TaskEntry, Version
 from onebert_store.errors import InvalidInput
 from onebert_store.registry.names import LIVE, TaskRef, no_such_task, parse_ref, similar
+from onebert_store.registry.records import Alias
 
 
 class Directory(States):
@@ -35,12 +36,12 @@ class Directory(States):
         self,
         name: str,
         versions: Sequence[Version],
-        aliases: Mapping[str, Target] | None,
+        aliases: Mapping[str, Alias] | None,
         numbers: Collection[int] | None = None,
-    ) -> list[Version]:
+    ) -> dict[Version, bool]:
         """Makes a task equal to its registered state at one moment; requests that pinned a version before keep it.
 
-        Returns the versions that an alias means now and did not mean before.
+        Returns the versions of aliases that are new or have moved, each with whether it answers or is only a shadow.
 
         Args:
             versions: the registered ones. A version that is shown already stays, unless the new one has its row.
@@ -65,16 +66,14 @@ class Directory(States):
                     self._add_resident(version)
             self._num_versions += len(shown)
             if aliases is None:
-                aliases = {alias: at for alias, at in before.items() if gone.isdisjoint(at.numbers)}
+                aliases = {alias: at for alias, at in before.items() if gone.isdisjoint(at.target.numbers)}
             task.aliases = dict(aliases)
             self._list(task)
-            moved = [
-                alias for alias, at in aliases.items() if alias not in before or before[alias].numbers != at.numbers
-            ]
-            meant = dict.fromkeys(version for alias in moved for version in task.meant(alias))
+            moved = [alias for alias, at in aliases.items() if alias not in before or before[alias].target != at.target]
+            meant = _meant((task, alias) for alias in moved)
             unused = [self._retire(version) for version in retired]
         self._give_back(unused)
-        return list(meant)
+        return meant
 
     def rename(self, name: str, new: str) -> None:
         """Renames a task, if it exists, and forgets the task with the new name; pinned versions are not disturbed."""
@@ -90,20 +89,22 @@ class Directory(States):
             self._list(task)
             self._list(renamed)
 
-    def pin(self, refs: Sequence[str], principal: Principal) -> list[Held]:
+    def pin(self, refs: Sequence[str], principal: Principal, key_of: KeyOf = by_chance) -> list[Held]:
         """Resolves all references at one moment, or pins nothing; the caller gives every pin back with `unpin`.
 
         A task that the principal does not see is not found. Versions that are not resident are loaded from now on, in
-        turns of the principal; `Version.loading` ends when one is there.
+        turns of the principal; `Version.loading` ends when one is there. `key_of` chooses the versions of splits.
         """
         parsed = {ref: parse_ref(ref) for ref in refs}
         with self._lock:
-            found = {ref: self._resolve(meant, principal) for ref, meant in parsed.items()}
+            found = {ref: self._resolve(meant, principal, key_of) for ref, meant in parsed.items()}
             held = [found[ref] for ref in refs]
             self._pin(held, principal.name)
         return held
 
-    def pin_live(self, wanted: Callable[[Facts], bool], most: int, principal: Principal) -> list[Held]:
+    def pin_live(
+        self, wanted: Callable[[Facts], bool], most: int, principal: Principal, key_of: KeyOf = by_chance
+    ) -> list[Held]:
         """Pins, by name, the wanted live versions of those tasks that the principal sees.
 
         It leaves out versions that are unavailable or have no known manifest. More than `most` wanted ones, or more
@@ -115,7 +116,7 @@ class Directory(States):
             for name in self._names_of(principal):
                 if LIVE not in self._tasks[name].aliases:
                     continue
-                meant = self._tasks[name].meant(LIVE)
+                meant = self._tasks[name].meant(LIVE, key_of)
                 if meant[0].state is State.UNAVAILABLE:
                     continue
                 if meant[0].known_facts is None:
@@ -153,12 +154,11 @@ class Directory(States):
             return [version for task in self._tasks.values() for version in task.versions.values()]
 
     def aliased(self) -> list[Version]:
-        """Returns every version that an alias means, the live ones first, by name."""
+        """Returns every version that an alias means: by name, the live ones first, shadows of all aliases last."""
         with self._lock:
-            meant = [(alias != LIVE, name, alias) for name in self._names for alias in self._tasks[name].aliases]
-            return list(
-                dict.fromkeys(one for _, name, alias in sorted(meant) for one in self._tasks[name].meant(alias))
-            )
+            every = [(alias != LIVE, name, alias) for name in self._names for alias in self._tasks[name].aliases]
+            meant = _meant((self._tasks[name], alias) for _, name, alias in sorted(every))
+            return sorted(meant, key=lambda one: not meant[one])
 
     def counts(self) -> dict[str, int]:
         with self._lock:
@@ -170,9 +170,9 @@ class Directory(States):
                 "damaged": len(self._damaged),
             }
 
-    def _resolve(self, ref: TaskRef, principal: Principal) -> Held:
+    def _resolve(self, ref: TaskRef, principal: Principal, key_of: KeyOf) -> Held:
         task = self._find(ref.task, principal)
-        held = task.meant(ref.alias or LIVE) if ref.version is None else (task.version(ref.version),)
+        held = task.meant(ref.alias or LIVE, key_of) if ref.version is None else (task.version(ref.version),)
         if held[0].state is State.UNAVAILABLE:
             raise self._refusal(held[0])
         return held
@@ -206,3 +206,15 @@ class Directory(States):
                     break
                 if who.sees(name):
                     yield name
+
+
+def _meant(aliases: Iterable[tuple[TaskEntry, str]]) -> dict[Version, bool]:
+    """Returns the versions of aliases, in their order, each with whether it answers or is only a shadow."""
+    found: dict[Version, bool] = {}
+    for task, alias in aliases:
+        target = task.alias(alias).target
+        for number, _ in target.shares:
+            found[task.versions[number]] = True
+        for shadow in target.shadows:
+            found.setdefault(task.versions[shadow.version], False)
+    return found

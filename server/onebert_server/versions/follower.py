@@ -14,7 +14,6 @@ from onebert_server.engine.host import Slot
 from onebert_server.garbage import collecting_nothing
 from onebert_server.versions.directory import Directory
 from onebert_server.versions.presence import Presence
-from onebert_server.versions.target import target
 from onebert_server.versions.version import Version
 from onebert_store.errors import OneBertError
 from onebert_store.registry.feed import Feed
@@ -185,10 +184,10 @@ class Follower:
         if self._presence is not None:
             self._presence.report(self._position.seq)
 
-    def _apply(self, changes: Sequence[Change]) -> list[Version]:
+    def _apply(self, changes: Sequence[Change]) -> dict[Version, bool]:
         """Shows the current state of the changed tasks; later changes of them are applied again.
 
-        Returns the versions that aliases mean from now on.
+        Returns the versions that aliases mean from now on, as `Directory.show`.
         """
         first = self._position.seq + 1
         if not changes or [change.seq for change in changes] != list(range(first, first + len(changes))):
@@ -205,7 +204,7 @@ class Follower:
         tasks: Mapping[str, Collection[int] | None],
         changes: Sequence[Change] = (),
         known: Sequence[VersionEntry] = (),
-    ) -> list[Version]:
+    ) -> dict[Version, bool]:
         """Makes tasks equal to their registered state: all versions, or those with these numbers, and the aliases.
 
         `known` entries have their manifests, as those of uploads among the changes.
@@ -219,7 +218,7 @@ class Follower:
                 self._renamed(change.task, change.name)
         known = [*known, *(change.entry for change in changes if change.entry)]
         records = {(one.task, one.version, one.digest): one for one in known}
-        meant: list[Version] = []
+        meant: dict[Version, bool] = {}
         for task, (entries, aliases) in found.items():
             if not entries and tasks[task] is not None:
                 # A later change renames or deletes the task, or one of these deletes its last version.
@@ -227,19 +226,19 @@ class Follower:
                 self._directory.show(task, (), None, set(filter(None, deleted)))
             else:
                 best = [records.get((task, entry.version, entry.digest), entry) for entry in entries]
-                meant += self._show(task, best, aliases, tasks[task])
+                meant |= self._show(task, best, aliases, tasks[task])
         return meant
 
-    def _load(self) -> list[Version]:
+    def _load(self) -> dict[Version, bool]:
         """Makes all tasks equal to their registered state, whatever is shown."""
-        meant: list[Version] = []
+        meant: dict[Version, bool] = {}
         with collecting_nothing():
             snapshot, by_task = self._feed.snapshot(), attrgetter("task")
             gone = {version.entry.task for version in self._directory.versions()}
             # The database may order names by the rules of a language.
             for task, entries in groupby(sorted(snapshot.entries, key=by_task), by_task):
                 gone.discard(task)
-                meant += self._show(task, list(entries), snapshot.aliases.get(task, {}), None)
+                meant |= self._show(task, list(entries), snapshot.aliases.get(task, {}), None)
             for task in gone:
                 self._show(task, (), {}, None)
         self._shown_at = snapshot.last.at
@@ -248,9 +247,8 @@ class Follower:
 
     def _show(
         self, task: str, entries: Iterable[VersionEntry], aliases: Mapping[str, Alias], numbers: Collection[int] | None
-    ) -> list[Version]:
-        targets = {alias: target(at.version, at.previous) for alias, at in aliases.items()}
-        return self._directory.show(task, [self._version(entry) for entry in entries], targets, numbers)
+    ) -> dict[Version, bool]:
+        return self._directory.show(task, [self._version(entry) for entry in entries], aliases, numbers)
 
     def _version(self, entry: VersionEntry) -> Version:
         offer = self._offer

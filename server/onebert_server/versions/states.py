@@ -2,7 +2,7 @@
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from itertools import chain
 from math import ceil
@@ -13,6 +13,8 @@ from onebert_server.versions.version import Held, State, Version
 from onebert_store.errors import VersionUnavailable
 from onebert_store.registry.records import VersionRecord
 
+# The principal of a loading that evicts nothing.
+NOBODY = ""
 COLD = (State.REGISTERED, State.EVICTED)
 
 
@@ -84,16 +86,22 @@ class States:
             self._begin_loading(version)
             return True
 
-    def fetch(self, versions: Iterable[Version]) -> None:
-        """Loads versions before requests ask for them; only from the states registered and evicted."""
+    def fetch(self, versions: Mapping[Version, bool]) -> None:
+        """Loads versions before requests ask for them, only from the states registered and evicted.
+
+        Others are evicted only for a version that answers: True. A shadow, False, is loaded if there is room.
+        """
         with self._lock:
-            self._fetch([version for version in versions if version.state in COLD and not version.retired])
+            for version, answers in versions.items():
+                if version.state in COLD and not version.retired:
+                    self._fetch(version, answers)
 
     def try_again(self) -> None:
         """Loads those versions whose next try is due, even if no request asks for them."""
         now = self._clock()
         with self._lock:
-            self._fetch([one for one in self._unavailable if one.next_try is not None and one.next_try <= now])
+            for one in [one for one in self._unavailable if one.next_try is not None and one.next_try <= now]:
+                self._fetch(one, answers=True)
 
     def give_up_unwanted(self, version: Version) -> bool:
         """Stops a loading without pins, unless the server itself wants it; returns whether it did."""
@@ -167,13 +175,15 @@ class States:
         return VersionUnavailable(why, None if again is None else max(1, ceil(again - self._clock())))
 
     def _pin(self, held: Sequence[Held], principal: str) -> None:
-        for versions in held:
-            for version in versions:
-                version.pins += 1
-                if version.state is State.RESIDENT:
-                    self._residents.move_to_end(version)
-                else:
-                    self._want(version, principal)
+        for answering, *shadows in held:
+            answering.pins += 1
+            if answering.state is State.RESIDENT:
+                self._residents.move_to_end(answering)
+            else:
+                self._want(answering, principal)
+            # Shadows are in memory, and do not count as used: they are the first that make room for others.
+            for shadow in shadows:
+                shadow.pins += 1
 
     def _want(self, version: Version, principal: str) -> None:
         """Loads a version, in turns of this principal too if it is loading already."""
@@ -181,11 +191,10 @@ class States:
             self._begin_loading(version)
         self._load(version, principal)
 
-    def _fetch(self, versions: Sequence[Version]) -> None:
-        for version in versions:
-            self._begin_loading(version)
-            version.tried_again = True
-            self._load(version, RESERVED)
+    def _fetch(self, version: Version, answers: bool) -> None:
+        self._begin_loading(version)
+        version.tried_again = answers
+        self._load(version, RESERVED if answers else NOBODY)
 
     def _begin_loading(self, version: Version) -> None:
         version.state, version.loading, version.tried_again = State.LOADING, Future(), False

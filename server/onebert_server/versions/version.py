@@ -6,11 +6,11 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Self
 
+from onebert_server.versions.choice import KeyOf, chosen, lot
 from onebert_server.versions.facts import Facts
-from onebert_server.versions.target import Target
 from onebert_store.errors import AliasNotFound, VersionNotFound
 from onebert_store.file.strict_json import shown
-from onebert_store.registry.records import VersionEntry, VersionRecord
+from onebert_store.registry.records import Alias, VersionEntry, VersionRecord
 
 if TYPE_CHECKING:
     # A front end knows versions by `Held` alone, and computes nothing.
@@ -102,14 +102,14 @@ class TaskEntry:
 
     name: str
     versions: dict[int, Version] = field(default_factory=dict)
-    aliases: dict[str, Target] = field(default_factory=dict)
+    aliases: dict[str, Alias] = field(default_factory=dict)
 
     def version(self, number: int) -> Version:
         if number not in self.versions:
             raise VersionNotFound(f"{self.name} has no version {number}")
         return self.versions[number]
 
-    def alias(self, name: str) -> Target:
+    def alias(self, name: str) -> Alias:
         if name not in self.aliases:
             number = name.removeprefix("v")
             known = number.isdecimal() and int(number) in self.versions
@@ -117,9 +117,14 @@ class TaskEntry:
             raise AliasNotFound(f"{self.name} has no alias {shown(name)}{meant}")
         return self.aliases[name]
 
-    def meant(self, alias: str) -> Held:
-        """Returns the versions that an alias means; raises AliasNotFound."""
-        return tuple(map(self.versions.__getitem__, self.alias(alias).numbers))
+    def meant(self, alias: str, key_of: KeyOf) -> Held:
+        """Returns the version that answers a request to an alias, and its shadows in memory; raises AliasNotFound."""
+        target = self.alias(alias).target
+        answering = self.versions[chosen(target, self.name, key_of)]
+        if not target.shadows:
+            return (answering,)
+        shadows = (self.versions[one.version] for one in target.shadows if lot() <= one.percent)
+        return answering, *(one for one in shadows if one.state is State.RESIDENT)
 
     def copy(self, after: int = 0, most: int | None = None) -> Self:
         """Returns a copy that the directory does not change: aliases by name, and a page of the versions by number."""

@@ -2,11 +2,11 @@
 
 from onebert_server.access.principal import Action, Principal
 from onebert_server.versions.catalog import Catalog
-from onebert_server.versions.target import Target
 from onebert_server.versions.version import TaskEntry, Version
 from onebert_store.file.changes import Change, changes, difference
 from onebert_store.file.format import loads
 from onebert_store.file.manifest import Manifest
+from onebert_store.registry.records import Alias
 
 
 class View:
@@ -28,7 +28,7 @@ class View:
         self._catalog.learn_all(list(entry.versions.values()))
         return entry
 
-    def alias(self, task: str, alias: str) -> Target:
+    def alias(self, task: str, alias: str) -> Alias:
         return self.task(task, after=0, most=0).alias(alias)
 
     def version(self, task: str, number: int) -> Version:

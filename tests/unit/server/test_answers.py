@@ -123,8 +123,7 @@ def test_many_numbers_are_read_and_written_beside_the_event_loop(parts, task, be
 class Doubled(Sequences):
     """A question of two sequences: the whole input and its first half; the answer reads the mean of their logits."""
 
-    def expand(self, pieces, versions, tokenizer, asked):
-        [resident] = versions
+    def expand(self, pieces, resident, tokenizer, asked):
         [(_, whole)] = tokenizer.fit(pieces, resident.facts.max_length)
         kept = ((0, whole),), ((0, whole // 2),)
         return [Planned(one, resident.slot, role) for one, role in zip(kept, ("whole", "half"), strict=True)]

@@ -14,6 +14,7 @@ from onebert_server.answering.backend import Wanted
 from onebert_store.errors import DeadlineExceeded, StorageFull, StorageUnavailable, TaskNotFound, VersionNotFound
 from onebert_store.file.format import loads
 from onebert_store.registry.feed import Feed
+from onebert_store.registry.target import alone
 from runtimes import WORK, ask, get, opened, upload
 from servers import Task, wait_until
 
@@ -102,7 +103,7 @@ def test_an_upload_that_failed_leaves_a_version_in_memory_only_if_it_is_in_the_r
     assert upload(runtime, "task", Task(seed=3))[0].version == 3
     if after:
         assert scores(runtime, "task@3", "other") == pytest.approx(Task(seed=3).logits(TEXT).ravel(), abs=1e-4)
-        assert runtime.catalog.move_alias("other", "canary", 1, None, WORK)[0].version == 1
+        assert runtime.catalog.move_alias("other", "canary", alone(1), None, WORK)[0].version == 1
 
 
 def test_an_upload_that_fails_after_it_was_published_takes_no_row_from_its_version(runtime, monkeypatch):

@@ -14,11 +14,11 @@ from directories import pin, publish, retire, unpin
 from lengths import examples
 from onebert_server.access.principal import Principal, Scope, root
 from onebert_server.versions.directory import Directory
-from onebert_server.versions.target import Target, target
 from onebert_server.versions.version import State, Version
 from onebert_store.errors import AliasNotFound, InvalidInput, TaskNotFound, VersionNotFound, VersionUnavailable
 from onebert_store.file.manifest import parse_manifest
-from onebert_store.registry.records import VersionEntry, VersionRecord
+from onebert_store.registry.records import Alias, VersionEntry, VersionRecord
+from onebert_store.registry.target import Shadow, Target, alone
 from tiny_delta import manifest_dict
 
 MANIFEST = parse_manifest(manifest_dict())
@@ -194,7 +194,7 @@ def test_a_tenants_list_and_its_fan_out_look_at_no_other_tenants_tasks(directory
 
 
 def test_a_task_without_live_is_no_live_task(filled):
-    filled.show("a", (), {"next": target(2)}, ())
+    filled.show("a", (), {"next": Alias(alone(2))}, ())
     assert filled.live() == []
     with pytest.raises(AliasNotFound):
         filled.ask("a")
@@ -213,14 +213,16 @@ def test_a_task_goes_with_its_last_version_and_what_nobody_knows_is_retired_in_s
     assert filled.counts()["tasks"] == 1
 
 
-def test_an_alias_may_mean_a_version_and_its_shadows(filled):
-    """The seam for canaries to come: a request pins all of them, the answering one first."""
-    filled.show("a", (), {"live": Target((1, 2), ((1, 1.0),), (2,), None)}, ())
+def test_a_request_pins_the_shadows_that_are_in_memory_and_these_go_first(filled):
+    filled.show("a", (), {"live": Alias(Target(((1, 100),), None, (Shadow(2, 100),)))}, ())
     held = filled.pin(["a"], ASKS)
     assert [[version.slot for version in versions] for versions in held] == [[1, 2]]
     assert [filled.evict(), filled.evict()] == [3, None]
     filled.unpin(held)
-    assert {filled.evict(), filled.evict()} == {1, 2}
+    assert [filled.evict(), filled.evict()] == [2, 1], "a shadow was not used"
+    held = filled.pin(["a"], ASKS)
+    assert [[version.entry.version for version in versions] for versions in held] == [[1]], "it is not loaded for it"
+    assert filled.version("a", 2).state is State.EVICTED
 
 
 def test_nobody_waits_for_the_lock_where_all_is_in_memory(filled):

@@ -36,6 +36,7 @@ from onebert_store.file.format import loads
 from onebert_store.registry.records import VersionRecord
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.store import join_store
+from onebert_store.registry.target import alone
 from parts import context
 from runtimes import WORK, get, opened, upload
 from servers import Task, store, wait_until
@@ -83,8 +84,8 @@ def move(runtime, name, alias, version, expected):
     """Moves an alias as the route does."""
 
     async def moved():
-        async with runtime.catalog.in_memory(name, version, own_work("test")):
-            return runtime.catalog.move_alias(name, alias, version, expected, WORK)[0]
+        async with runtime.catalog.in_memory(name, [version], own_work("test")):
+            return runtime.catalog.move_alias(name, alias, alone(version), expected and str(expected), WORK)[0]
 
     return asyncio.run(moved())
 

@@ -22,7 +22,11 @@ from tiny_delta import make_delta
 # Dumped from a store that the last OneBERT without Alembic made: two tasks, a deleted version, a deleted task.
 SCHEMA_1 = Path(__file__).with_name("schema_1.sql").read_text()
 NEWER = {"orphans", "changes", "feed", "holdings", "keys", "replicas", "alembic_version"}
-ROWS = "SELECT * FROM versions ORDER BY task, version", "SELECT task, alias, version, previous FROM aliases", "SELECT * FROM tasks"
+ROWS = (
+    "SELECT * FROM versions ORDER BY task, version",
+    "SELECT task, alias, version, previous FROM aliases",
+    "SELECT * FROM tasks",
+)
 
 
 @pytest.fixture
@@ -60,7 +64,7 @@ def test_a_store_of_schema_1_is_upgraded_with_every_row(old_store):
         for entry in registry.entries():
             registry.verify(entry)
     assert (dump(old_store, *ROWS), tables(old_store)) == (before, of_schema_1 | NEWER)
-    assert dump(old_store, "SELECT * FROM alembic_version", "PRAGMA user_version") == [[("0006",)], [(6,)]]
+    assert dump(old_store, "SELECT * FROM alembic_version", "PRAGMA user_version") == [[("0007",)], [(7,)]]
     with Registry.open(old_store) as registry:
         assert registry.add("spam", make_delta(9))[0].version == 4, "version 3 was deleted before"
         assert registry.add("gone", make_delta(9))[0].version == 2

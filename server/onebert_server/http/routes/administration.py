@@ -4,11 +4,11 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated
 
-import msgspec
 from fastapi import APIRouter, Body, Path, Query, Response
 
 from onebert_server.contract.administration import AuditResponse, Change, KeyFacts, KeysResponse, MadeKey
 from onebert_server.contract.declared import NAME
+from onebert_server.http.routes.aliases import facts_of
 from onebert_server.http.routes.runtime_of import RuntimeOf, in_thread
 from onebert_server.http.schemas.administration import (
     KeyRequest,
@@ -16,6 +16,7 @@ from onebert_server.http.schemas.administration import (
 )
 from onebert_server.http.strict import PROBLEMS, ContextOf, StrictRoute
 from onebert_server.limits import MAX_REF
+from onebert_store.registry import records
 from onebert_store.registry.grants import Grant, Quotas, Scope
 
 router = APIRouter(route_class=StrictRoute, responses=PROBLEMS, tags=["administration"])
@@ -69,6 +70,9 @@ async def audit(
     query = partial(runtime.administration.audit, after=after, task=task, principal=principal, since=since)
     found = await in_thread(runtime, query, context, limit + 1)
     more = found[limit - 1].seq if len(found) > limit else None
-    return AuditResponse(
-        changes=[msgspec.convert(one, Change, from_attributes=True) for one in found[:limit]], next=more
-    )
+    return AuditResponse(changes=[_changed(one) for one in found[:limit]], next=more)
+
+
+def _changed(one: records.Change) -> Change:
+    fields = {name: getattr(one, name) for name in Change.__struct_fields__}
+    return Change(**fields | {"target": one.target and facts_of(one.target)})

@@ -1,35 +1,60 @@
 """Alias routes. An alias moves by compare-and-set: `If-Match` has the version that the caller expects."""
 
 import re
+from itertools import product
 from typing import Annotated, Literal
 
 from fastapi import Path, Query, Request, Response
 from starlette.exceptions import HTTPException
 
 from onebert_server.contract.declared import ALIAS
-from onebert_server.contract.tasks import AliasPlace
+from onebert_server.contract.tasks import (
+    AliasPlace,
+    LabelPair,
+    ShadowAgreement,
+    ShadowShare,
+    ShadowsResponse,
+    TargetFacts,
+)
 from onebert_server.http.pipeline import SEQ_HEADER
 from onebert_server.http.routes.registry import Name, header, registry_router
 from onebert_server.http.routes.runtime_of import RuntimeOf, ViewOf, in_thread
 from onebert_server.http.schemas.tasks import AliasRequest
 from onebert_server.http.strict import ContextOf
-from onebert_server.versions.target import Target
 from onebert_store.errors import InvalidInput
 from onebert_store.registry.names import check_alias, check_name
 from onebert_store.registry.records import Alias
+from onebert_store.registry.target import Target, alone
 
 router = registry_router()
 
+# Pairs of labels in a reply.
+MAX_PAIRS = 100
+
 AliasName = Annotated[str, Path(json_schema_extra={"pattern": ALIAS})]
-AT = header("If-Match", '^"[1-9][0-9]{0,9}"$', "The version where the alias is now, quoted.")
+AT = header("If-Match", '^"[1-9][0-9]{0,9}([.][0-9a-f]{16})?"$', "The alias's `tag` now, quoted: its version.")
 NEW = header("If-None-Match", r"^\*$", "The alias is new.")
 
 
 @router.get("/v1/tasks/{task}/aliases/{alias}")
 async def alias(task: Name, alias: AliasName, response: Response, view: ViewOf) -> AliasPlace:
-    """Returns an alias's version and its previous one; `ETag` is the version, quoted, as `If-Match` takes it."""
+    """Returns what an alias means and meant before; `ETag` is its `tag`, quoted, as `If-Match` takes it."""
     check_name(task)
     return _place(task, alias, view.alias(task, alias), response)
+
+
+@router.get("/v1/tasks/{task}/aliases/{alias}/shadows")
+async def shadows(task: Name, alias: AliasName, view: ViewOf, runtime: RuntimeOf) -> ShadowsResponse:
+    """Returns how often the versions of an alias and its shadows answered alike, on this server since it started."""
+    check_name(task)
+    target = view.alias(task, alias).target
+    found = []
+    for (number, _), shadow in product(target.shares, target.shadows):
+        versions = view.version(task, number), view.version(task, shadow.version)
+        counts = runtime.admission.shadows.agreement(*versions)
+        labels = [LabelPair(*pair, answers) for pair, answers in counts.labels.most_common(MAX_PAIRS)]
+        found.append(ShadowAgreement(number, shadow.version, counts.answers, counts.same, counts.left_out, labels))
+    return ShadowsResponse(task, alias, found)
 
 
 @router.put("/v1/tasks/{task}/aliases/{alias}", openapi_extra={"parameters": [AT, NEW]})
@@ -43,16 +68,16 @@ async def move_alias(
     context: ContextOf,
     wait: Annotated[Literal["all"] | None, Query(description="answer when every live replica shows it")] = None,
 ) -> AliasPlace:
-    """Points an alias at a version if it is where `If-Match: "<version>"` says, or new with `If-None-Match: *`.
+    """Gives an alias a meaning if its tag is as `If-Match: "<tag>"` says, or it is new with `If-None-Match: *`.
 
-    A version that is not in memory is loaded first.
+    Versions that answer and are not in memory are loaded first; a shadow is loaded afterwards, if there is room.
     """
     check_name(task)
     check_alias(alias)
-    expected = _expected(request)
+    target, expected = body.target, _expected(request)
     await in_thread(runtime, runtime.catalog.look)
-    async with runtime.catalog.in_memory(task, body.version, context):
-        arguments = task, alias, body.version, expected, context
+    async with runtime.catalog.in_memory(task, [number for number, _ in target.shares], context):
+        arguments = task, alias, target, expected, context
         moved, seq = await in_thread(runtime, runtime.catalog.move_alias, *arguments)
     if wait and runtime.presence is not None:
         await runtime.presence.all_at(seq, context, runtime.registrars)
@@ -66,28 +91,38 @@ async def move_alias(
 async def delete_alias(
     task: Name, alias: AliasName, request: Request, response: Response, runtime: RuntimeOf, context: ContextOf
 ) -> None:
-    """Deletes an alias if it is where `If-Match: "<version>"` says; its version stays."""
+    """Deletes an alias if its tag is as `If-Match: "<tag>"` says; its versions stay."""
     check_name(task)
     check_alias(alias)
     expected = _expected(request)
     if expected is None:
-        raise InvalidInput('an alias is deleted with If-Match: "<current version>"')
+        raise InvalidInput('an alias is deleted with If-Match: "<current tag>"')
     seq = await in_thread(runtime, runtime.catalog.delete_alias, task, alias, expected, context)
     response.headers[SEQ_HEADER] = str(seq)
 
 
-def _expected(request: Request) -> int | None:
+def _expected(request: Request) -> str | None:
     if_match, if_none_match = request.headers.getlist("if-match"), request.headers.getlist("if-none-match")
     if not if_match and not if_none_match:
-        raise HTTPException(428, 'send If-Match: "<current version>", or If-None-Match: * for a new alias')
+        raise HTTPException(428, 'send If-Match: "<current tag>", or If-None-Match: * for a new alias')
     if not if_match and if_none_match == ["*"]:
         return None
-    found = re.fullmatch(r'"([1-9][0-9]{0,9})"', if_match[0]) if len(if_match) == 1 and not if_none_match else None
+    one = if_match[0] if len(if_match) == 1 and not if_none_match else ""
+    found = re.fullmatch(r'"([1-9][0-9]{0,9}([.][0-9a-f]{16})?)"', one)
     if found is None:
-        raise InvalidInput('the condition must be one If-Match: "<current version>", or If-None-Match: *')
-    return int(found[1])
+        raise InvalidInput('the condition must be one If-Match: "<current tag>", or If-None-Match: *')
+    return found[1]
 
 
-def _place(task: str, alias: str, at: Alias | Target, response: Response) -> AliasPlace:
-    response.headers["ETag"] = f'"{at.version}"'
-    return AliasPlace(task=task, alias=alias, version=at.version, previous=at.previous)
+def _place(task: str, alias: str, at: Alias, response: Response) -> AliasPlace:
+    response.headers["ETag"] = f'"{at.target.tag}"'
+    targets = facts_of(at.target), at.before and facts_of(at.before)
+    return AliasPlace(task, alias, at.version, at.previous, *targets)
+
+
+def facts_of(target: Target) -> TargetFacts | None:
+    """The target of an alias as clients read it; None for one version alone."""
+    if target == alone(target.version):
+        return None
+    shadows = [ShadowShare(*one) for one in target.shadows] or None
+    return TargetFacts({str(version): share for version, share in target.shares}, target.sticky, shadows, target.tag)

@@ -19,6 +19,7 @@ from onebert_server.http.digests import SentDigests
 from onebert_server.http.head import HEAD
 from onebert_server.http.patience import Patience
 from onebert_server.http.pipeline import SEQ_HEADER
+from onebert_server.http.routes.aliases import facts_of
 from onebert_server.http.routes.registry import Name, header, registry_router
 from onebert_server.http.routes.runtime_of import RuntimeOf, ViewOf, in_thread
 from onebert_server.http.schemas.tasks import (
@@ -232,10 +233,12 @@ def _described(view: View, task: str, after: int, limit: int) -> bytes:
 
 
 def _aliases(entry: TaskEntry) -> dict[str, Any]:
+    targets = {name: facts for name, alias in entry.aliases.items() if (facts := facts_of(alias.target))}
     return {
         "name": entry.name,
         "aliases": {name: alias.version for name, alias in entry.aliases.items()},
         "previous": {name: alias.previous for name, alias in entry.aliases.items() if alias.previous},
+        "targets": targets,
     }
 
 

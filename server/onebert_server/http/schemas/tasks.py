@@ -5,16 +5,41 @@ from typing import Annotated
 from pydantic import BaseModel, Field
 
 from onebert_server.contract.declared import NAME
-from onebert_server.contract.tasks import VersionFacts
+from onebert_server.contract.tasks import ShadowShare, VersionFacts
 from onebert_server.http.schemas.common import RequestBody
+from onebert_store.errors import InvalidInput
 from onebert_store.file.changes import Kind
 from onebert_store.file.manifest import Manifest
+from onebert_store.registry.target import MAX_VERSIONS, Shadow, Target, check_target
+
+Number = Annotated[int, Field(ge=1, lt=2**31)]
+Percent = Annotated[int, Field(ge=1, le=100)]
 
 
 class AliasRequest(RequestBody):
-    """Where an alias shall point."""
+    """What an alias shall mean: one version, or a split of the requests; with shadows, or without."""
 
-    version: Annotated[int, Field(ge=1, lt=2**31)]
+    version: Number | None = None
+    split: Annotated[
+        dict[Annotated[str, Field(pattern="^[1-9][0-9]{0,9}$")], Percent] | None,
+        Field(min_length=1, description="percentage of the requests by version, 100 together"),
+    ] = None
+    sticky: Annotated[
+        str | None,
+        Field(max_length=80, description="`principal` or `header:NAME`: one key, one version; without it by chance"),
+    ] = None
+    shadow: Annotated[list[ShadowShare] | None, Field(max_length=MAX_VERSIONS)] = None
+
+    @property
+    def target(self) -> Target:
+        """The target; raises InvalidInput if it breaks a rule."""
+        if (self.version is None) == (self.split is None):
+            raise InvalidInput("an alias means a version, or a split of the requests: give one of the two")
+        shares = {self.version: 100} if self.version else {int(n): share for n, share in (self.split or {}).items()}
+        shadows = sorted(Shadow(one.version, one.percent) for one in self.shadow or ())
+        target = Target(tuple(sorted(shares.items())), self.sticky, tuple(shadows))
+        check_target(target)
+        return target
 
 
 class RenameRequest(RequestBody):

@@ -11,11 +11,12 @@ export function Move({ task, alias: given = "live", version, back, close, done }
   const at = task.aliases[alias];
   const act = async () => {
     const where = path`/v1/tasks/${task.name}/aliases/${alias}`;
-    const headers = at === undefined ? { "If-None-Match": "*" } : { "If-Match": `"${at}"` };
+    const tag = task.targets?.[alias]?.tag ?? at;
+    const headers = at === undefined ? { "If-None-Match": "*" } : { "If-Match": `"${tag}"` };
     await ask("PUT", where, { headers, body: { version } });
     note({
       method: "PUT", path: where, headers, body: { version },
-      python: `move_alias(${py(task.name)}, ${py(alias)}, ${version}, expected=${at ?? "None"})`,
+      python: `move_alias(${py(task.name)}, ${py(alias)}, ${version}, expected=${task.targets?.[alias] ? py(tag) : at ?? "None"})`,
     });
     say(`${alias} of ${task.name} is version ${version} now`);
     done();

@@ -1,0 +1,89 @@
+"""The command `rollout`: a split of an alias's requests between versions, and shadows."""
+
+import re
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from onebert_server.cli.audit import meaning
+from onebert_server.cli.options import URL, ApiKey, AsJson, TaskName, Url
+from onebert_server.cli.tasks import LIVE, move, print_move
+from onebert_server.client import Client, ShadowAgreement, ShadowShare, TargetFacts, as_dict
+from onebert_store.command import console
+from onebert_store.file.strict_json import shown
+
+# Pairs of labels shown for a version and its shadow.
+PAIRS_SHOWN = 8
+
+
+def rollout(
+    task: TaskName,
+    split: Annotated[
+        str | None, typer.Option(metavar="N=PERCENT,…", help="Versions that answer, as 7=95,8=5: 100 together.")
+    ] = None,
+    sticky: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KEY",
+            help="`principal` or `header:NAME`: requests with one key go to one version; without it by chance.",
+        ),
+    ] = None,
+    shadow: Annotated[
+        list[str] | None,
+        typer.Option(metavar="N[=PERCENT]", help="Version that computes the requests unseen; may be repeated."),
+    ] = None,
+    alias: Annotated[str, typer.Option(metavar="ALIAS", help="The alias.")] = LIVE,
+    url: Url = URL,
+    api_key: ApiKey = None,
+    as_json: AsJson = False,
+) -> None:
+    """Split an alias's requests between versions, have shadows compute them, or show how they agree.
+
+    Each call gives the alias one whole new meaning; without --split its present shares stay. `onebert promote TASK
+    --rollback` goes back to the whole meaning before, `onebert promote TASK VERSION` ends the rollout.
+    """
+    with Client(url, api_key) as client:
+        if split or sticky or shadow:
+            shares = _numbers("--split", split.split(","), None) if split else _present(client, task, alias)
+            shadows = [ShadowShare(*one) for one in _numbers("--shadow", shadow or (), 100)]
+            to = TargetFacts({str(number): share for number, share in shares}, sticky, shadows or None)
+            print_move(move(client, task, alias, to), as_json)
+            return
+        place, agreements = client.alias(task, alias), client.shadows(task, alias)
+    if as_json:
+        console.print_json(as_dict(place) | {"shadows": [as_dict(one) for one in agreements]})
+        return
+    console.say(f"{task}@{alias}: {meaning(place.target, place.version)}")
+    _show(agreements)
+
+
+def _present(client: Client, task: str, alias: str) -> list[tuple[int, int]]:
+    place = client.alias(task, alias)
+    if place.target is None:
+        return [(place.version, 100)]
+    return [(int(number), share) for number, share in place.target.split.items()]
+
+
+def _numbers(option: str, given: Sequence[str], default: int | None) -> list[tuple[int, int]]:
+    """Reads `N=PERCENT`, or `N` with a default."""
+    found = []
+    for one in given:
+        read = re.fullmatch(r"\s*([1-9]\d{0,8})(?:=(\d{1,3}))?\s*", one)
+        if read is None or (read[2] is None and default is None):
+            form = "VERSION=PERCENT" if default is None else "VERSION or VERSION=PERCENT"
+            raise typer.BadParameter(f"{option}: {shown(one, 40)!r} is not {form}")
+        found.append((int(read[1]), int(read[2] or default or 0)))
+    return found
+
+
+def _show(agreements: Sequence[ShadowAgreement]) -> None:
+    for one in agreements:
+        share = f"{one.same / one.answers:.1%} of {one.answers:,} answers alike" if one.answers else "no answers yet"
+        left_out = f", {one.left_out:,} left out" if one.left_out else ""
+        console.say(f"\nversion {one.version} and shadow {one.shadow}: {share}{left_out}")
+        apart = [pair for pair in one.labels if pair.label != pair.shadow][:PAIRS_SHOWN]
+        if apart:
+            heads = (f"version {one.version}", f"shadow {one.shadow}", "answers")
+            cells = ((shown(pair.label), shown(pair.shadow), f"{pair.answers:,}") for pair in apart)
+            console.show(heads, cells, heads[2:])

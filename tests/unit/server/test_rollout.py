@@ -1,0 +1,189 @@
+"""Splits and shadows of a replica: who is answered by which version, and how versions and shadows agree."""
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+from onebert_server.versions.choice import place_of
+from onebert_server.versions.version import State
+from onebert_store.errors import VersionInUse
+from runtimes import WORK, ask, client, get, opened, upload
+from servers import Task, assert_answers, wait_until
+
+LIVE = "/v1/tasks/tone/aliases/live"
+LIVE_AT_1 = {"version": 1, "previous": None, "target": None, "previous_target": None}
+TEXTS = ["the screen was broken", "it is late", "a very good day", "who was it", "no", "they came back in the rain"]
+TASKS = [Task(seed=seed) for seed in (1, 2, 3)]
+SPLIT = {"split": {"1": 60, "2": 40}, "sticky": "header:X-User"}
+
+
+@pytest.fixture
+def runtime(tmp_path):
+    with opened(tmp_path) as made:
+        for task in TASKS:
+            upload(made, "tone", task)
+        yield made
+
+
+def move(runtime, body, tag="1", status=200):
+    moved = ask(runtime, "PUT", LIVE, json=body, headers={"If-Match": f'"{tag}"'})
+    assert moved.status_code == status, moved.text
+    return moved.json()
+
+
+def tag(runtime):
+    return get(runtime, LIVE).headers["etag"].strip('"')
+
+
+def classify(runtime, text=TEXTS[0], **headers):
+    found = ask(runtime, "POST", "/v1/tasks/tone/classify", json={"inputs": text}, headers=headers)
+    assert found.status_code == 200, found.text
+    return found.json()
+
+
+def test_a_split_answers_each_key_by_one_version_and_names_it(runtime):
+    moved = move(runtime, SPLIT)
+    assert (moved["version"], moved["previous"]) == (1, 1)
+    assert moved["target"].items() >= SPLIT.items()
+    for user in map(str, range(20)):
+        version = 2 if place_of("tone", user.encode()) <= 40 else 1
+        for _ in range(2):
+            found = classify(runtime, **{"X-User": user})
+            assert found["version"] == version
+            assert_answers(found["results"][0], TASKS[version - 1].scores(TEXTS[0]))
+    assert {classify(runtime)["version"] for _ in range(60)} == {1, 2}, "by chance; one in 10^13 runs sees only one"
+    items = [{"task": "tone", "text": TEXTS[0]}, {"task": "tone@3", "text": TEXTS[0]}]
+    for path, body in (("/v1/classify", {"items": items}), ("/v1/classify", {"items": items, "partial": True})):
+        found = ask(runtime, "POST", path, json=body, headers={"x-user": "7"}).json()["results"]
+        assert [one["version"] for one in found] == [1 + (place_of("tone", b"7") <= 40), 3]
+
+
+def test_a_meaning_moves_as_a_whole_by_its_tag_and_goes_back_as_a_whole(runtime):
+    first = move(runtime, SPLIT | {"shadow": [{"version": 3, "percent": 10}]})
+    assert ask(runtime, "PUT", LIVE, json={"version": 2}, headers={"If-Match": '"1"'}).status_code == 412
+    second = move(runtime, {"version": 2}, tag(runtime))
+    assert (second["version"], second["previous"], second["previous_target"]) == (2, 1, first["target"])
+    assert move(runtime, {"version": 2}, "2") == second, "the same meaning changes nothing"
+    before = {name: value for name, value in second["previous_target"].items() if name != "tag"}
+    assert move(runtime, before, "2")["target"] == first["target"]
+    listed = get(runtime, "/v1/tasks").json()["tasks"][0]
+    assert (listed["aliases"], listed["targets"]["live"]) == ({"live": 1}, first["target"])
+    targets = [one.get("target") for one in get(runtime, "/v1/audit?task=tone").json()["changes"]]
+    assert targets == [None, None, None, first["target"], None, first["target"]]
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ({}, 422),
+        ({"version": 1, "split": {"1": 100}}, 422),
+        ({"split": {"1": 90, "2": 5}}, 422),
+        ({"split": {"x": 100}}, 422),
+        ({"split": {"0": 100}}, 422),
+        ({"split": {"1": 50, "2": 50}, "sticky": "cookie"}, 422),
+        ({"version": 1, "shadow": [{"version": 1}]}, 422),
+        ({"version": 1, "shadow": [{"version": 9}]}, 404),
+        ({"split": {"1": 50, "9": 50}}, 404),
+        ({"version": 1, "shadow": 3}, 422),
+        ({"version": 1, "shadow": [{"version": 2, "percent": 0.5}]}, 422),
+    ],
+)
+def test_a_bad_meaning_is_refused_and_nothing_moves(runtime, body, status):
+    move(runtime, body, status=status)
+    assert get(runtime, LIVE).json() == {"task": "tone", "alias": "live", **LIVE_AT_1}
+
+
+def test_a_shadow_computes_what_was_answered_and_is_compared_label_by_label(runtime):
+    move(runtime, {"version": 1, "shadow": [{"version": 2}, {"version": 3}]})
+    answers = [classify(runtime, text) for text in TEXTS * 3]
+    assert {one["version"] for one in answers} == {1}
+    best = [[max(scores, key=scores.get) for scores in map(task.scores, TEXTS)] for task in TASKS]
+
+    def agreements():
+        return get(runtime, f"{LIVE}/shadows").json()["shadows"]
+
+    wait_until(lambda: all(one["answers"] == 3 * len(TEXTS) for one in agreements()))
+    for one, shadow in zip(agreements(), (2, 3), strict=True):
+        pairs = Counter(zip(best[0], best[shadow - 1], strict=True))
+        assert (one["version"], one["shadow"], one["left_out"]) == (1, shadow, 0)
+        assert one["same"] == 3 * sum(count for (a, b), count in pairs.items() if a == b)
+        assert {(two["label"], two["shadow"]): two["answers"] for two in one["labels"]} == {
+            pair: 3 * count for pair, count in pairs.items()
+        }
+    assert any(one["same"] < one["answers"] for one in agreements()), "random tasks differ on some text"
+    lines = get(runtime, "/metrics").text.splitlines()
+    same = next(one for one in agreements() if one["shadow"] == 2)["same"]
+    assert f'onebert_shadow_answers_total{{same="true",shadow="2",task="tone",version="1"}} {float(same)}' in lines
+
+
+def test_many_requests_at_once_are_all_compared_and_no_pin_is_left(runtime):
+    move(runtime, {"version": 1, "shadow": [{"version": 2}]})
+
+    async def flood():
+        async with client(runtime) as web:
+            body = {"items": [{"task": "tone", "text": text} for text in TEXTS]}
+            done = [web.post("/v1/classify", json=body | {"partial": n % 2 == 0}) for n in range(20)]
+            return await asyncio.gather(*done)
+
+    assert {one.status_code for one in asyncio.run(flood())} == {200}
+
+    def counted():
+        [one] = get(runtime, f"{LIVE}/shadows").json()["shadows"]
+        return one["answers"] + one["left_out"]
+
+    wait_until(lambda: counted() == 20 * len(TEXTS))
+    wait_until(lambda: all(version.pins == 0 for version in runtime.directory.versions()))
+
+
+def test_versions_of_a_meaning_are_not_deleted_and_a_renamed_task_keeps_it(runtime):
+    move(runtime, {"split": {"1": 90, "2": 10}, "shadow": [{"version": 3}]})
+    for number in (1, 2, 3):
+        with pytest.raises(VersionInUse, match="has the alias live"):
+            runtime.catalog.delete_version("tone", number, WORK)
+    before = get(runtime, LIVE).json()["target"]
+    runtime.catalog.rename_task("tone", "mood", WORK)
+    assert get(runtime, "/v1/tasks/mood/aliases/live").json()["target"] == before
+    assert {one.state for one in runtime.directory.versions()} == {State.RESIDENT}
+
+
+def test_a_meaning_is_there_after_a_restart_and_shadows_are_loaded_last(tmp_path):
+    with opened(tmp_path) as runtime:
+        for task in TASKS:
+            upload(runtime, "tone", task)
+        target = move(runtime, {"split": {"1": 90, "3": 10}, "shadow": [{"version": 2}]})["target"]
+    with opened(tmp_path) as runtime:
+        assert get(runtime, LIVE).json()["target"] == target
+        assert [one.entry.version for one in runtime.directory.aliased()] == [1, 3, 2]
+
+
+def test_a_shadow_is_loaded_only_if_nobody_has_to_go_for_it(tmp_path):
+    large = [Task("everything", labels=900, seed=seed) for seed in range(8)]
+    with opened(tmp_path, bank_bytes=2**20) as runtime:
+        for number, task in enumerate(large):
+            upload(runtime, f"task{number}", task)
+        upload(runtime, "task7", large[0])
+        resident = {one for one in runtime.directory.versions() if one.state is State.RESIDENT}
+        shadow = next(one for one in runtime.directory.versions() if one.state is State.EVICTED)
+        name = shadow.entry.task
+        upload(runtime, name, TASKS[0])
+        path = f"/v1/tasks/{name}/aliases/live"
+        gone = next(one for one in runtime.directory.versions() if one.entry.task == name and one.entry.version == 2)
+        assert gone.state is State.RESIDENT
+        resident = {one for one in runtime.directory.versions() if one.state is State.RESIDENT}
+        body = {"version": 2, "shadow": [{"version": 1}]}
+        moved = ask(runtime, "PUT", path, json=body, headers={"If-Match": '"1"'})
+        assert moved.status_code == 200, moved.text
+        wait_until(lambda: shadow.state is not State.LOADING)
+        assert shadow.state is not State.RESIDENT
+        assert {one for one in runtime.directory.versions() if one.state is State.RESIDENT} == resident
+
+
+@pytest.mark.parametrize("kind", ["token", "regression"])
+def test_answers_that_are_no_labels_of_a_text_have_no_shadow(tmp_path, kind):
+    own = {"token": {"pooling": "none"}, "regression": {"labels": ["degree"]}}[kind]
+    with opened(tmp_path) as runtime:
+        for seed in (1, 2):
+            upload(runtime, "tone", Task(seed=seed, task_type=kind, **own))
+        refused = move(runtime, {"version": 1, "shadow": [{"version": 2}]}, status=422)
+        assert "labels are compared" in refused["detail"]
