@@ -125,6 +125,8 @@ Targets = Annotated[dict[str, TargetFacts], Rule("of the aliases that mean more 
 class TaskSummary(Declared, frozen=True):
     """A task, its version numbers, where its aliases point, and where moved ones pointed before."""
 
+    _always = ("targets",)
+
     name: str
     aliases: dict[str, int]
     previous: dict[str, Previous]
@@ -174,6 +176,8 @@ class VersionFacts(VersionSummary, frozen=True, kw_only=True):
 class TaskFacts(Declared, frozen=True):
     """A task with a summary of each version, oldest first."""
 
+    _always = ("targets",)
+
     name: str
     aliases: dict[str, int]
     previous: dict[str, Previous]
@@ -184,6 +188,6 @@ class TaskFacts(Declared, frozen=True):
 class TaskResponse(TaskFacts, frozen=True):
     """A task, its aliases as in the list of tasks, and a page of its versions, oldest first."""
 
-    _always = ("next",)
+    _always = ("targets", "next")
 
     next: Annotated[int | None, Rule("what `after` must be for the next page; null on the last one")] = None

@@ -99,7 +99,7 @@ def test_tasks_lists_and_describes(onebert, task):
     assert row == ["mood", "1", "1"]
     assert "bitfit" in onebert("tasks", "mood")
     listed = json.loads(onebert("tasks", "--json"))
-    assert {"name": "mood", "aliases": {"live": 1}, "previous": {}, "versions": [1]} in listed
+    assert {"name": "mood", "aliases": {"live": 1}, "previous": {}, "versions": [1], "targets": {}} in listed
     described = json.loads(onebert("tasks", "mood", "--json"))
     assert described["versions"][0]["labels"] == 3
 

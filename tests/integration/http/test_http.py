@@ -205,7 +205,7 @@ def test_alias_moves_by_compare_and_set(client, http):
     shown = http.get("/v1/tasks/moved/aliases/live")
     assert (shown.headers["etag"], shown.json()) == (
         '"2"',
-        {"task": "moved", "alias": "live", "version": 2, "previous": 1},
+        {"task": "moved", "alias": "live", "version": 2, "previous": 1, "target": None, "previous_target": None},
     )
     listed = next(task for task in client.tasks() if task["name"] == "moved")
     assert client.task("moved")["previous"] == listed["previous"] == {"live": 1}

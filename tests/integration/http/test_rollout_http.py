@@ -1,0 +1,97 @@
+"""Splits and shadows over real processes: front ends send the header that decides, a kill loses no meaning."""
+
+import json
+
+import pytest
+
+from onebert_server.versions.choice import place_of
+from servers import Task, assert_answers, both_layouts, wait_until
+
+TASKS = [Task(seed=seed) for seed in (1, 2, 3)]
+STORED = {"tone": TASKS, "mood": TASKS}
+TEXT = "the screen was broken"
+SPLIT = {"split": {"1": 60, "2": 40}, "sticky": "header:X-User"}
+
+
+def move(client, task, body):
+    path = f"/v1/tasks/{task}/aliases/live"
+    tag = client.send("GET", path).headers["etag"]
+    return client.send("PUT", path, json=body, headers={"If-Match": tag}).json()
+
+
+def version_of(task, user):
+    return 2 if place_of(task, user.encode()) <= 40 else 1
+
+
+@both_layouts
+def test_each_user_has_one_version_whichever_process_takes_the_request(server, client):
+    move(client, "tone", SPLIT)
+    for user in ["7", "anna", "José", *map(str, range(12))]:
+        headers = {"X-User": user.encode()}
+        with server.client() as own:
+            path = "/v1/tasks/tone/classify"
+            found = own.send("POST", path, json={"inputs": TEXT}, headers=headers).json()
+            assert found["version"] == version_of("tone", user)
+            assert_answers(found["results"][0], TASKS[found["version"] - 1].scores(TEXT))
+            items = {"items": [{"task": "tone", "text": TEXT}, {"task": "gone", "text": TEXT}], "partial": True}
+            one, gone = own.send("POST", "/v1/classify", json=items, headers=headers).json()["results"]
+            assert (one["version"], gone["error"]["code"]) == (found["version"], "task-not-found")
+
+
+@both_layouts
+def test_two_tasks_of_one_request_choose_by_two_headers(server, client):
+    move(client, "tone", SPLIT)
+    move(client, "mood", SPLIT | {"sticky": "header:X-Session"})
+    for user in map(str, range(8)):
+        headers = {"X-User": user, "X-Session": f"s{user}"}
+        with server.client() as own:
+            found = own.send("POST", "/v1/fanout", json={"text": TEXT, "tasks": ["*"]}, headers=headers).json()
+        versions = {one["task"]: one["version"] for one in found["results"]}
+        assert versions == {"tone": version_of("tone", user), "mood": version_of("mood", f"s{user}")}
+
+
+@pytest.mark.slow
+def test_a_killed_server_has_the_whole_meaning_again_and_goes_back_as_a_whole(server, client, onebert):
+    def rollout(*options):
+        code, out, err = onebert("rollout", "mood", *options, "--url", server.url)
+        assert (code, err) == (0, "")
+        return out
+
+    first = rollout("--split", "1=70,2=30", "--sticky", "principal", "--shadow", "3=50")
+    assert "70 % 1, 30 % 2 by principal, shadow 3 (50 %)" in first
+    assert "onebert promote mood --rollback" in first
+    assert onebert("promote", "mood", "2", "--url", server.url)[0] == 0
+    server.kill()
+    server.start()
+    code, out, _ = onebert("promote", "mood", "--rollback", "--url", server.url)
+    assert code == 0
+    assert "mood@live: 2 → 70 % 1, 30 % 2 by principal, shadow 3 (50 %)" in out
+    with server.client() as own:
+        for _ in range(20):
+            own.classify("mood", TEXT)
+    record = json.loads(rollout("--json"))
+    assert record["target"].items() >= {"split": {"1": 70, "2": 30}, "sticky": "principal"}.items()
+    wait_until(lambda: sum(one["answers"] for one in json.loads(rollout("--json"))["shadows"]) > 0)
+    assert "answers alike" in rollout()
+    assert "70 % 1" in onebert("tasks", "--url", server.url)[1]
+    assert "70 % 1" in onebert("log", "mood", "--url", server.url)[1]
+    assert onebert("alias", "mood", "live", "--remove", "--url", server.url)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (("--split", "1=50,2=40"), "100 together"),
+        (("--split", "1,2"), "is not VERSION=PERCENT"),
+        (("--shadow", "x"), "is not VERSION or VERSION=PERCENT"),
+        (("--shadow", "99"), "has no version 99"),
+        (("--split", "1=100", "--sticky", "principal"), "for a split"),
+    ],
+)
+def test_a_bad_rollout_is_one_line(server, onebert, options, why):
+    code, out, err = onebert(
+        "rollout", "tone", *options, "--alias", "next" if not options else "live", "--url", server.url
+    )
+    assert (code != 0, out) == (True, "")
+    assert why in err
+    assert "Traceback" not in err
