@@ -35,7 +35,7 @@ class VersionRecord(VersionEntry):
 
 @dataclass(frozen=True, slots=True)
 class Alias:
-    """What an alias means, and what it meant before; versions of that may be deleted by now."""
+    """The meaning of an alias now and before; versions of the earlier one may be deleted by now."""
 
     target: Target
     before: Target | None = None

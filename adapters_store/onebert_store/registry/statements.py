@@ -84,7 +84,7 @@ def hold_versions(connection: Connection, task: str, numbers: Collection[int]) -
 
 
 def move_alias(connection: Connection, task: str, alias: str, target: Target, at: Alias | None) -> Alias | None:
-    """Moves an alias that is as `at` says (None: there is none), else returns None; call it after `hold_versions`."""
+    """Moves an alias if it is still `at` (None: missing), else returns None; call it after `hold_versions`."""
     version, text = target.version, target.dumps()
     if at is None:
         row = {"task": task, "alias": alias, "version": version, "target": text}

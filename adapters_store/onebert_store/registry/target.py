@@ -23,11 +23,11 @@ class Shadow(NamedTuple):
 
 
 class Target(NamedTuple):
-    """What an alias means, as a whole.
+    """The whole meaning of an alias.
 
     Attributes:
         shares: the versions that may answer, ascending, each with its percentage of the requests; 100 together.
-        sticky: whose requests go to one version: `principal`, or the value of `header:NAME`; None: by chance.
+        sticky: the key that chooses the version: `principal`, or the value of `header:NAME`; None: chance chooses.
         shadows: by version, ascending.
     """
 

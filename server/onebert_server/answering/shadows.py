@@ -1,7 +1,7 @@
-"""Shadows: versions that compute what another one answered, after it, and are compared with it; nobody waits for them.
+"""Shadows: versions that compute the questions of another one after it has answered, and are compared with it.
 
-A shadow's work is queued beside the engine's queue, and taken while nothing else waits. What has no room there, or ends
-without an answer, is left out and counted.
+A shadow's work is queued beside the engine's queue, and taken while nothing else waits. Questions without room there,
+or without an answer, are left out and counted.
 """
 
 import threading

@@ -86,7 +86,7 @@ class TaskCalls(Asking):
         return Pushed(**asdict(decode(answer, Uploaded)), created=answer.status_code == 201)
 
     async def alias(self, task: str, alias: str) -> AliasPlace:
-        """What an alias means, and what it meant before."""
+        """The meaning of an alias now and before."""
         return await self._decoded(AliasPlace, "GET", _alias_path(task, alias))
 
     async def shadows(self, task: str, alias: str) -> list[ShadowAgreement]:

@@ -1,7 +1,7 @@
 """The base, tasks, versions and aliases."""
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from msgspec import field
 
@@ -176,7 +176,7 @@ class VersionFacts(VersionSummary, frozen=True, kw_only=True):
 class TaskFacts(Declared, frozen=True):
     """A task with a summary of each version, oldest first."""
 
-    _always = ("targets",)
+    _always: ClassVar[tuple[str, ...]] = ("targets",)
 
     name: str
     aliases: dict[str, int]

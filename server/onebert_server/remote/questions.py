@@ -38,7 +38,7 @@ def question(
 ) -> wire.Compute:
     """Builds the message of a question; equal texts, whose pieces are one object, are sent once.
 
-    `headers` are the names of those that aliases choose by.
+    `headers` are the names of headers by which aliases choose.
     """
     now = time.monotonic()
     every = next(iter(inputs.values()))

@@ -17,7 +17,7 @@ Percent = Annotated[int, Field(ge=1, le=100)]
 
 
 class AliasRequest(RequestBody):
-    """What an alias shall mean: one version, or a split of the requests; with shadows, or without."""
+    """The new meaning of an alias: one version, or a split of the requests; with shadows, or without."""
 
     version: Number | None = None
     split: Annotated[
