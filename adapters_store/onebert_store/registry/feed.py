@@ -109,13 +109,14 @@ class Feed:
         before: int | None = None,
         key: str | None = None,
         name: str | None = None,
+        forced: str | None = None,
     ) -> int:
         """Adds a change and returns its number; call it last, because all other changes wait until the commit."""
         counted = update(FEED).values(last=FEED.c.last + 1)
         seq: int = connection.execute(counted.returning(FEED.c.last)).scalar_one()
         what = {"action": action, "task": task, "version": version, "alias": alias, "before": before}
         who = {"principal": by.principal, "request": by.request}
-        row = {"seq": seq, "at": datetime.now(UTC), **what, **who, "key": key, "name": name}
+        row = {"seq": seq, "at": datetime.now(UTC), **what, **who, "key": key, "name": name, "forced": forced}
         connection.execute(insert(CHANGES).values(row))
         self._database.announce(connection)
         return seq

@@ -41,6 +41,14 @@ class Alias:
 
 
 @dataclass(frozen=True)
+class GateRecord:
+    """A task's gate as JSON texts; `rows` is None if the pinned rows are not kept."""
+
+    rules: str
+    rows: str | None = None
+
+
+@dataclass(frozen=True)
 class TaskRecord:
     """A task with its version numbers, ascending, and its aliases."""
 
@@ -58,6 +66,8 @@ class Action(StrEnum):
     DELETE_VERSION = "delete-version"
     DELETE_TASK = "delete-task"
     RENAME_TASK = "rename-task"
+    SET_GATE = "set-gate"
+    DELETE_GATE = "delete-gate"
     MINT_KEY = "mint-key"
     REVOKE_KEY = "revoke-key"
 
@@ -88,6 +98,7 @@ class Change:
         before: the version that the alias pointed at before; None if the alias is new.
         key: name and id of the key that was made or revoked.
         name: a renamed task's new name.
+        forced: why the alias was moved past the task's gate; None if it was not.
         entry: the uploaded version if it still exists; a VersionRecord unless its manifest is damaged.
     """
 
@@ -102,6 +113,7 @@ class Change:
     request: str
     key: str | None
     name: str | None
+    forced: str | None
     entry: VersionEntry | None = None
 
     @property

@@ -23,6 +23,7 @@ from onebert_store.registry import statements
 from onebert_store.registry.database import TASKS, VERSIONS
 from onebert_store.registry.dialects.database import Lock
 from onebert_store.registry.feed import Feed, last_change
+from onebert_store.registry.gates import Gates
 from onebert_store.registry.grants import UNLIMITED, Quotas
 from onebert_store.registry.keys import Keys
 from onebert_store.registry.names import LIVE, check_alias, check_name
@@ -68,6 +69,7 @@ class Registry:
         self.where = store.database.where
         self.shared = store.database.shared
         self.feed = Feed(store.database)
+        self.gates = Gates(store.database)
         self.keys = Keys(store.database)
         self.replicas = Replicas(store.database)
         self._store = store
@@ -216,11 +218,18 @@ class Registry:
             return self._store.blobs.verify(version.digest, stop)
 
     def move_alias(
-        self, task: str, alias: str, version: int, expected: int | None, by: Actor = CLI
+        self,
+        task: str,
+        alias: str,
+        version: int,
+        expected: int | None,
+        by: Actor = CLI,
+        forced: str | None = None,
     ) -> tuple[Alias, int]:
         """Points `alias` at `version` if the alias points at `expected` now (None: if the alias does not exist).
 
-        Returns the alias, and the number of the change, or of the latest change if the alias did not move. Raises
+        `forced` says in the audit trail why the alias moves past the task's gate. Returns the alias, and the number of
+        the change, or of the latest change if the alias did not move. Raises
         InvalidInput if the task would have too many aliases, and AliasConflict if the alias points elsewhere.
         """
         check_name(task)
@@ -230,7 +239,7 @@ class Registry:
                 if moved := statements.move_alias(connection, task, alias, version, expected):
                     if version == expected:
                         return moved, last_change(connection)
-                    seq = self.feed.write(connection, by, Action.PROMOTE, task, version, alias, expected)
+                    seq = self.feed.write(connection, by, Action.PROMOTE, task, version, alias, expected, forced=forced)
                     if expected is None:
                         statements.check_aliases(connection, task)
                     return moved, seq

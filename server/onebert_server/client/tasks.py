@@ -1,11 +1,13 @@
 """Client methods for tasks, versions and aliases."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from msgspec.structs import asdict
 
 from onebert_server.client.exchange import Asking, decode, quoted
+from onebert_server.contract.gates import GateFacts
 from onebert_server.contract.tasks import (
     AliasPlace,
     BaseFacts,
@@ -82,26 +84,59 @@ class TaskCalls(Asking):
         return Pushed(**asdict(decode(answer, Uploaded)), created=answer.status_code == 201)
 
     async def move_alias(
-        self, task: str, alias: str, version: int, expected: int | None, wait: Wait | None = None
+        self,
+        task: str,
+        alias: str,
+        version: int,
+        expected: int | None,
+        wait: Wait | None = None,
+        *,
+        report: Mapping[str, Any] | None = None,
+        message: str | None = None,
     ) -> AliasPlace:
         """Points an alias at a version if it still points at `expected` (None: if it does not exist).
 
-        With `wait="all"` returns once every live server shows the move.
+        Args:
+            wait: `all` returns once every live server shows the move.
+            report: of the task's gate, if its rows are not on the server.
+            message: moves past the gate, and says why in the audit trail.
 
         Raises:
+            GateFailed: the version does not pass the task's gate; the error's `report` has each check.
             AliasConflict: the alias points elsewhere and has not moved.
             DeadlineExceeded: with `wait`: the alias has moved, but some servers did not show it in time.
         """
         # Not repeatable, like the calls below: if the reply got lost, a repetition would report a conflict.
         condition = {"If-None-Match": "*"} if expected is None else {"If-Match": f'"{expected}"'}
         path = _alias_path(task, alias) + (f"?wait={wait}" if wait else "")
-        body = {"version": version}
+        body: dict[str, Any] = {"version": version}
+        if report is not None:
+            body["report"] = report
+        if message is not None:
+            body |= {"force": True, "message": message}
         return await self._decoded(AliasPlace, "PUT", path, body, headers=condition, repeatable=False)
 
     async def delete_alias(self, task: str, alias: str, expected: int) -> None:
         """Deletes an alias if it still points at `expected`; else raises AliasConflict."""
         condition = {"If-Match": f'"{expected}"'}
         await self._ask("DELETE", _alias_path(task, alias), headers=condition, repeatable=False)
+
+    async def gate(self, task: str) -> GateFacts:
+        """The gate of a task; raises GateNotFound if it has none."""
+        return await self._decoded(GateFacts, "GET", _gate_path(task))
+
+    async def set_gate(self, task: str, rules: Mapping[str, Any], rows: Sequence[Mapping[str, Any]] = ()) -> GateFacts:
+        """Sets the gate of a task in place of the one before.
+
+        Args:
+            rules: as `gate.toml`.
+            rows: the pinned rows, if the server shall keep them and run the gate itself.
+        """
+        return await self._decoded(GateFacts, "PUT", _gate_path(task), {"rules": rules, "rows": list(rows)})
+
+    async def delete_gate(self, task: str) -> None:
+        """Deletes the gate of a task with its rows."""
+        await self._ask("DELETE", _gate_path(task), repeatable=False)
 
     async def delete_task(self, task: str) -> None:
         """Deletes a task with all of its aliases and versions."""
@@ -122,6 +157,10 @@ class TaskCalls(Asking):
 
 def _version_path(name: str, number: int) -> str:
     return f"/v1/tasks/{quoted(name)}/versions/{number}"
+
+
+def _gate_path(name: str) -> str:
+    return f"/v1/tasks/{quoted(name)}/gate"
 
 
 def _alias_path(name: str, alias: str) -> str:

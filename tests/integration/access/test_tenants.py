@@ -82,6 +82,10 @@ def other_requests(name):
         yield "DELETE", path, {}
         for condition, version in product((AT, {"If-Match": '"7"'}, {"If-None-Match": "*"}, {}), (1, 7)):
             yield "PUT", path, {"headers": condition, "json": {"version": version}}
+    for rules in ({"must": [{"text": TEXT, "label": "a"}]}, {}):
+        yield "PUT", f"/v1/tasks/{name}/gate", {"json": {"rules": rules}}
+    for method in ("GET", "DELETE"):
+        yield method, f"/v1/tasks/{name}/gate", {}
     yield "POST", f"/v1/tasks/{name}/rename", {"json": {"name": "acme-new"}}
     yield "DELETE", f"/v1/tasks/{name}", {}
 
@@ -212,6 +216,9 @@ ROUTES = {
     "GET /v1/tasks/{task}/aliases/{alias}": (ANY, {}),
     "PUT /v1/tasks/{task}/aliases/{alias}": (PROMOTE, {"json": {"version": 7}, "headers": AT}),
     "DELETE /v1/tasks/{task}/aliases/{alias}": (PROMOTE, {"alias": "next", "headers": AT}),
+    "GET /v1/tasks/{task}/gate": (PROMOTE, {}),
+    "PUT /v1/tasks/{task}/gate": (PROMOTE, {"json": {"rules": {}}}),
+    "DELETE /v1/tasks/{task}/gate": (PROMOTE, {}),
     "GET /v1/base": (ANY, {}),
     "GET /v1/whoami": (ANY, {}),
 }

@@ -45,14 +45,17 @@ async def move_alias(
 ) -> AliasPlace:
     """Points an alias at a version if it is where `If-Match: "<version>"` says, or new with `If-None-Match: *`.
 
-    A version that is not in memory is loaded first.
+    A version that is not in memory is loaded first. Then the task's gate, if there is one for this alias, must pass:
+    409 `gate-failed` has its report. `force` moves past the gate.
     """
     check_name(task)
     check_alias(alias)
     expected = _expected(request)
     await in_thread(runtime, runtime.catalog.look)
     async with runtime.catalog.in_memory(task, body.version, context):
-        arguments = task, alias, body.version, expected, context
+        if not body.force:
+            await runtime.gates.require(task, alias, body.version, expected, body.report, context)
+        arguments = task, alias, body.version, expected, context, body.message
         moved, seq = await in_thread(runtime, runtime.catalog.move_alias, *arguments)
     if wait and runtime.presence is not None:
         await runtime.presence.all_at(seq, context, runtime.registrars)

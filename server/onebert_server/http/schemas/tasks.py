@@ -2,10 +2,12 @@
 
 from typing import Annotated
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, model_validator
 
 from onebert_server.contract.declared import NAME
 from onebert_server.contract.tasks import VersionFacts
+from onebert_server.gate.report import Report
+from onebert_server.gate.rules import MAX_ROWS, Gate, PinnedRow
 from onebert_server.http.schemas.common import RequestBody
 from onebert_store.file.changes import Kind
 from onebert_store.file.manifest import Manifest
@@ -15,6 +17,26 @@ class AliasRequest(RequestBody):
     """Where an alias shall point."""
 
     version: Annotated[int, Field(ge=1, lt=2**31)]
+    force: Annotated[bool, Field(description="whether the alias moves past the task's gate")] = False
+    message: Annotated[
+        str | None, Field(min_length=1, max_length=500, description="why it is forced, for the audit trail")
+    ] = None
+    report: Annotated[
+        Report | None, Field(description="numbers of the gate's rows, if the server does not keep them")
+    ] = None
+
+    @model_validator(mode="after")
+    def _says_why(self) -> "AliasRequest":
+        if self.force != (self.message is not None):
+            raise ValueError("force takes a message, and a message is for force alone")
+        return self
+
+
+class GateRequest(RequestBody):
+    """A task's gate, and the pinned rows if the server shall keep them."""
+
+    rules: Gate
+    rows: list[PinnedRow] = Field(default_factory=list, max_length=MAX_ROWS)
 
 
 class RenameRequest(RequestBody):

@@ -1,0 +1,1 @@
+"""Gates: what a version must show before an alias moves to it."""
