@@ -14,7 +14,7 @@ from onebert_encoder.text.tokens import Text
 from onebert_server.access.context import Context
 from onebert_server.answering.answers import Answered, Answerer
 from onebert_server.answering.backend import Wanted
-from onebert_server.gate.judge import Answer, Rows, answer_of, measure, missed, right_of, verdict, wrong_rows
+from onebert_server.gate.judge import Answer, Rows, answer_of, judge, measure, missed, right_of, wrong_rows
 from onebert_server.gate.report import COMPARED, Numbers, Report, Side, Wrong
 from onebert_server.gate.rules import Gate, PinnedRow, pin
 from onebert_server.limits import MAX_ITEMS
@@ -100,15 +100,13 @@ class Gates:
             numbers, worst = await self._run(gate, kept.rows, candidate, live, context)
         elif gate.needs_rows and sent is not None:
             if differ := [name for name in COMPARED if getattr(sent, name) != getattr(made, name)]:
-                detail = f"the report is not of this {', '.join(differ)}: run the gate again"
+                detail = f"the report is of another {' and '.join(differ)}; run the gate again"
                 raise GateFailed(detail, _json(made))
             numbers, worst = sent.numbers, sent.worst
         answers = await self._answers([candidate], [one.input for one in gate.must], context)
-        must = missed(gate, [answer for (answer,) in answers])
-        checks = verdict(gate, numbers, len(must), has_live=live is not None)
-        made = made.model_copy(update={"numbers": numbers, "worst": worst, "must": must, "checks": checks})
-        if failed := made.failed:
-            said = f"{_ref(candidate)} does not pass the gate of {task}: {'; '.join(failed)}"
+        made = judge(gate, made, numbers, worst, missed(gate, [answer for (answer,) in answers]))
+        if made.failed:
+            said = made.refusal
             wanted = gate.needs_rows and numbers is None
             raise GateFailed(f"{said}; its rows are not here, send a report of them" if wanted else said, _json(made))
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from onebert_server.cli.audit import TIME, action_of, pages, time_of
+from onebert_server.cli.audit import TIME, action_of, forced_of, pages, time_of
 from onebert_server.cli.completion import references
 from onebert_server.cli.options import OUTPUT, REFERENCE, URL, ApiKey, AsJson, TaskName, Url
 from onebert_server.cli.tasks import at_alias, move, number_of, print_move
@@ -175,6 +175,7 @@ def _history(client: Client, task: str) -> list[Change]:
 def _row(change: Change) -> dict[str, Any]:
     version = f"version {change.version}" if change.version else ""
     what = f"{change.alias} {change.before or 'new'} → {change.version or 'nothing'}" if change.alias else version
+    what += forced_of(change)
     if change.action == "upload":
         what = f"{version}, {change.alias}" if change.alias else version
     if change.name:

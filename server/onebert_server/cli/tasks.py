@@ -12,10 +12,18 @@ import typer
 
 from onebert_server.cli.audit import pages, time_of
 from onebert_server.cli.completion import task_names
-from onebert_server.cli.options import URL, ApiKey, AsJson, TaskName, Url
+from onebert_server.cli.options import INPUT, URL, ApiKey, AsJson, TaskName, Url
 from onebert_server.client import Change, Client, TaskFacts, TaskSummary, VersionSummary, Wait, as_dict
 from onebert_store.command import console
-from onebert_store.errors import AliasNotFound, Forbidden, InvalidInput, NotFound, StoreCorrupt, VersionUnavailable
+from onebert_store.errors import (
+    AliasNotFound,
+    Forbidden,
+    GateFailed,
+    InvalidInput,
+    NotFound,
+    StoreCorrupt,
+    VersionUnavailable,
+)
 from onebert_store.file.strict_json import shown
 
 LIVE = "live"
@@ -112,6 +120,18 @@ def promote(
     yes: Annotated[
         bool, typer.Option("--yes", help="Answer the question whether a version that was rolled back shall come back.")
     ] = False,
+    gate: Annotated[
+        Path | None,
+        INPUT.option("A gate to run before: gate.toml; default: the gate of the task, with --data.", metavar="FILE"),
+    ] = None,
+    data: Annotated[
+        str | None,
+        INPUT.option("Labeled rows that the gate is about, if the server does not keep them.", metavar="DATA"),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Move past the task's gate; say why with --message.")] = False,
+    message: Annotated[
+        str | None, typer.Option(metavar="WHY", help="Why the gate is passed over, for the audit trail.")
+    ] = None,
     wait_all: Annotated[
         bool, typer.Option("--wait-all", help="Return when every live server of the registry shows the move.")
     ] = False,
@@ -123,8 +143,10 @@ def promote(
 
     If somebody else moves the alias at the same time, the command fails and changes nothing. Requests under way are
     answered by the version that they began with. The scores that the trainer measured of both versions are shown, and
-    labels that are not the same.
+    labels that are not the same. A version that does not pass the task's gate is refused with each check.
     """
+    if force != (message is not None) or (force and (gate or data)):
+        raise typer.BadParameter("to move past a gate: --force --message WHY, without --gate and --data")
     if "@" in task:
         name, _, other = task.partition("@")
         what = "--rollback" if rollback else version or other
@@ -133,8 +155,19 @@ def promote(
         raise typer.BadParameter("give a VERSION, or --rollback")
     with Client(url, api_key) as client:
         number = _version_before(client, task, alias, yes) if version is None else number_of(version)
-        moved = move(client, task, alias, number, "all" if wait_all else None)
+        try:
+            moved = move(client, task, alias, number, "all" if wait_all else None, (gate, data), message)
+        except GateFailed as error:
+            _print_refusal(error, as_json)
+            raise
     print_move(moved, as_json)
+
+
+def _print_refusal(error: GateFailed, as_json: bool) -> None:
+    from onebert_server.cli.compare.gated import print_report  # noqa: PLC0415 - slow to import
+
+    if error.report is not None:
+        (console.print_json if as_json else print_report)(error.report)
 
 
 def number_of(version: str) -> int:
@@ -144,15 +177,34 @@ def number_of(version: str) -> int:
     return int(version)
 
 
-def move(client: Client, task: str, alias: str, version: int, wait: Wait | None = None) -> dict[str, Any]:
-    """Moves the alias from its present version, and compares the two versions."""
-    current = client.task(task).aliases.get(alias)
+def move(
+    client: Client,
+    task: str,
+    alias: str,
+    version: int,
+    wait: Wait | None = None,
+    gate: tuple[Path | None, str | None] = (None, None),
+    message: str | None = None,
+) -> dict[str, Any]:
+    """Moves the alias from its present version, and compares the two versions.
+
+    `gate` has a file of rules, and rows, for a gate that runs here before; `message` moves past the task's gate.
+    """
+    aliases = client.task(task).aliases
+    current = aliases.get(alias)
     if version != current:
-        client.move_alias(task, alias, version, current, wait)
+        report = _report(client, task, version, aliases.get(LIVE), *gate) if any(gate) else None
+        client.move_alias(task, alias, version, current, wait, report=report, message=message)
     manifests = {each: _manifest(client, task, each) for each in (current, version) if each is not None}
     measured = {str(each): _training(manifest) for each, manifest in manifests.items()}
     changed = [] if current is None else _changed(current, manifests[current], manifests[version])
     return {"task": task, "alias": alias, "from": current, "to": version, "measured": measured, "changed": changed}
+
+
+def _report(client: Client, *about: Any) -> dict[str, Any] | None:
+    from onebert_server.cli.compare.gated import report_of  # noqa: PLC0415 - slow to import
+
+    return report_of(client, *about)
 
 
 def _version_before(client: Client, task: str, alias: str, yes: bool) -> int:

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from onebert_server.gate.report import MOST_WRONG, Check, Numbers, SliceCounts, Wrong
+from onebert_server.gate.report import MOST_WRONG, Check, Numbers, Report, SliceCounts, Wrong
 from onebert_server.gate.rules import Gate, Right
 from onebert_store.file.manifest import TaskType
 
@@ -62,6 +62,13 @@ def wrong_rows(rows: Rows) -> list[Wrong]:
         Wrong(row=at + 1, right=_shown(right), candidate=_shown(answer), live=_shown(other))
         for at, (right, answer, other) in found[:MOST_WRONG]
     ]
+
+
+def judge(gate: Gate, about: Report, numbers: Numbers | None, worst: Sequence[Wrong], must: Sequence[Wrong]) -> Report:
+    """Completes the report on two versions with the numbers of the rows, the wrong answers and every check."""
+    checks = verdict(gate, numbers, len(must), has_live=about.live is not None)
+    own = {"numbers": numbers, "worst": list(worst), "must": list(must), "checks": checks}
+    return about.model_copy(update=own)
 
 
 def verdict(gate: Gate, numbers: Numbers | None, wrong: int, has_live: bool) -> list[Check]:

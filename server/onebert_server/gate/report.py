@@ -90,6 +90,11 @@ class Report(Strict):
     checks: list[Check] = Field(default_factory=list, max_length=16)
 
     @property
+    def refusal(self) -> str:
+        """The detail of a GateFailed."""
+        return f"{self.task}@{self.candidate.version} does not pass its gate: {'; '.join(self.failed)}"
+
+    @property
     def failed(self) -> list[str]:
         """One phrase for each check that failed."""
         return [

@@ -162,12 +162,12 @@ OTHER = "sha256:" + "0" * 64
 
 
 REPORTS = [
-    ({"task": "other"}, "not of this task"),
-    ({"rules": OTHER}, "not of this rules"),
-    ({"rows": OTHER}, "not of this rows"),
-    ({"candidate": {"version": 2, "digest": OTHER}}, "not of this candidate"),
-    ({"live": {"version": 3, "digest": OTHER}}, "not of this live"),
-    ({"live": None, "rows": None}, "not of this live, rows"),
+    ({"task": "other"}, "of another task"),
+    ({"rules": OTHER}, "of another rules"),
+    ({"rows": OTHER}, "of another rows"),
+    ({"candidate": {"version": 2, "digest": OTHER}}, "of another candidate"),
+    ({"live": {"version": 3, "digest": OTHER}}, "of another live"),
+    ({"live": None, "rows": None}, "of another live and rows"),
     ({"numbers": None}, "send a report"),
     ({"numbers": {"rows": 36, "scores": {"accuracy": 0.9}, "flips": 0}}, "min.accuracy is 0.9"),
     ({"numbers": {"rows": 36, "scores": {"accuracy": 1.0}}}, "max.flips has no number"),
@@ -192,7 +192,7 @@ def test_a_stale_foreign_or_failing_report_is_refused(runtime, pinned):
 
 def test_a_report_of_another_moment_is_stale(runtime, pinned):
     assert move(runtime, 3, force=True, message="first").status_code == 200
-    assert "not of this live" in move(runtime, 2, at=3, report=pinned).json()["detail"]
+    assert "of another live" in move(runtime, 2, at=3, report=pinned).json()["detail"]
 
 
 def test_impossible_numbers_are_no_report(runtime, pinned):
