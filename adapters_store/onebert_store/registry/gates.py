@@ -8,6 +8,7 @@ from onebert_store.registry.database import GATES
 from onebert_store.registry.dialects.database import Database
 from onebert_store.registry.feed import Feed
 from onebert_store.registry.names import check_name
+from onebert_store.registry.queries import require_task
 from onebert_store.registry.records import CLI, Action, Actor, GateRecord
 
 
@@ -35,10 +36,11 @@ class Gates:
             return self._feed.write(connection, by, Action.SET_GATE, task)
 
     def delete(self, task: str, by: Actor = CLI) -> int:
-        """Deletes the gate of a task; raises GateNotFound if it has none."""
+        """Deletes the gate of a task; raises GateNotFound if it has none, or TaskNotFound."""
         check_name(task)
         with self._database.writing(by.until) as connection:
             if not statements.delete_gate(connection, task):
+                require_task(connection, task)
                 raise no_gate(task)
             return self._feed.write(connection, by, Action.DELETE_GATE, task)
 

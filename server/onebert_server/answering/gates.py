@@ -66,8 +66,8 @@ class Gates:
     ) -> None:
         """Raises GateFailed unless `version` may become what `alias` means; call it with the version in memory.
 
-        An alias that goes back to the older version where it was before passes: that version has answered already.
-        Without rows in the registry, their numbers are those of the client's `report`.
+        An alias may go back to its previous version without the gate if that one is older: it has answered already.
+        Without rows in the registry, their numbers come from the client's `report`.
 
         Raises:
             AliasConflict: the alias does not point at `expected`.

@@ -164,7 +164,7 @@ def promote(
 
 
 def _print_refusal(error: GateFailed, as_json: bool) -> None:
-    from onebert_server.cli.compare.gated import print_report  # noqa: PLC0415 - slow to import
+    from onebert_server.cli.gate.running import print_report  # noqa: PLC0415 - slow to import
 
     if error.report is not None:
         (console.print_json if as_json else print_report)(error.report)
@@ -202,7 +202,7 @@ def move(
 
 
 def _report(client: Client, *about: Any) -> dict[str, Any] | None:
-    from onebert_server.cli.compare.gated import report_of  # noqa: PLC0415 - slow to import
+    from onebert_server.cli.gate.running import report_of  # noqa: PLC0415 - slow to import
 
     return report_of(client, *about)
 

@@ -1,1 +1,1 @@
-"""Gates: what a version must show before an alias moves to it."""
+"""Gates: their rules, their counting, their report. A gate decides whether an alias may move to a version."""

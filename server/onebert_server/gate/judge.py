@@ -1,4 +1,4 @@
-"""Judges a version by its answers to the pinned rows, beside those of the live version: pure counting."""
+"""Judges a version by its answers to the pinned rows, beside the live version's: pure counting."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -53,7 +53,7 @@ def measure(gate: Gate, rows: Rows) -> Numbers:
 
 
 def wrong_rows(rows: Rows) -> list[Wrong]:
-    """Lists the first wrong answers, first those that the live version has right; of numbers the furthest ones."""
+    """Lists the first wrong answers, those that live has right before the others; wrong numbers by their distance."""
     live = rows.live if rows.live is not None else [None] * len(rows.right)
     each = list(enumerate(zip(rows.right, rows.candidate, live, strict=True)))
     found = [(at, one) for at, one in each if one[0] != one[1]]

@@ -1,4 +1,4 @@
-"""The report of a gate: what was compared, by digests, the numbers, and each check; it holds no text."""
+"""The report of a gate: the compared versions by their digests, the numbers, and each check; it holds no text."""
 
 from typing import Annotated, Self
 
@@ -64,7 +64,7 @@ class Wrong(Strict):
 
 
 class Check(Strict):
-    """One check; without a `value`, which is missing if nobody ran the rows, it fails."""
+    """One check; without a `value`, because nobody ran the rows, it fails."""
 
     name: str
     bound: Finite
@@ -73,7 +73,7 @@ class Check(Strict):
 
 
 class Report(Strict):
-    """What a gate found.
+    """The findings of a gate.
 
     `rules` is the digest of the gate, `rows` the digest of the pinned rows. A server that gets a report computes the
     checks from the numbers again.

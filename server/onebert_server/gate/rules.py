@@ -92,7 +92,7 @@ AliasName = Annotated[str, AfterValidator(_alias)]
 
 
 class Gate(Strict):
-    """What a version must show before an alias moves to it.
+    """The rules for a version before an alias moves to it.
 
     `min`, `max` and `slices` are about the pinned rows, identified by the digest in `pinned`.
     """

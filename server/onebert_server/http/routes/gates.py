@@ -1,4 +1,4 @@
-"""Routes of a task's gate: what a version must show before an alias moves to it."""
+"""Routes of a task's gate: show, set, delete."""
 
 from fastapi import Response
 

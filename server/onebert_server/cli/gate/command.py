@@ -1,4 +1,4 @@
-"""`onebert gate`: shows, sets and deletes what a version must show before an alias moves to it."""
+"""`onebert gate`: shows, sets and deletes the gate of a task."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -49,7 +49,7 @@ def gate(
 
 
 def _set(client: Client, task: str, file: Path, data: str | None, keep_rows: bool) -> GateFacts:
-    from onebert_server.cli.compare.gated import gate_of, pinned_rows  # noqa: PLC0415
+    from onebert_server.cli.gate.running import gate_of, pinned_rows  # noqa: PLC0415
     from onebert_server.gate.rules import pin  # noqa: PLC0415
     from onebert_store.file.manifest import parse_manifest  # noqa: PLC0415
 

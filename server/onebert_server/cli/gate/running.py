@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from onebert_server.cli.compare.labeled import labeled_rows
+from onebert_server.cli.labeled import labeled_rows
 from onebert_server.client import Client, GateFacts, Input, TaskResult, VersionFacts
 from onebert_server.gate.judge import Answer, Rows, answer_of, judge, measure, missed, right_of, wrong_rows
 from onebert_server.gate.report import Report, Side
