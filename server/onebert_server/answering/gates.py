@@ -82,7 +82,8 @@ class Gates:
         if (at and at.version) != expected:
             where = f"at version {at.version}" if at else "not set"
             raise AliasConflict(f"the alias {alias} of {task} is {where}")
-        if at and version == at.previous and version < at.version:
+        # Nothing moves, or the alias goes back to a version that has answered already.
+        if at and (version == at.version or (version == at.previous and version < at.version)):
             return
         now = live and self._directory.version(task, live.version, context.principal)
         await self._judge(kept, candidate, now, report, context)

@@ -77,7 +77,7 @@ def action_of(change: Change) -> str:
 
 def forced_of(change: Change) -> str:
     """Why a move passed over the task's gate, behind a comma; empty for other changes."""
-    return f", forced: {shown(change.forced, 500)}" if change.forced else ""
+    return f", forced: {shown(change.forced, 256)}" if change.forced else ""
 
 
 def _what(change: Change) -> str:

@@ -14,6 +14,7 @@ from onebert_server.cli.audit import pages, time_of
 from onebert_server.cli.completion import task_names
 from onebert_server.cli.options import INPUT, URL, ApiKey, AsJson, TaskName, Url
 from onebert_server.client import Change, Client, TaskFacts, TaskSummary, VersionSummary, Wait, as_dict
+from onebert_server.limits import MAX_REQUEST_TIMEOUT
 from onebert_store.command import console
 from onebert_store.errors import (
     AliasNotFound,
@@ -153,7 +154,8 @@ def promote(
         raise typer.BadParameter(f"{task} is not the name of a task: write `onebert promote {name} {what}`")
     if (version is None) != rollback:
         raise typer.BadParameter("give a VERSION, or --rollback")
-    with Client(url, api_key) as client:
+    # The task's gate may have two thousand rows.
+    with Client(url, api_key, MAX_REQUEST_TIMEOUT) as client:
         number = _version_before(client, task, alias, yes) if version is None else number_of(version)
         try:
             moved = move(client, task, alias, number, "all" if wait_all else None, (gate, data), message)

@@ -105,7 +105,7 @@ def test_a_refusal_has_the_numbers_that_the_reference_gives_and_changes_nothing(
 def test_a_move_is_forced_with_a_message_that_the_trail_keeps(runtime):
     set_gate(runtime, {"min": {"accuracy": 1.0}}, rows_of(OLD))
     assert move(runtime, 2).status_code == 409
-    for bad in ({"force": True}, {"message": "why"}, {"force": True, "message": ""}):
+    for bad in ({"force": True}, {"message": "why"}, {"force": True, "message": ""}, {"force": True, "message": "a\0"}):
         assert move(runtime, 2, **bad).status_code == 422
     assert move(runtime, 2, force=True, message="labels were wrong").status_code == 200
     trail = [(one["action"], one["version"], one["forced"]) for one in get(runtime, "/v1/audit").json()["changes"]]
@@ -117,7 +117,8 @@ def test_an_alias_goes_back_to_the_older_version_before_without_the_gate(runtime
     set_gate(runtime, {"min": {"accuracy": 1.0}, "must": [{"text": "a", "label": "none such"}]}, rows_of(NEW))
     assert move(runtime, 2, at=3).status_code == 409
     assert move(runtime, 1, at=3).status_code == 200
-    # Undoing that is a step forward again.
+    # So does a move that moves nothing; undoing the step back is a step forward again.
+    assert move(runtime, 1, at=1).status_code == 200
     assert move(runtime, 3, at=1).status_code == 409
 
 

@@ -10,6 +10,7 @@ from onebert_server.gate.report import Report
 from onebert_server.gate.rules import MAX_ROWS, Gate, PinnedRow
 from onebert_server.http.schemas.common import RequestBody
 from onebert_store.file.changes import Kind
+from onebert_store.file.fields import Line
 from onebert_store.file.manifest import Manifest
 
 
@@ -18,9 +19,7 @@ class AliasRequest(RequestBody):
 
     version: Annotated[int, Field(ge=1, lt=2**31)]
     force: Annotated[bool, Field(description="whether the alias moves past the task's gate")] = False
-    message: Annotated[
-        str | None, Field(min_length=1, max_length=500, description="why it is forced, for the audit trail")
-    ] = None
+    message: Annotated[Line | None, Field(description="why it is forced, for the audit trail")] = None
     report: Annotated[
         Report | None, Field(description="numbers of the gate's rows, if the server does not keep them")
     ] = None
