@@ -42,7 +42,7 @@ def all_at_once(number, work, *refusals):
 WITHOUT = {
     7: (
         *("ALTER TABLE aliases DROP COLUMN target", "ALTER TABLE aliases DROP COLUMN previous_target"),
-        "ALTER TABLE changes DROP COLUMN target",
+        *("ALTER TABLE changes DROP COLUMN target", "ALTER TABLE changes DROP COLUMN forced", "DROP TABLE gates"),
     ),
     6: ("DROP INDEX ix_changes_name", "ALTER TABLE changes DROP COLUMN name"),
     5: ("DROP TABLE holdings",),

@@ -19,11 +19,13 @@ docs/generate.py makes docs/reference/errors.md of the classes.
     │   ├── TaskNotFound              404  task-not-found
     │   ├── VersionNotFound           404  version-not-found
     │   ├── AliasNotFound             404  alias-not-found
+    │   ├── GateNotFound              404  gate-not-found
     │   └── KeyNotFound               404  key-not-found
     ├── AliasConflict                 412  alias-conflict
     ├── ChangeUnknown                 412  change-unknown
     ├── VersionInUse                  409  version-in-use
     ├── TaskExists                    409  task-exists
+    ├── GateFailed                    409  gate-failed
     ├── VersionUnavailable            503  version-unavailable
     ├── StoreLocked                   503  store-locked
     ├── StoreCorrupt                  500  store-corrupt
@@ -55,7 +57,8 @@ Inner code raises these errors and knows nothing of HTTP; an edge reads
 `status`, `code`, `title`, `detail` and `retry_after`.
 """
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 
 class OneBertError(Exception):
@@ -153,6 +156,10 @@ class AliasNotFound(NotFound, code="alias-not-found", title="No such alias"):
     """The task has no such alias."""
 
 
+class GateNotFound(NotFound, code="gate-not-found", title="No gate"):
+    """The task has no gate."""
+
+
 class KeyNotFound(NotFound, code="key-not-found", title="No such key"):
     """No key has this id."""
 
@@ -171,6 +178,18 @@ class VersionInUse(OneBertError, status=409, code="version-in-use", title="Versi
 
 class TaskExists(OneBertError, status=409, code="task-exists", title="The name is taken"):
     """The new name of a task is in use, or was: `name@3` would mean two things."""
+
+
+class GateFailed(OneBertError, status=409, code="gate-failed", title="The gate refuses"):
+    """The version does not pass the task's gate; the alias stays where it is, and `report` has each check.
+
+    Also where the gate needs a report of rows that are not on the server, and the request has none, or has one of other
+    versions, rules or rows.
+    """
+
+    def __init__(self, detail: str, report: Mapping[str, Any] | None = None) -> None:
+        super().__init__(detail)
+        self.report = report
 
 
 class VersionUnavailable(OneBertError, status=503, code="version-unavailable", title="Version unavailable"):

@@ -19,6 +19,7 @@ from onebert_server.access.keys import KeyRing
 from onebert_server.answering.admission import Admission
 from onebert_server.answering.answers import WORKERS, Answerer
 from onebert_server.answering.edge import Edge
+from onebert_server.answering.gates import Gates
 from onebert_server.answering.shadows import ShadowCounts
 from onebert_server.engine.bank import Bank
 from onebert_server.engine.bank_bytes import BankBytes, default_bank_bytes
@@ -79,6 +80,7 @@ class Runtime(Edge):
     presence: Presence | None
     registry: Registry
     admission: Admission
+    gates: Gates
     workers: Executor
     registrars: Executor
     readers: Executor
@@ -159,6 +161,7 @@ def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterat
         keeper.start()
         admission = Admission(engine, residents, tracing=telemetry.tracing)
         metrics.registry.register(ShadowCounts(admission.shadows, settings.task_metrics))
+        answerer = Answerer(admission.splitters, admission, workers)
         _add_gauges(metrics, engine, catalog, follower, keeper)
         runtime = Runtime(
             settings=settings,
@@ -172,7 +175,8 @@ def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterat
             presence=presence,
             registry=registry,
             admission=admission,
-            answerer=Answerer(admission.splitters, admission, workers),
+            gates=Gates(catalog, answerer, registrars),
+            answerer=answerer,
             metrics=metrics,
             telemetry=telemetry,
             workers=workers,

@@ -61,7 +61,7 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
         {"answering"},
         {"versions"},
         {"engine"},
-        {"access", "fairness", "page", "telemetry"},
+        {"access", "fairness", "gate", "page", "telemetry"},
     ),
 }
 

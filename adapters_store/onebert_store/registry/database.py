@@ -94,6 +94,7 @@ CHANGES = Table(
     sa.Column("key", sa.String, info={"since": 4}),
     sa.Column("name", NAME, info={"since": 6}),
     sa.Column("target", sa.Text, info={"since": 7}),
+    sa.Column("forced", sa.Text, info={"since": 7}),
     sa.Index("ix_changes_name", "name", "seq"),
     sa.Index("ix_changes_principal", "principal", "seq"),
     sa.Index("ix_changes_task", "task", "seq"),
@@ -131,6 +132,16 @@ HOLDINGS = Table(
     sa.Column("bytes", sa.BigInteger, nullable=False),
     sa.Index("ix_holdings_principal", "principal"),
     info={"since": 5},
+)
+
+# A task's gate: its rules, and its pinned rows if the task's owner keeps them here, both as JSON.
+GATES = Table(
+    "gates",
+    TABLES,
+    sa.Column("task", NAME, primary_key=True),
+    sa.Column("rules", sa.Text, nullable=False),
+    sa.Column("rows", sa.Text),
+    info={"since": 7},
 )
 
 # One row with the number of the latest change; a transaction that makes a change holds it until its commit.

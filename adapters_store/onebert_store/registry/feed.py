@@ -112,6 +112,7 @@ class Feed:
         key: str | None = None,
         name: str | None = None,
         target: str | None = None,
+        forced: str | None = None,
     ) -> int:
         """Adds a change and returns its number; call it last, because all other changes wait until the commit."""
         counted = update(FEED).values(last=FEED.c.last + 1)
@@ -119,7 +120,7 @@ class Feed:
         what = {"action": action, "task": task, "version": version, "alias": alias, "before": before}
         who = {"principal": by.principal, "request": by.request}
         row = {"seq": seq, "at": datetime.now(UTC), **what, **who, "key": key, "name": name, "target": target}
-        connection.execute(insert(CHANGES).values(row))
+        connection.execute(insert(CHANGES).values(row | {"forced": forced}))
         self._database.announce(connection)
         return seq
 
@@ -147,8 +148,8 @@ class Feed:
 
 
 def _change(row: Sequence[Any], entry: VersionEntry | None = None) -> Change:
-    *others, target = row
-    return Change(*(*others, target and Target.loads(target), entry))
+    *others, target, forced = row
+    return Change(*(*others, target and Target.loads(target), forced, entry))
 
 
 def last_change(connection: Connection) -> int:

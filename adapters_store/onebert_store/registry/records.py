@@ -56,6 +56,14 @@ def alias_of(version: int, previous: int | None, target: str | None, before: str
 
 
 @dataclass(frozen=True)
+class GateRecord:
+    """A task's gate as JSON texts; `rows` is None if the pinned rows are not kept."""
+
+    rules: str
+    rows: str | None = None
+
+
+@dataclass(frozen=True)
 class TaskRecord:
     """A task with its version numbers, ascending, and its aliases."""
 
@@ -73,6 +81,8 @@ class Action(StrEnum):
     DELETE_VERSION = "delete-version"
     DELETE_TASK = "delete-task"
     RENAME_TASK = "rename-task"
+    SET_GATE = "set-gate"
+    DELETE_GATE = "delete-gate"
     MINT_KEY = "mint-key"
     REVOKE_KEY = "revoke-key"
 
@@ -104,6 +114,7 @@ class Change:
         before: the version that the alias pointed at before; None if the alias is new.
         key: name and id of the key that was made or revoked.
         name: a renamed task's new name.
+        forced: why the alias was moved past the task's gate; None if it was not.
         entry: the uploaded version if it still exists; a VersionRecord unless its manifest is damaged.
     """
 
@@ -119,6 +130,7 @@ class Change:
     key: str | None
     name: str | None
     target: Target | None = None
+    forced: str | None = None
     entry: VersionEntry | None = None
 
     @property

@@ -23,6 +23,7 @@ from onebert_store.registry import statements
 from onebert_store.registry.database import TASKS, VERSIONS
 from onebert_store.registry.dialects.database import Lock
 from onebert_store.registry.feed import Feed, last_change
+from onebert_store.registry.gates import Gates
 from onebert_store.registry.grants import UNLIMITED, Quotas
 from onebert_store.registry.keys import Keys
 from onebert_store.registry.names import LIVE, check_alias, check_name
@@ -69,6 +70,7 @@ class Registry:
         self.where = store.database.where
         self.shared = store.database.shared
         self.feed = Feed(store.database)
+        self.gates = Gates(store.database)
         self.keys = Keys(store.database)
         self.replicas = Replicas(store.database)
         self._store = store
@@ -217,13 +219,19 @@ class Registry:
             return self._store.blobs.verify(version.digest, stop)
 
     def move_alias(
-        self, task: str, alias: str, to: int | Target, expected: int | str | None, by: Actor = CLI
+        self,
+        task: str,
+        alias: str,
+        to: int | Target,
+        expected: int | str | None,
+        by: Actor = CLI,
+        forced: str | None = None,
     ) -> tuple[Alias, int]:
         """Gives `alias` a new meaning if its tag (a number: one version) is `expected` (None: if it does not exist).
 
-        Returns the alias, and the number of the change, or of the latest change if the alias did not move. Raises
-        InvalidInput if the target breaks a rule or the task would have too many aliases, and AliasConflict if the alias
-        means something else.
+        `forced` says in the audit trail why the alias moves past the task's gate. Returns the alias, and the number of
+        the change, or of the latest change if the alias did not move. Raises InvalidInput if the target breaks a rule
+        or the task would have too many aliases, and AliasConflict if the alias means something else.
         """
         check_name(task)
         check_alias(alias)
@@ -238,7 +246,8 @@ class Registry:
                 if moved == at:
                     return moved, last_change(connection)
                 places = target.version, alias, None if at is None else at.version
-                seq = self.feed.write(connection, by, Action.PROMOTE, task, *places, target=target.dumps())
+                text = target.dumps()
+                seq = self.feed.write(connection, by, Action.PROMOTE, task, *places, target=text, forced=forced)
                 if at is None:
                     statements.check_aliases(connection, task)
                 return moved, seq

@@ -1,8 +1,8 @@
 """The registry's changing statements; each decides by the rows that it changed.
 
 They are written for READ COMMITTED: each statement sees everything that was committed before it. Every transaction
-locks rows in one order (task, orphans by digest, versions, aliases, holdings, the feed's counter), so that there are no
-deadlocks.
+locks rows in one order (task, orphans by digest, versions, aliases, holdings, gates, the feed's counter), so that there
+are no deadlocks.
 """
 
 from collections.abc import Collection
@@ -13,11 +13,11 @@ from sqlalchemy import ColumnElement, Connection, case, delete, exists, func, in
 from onebert_store.errors import InvalidInput, OverQuota, TaskExists
 from onebert_store.file.canonical import manifest_json
 from onebert_store.file.delta import Delta
-from onebert_store.registry.database import ALIASES, CHANGES, HOLDINGS, ORPHANS, TASKS, VERSIONS, upsert
+from onebert_store.registry.database import ALIASES, CHANGES, GATES, HOLDINGS, ORPHANS, TASKS, VERSIONS, upsert
 from onebert_store.registry.grants import Quotas
 from onebert_store.registry.names import LIVE
 from onebert_store.registry.queries import MAX_VERSION, require_task
-from onebert_store.registry.records import Action, Alias, VersionRecord
+from onebert_store.registry.records import Action, Alias, GateRecord, VersionRecord
 from onebert_store.registry.target import Target
 
 # Above the number of every change.
@@ -120,6 +120,9 @@ def delete_version(connection: Connection, task: str, n: int) -> bool:
     if size is None:
         return False
     _discount_upload(connection, task, n, size)
+    # Without versions there is no task, and whoever uses the name next has not set this gate.
+    others = exists().where(VERSIONS.c.task == task)
+    connection.execute(delete(GATES).where(GATES.c.task == task, ~others))
     return True
 
 
@@ -134,7 +137,7 @@ def delete_task(connection: Connection, task: str) -> None:
     # Check only now: before its row is held, another process may rename the task.
     require_task(connection, task)
     _mark_orphans(connection, VERSIONS.c.task == task)
-    for table in (ALIASES, VERSIONS, HOLDINGS):
+    for table in (ALIASES, VERSIONS, HOLDINGS, GATES):
         connection.execute(delete(table).where(table.c.task == task))
 
 
@@ -159,7 +162,21 @@ def rename_task(connection: Connection, task: str, name: str) -> None:
     connection.execute(insert(VERSIONS).from_select(columns, select(*theirs).where(VERSIONS.c.task == task)))
     connection.execute(update(ALIASES).where(ALIASES.c.task == task).values(task=name))
     connection.execute(delete(VERSIONS).where(VERSIONS.c.task == task))
-    connection.execute(update(HOLDINGS).where(HOLDINGS.c.task == task).values(task=name))
+    for table in (HOLDINGS, GATES):
+        connection.execute(update(table).where(table.c.task == task).values(task=name))
+
+
+def set_gate(connection: Connection, task: str, gate: GateRecord) -> None:
+    """Sets a task's gate in place of the one that it may have."""
+    _hold(connection, task)
+    require_task(connection, task)
+    made = upsert(connection, GATES).values(task=task, **vars(gate))
+    connection.execute(made.on_conflict_do_update(index_elements=["task"], set_=vars(gate)))
+
+
+def delete_gate(connection: Connection, task: str) -> bool:
+    """Deletes a task's gate; returns whether it had one."""
+    return bool(connection.execute(delete(GATES).where(GATES.c.task == task)).rowcount)
 
 
 def _had(connection: Connection, name: str, task: str) -> bool:

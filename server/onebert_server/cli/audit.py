@@ -13,6 +13,7 @@ from onebert_server.client import Change, Client, TargetFacts, as_dict
 from onebert_store.command import console
 from onebert_store.command.options import duration, with_options
 from onebert_store.errors import InvalidInput
+from onebert_store.file.strict_json import shown
 
 PAGE = 1000
 TIME = "time (UTC)"
@@ -89,13 +90,19 @@ def meaning(target: TargetFacts | None, version: int | None) -> str:
     return said + "".join(f", shadow {one.version} ({one.percent} %)" for one in target.shadow or ())
 
 
+def forced_of(change: Change) -> str:
+    """Why a move passed over the task's gate, behind a comma; empty for other changes."""
+    return f", forced: {shown(change.forced, 256)}" if change.forced else ""
+
+
 def _what(change: Change) -> str:
     """The target of a change: `acme-tone@live 1 → 2`, `acme-tone@2`, `ci/3f2a…`."""
     if change.key:
         return change.key
     name = f"{change.task}@{change.alias}" if change.alias else str(change.task)
     if change.alias and change.before:
-        return f"{name} {change.before} → {meaning(change.target, change.version) if change.version else 'nothing'}"
+        after = meaning(change.target, change.version) if change.version else "nothing"
+        return f"{name} {change.before} → {after}{forced_of(change)}"
     if change.name:
         return f"{change.task} → {change.name}"
     version = f"version {change.version}" if change.version else ""

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from onebert_server.cli.audit import TIME, action_of, meaning, pages, time_of
+from onebert_server.cli.audit import TIME, action_of, forced_of, meaning, pages, time_of
 from onebert_server.cli.completion import references
 from onebert_server.cli.options import OUTPUT, REFERENCE, URL, ApiKey, AsJson, TaskName, Url
 from onebert_server.cli.tasks import at_alias, move, number_of, print_move, tag_of
@@ -177,6 +177,7 @@ def _row(change: Change) -> dict[str, Any]:
     version = f"version {change.version}" if change.version else ""
     after = meaning(change.target, change.version) if change.version else "nothing"
     what = f"{change.alias} {change.before or 'new'} → {after}" if change.alias else version
+    what += forced_of(change)
     if change.action == "upload":
         what = f"{version}, {change.alias}" if change.alias else version
     if change.name:

@@ -12,10 +12,19 @@ import typer
 
 from onebert_server.cli.audit import main_version, meaning, pages, time_of
 from onebert_server.cli.completion import task_names
-from onebert_server.cli.options import URL, ApiKey, AsJson, TaskName, Url
+from onebert_server.cli.options import INPUT, URL, ApiKey, AsJson, TaskName, Url
 from onebert_server.client import Change, Client, TargetFacts, TaskFacts, TaskSummary, VersionSummary, Wait, as_dict
+from onebert_server.limits import MAX_REQUEST_TIMEOUT
 from onebert_store.command import console
-from onebert_store.errors import AliasNotFound, Forbidden, InvalidInput, NotFound, StoreCorrupt, VersionUnavailable
+from onebert_store.errors import (
+    AliasNotFound,
+    Forbidden,
+    GateFailed,
+    InvalidInput,
+    NotFound,
+    StoreCorrupt,
+    VersionUnavailable,
+)
 from onebert_store.file.strict_json import shown
 
 LIVE = "live"
@@ -112,6 +121,18 @@ def promote(
     yes: Annotated[
         bool, typer.Option("--yes", help="Answer the question whether a version that was rolled back shall come back.")
     ] = False,
+    gate: Annotated[
+        Path | None,
+        INPUT.option("A gate to run before: gate.toml; default: the gate of the task, with --data.", metavar="FILE"),
+    ] = None,
+    data: Annotated[
+        str | None,
+        INPUT.option("Labeled rows that the gate is about, if the server does not keep them.", metavar="DATA"),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Move past the task's gate; say why with --message.")] = False,
+    message: Annotated[
+        str | None, typer.Option(metavar="WHY", help="Why the gate is passed over, for the audit trail.")
+    ] = None,
     wait_all: Annotated[
         bool, typer.Option("--wait-all", help="Return when every live server of the registry shows the move.")
     ] = False,
@@ -123,18 +144,32 @@ def promote(
 
     If somebody else moves the alias at the same time, the command fails and changes nothing. Requests under way are
     answered by the version that they began with. The scores that the trainer measured of both versions are shown, and
-    labels that are not the same.
+    labels that are not the same. A version that does not pass the task's gate is refused with each check.
     """
+    if force != (message is not None) or (force and (gate or data)):
+        raise typer.BadParameter("to move past a gate: --force --message WHY, without --gate and --data")
     if "@" in task:
         name, _, other = task.partition("@")
         what = "--rollback" if rollback else version or other
         raise typer.BadParameter(f"{task} is not the name of a task: write `onebert promote {name} {what}`")
     if (version is None) != rollback:
         raise typer.BadParameter("give a VERSION, or --rollback")
-    with Client(url, api_key) as client:
+    # The task's gate may have two thousand rows.
+    with Client(url, api_key, MAX_REQUEST_TIMEOUT) as client:
         to = _before(client, task, alias, yes) if version is None else number_of(version)
-        moved = move(client, task, alias, to, "all" if wait_all else None)
+        try:
+            moved = move(client, task, alias, to, "all" if wait_all else None, (gate, data), message)
+        except GateFailed as error:
+            _print_refusal(error, as_json)
+            raise
     print_move(moved, as_json)
+
+
+def _print_refusal(error: GateFailed, as_json: bool) -> None:
+    from onebert_server.cli.gate.running import print_report  # noqa: PLC0415 - slow to import
+
+    if error.report is not None:
+        (console.print_json if as_json else print_report)(error.report)
 
 
 def number_of(version: str) -> int:
@@ -144,13 +179,25 @@ def number_of(version: str) -> int:
     return int(version)
 
 
-def move(client: Client, task: str, alias: str, to: int | TargetFacts, wait: Wait | None = None) -> dict[str, Any]:
-    """Moves the alias from its present meaning, and compares the versions that answer most."""
+def move(
+    client: Client,
+    task: str,
+    alias: str,
+    to: int | TargetFacts,
+    wait: Wait | None = None,
+    gate: tuple[Path | None, str | None] = (None, None),
+    message: str | None = None,
+) -> dict[str, Any]:
+    """Moves the alias from its present meaning, and compares the versions that answer most.
+
+    `gate` has a file of rules, and rows, for a gate that runs here before; `message` moves past the task's gate.
+    """
     found = client.task(task)
     current, target = found.aliases.get(alias), found.targets.get(alias)
     version = to if isinstance(to, int) else main_version(to)
     if to != (target or current):
-        client.move_alias(task, alias, to, target.tag if target else current, wait)
+        report = _report(client, task, version, found.aliases.get(LIVE), *gate) if any(gate) else None
+        client.move_alias(task, alias, to, target.tag if target else current, wait, report=report, message=message)
     manifests = {each: _manifest(client, task, each) for each in (current, version) if each is not None}
     measured = {str(each): _training(manifest) for each, manifest in manifests.items()}
     changed = [] if current is None else _changed(current, manifests[current], manifests[version])
@@ -158,6 +205,12 @@ def move(client: Client, task: str, alias: str, to: int | TargetFacts, wait: Wai
     targets = {"target": to if rollout else None} if rollout or target else {}
     sides = {"from": current, "to": version, **targets}
     return {"task": task, "alias": alias, **sides, "measured": measured, "changed": changed}
+
+
+def _report(client: Client, *about: Any) -> dict[str, Any] | None:
+    from onebert_server.cli.gate.running import report_of  # noqa: PLC0415 - slow to import
+
+    return report_of(client, *about)
 
 
 def _before(client: Client, task: str, alias: str, yes: bool) -> int | TargetFacts:

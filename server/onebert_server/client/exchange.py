@@ -17,7 +17,7 @@ import httpx
 import msgspec
 
 from onebert_server.limits import MAX_REQUEST_TIMEOUT
-from onebert_store.errors import ChangeUnknown, InvalidInput, OneBertError, ServerUnreachable
+from onebert_store.errors import ChangeUnknown, GateFailed, InvalidInput, OneBertError, ServerUnreachable
 
 URL = "http://127.0.0.1:8000"
 TIMEOUT = 60.0
@@ -78,6 +78,7 @@ class _Problem(msgspec.Struct):
     detail: str
     title: str | None = None
     errors: list[_Reason] = []
+    report: dict[str, Any] | None = None
 
 
 def refusal_of(answer: httpx.Response) -> OneBertError:
@@ -92,6 +93,8 @@ def refusal_of(answer: httpx.Response) -> OneBertError:
         kind = OneBertError.of_code.get(problem.code, OneBertError)
         error = kind("; ".join(f"{each.path}: {each.reason}" for each in problem.errors) or problem.detail)
         error.code, error.title = problem.code, problem.title or kind.title
+        if isinstance(error, GateFailed):
+            error.report = problem.report
     error.status, error.retry_after = answer.status_code, _retry_after(answer)
     return error
 

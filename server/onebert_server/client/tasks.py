@@ -1,12 +1,14 @@
 """Client methods for tasks, versions and aliases."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from msgspec.structs import asdict, replace
 
 from onebert_server.client.exchange import Asking, decode, quoted
 from onebert_server.contract.declared import as_dict
+from onebert_server.contract.gates import GateFacts
 from onebert_server.contract.tasks import (
     AliasPlace,
     BaseFacts,
@@ -94,29 +96,60 @@ class TaskCalls(Asking):
         return (await self._decoded(ShadowsResponse, "GET", f"{_alias_path(task, alias)}/shadows")).shadows
 
     async def move_alias(
-        self, task: str, alias: str, to: int | TargetFacts, expected: int | str | None, wait: Wait | None = None
+        self,
+        task: str,
+        alias: str,
+        to: int | TargetFacts,
+        expected: int | str | None,
+        wait: Wait | None = None,
+        *,
+        report: Mapping[str, Any] | None = None,
+        message: str | None = None,
     ) -> AliasPlace:
         """Gives an alias a meaning if its tag (of one version: its number) is `expected` (None: if it does not exist).
 
-        With `wait="all"` returns once every live server shows the move.
-
         Args:
             to: a version, or a split of the requests and shadows.
+            wait: `all` returns once every live server shows the move.
+            report: of the task's gate, if its rows are not on the server.
+            message: moves past the gate, and says why in the audit trail.
 
         Raises:
+            GateFailed: a version does not pass the task's gate; the error's `report` has each check.
             AliasConflict: the alias means something else and has not moved.
             DeadlineExceeded: with `wait`: the alias has moved, but some servers did not show it in time.
         """
         # Not repeatable, like the calls below: if the reply got lost, a repetition would report a conflict.
         condition = {"If-None-Match": "*"} if expected is None else {"If-Match": f'"{expected}"'}
         path = _alias_path(task, alias) + (f"?wait={wait}" if wait else "")
-        body = {"version": to} if isinstance(to, int) else as_dict(replace(to, tag=None))
+        body: dict[str, Any] = {"version": to} if isinstance(to, int) else as_dict(replace(to, tag=None))
+        if report is not None:
+            body["report"] = report
+        if message is not None:
+            body |= {"force": True, "message": message}
         return await self._decoded(AliasPlace, "PUT", path, body, headers=condition, repeatable=False)
 
     async def delete_alias(self, task: str, alias: str, expected: int | str) -> None:
         """Deletes an alias if its tag is still `expected`; else raises AliasConflict."""
         condition = {"If-Match": f'"{expected}"'}
         await self._ask("DELETE", _alias_path(task, alias), headers=condition, repeatable=False)
+
+    async def gate(self, task: str) -> GateFacts:
+        """The gate of a task; raises GateNotFound if it has none."""
+        return await self._decoded(GateFacts, "GET", _gate_path(task))
+
+    async def set_gate(self, task: str, rules: Mapping[str, Any], rows: Sequence[Mapping[str, Any]] = ()) -> GateFacts:
+        """Sets the gate of a task in place of the one before.
+
+        Args:
+            rules: as `gate.toml`.
+            rows: the pinned rows, if the server shall keep them and run the gate itself.
+        """
+        return await self._decoded(GateFacts, "PUT", _gate_path(task), {"rules": rules, "rows": list(rows)})
+
+    async def delete_gate(self, task: str) -> None:
+        """Deletes the gate of a task with its rows."""
+        await self._ask("DELETE", _gate_path(task), repeatable=False)
 
     async def delete_task(self, task: str) -> None:
         """Deletes a task with all of its aliases and versions."""
@@ -137,6 +170,10 @@ class TaskCalls(Asking):
 
 def _version_path(name: str, number: int) -> str:
     return f"/v1/tasks/{quoted(name)}/versions/{number}"
+
+
+def _gate_path(name: str) -> str:
+    return f"/v1/tasks/{quoted(name)}/gate"
 
 
 def _alias_path(name: str, alias: str) -> str:

@@ -13,7 +13,7 @@ from starlette.routing import BaseRoute, Match, Route
 from starlette.types import ExceptionHandler, Scope
 
 from onebert_server.http.schemas.questions import PAIR, TAGS
-from onebert_store.errors import OneBertError, TooManyAttempts, Unauthorized
+from onebert_store.errors import GateFailed, OneBertError, TooManyAttempts, Unauthorized
 from onebert_store.file.strict_json import shown
 
 # HTTP errors that inner code does not raise: status -> (code, title); docs/generate.py reads the explanations.
@@ -140,6 +140,8 @@ def problem_response(scope: Scope, error: Refusal) -> JSONResponse:
     }
     if fault.reasons:
         body["errors"] = fault.reasons
+    if isinstance(error, GateFailed):
+        body["report"] = error.report
     return JSONResponse(body, fault.status, headers, media_type="application/problem+json")
 
 

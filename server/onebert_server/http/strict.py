@@ -1,6 +1,7 @@
 """Shared by all routes: dependencies, strict JSON bodies, chunked responses, and the documentation of problems."""
 
 from collections.abc import Callable, Container, Coroutine, Mapping
+from functools import partial
 from typing import Annotated, Any, TypeVar
 
 import numpy as np
@@ -78,9 +79,12 @@ class StrictRequest(Request):
             self._body = await self.scope["state"][BODY].whole()
         return self._body
 
+    most_values = MAX_VALUES
+
     async def json(self) -> Any:
         if not hasattr(self, "_json"):
-            self._json = await self.scope["state"][BODY].decoded(await self.body(), parsed)
+            parse = partial(parsed, most=self.most_values)
+            self._json = await self.scope["state"][BODY].decoded(await self.body(), parse)
         return self._json
 
 
@@ -100,13 +104,16 @@ class Answer(Response):
 
 
 class StrictRoute(APIRoute):
-    """A route that accepts only strict JSON."""
+    """A route that accepts only strict JSON, of at most `most_values` values."""
+
+    most_values = MAX_VALUES
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
 
         async def strict(request: Request) -> Response:
             given = StrictRequest(request.scope, request.receive)
+            given.most_values = self.most_values
             if self.body_field is not None:
                 require_media_type(request.scope, "application/json")
                 # Read the body before FastAPI does, because it turns errors during its own read into 400.
@@ -142,11 +149,11 @@ def validated(kind: type[Body], given: Any, *at: str | int) -> Body:
         raise RequestValidationError([{**one, "loc": ("body", *at, *one["loc"])} for one in reasons]) from None
 
 
-def parsed(body: bytes) -> Any:
+def parsed(body: bytes, most: int = MAX_VALUES) -> Any:
     """Parses a body as strict JSON; raises TooLarge, or HTTPException, which FastAPI lets through here."""
     # Checked before parsing, since creating a million objects takes seconds.
-    if len(body) > MAX_VALUES and count_values(body) > MAX_VALUES:
-        raise TooLarge(f"the body holds more than {MAX_VALUES} values; send it in parts")
+    if len(body) > most and count_values(body) > most:
+        raise TooLarge(f"the body holds more than {most} values; send it in parts")
     try:
         return strict_json.parse(body)
     except ValueError as error:

@@ -19,7 +19,7 @@ from onebert_store.errors import DeadlineExceeded, InvalidInput, NotFound, OneBe
 from onebert_store.file.delta import Delta
 from onebert_store.file.format import loads
 from onebert_store.file.manifest import Manifest
-from onebert_store.registry.records import Added, Alias, VersionEntry
+from onebert_store.registry.records import Added, Alias, GateRecord, VersionEntry
 from onebert_store.registry.registry import Registry, Stored
 from onebert_store.registry.target import Target
 
@@ -148,7 +148,13 @@ class Catalog:
             raise
 
     def move_alias(
-        self, task: str, alias: str, target: Target, expected: str | None, context: Context
+        self,
+        task: str,
+        alias: str,
+        target: Target,
+        expected: str | None,
+        context: Context,
+        forced: str | None = None,
     ) -> tuple[Alias, int]:
         """Moves an alias by compare-and-set, in effect for every request that is admitted after it returns.
 
@@ -158,7 +164,7 @@ class Catalog:
         context.principal.require(Action.PROMOTE, task)
         self._check_shadows(task, target)
         with self._changing(context.deadline):
-            moved, seq = self._registry.move_alias(task, alias, target, expected, context.actor)
+            moved, seq = self._registry.move_alias(task, alias, target, expected, context.actor, forced)
             self._follower.reach(seq)
             return moved, seq
 
@@ -174,6 +180,22 @@ class Catalog:
         """Deletes an alias if its tag is `expected`."""
         context.principal.require(Action.PROMOTE, task)
         return self._change(self._registry.delete_alias, context, task, alias, expected)
+
+    def gate(self, task: str, context: Context) -> GateRecord | None:
+        """Reads the gate of a task, which a key that may not move aliases does not see."""
+        context.principal.require(Action.PROMOTE, task)
+        self.directory.task(task, most=0, who=context.principal)
+        return self._registry.gates.of(task)
+
+    def set_gate(self, task: str, gate: GateRecord, context: Context) -> int:
+        """Sets the gate of a task in place of the one before."""
+        context.principal.require(Action.PROMOTE, task)
+        return self._change(self._registry.gates.set, context, task, gate)
+
+    def delete_gate(self, task: str, context: Context) -> int:
+        """Deletes the gate of a task."""
+        context.principal.require(Action.PROMOTE, task)
+        return self._change(self._registry.gates.delete, context, task)
 
     def delete_version(self, task: str, version: int, context: Context) -> int:
         """Deletes a version without an alias; requests that hold it are still answered by it."""
@@ -263,7 +285,7 @@ class Catalog:
                 self._follower.look_at(added.record)
             return added
 
-    def _change(self, change: Callable[..., int], context: Context, *what: str | int) -> int:
+    def _change(self, change: Callable[..., int], context: Context, *what: str | int | GateRecord) -> int:
         with self._changing(context.deadline):
             seq = change(*what, context.actor)
             self._follower.reach(seq)

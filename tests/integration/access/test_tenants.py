@@ -23,6 +23,7 @@ from tenants import ROOT_KEY, TENANTS, Asker, seen, tenants_runtime
 TEXT = "please help my order is late"
 FILE = {"content": Task(seed=5).file, "headers": {"Content-Type": "application/octet-stream"}}
 AT = {"If-Match": '"1"'}
+RULES = {"must": [{"text": TEXT, "label": "a"}]}
 # Three names of one length: another tenant's task, none that this tenant could have, and a free one of its own.
 FOREIGN, NOBODYS, FREE = "blue-tone", "blue-lost", "acme-lost"
 
@@ -82,6 +83,10 @@ def other_requests(name):
         yield "DELETE", path, {}
         for condition, version in product((AT, {"If-Match": '"7"'}, {"If-None-Match": "*"}, {}), (1, 7)):
             yield "PUT", path, {"headers": condition, "json": {"version": version}}
+    for rules in (RULES, {}):
+        yield "PUT", f"/v1/tasks/{name}/gate", {"json": {"rules": rules}}
+    for method in ("GET", "DELETE"):
+        yield method, f"/v1/tasks/{name}/gate", {}
     yield "POST", f"/v1/tasks/{name}/rename", {"json": {"name": "acme-new"}}
     yield "DELETE", f"/v1/tasks/{name}", {}
 
@@ -213,6 +218,9 @@ ROUTES = {
     "GET /v1/tasks/{task}/aliases/{alias}/shadows": (ANY, {}),
     "PUT /v1/tasks/{task}/aliases/{alias}": (PROMOTE, {"json": {"version": 7}, "headers": AT}),
     "DELETE /v1/tasks/{task}/aliases/{alias}": (PROMOTE, {"alias": "next", "headers": AT}),
+    "GET /v1/tasks/{task}/gate": (PROMOTE, {}),
+    "PUT /v1/tasks/{task}/gate": (PROMOTE, {"task": FREE, "json": {"rules": RULES}}),
+    "DELETE /v1/tasks/{task}/gate": (PROMOTE, {}),
     "GET /v1/base": (ANY, {}),
     "GET /v1/whoami": (ANY, {}),
 }

@@ -133,6 +133,21 @@ def test_a_change_knows_what_another_replica_changed_a_moment_ago(replicas):
     assert set(replicas.runtimes[1].directory.task("task").versions) == {1, 3}
 
 
+def test_a_gate_that_one_replica_takes_holds_on_every_replica(replicas):
+    for seed in (1, 2):
+        replicas.upload(0, "task", seed)
+    path, rules = "/v1/tasks/task/gate", {"must": [{"text": TEXT, "label": "no such label"}]}
+    moved = {"json": {"version": 2}, "headers": {"If-Match": '"1"'}}
+    seq = replicas.change(0, "PUT", path, json={"rules": rules})
+    assert replicas.ask(1, "GET", path, seq).json()["rules"] == rules
+    assert replicas.ask(1, "PUT", "/v1/tasks/task/aliases/live", **moved).json()["code"] == "gate-failed"
+    seq = replicas.change(1, "POST", "/v1/tasks/task/rename", json={"name": "mood"})
+    assert replicas.ask(0, "GET", "/v1/tasks/mood/gate", seq).json()["rules"] == rules
+    assert replicas.ask(0, "PUT", "/v1/tasks/mood/aliases/live", **moved).json()["code"] == "gate-failed"
+    seq = replicas.change(0, "DELETE", "/v1/tasks/mood/gate")
+    assert replicas.ask(1, "PUT", "/v1/tasks/mood/aliases/live", seq, **moved).status_code == 200
+
+
 def test_a_change_that_nobody_has_made_is_refused_at_once(replicas):
     seq = replicas.upload(0, "task", 1)
     for answer in (replicas.classify(0, "task", seq + 1), replicas.ask(0, "GET", "/v1/tasks", seq + 1)):

@@ -16,7 +16,7 @@ from onebert_store.errors import InvalidInput
 from onebert_store.file.strict_json import shown
 
 if TYPE_CHECKING:
-    from onebert_server.cli.compare.labeled import LabeledRow
+    from onebert_server.cli.labeled import LabeledRow
     from onebert_store.file.delta import Delta
 
 # Rows per request: half of the request limit, since both versions answer each.
@@ -55,7 +55,7 @@ def diff(
     McNemar's exact test tells whether the one is better than the other.
     """
     from onebert_server.cli.compare.differences import manifest_differences, norms, sizes  # noqa: PLC0415
-    from onebert_server.cli.compare.labeled import labeled_rows  # noqa: PLC0415
+    from onebert_server.cli.labeled import labeled_rows  # noqa: PLC0415
     from onebert_store.file.format import loads  # noqa: PLC0415
     from onebert_store.tables.columns import Columns  # noqa: PLC0415
     from onebert_store.tables.tables import read_source  # noqa: PLC0415

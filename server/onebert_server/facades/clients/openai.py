@@ -15,7 +15,8 @@ from onebert_server.facades.whole import read_whole
 from onebert_server.http.formats import Reply
 from onebert_server.http.problems import Fault
 from onebert_server.http.schemas.common import Ref, RequestBody
-from onebert_server.http.schemas.questions import Text, Texts
+from onebert_server.http.schemas.questions import Texts
+from onebert_server.texts import Text
 
 # The categories in the SDKs' types, which must be present; a task may add others.
 CATEGORIES = (

@@ -18,9 +18,9 @@ from onebert_server.facades.reading import predicted, ranked
 from onebert_server.http.formats import Reply
 from onebert_server.http.problems import Fault
 from onebert_server.http.schemas.common import RequestBody
-from onebert_server.http.schemas.questions import Text
 from onebert_server.limits import MAX_ITEMS
 from onebert_server.observed import FORWARD, QUEUE, TOKENIZE
+from onebert_server.texts import Text
 from onebert_store.errors import InvalidInput
 
 VERSION = version("onebert")

@@ -70,14 +70,18 @@ async def move_alias(
 ) -> AliasPlace:
     """Gives an alias a meaning if its tag is as `If-Match: "<tag>"` says, or it is new with `If-None-Match: *`.
 
-    Versions that answer and are not in memory are loaded first; a shadow is loaded afterwards, if there is room.
+    Versions that answer and are not in memory are loaded first, a shadow afterwards, if there is room. The task's gate,
+    if there is one for this alias, must pass for versions that did not answer before: 409 `gate-failed` has its report.
+    `force` moves past the gate.
     """
     check_name(task)
     check_alias(alias)
     target, expected = body.target, _expected(request)
     await in_thread(runtime, runtime.catalog.look)
     async with runtime.catalog.in_memory(task, [number for number, _ in target.shares], context):
-        arguments = task, alias, target, expected, context
+        if not body.force:
+            await runtime.gates.require(task, alias, target, expected, body.report, context)
+        arguments = task, alias, target, expected, context, body.message
         moved, seq = await in_thread(runtime, runtime.catalog.move_alias, *arguments)
     if wait and runtime.presence is not None:
         await runtime.presence.all_at(seq, context, runtime.registrars)

@@ -3,6 +3,7 @@
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path
+from fastapi.routing import APIRoute
 
 from onebert_server.contract.declared import NAME
 from onebert_server.http.routes.runtime_of import RuntimeOf
@@ -12,9 +13,9 @@ from onebert_server.http.strict import PROBLEMS, ContextOf, StrictRoute
 Name = Annotated[str, Path(json_schema_extra={"pattern": NAME})]
 
 
-def registry_router() -> APIRouter:
+def registry_router(route_class: type[APIRoute] = StrictRoute) -> APIRouter:
     """A router whose routes wait until this replica has seen the change in the request's `OneBERT-Min-Seq`."""
-    return APIRouter(route_class=StrictRoute, responses=PROBLEMS, tags=["tasks"], dependencies=[Depends(_seen)])
+    return APIRouter(route_class=route_class, responses=PROBLEMS, tags=["tasks"], dependencies=[Depends(_seen)])
 
 
 async def _seen(runtime: RuntimeOf, context: ContextOf) -> None:

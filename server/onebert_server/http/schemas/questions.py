@@ -7,18 +7,10 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 from onebert_encoder.text.tokens import Text as Input
 from onebert_server.contract.declared import REF
 from onebert_server.http.schemas.common import Ref, RequestBody
-from onebert_server.limits import MAX_EXPLAINED, MAX_FANOUT, MAX_ITEMS, MAX_LEFT_OUT, MAX_REQUEST_TIMEOUT, MAX_TEXT
+from onebert_server.limits import MAX_EXPLAINED, MAX_FANOUT, MAX_ITEMS, MAX_LEFT_OUT, MAX_REQUEST_TIMEOUT
+from onebert_server.texts import Text
 from onebert_store.file.decision import MIN_WINDOW, Activation, Reduction
-from onebert_store.tables.text.unicode import is_blank
 
-
-def _not_blank(text: str) -> str:
-    if is_blank(text):
-        raise ValueError("must not be blank")
-    return text
-
-
-Text = Annotated[str, Field(min_length=1, max_length=MAX_TEXT), AfterValidator(_not_blank)]
 RefOrAll = Annotated[Ref, Field(json_schema_extra={"pattern": rf"{REF[:-1]}$|^\*$"})]
 TopK = Annotated[
     int | None,

@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
+from onebert_server.gate.report import Report
 from onebert_store.registry.grants import Scope
 
 
@@ -53,3 +54,4 @@ class Problem(BaseModel):
     code: str
     instance: str
     errors: list[Reason] | None = None
+    report: Annotated[Report | None, Field(description="of `gate-failed`: what the task's gate found")] = None

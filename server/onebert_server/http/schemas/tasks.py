@@ -2,13 +2,16 @@
 
 from typing import Annotated
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, model_validator
 
 from onebert_server.contract.declared import NAME
 from onebert_server.contract.tasks import ShadowShare, VersionFacts
+from onebert_server.gate.report import Report
+from onebert_server.gate.rules import MAX_ROWS, Gate, PinnedRow
 from onebert_server.http.schemas.common import RequestBody
 from onebert_store.errors import InvalidInput
 from onebert_store.file.changes import Kind
+from onebert_store.file.fields import Line
 from onebert_store.file.manifest import Manifest
 from onebert_store.registry.target import MAX_VERSIONS, Shadow, Target, check_target
 
@@ -29,6 +32,17 @@ class AliasRequest(RequestBody):
         Field(max_length=80, description="`principal` or `header:NAME`: one key, one version; without it by chance"),
     ] = None
     shadow: Annotated[list[ShadowShare] | None, Field(max_length=MAX_VERSIONS)] = None
+    force: Annotated[bool, Field(description="whether the alias moves past the task's gate")] = False
+    message: Annotated[Line | None, Field(description="why it is forced, for the audit trail")] = None
+    report: Annotated[
+        Report | None, Field(description="numbers of the gate's rows, if the server does not keep them")
+    ] = None
+
+    @model_validator(mode="after")
+    def _says_why(self) -> "AliasRequest":
+        if self.force != (self.message is not None):
+            raise ValueError("force takes a message, and a message is for force alone")
+        return self
 
     @property
     def target(self) -> Target:
@@ -40,6 +54,13 @@ class AliasRequest(RequestBody):
         target = Target(tuple(sorted(shares.items())), self.sticky, tuple(shadows))
         check_target(target)
         return target
+
+
+class GateRequest(RequestBody):
+    """A task's gate, and the pinned rows if the server shall keep them."""
+
+    rules: Gate
+    rows: list[PinnedRow] = Field(default_factory=list, max_length=MAX_ROWS)
 
 
 class RenameRequest(RequestBody):

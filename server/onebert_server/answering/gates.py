@@ -1,0 +1,193 @@
+"""Runs the gates of tasks: the candidate and the live version answer the pinned rows before an alias moves."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from onebert_encoder.answering.results import Prediction
+from onebert_encoder.text.tokens import Text
+from onebert_server.access.context import Context
+from onebert_server.answering.answers import Answered, Answerer
+from onebert_server.answering.backend import Wanted
+from onebert_server.gate.judge import Answer, Rows, answer_of, judge, measure, missed, right_of, wrong_rows
+from onebert_server.gate.report import COMPARED, Numbers, Report, Side, Wrong
+from onebert_server.gate.rules import Gate, PinnedRow, pin
+from onebert_server.limits import MAX_ITEMS
+from onebert_server.observed import Observed
+from onebert_server.versions.catalog import Catalog
+from onebert_server.versions.version import Version
+from onebert_store.errors import AliasConflict, GateFailed, InvalidInput, StoreCorrupt, VersionUnavailable
+from onebert_store.file import strict_json
+from onebert_store.registry.grants import Scope
+from onebert_store.registry.names import LIVE
+from onebert_store.registry.records import Alias, GateRecord
+from onebert_store.registry.target import Target
+
+T = TypeVar("T")
+
+_ROWS = TypeAdapter(list[PinnedRow])
+
+
+class Kept(NamedTuple):
+    """A gate of the registry, and its pinned rows if the registry has them."""
+
+    gate: Gate
+    rows: Sequence[PinnedRow]
+
+
+class Gates:
+    """Sets, reads and runs gates; `registrars` are the threads for the registry."""
+
+    def __init__(self, catalog: Catalog, answerer: Answerer, registrars: Executor) -> None:
+        self._catalog = catalog
+        self._directory = catalog.directory
+        self._answerer = answerer
+        self._registrars = registrars
+
+    async def of(self, task: str, context: Context) -> Kept | None:
+        """Returns the gate of a task, if it has one; raises Forbidden, TaskNotFound, or StoreCorrupt."""
+        return await self._in_thread(self._read, task, context)
+
+    async def set(self, task: str, gate: Gate, rows: Sequence[PinnedRow], context: Context) -> tuple[Kept, int]:
+        """Sets the gate of a task; returns it, with the rows pinned, and the number of the change.
+
+        Raises:
+            Forbidden, TaskNotFound: see `Principal.require`.
+            InvalidInput: tasks of this type have no such checks, or the rows are not the pinned ones.
+        """
+        return await self._in_thread(self._set, task, gate, rows, context)
+
+    async def require(
+        self, task: str, alias: str, target: Target, expected: str | None, report: Report | None, context: Context
+    ) -> None:
+        """Raises GateFailed unless versions that do not answer yet may; call it with them in memory.
+
+        A version that answered before the alias's last move, and is older, needs no gate: the alias goes back. Without
+        rows in the registry, their numbers come from the client's `report`.
+
+        Raises:
+            AliasConflict: the alias's tag is not `expected`.
+            OneBertError: a version could not answer; see `Answerer.answer`.
+        """
+        kept = await self.of(task, context)
+        if kept is None or alias not in kept.gate.aliases:
+            return
+        aliases = self._directory.task(task, most=0, who=context.principal).aliases
+        at, live = aliases.get(alias), aliases.get(LIVE)
+        if (at and at.target.tag) != expected:
+            where = f"at version {at.target.tag}" if at else "not set"
+            raise AliasConflict(f"the alias {alias} of {task} is {where}")
+        now = None if live is None else self._directory.version(task, live.version, context.principal)
+        for number in _unproven(target, at):
+            candidate = self._directory.version(task, number, context.principal)
+            await self._judge(kept, candidate, now, report, context)
+
+    async def _judge(
+        self, kept: Kept, candidate: Version, live: Version | None, sent: Report | None, context: Context
+    ) -> None:
+        gate, task = kept.gate, candidate.entry.task
+        gate.check_type(candidate.facts.task_type)
+        before = _side(live) if live else None
+        made = Report(task=task, candidate=_side(candidate), live=before, rules=gate.digest, rows=gate.pinned)
+        numbers: Numbers | None = None
+        worst: list[Wrong] = []
+        if kept.rows:
+            numbers, worst = await self._run(gate, kept.rows, candidate, live, context)
+        elif gate.needs_rows and sent is not None:
+            if differ := [name for name in COMPARED if getattr(sent, name) != getattr(made, name)]:
+                detail = f"the report is of another {' and '.join(differ)}; run the gate again"
+                raise GateFailed(detail, _json(made))
+            numbers, worst = sent.numbers, sent.worst
+        answers = await self._answers([candidate], [one.input for one in gate.must], context)
+        made = judge(gate, made, numbers, worst, missed(gate, [answer for (answer,) in answers]))
+        if made.failed:
+            said = made.refusal
+            wanted = gate.needs_rows and numbers is None
+            raise GateFailed(f"{said}; its rows are not here, send a report of them" if wanted else said, _json(made))
+
+    async def _run(
+        self, gate: Gate, rows: Sequence[PinnedRow], candidate: Version, live: Version | None, context: Context
+    ) -> tuple[Numbers, list[Wrong]]:
+        sides = [candidate, live] if live and gate.compares else [candidate]
+        answers = await self._answers(sides, [row.input for row in rows], context)
+        candidates, *others = zip(*answers, strict=True)
+        right, slices = [right_of(row.label) for row in rows], [row.slices for row in rows]
+        judged = Rows(right, candidates, others[0] if others else None, slices)
+        return measure(gate, judged), wrong_rows(judged)
+
+    async def _answers(
+        self, sides: Sequence[Version], texts: Sequence[Text], context: Context
+    ) -> list[tuple[Answer, ...]]:
+        """Returns the answers of all sides to each text, asked in the same requests.
+
+        The caller's right to move the alias is enough. Quotas count the tokens and no request, as no client asked.
+        """
+        scopes = context.principal.scopes | {Scope.CLASSIFY}
+        observed = Observed(span=context.observed.span)
+        principal = replace(context.principal, scopes=scopes)
+        context = replace(context, principal=principal, counted=True, observed=observed)
+        found: list[tuple[Answer, ...]] = []
+        together = MAX_ITEMS // len(sides)
+        for start in range(0, len(texts), together):
+            part = texts[start : start + together]
+            asked = Wanted([_ref(side) for _ in part for side in sides])
+            answers = await self._answerer.answer(context, asked, [text for text in part for _ in sides], _answer)
+            found += [tuple(answers[at : at + len(sides)]) for at in range(0, len(answers), len(sides))]
+        return found
+
+    def _read(self, task: str, context: Context) -> Kept | None:
+        record = self._catalog.gate(task, context)
+        if record is None:
+            return None
+        try:
+            return Kept(Gate.model_validate_json(record.rules), _ROWS.validate_json(record.rows or "[]"))
+        except ValidationError:
+            raise StoreCorrupt(f"the database holds a damaged gate of {task}") from None
+
+    def _set(self, task: str, gate: Gate, rows: Sequence[PinnedRow], context: Context) -> tuple[Kept, int]:
+        self._catalog.gate(task, context)
+        [version] = self._directory.task(task, most=1, who=context.principal).versions.values()
+        self._catalog.learn(version)
+        if version.known_facts is None:
+            raise VersionUnavailable(f"the manifest of {_ref(version)} cannot be read")
+        gate.check_type(version.facts.task_type)
+        gate.check_rows(rows, version.facts.task_type)
+        gate = pin(gate, rows)
+        kept = strict_json.encode(_ROWS.dump_python(list(rows), exclude_defaults=True)) if rows else None
+        record = GateRecord(strict_json.encode(gate.model_dump(exclude_defaults=True)), kept)
+        return Kept(gate, rows), self._catalog.set_gate(task, record, context)
+
+    async def _in_thread(self, call: Callable[..., T], *arguments: object) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._registrars, partial(call, *arguments))
+
+
+def _unproven(target: Target, at: Alias | None) -> list[int]:
+    """Returns the versions that shall answer, and neither do now nor did before the last move and are older."""
+    now = {version for version, _ in at.target.shares} if at else set[int]()
+    before = {version for version, _ in at.before.shares} if at and at.before else set[int]()
+    back = {version for version in before if at and version < at.version}
+    return [version for version, _ in target.shares if version not in now | back]
+
+
+def _answer(_: int, one: Answered) -> Answer:
+    found, facts = one.read().answer, one.facts
+    if not isinstance(found, Prediction):
+        raise InvalidInput(f"{facts.ref} is a {facts.task_type} task, which has no gate")
+    return answer_of(facts.task_type, found.label, found.selected, found.score, found.abstained)
+
+
+def _ref(version: Version) -> str:
+    return f"{version.entry.task}@{version.entry.version}"
+
+
+def _side(version: Version) -> Side:
+    return Side(version=version.entry.version, digest=version.entry.digest)
+
+
+def _json(report: Report) -> dict[str, Any]:
+    return report.model_dump(mode="json")

@@ -1,0 +1,1 @@
+"""`onebert gate`, and the gates that run before `onebert promote`."""

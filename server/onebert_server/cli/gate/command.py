@@ -1,0 +1,84 @@
+"""`onebert gate`: shows, sets and deletes the gate of a task."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from onebert_server.cli.options import INPUT, URL, ApiKey, AsJson, TaskName, Url
+from onebert_server.client import Client, GateFacts, as_dict
+from onebert_store.command import console
+from onebert_store.file.strict_json import shown
+
+
+def gate(
+    task: TaskName,
+    set_: Annotated[
+        Path | None,
+        INPUT.option("Set the gate that this file has, in place of the one before.", "--set", metavar="FILE"),
+    ] = None,
+    data: Annotated[
+        str | None,
+        INPUT.option("Labeled rows to pin the gate to: a file, or a folder with a test split.", metavar="DATA"),
+    ] = None,
+    keep_rows: Annotated[
+        bool, INPUT.option("Upload these rows, so that the server runs the gate itself.", "--keep-rows")
+    ] = False,
+    delete: Annotated[bool, typer.Option("--delete", help="Delete the gate, and its rows on the server.")] = False,
+    url: Url = URL,
+    api_key: ApiKey = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the gate of a task, set it from a file, or delete it.
+
+    The texts of the rows stay here unless they are uploaded. Without them on the server, whoever promotes a version
+    runs the gate: `onebert promote TASK VERSION --data DATA`.
+    """
+    if (data is not None and set_ is None) or (keep_rows and data is None) or (delete and set_ is not None):
+        raise typer.BadParameter("write --set FILE [--data DATA [--keep-rows]], or --delete")
+    with Client(url, api_key) as client:
+        if delete:
+            client.delete_gate(task)
+            console.say(f"{task}: its gate is deleted")
+            return
+        found = client.gate(task) if set_ is None else _set(client, task, set_, data, keep_rows)
+    if as_json:
+        console.print_json(as_dict(found))
+        return
+    _print(found)
+
+
+def _set(client: Client, task: str, file: Path, data: str | None, keep_rows: bool) -> GateFacts:
+    from onebert_server.cli.gate.running import gate_of, pinned_rows  # noqa: PLC0415
+    from onebert_server.gate.rules import pin  # noqa: PLC0415
+    from onebert_store.file.manifest import parse_manifest  # noqa: PLC0415
+
+    rules = gate_of(file)
+    rows = []
+    if data is not None:
+        versions = client.task(task).versions
+        manifest = parse_manifest(client.version(task, versions[-1].version).manifest)
+        rows = pinned_rows(data, rules, [manifest])
+        rules = pin(rules, rows)
+    sent = [row.model_dump(exclude_defaults=True) for row in rows] if keep_rows else []
+    return client.set_gate(task, rules.model_dump(exclude_defaults=True), sent)
+
+
+def _print(found: GateFacts) -> None:
+    rules = found.rules
+    aliases = ", ".join(rules.get("aliases", ["live"]))
+    pinned = rules.get("pinned")
+    kept = f"{found.rows:,} rows on the server" if found.rows else "rows that are not on the server"
+    console.say(f"{found.task}: the gate of {aliases}" + (f", pinned to {kept} ({pinned[:19]}…)" if pinned else ""))
+    console.show(("check", "bound"), _checks(rules), ("bound",))
+
+
+def _checks(rules: dict[str, Any]) -> list[tuple[str, str]]:
+    checks = [(f"min.{name}", f"{bound:.4g}") for name, bound in rules.get("min", {}).items()]
+    checks += [(f"max.{name}", f"{bound:.4g}") for name, bound in rules.get("max", {}).items()]
+    if slices := rules.get("slices"):
+        checks.append((f"slices of {shown(', '.join(slices['columns']))}: worst_drop", f"{slices['worst_drop']:.4g}"))
+    for one in rules.get("must", ()):
+        label = one["label"] if isinstance(one["label"], str) else ", ".join(one["label"])
+        checks.append((f"must: {shown(one['text'])}", shown(label)))
+    return checks

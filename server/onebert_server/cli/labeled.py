@@ -1,0 +1,108 @@
+"""Reads the rows for `onebert diff` and for gates: texts, places, and right answers if the data have them."""
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from onebert_server.client import Input
+from onebert_store.errors import InvalidData
+from onebert_store.file.manifest import Manifest, TaskType
+from onebert_store.file.strict_json import shown
+from onebert_store.tables.cells import BadRow, plain
+from onebert_store.tables.columns import Columns, named, require_label, require_texts, texts_of_rows
+from onebert_store.tables.labels import LabelNames, find_names, has_labels, is_unlabeled, join_label_columns
+from onebert_store.tables.places import said_of_rows
+from onebert_store.tables.table import Table
+from onebert_store.tables.tables import Source, choose_split
+
+
+@dataclass(frozen=True)
+class LabeledRow:
+    """A row: its input, its place, its labels or its number (None without any), and its cells in kept columns."""
+
+    input: Input
+    place: dict[str, Any]
+    label: tuple[str, ...] | float | None
+    cells: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def right(self) -> str | None:
+        """The labels in the form of an answer: several are joined by `|`."""
+        return "|".join(self.label) if isinstance(self.label, tuple) else None
+
+
+def labeled_rows(
+    read: Source,
+    split: str | None,
+    columns: Columns,
+    manifests: Sequence[Manifest],
+    keep: Sequence[str] = (),
+) -> list[LabeledRow]:
+    """The rows of one split, read as by `onebert evaluate`; labels are read if all versions answer labels or a number.
+
+    `split` None is test, or validation if there is no test; a label column that is not named may be missing. `keep` are
+    further columns. Raises InvalidData for a missing split, column or text, and for a label that no version has.
+    """
+    task_type = _label_type(manifests)
+    read, columns = join_label_columns(read, columns, task_type)
+    name = choose_split(read, split)
+    table = read.tables[name]
+    texts = texts_of_rows(table, [table[name] for name in require_texts(table, columns)])
+    right: Sequence[tuple[str, ...] | float | None] = [None] * len(texts)
+    if columns.label is not None:
+        require_label(table, columns)
+    if task_type is not None and has_labels(table, columns):
+        known = {one for manifest in manifests for one in manifest.labels}
+        names = find_names(read, columns, task_type, known)[name]
+        right = _right(table, require_label(table, columns), names, task_type, known)
+    cells = {name: table[_kept(table, name)] for name in keep}
+    return [
+        LabeledRow(text, table.place(row), right[row], {name: plain(cells[name][row]) for name in keep})
+        for row, text in enumerate(texts)
+    ]
+
+
+def _label_type(manifests: Sequence[Manifest]) -> TaskType | None:
+    """The task type for reading labels; None if an answer is neither labels of the whole text nor a number."""
+    types = {manifest.task_type for manifest in manifests}
+    if types == {"regression"}:
+        return "regression"
+    if not types <= {"single_label", "multi_label"}:
+        return None
+    return "multi_label" if "multi_label" in types else "single_label"
+
+
+def _right(
+    table: Table, label: str, names: LabelNames, task_type: TaskType, known: Collection[str]
+) -> list[tuple[str, ...] | float | None]:
+    """The labels of each row, sorted, or its number."""
+    found, bad = list[tuple[str, ...] | float | None](), dict[str, list[int]]()
+    for row, cell in enumerate(table[label]):
+        if task_type != "multi_label" and is_unlabeled(cell):
+            found.append(None)
+            continue
+        try:
+            labels = () if task_type == "regression" else tuple(sorted(names.known(cell, task_type, known)))
+            found.append(_number(names, cell) if task_type == "regression" else labels)
+        except BadRow as problem:
+            bad.setdefault(str(problem), []).append(row)
+    if bad:
+        raise InvalidData(said_of_rows(bad, table.where))
+    return found
+
+
+def _number(names: LabelNames, cell: Any) -> float:
+    try:
+        number = names.form.number(cell)
+    except (ValueError, TypeError, OverflowError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise BadRow("the label is not a number")
+    return number
+
+
+def _kept(table: Table, name: str) -> str:
+    if (found := named(table, name)) is None:
+        raise InvalidData(f"the data have no column {shown(name)}")
+    return found

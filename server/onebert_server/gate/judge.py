@@ -1,0 +1,184 @@
+"""Judges a version by its answers to the pinned rows, beside the live version's: pure counting."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+
+from onebert_server.gate.report import MOST_WRONG, Check, Numbers, Report, SliceCounts, Wrong
+from onebert_server.gate.rules import Gate, Right
+from onebert_store.file.manifest import TaskType
+
+Answer: TypeAlias = str | tuple[str, ...] | float | None
+"""A label; the labels of a multi_label task, sorted; the number of a regression; None if the task abstains."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The answers to the pinned rows, in their order; `live` is None without a live version."""
+
+    right: Sequence[Answer]
+    candidate: Sequence[Answer]
+    live: Sequence[Answer] | None = None
+    slices: Sequence[Mapping[str, str]] = field(default=())
+
+
+def answer_of(
+    task_type: TaskType, label: str | None, labels: Sequence[str] | None, score: float | None, abstained: bool | None
+) -> Answer:
+    """Returns the answer in the fields of a result."""
+    if abstained:
+        return None
+    if task_type == "regression":
+        return score
+    return tuple(sorted(labels or ())) if task_type == "multi_label" else label
+
+
+def right_of(label: Right) -> Answer:
+    """Returns the answer that a labeled row asks for."""
+    return tuple(sorted(set(label))) if isinstance(label, list) else label
+
+
+def measure(gate: Gate, rows: Rows) -> Numbers:
+    """Counts everything that the gate's checks of pinned rows need."""
+    scores = {name: METRICS[name](rows.right, rows.candidate) for name in gate.floors}
+    if rows.live is None:
+        return Numbers(rows=len(rows.right), scores=scores)
+    flips = sum(one != other for one, other in zip(rows.candidate, rows.live, strict=True))
+    columns = gate.slices.columns if gate.slices else ()
+    slices = [one for column in columns for one in _slices(column, rows, rows.live)]
+    return Numbers(rows=len(rows.right), scores=scores, flips=flips, slices=slices)
+
+
+def wrong_rows(rows: Rows) -> list[Wrong]:
+    """Lists the first wrong answers, those that live has right before the others; wrong numbers by their distance."""
+    live = rows.live if rows.live is not None else [None] * len(rows.right)
+    each = list(enumerate(zip(rows.right, rows.candidate, live, strict=True)))
+    found = [(at, one) for at, one in each if one[0] != one[1]]
+    found.sort(key=lambda one: (-_distance(one[1][0], one[1][1]), one[1][0] != one[1][2]))
+    return [
+        Wrong(row=at + 1, right=_shown(right), candidate=_shown(answer), live=_shown(other))
+        for at, (right, answer, other) in found[:MOST_WRONG]
+    ]
+
+
+def judge(gate: Gate, about: Report, numbers: Numbers | None, worst: Sequence[Wrong], must: Sequence[Wrong]) -> Report:
+    """Completes the report on two versions with the numbers of the rows, the wrong answers and every check."""
+    checks = verdict(gate, numbers, len(must), has_live=about.live is not None)
+    own = {"numbers": numbers, "worst": list(worst), "must": list(must), "checks": checks}
+    return about.model_copy(update=own)
+
+
+def verdict(gate: Gate, numbers: Numbers | None, wrong: int, has_live: bool) -> list[Check]:
+    """Applies the rules; a check without its number fails. `wrong` is the number of wrong answers in `must`."""
+    checks = [
+        _least(f"min.{name}", bound, numbers.scores.get(name) if numbers else None)
+        for name, bound in gate.floors.items()
+    ]
+    if gate.max and has_live:
+        flips = numbers.flips / numbers.rows if numbers and numbers.flips is not None else None
+        checks.append(_most("max.flips", gate.max.flips, flips))
+    if gate.slices and has_live:
+        checks.append(_most("slices.worst_drop", gate.slices.worst_drop, worst_drop(gate, numbers)))
+    if gate.must:
+        checks.append(_most("must", 0.0, float(wrong)))
+    return checks
+
+
+def missed(gate: Gate, answers: Sequence[Answer]) -> list[Wrong]:
+    """Lists the texts of `must` that are answered wrongly."""
+    each = enumerate(zip(gate.must, answers, strict=True), 1)
+    return [
+        Wrong(row=at, right=one.label, candidate=_shown(answer))
+        for at, (one, answer) in each
+        if answer != right_of(one.label)
+    ]
+
+
+def worst_drop(gate: Gate, numbers: Numbers | None) -> float | None:
+    """Returns the largest fall of the share of right answers in a slice; None if a column's rows are not all there."""
+    if numbers is None or gate.slices is None:
+        return None
+    counted = Counter[str]()
+    for one in numbers.slices:
+        counted[one.column] += one.rows
+    if any(counted[column] != numbers.rows for column in gate.slices.columns):
+        return None
+    return max((one.live_right - one.right) / one.rows for one in numbers.slices)
+
+
+def _slices(column: str, rows: Rows, live: Sequence[Answer]) -> Iterable[SliceCounts]:
+    counts: dict[str, list[int]] = {}
+    for cells, right, one, other in zip(rows.slices, rows.right, rows.candidate, live, strict=True):
+        own = counts.setdefault(cells.get(column, ""), [0, 0, 0])
+        for place, counted in enumerate((True, one == right, other == right)):
+            own[place] += counted
+    for value, (number, right_now, live_right) in sorted(counts.items()):
+        yield SliceCounts(column=column, value=value, rows=number, right=right_now, live_right=live_right)
+
+
+def _accuracy(right: Sequence[Answer], answers: Sequence[Answer]) -> float:
+    return sum(one == other for one, other in zip(right, answers, strict=True)) / len(right)
+
+
+def _f1_counts(right: Sequence[Answer], answers: Sequence[Answer]) -> tuple[Counter[str], Counter[str], Counter[str]]:
+    """Counts right answers, rows and answers by label; an abstained row has no answer."""
+    both = [(_labels(one), _labels(other)) for one, other in zip(right, answers, strict=True)]
+    hits = Counter(label for one, other in both for label in one & other)
+    rows, found = (Counter(label for pair in both for label in pair[side]) for side in (0, 1))
+    return hits, rows, found
+
+
+def _macro_f1(right: Sequence[Answer], answers: Sequence[Answer]) -> float:
+    """The mean over the labels that a row or an answer has, as in training's metrics."""
+    hits, rows, found = _f1_counts(right, answers)
+    each = [2 * hits[label] / (rows[label] + found[label]) for label in rows | found]
+    return sum(each) / len(each) if each else 0.0
+
+
+def _micro_f1(right: Sequence[Answer], answers: Sequence[Answer]) -> float:
+    hits, rows, found = (counts.total() for counts in _f1_counts(right, answers))
+    return 2 * hits / (rows + found) if rows + found else 0.0
+
+
+def _pearson(right: Sequence[Answer], answers: Sequence[Answer]) -> float:
+    """The correlation of numbers; 0 if one side is constant."""
+    one, other = np.array(right, np.float64), np.array(answers, np.float64)
+    return float(np.corrcoef(one, other)[0, 1]) if np.ptp(one) > 0 and np.ptp(other) > 0 else 0.0
+
+
+def _spearman(right: Sequence[Answer], answers: Sequence[Answer]) -> float:
+    from scipy.stats import rankdata  # noqa: PLC0415 - slow to import
+
+    return _pearson(rankdata(np.array(right, np.float64)), rankdata(np.array(answers, np.float64)))
+
+
+METRICS = {
+    "accuracy": _accuracy,
+    "macro_f1": _macro_f1,
+    "micro_f1": _micro_f1,
+    "pearson": _pearson,
+    "spearman": _spearman,
+}
+
+
+def _labels(answer: Answer) -> frozenset[str]:
+    return frozenset((answer,) if isinstance(answer, str) else answer if isinstance(answer, tuple) else ())
+
+
+def _distance(right: Answer, answer: Answer) -> float:
+    return abs(right - answer) if isinstance(right, float) and isinstance(answer, float) else 0.0
+
+
+def _shown(answer: Answer) -> Right | None:
+    return list(answer) if isinstance(answer, tuple) else answer
+
+
+def _least(name: str, bound: float, value: float | None) -> Check:
+    return Check(name=name, bound=bound, value=value, passed=value is not None and value >= bound)
+
+
+def _most(name: str, bound: float, value: float | None) -> Check:
+    return Check(name=name, bound=bound, value=value, passed=value is not None and value <= bound)

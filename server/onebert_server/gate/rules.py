@@ -1,0 +1,190 @@
+"""The rules of a gate, from `gate.toml` or JSON, and the labeled rows that they are applied to."""
+
+import hashlib
+import tomllib
+from collections.abc import Mapping, Sequence
+from typing import Annotated, TypeAlias
+
+from pydantic import AfterValidator, Field, ValidationError, model_validator
+
+from onebert_server.texts import Text
+from onebert_store.errors import InvalidInput
+from onebert_store.file import strict_json
+from onebert_store.file.fields import Finite, Line, Strict
+from onebert_store.file.manifest import TaskType
+from onebert_store.registry.names import LIVE, check_alias
+
+# Rows that a server keeps for a gate, and texts in its rules.
+MAX_ROWS, MAX_MUST = 2000, 64
+# Aliases that a gate is for.
+MAX_ALIASES = 16
+# Columns of slices, and their values. A column with a value for each row has no slices.
+MAX_COLUMNS, MAX_SLICES = 8, 256
+
+Cell = Annotated[str, Field(max_length=256)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Correlation = Annotated[float, Field(ge=-1, le=1)]
+Right: TypeAlias = Line | list[Line] | Finite
+
+
+class _Input(Strict):
+    text: Text
+    text_pair: Text | None = None
+
+    @property
+    def input(self) -> str | tuple[str, str]:
+        return self.text if self.text_pair is None else (self.text, self.text_pair)
+
+
+class Must(_Input):
+    """A text that every version must answer with this label, or of a multi_label task with exactly these labels."""
+
+    label: Line | list[Line]
+
+
+class PinnedRow(_Input):
+    """A labeled row with its cells in the columns of slices; the label of a regression is a number."""
+
+    label: Right
+    slices: dict[Line, Cell] = Field(default_factory=dict, max_length=MAX_COLUMNS)
+
+
+class Floors(Strict):
+    """The least that each metric may be on the pinned rows."""
+
+    accuracy: Share | None = None
+    macro_f1: Share | None = None
+    micro_f1: Share | None = None
+    pearson: Correlation | None = None
+    spearman: Correlation | None = None
+
+
+class Ceilings(Strict):
+    """The most that a number may be on the pinned rows."""
+
+    flips: Annotated[Share, Field(description="share of rows that live answers differently")]
+
+
+class Slices(Strict):
+    """Rows that share a value of a column."""
+
+    columns: Annotated[list[Line], Field(min_length=1, max_length=MAX_COLUMNS)]
+    worst_drop: Annotated[
+        Share, Field(description="by how much the share of right answers may fall in a slice, against live")
+    ]
+
+
+_KINDS: Mapping[type, str] = {str: "a text", list: "a list of texts", float: "a number"}
+
+
+def _alias(name: str) -> str:
+    check_alias(name)
+    return name
+
+
+def _floors(given: Floors) -> Floors:
+    if not given.model_fields_set:
+        raise ValueError("must name a metric")
+    return given
+
+
+AliasName = Annotated[str, AfterValidator(_alias)]
+
+
+class Gate(Strict):
+    """The rules for a version before an alias moves to it.
+
+    `min`, `max` and `slices` are about the pinned rows, identified by the digest in `pinned`.
+    """
+
+    aliases: list[AliasName] = Field(default_factory=lambda: [LIVE], min_length=1, max_length=MAX_ALIASES)
+    pinned: Annotated[
+        str | None, Field(pattern="^sha256:[0-9a-f]{64}$", description="digest of the rows: `digest_of_rows`")
+    ] = None
+    min: Annotated[Floors, AfterValidator(_floors)] | None = None
+    max: Ceilings | None = None
+    slices: Slices | None = None
+    must: list[Must] = Field(default_factory=list, max_length=MAX_MUST)
+
+    @model_validator(mode="after")
+    def _checks_something(self) -> "Gate":
+        if not (self.needs_rows or self.must):
+            raise ValueError("a gate has min, max, slices or must")
+        return self
+
+    @property
+    def floors(self) -> dict[str, float]:
+        return {} if self.min is None else self.min.model_dump(exclude_none=True)
+
+    @property
+    def compares(self) -> bool:
+        """Whether a check needs the answers of the live version."""
+        return self.max is not None or self.slices is not None
+
+    @property
+    def needs_rows(self) -> bool:
+        return self.min is not None or self.compares
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of the canonical JSON of the rules, with `pinned`."""
+        return _digest(self.model_dump(exclude_defaults=True))
+
+    def check_type(self, task_type: TaskType) -> None:
+        """Raises InvalidInput if tasks of this type have no such numbers."""
+        if task_type not in ("single_label", "multi_label", "regression"):
+            raise InvalidInput(f"a {task_type} task has no gate: its answers are not about whole texts")
+        number = task_type == "regression"
+        known = ("pearson", "spearman") if number else ("accuracy", "macro_f1", "micro_f1")
+        if wrong := [name for name in self.floors if name not in known]:
+            raise InvalidInput(f"min.{wrong[0]}: the metrics of a {task_type} task are {', '.join(known)}")
+        if number and (self.compares or self.must):
+            raise InvalidInput("the numbers of a regression are neither right nor wrong: its gate has min alone")
+
+    def check_rows(self, rows: Sequence[PinnedRow], task_type: TaskType) -> None:
+        """Raises InvalidInput if rows do not have the labels or slices that the gate's checks need."""
+        kind = {"single_label": str, "multi_label": list}.get(task_type, float)
+        labels = [*(row.label for row in rows), *(one.label for one in self.must)]
+        if not all(isinstance(label, kind) for label in labels):
+            raise InvalidInput(f"a label of a {task_type} task is {_KINDS[kind]}")
+        columns = self.slices.columns if self.slices else ()
+        for column in columns:
+            if any(column not in row.slices for row in rows):
+                raise InvalidInput(f"a row has no {column}, which the gate's slices are of")
+        if len({(column, row.slices[column]) for column in columns for row in rows}) > MAX_SLICES:
+            raise InvalidInput(f"the columns of slices have over {MAX_SLICES} values")
+
+
+def digest_of_rows(rows: Sequence[PinnedRow]) -> str:
+    """The SHA-256 of the canonical JSON of rows, in their order."""
+    return _digest([row.model_dump(exclude_defaults=True) for row in rows])
+
+
+def pin(gate: Gate, rows: Sequence[PinnedRow]) -> Gate:
+    """Returns the gate with the digest of its rows; raises InvalidInput if it is of other rows, or is not complete."""
+    if not rows:
+        if gate.needs_rows and gate.pinned is None:
+            raise InvalidInput("min, max and slices are about rows: send them, or their digest as `pinned`")
+        return gate
+    if not gate.needs_rows:
+        raise InvalidInput("rows are for min, max and slices, and this gate has none of them")
+    found = digest_of_rows(rows)
+    if gate.pinned not in (None, found):
+        raise InvalidInput(f"the gate is pinned to other rows: these have the digest {found}")
+    return gate.model_copy(update={"pinned": found})
+
+
+def read_toml(content: bytes) -> Gate:
+    """Reads `gate.toml`; raises InvalidInput with one sentence."""
+    try:
+        return Gate.model_validate(tomllib.loads(content.decode()))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"the gate is not TOML: {strict_json.shown(str(error), 200)}") from None
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"]) or "gate"
+        raise InvalidInput(f"{strict_json.shown(where)}: {first['msg'].removeprefix('Value error, ')}") from None
+
+
+def _digest(value: object) -> str:
+    return f"sha256:{hashlib.sha256(strict_json.encode(value).encode()).hexdigest()}"

@@ -1,0 +1,61 @@
+"""Routes of a task's gate: show, set, delete."""
+
+from fastapi import Response
+
+from onebert_server.answering.gates import Kept
+from onebert_server.contract.gates import GateFacts
+from onebert_server.http.pipeline import SEQ_HEADER
+from onebert_server.http.routes.registry import Name, registry_router
+from onebert_server.http.routes.runtime_of import RuntimeOf, in_thread
+from onebert_server.http.schemas.tasks import GateRequest
+from onebert_server.http.strict import ContextOf, StrictRoute
+from onebert_store.registry.gates import no_gate
+from onebert_store.registry.names import check_name
+
+
+class _RowsRoute(StrictRoute):
+    """Two thousand rows, each with two texts, a label and a cell of slices, have so many values."""
+
+    most_values = 2**14
+
+
+router = registry_router(_RowsRoute)
+
+
+@router.get("/v1/tasks/{task}/gate")
+async def gate(task: Name, runtime: RuntimeOf, context: ContextOf) -> GateFacts:
+    """Returns a task's gate; of its pinned rows only how many the server keeps."""
+    check_name(task)
+    kept = await runtime.gates.of(task, context)
+    if kept is None:
+        raise no_gate(task)
+    return _facts(task, kept)
+
+
+@router.put("/v1/tasks/{task}/gate")
+async def set_gate(
+    task: Name, body: GateRequest, response: Response, runtime: RuntimeOf, context: ContextOf
+) -> GateFacts:
+    """Sets a task's gate in place of the one before.
+
+    With `rows` the server keeps the pinned rows and runs the gate itself. Without them `rules.pinned` has their digest,
+    and whoever moves an alias sends a report.
+    """
+    check_name(task)
+    await in_thread(runtime, runtime.catalog.look)
+    kept, seq = await runtime.gates.set(task, body.rules, body.rows, context)
+    response.headers[SEQ_HEADER] = str(seq)
+    return _facts(task, kept)
+
+
+@router.delete("/v1/tasks/{task}/gate", status_code=204)
+async def delete_gate(task: Name, response: Response, runtime: RuntimeOf, context: ContextOf) -> None:
+    """Deletes a task's gate with its rows."""
+    check_name(task)
+    seq = await in_thread(runtime, runtime.catalog.delete_gate, task, context)
+    response.headers[SEQ_HEADER] = str(seq)
+
+
+def _facts(task: str, kept: Kept) -> GateFacts:
+    rules = kept.gate.model_dump(exclude_defaults=True)
+    return GateFacts(task=task, digest=kept.gate.digest, rules=rules, rows=len(kept.rows))

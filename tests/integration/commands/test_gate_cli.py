@@ -1,0 +1,158 @@
+"""`onebert gate` and `onebert promote` of a real server, with the file of docs/guide/gate.md."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from onebert_server.client import Client
+from onebert_store.errors import GateFailed
+from servers import Task, run_onebert
+
+PAGE = (Path(__file__).parents[3] / "docs/guide/gate.md").read_text(encoding="utf-8")
+LABELS = ["complaint", "question", "praise"]
+WORDS = "late broken lovely bad good great parcel invoice screen refund help password".split()
+TEXTS = [f"{one} {other}" for one in WORDS[:6] for other in WORDS[6:]]
+
+
+def answer(task, text):
+    return LABELS[np.argmax(task.logits(text))]
+
+
+class Case:
+    """A task of three versions: the second answers as the first, the third otherwise; and the files of its gate."""
+
+    def __init__(self, server, folder, name):
+        self.name, self.url, self.folder = name, server.url, folder
+        self.tasks = [Task(seed=16, labels=LABELS), Task(seed=16, labels=LABELS), Task(seed=21, labels=LABELS)]
+        self.tasks[1].tensors["head.bias"] = self.tasks[1].tensors["head.bias"] + np.float32(1e-5)
+        with server.client() as client:
+            for task in self.tasks:
+                client.push(name, task.file)
+        [rules] = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+        [must] = re.findall(r'^text = "(.*)"$', rules, re.MULTILINE)
+        self.gate, self.data = folder / "gate.toml", folder / "data"
+        self.gate.write_text(rules.replace('label = "complaint"', f'label = "{answer(self.tasks[0], must)}"'))
+        self.data.mkdir()
+        rows = [f"{text},{answer(self.tasks[0], text)},{'de' if at % 2 else 'fr'}" for at, text in enumerate(TEXTS)]
+        (self.data / "test.csv").write_text("\n".join(["text,label,country", *rows, ""]))
+
+    def run(self, *arguments):
+        return run_onebert(*arguments, url=self.url)
+
+    def done(self, *arguments):
+        made = self.run(*arguments)
+        assert made.returncode == 0, made.stderr
+        return made.stdout
+
+    def refused(self, *arguments):
+        made = self.run(*arguments)
+        assert made.returncode == 1
+        assert "Traceback" not in made.stderr
+        return made
+
+    @property
+    def live(self):
+        with Client(self.url) as client:
+            return client.task(self.name).aliases["live"]
+
+
+@pytest.fixture
+def case(server, tmp_path, request):
+    return Case(server, tmp_path, re.sub("[^a-z]", "-", request.node.name)[:60])
+
+
+def flips(case):
+    return sum(answer(case.tasks[0], text) != answer(case.tasks[2], text) for text in TEXTS)
+
+
+def test_the_example_of_the_page_keeps_rows_and_decides_on_the_server(case):
+    printed = case.done("gate", case.name, "--set", case.gate, "--data", case.data, "--keep-rows")
+    assert "36 rows on the server" in printed
+    assert "slices of country: worst_drop" in case.done("gate", case.name)
+    case.done("promote", case.name, 2)
+    made = case.refused("promote", case.name, 3)
+    assert f"{case.name}@3 does not pass its gate: min.macro_f1 is" in made.stderr
+    assert f"max.flips is {flips(case) / 36:.4g}, bound 0.1" in made.stderr
+    assert "failed" in made.stdout
+    report = json.loads(case.refused("promote", case.name, 3, "--json").stdout)
+    assert report["numbers"]["flips"] == flips(case)
+    assert case.live == 2
+    # Any other client is refused alike, and a move by hand too.
+    with Client(case.url) as client, pytest.raises(GateFailed) as refused:
+        client.move_alias(case.name, "live", 3, 2)
+    assert refused.value.report == report
+    assert "does not pass" in case.refused("alias", case.name, "live", 3).stderr
+    case.done("promote", case.name, 3, "--force", "--message", "labels of May were wrong")
+    assert "labels of May were wrong" in case.done("log", case.name)
+    with Client(case.url) as client:
+        assert client.audit(task=case.name)[-1].forced == "labels of May were wrong"
+    # Back again without a gate.
+    case.done("promote", case.name, "--rollback")
+    assert case.live == 2
+    case.done("gate", case.name, "--delete")
+    assert "has no gate" in case.refused("gate", case.name).stderr
+    case.done("promote", case.name, 3)
+
+
+def test_rows_that_stay_here_are_judged_here_and_their_numbers_on_the_server(case):
+    printed = case.done("gate", case.name, "--set", case.gate, "--data", case.data)
+    assert "rows that are not on the server" in printed
+    assert "send a report" in case.refused("promote", case.name, 2).stderr
+    assert "min, max and slices are about rows" in case.refused("promote", case.name, 2, "--gate", case.gate).stderr
+    case.done("promote", case.name, 2, "--data", case.data)
+    assert case.live == 2
+    made = case.refused("promote", case.name, 3, "--data", case.data)
+    assert f"max.flips is {flips(case) / 36:.4g}" in made.stderr
+    # Other rows are not those that the gate is pinned to.
+    file = case.data / "test.csv"
+    file.write_text(file.read_text().replace("late parcel", "late parcels"))
+    assert "pinned to other rows" in case.refused("promote", case.name, 3, "--data", case.data).stderr
+    # A gate of other rules, which this version passes, is not the server's.
+    other = case.folder / "other.toml"
+    other.write_text("[min]\naccuracy = 0.0\n")
+    made = case.refused("promote", case.name, 3, "--gate", other, "--data", case.data)
+    assert "the report is of another rules and rows" in made.stderr
+    assert case.live == 2
+
+
+def test_a_file_alone_decides_for_a_task_without_a_gate(case):
+    arguments = "--gate", case.gate, "--data", case.data
+    assert "does not pass its gate" in case.refused("promote", case.name, 3, *arguments).stderr
+    assert case.live == 1
+    case.done("promote", case.name, 2, *arguments)
+    assert case.live == 2
+
+
+def test_what_cannot_be_a_gate_is_refused_in_one_line(case):
+    case.gate.write_text("[min]\nmacro = 1\n")
+    for arguments, said in [
+        (("gate", case.name, "--set", case.gate), "min.macro"),
+        (("gate", case.name, "--set", case.folder / "none.toml"), "none.toml cannot be read"),
+        (("promote", case.name, 2, "--data", case.data), "has no gate; name a file with --gate"),
+    ]:
+        made = case.refused(*arguments)
+        assert said in made.stderr
+        assert made.stderr.count("\n") == 1
+    case.gate.write_text('[slices]\ncolumns = ["day"]\nworst_drop = 0.1\n')
+    assert "no column day" in case.refused("gate", case.name, "--set", case.gate, "--data", case.data).stderr
+    for bad in (["--force"], ["--message", "why"], ["--force", "--message", "why", "--data", "x"]):
+        assert case.run("promote", case.name, 2, *bad).returncode == 2
+
+
+def test_a_regression_has_correlations_alone(server, tmp_path):
+    task = Task(seed=4, labels=["value"], task_type="regression")
+    with server.client() as client:
+        for one in (task, Task(seed=5, labels=["value"], task_type="regression")):
+            client.push("warmth", one.file)
+    data = tmp_path / "rows.csv"
+    numbers = "".join(f"{text},{task.logits(text)[0]:.6f}\n" for text in TEXTS)
+    data.write_text(f"text,label\n{numbers}")
+    (tmp_path / "gate.toml").write_text("[min]\npearson = 0.999\nspearman = 0.99\n")
+    made = run_onebert("gate", "warmth", "--set", tmp_path / "gate.toml", "--data", data, "--keep-rows", url=server.url)
+    assert made.returncode == 0, made.stderr
+    made = run_onebert("promote", "warmth", "2", url=server.url)
+    assert made.returncode == 1
+    assert "min.pearson is" in made.stderr

@@ -1,0 +1,217 @@
+"""A gate's numbers and verdict, against scikit-learn, SciPy and counting by hand."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import pearsonr, spearmanr
+from sklearn.metrics import accuracy_score, f1_score
+from sklearn.preprocessing import MultiLabelBinarizer
+
+from onebert_server.gate.judge import Rows, answer_of, measure, missed, verdict, wrong_rows
+from onebert_server.gate.report import Numbers, SliceCounts
+from onebert_server.gate.rules import Gate, PinnedRow, digest_of_rows, pin, read_toml
+from onebert_store.errors import InvalidInput
+
+LABELS = ("bad", "good", "odd")
+ONE = st.sampled_from(LABELS)
+SEVERAL = st.lists(st.sampled_from(LABELS), unique=True).map(lambda one: tuple(sorted(one)))
+FLOORS = {"accuracy": 0.5, "macro_f1": 0.5, "micro_f1": 0.5}
+
+
+def gate(**rules):
+    return Gate.model_validate({"min": {"accuracy": 0.5}} | rules)
+
+
+def sides(answers, least=1):
+    """Right answers, those of a candidate, and those of live."""
+    rows = st.lists(st.tuples(answers, answers, answers), min_size=least, max_size=40)
+    return rows.map(lambda found: zip(*found, strict=True))
+
+
+@given(sides(ONE))
+def test_scores_of_single_labels_are_those_of_scikit_learn(found):
+    right, candidate, live = map(list, found)
+    scores = measure(gate(min=FLOORS), Rows(right, candidate, live)).scores
+    assert scores["accuracy"] == pytest.approx(accuracy_score(right, candidate))
+    present = sorted({*right, *candidate})
+    for average in ("macro", "micro"):
+        expected = f1_score(right, candidate, labels=present, average=average, zero_division=0)
+        assert scores[f"{average}_f1"] == pytest.approx(expected)
+
+
+@given(sides(SEVERAL))
+def test_scores_of_several_labels_are_those_of_scikit_learn(found):
+    right, candidate, live = map(list, found)
+    scores = measure(gate(min=FLOORS), Rows(right, candidate, live)).scores
+    table = MultiLabelBinarizer(classes=LABELS)
+    ones, others = table.fit_transform(right), table.transform(candidate)
+    there = np.flatnonzero((ones | others).any(axis=0))
+    assert scores["accuracy"] == pytest.approx(accuracy_score(ones, others))
+    for average in ("macro", "micro"):
+        expected = f1_score(ones, others, labels=there, average=average, zero_division=0) if there.size else 0.0
+        assert scores[f"{average}_f1"] == pytest.approx(expected)
+
+
+NUMBERS = st.floats(-5, 5).map(lambda one: round(one, 2))
+
+
+@given(sides(NUMBERS, least=2))
+def test_scores_of_numbers_are_those_of_scipy(found):
+    right, candidate, _ = map(list, found)
+    rules = gate(min={"pearson": 0.0, "spearman": 0.0})
+    scores = measure(rules, Rows(right, candidate, None)).scores
+    varies = len(set(right)) > 1 and len(set(candidate)) > 1
+    assert scores["pearson"] == pytest.approx(pearsonr(right, candidate).statistic if varies else 0.0, abs=1e-9)
+    assert scores["spearman"] == pytest.approx(spearmanr(right, candidate).statistic if varies else 0.0, abs=1e-9)
+
+
+@given(
+    st.lists(
+        st.tuples(ONE, st.none() | ONE, st.none() | ONE, st.sampled_from(["de", "fr", ""])), min_size=1, max_size=60
+    ),
+    st.sampled_from([0.0, 0.1, 0.25, 0.5, 1.0]),
+)
+def test_flips_and_slices_are_counted_as_by_hand(rows, bound):
+    right, candidate, live, countries = map(list, zip(*rows, strict=True))
+    rules = gate(max={"flips": bound}, slices={"columns": ["country"], "worst_drop": bound})
+    numbers = measure(rules, Rows(right, candidate, live, [{"country": one} for one in countries]))
+    flips = len([1 for one, other in zip(candidate, live, strict=True) if one != other])
+    assert numbers.flips == flips
+    drops = {}
+    for country in set(countries):
+        own = [row for row in rows if row[3] == country]
+        drops[country] = (sum(r[0] == r[2] for r in own) - sum(r[0] == r[1] for r in own)) / len(own)
+    assert Counter({one.value: one.rows for one in numbers.slices}) == Counter(countries)
+    checks = {one.name: one for one in verdict(rules, numbers, 0, has_live=True)}
+    assert checks["max.flips"].passed == (flips <= bound * len(rows) or flips / len(rows) <= bound)
+    assert checks["slices.worst_drop"].value == max(drops.values())
+    assert checks["slices.worst_drop"].passed == (max(drops.values()) <= bound)
+    # A task's first version has nothing to be compared with.
+    alone = [one.name for one in verdict(rules, measure(rules, Rows(right, candidate)), 0, has_live=False)]
+    assert alone == ["min.accuracy"]
+
+
+def test_a_share_of_exactly_the_bound_passes():
+    rules = gate(min={"accuracy": 0.9}, max={"flips": 0.1})
+    right = ["good"] * 10
+    numbers = measure(rules, Rows(right, [*right[1:], "bad"], right))
+    assert [one.passed for one in verdict(rules, numbers, 0, has_live=True)] == [True, True]
+    numbers = measure(rules, Rows(right, [*right[2:], "bad", "bad"], right))
+    assert [one.passed for one in verdict(rules, numbers, 0, has_live=True)] == [False, False]
+
+
+def test_a_check_without_its_number_fails():
+    rules = gate(max={"flips": 1.0}, slices={"columns": ["a", "b"], "worst_drop": 1.0})
+    assert [one.passed for one in verdict(rules, None, 0, has_live=True)] == [False] * 3
+    of_one = [SliceCounts(column="a", value="x", rows=4, right=4, live_right=0)]
+    numbers = Numbers(rows=4, scores={"accuracy": 1.0}, flips=4, slices=of_one)
+    assert [one.passed for one in verdict(rules, numbers, 0, has_live=True)] == [True, True, False]
+
+
+def test_wrong_rows_begin_with_those_that_were_right_before():
+    right, candidate, live = ["a", "b", "c", "d"], ["a", "x", "x", None], ["a", "x", "c", "x"]
+    found = wrong_rows(Rows(right, candidate, live))
+    assert [(one.row, one.candidate, one.live) for one in found] == [(3, "x", "c"), (2, "x", "x"), (4, None, "x")]
+    far = wrong_rows(Rows([1.0, 2.0, 3.0], [1.5, 4.0, 3.0]))
+    assert [one.row for one in far] == [2, 1]
+
+
+def test_must_is_about_whole_answers():
+    must = [{"text": "a", "label": "good"}, {"text": "b", "label": ["late", "big"]}, {"text": "c", "label": "bad"}]
+    rules = gate(must=must)
+    found = missed(rules, ["good", ("big", "late"), None])
+    assert [(one.row, one.right, one.candidate) for one in found] == [(3, "bad", None)]
+    assert verdict(gate(must=must, min=None), None, 1, has_live=False)[0].passed is False
+
+
+def test_answers_are_read_by_task_type():
+    assert answer_of("single_label", "good", ["bad", "good"], 0.5, False) == "good"
+    assert answer_of("single_label", "good", None, 0.5, True) is None
+    assert answer_of("multi_label", "good", ["odd", "bad"], 0.5, None) == ("bad", "odd")
+    assert answer_of("multi_label", "good", [], 0.5, None) == ()
+    assert answer_of("regression", "value", None, 0.5, None) == 0.5
+
+
+TOML = b"""
+pinned = "sha256:%b"
+[min]
+macro_f1 = 1
+[max]
+flips = 0.05
+[slices]
+columns = ["country"]
+worst_drop = 0.1
+[[must]]
+text = "my order is late"
+label = "complaint"
+""" % (b"ab" * 32)
+
+
+def test_a_file_and_the_same_rules_as_json_have_one_digest():
+    read = read_toml(TOML)
+    assert read.floors == {"macro_f1": 1.0}
+    assert Gate.model_validate_json(read.model_dump_json()).digest == read.digest
+    assert read_toml(TOML.replace(b"0.05", b"0.06")).digest != read.digest
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"[min", "the gate is not TOML"),
+        (b"\xff", "the gate is not TOML"),
+        (b"", "a gate has min, max, slices or must"),
+        (b"[min]", "min: must name a metric"),
+        (b"[min]\nmacro = 0.5", "min.macro: Extra inputs"),
+        (b"[min]\naccuracy = 1.5", "min.accuracy"),
+        (b"[min]\naccuracy = nan", "min.accuracy"),
+        (b"[max]\nflips = '0.5'", "max.flips"),
+        (b"aliases = ['7']\n[min]\naccuracy = 1", "an alias is not all digits"),
+        (b"[[must]]\ntext = ' '\nlabel = 'a'", "must.0.text: must not be blank"),
+        (b"pinned = 'sha256:12'\n[min]\naccuracy = 1", "pinned"),
+    ],
+)
+def test_a_file_that_is_no_gate_is_refused_in_one_line(content, said):
+    with pytest.raises(InvalidInput, match=said) as refused:
+        read_toml(content)
+    assert "\n" not in refused.value.detail
+
+
+ROWS = [PinnedRow(text="a", label="x", slices={"country": "de"}), PinnedRow(text="b", text_pair="c", label="y")]
+
+
+def test_a_gate_is_pinned_to_its_rows_in_their_order():
+    pinned = pin(gate(), ROWS)
+    assert pinned.pinned == digest_of_rows(ROWS) != digest_of_rows(ROWS[::-1])
+    assert pin(pinned, ROWS) == pin(pinned, ()) == pinned
+    for rules, rows, said in [
+        (pinned, ROWS[:1], "pinned to other rows"),
+        (gate(), (), "are about rows"),
+        (gate(min=None, must=[{"text": "a", "label": "x"}]), ROWS, "rows are for min"),
+    ]:
+        with pytest.raises(InvalidInput, match=said):
+            pin(rules, rows)
+
+
+def test_rules_and_rows_fit_the_task_type():
+    gate().check_type("single_label")
+    gate(min={"pearson": 0.5}).check_type("regression")
+    gate().check_rows(ROWS, "single_label")
+    number = [PinnedRow(text="a", label=1)]
+    gate(min={"pearson": 0.5}).check_rows(number, "regression")
+    many = [PinnedRow(text="a", label="x", slices={"country": str(one)}) for one in range(257)]
+    sliced = gate(slices={"columns": ["country"], "worst_drop": 0.1})
+    for refused in (
+        lambda: gate().check_type("token"),
+        lambda: gate().check_type("regression"),
+        lambda: gate(min={"pearson": 0.5}).check_type("multi_label"),
+        lambda: gate(min={"pearson": 0.5}, max={"flips": 1.0}).check_type("regression"),
+        lambda: gate().check_rows(ROWS, "multi_label"),
+        lambda: gate().check_rows(number, "single_label"),
+        lambda: sliced.check_rows(ROWS, "single_label"),
+        lambda: sliced.check_rows(many, "single_label"),
+    ):
+        with pytest.raises(InvalidInput):
+            refused()

@@ -1,0 +1,279 @@
+"""A task's gate over HTTP: it lets an alias move, refuses, is forced, follows the task, and stays the owner's."""
+
+import asyncio
+
+import numpy as np
+import pytest
+
+from onebert_server.gate.judge import Rows, measure, right_of, verdict
+from onebert_server.gate.rules import Gate, PinnedRow, digest_of_rows
+from runtimes import ask, get, opened, upload
+from servers import Task
+from tenants import Asker, tenants_runtime
+
+WORDS = "late broken lovely bad good great parcel invoice screen refund help password".split()
+TEXTS = [f"{one} {other}" for one in WORDS[:6] for other in WORDS[6:]]
+OLD, NEW = Task(seed=1), Task(seed=2)
+GATE = "/v1/tasks/tone/gate"
+
+
+@pytest.fixture
+def runtime(tmp_path):
+    with opened(tmp_path) as runtime:
+        for task in (OLD, NEW, Task(seed=3)):
+            upload(runtime, "tone", task)
+        yield runtime
+
+
+def label_of(task, text):
+    return f"label {np.argmax(task.logits(text))}"
+
+
+def rows_of(task, wrong=()):
+    """Rows that a task answers rightly, except those at some places; one slice each for even and odd places."""
+    right = [label_of(task, text) for text in TEXTS]
+    labels = [f"label {(int(label[-1]) + (at in wrong)) % 3}" for at, label in enumerate(right)]
+    return [
+        {"text": text, "label": label, "slices": {"half": "odd" if at % 2 else "even"}}
+        for at, (text, label) in enumerate(zip(TEXTS, labels, strict=True))
+    ]
+
+
+def set_gate(runtime, rules, rows=()):
+    return ask(runtime, "PUT", GATE, json={"rules": rules, "rows": list(rows)})
+
+
+def move(runtime, version, at=1, alias="live", **body):
+    condition = {"If-None-Match": "*"} if at is None else {"If-Match": f'"{at}"'}
+    path = f"/v1/tasks/tone/aliases/{alias}"
+    return ask(runtime, "PUT", path, json={"version": version} | body, headers=condition)
+
+
+def live(runtime):
+    return get(runtime, "/v1/tasks/tone").json()["aliases"]["live"]
+
+
+def test_a_gate_lets_pass_what_holds_every_rule(runtime):
+    rows = rows_of(NEW)
+    must = [{"text": TEXTS[0], "label": rows[0]["label"]}]
+    rules = {"min": {"accuracy": 1.0, "macro_f1": 1.0}, "max": {"flips": 1.0}, "must": must}
+    rules |= {"slices": {"columns": ["half"], "worst_drop": 0.0}}
+    answer = set_gate(runtime, rules, rows)
+    assert answer.status_code == 200, answer.text
+    pinned = digest_of_rows([PinnedRow.model_validate(row) for row in rows])
+    assert (
+        answer.json()
+        == get(runtime, GATE).json()
+        == {
+            "task": "tone",
+            "rules": rules | {"pinned": pinned},
+            "digest": Gate.model_validate(rules | {"pinned": pinned}).digest,
+            "rows": len(rows),
+        }
+    )
+    assert move(runtime, 2).status_code == 200
+    assert live(runtime) == 2
+
+
+def test_a_refusal_has_the_numbers_that_the_reference_gives_and_changes_nothing(runtime):
+    rows = rows_of(OLD, wrong=range(0, 12, 3))
+    rules = {"min": {"macro_f1": 0.9}, "max": {"flips": 0.1}, "slices": {"columns": ["half"], "worst_drop": 0.1}}
+    must = [{"text": TEXTS[1], "label": label_of(OLD, TEXTS[1])}, {"text": TEXTS[2], "label": "no such label"}]
+    assert set_gate(runtime, rules | {"must": must}, rows).status_code == 200
+    answer = move(runtime, 2)
+    problem = answer.json()
+    assert (answer.status_code, problem["code"]) == (409, "gate-failed")
+    assert live(runtime) == 1
+    report, right = problem["report"], [row["label"] for row in rows]
+    candidate, before = ([label_of(task, text) for text in TEXTS] for task in (NEW, OLD))
+    slices = [row["slices"] for row in rows]
+    gate = Gate.model_validate(rules)
+    numbers = measure(gate, Rows(right, candidate, before, slices))
+    assert report["numbers"] == numbers.model_dump()
+    expected = [one.model_dump() for one in verdict(gate, numbers, 0, has_live=True)]
+    assert report["checks"][:3] == expected
+    assert not report["checks"][-1]["passed"]
+    assert [one["right"] for one in report["must"]][-1] == "no such label"
+    assert (report["candidate"]["version"], report["live"]["version"]) == (2, 1)
+    # Rows that were right before come first; a report holds no text.
+    first = report["worst"][0]
+    assert (first["right"], first["live"]) == (right[first["row"] - 1],) * 2
+    assert first["candidate"] == candidate[first["row"] - 1] != first["right"]
+    assert not any(text in answer.text for text in TEXTS)
+
+
+def test_a_move_is_forced_with_a_message_that_the_trail_keeps(runtime):
+    set_gate(runtime, {"min": {"accuracy": 1.0}}, rows_of(OLD))
+    assert move(runtime, 2).status_code == 409
+    for bad in ({"force": True}, {"message": "why"}, {"force": True, "message": ""}, {"force": True, "message": "a\0"}):
+        assert move(runtime, 2, **bad).status_code == 422
+    assert move(runtime, 2, force=True, message="labels were wrong").status_code == 200
+    trail = [(one["action"], one["version"], one["forced"]) for one in get(runtime, "/v1/audit").json()["changes"]]
+    assert trail[-2:] == [("set-gate", None, None), ("promote", 2, "labels were wrong")]
+
+
+def test_an_alias_goes_back_to_the_older_version_before_without_the_gate(runtime):
+    assert move(runtime, 3).status_code == 200
+    set_gate(runtime, {"min": {"accuracy": 1.0}, "must": [{"text": "a", "label": "none such"}]}, rows_of(NEW))
+    assert move(runtime, 2, at=3).status_code == 409
+    assert move(runtime, 1, at=3).status_code == 200
+    # So does a move that moves nothing; undoing the step back is a step forward again.
+    assert move(runtime, 1, at=1).status_code == 200
+    assert move(runtime, 3, at=1).status_code == 409
+
+
+def test_a_gate_is_for_its_aliases(runtime):
+    rules = {"aliases": ["next"], "must": [{"text": "a", "label": "none such"}]}
+    assert set_gate(runtime, rules).status_code == 200
+    assert move(runtime, 2, at=None, alias="next").json()["code"] == "gate-failed"
+    assert move(runtime, 2, at=None, alias="other").status_code == 200
+    assert move(runtime, 2).status_code == 200
+
+
+def test_the_errors_of_a_move_are_those_without_a_gate(runtime):
+    before = [move(runtime, *place).json()["code"] for place in ((2, 3), (9, 1), (2, None))]
+    set_gate(runtime, {"must": [{"text": "a", "label": "none such"}]})
+    assert [move(runtime, *place).json()["code"] for place in ((2, 3), (9, 1), (2, None))] == before
+    assert before == ["alias-conflict", "version-not-found", "alias-conflict"]
+
+
+@pytest.fixture
+def pinned(runtime):
+    """A gate whose rows are not on the server, and a report of them on version 2."""
+    rows = [PinnedRow.model_validate(row) for row in rows_of(NEW)]
+    rules = {"min": {"accuracy": 1.0}, "max": {"flips": 1.0}, "pinned": digest_of_rows(rows)}
+    made = set_gate(runtime, rules).json()
+    versions = {one["version"]: one for one in get(runtime, "/v1/tasks/tone").json()["versions"]}
+    sides = {name: {"version": n, "digest": versions[n]["digest"]} for name, n in (("candidate", 2), ("live", 1))}
+    answers = [[label_of(task, row.text) for row in rows] for task in (NEW, OLD)]
+    gate = Gate.model_validate(rules)
+    numbers = measure(gate, Rows([right_of(row.label) for row in rows], *answers)).model_dump()
+    return {"task": "tone", "rules": made["digest"], "rows": rules["pinned"], "numbers": numbers} | sides
+
+
+def test_without_rows_on_the_server_a_report_decides(runtime, pinned):
+    assert get(runtime, GATE).json()["rows"] == 0
+    answer = move(runtime, 2)
+    assert answer.json()["code"] == "gate-failed"
+    assert "send a report" in answer.json()["detail"]
+    assert move(runtime, 2, report=pinned).status_code == 200
+
+
+OTHER = "sha256:" + "0" * 64
+
+
+REPORTS = [
+    ({"task": "other"}, "of another task"),
+    ({"rules": OTHER}, "of another rules"),
+    ({"rows": OTHER}, "of another rows"),
+    ({"candidate": {"version": 2, "digest": OTHER}}, "of another candidate"),
+    ({"live": {"version": 3, "digest": OTHER}}, "of another live"),
+    ({"live": None, "rows": None}, "of another live and rows"),
+    ({"numbers": None}, "send a report"),
+    ({"numbers": {"rows": 36, "scores": {"accuracy": 0.9}, "flips": 0}}, "min.accuracy is 0.9"),
+    ({"numbers": {"rows": 36, "scores": {"accuracy": 1.0}}}, "max.flips has no number"),
+    # What a report says of its own checks is not read.
+    (
+        {
+            "numbers": {"rows": 36, "scores": {}, "flips": 0},
+            "checks": [{"name": "min.accuracy", "bound": 1.0, "value": 1.0, "passed": True}],
+        },
+        "min.accuracy has no number",
+    ),
+]
+
+
+def test_a_stale_foreign_or_failing_report_is_refused(runtime, pinned):
+    for changed, said in REPORTS:
+        answer = move(runtime, 2, report=pinned | changed)
+        assert (answer.status_code, answer.json()["code"]) == (409, "gate-failed")
+        assert said in answer.json()["detail"]
+    assert live(runtime) == 1
+
+
+def test_a_report_of_another_moment_is_stale(runtime, pinned):
+    assert move(runtime, 3, force=True, message="first").status_code == 200
+    assert "of another live" in move(runtime, 2, at=3, report=pinned).json()["detail"]
+
+
+def test_impossible_numbers_are_no_report(runtime, pinned):
+    for numbers in ({"rows": 1, "flips": 2}, {"rows": 0}, {"rows": 1, "scores": {"accuracy": 9}}):
+        assert move(runtime, 2, report=pinned | {"numbers": numbers}).status_code == 422
+
+
+NO_GATES = [
+    ({}, [], "a gate has min"),
+    ({"min": {"accuracy": 1.0}}, [], "send them, or their digest"),
+    ({"min": {"accuracy": 1.0}, "pinned": OTHER}, rows_of(OLD)[:2], "pinned to other rows"),
+    ({"min": {"pearson": 1.0}}, rows_of(OLD)[:2], "the metrics of a single_label task"),
+    ({"min": {"accuracy": 1.0}}, [{"text": "a", "label": 3}], "a label of a single_label task is a text"),
+    ({"min": {"accuracy": 1.0}}, [{"text": " ", "label": "a"}], "must not be blank"),
+    ({"slices": {"columns": ["day"], "worst_drop": 0.1}}, rows_of(OLD)[:2], "a row has no day"),
+    ({"min": {"accuracy": 1.0}, "more": 1}, [], "unknown field"),
+]
+
+
+def test_what_is_no_gate_is_refused_and_not_kept(runtime):
+    for rules, rows, said in NO_GATES:
+        answer = set_gate(runtime, rules, rows)
+        assert answer.status_code == 422
+        assert said in answer.text
+    assert get(runtime, GATE).json()["code"] == "gate-not-found"
+
+
+def test_two_thousand_rows_are_kept_and_one_more_is_not(runtime):
+    rows = [{"text": f"text {n}", "text_pair": "b", "label": "x", "slices": {"a": "y"}} for n in range(2000)]
+    assert set_gate(runtime, {"min": {"accuracy": 0.0}}, rows).json()["rows"] == 2000
+    assert set_gate(runtime, {"min": {"accuracy": 0.0}}, [*rows, rows[0]]).status_code == 422
+
+
+def test_a_gate_follows_its_task_and_ends_with_it(runtime):
+    rules = {"must": [{"text": "a", "label": "none such"}]}
+    set_gate(runtime, rules)
+    assert ask(runtime, "POST", "/v1/tasks/tone/rename", json={"name": "mood"}).status_code == 204
+    assert get(runtime, GATE).status_code == 404
+    assert get(runtime, "/v1/tasks/mood/gate").json()["rules"] == rules
+    path, at = "/v1/tasks/mood/aliases/live", {"If-Match": '"1"'}
+    assert ask(runtime, "PUT", path, json={"version": 2}, headers=at).json()["code"] == "gate-failed"
+    ask(runtime, "DELETE", "/v1/tasks/mood")
+    upload(runtime, "mood", OLD)
+    assert get(runtime, "/v1/tasks/mood/gate").json()["code"] == "gate-not-found"
+
+
+def test_a_task_that_lost_its_last_version_has_no_gate(runtime):
+    upload(runtime, "once", OLD)
+    path = "/v1/tasks/once/gate"
+    rules = {"must": [{"text": "a", "label": "none such"}]}
+    assert ask(runtime, "PUT", path, json={"rules": rules}).status_code == 200
+    ask(runtime, "DELETE", "/v1/tasks/once/aliases/live", headers={"If-Match": '"1"'})
+    assert ask(runtime, "DELETE", "/v1/tasks/once/versions/1").status_code == 204
+    upload(runtime, "once", NEW)
+    assert get(runtime, path).json()["code"] == "gate-not-found"
+
+
+def test_a_deleted_gate_refuses_nothing(runtime):
+    set_gate(runtime, {"must": [{"text": "a", "label": "none such"}]})
+    assert move(runtime, 2).status_code == 409
+    assert ask(runtime, "DELETE", GATE).status_code == 204
+    assert ask(runtime, "DELETE", GATE).json()["code"] == "gate-not-found"
+    assert move(runtime, 2).status_code == 200
+    actions = [one["action"] for one in get(runtime, "/v1/audit?task=tone").json()["changes"]]
+    assert actions[-3:] == ["set-gate", "delete-gate", "promote"]
+
+
+def test_a_key_that_may_only_move_aliases_runs_the_gate_and_sees_its_own_tasks_alone(tmp_path):
+    rules = {"must": [{"text": TEXTS[0], "label": label_of(Task(seed=9), TEXTS[0])}]}
+    with tenants_runtime(tmp_path) as runtime:
+        asker = Asker(runtime)
+
+        def of(key, method, task="acme-tone", path="gate", **more):
+            return asyncio.run(asker.ask(key, method, f"/v1/tasks/{task}/{path}", **more))
+
+        assert of("key-to-promote", "PUT", json={"rules": rules}).status_code == 200
+        assert of("key-to-classify", "GET").status_code == 403
+        foreign = [of("key-of-blue", "GET", task=task).json()["detail"] for task in ("acme-tone", "blue-lost")]
+        assert foreign[0].replace("acme-tone", "…") == foreign[1].replace("blue-lost", "…")
+        assert of("key-of-blue", "PUT", json={"rules": rules}).status_code == 404
+        at = {"If-Match": '"1"'}
+        moved = of("key-to-promote", "PUT", path="aliases/live", headers=at, json={"version": 2})
+        assert moved.status_code == 200, moved.text
