@@ -1,0 +1,159 @@
+"""`onebert diff --all`: the live version of each task beside its newest one, over the task's own rows."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from onebert_server.cli.compare.asking import ask
+from onebert_server.cli.compare.differences import answered, compared, corrected
+from onebert_server.cli.compare.labeled import HowToRead, LabeledRow, files_of_tasks, labeled_rows
+from onebert_server.cli.tasks import LIVE
+from onebert_server.client import Client, Input, TaskSummary, VersionFacts
+from onebert_store.command import console
+from onebert_store.errors import (
+    InvalidData,
+    InvalidInput,
+    InvalidManifest,
+    InvalidSettings,
+    NotFound,
+    OneBertError,
+    StoreCorrupt,
+    VersionUnavailable,
+)
+from onebert_store.file.manifest import parse_manifest
+from onebert_store.file.strict_json import shown
+
+# Of the tasks that are called worse or better, at most this share on average is neither.
+FALSE_DISCOVERY_RATE = 0.05
+NO_ROWS = "it has no rows"
+# The worst first.
+_VERDICTS = ("worse", "changed", "level", "better")
+# Reasons to leave one task out; other errors, such as a lost server, end the command.
+_OF_ONE_TASK = (InvalidData, InvalidInput, InvalidManifest, InvalidSettings, NotFound, StoreCorrupt, VersionUnavailable)
+
+
+class TaskRows(NamedTuple):
+    """A task, the versions that shall answer, and its rows."""
+
+    task: str
+    versions: Sequence[VersionFacts]
+    rows: Sequence[LabeledRow]
+
+    @property
+    def items(self) -> list[tuple[str, Input]]:
+        """Each row for each version."""
+        return [(f"{self.task}@{one.version}", row.input) for row in self.rows for one in self.versions]
+
+    @property
+    def task_types(self) -> list[str]:
+        return [str(one.task_type) for one in self.versions]
+
+
+def read_tasks(
+    client: Client, folder: Path, how: HowToRead, versions_of: Callable[[TaskSummary], Sequence[int]]
+) -> tuple[list[TaskRows], dict[str, str]]:
+    """The tasks of a server with their rows, and why others are left out.
+
+    `versions_of` chooses the versions of a task that has a live one; a task without a choice is not read.
+    """
+    files, found, left_out = files_of_tasks(folder), list[TaskRows](), dict[str, str]()
+    tasks = client.tasks()
+    for task in tasks:
+        versions = versions_of(task) if LIVE in task.aliases else ()
+        if LIVE not in task.aliases or task.name not in files:
+            left_out[task.name] = NO_ROWS if LIVE in task.aliases else "it has no live version"
+        elif versions:
+            try:
+                found.append(_read(client, task.name, versions, str(files[task.name]), how))
+            except _OF_ONE_TASK as error:
+                left_out[task.name] = error.detail
+    return found, left_out | dict.fromkeys(files.keys() - {task.name for task in tasks}, "there is no such task")
+
+
+def _read(client: Client, task: str, versions: Sequence[int], data: str, how: HowToRead) -> TaskRows:
+    facts = [client.version(task, version) for version in versions]
+    if away := next((one for one in facts if one.status == "unavailable"), None):
+        raise VersionUnavailable(f"version {away.version} is unavailable: {away.reason}")
+    return TaskRows(task, facts, labeled_rows(data, how, [parse_manifest(one.manifest) for one in facts]))
+
+
+def compare_all(url: str, api_key: str | None, folder: Path, how: HowToRead) -> dict[str, Any]:
+    """Compares the live and the newest version of each task that has rows, the worst first, as a JSON value."""
+    with Client(url, api_key) as client:
+        read, left_out = read_tasks(client, folder, how, _live_and_newest)
+    results = iter(ask(url, api_key, [item for one in read for item in one.items]))
+    found = list[dict[str, Any]]()
+    for one in read:
+        own = [next(results) for _ in one.items]
+        try:
+            both = answered(one.rows, own, one.task_types)
+        except OneBertError as error:
+            left_out[one.task] = error.detail
+        else:
+            live, newest = (facts.version for facts in one.versions)
+            found.append({"task": one.task, "live": live, "newest": newest, **compared(both)})
+    tested = [each for each in found if "p" in each]
+    for each, p in zip(tested, corrected([each["p"] for each in tested]), strict=True):
+        each["corrected_p"] = p
+    found = [each | {"verdict": verdict(each)} for each in found]
+    found.sort(key=lambda each: (_VERDICTS.index(each["verdict"]), _gain(each), each["task"]))
+    return {"tasks": found, "false_discovery_rate": FALSE_DISCOVERY_RATE, "left_out": left_out}
+
+
+def verdict(found: Mapping[str, Any]) -> str:
+    """One of `_VERDICTS`, from what `compared` returns and the `corrected_p`."""
+    if not found["flips"]:
+        return "level"
+    if found.get("corrected_p", 1.0) > FALSE_DISCOVERY_RATE:
+        return "changed"
+    return "worse" if _gain(found) < 0 else "better"
+
+
+def _live_and_newest(task: TaskSummary) -> Sequence[int]:
+    live, newest = task.aliases[LIVE], max(task.versions)
+    return () if live == newest else (live, newest)
+
+
+def _gain(found: Mapping[str, Any]) -> float:
+    """The share of rows that the newest version answers rightly beyond those of the live one."""
+    return (found["only_b"] - found["only_a"]) / found["rows"] if "p" in found else 0.0
+
+
+def print_all(record: Mapping[str, Any]) -> None:
+    """Prints what `compare_all` returns: a line for each task, and the tasks that are left out by name."""
+    numbers = ("live", "newest", "rows", "flips", "p")
+    columns = ("task", *numbers[:4], "right", "p", "newest is", "loses most at")
+    console.show(columns, map(_row, record["tasks"]), numbers)
+    counts = Counter(one["verdict"] for one in record["tasks"])
+    said = ", ".join(f"{counts[one]} {one}" for one in _VERDICTS if counts[one]) or "no task"
+    console.say(f"{said}; p by McNemar's exact test, with a false discovery rate of {FALSE_DISCOVERY_RATE:.0%}")
+    print_left_out(record["left_out"])
+
+
+def print_left_out(left_out: Mapping[str, str]) -> None:
+    """Names the tasks without rows in one line, and each other with its reason."""
+    if without := [name for name, why in left_out.items() if why == NO_ROWS]:
+        console.say(f"without rows: {', '.join(without)}")
+    for name, why in left_out.items():
+        if why != NO_ROWS:
+            console.say(f"left out: {shown(name)}: {shown(why, 200)}")
+
+
+def _row(one: Mapping[str, Any]) -> tuple[str, ...]:
+    counts = (str(one[name]) for name in ("live", "newest", "rows", "flips"))
+    right = f"{one['right']['a']} → {one['right']['b']}" if "p" in one else "–"
+    p = f"{one['corrected_p']:.3g}" if "p" in one else "–"
+    return one["task"], *counts, right, p, one["verdict"], _greatest_loss(one)
+
+
+def _greatest_loss(one: Mapping[str, Any]) -> str:
+    """The label or the value of a slice that loses the most right answers; empty if none does."""
+    if "p" not in one:
+        return ""
+    parts = {("label", name): part for name, part in one["labels"].items()}
+    parts |= {(column, value): part for column, values in one["slices"].items() for value, part in values.items()}
+    (column, value), part = min(parts.items(), key=lambda found: found[1]["right_b"] - found[1]["right_a"])
+    if part["right_b"] >= part["right_a"]:
+        return ""
+    return f"{shown(column)}={shown(value)}: {part['right_a']} → {part['right_b']} of {part['rows']}"
