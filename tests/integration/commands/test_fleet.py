@@ -43,6 +43,7 @@ def fleet(server, tmp_path_factory):
         "same": (OLD,),
         "bare": (OLD, NEW),
         "ugly": (OLD, NEW),
+        "long": (OLD, NEW),
     }
     with server.client() as client:
         for name, tasks in versions.items():
@@ -63,6 +64,8 @@ def fleet(server, tmp_path_factory):
     write(folder, "same", old, lang=["en"] * len(TEXTS))
     write(folder, "ugly", ["ugly"] * len(TEXTS), lang=["en"] * len(TEXTS))
     write(folder, "nobody", old)
+    # The server refuses the whole request that has this text, also for the rows of other tasks.
+    (folder / "long.csv").write_text(f"text,label,lang\nlate parcel,good,en\n{'late ' * 20_000},bad,en\n")
     (folder / "readme.txt").write_text("no rows")
     return folder, len(flipped)
 
@@ -94,8 +97,9 @@ def test_each_task_is_told_apart_from_its_newest_version(server, fleet):
         "de": {"rows": flips, "flips": flips, "right_a": flips, "right_b": 0},
     }
     left_out = found["left_out"]
-    assert left_out.keys() == {"bare", "ugly", "nobody"}
+    assert left_out.keys() == {"bare", "ugly", "long", "nobody"}
     assert (left_out["bare"], left_out["nobody"]) == ("it has no rows", "there is no such task")
+    assert left_out["long"].startswith("line 3: ")
     assert "the label 'ugly' is not one of the 2 known" in left_out["ugly"]
 
 
