@@ -2,11 +2,17 @@
 
 import json
 import random
+import re
+import shlex
+from pathlib import Path
 
 import pytest
 
+import forked
 from onebert_server.client import Client
-from servers import Server, Task, run_onebert, store
+from servers import Server, Task, clean_env, run_onebert, store
+
+GUIDE = Path(__file__).parents[3] / "docs/guide/fleet.md"
 
 WORDS = "late broken lovely bad good great parcel invoice screen refund help password".split()
 TEXTS = [f"{one} {other}" for one in WORDS[:6] for other in WORDS[6:]]
@@ -224,3 +230,27 @@ def test_the_version_that_changed_an_answer_is_found(tmp_path):
     assert first.splitlines()[0].startswith(f"no change: versions 1 to 1 all answer {before} (0.")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("error: tone@4: ")
+
+
+def test_the_commands_of_the_guide_print_what_it_shows(server, fleet, tmp_path):
+    folder, _ = fleet
+    with server.client() as client:
+        for name, tasks in {"tone": (OLD, NEW), "topic": (OLD, NEW), "urgent": (OLD, AGAIN), "spam": (OLD,)}.items():
+            for task in tasks:
+                client.push(name, task.file)
+    (tmp_path / "rows").mkdir()
+    for name, rows in {"tone": "worse", "topic": "changed", "urgent": "level"}.items():
+        (tmp_path / "rows" / f"{name}.jsonl").write_bytes((folder / f"{rows}.jsonl").read_bytes())
+    page = GUIDE.read_text(encoding="utf-8")
+    [shown] = re.findall(r"```text\n(.*?)```", page, re.DOTALL)
+    commands = re.findall(r"```sh\n(onebert .*)\n```", page)
+    assert [shlex.split(one)[1] for one in commands] == ["diff", "check-fleet", "bisect"]
+    env = clean_env(url=server.url)
+    done = [forked.run(*shlex.split(one)[1:], env=env, cwd=tmp_path) for one in [*commands, commands[1]]]
+    printed, kept, found, green = map(told, done)
+    # Tasks of other tests have no rows here.
+    same = [" ".join(line.split()) for line in shown.splitlines() if "──" not in line][:-1]
+    assert same == [" ".join(line.split()) for line in printed.splitlines() if "──" not in line][: len(same)]
+    assert "3 tasks: the answers to 108 rows are kept" in kept
+    assert "0 red; 3 of 3 tasks answer as before" in green
+    assert found.startswith("no change: versions 1 to 1 all answer ")

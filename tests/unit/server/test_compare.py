@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from onebert_server.cli.compare.differences import by_symbol, corrected, norms
-from onebert_server.cli.compare.fleet import TaskRows
-from onebert_server.cli.compare.labeled import LabeledRow, files_of_tasks
+from onebert_server.cli.compare.labeled import LabeledRow
 from onebert_server.cli.compare.pinned import Answers, Pinned, PinnedRow, compare, read_answers, written
+from onebert_server.cli.compare.reading import TaskRows, files_of_tasks
 from onebert_store.errors import InvalidData
 from tiny_delta import MIDDLE, SPEC, make_delta, tensors_for
 

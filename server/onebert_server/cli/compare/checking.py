@@ -15,8 +15,8 @@ from onebert_store.errors import OneBertError
 from onebert_store.file.strict_json import shown
 
 if TYPE_CHECKING:
-    from onebert_server.cli.compare.fleet import TaskRows
     from onebert_server.cli.compare.pinned import Answers
+    from onebert_server.cli.compare.reading import TaskRows
 
 
 def check_fleet(
@@ -70,9 +70,8 @@ def check_fleet(
 def _answers(url: str, api_key: str | None, data: Path) -> "tuple[Answers, dict[str, TaskRows], dict[str, str]]":
     """The answers of the live versions, the rows by task, and why tasks are left out."""
     from onebert_server.cli.compare.asking import ask  # noqa: PLC0415
-    from onebert_server.cli.compare.fleet import read_tasks  # noqa: PLC0415
-    from onebert_server.cli.compare.labeled import HowToRead  # noqa: PLC0415
     from onebert_server.cli.compare.pinned import Answers, pin  # noqa: PLC0415
+    from onebert_server.cli.compare.reading import HowToRead, read_tasks  # noqa: PLC0415
 
     with Client(url, api_key) as client:
         read, left_out = read_tasks(client, data, HowToRead(), lambda task: [task.aliases[LIVE]])
@@ -129,7 +128,7 @@ def _print(record: Mapping[str, Any]) -> None:
             console.say(f"not compared: {task}: {why}")
         if record["new"]:
             console.say(f"not in the file: {', '.join(record['new'])}")
-    from onebert_server.cli.compare.fleet import print_left_out  # noqa: PLC0415
+    from onebert_server.cli.compare.reading import print_left_out  # noqa: PLC0415
 
     print_left_out(record["left_out"])
 

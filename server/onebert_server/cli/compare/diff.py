@@ -17,7 +17,7 @@ from onebert_store.errors import InvalidInput
 from onebert_store.file.strict_json import shown
 
 if TYPE_CHECKING:
-    from onebert_server.cli.compare.labeled import HowToRead
+    from onebert_server.cli.compare.reading import HowToRead
     from onebert_store.file.delta import Delta
 
 # Flips shown in a table; --json has all.
@@ -74,7 +74,7 @@ def diff(
     discovery rate of 5 % over all tasks; changed if answers flip and the rows do not tell; level if none flips.
     """
     from onebert_server.cli.compare.fleet import compare_all, print_all  # noqa: PLC0415
-    from onebert_server.cli.compare.labeled import HowToRead  # noqa: PLC0415
+    from onebert_server.cli.compare.reading import HowToRead  # noqa: PLC0415
     from onebert_store.tables.columns import Columns  # noqa: PLC0415
 
     how = HowToRead(Columns(text, text_pair, label), split, encoding, sheet, slices or ())
@@ -100,7 +100,6 @@ def _compare(
 ) -> dict[str, Any]:
     from onebert_server.cli.compare.asking import ask  # noqa: PLC0415
     from onebert_server.cli.compare.differences import answered, compared  # noqa: PLC0415
-    from onebert_server.cli.compare.labeled import labeled_rows  # noqa: PLC0415
 
     with Client(url, api_key) as client:
         found = [version_of(client, ref) for ref in named]
@@ -108,7 +107,7 @@ def _compare(
         record["measured"] = [training_of(client, *one) for one in found]
     if data is not None:
         manifests = [delta.manifest for delta in deltas]
-        rows = labeled_rows(data, how, manifests)
+        rows = how.rows(data, manifests)
         results = ask(url, api_key, [(ref, row.input) for row in rows for ref in (record["a"], record["b"])])
         both = answered(rows, results, [one.task_type for one in manifests])
         apart = [one for one in both if one.flipped]

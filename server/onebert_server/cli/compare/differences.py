@@ -12,6 +12,7 @@ from onebert_server.client import TaskResult
 from onebert_store.errors import OneBertError
 from onebert_store.file.changes import changes, difference
 from onebert_store.file.delta import Delta
+from onebert_store.tables.slices import group
 
 # Shown elsewhere, or long and useless to a reader.
 _LEFT_OUT = ("golden",)
@@ -136,13 +137,7 @@ def compared(rows: Sequence[Answered]) -> dict[str, Any]:
         "rows": len(rows),
         "flips": sum(one.flipped for one in rows),
         "labels": {name: {side: counts[side][name] for side in ("a", "b")} for name in names},
-        "slices": {
-            column: {
-                value: _part([one for one in rows if one.row.slices[column] == value], labeled)
-                for value in dict.fromkeys(one.row.slices[column] for one in rows)
-            }
-            for column in (rows[0].row.slices if rows else ())
-        },
+        "slices": {column: _slices(rows, column, labeled) for column in (rows[0].row.cells if rows else ())},
     }
     if not labeled:
         return found
@@ -152,6 +147,12 @@ def compared(rows: Sequence[Answered]) -> dict[str, Any]:
     only_b = sum(one.right("b") and not one.right("a") for one in rows)
     right = {side: sum(one.right(side) for one in rows) for side in ("a", "b")}
     return found | {"right": right, "only_a": only_a, "only_b": only_b, "p": mcnemar(only_a, only_b)}
+
+
+def _slices(rows: Sequence[Answered], column: str, labeled: bool) -> dict[str, dict[str, int]]:
+    """The counts by the values of a column, which are grouped as by `onebert evaluate --slice`."""
+    groups = group([one.row.cells[column] for one in rows])
+    return {value: _part([rows[at] for at in places], labeled) for value, places in groups.items()}
 
 
 def _part(rows: Sequence[Answered], labeled: bool) -> dict[str, int]:

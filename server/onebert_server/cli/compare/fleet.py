@@ -1,81 +1,23 @@
 """`onebert diff --all`: the live version of each task beside its newest one, over the task's own rows."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from onebert_server.cli.compare.asking import ask
 from onebert_server.cli.compare.differences import answered, compared, corrected
-from onebert_server.cli.compare.labeled import HowToRead, LabeledRow, files_of_tasks, labeled_rows
+from onebert_server.cli.compare.reading import HowToRead, print_left_out, read_tasks
 from onebert_server.cli.tasks import LIVE
-from onebert_server.client import Client, Input, TaskSummary, VersionFacts
+from onebert_server.client import Client, TaskSummary
 from onebert_store.command import console
-from onebert_store.errors import (
-    InvalidData,
-    InvalidInput,
-    InvalidManifest,
-    InvalidSettings,
-    NotFound,
-    OneBertError,
-    StoreCorrupt,
-    VersionUnavailable,
-)
-from onebert_store.file.manifest import parse_manifest
+from onebert_store.errors import OneBertError
 from onebert_store.file.strict_json import shown
 
 # Of the tasks that are called worse or better, at most this share on average is neither.
 FALSE_DISCOVERY_RATE = 0.05
-NO_ROWS = "it has no rows"
 # The worst first.
 _VERDICTS = ("worse", "changed", "level", "better")
-# Reasons to leave one task out; other errors, such as a lost server, end the command.
-_OF_ONE_TASK = (InvalidData, InvalidInput, InvalidManifest, InvalidSettings, NotFound, StoreCorrupt, VersionUnavailable)
-
-
-class TaskRows(NamedTuple):
-    """A task, the versions that shall answer, and its rows."""
-
-    task: str
-    versions: Sequence[VersionFacts]
-    rows: Sequence[LabeledRow]
-
-    @property
-    def items(self) -> list[tuple[str, Input]]:
-        """Each row for each version."""
-        return [(f"{self.task}@{one.version}", row.input) for row in self.rows for one in self.versions]
-
-    @property
-    def task_types(self) -> list[str]:
-        return [str(one.task_type) for one in self.versions]
-
-
-def read_tasks(
-    client: Client, folder: Path, how: HowToRead, versions_of: Callable[[TaskSummary], Sequence[int]]
-) -> tuple[list[TaskRows], dict[str, str]]:
-    """The tasks of a server with their rows, and why others are left out.
-
-    `versions_of` chooses the versions of a task that has a live one; a task without a choice is not read.
-    """
-    files, found, left_out = files_of_tasks(folder), list[TaskRows](), dict[str, str]()
-    tasks = client.tasks()
-    for task in tasks:
-        versions = versions_of(task) if LIVE in task.aliases else ()
-        if LIVE not in task.aliases or task.name not in files:
-            left_out[task.name] = NO_ROWS if LIVE in task.aliases else "it has no live version"
-        elif versions:
-            try:
-                found.append(_read(client, task.name, versions, str(files[task.name]), how))
-            except _OF_ONE_TASK as error:
-                left_out[task.name] = error.detail
-    return found, left_out | dict.fromkeys(files.keys() - {task.name for task in tasks}, "there is no such task")
-
-
-def _read(client: Client, task: str, versions: Sequence[int], data: str, how: HowToRead) -> TaskRows:
-    facts = [client.version(task, version) for version in versions]
-    if away := next((one for one in facts if one.status == "unavailable"), None):
-        raise VersionUnavailable(f"version {away.version} is unavailable: {away.reason}")
-    return TaskRows(task, facts, labeled_rows(data, how, [parse_manifest(one.manifest) for one in facts]))
 
 
 def compare_all(url: str, api_key: str | None, folder: Path, how: HowToRead) -> dict[str, Any]:
@@ -129,15 +71,6 @@ def print_all(record: Mapping[str, Any]) -> None:
     said = ", ".join(f"{counts[one]} {one}" for one in _VERDICTS if counts[one]) or "no task"
     console.say(f"{said}; p by McNemar's exact test, with a false discovery rate of {FALSE_DISCOVERY_RATE:.0%}")
     print_left_out(record["left_out"])
-
-
-def print_left_out(left_out: Mapping[str, str]) -> None:
-    """Names the tasks without rows in one line, and each other with its reason."""
-    if without := [name for name, why in left_out.items() if why == NO_ROWS]:
-        console.say(f"without rows: {', '.join(without)}")
-    for name, why in left_out.items():
-        if why != NO_ROWS:
-            console.say(f"left out: {shown(name)}: {shown(why, 200)}")
 
 
 def _row(one: Mapping[str, Any]) -> tuple[str, ...]:

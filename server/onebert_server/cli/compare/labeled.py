@@ -1,32 +1,29 @@
-"""Reads labeled rows, of one task or of many: texts, places, slices, and right answers if the data have them."""
+"""Reads rows for versions to answer: texts, places, kept cells, and right answers if the data have them."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from onebert_server.client import Input
 from onebert_store.errors import InvalidData
 from onebert_store.file.manifest import Manifest, TaskType
 from onebert_store.file.strict_json import shown
-from onebert_store.tables.cells import BadRow
-from onebert_store.tables.columns import Columns, require_label, require_texts, texts_of_rows
+from onebert_store.tables.cells import BadRow, plain
+from onebert_store.tables.columns import Columns, named, require_label, require_texts, texts_of_rows
 from onebert_store.tables.labels import LabelNames, find_names, has_labels, is_unlabeled, join_label_columns
 from onebert_store.tables.places import said_of_rows
-from onebert_store.tables.records import extension_of
-from onebert_store.tables.slices import cells_of, group
 from onebert_store.tables.table import Table
-from onebert_store.tables.tables import choose_split, read_source
+from onebert_store.tables.tables import Source, choose_split
 
 
 @dataclass(frozen=True)
 class LabeledRow:
-    """A row: its input, its place, its label in the form of an answer (None without one), its values by slice."""
+    """A row: its input, its place, its label in the form of an answer (None without one), its cells in kept columns."""
 
     input: Input
     place: dict[str, Any]
     right: str | None
-    slices: Mapping[str, str] = field(default_factory=dict)
+    cells: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def text(self) -> str:
@@ -40,47 +37,21 @@ class LabeledRow:
         return f"{shown(self.place['file'])} {unit} {number}" if "file" in self.place else f"{unit} {number}"
 
 
-class HowToRead(NamedTuple):
-    """The user's options for reading rows.
-
-    `split` None is test, or validation if there is no test; `slices` are columns by whose values answers are counted.
-    """
-
-    columns: Columns = Columns()
-    split: str | None = None
-    encoding: str | None = None
-    sheet: str | None = None
-    slices: Sequence[str] = ()
-
-
-def files_of_tasks(folder: Path) -> dict[str, Path]:
-    """The data of each task in a folder: a folder or a file that is named like the task.
-
-    Raises InvalidData if two have one name, or there is no such folder.
-    """
-    if not folder.is_dir():
-        raise InvalidData(f"there is no folder {folder}; it has a folder or a file of rows for each task")
-    found: dict[str, Path] = {}
-    for path in sorted(folder.iterdir()):
-        ending = "" if path.is_dir() else extension_of(path.name)
-        if path.name.startswith(".") or not (ending or path.is_dir()):
-            continue
-        name = path.name[: len(path.name) - len(ending)]
-        if (other := found.setdefault(name, path)) != path:
-            raise InvalidData(f"two have the rows of {name}: {other.name} and {path.name}")
-    return found
-
-
-def labeled_rows(data: str, how: HowToRead, manifests: Sequence[Manifest]) -> list[LabeledRow]:
+def labeled_rows(
+    read: Source,
+    split: str | None,
+    columns: Columns,
+    manifests: Sequence[Manifest],
+    keep: Sequence[str] = (),
+) -> list[LabeledRow]:
     """The rows of one split, read as by `onebert evaluate`; labels are read if all versions answer labels.
 
-    A label column that is not named may be missing. Raises InvalidData for data that are not there, for a missing
-    split, column or text, and for a label that no version has; InvalidSettings for a missing column of a slice.
+    `split` None is test, or validation if there is no test; a label column that is not named may be missing. `keep` are
+    further columns. Raises InvalidData for a missing split, column or text, and for a label that no version has.
     """
     task_type = _label_type(manifests)
-    read = read_source(data, how.encoding, sheet=how.sheet)
-    read, columns = join_label_columns(read, how.columns, task_type)
-    name = choose_split(read, how.split)
+    read, columns = join_label_columns(read, columns, task_type)
+    name = choose_split(read, split)
     table = read.tables[name]
     texts = texts_of_rows(table, [table[name] for name in require_texts(table, columns)])
     right: Sequence[str | None] = [None] * len(texts)
@@ -90,15 +61,11 @@ def labeled_rows(data: str, how: HowToRead, manifests: Sequence[Manifest]) -> li
         known = {one for manifest in manifests for one in manifest.labels}
         names = find_names(read, columns, task_type, known)[name]
         right = _right(table, require_label(table, columns), names, task_type, known)
-    slices = [_values(table, column) for column in how.slices]
-    values = [dict(zip(how.slices, each, strict=True)) for each in zip(*slices, strict=True)] or [{}] * len(texts)
-    return [LabeledRow(text, table.place(row), right[row], values[row]) for row, text in enumerate(texts)]
-
-
-def _values(table: Table, column: str) -> list[str]:
-    """The name of each row's value, as `onebert evaluate --slice` has it."""
-    found = {row: value for value, rows in group(cells_of(table, column)).items() for row in rows.tolist()}
-    return [found[row] for row in range(table.rows)]
+    cells = {name: table[_kept(table, name)] for name in keep}
+    return [
+        LabeledRow(text, table.place(row), right[row], {name: plain(cells[name][row]) for name in keep})
+        for row, text in enumerate(texts)
+    ]
 
 
 def _label_type(manifests: Sequence[Manifest]) -> TaskType | None:
@@ -124,4 +91,10 @@ def _right(
             bad.setdefault(str(problem), []).append(row)
     if bad:
         raise InvalidData(said_of_rows(bad, table.where))
+    return found
+
+
+def _kept(table: Table, name: str) -> str:
+    if (found := named(table, name)) is None:
+        raise InvalidData(f"the data have no column {shown(name)}")
     return found

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from onebert_server.cli.compare.differences import said
-from onebert_server.cli.compare.fleet import TaskRows
+from onebert_server.cli.compare.reading import TaskRows
 from onebert_server.client import Input, TaskResult
 from onebert_store.errors import InvalidData
 from onebert_store.file import strict_json
