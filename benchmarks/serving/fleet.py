@@ -1,4 +1,4 @@
-"""How long `onebert diff --all` takes for many tasks: each live version beside its newest one, over rows of its own.
+"""How long `onebert diff` takes for all of many tasks: each live version beside its newest one, over rows of its own.
 
     python benchmarks/serving/fleet.py [--tasks 300] [--rows 200] [--base …]
 

@@ -1,8 +1,13 @@
 """What the commands that compare versions say of files and answers, against the same numbers computed whole."""
 
+import json
+from typing import ClassVar
+
 import numpy as np
 import pytest
 
+from fake_servers import FakeServer, Handler
+from onebert_server.cli.compare.asking import ask
 from onebert_server.cli.compare.differences import by_symbol, corrected, norms
 from onebert_server.cli.compare.labeled import LabeledRow
 from onebert_server.cli.compare.pinned import Answers, Pinned, PinnedRow, compare, read_answers, written
@@ -119,3 +124,33 @@ def test_the_rows_of_each_task_are_found_by_its_name(tmp_path):
     (tmp_path / "tone").mkdir()
     with pytest.raises(InvalidData, match="two have the rows of tone: "):
         files_of_tasks(tmp_path)
+
+
+class Busy(Handler):
+    """Is busy for one item of each first request; what is asked again it answers."""
+
+    asked: ClassVar[list[tuple[list[str], bool]]] = []
+
+    def answer(self):
+        body = json.loads(self.body())
+        texts = [one["text"] for one in body["items"]]
+        self.asked.append((texts, body.get("partial", False)))
+        error = {"code": "queue-full", "title": "Full", "detail": "the queue is full"}
+        results = [
+            {"task": "tone", "error": error}
+            if body.get("partial") and text == "7"
+            else {"task": "tone", "version": 1, "digest": "sha256:1", "label": text, "score": 0.5}
+            for text in texts
+        ]
+        self.reply(200, json.dumps({"results": results}).encode(), {"Content-Type": "application/json"})
+
+    do_POST = answer
+
+
+def test_what_a_busy_server_drops_is_asked_again():
+    items = [("tone", str(number)) for number in range(150)]
+    with FakeServer(Busy) as server:
+        assert [one.label for one in ask(server.url, None, items)] == [text for _, text in items]
+    first = sorted(len(texts) for texts, partial in Busy.asked if partial)
+    assert first == [22, 64, 64]
+    assert [texts for texts, partial in Busy.asked if not partial] == [["7"]]

@@ -29,11 +29,11 @@ def bisect(
     api_key: options.ApiKey = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Find the version since which a text has its present answer: who made it, when, of which data, what it changed.
+    """Find the version since which a text has its present answer: its author, its time, its data, its changes.
 
-    Every version of the task is asked at once. The present answer is the live version's, or of the version that is
-    named; the last version before it that answers otherwise is compared with its successor. Versions that cannot be
-    loaded are skipped and named.
+    Every version of the task is asked at once. The present answer is the live version's, or the named version's. The
+    last version before it that answers otherwise is compared with its successor. Versions that cannot be loaded are
+    skipped and named.
     """
     from onebert_server.cli.compare.asking import ask  # noqa: PLC0415
     from onebert_server.cli.compare.diff import compare_files, print_norms  # noqa: PLC0415
@@ -95,7 +95,7 @@ def find_change(facts: "TaskFacts", answers: "Sequence[TaskResult]", present: in
 
 
 def _made(client: Client, facts: "TaskFacts", version: int) -> dict[str, Any]:
-    """When a version was made, by which method and of which data; by whom, None if the key may not read that."""
+    """A version's time, method, data and author; the author is None if the key may not read the audit trail."""
     [one] = (one for one in facts.versions if one.version == version)
     made: dict[str, Any] = {"at": one.created_at, "by": None, "method": one.method}
     with suppress(Forbidden):

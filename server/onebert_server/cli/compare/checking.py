@@ -91,7 +91,7 @@ def _answers(url: str, api_key: str | None, data: Path) -> "tuple[Answers, dict[
 def _compared(
     kept: "Answers", now: "Answers", read: "Mapping[str, TaskRows]", left_out: Mapping[str, str]
 ) -> dict[str, Any]:
-    """The red tasks, those with the most other answers first; those that have changed; those that are new."""
+    """The red tasks, by falling number of other answers, the changed and the new tasks, and the dtypes then and now."""
     from onebert_server.cli.compare.pinned import compare  # noqa: PLC0415
 
     red, changed = list[dict[str, Any]](), dict[str, str]()

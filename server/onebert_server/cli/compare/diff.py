@@ -119,7 +119,10 @@ def _compare(
 
 
 def compare_files(client: Client, versions: Sequence[tuple[str, int]]) -> "tuple[dict[str, Any], list[Delta]]":
-    """What the files of two versions differ in, and the two deltas; raises InvalidInput if their bases differ."""
+    """Compares the files of two versions; returns the differences and both deltas.
+
+    Raises InvalidInput if their bases differ.
+    """
     from onebert_server.cli.compare.differences import manifest_differences, norms, sizes  # noqa: PLC0415
     from onebert_store.file.format import loads  # noqa: PLC0415
 

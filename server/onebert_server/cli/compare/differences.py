@@ -101,7 +101,7 @@ def answer_of(result: TaskResult, task_type: str) -> str:
 
 
 def answered(rows: Sequence[LabeledRow], results: Sequence[TaskResult], task_types: Sequence[str]) -> list[Answered]:
-    """Pairs rows with the results of both versions, of which each row has two, one after the other.
+    """Pairs rows with the results of both versions: two for each row, one after the other.
 
     Raises the error of the first result without an answer, with the row's place.
     """

@@ -14,7 +14,7 @@ from onebert_store.command import console
 from onebert_store.errors import OneBertError
 from onebert_store.file.strict_json import shown
 
-# Of the tasks that are called worse or better, at most this share on average is neither.
+# At most this share of the tasks called worse or better is neither, on average.
 FALSE_DISCOVERY_RATE = 0.05
 # The worst first.
 _VERDICTS = ("worse", "changed", "level", "better")
@@ -58,7 +58,7 @@ def _live_and_newest(task: TaskSummary) -> Sequence[int]:
 
 
 def _gain(found: Mapping[str, Any]) -> float:
-    """The share of rows that the newest version answers rightly beyond those of the live one."""
+    """How much larger the newest version's share of right answers is than the live one's."""
     return (found["only_b"] - found["only_a"]) / found["rows"] if "p" in found else 0.0
 
 
