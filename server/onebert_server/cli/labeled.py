@@ -1,4 +1,4 @@
-"""Reads the rows for `onebert diff` and for gates: texts, places, and right answers if the data have them."""
+"""Reads rows for versions to answer: texts, kept cells, places, and right answers if the data have them."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -30,6 +30,17 @@ class LabeledRow:
     def right(self) -> str | None:
         """The labels in the form of an answer: several are joined by `|`."""
         return "|".join(self.label) if isinstance(self.label, tuple) else None
+
+    @property
+    def text(self) -> str:
+        """The input for people."""
+        return self.input if isinstance(self.input, str) else " | ".join(self.input)
+
+    @property
+    def where(self) -> str:
+        """The place for people: `line 7`, or `a.csv line 7` if there are several files."""
+        unit, number = [*self.place.items()][-1]
+        return f"{shown(self.place['file'])} {unit} {number}" if "file" in self.place else f"{unit} {number}"
 
 
 def labeled_rows(

@@ -139,7 +139,7 @@ def log(task: TaskName, url: Url = URL, api_key: ApiKey = None, as_json: AsJson 
     """
     with Client(url, api_key) as client:
         try:
-            rows = [_row(change) for change in _history(client, task)]
+            rows = [_row(change) for change in history(client, task)]
         except Forbidden:
             console.tell("note: this key may not read the audit trail; these are the versions that are there")
             found = client.task(task).versions
@@ -148,7 +148,7 @@ def log(task: TaskName, url: Url = URL, api_key: ApiKey = None, as_json: AsJson 
     console.show((TIME, "principal", "action", "what"), cells, record=rows if as_json else None)
 
 
-def _history(client: Client, task: str) -> list[Change]:
+def history(client: Client, task: str) -> list[Change]:
     """The history of the task that has a name now (or had it until its deletion), under all its names.
 
     Raises:

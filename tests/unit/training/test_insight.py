@@ -12,12 +12,13 @@ from seqeval.metrics import classification_report as entity_report
 from sklearn.metrics import classification_report, confusion_matrix
 
 from onebert_store.errors import InvalidSettings
+from onebert_store.tables.slices import EMPTY, MAX_VALUES, group
 from onebert_store.tables.table import Table
 from onebert_training.insight import classes
 from onebert_training.insight.answers import Measure
 from onebert_training.insight.classes import calibration_curve, expected_calibration_error
 from onebert_training.insight.intervals import bootstrap, wilson
-from onebert_training.insight.slices import EMPTY, MAX_VALUES, group, slice_by
+from onebert_training.insight.slices import slice_by
 
 NAMES = ("a", "b", "c", "d")
 

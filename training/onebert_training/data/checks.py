@@ -14,11 +14,11 @@ from onebert_store.errors import InvalidData
 from onebert_store.file.fields import line_fault
 from onebert_store.file.manifest import MAX_LABELS, TaskType, check_labels
 from onebert_store.file.strict_json import shown
+from onebert_store.tables.slices import MISSING
 from onebert_store.tables.table import Table
 from onebert_training.data.examples import Split
 
 MAX_SHOWN = 5  # labels that a note names
-MISSING = ("nan", "null", "n/a", "#n/a")  # programs write these for "no value"; "none" and "na" may be real labels
 
 
 def _seen(split: Split, task_type: TaskType) -> set[int]:

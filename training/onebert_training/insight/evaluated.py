@@ -12,13 +12,13 @@ from onebert_encoder.text.tokens import Text, Tokens
 from onebert_store.errors import InvalidInput
 from onebert_store.file.delta import Delta
 from onebert_store.file.manifest import Manifest
+from onebert_store.tables.slices import cells_of
 from onebert_training.data.dataset import Labeled, digest_of
 from onebert_training.data.examples import Split
 from onebert_training.fit.features import predict_delta, tokenize
 from onebert_training.insight.answers import Answers, read_answers
 from onebert_training.insight.decision_rules import has_probabilities, unknown_facts
 from onebert_training.insight.findings import findings, interval_of
-from onebert_training.insight.slices import cells_of
 from onebert_training.tasks.objective import Logits, Objective
 from onebert_training.tasks.objectives import OBJECTIVES
 

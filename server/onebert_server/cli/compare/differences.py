@@ -6,9 +6,13 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import Any
 
+from onebert_server.cli.compare.asking import require_answer
+from onebert_server.cli.labeled import LabeledRow
 from onebert_server.client import TaskResult
+from onebert_store.errors import OneBertError
 from onebert_store.file.changes import changes, difference
 from onebert_store.file.delta import Delta
+from onebert_store.tables.slices import group
 
 # Shown elsewhere, or long and useless to a reader.
 _LEFT_OUT = ("golden",)
@@ -16,13 +20,19 @@ _LEFT_OUT = ("golden",)
 
 @dataclass(frozen=True)
 class Answered:
-    """One row, both versions' answers, and the right answer if the data have it."""
+    """One row and both versions' answers."""
 
-    place: Mapping[str, Any]
-    text: str
+    row: LabeledRow
     a: str
     b: str
-    right: str | None = None
+
+    @property
+    def flipped(self) -> bool:
+        return self.a != self.b
+
+    def right(self, side: str) -> bool:
+        """Whether `a` or `b` gives the row's own label."""
+        return bool(getattr(self, side) == self.row.right)
 
 
 def manifest_differences(a: Delta, b: Delta) -> dict[str, tuple[Any, Any]]:
@@ -90,33 +100,64 @@ def answer_of(result: TaskResult, task_type: str) -> str:
     return str(result.label)
 
 
+def answered(rows: Sequence[LabeledRow], results: Sequence[TaskResult], task_types: Sequence[str]) -> list[Answered]:
+    """Pairs rows with the results of both versions: two for each row, one after the other.
+
+    Raises the error of the first result without an answer, with the row's place.
+    """
+    found = []
+    for row, *both in zip(rows, results[::2], results[1::2], strict=True):
+        found.append(Answered(row, *(said(row, *one) for one in zip(both, task_types, strict=True))))
+    return found
+
+
+def said(row: LabeledRow, result: TaskResult, task_type: str) -> str:
+    """The answer to a row as `answer_of` has it; raises the result's error with the row's place."""
+    try:
+        return answer_of(require_answer(result), task_type)
+    except OneBertError as error:
+        error.detail = f"{row.where}: {error.detail}"
+        raise
+
+
 def compared(rows: Sequence[Answered]) -> dict[str, Any]:
     """Compares the answers of two versions to the same rows.
 
     Returns:
-        `rows`; `flips`, the number of differing answers; `labels`, the counts of each answer. If every row has a right
-        answer, also `right` for each version and McNemar's exact test: `only_a` and `only_b` count rows that one
-        version alone answers rightly, and `p` is the probability of a split at least as uneven between equally good
-        versions.
+        `rows`; `flips`, the number of differing answers; `labels`, the counts of each answer; `slices`, the rows and
+        flips of each value of each sliced column. If every row has a right answer, also how many of the rows of each
+        label and value each version answers rightly, `right` for each version, and McNemar's exact test: `only_a` and
+        `only_b` count rows that one version alone answers rightly, and `p` is the probability of a split at least as
+        uneven between equally good versions.
     """
+    labeled = bool(rows) and all(one.row.right is not None for one in rows)
     counts = {side: Counter(getattr(one, side) for one in rows) for side in ("a", "b")}
-    names = sorted({*counts["a"], *counts["b"], *(one.right for one in rows if one.right is not None)})
+    names = sorted({*counts["a"], *counts["b"], *(one.row.right for one in rows if one.row.right is not None)})
     found: dict[str, Any] = {
         "rows": len(rows),
-        "flips": sum(one.a != one.b for one in rows),
+        "flips": sum(one.flipped for one in rows),
         "labels": {name: {side: counts[side][name] for side in ("a", "b")} for name in names},
+        "slices": {column: _slices(rows, column, labeled) for column in (rows[0].row.cells if rows else ())},
     }
-    if not rows or any(one.right is None for one in rows):
+    if not labeled:
         return found
-    only_a = sum(one.a == one.right != one.b for one in rows)
-    only_b = sum(one.b == one.right != one.a for one in rows)
-    right = {side: sum(getattr(one, side) == one.right for one in rows) for side in ("a", "b")}
     for name in names:
-        own = [one for one in rows if one.right == name]
-        found["labels"][name] |= {"rows": len(own)} | {
-            f"right_{side}": sum(getattr(one, side) == name for one in own) for side in ("a", "b")
-        }
+        found["labels"][name] |= _part([one for one in rows if one.row.right == name], labeled)
+    only_a = sum(one.right("a") and not one.right("b") for one in rows)
+    only_b = sum(one.right("b") and not one.right("a") for one in rows)
+    right = {side: sum(one.right(side) for one in rows) for side in ("a", "b")}
     return found | {"right": right, "only_a": only_a, "only_b": only_b, "p": mcnemar(only_a, only_b)}
+
+
+def _slices(rows: Sequence[Answered], column: str, labeled: bool) -> dict[str, dict[str, int]]:
+    """The counts by the values of a column, which are grouped as by `onebert evaluate --slice`."""
+    groups = group([one.row.cells[column] for one in rows])
+    return {value: _part([rows[at] for at in places], labeled) for value, places in groups.items()}
+
+
+def _part(rows: Sequence[Answered], labeled: bool) -> dict[str, int]:
+    right = {f"right_{side}": sum(one.right(side) for one in rows) for side in ("a", "b")} if labeled else {}
+    return {"rows": len(rows), "flips": sum(one.flipped for one in rows)} | right
 
 
 def mcnemar(only_a: int, only_b: int) -> float:
@@ -125,6 +166,13 @@ def mcnemar(only_a: int, only_b: int) -> float:
 
     # Twice the smaller tail; an even split would count its middle twice, hence the cap at 1.
     return min(1.0, 2.0 * float(bdtr(min(only_a, only_b), only_a + only_b, 0.5)))
+
+
+def corrected(ps: Sequence[float]) -> list[float]:
+    """p-values that keep the false discovery rate over all of them, in their order (Benjamini and Hochberg, 1995)."""
+    from scipy.stats import false_discovery_control  # noqa: PLC0415 - slow to import
+
+    return [float(p) for p in false_discovery_control(ps)] if ps else []
 
 
 def _together(numbers: Sequence[float | None]) -> float | None:
