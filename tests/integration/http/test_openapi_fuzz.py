@@ -125,6 +125,8 @@ def test_the_server_does_what_its_document_says(server):
         *("negative_data_rejection", "missing_required_header"),
     )
     push(server, "kept")
+    rules = {"aliases": ["next"], "must": [{"text": "my order is late", "label": "label 0"}]}
+    assert httpx.put(f"{server.url}/v1/tasks/kept/gate", json={"rules": rules}).is_success
     document = schemathesis.openapi.from_url(f"{server.url}/openapi.json")
     operations = [found.ok() for found in document.get_all_operations()]
     # The first key that is made closes the server to whoever has none.
