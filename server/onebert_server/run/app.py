@@ -2,7 +2,7 @@
 
 from onebert_server.facades.listings import showing
 from onebert_server.facades.routes import answering, form_of
-from onebert_server.http.routes import administration, aliases, docs, page, system, tasks
+from onebert_server.http.routes import administration, aliases, docs, page, system, tasks, watch
 from onebert_server.http.web import WebApp, oidc_tokens, web_app
 from onebert_server.runtime import Runtime
 
@@ -11,7 +11,12 @@ def create_app(runtime: Runtime) -> WebApp:
     """Builds the app for an open runtime; the caller closes the runtime."""
     return web_app(
         runtime,
-        [answering(), *(one.router for one in (tasks, aliases, administration, system, docs)), showing(), page.router],
+        [
+            answering(),
+            *(one.router for one in (tasks, watch, aliases, administration, system, docs)),
+            showing(),
+            page.router,
+        ],
         keys=runtime.keys,
         settings=runtime.settings,
         tokens=oidc_tokens(runtime.settings.oidc),

@@ -160,6 +160,12 @@ class Directory(States):
                 dict.fromkeys(one for _, name, alias in sorted(meant) for one in self._tasks[name].meant(alias))
             )
 
+    def is_aliased(self, name: str, number: int) -> bool:
+        """Whether an alias of this task means this version now."""
+        with self._lock:
+            task = self._tasks.get(name)
+            return task is not None and any(number in at.numbers for at in task.aliases.values())
+
     def counts(self) -> dict[str, int]:
         with self._lock:
             return {

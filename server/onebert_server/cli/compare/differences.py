@@ -11,7 +11,7 @@ from onebert_store.file.changes import changes, difference
 from onebert_store.file.delta import Delta
 
 # Shown elsewhere, or long and useless to a reader.
-_LEFT_OUT = ("golden",)
+_LEFT_OUT = ("golden", "reference")
 
 
 @dataclass(frozen=True)
