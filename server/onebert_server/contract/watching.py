@@ -57,10 +57,9 @@ class WatchedVersion(Declared, frozen=True, kw_only=True):
         ),
     ]
     alarm_since: datetime | None = None
-    cause: Annotated[
-        str | None,
-        Rule("of an alarm: label_shares, other, or null where it cannot be told", one_of=("label_shares", "other")),
-    ] = None
+    cause: (
+        Annotated[str, Rule("of an alarm; null where it cannot be told", one_of=("label_shares", "other"))] | None
+    ) = None
     answers: Annotated[int, Rule("answers since the start that can be compared")]
     window: Annotated[int, Rule("answers in the window")]
     rows: Annotated[int, Rule("rows of the reference; 0 without one")]
