@@ -23,8 +23,9 @@ from onebert_store.file.manifest import Manifest
 
 logger = logging.getLogger("onebert.watch")
 
-# Versions whose answers are counted, those that answered last: with four labels each they take some 30 MB.
-MAX_WATCHED = 10_000
+# Versions whose answers are counted, those that answered last: with four labels each they take 43 MB. A label takes
+# under a kilobyte, in tasks of very many 200 bytes.
+MAX_WATCHED, MAX_LABELS = 10_000, 200_000
 # While so many windows wait for the thread, versions that are not watched yet stay so.
 _MOST_WAITING = 1000
 # Seconds between looks for alarms of versions that nothing asks any more.
@@ -83,6 +84,7 @@ class Watch(Collector):
         self._shown = shown
         self._changed = changed
         self._watched = OrderedDict[Key, Watched]()
+        self._labels = 0
         # Held while answers are counted or versions are renamed, never while a registry is read.
         self._lock = threading.Lock()
         self._waiting = SimpleQueue[tuple[Key, Watched, Live | None] | None]()
@@ -108,6 +110,7 @@ class Watch(Collector):
         with self._lock:
             kept = ((key, one) for key, one in self._watched.items() if key[0] != name)
             self._watched = OrderedDict(((name if key[0] == task else key[0], key[1]), one) for key, one in kept)
+            self._labels = sum(one.window.labels for one in self._watched.values() if one.window is not None)
 
     def of(self, task: str, version: int) -> Watched | None:
         """Returns what is known of a version; None if it has not answered since the start."""
@@ -140,11 +143,15 @@ class Watch(Collector):
         if one is None:
             one = self._watched[key] = Watched()
             self._waiting.put((key, one, None))
-            if len(self._watched) > MAX_WATCHED:
-                self._watched.popitem(last=False)
+            self._make_room()
         elif one.window is not None and (live := one.window.add(seen.labels, seen.score)) is not None:
             self._watched.move_to_end(key)
             self._waiting.put((key, one, live))
+
+    def _make_room(self) -> None:
+        while len(self._watched) > MAX_WATCHED or (self._labels > MAX_LABELS and len(self._watched) > 1):
+            _, gone = self._watched.popitem(last=False)
+            self._labels -= gone.window.labels if gone.window is not None else 0
 
     def _run(self) -> None:
         looked = time.monotonic()
@@ -175,8 +182,14 @@ class Watch(Collector):
             with self._lock:
                 self._watched.pop(key, None)
             return
-        if manifest.reference is not None:
-            one.window = Window(manifest, manifest.reference)
+        if manifest.reference is None:
+            return
+        with self._lock:
+            if self._watched.get(key) is one:
+                one.window = Window(manifest, manifest.reference)
+                self._labels += one.window.labels
+                self._watched.move_to_end(key)
+                self._make_room()
 
     def _judge(self, key: Key, one: Watched, live: Live) -> None:
         if one.window is None:
