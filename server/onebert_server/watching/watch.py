@@ -52,19 +52,19 @@ class Watched:
     Attributes:
         window: None until its manifest is read.
         judged: the last full window beside the reference; None below 200 answers.
-        shift: what `judged` means if only the shares of labels changed; None where that cannot be told.
         alarm_since: None while there is no alarm.
     """
 
     window: Window | None = None
     judged: Judged | None = None
-    shift: Shift | None = None
     alarm_since: datetime | None = None
 
     @property
-    def cause(self) -> str | None:
-        """The cause of an alarm, as far as it is known."""
-        return cause_of(self.shift) if self.alarm_since is not None else None
+    def shift(self) -> Shift | None:
+        """What `judged` means if only the shares of labels changed; None where that cannot be told."""
+        if self.window is None or self.judged is None:
+            return None
+        return shift_of(self.window.reference, self.judged.live)
 
 
 class Watch(Collector):
@@ -194,12 +194,11 @@ class Watch(Collector):
     def _judge(self, key: Key, one: Watched, live: Live) -> None:
         if one.window is None:
             return
-        reference = one.window.reference
-        one.shift, one.judged = shift_of(reference, live), (judged := judge(reference, live))
+        one.judged = judged = judge(one.window.reference, live)
         level = self._budget.spend()
         if one.alarm_since is None and judged.p < level:
             one.alarm_since = datetime.now(UTC)
-            cause = one.cause or "not known"
+            cause = cause_of(one.shift) or "not known"
             logger.warning("%s@%d: its answers are no longer like its reference, cause: %s", *key, cause)
             self._changed("on")
         elif one.alarm_since is not None and judged.p >= OVER:

@@ -15,6 +15,7 @@ from onebert_server.http.routes.runtime_of import RuntimeOf, ViewOf, in_thread
 from onebert_server.observed import ABSTAINED
 from onebert_server.runtime import Runtime
 from onebert_server.versions.view import View
+from onebert_server.watching.alarms import cause_of
 from onebert_server.watching.statistics import Between, Shift
 from onebert_server.watching.watch import Watched
 from onebert_server.watching.windows import Live
@@ -57,21 +58,22 @@ def _version(number: int, aliases: list[str], manifest: Manifest, watched: Watch
         )
     watched = watched or Watched()
     judged, window = watched.judged, watched.window
+    shift = watched.shift
     live = judged.live if judged is not None else window.last if window is not None else None
     return WatchedVersion(
         version=number,
         aliases=aliases,
         state="collecting" if judged is None else "watched",
         alarm_since=watched.alarm_since,
-        cause=watched.cause,
+        cause=None if watched.alarm_since is None else cause_of(shift),
         answers=window.answers if window is not None else 0,
         window=live.answers if live is not None else 0,
         rows=reference.rows,
         split=reference.split,
         p=None if judged is None else judged.p,
-        labels=list(_labels(manifest.labels, reference, live, watched.shift)),
+        labels=list(_labels(manifest.labels, reference, live, shift)),
         scores=_scores(reference, live, None if judged is None else judged.psi),
-        accuracy=_accuracy(reference, live, watched.shift),
+        accuracy=_accuracy(reference, live, shift),
     )
 
 
