@@ -207,12 +207,7 @@ def test_a_shift_from_a_fifth_to_a_half_is_heard_within_500_answers():
         heard["right labels"] += (
             judge(reference, live(reference, *map(np.concatenate, zip(*halves, strict=True)))).p < level
         )
-        answered = (
-            np.array([320, 80]),
-            200,
-            np.array([*random.multinomial(101, [0.8, 0.2]) + random.multinomial(399, [0.5, 0.5])]),
-            500,
-        )
-        heard["answered labels"] += labels_p(*answered) < strict / 2
+        answered = random.multinomial(101, [0.8, 0.2]) + random.multinomial(399, [0.5, 0.5])
+        heard["answered labels"] += labels_p(np.array([320, 80]), 400, answered, WINDOW) < strict / 2
     assert heard["right labels"] >= 198
     assert heard["answered labels"] >= 198
