@@ -75,7 +75,7 @@ class Between:
 
 @dataclass(frozen=True)
 class Shift:
-    """What follows if only the shares of the right labels changed.
+    """Estimates, true if only the shares of the right labels changed.
 
     Attributes:
         shares: of the right labels in the live texts.

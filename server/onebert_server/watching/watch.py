@@ -61,7 +61,7 @@ class Watched:
 
     @property
     def shift(self) -> Shift | None:
-        """What `judged` means if only the shares of labels changed; None where that cannot be told."""
+        """Estimates from the window of `judged`; None without it, or with too few rows by right label."""
         if self.window is None or self.judged is None:
             return None
         return shift_of(self.window.reference, self.judged.live)

@@ -22,7 +22,7 @@ class Live:
     """The answers of a window; counts of several servers add up.
 
     Attributes:
-        labels: [labels + 1], answers with each label, and last those that abstain.
+        labels: [labels + 1], answers with each label, and last the answers that abstain.
         scores: [bins of the reference], answers by top score.
         confidence: sum of the top scores.
     """

@@ -1,6 +1,9 @@
 """Watching over HTTP: counts of whichever process answered, an alarm that goes on with a shift and off without it."""
 
+import json
+import re
 from itertools import cycle
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +14,7 @@ from onebert_training.fit.reference import reference_of
 from servers import Task, both_layouts, wait_until
 from trainings import THINGS
 
+GUIDE = Path(__file__).parents[3] / "docs/guide/watching.md"
 ROWS = 300
 TEXTS = [
     f"the {thing} was {word} {when}" for thing in THINGS for word in ("good", "bad", "late") for when in ("now", "")
@@ -29,6 +33,13 @@ def stream(common, other, count, share):
     """So many texts, of which every tenth to `share` tenths are of the other label."""
     of = cycle(common), cycle(other)
     return [next(of[place % 10 < share]) for place in range(count)]
+
+
+def kinds_of(value):
+    """The keys of an answer with the types of their values; of a list its first one."""
+    if isinstance(value, dict):
+        return {name: kinds_of(one) for name, one in value.items()}
+    return [kinds_of(value[0])] if isinstance(value, list) else type(value)
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +93,8 @@ def test_an_alarm_goes_on_with_a_shift_and_off_when_it_ends(server, watched):
         wait_until(lambda: watch()["labels"][1]["live"] == 400)
         found = watch()
         assert found["alarm_since"] is not None
+        [example] = re.findall("```json\n(.+?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
+        assert kinds_of(json.loads(example)["versions"][0]) == kinds_of(found)
         assert found["p"] < 1e-6
         assert found["labels"][1]["true_share"]["low"] > 0.5
         assert server.metric("onebert_alarms ") == server.metric('onebert_task_alarm{task="tone",version="1"}') == 1
