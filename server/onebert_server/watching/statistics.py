@@ -79,8 +79,8 @@ class Shift:
 
     Attributes:
         shares: of the right labels in the live texts.
-        accuracy: the share of answers that are right; an answer that abstains is not.
-        explained: the probability of live answers at least this far from those that the shares predict.
+        accuracy: the share of right answers; an answer that abstains is wrong.
+        explained: the probability of live answers at least this far from the predicted ones.
     """
 
     shares: Between
