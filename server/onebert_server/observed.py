@@ -10,17 +10,24 @@ PARSE, TOKENIZE, QUEUE, FORWARD, ANSWER = "parse", "tokenize", "queue", "forward
 OTHER = "(other)"
 """Label value for all tasks, or labels, without a series of their own; no task can have this name."""
 
+ABSTAINED = "(abstained)"
+"""Replaces the labels of an answer that abstains."""
+
 Carried = tuple[str, str]
 """A serialized span: `traceparent` and `tracestate` of W3C Trace Context."""
 
 
 class Seen(NamedTuple):
-    """One answer, for metrics: task, answered labels, top score (if any), version."""
+    """One answer, for metrics: task, answered labels, top score (if any), version.
+
+    `comparable`: the version has a reference, and no rule of the request changed the labels or the score.
+    """
 
     task: str
     labels: tuple[str, ...] = ()
     score: float | None = None
     version: int = 0
+    comparable: bool = False
 
 
 class Samples(Protocol):

@@ -39,6 +39,7 @@ from onebert_server.versions.measured import Measured
 from onebert_server.versions.presence import Presence
 from onebert_server.versions.residency.loader import Loader
 from onebert_server.versions.residency.residents import Residents
+from onebert_server.watching.watch import Watch
 from onebert_store.errors import InvalidSettings, Unhealthy
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.store import StoreAddress
@@ -65,6 +66,7 @@ class Runtime(Edge):
         registrars: threads for the registry's database and files, so that a slow disk delays no answer.
         readers: threads for whole stored files, so that a hanging bucket delays no change.
         uploader: one thread, so that uploads queue behind each other and not before answers.
+        watch: compares answers with references; None if that is switched off.
         presence: this replica among others on the registry; None if the registry is not shared.
     """
 
@@ -77,6 +79,7 @@ class Runtime(Edge):
     residents: Residents
     loader: Loader
     follower: Follower
+    watch: Watch | None
     presence: Presence | None
     registry: Registry
     admission: Admission
@@ -142,6 +145,7 @@ def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterat
         presence = Presence(registry.replicas) if registry.shared else None
         follower = Follower(registry.feed, residents.directory, presence, metrics.rename_task)
         catalog = Catalog(registry, residents, follower)
+        watch = _watch(opened, settings, catalog, metrics) if settings.false_alarms else None
         opened.callback(follower.close)
         opened.callback(loader.close)
         workers, registrars, readers, uploader = (
@@ -172,6 +176,7 @@ def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterat
             residents=residents,
             loader=loader,
             follower=follower,
+            watch=watch,
             presence=presence,
             registry=registry,
             admission=admission,
@@ -212,6 +217,16 @@ def _pool(opened: ExitStack, size: int, name: str) -> ThreadPoolExecutor:
     pool = ThreadPoolExecutor(size, name, compute_with, (1,))
     opened.callback(pool.shutdown, cancel_futures=True)
     return pool
+
+
+def _watch(opened: ExitStack, settings: Settings, catalog: Catalog, metrics: Metrics) -> Watch:
+    """Starts to watch the answers that the metrics count."""
+    watch = Watch(settings.false_alarms, catalog, settings.task_metrics, metrics.count_alarm)
+    metrics.registry.register(watch)
+    metrics.watch = watch
+    opened.callback(watch.close)
+    watch.start()
+    return watch
 
 
 def _add_gauges(metrics: Metrics, engine: Engine, catalog: Catalog, follower: Follower, keeper: KeyKeeper) -> None:

@@ -131,6 +131,9 @@ class Settings(BaseSettings):
     #: Versions that `/metrics` shows each for itself, the ones with the most traffic, with up to sixty numbers each;
     #: all others are `(other)`. 0 shows nothing of tasks.
     task_metrics: Annotated[int, Field(ge=0, le=10_000)] = 200
+    #: False alarms a month that this server may raise over all its tasks when nothing has changed
+    #: ([watching](../guide/watching.md)); fewer mean that changes are heard later. 0 watches nothing.
+    false_alarms: Annotated[float, Field(ge=0, le=1000)] = 1.0
     #: Level of the log, which goes to standard error.
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 

@@ -58,7 +58,7 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
         {"facades", "remote"},
         {"http", "score"},
         {"runtime"},
-        {"answering"},
+        {"answering", "watching"},
         {"versions"},
         {"engine"},
         {"access", "fairness", "gate", "page", "telemetry"},

@@ -37,7 +37,7 @@ _IN_WORDS = {
 def inspect_file(path: Path) -> dict[str, Any]:
     """Reads a delta file and describes it in plain JSON values; sizes are in bytes."""
     delta, data = load_with_bytes(path)
-    manifest = delta.manifest.model_dump(exclude={"golden"}, exclude_none=True)
+    manifest = delta.manifest.model_dump(exclude={"golden", "reference"}, exclude_none=True)
     return manifest | {
         "digest": delta.digest,
         "bytes": len(data),
@@ -45,6 +45,7 @@ def inspect_file(path: Path) -> dict[str, Any]:
         "dtypes": sorted({tensor.dtype.name for tensor in delta.tensors.values()}),
         "parameters": count_parameters(delta),
         "golden": len(delta.manifest.golden.input_ids) if delta.manifest.golden else 0,
+        "reference": delta.manifest.reference and delta.manifest.reference.model_dump(include={"split", "rows"}),
         "changes": _by_name(changes(delta.tensors)),
     }
 
@@ -124,6 +125,7 @@ def _lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("file", f"{facts['bytes']:,} bytes, {facts['tensors']} tensors ({', '.join(facts['dtypes'])})"),
         ("parameters", f"{parameters['delta']:,} in the delta, {parameters['head']:,} in the head"),
         ("golden", f"{facts['golden']} sequences"),
+        ("reference", f"{said['rows']:,} rows of {said['split']}" if (said := facts["reference"]) else "none"),
     ]
 
 

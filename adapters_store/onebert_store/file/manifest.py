@@ -8,6 +8,7 @@ from pydantic import AfterValidator, Field, StringConstraints, ValidationError, 
 from onebert_store.errors import InvalidManifest
 from onebert_store.file.decision import Decision, check_decision
 from onebert_store.file.fields import Finite, Line, Strict
+from onebert_store.file.reference import Reference
 from onebert_store.file.strict_json import refuse_foreign, shown
 
 # Each content has the lowest format that holds it, so that bytes and digests of older files never change.
@@ -27,6 +28,9 @@ SIAMESE: Pooling = "siamese"
 
 # Task types whose head reads every token, with `pooling: "none"`.
 PER_TOKEN: frozenset[TaskType] = frozenset({"token", "span"})
+
+# Task types whose answers are counted against a reference.
+WATCHED: frozenset[TaskType] = frozenset({"single_label", "multi_label"})
 
 MIN_LABELS: Mapping[TaskType, int] = {"single_label": 2, "token": 2}
 SPAN_LABELS = ["start", "end"]
@@ -85,6 +89,7 @@ class Manifest(Strict):
     golden: Golden | None = None
     decision: Decision | None = None
     head: HeadLayer | None = None
+    reference: Reference | None = None
 
     @property
     def activation(self) -> Activation:
@@ -99,8 +104,10 @@ class Manifest(Strict):
     @model_validator(mode="after")
     def _labels_and_decision_fit(self) -> "Manifest":
         check_labels(self.task_type, self.labels)
-        if self.format != format_for(self.decision, self.head):
-            raise ValueError("format: it is 3 where there is a head, else 2 where there is a decision, else 1")
+        if self.format != format_for(self.decision, self.head, self.reference):
+            raise ValueError("format: it is 3 with a head or a reference, else 2 with a decision, else 1")
+        if self.reference is not None:
+            _check_reference(self.reference, self.task_type, self.labels)
         if self.decision is not None:
             try:
                 check_decision(self.decision, self.task_type, self.labels, self.max_length)
@@ -138,9 +145,16 @@ def check_labels(task_type: TaskType, labels: Sequence[str]) -> None:
         raise ValueError("the labels of a span task are start and end")
 
 
-def format_for(decision: Decision | None, head: HeadLayer | None) -> int:
+def _check_reference(reference: Reference, task_type: TaskType, labels: Sequence[str]) -> None:
+    if task_type not in WATCHED:
+        raise ValueError(f"reference: a {task_type} task has none")
+    if len(reference.labels) != len(labels):
+        raise ValueError("reference.labels: one count for each label")
+
+
+def format_for(decision: Decision | None, head: HeadLayer | None, reference: Reference | None = None) -> int:
     """Returns the lowest format that can hold the manifest, so that equal content has one format and one digest."""
-    return FORMAT if head else WITH_DECISION if decision else PLAIN_FORMAT
+    return FORMAT if head or reference else WITH_DECISION if decision else PLAIN_FORMAT
 
 
 def head_width(pooling: Pooling, hidden_size: int) -> int:

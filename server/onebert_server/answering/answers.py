@@ -218,7 +218,8 @@ class Answerer:
             if isinstance(one, Missed):
                 return Unanswered(one.ref, one.error)
             text = texts[one.input]
-            return _noted(context, text, self._read_one(text, inputs[one.facts.base][one.input], one, asked))
+            answered = self._read_one(text, inputs[one.facts.base][one.input], one, asked)
+            return _noted(context, text, answered, asked)
 
         def shown(part: slice) -> list[T]:
             return [show(index, read(one)) for index, one in enumerate(results[part], part.start or 0)]
@@ -261,10 +262,10 @@ def _cost(text: Text, one: Result | Missed) -> int:
     return sum(part.logits.size + _ANSWER_IN_NUMBERS for part in one.computed) + repeated
 
 
-def _noted(context: Context, text: Text, answered: Answered) -> Answered:
+def _noted(context: Context, text: Text, answered: Answered, asked: Asked) -> Answered:
     observed, reading = context.observed, answered.reading if isinstance(answered.reading, Reading) else None
     if observed.answers is not None or observed.samples is not None:
-        one = seen(answered.facts, reading and reading.answer)
+        one = seen(answered.facts, reading and reading.answer, asked)
         if observed.answers is not None:
             observed.answers.append(one)
         if observed.samples is not None:

@@ -2,33 +2,43 @@
 
 from collections.abc import Sequence
 
+from onebert_encoder.answering.asked import PLAIN, Asked
 from onebert_encoder.answering.results import Answer, Extraction, Labeling, Prediction
-from onebert_server.observed import OTHER, Seen
+from onebert_encoder.answering.scores import own_activation
+from onebert_server.observed import ABSTAINED, OTHER, Seen
 from onebert_server.versions.facts import Facts
-
-# Replaces the labels of an answer that abstains.
-ABSTAINED = ("(abstained)",)
+from onebert_store.file.reference import MAX_ANSWERED
 
 
-# Named labels of one answer; all further ones count as one more label.
-MOST = 64
-
-
-def seen(facts: Facts, answer: Answer | None) -> Seen:
-    """Returns the parts that are shown; `answer` is None if its numbers were not finite."""
+def seen(facts: Facts, answer: Answer | None, asked: Asked = PLAIN) -> Seen:
+    """Returns the parts that are shown, with at most 64 labels; `answer` is None if its numbers were not finite."""
     labels: Sequence[str] = ()
     score = None
     match answer:
         case Prediction(ranks=True):
             score = answer.score
-            labels = ABSTAINED if answer.abstained else [answer.label] if answer.selected is None else answer.selected
+            labels = [ABSTAINED] if answer.abstained else [answer.label] if answer.selected is None else answer.selected
         case Labeling(entities=list(entities)):
             labels = [entity.label for entity in entities]
         case Extraction(answers=spans):
             score = spans[0].score if spans else None
-            labels = ABSTAINED if answer.abstained else ()
-    named = (*labels[:MOST], OTHER) if len(labels) > MOST else tuple(labels)
-    return Seen(facts.task, named, None if score is None else _share(score), facts.version)
+            labels = [ABSTAINED] if answer.abstained else ()
+    # All further labels count as one more label.
+    named = (*labels[:MAX_ANSWERED], OTHER) if len(labels) > MAX_ANSWERED else tuple(labels)
+    comparable = facts.has_reference and answer is not None and (asked is PLAIN or _own_rules(facts, asked))
+    return Seen(facts.task, named, None if score is None else _share(score), facts.version, comparable)
+
+
+def _own_rules(facts: Facts, asked: Asked) -> bool:
+    """Whether a request's options leave the labels and the top score; `top_k` only hides other scores."""
+    if asked.window is not None or asked.whole or asked.threshold is not None:
+        return False
+    if asked.activation is not None and asked.activation != own_activation(facts):
+        return False
+    # Without thresholds and abstaining, reading the scores alone gives the same label.
+    decision = facts.decision
+    plain = decision is None or (decision.thresholds is None and decision.abstain is None)
+    return not asked.only_scores or (facts.task_type == "single_label" and plain)
 
 
 def _share(score: float) -> float | None:

@@ -28,3 +28,5 @@ from onebert_server.contract.tasks import TaskFacts as TaskFacts
 from onebert_server.contract.tasks import TaskSummary as TaskSummary
 from onebert_server.contract.tasks import VersionFacts as VersionFacts
 from onebert_server.contract.tasks import VersionSummary as VersionSummary
+from onebert_server.contract.watching import WatchedVersion as WatchedVersion
+from onebert_server.contract.watching import WatchFacts as WatchFacts

@@ -68,6 +68,7 @@ class Client(Asking):
     tasks = run(AsyncClient.tasks)
     task = run(AsyncClient.task)
     version = run(AsyncClient.version)
+    watch = run(AsyncClient.watch)
     download = run(AsyncClient.download)
     push = run(AsyncClient.push)
     alias = run(AsyncClient.alias)

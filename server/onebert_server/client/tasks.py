@@ -23,6 +23,7 @@ from onebert_server.contract.tasks import (
     Uploaded,
     VersionFacts,
 )
+from onebert_server.contract.watching import WatchFacts
 from onebert_store.errors import InvalidInput, OneBertError
 
 Wait: TypeAlias = Literal["all"]
@@ -67,6 +68,10 @@ class TaskCalls(Asking):
     async def version(self, name: str, version: int) -> VersionFacts:
         """One version with its manifest."""
         return await self._decoded(VersionFacts, "GET", _version_path(name, version))
+
+    async def watch(self, name: str) -> WatchFacts:
+        """The versions that a task's aliases mean: answers beside the reference, alarms, estimated accuracy."""
+        return await self._decoded(WatchFacts, "GET", f"/v1/tasks/{quoted(name)}/watch")
 
     async def download(self, name: str, version: int) -> bytes:
         """The canonical bytes of a version's delta file."""

@@ -8,7 +8,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, G
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from onebert_server.observed import Ended
+from onebert_server.observed import Ended, Seen
 from onebert_server.telemetry.plain import Count, Counts, Histogram, Histograms
 from onebert_server.telemetry.tasks import TaskCounts
 
@@ -25,13 +25,25 @@ class RequestCounts(Protocol):
     def request_ended(self, ended: Ended) -> None: ...
 
 
+class Watching(Protocol):
+    """Gets the answers of each request, on the event loop, and the new names of tasks, on another thread."""
+
+    def count(self, answers: Sequence[Seen]) -> None: ...
+
+    def rename(self, task: str, name: str) -> None: ...
+
+
 class Metrics:
     """The metrics of a server; the engine reports its batches to `observe_batch`.
+
+    `watch` gets the answers of each request; None watches nothing.
 
     Args:
         tasks: number of versions with series of their own; 0 turns task metrics off.
         exemplars: whether durations carry trace ids as exemplars, for scrapers that accept OpenMetrics.
     """
+
+    watch: Watching | None = None
 
     def __init__(self, tasks: int = 0, exemplars: bool = False) -> None:
         self.registry = CollectorRegistry()
@@ -56,6 +68,7 @@ class Metrics:
             "queue_wait_seconds", "Time that a request waited until its work began.", SECONDS
         ).of()
         self._dropped = self._counter("dropped", "Requests whose waiting work was dropped.", "why")
+        self._alarms = self._counter("alarm_changes", "Alarms of watched versions that went on or off.", "state")
         self._left = self._counter(
             "left_sequences", "Sequences of requests whose client left, by what had become of them until then.", "state"
         )
@@ -90,10 +103,14 @@ class Metrics:
             self._rejected.labels(problem).inc()
         if answers and self._tasks is not None:
             self._tasks.count(answers, seconds)
+        if answers and self.watch is not None:
+            self.watch.count(answers)
 
     def rename_task(self, task: str, name: str) -> None:
         if self._tasks is not None:
             self._tasks.rename(task, name)
+        if self.watch is not None:
+            self.watch.rename(task, name)
 
     def add_in_progress(self, change: int) -> None:
         """Adds a change in the number of requests that another process is answering."""
@@ -114,6 +131,10 @@ class Metrics:
     def count_left(self, waiting: int, running: int, computed: int) -> None:
         for state, sequences in (("waiting", waiting), ("running", running), ("computed", computed)):
             self._left.labels(state).inc(sequences)
+
+    def count_alarm(self, state: str) -> None:
+        """Counts one alarm that has gone `on` or `off`."""
+        self._alarms.labels(state).inc()
 
     def count_upload(self, result: str) -> None:
         """Counts one upload by its result: `created`, `existing` or an error code."""

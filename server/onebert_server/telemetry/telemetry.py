@@ -60,7 +60,7 @@ def open_telemetry(settings: Settings, lines: Lines | None = None) -> Iterator[T
         elif lines is None:
             lines = own = AccessLog(sys.stdout.fileno())
             opened.callback(own.close)
-        yield Telemetry(tracing, lines, settings.task_metrics > 0)
+        yield Telemetry(tracing, lines, settings.task_metrics > 0 or settings.false_alarms > 0)
 
 
 def _tracing() -> "Tracing | None":

@@ -220,6 +220,13 @@ class Catalog:
         except StoreCorrupt:
             return loads(self._registry.read(entry)).manifest
 
+    def manifest_of(self, task: str, version: int) -> Manifest:
+        """Returns the whole manifest of a registered version; raises NotFound."""
+        return self.manifest(self.directory.version(task, version).entry)
+
+    def is_aliased(self, task: str, version: int) -> bool:
+        return self.directory.is_aliased(task, version)
+
     def read_delta(self, version: Version) -> bytes:
         """Returns the canonical bytes of a version, verified."""
         try:

@@ -160,6 +160,13 @@ class Directory(States):
             meant = _meant((self._tasks[name], alias) for _, name, alias in sorted(every))
             return sorted(meant, key=lambda one: not meant[one])
 
+    def is_aliased(self, name: str, number: int) -> bool:
+        """Whether requests to an alias of this task may be answered by this version now."""
+        with self._lock:
+            task = self._tasks.get(name)
+            shares = (at.target.shares for at in task.aliases.values()) if task else ()
+            return any(number == version for of_alias in shares for version, _ in of_alias)
+
     def counts(self) -> dict[str, int]:
         with self._lock:
             return {

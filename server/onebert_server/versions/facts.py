@@ -21,6 +21,7 @@ class Facts:
         base: digest of the base that answers.
         max_length: tokens that an input is cut to.
         decision: how answers are read from the logits; None means the task type's own way.
+        has_reference: whether its answers are counted against the reference of its manifest.
     """
 
     task: str
@@ -32,6 +33,7 @@ class Facts:
     max_length: int
     pooling: Pooling
     decision: Decision | None = None
+    has_reference: bool = False
 
     @classmethod
     def of(cls, record: "VersionRecord") -> "Facts":
@@ -40,7 +42,7 @@ class Facts:
         labels = [sys.intern(label) for label in manifest.labels]
         base = sys.intern(manifest.base.digest)
         reads = manifest.task_type, labels, manifest.max_length, manifest.pooling, manifest.decision
-        return cls(record.task, record.version, record.digest, base, *reads)
+        return cls(record.task, record.version, record.digest, base, *reads, manifest.reference is not None)
 
     @cached_property
     def ref(self) -> str:

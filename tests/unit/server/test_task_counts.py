@@ -14,11 +14,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from lengths import examples
 from onebert_encoder.answering.results import Prediction
-from onebert_server.answering.seen import ABSTAINED, MOST
 from onebert_server.answering.seen import seen as seen_of
-from onebert_server.observed import Seen
+from onebert_server.observed import ABSTAINED, Seen
 from onebert_server.telemetry.tasks import FOLLOWED, MAX_LABELS, OTHER, RANK_EVERY, TaskCounts
 from onebert_server.versions.facts import Facts
+from onebert_store.file.reference import MAX_ANSWERED
 
 SHOWN = 3
 names = st.sampled_from([f"task{number}" for number in range(8)])
@@ -179,10 +179,10 @@ def test_a_registry_finds_them_by_the_names_of_their_samples():
 
 def test_openmetrics_reads_it_too():
     counted = Counted()
-    counted.counts.count([Seen("task", ('a "label"\n',), 0.99), Seen("task", ABSTAINED)], 0.1)
+    counted.counts.count([Seen("task", ('a "label"\n',), 0.99), Seen("task", (ABSTAINED,))], 0.1)
     families = {family.name: family for family in openmetrics(generate_openmetrics(counted.registry).decode())}
     labels = {sample.labels["label"] for sample in families["onebert_task_labels"].samples}
-    assert labels == {'a "label"\n', *ABSTAINED}
+    assert labels == {'a "label"\n', ABSTAINED}
 
 
 def of_versions(counted):
@@ -224,5 +224,5 @@ def test_an_answer_names_a_bounded_number_of_labels():
     labels = [f"label {number}" for number in range(4096)]
     facts = Facts("wide", 3, "digest", "base", "multi_label", labels, 64, "cls")
     one = seen_of(facts, Prediction(labels, np.full(4096, 0.75), 0, selected=labels))
-    assert one == Seen("wide", (*labels[:MOST], OTHER), 0.75, 3)
+    assert one == Seen("wide", (*labels[:MAX_ANSWERED], OTHER), 0.75, 3)
     assert seen_of(facts, Prediction(labels, np.full(4096, 0.75), 0, selected=labels[:2])).labels == tuple(labels[:2])

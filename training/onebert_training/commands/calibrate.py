@@ -19,6 +19,7 @@ from onebert_training.data.dataset import Dataset, load_split, load_texts
 from onebert_training.data.examples import Split
 from onebert_training.data.options import ReadOptions
 from onebert_training.fit.features import predict_delta, tokenize
+from onebert_training.fit.reference import reference_of, with_reference
 from onebert_training.insight.calibration import Calibrated, calibrate, check_task, targets_of
 from onebert_training.insight.evaluated import trained_on, unread
 from onebert_training.insight.intervals import CONFIDENCE, Flags, Floats
@@ -59,10 +60,13 @@ def run_calibrate(
         away = None if others is None else _logits(loaded, delta, tokenize(loaded, manifest, others))
     with console.busy("calibrating"):
         found = calibrate(logits, _gold(examples, len(manifest.labels)), manifest, wanted, away)
-    found.notes += [*trained_on(manifest, read.name, name), *unread(tokens, manifest)]
+    seen = trained_on(manifest, read.name, name)
+    found.notes += [*seen, *unread(tokens, manifest)]
     digest = Dataset(read.name, manifest.task_type, tuple(manifest.labels), None, {name: examples}).digest
     facts = {"data": {"name": read.name, "digest": digest}, "split": name, "rows": len(examples), **found.facts}
     made = _decided(delta, found, facts)
+    if made is not None and not seen:
+        made = with_reference(made, reference_of(made.manifest, list(logits), examples.gold, name))
     if made is not None:
         save(out, made)
     record = {
@@ -102,8 +106,8 @@ def _decided(delta: Delta, found: Calibrated, facts: Mapping[str, Any]) -> Delta
         if name in facts:
             why[name] = {key: value for key, value in facts[name].items() if key != "labels"}
     training = {**manifest.training, "calibration": why}
-    changed = {"format": format_for(decision, manifest.head), "decision": found.decision or None, "training": training}
-    return Delta(parse_manifest({**manifest.model_dump(), **changed}), delta.tensors)
+    said = {"format": format_for(decision, manifest.head), "decision": found.decision or None, "training": training}
+    return Delta(parse_manifest({**manifest.model_dump(), **said, "reference": None}), delta.tensors)
 
 
 def _show(record: Mapping[str, Any]) -> None:

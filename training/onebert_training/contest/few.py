@@ -110,11 +110,11 @@ def with_folds_measured(run: Run, result: Result, report: Report = ignore) -> Re
     report(run, Progress(0, planned // len(folds), folds=len(folds)))
     found = measured(run, out_of_fold(folds, of_all))
     verdict = run.judge(found)
+    facts = {"validation": dict(found.scores), "folds": len(folds)}
     return replace(
-        result.with_provenance({"validation": dict(found.scores), "folds": len(folds)}),
+        result.with_provenance(facts).with_measured(run, found),
         validation=found.scores,
         folds=len(folds),
-        measured=found,
         verdict=verdict if result.test is None else replace(result.verdict, useful=verdict.useful),
         seconds=result.seconds + time.perf_counter() - started,
     )

@@ -17,6 +17,7 @@ from onebert_store.file.delta import Delta, check
 from onebert_store.file.manifest import parse_manifest
 from onebert_training.data.checks import listed
 from onebert_training.fit.features import Model
+from onebert_training.fit.reference import reference_of, with_reference
 from onebert_training.fit.run import Run
 from onebert_training.fit.state import State
 from onebert_training.tasks.objective import Logits, Measurement, Verdict
@@ -71,6 +72,15 @@ class Result:
         manifest = parse_manifest({**said, "training": {**said["training"], **facts}})
         return replace(self, delta=Delta(manifest, self.delta.tensors))
 
+    def with_measured(self, run: Run, measured: Measurement | None) -> "Result":
+        """Adds the measurement by which the result is judged, and the manifest's reference from the same rows."""
+        delta = self.delta
+        if delta is not None and measured is not None and len(measured.logits) == len(run.data.splits[measured.split]):
+            split = "validation" if measured.split == "validation" else "folds"
+            gold = run.data.splits[measured.split].gold
+            delta = with_reference(delta, reference_of(delta.manifest, measured.logits, gold, split))
+        return replace(self, delta=delta, measured=measured)
+
 
 def finish(run: Run, state: State, resumed_at: int) -> Result:
     """Tests the kept values and makes the delta; a run that holds rows out is measured on these alone.
@@ -91,7 +101,7 @@ def finish(run: Run, state: State, resumed_at: int) -> Result:
     delta = None if model.tensors is None else make_delta(run, state, model.tensors, test)
     with torch.no_grad():
         differences = to_tensors(delta, run.base) if delta else run.row_tensors(state.kept)
-    return Result(
+    result = Result(
         delta=delta,
         base=model.base,
         differences=differences,
@@ -109,8 +119,9 @@ def finish(run: Run, state: State, resumed_at: int) -> Result:
         tokens_per_second=state.tokens_per_second,
         folds=state.folds,
         strength=state.strength,
-        measured=state.measured or (run.evaluate(model, "validation") if whole and run.validates else None),
     )
+    measured = state.measured or (run.evaluate(model, "validation") if whole and run.validates else None)
+    return result.with_measured(run, measured)
 
 
 def _verdict(run: Run, state: State, model: Model, tested: Measurement | None) -> Verdict:

@@ -169,7 +169,7 @@ def without_temperature(delta: Delta) -> Delta:
         abstain = Abstain(energy=abstain.energy / decision.temperature)
     left = decision.model_copy(update={"temperature": None, "abstain": abstain})
     rest = left if left.model_dump(exclude_none=True) else None
-    changed = {"decision": rest, "format": format_for(rest, manifest.head), "golden": None}
+    changed = {"decision": rest, "format": format_for(rest, manifest.head), "golden": None, "reference": None}
     return Delta(manifest.model_copy(update=changed), {**delta.tensors, **head})
 
 

@@ -15,7 +15,7 @@ from onebert_store.file.delta import Delta
 from onebert_store.tables.slices import group
 
 # Shown elsewhere, or long and useless to a reader.
-_LEFT_OUT = ("golden",)
+_LEFT_OUT = ("golden", "reference")
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,106 @@
+"""The reference of a manifest (format 3): the answers to rows that the task was not trained on, as counts."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+
+from onebert_store.file.fields import Finite, Line, Strict
+
+MAX_BINS = 10
+# Fewer rows would make a bin's share too uncertain to be compared with.
+MIN_BIN_ROWS = 10
+# Tables by the right label have at most this many labels, so a reference stays under ten kilobytes for them.
+MAX_TABLE_LABELS = 32
+# Labels of one answer that a server counts.
+MAX_ANSWERED = 64
+
+Count = Annotated[int, Field(ge=0, le=2**31 - 1)]
+Counts = list[Count]
+Share = Annotated[Finite, Field(ge=0, le=1)]
+
+
+class Right(Strict):
+    """Two tables with a row for each right label, in the order of the labels.
+
+    Attributes:
+        answered: by the answered label; one more column counts answers that abstain.
+        scores: by the bin of the top score.
+    """
+
+    answered: list[Counts]
+    scores: list[Counts]
+
+
+class Reference(Strict):
+    """Answers of one version, as a server gives them, to labeled rows that it was not trained on.
+
+    Attributes:
+        split: the split's name, or `folds`: each row was answered by a run on the other rows.
+        labels: how many answers have each label; an answer of some tasks has several, or none.
+        abstained: how many answers abstained; they have no label.
+        edges: upper bounds of the bins of top scores but the last, in between scores that occurred.
+        scores: answers by bin, one more than edges; empty if scores are no probabilities.
+        confidence: the mean top score.
+        right: None where an answer is not always one label, and of tasks of very many labels.
+    """
+
+    split: Line
+    rows: Annotated[int, Field(ge=1, le=2**31 - 1)]
+    labels: Annotated[Counts, Field(min_length=1)]
+    abstained: Count = 0
+    edges: Annotated[list[Share], Field(max_length=MAX_BINS - 1)]
+    scores: Annotated[Counts, Field(max_length=MAX_BINS)]
+    confidence: Share | None = None
+    right: Right | None = None
+
+    @model_validator(mode="after")
+    def _counts_fit(self) -> "Reference":
+        if any(one >= two for one, two in zip(self.edges, self.edges[1:], strict=False)):
+            raise ValueError("edges are not increasing")
+        if len(self.scores) != (len(self.edges) + 1 if self.confidence is not None else 0):
+            raise ValueError("scores: one count more than edges, or none without a confidence")
+        if self.scores and sum(self.scores) != self.rows:
+            raise ValueError("scores do not add up to the rows")
+        if max(*self.labels, self.abstained) > self.rows:
+            raise ValueError("a label has more answers than there are rows")
+        if self.right is not None:
+            _check_tables(self, self.right)
+        return self
+
+
+def _check_tables(reference: Reference, right: Right) -> None:
+    answered = [*reference.labels, reference.abstained]
+    if len(reference.labels) > MAX_TABLE_LABELS:
+        raise ValueError(f"right: only for up to {MAX_TABLE_LABELS} labels")
+    for table, total in ((right.answered, answered), (right.scores, reference.scores)):
+        if len(table) != len(reference.labels) or any(len(row) != len(total) for row in table):
+            raise ValueError("right: a table has a row for each label and the columns of its counts")
+        if [sum(column) for column in zip(*table, strict=True)] != total:
+            raise ValueError("right: the rows of a table do not add up to its counts")
+    if sum(answered) != reference.rows:
+        raise ValueError("right: not every row has one answer")
+
+
+def bin_edges(scores: NDArray[np.float64]) -> list[float]:
+    """Returns edges that put about equally many scores [rows] in each of up to ten bins; none for few rows.
+
+    Equal counts keep the distribution of PSI near its chi-square limit, which a bin of few rows would spoil. An edge
+    lies halfway between two different scores, so equal scores share a bin on every machine, whatever its rounding.
+    """
+    ordered = np.sort(scores)
+    least, rows = max(len(ordered) // MAX_BINS, MIN_BIN_ROWS), len(ordered)
+    edges, filled = list[float](), 0
+    for place in (np.flatnonzero(np.diff(ordered) > 0) + 1).tolist():
+        middle = float((ordered[place - 1] + ordered[place]) / 2)
+        if place - filled >= least and rows - place >= least and ordered[place - 1] < middle:
+            edges.append(middle)
+            filled = place
+    return edges
+
+
+def count_bins(edges: Sequence[float], scores: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Returns the bin of each score [rows], 0 to the number of edges; `bisect_left` gives the same for one score."""
+    return np.searchsorted(np.asarray(edges), scores, side="left")

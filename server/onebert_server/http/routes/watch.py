@@ -1,0 +1,115 @@
+"""The route of a task's watched versions."""
+
+from collections.abc import Iterator, Sequence
+
+from onebert_server.contract.watching import (
+    Estimate,
+    WatchedAccuracy,
+    WatchedLabel,
+    WatchedScores,
+    WatchedVersion,
+    WatchFacts,
+)
+from onebert_server.http.routes.registry import Name, registry_router
+from onebert_server.http.routes.runtime_of import RuntimeOf, ViewOf, in_thread
+from onebert_server.observed import ABSTAINED
+from onebert_server.runtime import Runtime
+from onebert_server.versions.view import View
+from onebert_server.watching.alarms import cause_of
+from onebert_server.watching.statistics import Between, Shift
+from onebert_server.watching.watch import Watched
+from onebert_server.watching.windows import Live
+from onebert_store.file.manifest import Manifest
+from onebert_store.file.reference import Reference
+from onebert_store.registry.names import check_name
+
+router = registry_router()
+
+
+@router.get("/v1/tasks/{task}/watch")
+async def watch(task: Name, runtime: RuntimeOf, view: ViewOf) -> WatchFacts:
+    """Shows each version that an alias means: its answers beside its reference, its alarm, its estimated accuracy.
+
+    The counts are this server's alone, since its start; counts of several replicas add up.
+    """
+    check_name(task)
+    return await in_thread(runtime, _described, runtime, view, task)
+
+
+def _described(runtime: Runtime, view: View, task: str) -> WatchFacts:
+    entry = view.task(task, after=0, most=0)
+    aliases: dict[int, list[str]] = {}
+    for alias, at in entry.aliases.items():
+        for number, _ in at.target.shares:
+            aliases.setdefault(number, []).append(alias)
+    shown = []
+    for number, names in sorted(aliases.items()):
+        manifest = view.manifest(view.version(task, number))
+        watched = runtime.watch.of(task, number) if runtime.watch is not None else None
+        shown.append(_version(number, names, manifest, watched))
+    return WatchFacts(task=task, false_alarms=runtime.settings.false_alarms, versions=shown)
+
+
+def _version(number: int, aliases: list[str], manifest: Manifest, watched: Watched | None) -> WatchedVersion:
+    reference = manifest.reference
+    if reference is None:
+        return WatchedVersion(
+            version=number, aliases=aliases, state="unwatched", answers=0, window=0, rows=0, labels=[]
+        )
+    watched = watched or Watched()
+    judged, window = watched.judged, watched.window
+    shift = watched.shift
+    live = judged.live if judged is not None else window.last if window is not None else None
+    return WatchedVersion(
+        version=number,
+        aliases=aliases,
+        state="collecting" if judged is None else "watched",
+        alarm_since=watched.alarm_since,
+        cause=None if watched.alarm_since is None else cause_of(shift),
+        answers=window.answers if window is not None else 0,
+        window=live.answers if live is not None else 0,
+        rows=reference.rows,
+        split=reference.split,
+        p=None if judged is None else judged.p,
+        labels=list(_labels(manifest.labels, reference, live, shift)),
+        scores=_scores(reference, live, None if judged is None else judged.psi),
+        accuracy=_accuracy(reference, live, shift),
+    )
+
+
+def _labels(
+    labels: Sequence[str], reference: Reference, live: Live | None, shift: Shift | None
+) -> Iterator[WatchedLabel]:
+    """Every label, and last the answers that abstain, if there are any."""
+    counts = [*reference.labels, reference.abstained]
+    found = live.labels.tolist() if live is not None else [0] * len(counts)
+    for place, (label, before, now) in enumerate(zip((*labels, ABSTAINED), counts, found, strict=True)):
+        if place < len(labels):
+            share = None if shift is None else _estimate(shift.shares, place)
+            yield WatchedLabel(label=label, reference=before, live=now, true_share=share)
+        elif before or now:
+            yield WatchedLabel(label=label, reference=before, live=now)
+
+
+def _scores(reference: Reference, live: Live | None, psi: float | None) -> WatchedScores | None:
+    if not reference.scores:
+        return None
+    found = live.scores.tolist() if live is not None else [0] * len(reference.scores)
+    return WatchedScores(edges=reference.edges, reference=reference.scores, live=found, psi=psi)
+
+
+def _accuracy(reference: Reference, live: Live | None, shift: Shift | None) -> WatchedAccuracy | None:
+    """Estimates for answers of one label each, if the reference knows which of its own are right."""
+    if reference.right is None:
+        return None
+    right = sum(row[place] for place, row in enumerate(reference.right.answered))
+    return WatchedAccuracy(
+        reference=right / reference.rows,
+        by_confidence=live.confidence / live.answers if live is not None and reference.scores else None,
+        by_shares=None if shift is None else _estimate(shift.accuracy, ()),
+    )
+
+
+def _estimate(found: Between, place: int | tuple[()]) -> Estimate:
+    value, low, high = (float(one[place]) for one in (found.value, found.low, found.high))
+    return Estimate(value=value, low=low, high=high)

@@ -1,0 +1,224 @@
+"""Watches versions: counts their answers, judges full windows on a thread of its own, turns alarms on and off."""
+
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from queue import Empty, SimpleQueue
+from typing import Protocol
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from onebert_server.observed import Seen
+from onebert_server.watching.alarms import LEAST_ANSWERS, OVER, Budget, Judged, cause_of, judge, shift_of
+from onebert_server.watching.statistics import Shift
+from onebert_server.watching.windows import Live, Window
+from onebert_store.errors import OneBertError
+from onebert_store.file.manifest import Manifest
+
+logger = logging.getLogger("onebert.watch")
+
+# Versions whose answers are counted, those that answered last: with four labels each they take 43 MB. A label takes
+# under a kilobyte, in tasks of very many 200 bytes.
+MAX_WATCHED, MAX_LABELS = 10_000, 200_000
+# While so many windows wait for the thread, versions that are not watched yet stay so.
+_MOST_WAITING = 1000
+# Seconds between looks for alarms of versions that nothing asks any more.
+LOOK_EVERY = 30.0
+
+Key = tuple[str, int]
+"""A task and the number of its version."""
+
+
+class Versions(Protocol):
+    """The registered versions, as the watch needs them; may block."""
+
+    def manifest_of(self, task: str, version: int) -> Manifest:
+        """Raises OneBertError."""
+
+    def is_aliased(self, task: str, version: int) -> bool:
+        """Whether an alias means this version now."""
+
+
+@dataclass(eq=False, slots=True)
+class Watched:
+    """A version that has answered.
+
+    Attributes:
+        window: None until its manifest is read.
+        judged: the last full window beside the reference; None below 200 answers.
+        alarm_since: None while there is no alarm.
+    """
+
+    window: Window | None = None
+    judged: Judged | None = None
+    alarm_since: datetime | None = None
+
+    @property
+    def shift(self) -> Shift | None:
+        """Estimates from the window of `judged`; None without it, or with too few rows by right label."""
+        if self.window is None or self.judged is None:
+            return None
+        return shift_of(self.window.reference, self.judged.live)
+
+
+class Watch(Collector):
+    """Watches every version that answers and has a reference: the event loop counts, a thread of its own judges.
+
+    Answers before a manifest is read, some milliseconds, are not counted. Windows begin anew with each start.
+
+    Args:
+        false_alarms: how many a month all versions together may raise.
+        shown: at most this many alarms have series of their own.
+        changed: called with `on` or `off`.
+    """
+
+    def __init__(self, false_alarms: float, versions: Versions, shown: int, changed: Callable[[str], None]) -> None:
+        self._budget = Budget(false_alarms)
+        self._versions = versions
+        self._shown = shown
+        self._changed = changed
+        self._watched = OrderedDict[Key, Watched]()
+        self._labels = 0
+        # Held while answers are counted or versions are renamed, never while a registry is read.
+        self._lock = threading.Lock()
+        self._waiting = SimpleQueue[tuple[Key, Watched, Live | None] | None]()
+        self._thread = threading.Thread(target=self._run, name="onebert-watch", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        self._waiting.put(None)
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def count(self, answers: Sequence[Seen]) -> None:
+        """Counts the answers of one request that may be compared with a reference."""
+        with self._lock:
+            for seen in answers:
+                if seen.comparable:
+                    self._count(seen)
+
+    def rename(self, task: str, name: str) -> None:
+        """Goes on with a task's versions under its new name."""
+        with self._lock:
+            kept = ((key, one) for key, one in self._watched.items() if key[0] != name)
+            self._watched = OrderedDict(((name if key[0] == task else key[0], key[1]), one) for key, one in kept)
+            self._labels = sum(one.window.labels for one in self._watched.values() if one.window is not None)
+
+    def of(self, task: str, version: int) -> Watched | None:
+        """Returns what is known of a version; None if it has not answered since the start."""
+        with self._lock:
+            return self._watched.get((task, version))
+
+    def alarms(self) -> list[Key]:
+        """Returns the versions whose alarm is on."""
+        with self._lock:
+            return [key for key, one in self._watched.items() if one.alarm_since is not None]
+
+    def describe(self) -> Iterable[Metric]:
+        """The metrics without samples; the registry reads their names."""
+        return _families()
+
+    def collect(self) -> Iterable[Metric]:
+        """One sample for each alarm that is on, and their number."""
+        on = self.alarms()
+        by_task, number = families = _families()
+        for task, version in on[: self._shown]:
+            by_task.add_metric([task, str(version)], 1)
+        number.add_metric([], len(on))
+        return families
+
+    def _count(self, seen: Seen) -> None:
+        key = seen.task, seen.version
+        one = self._watched.get(key)
+        if one is None and self._waiting.qsize() > _MOST_WAITING:
+            return
+        if one is None:
+            one = self._watched[key] = Watched()
+            self._waiting.put((key, one, None))
+            self._make_room()
+        elif one.window is not None and (live := one.window.add(seen.labels, seen.score)) is not None:
+            self._watched.move_to_end(key)
+            self._waiting.put((key, one, live))
+
+    def _make_room(self) -> None:
+        while len(self._watched) > MAX_WATCHED or (self._labels > MAX_LABELS and len(self._watched) > 1):
+            _, gone = self._watched.popitem(last=False)
+            self._labels -= gone.window.labels if gone.window is not None else 0
+
+    def _run(self) -> None:
+        looked = time.monotonic()
+        while True:
+            try:
+                with suppress(Empty):
+                    if (item := self._waiting.get(timeout=LOOK_EVERY)) is None:
+                        return
+                    self._take(*item)
+                if time.monotonic() - looked > LOOK_EVERY:
+                    self._drop_unused()
+                    looked = time.monotonic()
+            # Catch everything: without this thread nothing is watched any more.
+            except Exception as error:
+                logger.error("a version is not judged: %s", type(error).__name__)
+
+    def _take(self, key: Key, one: Watched, live: Live | None) -> None:
+        if live is None:
+            self._begin(key, one)
+        elif live.answers >= LEAST_ANSWERS and self._versions.is_aliased(*key):
+            self._judge(key, one, live)
+
+    def _begin(self, key: Key, one: Watched) -> None:
+        try:
+            manifest = self._versions.manifest_of(*key)
+        except OneBertError:
+            # The registry is away, or the task has just been renamed: the version's next answer asks again.
+            with self._lock:
+                self._watched.pop(key, None)
+            return
+        if manifest.reference is None:
+            return
+        with self._lock:
+            if self._watched.get(key) is one:
+                one.window = Window(manifest, manifest.reference)
+                self._labels += one.window.labels
+                self._watched.move_to_end(key)
+                self._make_room()
+
+    def _judge(self, key: Key, one: Watched, live: Live) -> None:
+        if one.window is None:
+            return
+        one.judged = judged = judge(one.window.reference, live)
+        level = self._budget.spend()
+        if one.alarm_since is None and judged.p < level:
+            one.alarm_since = datetime.now(UTC)
+            cause = cause_of(one.shift) or "not known"
+            logger.warning("%s@%d: its answers are no longer like its reference, cause: %s", *key, cause)
+            self._changed("on")
+        elif one.alarm_since is not None and judged.p >= OVER:
+            self._end(key, one, "its answers are like its reference again")
+
+    def _drop_unused(self) -> None:
+        """Ends alarms of versions that no alias means any more: nothing may ask them ever again."""
+        for key in self.alarms():
+            one = self.of(*key)
+            if one is not None and not self._versions.is_aliased(*key):
+                self._end(key, one, "no alias means it any more")
+
+    def _end(self, key: Key, one: Watched, why: str) -> None:
+        one.alarm_since = None
+        logger.warning("%s@%d: the alarm is off, %s", *key, why)
+        self._changed("off")
+
+
+def _families() -> tuple[GaugeMetricFamily, GaugeMetricFamily]:
+    return (
+        GaugeMetricFamily("onebert_task_alarm", "1 while this version's alarm is on.", labels=["task", "version"]),
+        GaugeMetricFamily("onebert_alarms", "Watched versions whose alarm is on."),
+    )

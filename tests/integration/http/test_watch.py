@@ -1,0 +1,119 @@
+"""Watching over HTTP: counts of whichever process answered, an alarm that goes on with a shift and off without it."""
+
+import json
+import re
+from itertools import cycle
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from onebert_server.watching.windows import WINDOW
+from onebert_store.file.manifest import parse_manifest
+from onebert_training.fit.reference import reference_of
+from servers import Task, both_layouts, wait_until
+from trainings import THINGS
+
+GUIDE = Path(__file__).parents[3] / "docs/guide/watching.md"
+ROWS = 300
+TEXTS = [
+    f"the {thing} was {word} {when}" for thing in THINGS for word in ("good", "bad", "late") for when in ("now", "")
+]
+
+
+def by_label(task):
+    """The texts of two labels, and what the plain model answers to each text."""
+    logits = {text: task.logits(text).astype(np.float32) for text in TEXTS}
+    labels = {text: int(one.argmax()) for text, one in logits.items()}
+    common, other = (text for text in ([one for one in TEXTS if labels[one] == label] for label in (0, 1)))
+    return logits, common, other
+
+
+def stream(common, other, count, share):
+    """So many texts, of which every tenth to `share` tenths are of the other label."""
+    of = cycle(common), cycle(other)
+    return [next(of[place % 10 < share]) for place in range(count)]
+
+
+def kinds_of(value):
+    """The keys of an answer with the types of their values; of a list its first one."""
+    if isinstance(value, dict):
+        return {name: kinds_of(one) for name, one in value.items()}
+    return [kinds_of(value[0])] if isinstance(value, list) else type(value)
+
+
+@pytest.fixture(scope="module")
+def watched(server):
+    """A task with a reference of texts that have the other label in two cases of ten, right in nine of ten."""
+    task = Task(labels=2, seed=7)  # one that does not answer the same to all texts
+    logits, common, other = by_label(task)
+    rows = stream(common, other, ROWS, 2)
+    answered = [logits[text] for text in rows]
+    gold = np.array([int(one.argmax()) ^ (place % 10 == 7) for place, one in enumerate(answered)])
+    reference = reference_of(parse_manifest(task.manifest), answered, gold, "validation")
+    task.manifest |= {"format": 3, "reference": reference.model_dump()}
+    with server.client() as client:
+        client.push("tone", task.file)
+    return common, other
+
+
+@both_layouts
+def test_an_alarm_goes_on_with_a_shift_and_off_when_it_ends(server, watched):
+    common, other = watched
+    with server.client() as client:
+
+        def watch():
+            [version] = client.send("GET", "/v1/tasks/tone/watch").json()["versions"]
+            return version
+
+        def answers(*, texts, until, **asked):
+            for start in range(0, len(texts), 50):
+                body = {"inputs": texts[start : start + 50], **asked}
+                client.send("POST", "/v1/tasks/tone/classify", json=body)
+            wait_until(lambda: watch()["answers"] == until)
+
+        assert (watch()["state"], watch()["answers"], watch()["rows"]) == ("collecting", 0, ROWS)
+        # Answers count from the moment when the manifest is read.
+        wait_until(lambda: client.classify("tone", common[0]) and watch()["answers"] > 0)
+        assert watch()["answers"] == 1
+        answers(texts=stream(common, other, WINDOW - 1, 2), until=WINDOW)
+        wait_until(lambda: watch()["window"] == WINDOW)
+        found = watch()
+        assert (found["state"], found["alarm_since"], found["aliases"]) == ("watched", None, ["live"])
+        assert [(one["reference"], one["live"]) for one in found["labels"]] == [(240, 400), (60, 100)]
+        assert sum(found["scores"]["live"]) == WINDOW
+        assert found["accuracy"]["reference"] == pytest.approx(0.9)
+        assert found["accuracy"]["by_shares"]["low"] < 0.9 < found["accuracy"]["by_shares"]["high"]
+        # The request's own rules make other answers, which no reference has.
+        answers(texts=other, until=WINDOW, activation="sigmoid")
+        answers(texts=other, until=WINDOW, threshold=0.1)
+        assert server.metric("onebert_alarms ") == 0
+
+        answers(texts=stream(common, other, WINDOW, 8), until=2 * WINDOW)
+        wait_until(lambda: watch()["labels"][1]["live"] == 400)
+        found = watch()
+        assert found["alarm_since"] is not None
+        [example] = re.findall("```json\n(.+?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
+        assert kinds_of(json.loads(example)["versions"][0]) == kinds_of(found)
+        assert found["p"] < 1e-6
+        assert found["labels"][1]["true_share"]["low"] > 0.5
+        assert server.metric("onebert_alarms ") == server.metric('onebert_task_alarm{task="tone",version="1"}') == 1
+        assert server.metric('onebert_alarm_changes_total{state="on"}') == 1
+
+        answers(texts=stream(common, other, WINDOW, 2), until=3 * WINDOW)
+        wait_until(lambda: watch()["alarm_since"] is None)
+        assert server.metric("onebert_alarms ") == server.metric("onebert_task_alarm{") == 0
+        assert server.metric('onebert_alarm_changes_total{state="off"}') == 1
+    log = server.log.read_text()
+    assert log.count("tone@1: its answers are no longer like its reference") == 1
+    assert not any(text in log for text in TEXTS)
+
+
+@both_layouts
+def test_a_version_without_a_reference_is_not_watched(server, watched):
+    with server.client() as client:
+        client.push("plain", Task(seed=1).file)
+        client.classify("plain", TEXTS[0])
+        [version] = client.send("GET", "/v1/tasks/plain/watch").json()["versions"]
+    assert (version["state"], version["rows"], version["labels"]) == ("unwatched", 0, [])
+    assert version["accuracy"] is None

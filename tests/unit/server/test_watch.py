@@ -1,0 +1,208 @@
+"""Counting and judging without HTTP: windows against counting by hand, memory, names, versions that go away."""
+
+import tracemalloc
+from threading import Event
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onebert_encoder.answering.asked import Asked, AskedWindow
+from onebert_encoder.answering.results import Prediction
+from onebert_server.answering.seen import seen
+from onebert_server.observed import ABSTAINED, Seen
+from onebert_server.versions.facts import Facts
+from onebert_server.watching.watch import Watch
+from onebert_server.watching.windows import PART, WINDOW, Window
+from onebert_store.errors import TaskNotFound
+from onebert_store.file.decision import Decision
+from onebert_store.file.manifest import FORMAT, parse_manifest
+from servers import wait_until
+from tiny_delta import manifest_dict
+
+EDGES = [0.5, 0.6, 0.9]
+
+
+def manifest_of(labels=2, rows=200, right=True):
+    """Labels are equally frequent, and every answer is right."""
+    each, bins = rows // labels, [rows // 4] * 4
+    tables = {
+        "answered": [[each * (one == other) for other in range(labels)] + [0] for one in range(labels)],
+        "scores": [[count // labels for count in bins] for _ in range(labels)],
+    }
+    reference = {"split": "validation", "rows": rows, "labels": [each] * labels, "edges": EDGES, "scores": bins}
+    reference |= {"confidence": 0.7, "right": tables if right else None}
+    names = [f"label {number}" for number in range(labels)]
+    return parse_manifest(manifest_dict(format=FORMAT, labels=names, reference=reference))
+
+
+answers = st.tuples(
+    st.lists(st.sampled_from(["label 0", "label 1", ABSTAINED, "(other)"]), max_size=3, unique=True),
+    st.none() | st.sampled_from([0.0, 0.5, 0.55, 0.6, 0.89, 0.95, 1.0]),
+)
+
+
+@given(st.lists(answers, min_size=1, max_size=40), st.integers(1, 9 * PART))
+def test_a_window_has_the_counts_of_its_last_500_answers_by_hand(some, count):
+    manifest = manifest_of()
+    window = Window(manifest, manifest.reference)
+    stream = [some[number * number % len(some)] for number in range(count)]
+    full = [window.add(*one) for one in stream]
+    assert [number for number, one in enumerate(full, 1) if one is not None] == list(range(PART, count + 1, PART))
+    assert window.answers == count
+    if (live := window.last) is None:
+        return
+    last = stream[: count // PART * PART][-WINDOW:]
+    names = ["label 0", "label 1", ABSTAINED]
+    assert live.labels.tolist() == [sum(name in labels for labels, _ in last) for name in names]
+    scores = [score for _, score in last if score is not None]
+    between = zip([-1.0, *EDGES], [*EDGES, 2.0], strict=True)
+    assert live.scores.tolist() == [sum(low < score <= high for score in scores) for low, high in between]
+    assert (live.answers, live.confidence) == (len(last), pytest.approx(sum(scores)))
+
+
+@pytest.mark.parametrize(("labels", "right", "most"), [(4, True, 5_000), (32, True, 25_000), (512, False, 100_000)])
+def test_a_watched_version_takes_little_memory(labels, right, most):
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        manifest = manifest_of(labels, rows=2**14, right=right)
+        window = Window(manifest, manifest.reference)
+        for number in range(WINDOW):
+            window.add([f"label {number % labels}"], 0.7)
+        del manifest
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert after - before < most
+    assert window.last.answers == WINDOW
+
+
+FACTS = Facts("tone", 1, "digest", "base", "single_label", ["a", "b"], 64, "mean", has_reference=True)
+
+
+@pytest.mark.parametrize(
+    ("asked", "decision", "comparable"),
+    [
+        (Asked(top_k=1, energy=True), None, True),
+        (Asked(activation="softmax"), None, True),
+        (Asked(activation="sigmoid"), None, False),
+        (Asked(threshold=0.5), None, False),
+        (Asked(window=AskedWindow()), None, False),
+        (Asked(whole=True), None, False),
+        (Asked(only_scores=True), None, True),
+        (Asked(only_scores=True), Decision(thresholds={"a": 0.5}), False),
+    ],
+)
+def test_answers_by_rules_of_a_request_are_not_compared(asked, decision, comparable):
+    facts = Facts(**vars(FACTS) | {"decision": decision})
+    prediction = Prediction(["a", "b"], np.array([0.7, 0.3]), 0)
+    assert seen(facts, prediction, asked).comparable == comparable
+    assert not seen(Facts(**vars(facts) | {"has_reference": False}), prediction, asked).comparable
+    assert not seen(facts, None).comparable
+
+
+class Versions:
+    """The versions of a test: their manifests, and whether an alias means them."""
+
+    def __init__(self):
+        self.manifests, self.unread = {("tone", 1): manifest_of()}, Event()
+        self.aliased = {("tone", 1), ("voice", 1)}
+
+    def manifest_of(self, task, version):
+        if self.unread.is_set() or (task, version) not in self.manifests:
+            raise TaskNotFound("it is not there")
+        return self.manifests[task, version]
+
+    def is_aliased(self, task, version):
+        return (task, version) in self.aliased
+
+
+@pytest.fixture
+def versions():
+    return Versions()
+
+
+@pytest.fixture
+def changed():
+    return []
+
+
+@pytest.fixture
+def watch(versions, changed):
+    made = Watch(1.0, versions, 10, changed.append)
+    made.start()
+    yield made
+    made.close()
+
+
+def tell(watch, label, count=WINDOW, task="tone"):
+    for number in range(count):
+        watch.count([Seen(task, (label,), (0.4, 0.55, 0.7, 0.95)[number % 4], 1, comparable=True)])
+
+
+def begun(watch, task="tone"):
+    watch.count([Seen(task, ("label 0",), 0.7, 1, comparable=True)])
+    wait_until(lambda: (one := watch.of(task, 1)) is not None and one.window is not None)
+
+
+def test_an_alarm_stays_with_a_renamed_task_and_ends_with_its_alias(watch, versions, changed, monkeypatch):
+    begun(watch)
+    tell(watch, "label 0")
+    wait_until(lambda: watch.alarms() == [("tone", 1)])
+    watch.rename("tone", "voice")
+    assert watch.alarms() == [("voice", 1)]
+    assert watch.of("tone", 1) is None
+    assert changed == ["on"]
+    versions.aliased.clear()
+    monkeypatch.setattr("onebert_server.watching.watch.LOOK_EVERY", 0.0)
+    tell(watch, "label 0", PART, task="voice")
+    wait_until(lambda: not watch.alarms())
+    assert changed == ["on", "off"]
+
+
+def test_a_version_without_an_alias_raises_no_alarm(watch, versions, changed):
+    versions.aliased.clear()
+    begun(watch)
+    tell(watch, "label 0")
+    versions.manifests["other", 1] = manifest_of()
+    begun(watch, "other")  # the thread has come to it behind the windows above
+    assert (watch.alarms(), changed, watch.of("tone", 1).judged) == ([], [], None)
+
+
+def test_under_200_answers_nothing_is_judged(watch, versions):
+    begun(watch)
+    tell(watch, "label 0", 2 * PART - 1)
+    versions.manifests["other", 1] = manifest_of()
+    begun(watch, "other")
+    assert watch.of("tone", 1).judged is None
+    tell(watch, "label 0", 1)
+    wait_until(lambda: watch.of("tone", 1).judged is not None)
+    assert watch.of("tone", 1).judged.live.answers == 2 * PART
+
+
+def test_while_no_manifest_can_be_read_the_next_answer_asks_again(watch, versions):
+    versions.unread.set()
+    watch.count([Seen("tone", ("label 0",), 0.7, 1, comparable=True)])
+    wait_until(lambda: watch.of("tone", 1) is None)
+    versions.unread.clear()
+    begun(watch)
+
+
+def test_versions_that_answered_last_are_kept(watch, versions, monkeypatch):
+    monkeypatch.setattr("onebert_server.watching.watch.MAX_WATCHED", 3)
+    versions.manifests |= {(f"task {number}", 1): manifest_of() for number in range(4)}
+    for number in range(3):
+        begun(watch, f"task {number}")
+    tell(watch, "label 0", PART, task="task 0")
+    begun(watch, "task 3")
+    assert [watch.of(f"task {number}", 1) is not None for number in range(4)] == [True, False, True, True]
+
+
+def test_labels_of_all_versions_are_bounded_too(watch, versions, monkeypatch):
+    monkeypatch.setattr("onebert_server.watching.watch.MAX_LABELS", 8)
+    versions.manifests |= {(f"task {number}", 1): manifest_of(4, rows=400) for number in range(3)}
+    for number in range(3):
+        begun(watch, f"task {number}")
+    assert [watch.of(f"task {number}", 1) is not None for number in range(3)] == [False, True, True]

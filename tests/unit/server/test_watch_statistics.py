@@ -1,0 +1,213 @@
+"""The statistics of watching, against closed forms, counting by hand and simulations with a fixed seed."""
+
+from collections import Counter
+from math import comb, log, sqrt
+
+import numpy as np
+import pytest
+
+from onebert_server.watching.alarms import (
+    MONTH,
+    OTHER_CAUSE,
+    OVER,
+    SHARES,
+    Budget,
+    cause_of,
+    judge,
+    shift_of,
+)
+from onebert_server.watching.statistics import estimate_shift, labels_p, psi, psi_p
+from onebert_server.watching.windows import PARTS, WINDOW, Live
+from onebert_store.file.reference import Reference, Right, bin_edges, count_bins
+
+# Distances, in standard deviations, between the scores of two labels: right answers are 0.73 and 0.87 of all after the
+# shift; with the second one each label is found at a rate of 0.9 where both are equally frequent.
+HARD, EASY = 1.67, 2.56
+
+
+def drawn(random, rows, share, distance, trained=0.2, known=None):
+    """Right label, answered label and top score of rows, by a classifier with the right odds of a `trained` share.
+
+    `known` is the distance that it takes for true.
+    """
+    right = (random.random(rows) < share).astype(int)
+    x = random.normal(distance * (right - 0.5))
+    odds = log(trained / (1 - trained)) + (known or distance) * x
+    positive = 1 / (1 + np.exp(-odds))
+    answered = (positive > 0.5).astype(int)
+    return right, answered, np.maximum(positive, 1 - positive)
+
+
+def counted(rows, right, answered, scores):
+    edges = bin_edges(scores)
+    tables = np.zeros((2, 3), int), np.zeros((2, len(edges) + 1), int)
+    np.add.at(tables[0], (right, answered), 1)
+    np.add.at(tables[1], (right, count_bins(edges, scores)), 1)
+    return Reference(
+        split="validation",
+        rows=rows,
+        labels=tables[0].sum(axis=0)[:2].tolist(),
+        edges=edges,
+        scores=tables[1].sum(axis=0).tolist(),
+        confidence=float(scores.mean()),
+        right=Right(answered=tables[0].tolist(), scores=tables[1].tolist()),
+    )
+
+
+def live(reference, answered, scores):
+    bins = np.bincount(count_bins(reference.edges, scores), minlength=len(reference.scores))
+    return Live(len(answered), np.bincount(answered, minlength=3), bins, float(scores.sum()))
+
+
+def test_psi_is_its_formula_on_shares_with_half_a_count_more():
+    p, q = 80.5 / 101, 50.5 / 101
+    assert psi(np.array([50, 50]), np.array([80, 20])) == pytest.approx((p - q) * (log(p / q) + log((1 - q) / (1 - p))))
+
+
+@pytest.mark.parametrize(("answers", "rows"), [(500, 1000), (500, 100), (200, 300)])
+def test_p_values_of_psi_are_probabilities_where_bins_are_quantiles(answers, rows):
+    """Each bin of a reference of quantiles has the same count, and the live shares of bins are spacings (Dirichlet)."""
+    random, drawings = np.random.default_rng(0), 200_000
+    of_bin = np.full(10, rows // 10)
+    p = psi_p(of_bin, random.multinomial(answers, random.dirichlet(of_bin, drawings)))
+    for level in (0.05, 0.001):
+        # A tenth more than the level, and three standard errors of the simulation.
+        assert (p < level).mean() < 1.1 * level + 3 * sqrt(level / drawings)
+        assert (p < level).mean() > 0.7 * level
+
+
+def test_p_values_of_labels_are_fishers_by_hand():
+    """Two labels: the tails of the hypergeometric distribution, added up from binomial coefficients."""
+    rows, answers, reference, found = 40, 30, 8, 13
+    both = reference + found
+    chances = [comb(both, k) * comb(rows + answers - both, answers - k) for k in range(both + 1)]
+    tail = sum(chances[found:]) / comb(rows + answers, answers)
+    counts = np.array([reference, rows - reference]), rows, np.array([found, answers - found]), answers
+    assert labels_p(*counts) == pytest.approx(2 * 2 * tail)
+
+
+def test_p_values_of_labels_are_never_too_small_for_rare_labels_or_labels_beside_each_other():
+    random, drawings, rows, answers = np.random.default_rng(0), 4000, 120, 300
+    shares = np.array([0.5, 0.004, 0.2, 0.001, 0.03])
+    reference, found = (random.binomial(number, shares, (drawings, 5)) for number in (rows, answers))
+    p = labels_p(reference, rows, found, answers)
+    for level in (0.1, 0.01):
+        assert (p < level).mean() <= level + 3 * sqrt(level / drawings)
+    assert (p < 0.1).any()
+
+
+def test_shares_of_two_labels_are_the_closed_form_with_its_error():
+    """Shares: (q - FPR) / (TPR - FPR); its error, of a reference of very many rows: sqrt(q(1-q)/n) / (TPR - FPR)."""
+    answered = np.array([[900_000, 100_000, 0], [100_000, 900_000, 0]])
+    found = estimate_shift(answered, answered[:, :2], np.array([250, 250, 0]), np.array([250, 250]))
+    assert found.shares.value == pytest.approx([0.5, 0.5])
+    error = sqrt(0.25 / 500) / 0.8
+    assert error == pytest.approx(0.028, abs=0.0005)
+    assert found.shares.high - found.shares.low == pytest.approx([2 * 1.96 * error] * 2, rel=0.01)
+    assert found.accuracy.value == pytest.approx(0.9)
+    assert found.explained == 1
+
+
+def test_shares_are_not_estimated_where_rows_cannot_tell_labels_apart():
+    bins, found = np.array([[50, 50], [50, 50]]), (np.array([60, 40, 0]), np.array([50, 50]))
+    assert estimate_shift(np.array([[60, 40, 0], [60, 40, 0]]), bins, *found) is None
+    assert estimate_shift(np.array([[90, 10, 0], [1, 3, 0]]), bins, *found) is None
+
+
+def test_intervals_hold_in_95_of_100_cases_and_the_corrected_accuracy_is_right():
+    """Shares of labels move from 0.2 to 0.5: mean confidence promises too much, the correction finds the truth."""
+    random, runs = np.random.default_rng(0), 300
+    right, answered, _ = drawn(random, 400_000, 0.5, HARD)
+    truth = (right == answered).mean()
+    held, corrected, confidence = [], [], []
+    for _ in range(runs):
+        reference = counted(1000, *drawn(random, 1000, 0.2, HARD))
+        _, answered, scores = drawn(random, WINDOW, 0.5, HARD)
+        shift = shift_of(reference, live(reference, answered, scores))
+        held.append(
+            [
+                one.low[at] <= true <= one.high[at]
+                for one, at, true in ((shift.shares, 1, 0.5), (shift.accuracy, (), truth))
+            ]
+        )
+        corrected.append(float(shift.accuracy.value))
+        confidence.append(scores.mean())
+    assert truth == pytest.approx(0.727, abs=0.01)
+    # Of 300 intervals of 95 % 285 hold, with a standard error of 3.8.
+    assert np.sum(held, axis=0) == pytest.approx([285, 285], abs=12)
+    assert np.mean(corrected) == pytest.approx(truth, abs=0.02)
+    assert np.mean(confidence) == pytest.approx(0.82, abs=0.01)
+
+
+def test_a_shift_of_labels_and_another_cause_are_told_apart():
+    random = np.random.default_rng(0)
+    causes = {SHARES: [], OTHER_CAUSE: []}
+    for _ in range(100):
+        reference = counted(1000, *drawn(random, 1000, 0.2, EASY))
+        # The other cause: the texts of both labels have changed, and not how many of each there are.
+        changed = {SHARES: drawn(random, WINDOW, 0.5, EASY), OTHER_CAUSE: drawn(random, WINDOW, 0.2, 0.0, known=EASY)}
+        for name, (_, *answers) in changed.items():
+            causes[name].append(cause_of(shift_of(reference, live(reference, *answers))))
+    assert causes[SHARES].count(SHARES) >= 97
+    assert causes[OTHER_CAUSE].count(OTHER_CAUSE) >= 97
+
+
+def test_levels_add_up_to_the_allowance_whatever_the_traffic():
+    random, now, spent = np.random.default_rng(0), [0.0], []
+    budget = Budget(2.0, lambda: now[0])
+    for day in range(60):
+        # Few or many windows a day, in one hour or around the clock.
+        for seconds in np.sort(random.uniform(0, 3600 * (1 + day % 24), 20 + 10 * (day % 7))):
+            now[0] = day * 86400 + seconds
+            spent.append(budget.spend())
+    # Two a month for two months, and an hour's at the start; what accrues in a long pause beyond a day is lost.
+    assert 2.0 < sum(spent) <= 2.0 * 60 * 86400 / MONTH + 2.0 / 720
+    # A day's allowance, spread over 64 windows.
+    assert max(spent) <= 2 / 30 / 64
+
+
+def sliding(parts):
+    """Counts of windows by the counts of their parts, [tasks, parts, bins]."""
+    return sum(parts[:, i : parts.shape[1] - PARTS + 1 + i] for i in range(PARTS))
+
+
+def test_no_more_false_alarms_than_promised():
+    """300 tasks, 10,000 requests a day over all of them, for 40 months without a change: one a month at most."""
+    random, tasks, months, rows, part = np.random.default_rng(0), 300, 40, 200, WINDOW // PARTS
+    looks = 10_000 * 30 * months // tasks // part
+    shares, size = [0.45, 0.3, 0.15, 0.08, 0.02], (tasks, looks + PARTS - 1)
+    by_label = labels_p(
+        random.multinomial(rows, shares, tasks)[:, None], rows, sliding(random.multinomial(part, shares, size)), WINDOW
+    )
+    of_bin = np.full(10, rows // 10)
+    in_bins = random.dirichlet(of_bin, tasks)[:, None]
+    by_score = psi_p(of_bin, sliding(random.multinomial(part, in_bins, size)))
+    p = np.minimum(1, 2 * np.minimum(by_label, by_score))
+    now = [0.0]
+    budget = Budget(1.0, lambda: now[0])
+    on, alarms = np.zeros(tasks, bool), 0
+    for look in range(looks):
+        for task in range(tasks):
+            now[0] += months * MONTH / (tasks * looks)
+            heard = p[task, look] < budget.spend()
+            alarms += heard and not on[task]
+            on[task] = heard or (on[task] and p[task, look] < OVER)
+    # 40 are allowed; a Poisson number of mean 40 is below 60 in 998 of 1,000 cases.
+    assert alarms < 60
+
+
+def test_a_shift_from_a_fifth_to_a_half_is_heard_within_500_answers():
+    """The change comes just after a part has begun, so of the last full window 101 answers are from before it."""
+    random, heard, part = np.random.default_rng(0), Counter(), WINDOW // PARTS
+    # Levels of 10,000 requests a day over all tasks, and of 300 times as many.
+    level, strict = (1 / (requests * 30 / part) for requests in (10_000, 3_000_000))
+    for _ in range(200):
+        reference = counted(1000, *drawn(random, 1000, 0.2, EASY))
+        halves = drawn(random, 101, 0.2, EASY)[1:], drawn(random, 399, 0.5, EASY)[1:]
+        heard["right labels"] += (
+            judge(reference, live(reference, *map(np.concatenate, zip(*halves, strict=True)))).p < level
+        )
+        answered = random.multinomial(101, [0.8, 0.2]) + random.multinomial(399, [0.5, 0.5])
+        heard["answered labels"] += labels_p(np.array([320, 80]), 400, answered, WINDOW) < strict / 2
+    assert heard["right labels"] >= 198
+    assert heard["answered labels"] >= 198

@@ -1,0 +1,92 @@
+"""The reference that training writes: its counts are those of the answers that a server gives to the same rows."""
+
+from bisect import bisect_left
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from onebert_encoder.answering.answer import answer
+from onebert_store.file.decision import Abstain
+from onebert_store.file.manifest import FORMAT, Manifest, parse_manifest
+from onebert_store.file.reference import MAX_ANSWERED, MAX_TABLE_LABELS
+from onebert_training.contest.few import train_judged
+from onebert_training.fit.features import predict_delta
+from onebert_training.fit.loop import train
+from onebert_training.fit.reference import reference_of
+from onebert_training.fit.settings import Settings
+from tiny_delta import manifest_dict
+from trainings import short_run
+
+QUICK = Settings(epochs=2, learning_rate=5e-3)
+
+
+def manifest_of(labels, kind="single_label", **decision) -> Manifest:
+    names = [f"label {number}" for number in range(labels)]
+    if not decision:
+        return parse_manifest(manifest_dict(labels=names, task_type=kind))
+    return parse_manifest(manifest_dict(format=2, labels=names, task_type=kind, decision=decision))
+
+
+def test_a_trained_delta_has_the_counts_of_its_answers_to_the_validation_split(base, data):
+    run = short_run(base, data, QUICK)
+    delta = train(run).delta
+    reference, split = delta.manifest.reference, data.splits["validation"]
+    assert (delta.manifest.format, reference.split, reference.rows) == (FORMAT, "validation", len(split))
+    logits = predict_delta(run.inputs.exact_base, delta, run.inputs.splits["validation"].tokens)
+    answers = [answer(one, delta.manifest) for one in logits]
+    labels = delta.manifest.labels
+    counted = Counter((labels[right], one.label) for right, one in zip(split.gold, answers, strict=True))
+    assert reference.right.answered == [[counted[one, other] for other in labels] + [0] for one in labels]
+    assert reference.labels == [sum(one.label == label for one in answers) for label in labels]
+    bins = Counter(bisect_left(reference.edges, one.score) for one in answers)
+    assert reference.scores == [bins[number] for number in range(len(reference.edges) + 1)]
+    assert reference.confidence == pytest.approx(np.mean([one.score for one in answers]))
+
+
+def test_without_a_validation_split_the_folds_answers_are_counted(base, data):
+    few = replace(data, splits={name: data.splits[name] for name in ("train", "test")})
+    result = train_judged(short_run(base, few, QUICK, method="layernorm"))
+    reference, rows = result.delta.manifest.reference, few.splits["train"]
+    assert (reference.split, reference.rows) == ("folds", len(rows))
+    answered = np.stack(result.measured.logits).argmax(axis=1)
+    assert reference.labels == np.bincount(answered, minlength=2).tolist()
+    right = sum(row[place] for place, row in enumerate(reference.right.answered))
+    assert right / len(rows) == pytest.approx(result.validation["accuracy"])
+
+
+@pytest.mark.parametrize(
+    ("manifest", "tables"),
+    [
+        (manifest_of(3), True),
+        (manifest_of(3, abstain=Abstain(below=0.6).model_dump(exclude_none=True)), True),
+        (manifest_of(3, thresholds={"label 1": 0.5}), False),
+        (manifest_of(3, "multi_label"), False),
+        (manifest_of(3, activation="none"), True),
+        (manifest_of(MAX_TABLE_LABELS + 1), False),
+    ],
+    ids=["plain", "abstains", "thresholds", "several labels", "no probabilities", "many labels"],
+)
+def test_counts_are_those_of_answers_one_by_one(manifest, tables):
+    random = np.random.default_rng(0)
+    logits = list(random.normal(size=(200, len(manifest.labels))).astype(np.float32) * 2)
+    gold = random.integers(0, len(manifest.labels), 200)
+    reference = reference_of(manifest, logits, gold, "validation")
+    answers = [answer(one, manifest) for one in logits]
+    named = Counter()
+    for one in answers:
+        named.update(["abstained"] if one.abstained else [one.label] if one.selected is None else one.selected)
+    assert reference.labels == [named[label] for label in manifest.labels]
+    assert reference.abstained == named["abstained"]
+    assert (reference.right is not None) == tables
+    likely = manifest.decision is None or manifest.decision.activation != "none"
+    assert (len(reference.scores) == 10, reference.confidence is not None) == (likely, likely)
+
+
+def test_there_is_none_without_answers_that_a_server_counts():
+    logits, gold = [np.zeros(2, np.float32)], np.zeros(1, int)
+    assert reference_of(manifest_of(1, "regression"), logits, gold, "validation") is None
+    assert reference_of(manifest_of(2), [], gold[:0], "validation") is None
+    wide = manifest_of(MAX_ANSWERED + 1, "multi_label")
+    assert reference_of(wide, [np.ones(MAX_ANSWERED + 1, np.float32)], gold, "validation") is None

@@ -1,0 +1,69 @@
+"""Counts a version's answers to rows that it was not trained on: the reference of its manifest."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onebert_encoder.answering.scores import own_activation, score
+from onebert_store.file.delta import Delta
+from onebert_store.file.manifest import WATCHED, Manifest, format_for, parse_manifest
+from onebert_store.file.reference import MAX_ANSWERED, MAX_TABLE_LABELS, Reference, Right, bin_edges, count_bins
+from onebert_training.tasks.objective import Logits
+
+Table = NDArray[np.int64]
+
+
+def reference_of(manifest: Manifest, logits: Sequence[Logits], gold: Any, split: str) -> Reference | None:
+    """Counts the answers that the manifest makes of logits, [labels] a row; `gold` is as in `Split`.
+
+    Returns None for a task type without a reference, without rows, and where an answer has more labels than a server
+    counts.
+    """
+    if manifest.task_type not in WATCHED or not len(logits):
+        return None
+    found = score(np.stack(logits).astype(np.float64), manifest)
+    rows, labels = found.scores.shape
+    abstained = np.zeros(rows, bool) if found.abstained is None else found.abstained
+    best, top = found.scores.argmax(axis=1), found.scores.max(axis=1)
+    answered = np.eye(labels, dtype=bool)[best] if found.selected is None else found.selected
+    answered = answered & ~abstained[:, None]
+    if answered.sum(axis=1).max() > MAX_ANSWERED:
+        return None
+    likely = own_activation(manifest) != "none"
+    edges = bin_edges(top) if likely else []
+    bins = count_bins(edges, top)
+    right = None
+    if manifest.task_type == "single_label" and found.selected is None and labels <= MAX_TABLE_LABELS:
+        shown = np.where(abstained, labels, best)
+        right = Right(
+            answered=_table(gold, shown, (labels, labels + 1)),
+            scores=_table(gold, bins, (labels, len(edges) + 1)) if likely else [[] for _ in range(labels)],
+        )
+    return Reference(
+        split=split,
+        rows=rows,
+        labels=answered.sum(axis=0).tolist(),
+        abstained=int(abstained.sum()),
+        edges=edges,
+        scores=np.bincount(bins, minlength=len(edges) + 1).tolist() if likely else [],
+        confidence=min(float(top.mean()), 1.0) if likely else None,
+        right=right,
+    )
+
+
+def with_reference(delta: Delta, reference: Reference | None) -> Delta:
+    """The delta with this reference, or without any."""
+    manifest = delta.manifest
+    changed = {
+        "format": format_for(manifest.decision, manifest.head, reference),
+        "reference": reference and reference.model_dump(),
+    }
+    return Delta(parse_manifest({**manifest.model_dump(), **changed}), delta.tensors)
+
+
+def _table(rows: NDArray[Any], columns: NDArray[Any], shape: tuple[int, int]) -> list[list[int]]:
+    table: Table = np.zeros(shape, np.int64)
+    np.add.at(table, (rows, columns), 1)
+    return [list(map(int, row)) for row in table]
