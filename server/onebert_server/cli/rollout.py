@@ -8,8 +8,19 @@ import typer
 
 from onebert_server.cli.audit import meaning
 from onebert_server.cli.options import URL, ApiKey, AsJson, TaskName, Url
-from onebert_server.cli.tasks import LIVE, move, print_move
+from onebert_server.cli.tasks import (
+    LIVE,
+    Force,
+    GateFile,
+    GateRows,
+    Message,
+    check_gate_options,
+    move,
+    print_move,
+    showing_refusals,
+)
 from onebert_server.client import Client, ShadowAgreement, ShadowShare, TargetFacts, as_dict
+from onebert_server.limits import MAX_REQUEST_TIMEOUT
 from onebert_store.command import console
 from onebert_store.file.strict_json import shown
 
@@ -34,6 +45,10 @@ def rollout(
         typer.Option(metavar="N[=PERCENT]", help="Version that computes the requests unseen; may be repeated."),
     ] = None,
     alias: Annotated[str, typer.Option(metavar="ALIAS", help="The alias.")] = LIVE,
+    gate: GateFile = None,
+    data: GateRows = None,
+    force: Force = False,
+    message: Message = None,
     url: Url = URL,
     api_key: ApiKey = None,
     as_json: AsJson = False,
@@ -41,14 +56,18 @@ def rollout(
     """Split an alias's requests between versions, have shadows compute them, or show how they agree.
 
     Each call gives the alias one whole new meaning; without --split its present shares stay. `onebert promote TASK
-    --rollback` goes back to the whole meaning before, `onebert promote TASK VERSION` ends the rollout.
+    --rollback` goes back to the whole meaning before, `onebert promote TASK VERSION` ends the rollout. A version that
+    begins to answer must pass the task's gate, as with `onebert promote`.
     """
-    with Client(url, api_key) as client:
+    check_gate_options(gate, data, force, message)
+    with Client(url, api_key, MAX_REQUEST_TIMEOUT) as client:
         if split or sticky or shadow:
             shares = _numbers("--split", split.split(","), None) if split else _present(client, task, alias)
             shadows = [ShadowShare(*one) for one in _numbers("--shadow", shadow or (), 100)]
             to = TargetFacts({str(number): share for number, share in shares}, sticky, shadows or None)
-            print_move(move(client, task, alias, to), as_json)
+            with showing_refusals(as_json):
+                moved = move(client, task, alias, to, None, (gate, data), message)
+            print_move(moved, as_json)
             return
         place, agreements = client.alias(task, alias), client.shadows(task, alias)
     if as_json:

@@ -3,8 +3,8 @@
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,6 +28,21 @@ from onebert_store.errors import (
 from onebert_store.file.strict_json import shown
 
 LIVE = "live"
+
+GateFile = Annotated[
+    Path | None,
+    INPUT.option(
+        "A gate to run before: gate.toml; default: the gate of the task, with --data.", "--gate", metavar="FILE"
+    ),
+]
+GateRows = Annotated[
+    str | None,
+    INPUT.option("Labeled rows that the gate is about, if the server does not keep them.", "--data", metavar="DATA"),
+]
+Force = Annotated[bool, typer.Option("--force", help="Move past the task's gate; say why with --message.")]
+Message = Annotated[
+    str | None, typer.Option("--message", metavar="WHY", help="Why the gate is passed over, for the audit trail.")
+]
 # The most labels named in a line.
 LABELS_SHOWN = 8
 
@@ -121,18 +136,10 @@ def promote(
     yes: Annotated[
         bool, typer.Option("--yes", help="Answer the question whether a version that was rolled back shall come back.")
     ] = False,
-    gate: Annotated[
-        Path | None,
-        INPUT.option("A gate to run before: gate.toml; default: the gate of the task, with --data.", metavar="FILE"),
-    ] = None,
-    data: Annotated[
-        str | None,
-        INPUT.option("Labeled rows that the gate is about, if the server does not keep them.", metavar="DATA"),
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Move past the task's gate; say why with --message.")] = False,
-    message: Annotated[
-        str | None, typer.Option(metavar="WHY", help="Why the gate is passed over, for the audit trail.")
-    ] = None,
+    gate: GateFile = None,
+    data: GateRows = None,
+    force: Force = False,
+    message: Message = None,
     wait_all: Annotated[
         bool, typer.Option("--wait-all", help="Return when every live server of the registry shows the move.")
     ] = False,
@@ -146,8 +153,7 @@ def promote(
     answered by the version that they began with. The scores that the trainer measured of both versions are shown, and
     labels that are not the same. A version that does not pass the task's gate is refused with each check.
     """
-    if force != (message is not None) or (force and (gate or data)):
-        raise typer.BadParameter("to move past a gate: --force --message WHY, without --gate and --data")
+    check_gate_options(gate, data, force, message)
     if "@" in task:
         name, _, other = task.partition("@")
         what = "--rollback" if rollback else version or other
@@ -157,19 +163,28 @@ def promote(
     # The task's gate may have two thousand rows.
     with Client(url, api_key, MAX_REQUEST_TIMEOUT) as client:
         to = _before(client, task, alias, yes) if version is None else number_of(version)
-        try:
+        with showing_refusals(as_json):
             moved = move(client, task, alias, to, "all" if wait_all else None, (gate, data), message)
-        except GateFailed as error:
-            _print_refusal(error, as_json)
-            raise
     print_move(moved, as_json)
 
 
-def _print_refusal(error: GateFailed, as_json: bool) -> None:
+def check_gate_options(gate: Path | None, data: str | None, force: bool, message: str | None) -> None:
+    """Raises BadParameter if the options about a gate contradict each other."""
+    if force != (message is not None) or (force and (gate or data)):
+        raise typer.BadParameter("to move past a gate: --force --message WHY, without --gate and --data")
+
+
+@contextmanager
+def showing_refusals(as_json: bool) -> Iterator[None]:
+    """Prints the report of a gate that refuses; the error goes on."""
     from onebert_server.cli.gate.running import print_report  # noqa: PLC0415 - slow to import
 
-    if error.report is not None:
-        (console.print_json if as_json else print_report)(error.report)
+    try:
+        yield
+    except GateFailed as error:
+        if error.report is not None:
+            (console.print_json if as_json else print_report)(error.report)
+        raise
 
 
 def number_of(version: str) -> int:
@@ -196,7 +211,11 @@ def move(
     current, target = found.aliases.get(alias), found.targets.get(alias)
     version = to if isinstance(to, int) else main_version(to)
     if to != (target or current):
-        report = _report(client, task, version, found.aliases.get(LIVE), *gate) if any(gate) else None
+        # The gate is about the version that does not answer yet; a split brings in one at a time.
+        answering = {*target.split} if target else {str(current)}
+        shares = [str(to)] if isinstance(to, int) else [*to.split]
+        new = next((int(one) for one in shares if one not in answering), version)
+        report = _report(client, task, new, found.aliases.get(LIVE), *gate) if any(gate) else None
         client.move_alias(task, alias, to, target.tag if target else current, wait, report=report, message=message)
     manifests = {each: _manifest(client, task, each) for each in (current, version) if each is not None}
     measured = {str(each): _training(manifest) for each, manifest in manifests.items()}

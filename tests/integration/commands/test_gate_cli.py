@@ -106,6 +106,11 @@ def test_rows_that_stay_here_are_judged_here_and_their_numbers_on_the_server(cas
     assert case.live == 2
     made = case.refused("promote", case.name, 3, "--data", case.data)
     assert f"max.flips is {flips(case) / 36:.4g}" in made.stderr
+    split = "rollout", case.name, "--split", "2=95,3=5"
+    assert "send a report" in case.refused(*split).stderr
+    assert f"max.flips is {flips(case) / 36:.4g}" in case.refused(*split, "--data", case.data).stderr
+    assert "5 % 1, 95 % 2" in case.done("rollout", case.name, "--split", "1=5,2=95", "--data", case.data)
+    case.done("promote", case.name, 2)
     # Other rows are not those that the gate is pinned to.
     file = case.data / "test.csv"
     file.write_text(file.read_text().replace("late parcel", "late parcels"))

@@ -58,7 +58,7 @@ def test_an_upload_is_shown_and_given_back_and_equal_content_is_the_same_version
     assert (delta.headers["content-type"], delta.content) == (OCTETS, task.file)
     facts = version.json()
     assert (facts["status"], facts["size"], facts["digest"]) == ("resident", len(task.file), digest)
-    assert facts["manifest"] == task.manifest | {"golden": None, "decision": None, "head": None}
+    assert facts["manifest"] == task.manifest | {"golden": None, "decision": None, "head": None, "reference": None}
     assert (facts["method"], facts["task_type"], facts["labels"]) == ("layernorm", "single_label", 4)
 
 

@@ -122,6 +122,25 @@ def test_an_alias_goes_back_to_the_older_version_before_without_the_gate(runtime
     assert move(runtime, 3, at=1).status_code == 409
 
 
+def test_a_version_passes_the_gate_when_its_share_begins_and_a_shadow_needs_none(runtime):
+    rows = rows_of(OLD, wrong=range(0, 12, 3))
+    set_gate(runtime, {"min": {"accuracy": 0.6}}, rows)
+    path, split = "/v1/tasks/tone/aliases/live", {"split": {"1": 95, "2": 5}}
+
+    def put(body, **more):
+        headers = {"If-Match": get(runtime, path).headers["etag"]}
+        return ask(runtime, "PUT", path, json=body | more, headers=headers)
+
+    assert sum(label_of(NEW, row["text"]) == row["label"] for row in rows) < 0.6 * len(rows)
+    assert put({"version": 1, "shadow": [{"version": 2}]}).status_code == 200
+    refused = put(split)
+    assert (refused.status_code, refused.json()["report"]["candidate"]["version"]) == (409, 2)
+    assert put(split, force=True, message="five per cent").status_code == 200
+    assert put({"split": {"1": 5, "2": 95}}).status_code == 200, "it answers already"
+    assert put({"split": {"1": 50, "2": 45, "3": 5}}).json()["report"]["candidate"]["version"] == 3
+    assert put({"version": 1}).status_code == 200
+
+
 def test_a_gate_is_for_its_aliases(runtime):
     rules = {"aliases": ["next"], "must": [{"text": "a", "label": "none such"}]}
     assert set_gate(runtime, rules).status_code == 200
