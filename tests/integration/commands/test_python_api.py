@@ -323,7 +323,8 @@ def test_the_table_of_the_clients_methods_is_whole():
     told = {}
     for signature in re.findall(r"`(.*?)`", cells):
         (function,) = ast.parse(f"def {signature}: ...").body
-        taken = [*function.args.args, *([function.args.kwarg] if function.args.kwarg else [])]
+        options = [function.args.kwarg] if function.args.kwarg else []
+        taken = [*function.args.args, *function.args.kwonlyargs, *options]
         told[function.name] = ["self", *(one.arg for one in taken)]
     methods = {name: method for name, method in inspect.getmembers(onebert.Client, callable) if name[0] != "_"}
     assert told == {name: list(inspect.signature(method).parameters) for name, method in methods.items()}
