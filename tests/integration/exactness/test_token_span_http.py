@@ -187,7 +187,12 @@ def test_golden_logits_of_tokens_are_proved(client):
 def test_a_version_shows_its_type_and_labels(client, tasks):
     version = client.version("ner", 1)
     assert (version["task_type"], version["labels"]) == ("token", 5)
-    assert version["manifest"] == tasks["ner"].manifest | {"training": {}, "decision": None, "head": None}
+    assert version["manifest"] == tasks["ner"].manifest | {
+        "training": {},
+        "decision": None,
+        "head": None,
+        "reference": None,
+    }
 
 
 def lines_of(out):
