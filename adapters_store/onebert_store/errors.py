@@ -266,8 +266,8 @@ class WholeTextNeeded(OneBertError, code="whole-text-needed", title="The whole t
     """A text is read in windows to its end, and was sent without it; who sent it sends all of it."""
 
 
-class HeaderNeeded(OneBertError, code="header-needed", title="A header is needed"):
-    """An alias chooses by a header, named in the detail, that a front end did not send along; it sends it again."""
+class HeaderNeeded(OneBertError, status=503, code="header-needed", title="A header is needed"):
+    """Aliases choose by headers, named in the detail, that a front end did not send along; it asks once more."""
 
 
 class EngineFailed(OneBertError, code="engine-failed", title="The engine failed"):

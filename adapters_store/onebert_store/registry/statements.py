@@ -79,8 +79,8 @@ def check_quotas(connection: Connection, principal: str, most: Quotas, task: str
 def hold_versions(connection: Connection, task: str, numbers: Collection[int]) -> bool:
     """Keeps versions from being deleted until the commit; returns whether all are there."""
     wanted = VERSIONS.c.task == task, VERSIONS.c.version.in_([_storable(number) for number in numbers])
-    found = connection.execute(select(VERSIONS.c.version).where(*wanted).with_for_update(read=True, key_share=True))
-    return len(found.all()) == len(numbers)
+    found = select(VERSIONS.c.version).where(*wanted).order_by(VERSIONS.c.version)
+    return len(connection.execute(found.with_for_update(read=True, key_share=True)).all()) == len(numbers)
 
 
 def move_alias(connection: Connection, task: str, alias: str, target: Target, at: Alias | None) -> Alias | None:
@@ -137,6 +137,7 @@ def delete_task(connection: Connection, task: str) -> None:
     # Check only now: before its row is held, another process may rename the task.
     require_task(connection, task)
     _mark_orphans(connection, VERSIONS.c.task == task)
+    _hold_every_version(connection, task)
     for table in (ALIASES, VERSIONS, HOLDINGS, GATES):
         connection.execute(delete(table).where(table.c.task == task))
 
@@ -151,6 +152,7 @@ def rename_task(connection: Connection, task: str, name: str) -> None:
     for each in sorted((task, name)):
         _hold(connection, each)
     require_task(connection, task)
+    _hold_every_version(connection, task)
     last = select(TASKS.c.last_version).where(TASKS.c.name == task).scalar_subquery()
     if connection.scalar(select(TASKS.c.last_version).where(TASKS.c.name == name)) and not _had(connection, name, task):
         raise TaskExists(f"there are versions of {name}, or were; a task takes a name that none has had")
@@ -230,6 +232,12 @@ def _holding(task: str, principal: str) -> tuple[ColumnElement[bool], ...]:
 def _hold(connection: Connection, task: str) -> None:
     """Locks the task's row: transactions that add to a task or delete from it run one at a time."""
     connection.execute(select(TASKS.c.name).where(TASKS.c.name == task).with_for_update(key_share=True))
+
+
+def _hold_every_version(connection: Connection, task: str) -> None:
+    """Locks a task's versions before its aliases, as a move of an alias does."""
+    every = select(VERSIONS.c.version).where(VERSIONS.c.task == task).order_by(VERSIONS.c.version)
+    connection.execute(every.with_for_update())
 
 
 def _next_number(connection: Connection, task: str) -> int:

@@ -19,6 +19,7 @@ class Context:
         min_seq: number of the registry's change that the answer must include; 0 means none.
         counted: whether quotas have counted it already: a request in parts counts with its first part.
         header: returns the first value of a header, by its name in lower case; None without it.
+        lacking: names of headers that an alias chooses by and a front end did not send along.
     """
 
     principal: Principal
@@ -29,6 +30,7 @@ class Context:
     counted: bool = field(default=False, kw_only=True)
     observed: Observed = field(default_factory=Observed, compare=False, repr=False)
     header: Callable[[str], bytes | None] = field(default=lambda _: None, compare=False, repr=False, kw_only=True)
+    lacking: list[str] = field(default_factory=list, compare=False, repr=False, kw_only=True)
 
     def within(self, milliseconds: float | None) -> "Context":
         """Moves the deadline to at most so many milliseconds after the arrival; None leaves it as it is."""
@@ -37,10 +39,7 @@ class Context:
         return replace(self, deadline=min(self.deadline, self.arrived + milliseconds / 1000))
 
     def key_of(self, sticky: str) -> bytes | None:
-        """The request's value of a target's `sticky`; None if it has none. Raises HeaderNeeded in a front end's place.
-
-        See `RemoteBackend`.
-        """
+        """The request's value of a target's `sticky`; None if it has none."""
         if sticky == "principal":
             return self.principal.name.encode()
         return self.header(sticky.removeprefix("header:").lower()) or None

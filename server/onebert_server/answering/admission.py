@@ -75,6 +75,7 @@ class Admission:
         await self._take_up(context)
         held = self._pin(wanted, context)
         try:
+            _check_headers(context)
             await self._residents.ready(held, context)
             self._check_rates(context)
             expanded = self._expand(held, inputs, wanted.asked)
@@ -95,7 +96,6 @@ class Admission:
         await self._take_up(context)
         context.principal.require_scope(Action.CLASSIFY)
         self._rates.check(context.principal)
-        self._rates.count(context.principal, requests=1, tokens=0)
         one_by_one = _OneByOne(context, wanted.asked, CutOnce(), AnswerSize(wanted.asked), [], [])
         asking: list[Callable[[], Awaitable[Result | Missed]]] = []
         several = _several(inputs)
@@ -104,13 +104,13 @@ class Admission:
                 number = index if several else 0
                 try:
                     [versions] = self._directory.pin([ref], context.principal, context.key_of)
-                except HeaderNeeded:
-                    raise
                 except OneBertError as error:
                     asking.append(partial(_at_once, Missed(ref, number, error)))
                 else:
                     one_by_one.pinned.append(versions)
                     asking.append(partial(self._compute_one, versions, ref, number, inputs, one_by_one))
+            _check_headers(context)
+            self._rates.count(context.principal, requests=1, tokens=0)
             found = await asyncio.gather(*(ask() for ask in asking))
         finally:
             # Unpins the versions of questions that never started, because the request ended first.
@@ -225,6 +225,12 @@ class Admission:
         items = [Item(tokens.of(tokenizer, pieces, one.kept), one.slot.number) for one in planned]
         size.add(facts, [len(item.tokens) for item in items])
         return _Expanded(version, number, planned, items, host, versions, inputs, asked)
+
+
+def _check_headers(context: Context) -> None:
+    """Raises HeaderNeeded with the names of all headers that a version was chosen without."""
+    if context.lacking:
+        raise HeaderNeeded(" ".join(dict.fromkeys(context.lacking)))
 
 
 def _several(inputs: Split) -> bool:

@@ -77,13 +77,18 @@ class Gates:
         kept = await self.of(task, context)
         if kept is None or alias not in kept.gate.aliases:
             return
-        aliases = self._directory.task(task, most=0, who=context.principal).aliases
-        at, live = aliases.get(alias), aliases.get(LIVE)
+        entry = self._directory.task(task, most=2, who=context.principal)
+        at, live = entry.aliases.get(alias), entry.aliases.get(LIVE)
         if (at and at.target.tag) != expected:
             where = f"at version {at.target.tag}" if at else "not set"
             raise AliasConflict(f"the alias {alias} of {task} is {where}")
         now = None if live is None else self._directory.version(task, live.version, context.principal)
-        for number in _unproven(target, at):
+        new = _unproven(target, at)
+        if new and live is None and kept.gate.compares and len(entry.versions) > 1:
+            raise GateFailed(f"{task} has no live version to compare with: force the move, and say why")
+        if len(new) > 1 and report is not None:
+            raise InvalidInput("a report is about one version: let the new versions of a split begin one at a time")
+        for number in new:
             candidate = self._directory.version(task, number, context.principal)
             await self._judge(kept, candidate, now, report, context)
 
@@ -167,10 +172,13 @@ class Gates:
 
 
 def _unproven(target: Target, at: Alias | None) -> list[int]:
-    """Returns the versions that shall answer, and neither do now nor did before the last move and are older."""
+    """Returns the versions that shall answer and need the gate.
+
+    None that answers now does, nor one that answered before the last move and is older than the newest that does.
+    """
     now = {version for version, _ in at.target.shares} if at else set[int]()
     before = {version for version, _ in at.before.shares} if at and at.before else set[int]()
-    back = {version for version in before if at and version < at.version}
+    back = {version for version in before if version < max(now)}
     return [version for version, _ in target.shares if version not in now | back]
 
 

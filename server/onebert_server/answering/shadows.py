@@ -4,6 +4,7 @@ A shadow's work is queued beside the engine's queue, and taken while nothing els
 or without an answer, are left out and counted.
 """
 
+import logging
 import threading
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -29,8 +30,10 @@ from onebert_server.versions.directory import Directory
 from onebert_server.versions.version import Version
 from onebert_store.errors import OneBertError
 
-# Pairs of labels that are counted one by one for two versions, and pairs of versions whose counts are kept.
-MAX_LABELS, MAX_VERSIONS = 1024, 4096
+logger = logging.getLogger("onebert.shadows")
+
+# Pairs of labels that are counted one by one for two versions, and pairs of versions whose counts are kept: 25 MB.
+MAX_LABELS, MAX_VERSIONS = 256, 1024
 # Pairs of labels of two versions, the most frequent ones, that are metrics.
 LABELS_SHOWN = 32
 NO_LABEL = "(none)"
@@ -89,10 +92,7 @@ class Shadows:
         asked = Asked(window=one.asked.window, whole=one.asked.whole)
         one = one._replace(asked=asked)
         for shadow in shadows:
-            try:
-                planned, request = self._submit(one, shadow)
-            except OneBertError:
-                request = None
+            planned, request = self._submitted(one, shadow)
             if request is None:
                 self._ended(one.version, shadow, None)
                 continue
@@ -103,12 +103,23 @@ class Shadows:
         """Returns a copy of the counts of two versions."""
         with self._lock:
             found = self._counts.get((version, shadow), Agreement())
-            return replace(found, labels=found.labels.copy())
+            missed = (shadow.missed or {}).get(version.entry.version, 0)
+            return replace(found, labels=found.labels.copy(), left_out=found.left_out + missed)
 
     def pairs(self) -> list[tuple[Version, Version]]:
         """Returns the versions and shadows with counts, as long as both exist."""
         with self._lock:
             return [pair for pair in self._counts if not any(version.retired for version in pair)]
+
+    def _submitted(self, one: Shadowed, shadow: Version) -> tuple[Sequence[Planned], Future[list[Logits]] | None]:
+        """Submits a shadow's work; nothing that goes wrong with it may reach the request that it follows."""
+        try:
+            return self._submit(one, shadow)
+        except OneBertError:
+            return (), None
+        except Exception:
+            logger.exception("a question of a shadow is left out")
+            return (), None
 
     def _submit(self, one: Shadowed, shadow: Version) -> tuple[Sequence[Planned], Future[list[Logits]] | None]:
         facts = shadow.facts
@@ -125,8 +136,13 @@ class Shadows:
         if not live.done():
             live.add_done_callback(lambda _: self._computed(one, own, live, request))
             return
-        said = [self._labels(*each) for each in ((one, live), (own, request))]
-        self._ended(one.version, own.version, None if None in said else said)
+        said: list[Sequence[str] | None] = [None]
+        try:
+            said = [self._labels(*each) for each in ((one, live), (own, request))]
+        except Exception:
+            logger.exception("the answer of a shadow cannot be compared")
+        finally:
+            self._ended(one.version, own.version, None if None in said else said)
 
     def _labels(self, one: Shadowed, request: Future[list[Logits]]) -> Sequence[str] | None:
         """Returns the answered labels; None without an answer."""
@@ -149,7 +165,8 @@ class Shadows:
             else:
                 counts.count(*(labels or () for labels in said))
             if len(self._counts) > MAX_VERSIONS:
-                del self._counts[next(iter(self._counts))]
+                retired = (pair for pair in self._counts if any(one.retired for one in pair))
+                del self._counts[next(retired, next(iter(self._counts)))]
         self._directory.unpin([(shadow,)])
 
 

@@ -12,6 +12,7 @@ from onebert_server.cli.completion import references
 from onebert_server.cli.options import OUTPUT, REFERENCE, URL, ApiKey, AsJson, TaskName, Url
 from onebert_server.cli.tasks import at_alias, move, number_of, print_move, tag_of
 from onebert_server.client import Change, Client
+from onebert_server.limits import MAX_REQUEST_TIMEOUT
 from onebert_store.command import console
 from onebert_store.errors import Forbidden, InvalidInput, TaskNotFound
 from onebert_store.registry.names import no_such_task, parse_ref
@@ -46,7 +47,7 @@ def alias(
     """List the aliases of a task, show one, point it at a version, or delete it."""
     if remove and (name is None or version is not None):
         raise typer.BadParameter("--remove deletes one alias: onebert alias TASK NAME --remove")
-    with Client(url, api_key) as client:
+    with Client(url, api_key, MAX_REQUEST_TIMEOUT) as client:
         if name is not None and version is not None:
             print_move(move(client, task, name, number_of(version)), as_json)
             return

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import typer
+from msgspec.structs import replace
 
 from onebert_server.cli.audit import meaning
 from onebert_server.cli.options import URL, ApiKey, AsJson, TaskName, Url
@@ -19,13 +20,14 @@ from onebert_server.cli.tasks import (
     print_move,
     showing_refusals,
 )
-from onebert_server.client import Client, ShadowAgreement, ShadowShare, TargetFacts, as_dict
+from onebert_server.client import AliasPlace, Client, ShadowAgreement, ShadowShare, TargetFacts, as_dict
 from onebert_server.limits import MAX_REQUEST_TIMEOUT
 from onebert_store.command import console
 from onebert_store.file.strict_json import shown
 
 # Pairs of labels shown for a version and its shadow.
 PAIRS_SHOWN = 8
+NONE = "none"
 
 
 def rollout(
@@ -55,21 +57,22 @@ def rollout(
 ) -> None:
     """Split an alias's requests between versions, have shadows compute them, or show how they agree.
 
-    Each call gives the alias one whole new meaning; without --split its present shares stay. `onebert promote TASK
-    --rollback` goes back to the whole meaning before, `onebert promote TASK VERSION` ends the rollout. A version that
-    begins to answer must pass the task's gate, as with `onebert promote`.
+    An option replaces its part of the alias's meaning, `none` takes it away, and the other parts stay. `onebert promote
+    TASK --rollback` goes back to the whole meaning before, `onebert promote TASK VERSION` ends the rollout. A version
+    that begins to answer must pass the task's gate, as with `onebert promote`.
     """
     check_gate_options(gate, data, force, message)
     with Client(url, api_key, MAX_REQUEST_TIMEOUT) as client:
+        place = client.alias(task, alias)
         if split or sticky or shadow:
-            shares = _numbers("--split", split.split(","), None) if split else _present(client, task, alias)
-            shadows = [ShadowShare(*one) for one in _numbers("--shadow", shadow or (), 100)]
-            to = TargetFacts({str(number): share for number, share in shares}, sticky, shadows or None)
+            to = _changed(place, split, sticky, shadow)
             with showing_refusals(as_json):
                 moved = move(client, task, alias, to, None, (gate, data), message)
             print_move(moved, as_json)
             return
-        place, agreements = client.alias(task, alias), client.shadows(task, alias)
+        if gate or data or force:
+            raise typer.BadParameter("--gate, --data and --force are for a change: --split, --sticky or --shadow")
+        agreements = client.shadows(task, alias)
     if as_json:
         console.print_json(as_dict(place) | {"shadows": [as_dict(one) for one in agreements]})
         return
@@ -77,11 +80,17 @@ def rollout(
     _show(agreements)
 
 
-def _present(client: Client, task: str, alias: str) -> list[tuple[int, int]]:
-    place = client.alias(task, alias)
-    if place.target is None:
-        return [(place.version, 100)]
-    return [(int(number), share) for number, share in place.target.split.items()]
+def _changed(place: AliasPlace, split: str | None, sticky: str | None, shadow: Sequence[str] | None) -> TargetFacts:
+    """The present meaning with the parts that are given in place of its own; `none` takes a part away."""
+    to = place.target or TargetFacts({str(place.version): 100})
+    if split:
+        to = replace(to, split={str(number): share for number, share in _numbers("--split", split.split(","), None)})
+    if sticky:
+        to = replace(to, sticky=None if sticky == NONE else sticky)
+    if shadow:
+        shadows = [ShadowShare(*one) for one in _numbers("--shadow", shadow, 100)] if [*shadow] != [NONE] else []
+        to = replace(to, shadow=shadows or None)
+    return to
 
 
 def _numbers(option: str, given: Sequence[str], default: int | None) -> list[tuple[int, int]]:

@@ -3,7 +3,7 @@
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
@@ -73,7 +73,7 @@ def push(
     name = task or (trained_for if isinstance(trained_for, str) else None)
     if name is None:
         raise InvalidInput("the file does not name its task; use --task")
-    with Client(url, api_key) as client:
+    with Client(url, api_key, MAX_REQUEST_TIMEOUT) as client:
         pushed = client.push(name, content)
         moved = move(client, name, LIVE, pushed.version) if promote else None
         live = client.task(name).aliases.get(LIVE)
@@ -177,11 +177,11 @@ def check_gate_options(gate: Path | None, data: str | None, force: bool, message
 @contextmanager
 def showing_refusals(as_json: bool) -> Iterator[None]:
     """Prints the report of a gate that refuses; the error goes on."""
-    from onebert_server.cli.gate.running import print_report  # noqa: PLC0415 - slow to import
-
     try:
         yield
     except GateFailed as error:
+        from onebert_server.cli.gate.running import print_report  # noqa: PLC0415 - slow to import
+
         if error.report is not None:
             (console.print_json if as_json else print_report)(error.report)
         raise
@@ -256,6 +256,12 @@ def at_alias(found: TaskFacts, alias: str | None) -> int:
     if alias not in found.aliases:
         raise AliasNotFound(f"{found.name} has no alias {alias}")
     return found.aliases[alias]
+
+
+def _answering(found: TaskFacts, alias: str) -> Iterable[str]:
+    """The numbers of the versions that answer an alias."""
+    target = found.targets.get(alias)
+    return target.split if target else [str(found.aliases[alias])]
 
 
 def tag_of(found: TaskFacts, alias: str) -> int | str:
@@ -358,7 +364,7 @@ def _show_versions(found: TaskFacts, training: Mapping[int, Mapping[str, Any]], 
         name = shown(f"{_measure(known)} ") if head == "score" and "score" in known else ""
         return (
             str(v.version),
-            ", ".join(alias for alias, at in found.aliases.items() if at == v.version),
+            ", ".join(alias for alias in found.aliases if str(v.version) in _answering(found, alias)),
             f"{name}{known['score']:.4f}" if "score" in known else "–",
             shown(str(known.get("data", "–"))),
             shown(v.method or "–"),

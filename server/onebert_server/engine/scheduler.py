@@ -35,7 +35,7 @@ class Scheduler:
         self.queue = FairQueue(limits)
         self._observer = observer
         self._running: set[Request] = set()
-        self._shadows: deque[Request] = deque()
+        self._shadows: deque[tuple[Request, int]] = deque()
         self._shadow_tokens = 0
         self._serves = False
         self._changed = threading.Condition()
@@ -63,7 +63,7 @@ class Scheduler:
         with self._changed:
             if self.closing or not self._serves or self._shadow_tokens + tokens > MAX_SHADOW_TOKENS:
                 return False
-            self._shadows.append(request)
+            self._shadows.extend((request, position) for position in range(len(request.items)))
             self._shadow_tokens += tokens
             return True
 
@@ -84,7 +84,7 @@ class Scheduler:
                 while not (self.queue.sequences or self._shadows or self.closing):
                     self._changed.wait()
                 late, taken = self._take(bounds)
-                taken = taken or self._take_shadows()
+                taken = taken or self._take_shadows(bounds)
             self._drop(late)
             if taken or (self.closing and not self.queue.sequences):
                 return self._observed(taken)
@@ -135,7 +135,7 @@ class Scheduler:
         return running or Future.cancel(request)
 
     def close(self) -> None:
-        """Lets nothing new in; waiting requests are still taken."""
+        """Lets nothing new in; waiting requests are still taken, but no shadows."""
         with self._changed:
             self.closing = True
             self._changed.notify()
@@ -144,8 +144,9 @@ class Scheduler:
         """Ends every unfinished request with this error, and lets nothing more in."""
         with self._changed:
             self._serves = False
-            left = {*self.queue.clear(), *self._shadows, *self._running}
+            left = {*self.queue.clear(), *(request for request, _ in self._shadows), *self._running}
             self._shadows.clear()
+            self._shadow_tokens = 0
         for request in left:
             request.fail(error)
 
@@ -165,19 +166,23 @@ class Scheduler:
         self._running |= {request for request, _ in taken}
         return late, taken
 
-    def _take_shadows(self) -> list[tuple[Request, int]]:
-        """Returns a small batch of whole requests of shadows, in the order in which they came."""
-        taken = list[Request]()
+    def _take_shadows(self, bounds: Bounds) -> list[tuple[Request, int]]:
+        """Returns a small batch of shadows' sequences of one base, in the order in which they came."""
+        taken = list[tuple[Request, int]]()
+        room = 0
         while self._shadows and not self.closing:
-            first, host = self._shadows[0], self._shadows[0].host
-            tokens = sum(map(sum, (one.lengths for one in (*taken, first))))
-            room = host.speed.tokens_within(SHADOW_SECONDS, MAX_SHADOW_TOKENS)
-            if taken and (host is not taken[0].host or tokens > room):
+            request, position = self._shadows[0]
+            if not taken:
+                room = request.host.speed.tokens_within(SHADOW_SECONDS, bounds(request.host)[0])
+            elif request.host is not taken[0][0].host or request.lengths[position] > room:
                 break
-            taken.append(self._shadows.popleft())
-            self._shadow_tokens -= sum(first.lengths)
-        self._running.update(taken)
-        return [(request, position) for request in taken for position in range(len(request.items))]
+            self._shadows.popleft()
+            self._shadow_tokens -= request.lengths[position]
+            if not request.left:
+                taken.append((request, position))
+                room -= request.lengths[position]
+        self._running |= {request for request, _ in taken}
+        return taken
 
     def _drop(self, late: Sequence[Request]) -> None:
         for request in late:

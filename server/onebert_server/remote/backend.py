@@ -17,8 +17,10 @@ from onebert_store.errors import HeaderNeeded, OneBertError, QueueFull
 # engine never idles. MAX_FULL bounds the principals with a stored refusal.
 FULL_SECONDS = 0.05
 MAX_FULL = 1024
-# Names of headers that are sent with each question, the latest ones: more than the targets of one request choose by.
+# Names of headers that are sent with each question, the latest ones; a question that lacks others is asked again with
+# all of its own. A third time is for an alias that moved in between.
 MAX_HEADERS = 64
+MAX_TRIES = 3
 
 
 class RemoteBackend:
@@ -53,16 +55,18 @@ class RemoteBackend:
         return await self._ask(context, wanted, inputs, each=True)
 
     async def _ask(self, context: Context, wanted: Wanted, inputs: Split, each: bool) -> list[Result | Missed]:
+        headers, tries = self._headers, MAX_TRIES
         while True:
             self.check(context)
-            headers = self._headers
             reply = await self._transport.ask(questions.question(context, wanted, inputs, each, headers))
             if isinstance(reply, wire.Logits):
                 context.observed.add(reply.seconds)
                 return questions.results(reply)
-            if reply.why.code != HeaderNeeded.code or reply.why.detail in headers:
+            tries -= 1
+            if reply.why.code != HeaderNeeded.code or not tries:
                 raise self._refusal(context, reply)
-            self._headers = tuple(dict.fromkeys((reply.why.detail, *self._headers)))[:MAX_HEADERS]
+            headers = tuple(dict.fromkeys((*reply.why.detail.split(), *headers)))
+            self._headers = headers[:MAX_HEADERS]
 
     def _refusal(self, context: Context, refused: wire.Refused) -> OneBertError:
         """Returns the error of a refusal; stores it if every question of this principal would be refused."""

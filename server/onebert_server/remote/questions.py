@@ -16,7 +16,7 @@ from onebert_server.logs import log_failure
 from onebert_server.observed import Observed
 from onebert_server.remote import wire
 from onebert_server.versions.facts import Facts
-from onebert_store.errors import HeaderNeeded, OneBertError
+from onebert_store.errors import OneBertError
 
 logger = logging.getLogger("onebert.questions")
 
@@ -106,13 +106,15 @@ def _context(asked: wire.Compute) -> Context:
     observed = Observed(carried=asked.span)
     deadline, arrived = now + asked.remaining, now - asked.waited
 
+    lacking: list[str] = []
+
     def header(name: str) -> bytes | None:
         if name not in asked.headers:
-            raise HeaderNeeded(name)
-        return asked.headers[name]
+            lacking.append(name)
+        return asked.headers.get(name)
 
     what = asked.request_id, asked.min_seq, observed
-    return Context(principal, deadline, arrived, *what, counted=asked.counted, header=header)
+    return Context(principal, deadline, arrived, *what, counted=asked.counted, header=header, lacking=lacking)
 
 
 def _split(pieces: Pieces) -> wire.SplitInput:

@@ -122,7 +122,7 @@ class Directory(States):
                 if meant[0].known_facts is None:
                     unknown += 1
                 elif wanted(meant[0].known_facts):
-                    held.append(meant)
+                    held.append(self._in_memory(meant))
                 if max(len(held), unknown) > most:
                     raise InvalidInput(f"there are more than {most} tasks; name those you want")
             self._pin(held, principal.name)
@@ -182,7 +182,7 @@ class Directory(States):
         held = task.meant(ref.alias or LIVE, key_of) if ref.version is None else (task.version(ref.version),)
         if held[0].state is State.UNAVAILABLE:
             raise self._refusal(held[0])
-        return held
+        return self._in_memory(held)
 
     def _find(self, name: str, who: Principal) -> TaskEntry:
         """Raises the same TaskNotFound for missing and for invisible tasks: no answer tells them apart."""

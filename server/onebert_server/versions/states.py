@@ -13,6 +13,8 @@ from onebert_server.versions.version import Held, State, Version
 from onebert_store.errors import VersionUnavailable
 from onebert_store.registry.records import VersionRecord
 
+# Seconds between two loadings of a shadow that has left memory, for which there may be no room.
+SPARE_EVERY = 30.0
 # The principal of a loading that evicts nothing.
 NOBODY = ""
 COLD = (State.REGISTERED, State.EVICTED)
@@ -101,7 +103,7 @@ class States:
         now = self._clock()
         with self._lock:
             for one in [one for one in self._unavailable if one.next_try is not None and one.next_try <= now]:
-                self._fetch(one, answers=True)
+                self._fetch(one, answers=not one.spare)
 
     def give_up_unwanted(self, version: Version) -> bool:
         """Stops a loading without pins, unless the server itself wants it; returns whether it did."""
@@ -193,8 +195,23 @@ class States:
 
     def _fetch(self, version: Version, answers: bool) -> None:
         self._begin_loading(version)
-        version.tried_again = answers
+        version.tried_again, version.spare = answers, not answers
         self._load(version, RESERVED if answers else NOBODY)
+
+    def _in_memory(self, held: Held) -> Held:
+        """Leaves out shadows that are not in memory; counts them, and loads them now and then, if there is room."""
+        if len(held) == 1:
+            return held
+        answering, *shadows = held
+        for shadow in shadows:
+            if shadow.state is State.RESIDENT:
+                continue
+            number = answering.entry.version
+            shadow.missed = {**(shadow.missed or {}), number: (shadow.missed or {}).get(number, 0) + 1}
+            if shadow.state in COLD and self._clock() >= shadow.spare_again:
+                shadow.spare_again = self._clock() + SPARE_EVERY
+                self._fetch(shadow, answers=False)
+        return answering, *(one for one in shadows if one.state is State.RESIDENT)
 
     def _begin_loading(self, version: Version) -> None:
         version.state, version.loading, version.tried_again = State.LOADING, Future(), False

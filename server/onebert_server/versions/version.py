@@ -42,6 +42,9 @@ class Version:
         reason: why it is unavailable, or the damage of its stored file while it answers from memory.
         next_try: time of the next try, in seconds of `time.monotonic()`; None if another try cannot help.
         tried_again: whether the server loads it on its own account, without a request.
+        spare: whether its last loading on the server's account was only for room that nobody else needs: a shadow's.
+        spare_again: time from which a question may load it so again, in seconds of `time.monotonic()`.
+        missed: by the answering version's number, the questions that it was a shadow of and not in memory for.
         damaged: whether its stored file was damaged or unreadable at the last check.
     """
 
@@ -57,6 +60,9 @@ class Version:
     next_try: float | None = None
     failures: int = 0
     tried_again: bool = False
+    spare: bool = False
+    spare_again: float = 0.0
+    missed: dict[int, int] | None = None
     damaged: bool = False
     pins: int = 0
     retired: bool = False
@@ -118,13 +124,12 @@ class TaskEntry:
         return self.aliases[name]
 
     def meant(self, alias: str, key_of: KeyOf) -> Held:
-        """Returns the version that answers a request to an alias, and its shadows in memory; raises AliasNotFound."""
+        """Returns the version that answers a request to an alias, and its shadows; raises AliasNotFound."""
         target = self.alias(alias).target
         answering = self.versions[chosen(target, self.name, key_of)]
         if not target.shadows:
             return (answering,)
-        shadows = (self.versions[one.version] for one in target.shadows if lot() <= one.percent)
-        return answering, *(one for one in shadows if one.state is State.RESIDENT)
+        return answering, *(self.versions[one.version] for one in target.shadows if lot() <= one.percent)
 
     def copy(self, after: int = 0, most: int | None = None) -> Self:
         """Returns a copy that the directory does not change: aliases by name, and a page of the versions by number."""

@@ -141,6 +141,25 @@ def test_a_version_passes_the_gate_when_its_share_begins_and_a_shadow_needs_none
     assert put({"version": 1}).status_code == 200
 
 
+def test_an_alias_that_was_deleted_comes_back_through_the_gate(runtime):
+    set_gate(runtime, {"max": {"flips": 0.0}}, rows_of(OLD))
+    assert move(runtime, 2).status_code == 409
+    ask(runtime, "DELETE", "/v1/tasks/tone/aliases/live", headers={"If-Match": '"1"'})
+    refused = move(runtime, 2, at=None)
+    assert (refused.status_code, "no live version" in refused.json()["detail"]) == (409, True)
+    assert move(runtime, 1, at=None, force=True, message="it was live").status_code == 200
+
+
+def test_a_split_goes_back_as_a_whole_without_the_gate_if_its_versions_are_older(runtime):
+    path = "/v1/tasks/tone/aliases/live"
+    assert move(runtime, 2).status_code == 200
+    for body in ({"split": {"1": 60, "3": 40}}, {"version": 2}):
+        headers = {"If-Match": get(runtime, path).headers["etag"]}
+        answer = ask(runtime, "PUT", path, json=body, headers=headers)
+        assert answer.status_code == 200, answer.text
+        set_gate(runtime, {"must": [{"text": "a", "label": "none such"}]})
+
+
 def test_a_gate_is_for_its_aliases(runtime):
     rules = {"aliases": ["next"], "must": [{"text": "a", "label": "none such"}]}
     assert set_gate(runtime, rules).status_code == 200

@@ -2,19 +2,27 @@
 
 import asyncio
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
+from onebert_server.access.keys import KeyRing
+from onebert_server.answering.backend import Wanted
+from onebert_server.remote.backend import MAX_HEADERS
 from onebert_server.versions.choice import place_of
 from onebert_server.versions.version import State
 from onebert_store.errors import VersionInUse
+from onebert_store.registry.target import Target
+from parts import context
+from remote_engine import remote_engine
 from runtimes import WORK, ask, client, get, opened, upload
-from servers import Task, assert_answers, wait_until
+from servers import Task, assert_answers, store, wait_until
 
 LIVE = "/v1/tasks/tone/aliases/live"
 LIVE_AT_1 = {"version": 1, "previous": None, "target": None, "previous_target": None}
 TEXTS = ["the screen was broken", "it is late", "a very good day", "who was it", "no", "they came back in the rain"]
 TASKS = [Task(seed=seed) for seed in (1, 2, 3)]
+ALL = Wanted(None)
 SPLIT = {"split": {"1": 60, "2": 40}, "sticky": "header:X-User"}
 
 
@@ -177,6 +185,93 @@ def test_a_shadow_is_loaded_only_if_nobody_has_to_go_for_it(tmp_path):
         wait_until(lambda: shadow.state is not State.LOADING)
         assert shadow.state is not State.RESIDENT
         assert {one for one in runtime.directory.versions() if one.state is State.RESIDENT} == resident
+
+
+def test_a_question_may_choose_by_more_headers_than_a_front_end_keeps(tmp_path):
+    """Each task by another header; a front end learns the names from one refusal, and keeps the latest."""
+    names = [f"task{number:02}" for number in range(MAX_HEADERS + 8)]
+    store(tmp_path, **dict.fromkeys(names, TASKS[:2]))
+    with opened(tmp_path) as runtime:
+        for number, name in enumerate(names):
+            to = Target(((1, 50), (2, 50)), f"header:X-{number}")
+            runtime.catalog.move_alias(name, "live", to, "1", WORK)
+        pieces = {host.digest: host.base.tokenizer.split([TEXTS[0]], 64) for host in runtime.hosts}
+        users = {f"x-{number}": f"user{number}".encode() for number in range(len(names))}
+        asks = replace(context(), header=users.get)
+
+        async def asked():
+            async with remote_engine(runtime.admission, KeyRing({}), str(tmp_path / "engine")) as remote:
+                for _ in range(2):
+                    yield {one.facts.task: one.facts.version for one in await remote.backend.compute(asks, ALL, pieces)}
+
+        async def both():
+            return [found async for found in asked()]
+
+        expected = {
+            name: 2 if place_of(name, f"user{number}".encode()) <= 50 else 1 for number, name in enumerate(names)
+        }
+        assert asyncio.run(both()) == [expected, expected]
+
+
+def large_tasks(runtime, count=8):
+    """Tasks that fill a bank of a mebibyte; the versions that had to leave it."""
+    for number in range(count):
+        upload(runtime, f"task{number}", Task("everything", labels=900, seed=number))
+    return [one for one in runtime.directory.versions() if one.state is State.EVICTED]
+
+
+def test_a_shadow_that_is_tried_again_makes_nobody_go(tmp_path):
+    with opened(tmp_path, bank_bytes=2**20) as runtime:
+        name = large_tasks(runtime)[0].entry.task
+        upload(runtime, name, TASKS[0])
+        resident = {one for one in runtime.directory.versions() if one.state is State.RESIDENT}
+        shadow = runtime.directory.version(name, 1)
+        runtime.directory.begin_loading(shadow)
+        shadow.spare = True
+        runtime.directory.failed(shadow, "the bucket is away", next_try=0.0)
+        runtime.directory.try_again()
+        wait_until(lambda: shadow.state not in (State.LOADING, State.UNAVAILABLE))
+        assert shadow.state is not State.RESIDENT
+        assert {one for one in runtime.directory.versions() if one.state is State.RESIDENT} == resident
+
+
+def test_questions_of_a_shadow_that_is_not_in_memory_are_left_out_and_it_comes_back(runtime):
+    move(runtime, {"version": 1, "shadow": [{"version": 2}]})
+    shadow = runtime.directory.version("tone", 2)
+    for other in (runtime.directory.version("tone", 3), shadow):
+        while other.state is State.RESIDENT:
+            runtime.directory.evict().release()
+    for _ in range(3):
+        classify(runtime)
+    [found] = get(runtime, f"{LIVE}/shadows").json()["shadows"]
+    assert found["left_out"] >= 1
+    wait_until(lambda: shadow.state is State.RESIDENT)
+    wait_until(lambda: classify(runtime) and get(runtime, f"{LIVE}/shadows").json()["shadows"][0]["answers"])
+
+
+def test_a_long_text_is_computed_by_a_shadow_in_batches_as_small_as_others(tmp_path):
+    with opened(tmp_path, max_batch_tokens=512) as runtime:
+        decision = {"window": {"tokens": 16, "overlap": 4, "reduction": "mean"}}
+        for seed in (1, 2):
+            upload(runtime, "tone", Task(seed=seed, format=2, decision=decision))
+        move(runtime, {"version": 1, "shadow": [{"version": 2}]})
+        classify(runtime, "it is late " * 800)
+        wait_until(lambda: get(runtime, f"{LIVE}/shadows").json()["shadows"][0]["answers"] == 1)
+        lines = get(runtime, "/metrics").text.splitlines()
+        small, every = (
+            next(float(line.split()[-1]) for line in lines if line.startswith(f"onebert_batch_tokens_{name} "))
+            for name in ('bucket{le="1024.0"}', "count")
+        )
+        assert small == every
+
+
+def test_a_shadow_whose_answer_cannot_be_read_leaves_no_pin(runtime, monkeypatch):
+    move(runtime, {"version": 1, "shadow": [{"version": 2}]})
+    monkeypatch.setattr("onebert_server.answering.shadows.seen", lambda *_: 1 / 0)
+    for text in TEXTS:
+        classify(runtime, text)
+    wait_until(lambda: get(runtime, f"{LIVE}/shadows").json()["shadows"][0]["left_out"] == len(TEXTS))
+    wait_until(lambda: all(version.pins == 0 for version in runtime.directory.versions()))
 
 
 @pytest.mark.parametrize("kind", ["token", "regression"])

@@ -19,7 +19,7 @@ from onebert_store.registry import gc
 from onebert_store.registry.records import Alias
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.store import join_store
-from onebert_store.registry.target import alone
+from onebert_store.registry.target import Shadow, Target, alone
 from stores import all_at_once
 from tiny_delta import make_delta
 
@@ -172,3 +172,20 @@ def test_a_sweep_takes_nothing_that_is_added_meanwhile(writers, place):
     assert kept
     for record in kept:
         assert loads(writers[0].read(record)).digest == record.digest
+
+
+@pytest.mark.parametrize("change", ["delete", "rename"])
+def test_moves_beside_a_change_of_the_whole_task_wait_for_one_another(writers, change):
+    """Split moves lock their versions; whoever comes second finds the task gone or moved, and nobody a deadlock."""
+    for turn in range(10):
+        name = f"{change}{turn}"
+        for seed in range(3):
+            writers[0].add(name, make_delta(seed))
+        split = Target(((1, 50), (2, 50)), "principal", (Shadow(3, 100),))
+
+        def work(n, name=name, split=split):
+            if n == 0:
+                return writers[n].delete_task(name) if change == "delete" else writers[n].rename_task(name, f"{name}-b")
+            return writers[n].move_alias(name, "live", split if n % 2 else 2, 1)
+
+        all_at_once(WRITERS, work, AliasConflict, TaskNotFound, VersionNotFound, VersionInUse)

@@ -110,7 +110,7 @@ class Loader:
         started = time.monotonic()
         room = self._residents.load(taken)
         if not wanted:
-            if not room:
+            if not room and self._begun in taken:
                 self._later.clear()
             self._queue.wait(LATER_REST * (time.monotonic() - started))
 
