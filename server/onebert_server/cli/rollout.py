@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import typer
-from msgspec.structs import replace
 
 from onebert_server.cli.audit import meaning
 from onebert_server.cli.options import URL, ApiKey, AsJson, TaskName, Url
@@ -83,14 +82,14 @@ def rollout(
 def _changed(place: AliasPlace, split: str | None, sticky: str | None, shadow: Sequence[str] | None) -> TargetFacts:
     """The present meaning with the parts that are given in place of its own; `none` takes a part away."""
     to = place.target or TargetFacts({str(place.version): 100})
+    shares, key, shadows = to.split, to.sticky, to.shadow
     if split:
-        to = replace(to, split={str(number): share for number, share in _numbers("--split", split.split(","), None)})
+        shares = {str(number): share for number, share in _numbers("--split", split.split(","), None)}
     if sticky:
-        to = replace(to, sticky=None if sticky == NONE else sticky)
+        key = None if sticky == NONE else sticky
     if shadow:
-        shadows = [ShadowShare(*one) for one in _numbers("--shadow", shadow, 100)] if [*shadow] != [NONE] else []
-        to = replace(to, shadow=shadows or None)
-    return to
+        shadows = [ShadowShare(*one) for one in _numbers("--shadow", shadow, 100)] if [*shadow] != [NONE] else None
+    return TargetFacts(shares, key, shadows)
 
 
 def _numbers(option: str, given: Sequence[str], default: int | None) -> list[tuple[int, int]]:

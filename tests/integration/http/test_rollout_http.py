@@ -69,6 +69,11 @@ def test_a_killed_server_has_the_whole_meaning_again_and_goes_back_as_a_whole(se
     with server.client() as own:
         for _ in range(20):
             own.classify("mood", TEXT)
+    # One part is replaced, and the others stay.
+    assert "70 % 1, 30 % 2 by principal, shadow 3 (100 %)" in rollout("--shadow", "3")
+    assert "80 % 1, 20 % 2 by principal, shadow 3 (100 %)" in rollout("--split", "1=80,2=20")
+    assert "80 % 1, 20 % 2 by principal\n" in rollout("--shadow", "none")
+    rollout("--split", "1=70,2=30", "--shadow", "3=50")
     record = json.loads(rollout("--json"))
     assert record["target"].items() >= {"split": {"1": 70, "2": 30}, "sticky": "principal"}.items()
     wait_until(lambda: sum(one["answers"] for one in json.loads(rollout("--json"))["shadows"]) > 0)
