@@ -166,12 +166,10 @@ class Admission:
         if self._waking_from is not loop:
             self._waking_from = loop
             loop.call_soon(self._wake)
-        for request in submitted:
-            self._follow(request, of[request.host])
-        return [_Submitted(request, [(one.version,) for one in of[request.host]]) for request in submitted]
+        return [_Submitted(request, of[request.host]) for request in submitted]
 
     def _follow(self, request: Request, questions: Sequence["_Expanded"]) -> None:
-        """Has the shadows compute the questions of a request, too; their pins are the shadows' from here on."""
+        """Has the shadows compute the questions of a request, too, and gives back their pins."""
         end = 0
         for one in questions:
             start, end = end, end + len(one.items)
@@ -185,13 +183,22 @@ class Admission:
         self._engine.wake()
 
     async def _logits(self, submitted: Sequence["_Submitted"]) -> dict[Host, Iterator[Logits]]:
-        """Awaits the answers of requests; a cancellation makes the engine drop the items that it has not begun."""
+        """Awaits the answers of requests; a cancellation makes the engine drop the items that it has not begun.
+
+        Shadows begin once the caller's answer is written, as far as it does not wait again.
+        """
         # The versions are unpinned when the engine's future ends, not when this coroutine does: a request may end
         # early, while a batch still reads the rows of its versions.
         if self._arrivals is None or not self._arrivals.current:
             self._arrivals = Arrivals()
         unpin = self._directory.unpin
-        found = await self._arrivals.results([(one.request, partial(unpin, one.held)) for one in submitted])
+        answering = [(one.request, partial(unpin, [(each.version,) for each in one.questions])) for one in submitted]
+        try:
+            found = await self._arrivals.results(answering)
+        finally:
+            for one in submitted:
+                if any(len(each.held) > 1 for each in one.questions):
+                    asyncio.get_running_loop().call_soon(self._follow, one.request, one.questions)
         return {one.request.host: iter(logits) for one, logits in zip(submitted, found, strict=True)}
 
     def _pin(self, wanted: Wanted, context: Context) -> list[Held]:
@@ -268,10 +275,10 @@ class _Expanded(NamedTuple):
 
 
 class _Submitted(NamedTuple):
-    """A request of the engine, and the versions that it reads."""
+    """A request of the engine with its questions."""
 
     request: Request
-    held: Sequence[Held]
+    questions: Sequence[_Expanded]
 
 
 class _OneByOne(NamedTuple):

@@ -87,12 +87,12 @@ class Shadows:
         self._lock = threading.Lock()
 
     def ask(self, one: Shadowed, shadows: Iterable[Version], live: Future[list[Logits]]) -> None:
-        """Has pinned shadows compute a question, and unpins them; `live` is the request that answers it."""
+        """Has pinned shadows compute a question, and unpins them; `live` is the request that answered it."""
         # The caller's own rules would hide differences: both are read by their manifests.
         asked = Asked(window=one.asked.window, whole=one.asked.whole)
         one = one._replace(asked=asked)
         for shadow in shadows:
-            planned, request = self._submitted(one, shadow)
+            planned, request = self._submitted(one, shadow) if live.done() else ((), None)
             if request is None:
                 self._ended(one.version, shadow, None)
                 continue
@@ -132,10 +132,7 @@ class Shadows:
     def _computed(
         self, one: Shadowed, own: Shadowed, live: Future[list[Logits]], request: Future[list[Logits]]
     ) -> None:
-        """Runs on the thread that ends the shadow's request, and compares once both have ended."""
-        if not live.done():
-            live.add_done_callback(lambda _: self._computed(one, own, live, request))
-            return
+        """Runs on the thread that ends the shadow's request, and compares both."""
         said: list[Sequence[str] | None] = [None]
         try:
             said = [self._labels(*each) for each in ((one, live), (own, request))]

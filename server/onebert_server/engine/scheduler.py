@@ -18,6 +18,8 @@ DEADLINE_MARGIN = 0.05
 # one layer of it.
 MAX_SHADOW_TOKENS = 16_384
 SHADOW_SECONDS = 0.006
+# Seconds without other work before a batch of shadows: the answers of the last batch are written meanwhile.
+SHADOW_PAUSE = 0.005
 
 
 class Scheduler:
@@ -65,6 +67,7 @@ class Scheduler:
                 return False
             self._shadows.extend((request, position) for position in range(len(request.items)))
             self._shadow_tokens += tokens
+            self._changed.notify()
             return True
 
     def wake(self) -> None:
@@ -77,12 +80,16 @@ class Scheduler:
         The batch is empty once the engine is closing and nothing waits. With `only_full` it does not block, and returns
         nothing unless more than the batch takes is waiting.
         """
+        idle = time.monotonic()
         while True:
             with self._changed:
                 if only_full and not self.queue.fills(bounds):
                     return []
-                while not (self.queue.sequences or self._shadows or self.closing):
-                    self._changed.wait()
+                while not (self.queue.sequences or self.closing):
+                    left = idle + SHADOW_PAUSE - time.monotonic() if self._shadows else None
+                    if left is not None and left <= 0:
+                        break
+                    self._changed.wait(left)
                 late, taken = self._take(bounds)
                 taken = taken or self._take_shadows(bounds)
             self._drop(late)
