@@ -14,6 +14,7 @@ from onebert_store.registry import gc
 from onebert_store.registry.records import Alias
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.store import join_store
+from onebert_store.registry.target import alone
 from tiny_delta import make_delta
 
 pytestmark = pytest.mark.nightly("kills")
@@ -45,7 +46,7 @@ def check_store(place, acknowledged):
         kept = {entry.digest.removeprefix("sha256:") for entry in entries}
         assert {path.name for path in (place.folder / "blobs").iterdir()} == kept
         for task in registry.tasks():
-            assert task.aliases == {"live": Alias(1, previous=None)}
+            assert task.aliases == {"live": Alias(alone(1))}
             assert task.versions == tuple(range(1, len(task.versions) + 1))
     return entries
 
