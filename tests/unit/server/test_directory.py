@@ -221,8 +221,12 @@ def test_a_request_pins_the_shadows_that_are_in_memory_and_these_go_first(filled
     filled.unpin(held)
     assert [filled.evict(), filled.evict()] == [2, 1], "a shadow was not used"
     held = filled.pin(["a"], ASKS)
-    assert [[version.entry.version for version in versions] for versions in held] == [[1]], "it is not loaded for it"
-    assert filled.version("a", 2).state is State.EVICTED
+    assert [[version.entry.version for version in versions] for versions in held] == [[1]], "nobody waits for it"
+    shadow = filled.version("a", 2)
+    assert (shadow.state, shadow.spare, shadow.pins, shadow.missed) == (State.LOADING, True, 0, {1: 1})
+    assert filled.give_up_unwanted(shadow), "it is loaded only for room that nobody else needs"
+    filled.pin(["a"], ASKS)
+    assert (shadow.state, shadow.missed) == (State.EVICTED, {1: 2}), "and not with each request"
 
 
 def test_nobody_waits_for_the_lock_where_all_is_in_memory(filled):
