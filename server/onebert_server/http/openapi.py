@@ -80,7 +80,7 @@ def _example(schema: Mapping[str, Any], schemas: Mapping[str, Any], name: str = 
         value = "2026-01-31T12:00:00Z"
     elif schema["type"] == "array":
         value = [_example(schema["items"], schemas)]
-    elif "properties" in schema and name not in EXAMPLES:
+    elif "properties" in schema and not (value and value.keys() <= schema["properties"].keys()):
         needed, fields = schema.get("required", ()), schema["properties"].items()
         value = {one: _example(field, schemas, one) for one, field in fields if one in needed or one in EXAMPLES}
     return value
