@@ -117,6 +117,7 @@ class Shadows:
             return self._submit(one, shadow)
         except OneBertError:
             return (), None
+        # Catch everything: the request that it follows is answered already.
         except Exception:
             logger.exception("a question of a shadow is left out")
             return (), None
@@ -136,6 +137,7 @@ class Shadows:
         said: list[Sequence[str] | None] = [None]
         try:
             said = [self._labels(*each) for each in ((one, live), (own, request))]
+        # Catch everything: the pin must be given back.
         except Exception:
             logger.exception("the answer of a shadow cannot be compared")
         finally:

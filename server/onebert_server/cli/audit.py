@@ -12,8 +12,9 @@ from onebert_server.cli.administration import Administration, OfStore, administr
 from onebert_server.client import Change, Client, TargetFacts, as_dict
 from onebert_store.command import console
 from onebert_store.command.options import duration, with_options
-from onebert_store.errors import InvalidInput
+from onebert_store.errors import InvalidInput, TaskNotFound
 from onebert_store.file.strict_json import shown
+from onebert_store.registry.names import no_such_task
 
 PAGE = 1000
 TIME = "time (UTC)"
@@ -107,3 +108,28 @@ def _what(change: Change) -> str:
         return f"{change.task} → {change.name}"
     version = f"version {change.version}" if change.version else ""
     return f"{name} {version}".strip()
+
+
+def history(client: Client, task: str) -> list[Change]:
+    """The history of the task that has a name now (or had it until its deletion), under all its names.
+
+    Raises:
+        TaskNotFound: no task has the name; the message gives the new name of a renamed task.
+    """
+    found: list[Change] = []
+    name: str | None = task
+    until = None
+    while name is not None:
+        own = [one for one in pages(client, {"task": name}) if until is None or one.seq < until]
+        # A rename moves a name between tasks: earlier changes under the name belong to another task.
+        renames = [place for place, one in enumerate(own) if one.name is not None]
+        last = own[renames[-1]] if renames else None
+        came = last is not None and last.name == name
+        own = own[renames[-1] + (not came) :] if renames else own
+        if last is not None and not own:
+            raise TaskNotFound(f"there is no task {task} any more: it was renamed to {last.name}")
+        found = own + found
+        name, until = (last.task, last.seq) if last is not None and came else (None, None)
+    if not found:
+        raise no_such_task(task)
+    return found

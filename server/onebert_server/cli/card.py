@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from onebert_server.cli.completion import references
-from onebert_server.cli.life import version_of
 from onebert_server.cli.options import OUTPUT, REFERENCE, URL, ApiKey, Url
+from onebert_server.cli.references import version_of
 from onebert_server.client import Client
 from onebert_store.command import console
 from onebert_store.errors import InvalidInput

@@ -7,15 +7,16 @@ from typing import Annotated, Any
 
 import typer
 
-from onebert_server.cli.audit import TIME, action_of, forced_of, meaning, pages, time_of
+from onebert_server.cli.audit import TIME, action_of, forced_of, history, meaning, time_of
 from onebert_server.cli.completion import references
+from onebert_server.cli.moving import move, print_move
 from onebert_server.cli.options import OUTPUT, REFERENCE, URL, ApiKey, AsJson, TaskName, Url
-from onebert_server.cli.tasks import at_alias, move, number_of, print_move, tag_of
+from onebert_server.cli.references import at_alias, number_of, tag_of, version_of
 from onebert_server.client import Change, Client
 from onebert_server.limits import MAX_REQUEST_TIMEOUT
 from onebert_store.command import console
-from onebert_store.errors import Forbidden, InvalidInput, TaskNotFound
-from onebert_store.registry.names import no_such_task, parse_ref
+from onebert_store.errors import Forbidden, InvalidInput
+from onebert_store.registry.names import parse_ref
 
 
 def rename(
@@ -149,31 +150,6 @@ def log(task: TaskName, url: Url = URL, api_key: ApiKey = None, as_json: AsJson 
     console.show((TIME, "principal", "action", "what"), cells, record=rows if as_json else None)
 
 
-def history(client: Client, task: str) -> list[Change]:
-    """The history of the task that has a name now (or had it until its deletion), under all its names.
-
-    Raises:
-        TaskNotFound: no task has the name; the message gives the new name of a renamed task.
-    """
-    found: list[Change] = []
-    name: str | None = task
-    until = None
-    while name is not None:
-        own = [one for one in pages(client, {"task": name}) if until is None or one.seq < until]
-        # A rename moves a name between tasks: earlier changes under the name belong to another task.
-        renames = [place for place, one in enumerate(own) if one.name is not None]
-        last = own[renames[-1]] if renames else None
-        came = last is not None and last.name == name
-        own = own[renames[-1] + (not came) :] if renames else own
-        if last is not None and not own:
-            raise TaskNotFound(f"there is no task {task} any more: it was renamed to {last.name}")
-        found = own + found
-        name, until = (last.task, last.seq) if last is not None and came else (None, None)
-    if not found:
-        raise no_such_task(task)
-    return found
-
-
 def _row(change: Change) -> dict[str, Any]:
     version = f"version {change.version}" if change.version else ""
     after = meaning(change.target, change.version) if change.version else "nothing"
@@ -196,14 +172,6 @@ def _every_version(client: Client, names: Sequence[str] | None) -> list[tuple[st
     if unknown := [name for name in names or () if name not in known]:
         raise InvalidInput(f"--all takes names of tasks, and there is no task {unknown[0]}")
     return [(task.name, version) for task in tasks if not names or task.name in names for version in task.versions]
-
-
-def version_of(client: Client, ref: str) -> tuple[str, int]:
-    """The task of a reference, and the version that it resolves to now."""
-    parsed = parse_ref(ref)
-    if parsed.version is not None:
-        return parsed.task, parsed.version
-    return parsed.task, at_alias(client.task(parsed.task), parsed.alias)
 
 
 def _download(client: Client, task: str, version: int, path: Path, several: bool) -> None:

@@ -7,22 +7,14 @@ from typing import Annotated
 import typer
 
 from onebert_server.cli.audit import meaning
+from onebert_server.cli.gate.local import Force, GateFile, GateRows, Message, local_gate
+from onebert_server.cli.moving import move, print_move, showing_refusals
 from onebert_server.cli.options import URL, ApiKey, AsJson, TaskName, Url
-from onebert_server.cli.tasks import (
-    LIVE,
-    Force,
-    GateFile,
-    GateRows,
-    Message,
-    check_gate_options,
-    move,
-    print_move,
-    showing_refusals,
-)
 from onebert_server.client import AliasPlace, Client, ShadowAgreement, ShadowShare, TargetFacts, as_dict
 from onebert_server.limits import MAX_REQUEST_TIMEOUT
 from onebert_store.command import console
 from onebert_store.file.strict_json import shown
+from onebert_store.registry.names import LIVE
 
 # Pairs of labels shown for a version and its shadow.
 PAIRS_SHOWN = 8
@@ -60,16 +52,16 @@ def rollout(
     TASK --rollback` goes back to the whole meaning before, `onebert promote TASK VERSION` ends the rollout. A version
     that begins to answer must pass the task's gate, as with `onebert promote`.
     """
-    check_gate_options(gate, data, force, message)
+    local = local_gate(gate, data, force, message, url, api_key)
     with Client(url, api_key, MAX_REQUEST_TIMEOUT) as client:
         place = client.alias(task, alias)
         if split or sticky or shadow:
             to = _changed(place, split, sticky, shadow)
             with showing_refusals(as_json):
-                moved = move(client, task, alias, to, None, (gate, data), message)
+                moved = move(client, task, alias, to, None, local, message)
             print_move(moved, as_json)
             return
-        if gate or data or force:
+        if local or force:
             raise typer.BadParameter("--gate, --data and --force are for a change: --split, --sticky or --shadow")
         agreements = client.shadows(task, alias)
     if as_json:

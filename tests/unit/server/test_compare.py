@@ -9,9 +9,9 @@ import pytest
 from fake_servers import FakeServer, Handler
 from onebert_server.cli.compare.asking import ask
 from onebert_server.cli.compare.differences import by_symbol, corrected, norms
-from onebert_server.cli.compare.pinned import Answers, Pinned, PinnedRow, compare, read_answers, written
+from onebert_server.cli.compare.labeled import LabeledRow
+from onebert_server.cli.compare.pinned import Answers, Pinned, ReplayedRow, compare, read_answers, written
 from onebert_server.cli.compare.reading import TaskRows, files_of_tasks
-from onebert_server.cli.labeled import LabeledRow
 from onebert_store.errors import InvalidData
 from tiny_delta import MIDDLE, SPEC, make_delta, tensors_for
 
@@ -66,7 +66,7 @@ ROWS = TaskRows("tone", [], [LabeledRow(text, {"line": line}, None) for line, te
 
 
 def pinned(*rows, dtype="float32", digest="sha256:1", version=1):
-    made = [PinnedRow(input=text, answer=answer, scores=[score]) for text, answer, score in rows]
+    made = [ReplayedRow(input=text, answer=answer, scores=[score]) for text, answer, score in rows]
     return Pinned(version=version, digest=digest, dtype=dtype, rows=made)
 
 

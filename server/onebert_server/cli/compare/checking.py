@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from onebert_server.cli import options
-from onebert_server.cli.tasks import LIVE
 from onebert_server.client import Client
 from onebert_store.command import console
 from onebert_store.disk import check_writable, write_whole
 from onebert_store.errors import OneBertError
 from onebert_store.file.strict_json import shown
+from onebert_store.registry.names import LIVE
 
 if TYPE_CHECKING:
     from onebert_server.cli.compare.pinned import Answers
@@ -70,7 +70,7 @@ def check_fleet(
 def _answers(url: str, api_key: str | None, data: Path) -> "tuple[Answers, dict[str, TaskRows], dict[str, str]]":
     """The answers of the live versions, the rows by task, and why tasks are left out."""
     from onebert_server.cli.compare.asking import ask  # noqa: PLC0415
-    from onebert_server.cli.compare.pinned import Answers, pin  # noqa: PLC0415
+    from onebert_server.cli.compare.pinned import Answers, replayed  # noqa: PLC0415
     from onebert_server.cli.compare.reading import HowToRead, read_tasks  # noqa: PLC0415
 
     with Client(url, api_key) as client:
@@ -82,7 +82,7 @@ def _answers(url: str, api_key: str | None, data: Path) -> "tuple[Answers, dict[
     for one in read:
         own = [next(results) for _ in one.items]
         try:
-            found[one.task] = pin(one, own, dtypes.get(one.versions[0].manifest["base"]["digest"], base.dtype))
+            found[one.task] = replayed(one, own, dtypes.get(one.versions[0].manifest["base"]["digest"], base.dtype))
         except OneBertError as error:
             left_out[one.task] = error.detail
     return Answers(tasks=found), {one.task: one for one in read}, left_out

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from onebert_server.cli import options
+from onebert_server.cli.compare.measured import training_of
 from onebert_server.cli.completion import references
-from onebert_server.cli.life import version_of
-from onebert_server.cli.tasks import training_of
+from onebert_server.cli.references import version_of
 from onebert_server.client import Client
 from onebert_store.command import console
 from onebert_store.command.inspection import in_words

@@ -7,7 +7,7 @@ from math import sqrt
 from typing import Any
 
 from onebert_server.cli.compare.asking import require_answer
-from onebert_server.cli.labeled import LabeledRow
+from onebert_server.cli.compare.labeled import LabeledRow
 from onebert_server.client import TaskResult
 from onebert_store.errors import OneBertError
 from onebert_store.file.changes import changes, difference

@@ -8,11 +8,11 @@ from typing import Any
 from onebert_server.cli.compare.asking import ask
 from onebert_server.cli.compare.differences import answered, compared, corrected
 from onebert_server.cli.compare.reading import HowToRead, print_left_out, read_tasks
-from onebert_server.cli.tasks import LIVE
 from onebert_server.client import Client, TaskSummary
 from onebert_store.command import console
 from onebert_store.errors import OneBertError
 from onebert_store.file.strict_json import shown
+from onebert_store.registry.names import LIVE
 
 # At most this share of the tasks called worse or better is neither, on average.
 FALSE_DISCOVERY_RATE = 0.05

@@ -22,7 +22,7 @@ TOLERANCE: Mapping[str, float] = {"float32": 1e-4, "bfloat16": 0.04, "int8": 0.2
 _DIGITS = 7
 
 
-class PinnedRow(BaseModel):
+class ReplayedRow(BaseModel):
     """One row: the SHA-256 of its input, its answer, and the answer's scores."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -40,7 +40,7 @@ class Pinned(BaseModel):
     version: int
     digest: str
     dtype: str
-    rows: list[PinnedRow]
+    rows: list[ReplayedRow]
 
 
 class Answers(BaseModel):
@@ -65,12 +65,12 @@ def written(answers: Answers) -> bytes:
     return f"{strict_json.encode(answers.model_dump())}\n".encode()
 
 
-def pin(one: TaskRows, results: Sequence[TaskResult], dtype: str) -> Pinned:
+def replayed(one: TaskRows, results: Sequence[TaskResult], dtype: str) -> Pinned:
     """The answers of a task's one version; raises the error of the first row without an answer."""
     [facts], [task_type] = one.versions, one.task_types
     rows = [
         # The number of a regression is compared as a score: rounded to an answer it may change with its last bit.
-        PinnedRow(
+        ReplayedRow(
             input=_digest(row.input),
             answer="" if task_type == "regression" else said(row, result, task_type),
             scores=_scores(result),
@@ -105,7 +105,7 @@ def compare(kept: Pinned, now: Pinned, one: TaskRows) -> dict[str, Any]:
     }
 
 
-def _off(before: PinnedRow, after: PinnedRow) -> float | None:
+def _off(before: ReplayedRow, after: ReplayedRow) -> float | None:
     """The largest difference of the scores, relative to scores over 1; None for another answer."""
     if before.answer != after.answer:
         return None
@@ -113,7 +113,7 @@ def _off(before: PinnedRow, after: PinnedRow) -> float | None:
     return max((abs(x - y) / max(1.0, abs(x)) for x, y in scores), default=0.0)
 
 
-def _shown(row: PinnedRow) -> str:
+def _shown(row: ReplayedRow) -> str:
     return shown(" ".join([row.answer, *(f"{score:.4f}" for score in row.scores[:1])]).strip())
 
 

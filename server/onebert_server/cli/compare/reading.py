@@ -4,8 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from onebert_server.cli.labeled import LabeledRow, labeled_rows
-from onebert_server.cli.tasks import LIVE
+from onebert_server.cli.compare.labeled import LabeledRow, labeled_rows
 from onebert_server.client import Client, Input, TaskSummary, VersionFacts
 from onebert_store.command import console
 from onebert_store.errors import (
@@ -19,6 +18,7 @@ from onebert_store.errors import (
 )
 from onebert_store.file.manifest import Manifest, parse_manifest
 from onebert_store.file.strict_json import shown
+from onebert_store.registry.names import LIVE
 from onebert_store.tables.columns import Columns
 from onebert_store.tables.records import extension_of
 from onebert_store.tables.tables import read_source

@@ -4,7 +4,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from onebert_server.cli.labeled import labeled_rows
+from onebert_server.cli.compare.asking import ask, require_answer
+from onebert_server.cli.compare.labeled import labeled_rows
+from onebert_server.cli.gate.local import LocalGate
 from onebert_server.client import Client, GateFacts, Input, TaskResult, VersionFacts
 from onebert_server.gate.judge import Answer, Rows, answer_of, judge, measure, missed, right_of, wrong_rows
 from onebert_server.gate.report import Report, Side
@@ -16,8 +18,6 @@ from onebert_store.file.strict_json import shown
 from onebert_store.tables.columns import Columns
 from onebert_store.tables.tables import read_source
 
-# Texts per request; both versions answer each.
-_TOGETHER = 32
 _LONGEST_CELL = 256
 
 
@@ -47,27 +47,25 @@ def pinned_rows(data: str, gate: Gate, manifests: Sequence[Manifest]) -> list[Pi
     return found
 
 
-def report_of(
-    client: Client, task: str, version: int, live: int | None, file: Path | None, data: str | None
-) -> dict[str, Any] | None:
-    """Runs the gate of `file`, else of the server, on the rows of `data`; returns the report for the server.
+def report_of(client: Client, local: LocalGate, task: str, version: int, live: int | None) -> dict[str, Any] | None:
+    """Runs a gate on its rows, with the rules of its file, else of the server; returns the report for the server.
 
     None if the server runs the gate itself. Raises GateFailed if the version does not pass, before the server is asked
     to move anything.
     """
     kept = _kept(client, task)
-    if file is None and kept is None:
+    if local.file is None and kept is None:
         raise GateNotFound(f"{task} has no gate; name a file with --gate")
-    gate = gate_of(file) if file else Gate.model_validate(kept.rules if kept else {})
+    gate = gate_of(local.file) if local.file else Gate.model_validate(kept.rules if kept else {})
     sides = [client.version(task, number) for number in (version, live) if number is not None]
     manifests = [parse_manifest(side.manifest) for side in sides]
-    rows = pinned_rows(data, gate, manifests) if data is not None else []
+    rows = pinned_rows(local.data, gate, manifests) if local.data is not None else []
     gate = pin(gate, rows)
     if gate.needs_rows and not rows:
         if kept is not None and kept.rows and kept.digest == gate.digest:
             return None
         raise InvalidInput("min, max and slices are about rows: name them with --data")
-    made = _run(client, gate, rows, sides, manifests)
+    made = _run(local, gate, rows, sides, manifests)
     report = made.model_dump(mode="json")
     if made.failed:
         raise GateFailed(made.refusal, report)
@@ -96,7 +94,7 @@ def _kept(client: Client, task: str) -> GateFacts | None:
 
 
 def _run(
-    client: Client,
+    local: LocalGate,
     gate: Gate,
     rows: Sequence[PinnedRow],
     sides: Sequence[VersionFacts],
@@ -114,29 +112,22 @@ def _run(
     )
     numbers, worst = None, []
     if rows:
-        answers = _answers(client, sides, manifests, [row.input for row in rows])
+        answers = _answers(local, sides, manifests, [row.input for row in rows])
         right, slices = [right_of(row.label) for row in rows], [row.slices for row in rows]
         judged = Rows(right, answers[0], answers[1] if before else None, slices)
         numbers, worst = measure(gate, judged), wrong_rows(judged)
-    [answers_to_must] = _answers(client, sides[:1], manifests, [one.input for one in gate.must])
+    [answers_to_must] = _answers(local, sides[:1], manifests, [one.input for one in gate.must])
     return judge(gate, about, numbers, worst, missed(gate, answers_to_must))
 
 
 def _answers(
-    client: Client, sides: Sequence[VersionFacts], manifests: Sequence[Manifest], inputs: Sequence[Input]
+    local: LocalGate, sides: Sequence[VersionFacts], manifests: Sequence[Manifest], inputs: Sequence[Input]
 ) -> list[list[Answer]]:
     """The answers of each version, asked in the same requests."""
-    found: list[list[Answer]] = [[] for _ in sides]
-    with console.progress() as bar:
-        done = bar.add_task("answering", total=len(inputs))
-        for start in range(0, len(inputs), _TOGETHER):
-            part = inputs[start : start + _TOGETHER]
-            items = [(f"{side.task}@{side.version}", one) for one in part for side in sides]
-            results = client.classify_items(items)
-            for place, own in enumerate(found):
-                own += [_answer(one, manifests[place]) for one in results[place :: len(sides)]]
-            bar.advance(done, len(part))
-    return found
+    items = [(f"{side.task}@{side.version}", one) for one in inputs for side in sides]
+    results = [require_answer(one) for one in ask(local.url, local.api_key, items)]
+    of_sides = (results[place :: len(sides)] for place in range(len(sides)))
+    return [[_answer(one, manifest) for one in own] for own, manifest in zip(of_sides, manifests, strict=False)]
 
 
 def _answer(one: TaskResult, manifest: Manifest) -> Answer:

@@ -1,0 +1,83 @@
+"""Reads from the files of versions the scores, the data and the labels of their training, for commands."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from onebert_server.client import Client
+from onebert_store.errors import NotFound, StoreCorrupt, VersionUnavailable
+from onebert_store.file.strict_json import shown
+
+# The most labels named in a line.
+LABELS_SHOWN = 8
+
+
+def training_of(client: Client, task: str, version: int) -> dict[str, Any]:
+    """The training data and score recorded in a version's file; empty if unknown."""
+    return training_in(manifest_of(client, task, version))
+
+
+def manifest_of(client: Client, task: str, version: int) -> dict[str, Any]:
+    """The manifest of a version; empty if it cannot be read."""
+    try:
+        return client.version(task, version).manifest
+    except (NotFound, StoreCorrupt, VersionUnavailable):
+        return {}
+
+
+def training_in(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """The data and the score of the training that a manifest records, as far as it does."""
+    from onebert_store.command.inspection import measured_on  # noqa: PLC0415
+
+    # A file may be written by hand: check the type of everything that it records about training.
+    said = manifest.get("training")
+    facts: dict[str, Any] = dict(said) if isinstance(said, Mapping) else {}
+    data, metric = facts.get("data"), facts.get("metric")
+    known: dict[str, Any] = {}
+    if isinstance(data, Mapping):
+        known |= {name: data[key] for name, key in (("data", "name"), ("data_digest", "digest")) if key in data}
+    for split in ("test", "validation"):
+        scores = facts.get(split)
+        if isinstance(metric, str) and isinstance(scores, Mapping) and isinstance(scores.get(metric), int | float):
+            return known | {"metric": metric, "split": measured_on(facts, split), "score": float(scores[metric])}
+    return known
+
+
+def breaking_changes(version: int, before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """Changes that break clients: different labels, different positive labels."""
+    if not (before and after):
+        return []
+    found = []
+    gone, new = _without(before["labels"], after["labels"]), _without(after["labels"], before["labels"])
+    if gone and new:
+        found.append(f"its labels differ: {_listed(new)} instead of {_listed(gone)}")
+    elif gone or new:
+        found.append(f"its labels differ: {f'also {_listed(new)}' if new else f'no longer {_listed(gone)}'}")
+    flagged, flags = ((each.get("decision") or {}).get("positives") or [] for each in (before, after))
+    if flagged and set(flagged) != set(flags):
+        own = f"its positive labels are {_listed(flags)}" if flags else "it names no positive label"
+        found.append(f"{own}; version {version} flags {_listed(flagged)}")
+    return found
+
+
+def _without(labels: Sequence[str], others: Sequence[str]) -> list[str]:
+    known = set(others)
+    return [label for label in labels if label not in known]
+
+
+def _listed(labels: Sequence[str]) -> str:
+    more = len(labels) - LABELS_SHOWN
+    return ", ".join(map(shown, labels[:LABELS_SHOWN])) + (f" and {more} more" if more > 0 else "")
+
+
+def not_alike(measured: Sequence[Mapping[str, Any]]) -> str | None:
+    """How the measurements of two versions differ; None if they are comparable, or one was not measured."""
+    if len(measured) < 2 or not all("score" in known for known in measured):
+        return None
+    names = {"split": "split", "metric": "metric", "data_digest": "data"}
+    differ = [name for key, name in names.items() if len({str(known.get(key)) for known in measured}) > 1]
+    return f"not of the same {' and '.join(differ)}" if differ else None
+
+
+def measure(known: Mapping[str, Any]) -> str:
+    """The split and the metric of a score, in words."""
+    return f"{known['split']} {known['metric']}"

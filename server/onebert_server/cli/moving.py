@@ -1,0 +1,121 @@
+"""Moves an alias to a version or a target, and says what that changed."""
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import typer
+
+from onebert_server.cli.audit import main_version, meaning, pages, time_of
+from onebert_server.cli.compare.measured import breaking_changes, manifest_of, measure, not_alike, training_in
+from onebert_server.cli.gate.local import LocalGate
+from onebert_server.cli.references import at_alias
+from onebert_server.client import Change, Client, TargetFacts, Wait, as_dict
+from onebert_store.command import console
+from onebert_store.errors import Forbidden, GateFailed, InvalidInput
+from onebert_store.file.strict_json import shown
+from onebert_store.registry.names import LIVE
+
+
+def move(
+    client: Client,
+    task: str,
+    alias: str,
+    to: int | TargetFacts,
+    wait: Wait | None = None,
+    gate: LocalGate | None = None,
+    message: str | None = None,
+) -> dict[str, Any]:
+    """Moves the alias from its present meaning, and compares the versions that answer most.
+
+    `gate` runs here before; `message` moves past the task's gate.
+    """
+    found = client.task(task)
+    current, target = found.aliases.get(alias), found.targets.get(alias)
+    version = to if isinstance(to, int) else main_version(to)
+    if to != (target or current):
+        # The gate is about the version that does not answer yet; a split brings in one at a time.
+        answering = {*target.split} if target else {str(current)}
+        shares = [str(to)] if isinstance(to, int) else [*to.split]
+        new = next((int(one) for one in shares if one not in answering), version)
+        report = _report(client, gate, task, new, found.aliases.get(LIVE)) if gate else None
+        client.move_alias(task, alias, to, target.tag if target else current, wait, report=report, message=message)
+    manifests = {each: manifest_of(client, task, each) for each in (current, version) if each is not None}
+    measured = {str(each): training_in(manifest) for each, manifest in manifests.items()}
+    changed = [] if current is None else breaking_changes(current, manifests[current], manifests[version])
+    rollout = not isinstance(to, int)
+    targets = {"target": to if rollout else None} if rollout or target else {}
+    sides = {"from": current, "to": version, **targets}
+    return {"task": task, "alias": alias, **sides, "measured": measured, "changed": changed}
+
+
+def before(client: Client, task: str, alias: str, yes: bool) -> int | TargetFacts:
+    """The alias's previous meaning; asks for confirmation (unless `yes`) if its version was rolled back."""
+    found, ref = client.task(task), f"{task}@{alias}"
+    at, before = at_alias(found, alias), found.previous.get(alias)
+    if before is None:
+        raise InvalidInput(f"{ref} was never at another version")
+    target = client.alias(task, alias).previous_target
+    needed = {before} if target is None else {*map(int, target.split), *(one.version for one in target.shadow or ())}
+    if gone := sorted(needed - {version.version for version in found.versions}):
+        raise InvalidInput(f"{ref} was at version {gone[0]} before, which is deleted; name a version")
+    if before > at and not yes:
+        when = _rolled_back_at(client, task, alias, before)
+        going = f"{ref} goes from {at} back to {before}, which was rolled back{when}"
+        if not sys.stdin.isatty():
+            raise InvalidInput(f"{going}; say --yes, or name a version")
+        typer.confirm(f"{going}; go on?", abort=True, err=True)
+    return target or before
+
+
+def _rolled_back_at(client: Client, task: str, alias: str, version: int) -> str:
+    """When a version lost the alias by a rollback; empty if the key may not read the audit trail."""
+    of_alias = list[Change]()
+    with suppress(Forbidden):
+        of_alias += [one for one in pages(client, {"task": task}) if (one.alias, one.before) == (alias, version)]
+    return next((f" at {time_of(one.at)} UTC" for one in reversed(of_alias) if one.rolled_back), "")
+
+
+def print_move(moved: Mapping[str, Any], as_json: bool = False) -> None:
+    """Prints the result of `move`: the two versions, their scores, and how to go back."""
+    if as_json:
+        target = moved.get("target")
+        console.print_json({**moved, "target": as_dict(target)} if target else moved)
+        return
+    ref, before, after = f"{moved['task']}@{moved['alias']}", moved["from"], moved["to"]
+    if before == after and "target" not in moved:
+        console.say(f"{ref}: is at version {after} already")
+        return
+    console.say(f"{ref}: {before or 'new'} → {meaning(moved.get('target'), after)}")
+    for version, known in moved["measured"].items():
+        if "score" in known:
+            where = f" on {shown(str(known['data']))}" if "data" in known else ""
+            console.say(f"  version {version}: {measure(known)} {known['score']:.4f}{where}")
+    if doubt := not_alike(list(moved["measured"].values())):
+        console.say(f"  the two scores may not be comparable: {doubt}")
+    for line in moved["changed"]:
+        console.say(f"  {line}")
+    if before:
+        option = "" if moved["alias"] == LIVE else f" --alias {moved['alias']}"
+        back = "--rollback" if "target" in moved else before
+        console.say(f"to go back: onebert promote {moved['task']} {back}{option}")
+
+
+@contextmanager
+def showing_refusals(as_json: bool) -> Iterator[None]:
+    """Prints the report of a gate that refuses; the error goes on."""
+    try:
+        yield
+    except GateFailed as error:
+        from onebert_server.cli.gate.running import print_report  # noqa: PLC0415 - slow to import
+
+        if error.report is not None:
+            (console.print_json if as_json else print_report)(error.report)
+        raise
+
+
+def _report(client: Client, *about: Any) -> dict[str, Any] | None:
+    from onebert_server.cli.gate.running import report_of  # noqa: PLC0415 - slow to import
+
+    return report_of(client, *about)
