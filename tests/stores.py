@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 from sqlalchemy import text
 
-from onebert_store.registry import gc
 from onebert_store.registry.store import join_store
+from onebert_store.upkeep import gc
 
 
 def name_of(made):

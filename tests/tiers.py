@@ -63,7 +63,7 @@ GROUPS = {
     "browsers": Group("the page in Chromium", (f"{SERVER}/page",)),
     "kills": Group(
         "deaths by kill -9 at every step, and long histories of a registry",
-        (f"{STORE}/registry", f"{STORE}/blobs", f"{SERVER}/score", f"{SERVER}/process.py"),
+        (f"{STORE}/registry", f"{STORE}/upkeep", f"{STORE}/blobs", f"{SERVER}/score", f"{SERVER}/process.py"),
     ),
     "trainings": Group(
         "many trainings compared: contests, folds, sweeps, runs in one batch",

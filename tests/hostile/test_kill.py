@@ -10,11 +10,11 @@ import pytest
 
 from adding_process import add_and_die, add_for_ever
 from onebert_store.file.format import loads
-from onebert_store.registry import gc
 from onebert_store.registry.records import Alias
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.store import join_store
 from onebert_store.registry.target import alone
+from onebert_store.upkeep import gc
 from tiny_delta import make_delta
 
 pytestmark = pytest.mark.nightly("kills")

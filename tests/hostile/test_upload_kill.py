@@ -12,10 +12,10 @@ import httpx
 import numpy as np
 import pytest
 
-from onebert_store.registry import gc
-from onebert_store.registry.check import check_database, check_versions
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.store import join_store
+from onebert_store.upkeep import gc
+from onebert_store.upkeep.check import check_database, check_versions
 from servers import Server, Task
 
 UPLOADERS = 4

@@ -14,8 +14,8 @@ from onebert_store.file.strict_json import shown
 
 if TYPE_CHECKING:
     from onebert_store.blobs.staging import BlobInfo
-    from onebert_store.registry.gc import Orphan
     from onebert_store.registry.store import Store, StoreAddress
+    from onebert_store.upkeep.gc import Orphan
 
 store = typer.Typer(
     help="Look after a store: check it, remove what no version needs, bring versions back, back it up, move it.",
@@ -38,10 +38,10 @@ def check(
 
     Exit code 1 where something is missing or damaged. Pushing a delta again replaces its missing or damaged file.
     """
-    from onebert_store.registry.check import check_database, check_versions  # noqa: PLC0415 - see `inspect`
-    from onebert_store.registry.gc import find_orphans  # noqa: PLC0415
     from onebert_store.registry.queries import version_entries  # noqa: PLC0415
     from onebert_store.registry.store import join_store  # noqa: PLC0415
+    from onebert_store.upkeep.check import check_database, check_versions  # noqa: PLC0415 - see `inspect`
+    from onebert_store.upkeep.gc import find_orphans  # noqa: PLC0415
 
     with join_store(address) as opened:
         check_database(opened)
@@ -82,8 +82,8 @@ def gc(
 
     An older database that is restored finds the files of its versions only as long as none has been removed.
     """
-    from onebert_store.registry.gc import sweep  # noqa: PLC0415
     from onebert_store.registry.store import join_store  # noqa: PLC0415
+    from onebert_store.upkeep.gc import sweep  # noqa: PLC0415
 
     grace = duration(older_than)
     with join_store(address) as opened:
@@ -117,10 +117,10 @@ def recover(
 
     A file does not hold the name of its task. `onebert store check` lists the files with the labels of each.
     """
-    from onebert_store.registry.check import find_digest  # noqa: PLC0415
-    from onebert_store.registry.check import recover as recover_one  # noqa: PLC0415
-    from onebert_store.registry.gc import find_orphans  # noqa: PLC0415
     from onebert_store.registry.store import open_store  # noqa: PLC0415
+    from onebert_store.upkeep.check import find_digest  # noqa: PLC0415
+    from onebert_store.upkeep.check import recover as recover_one  # noqa: PLC0415
+    from onebert_store.upkeep.gc import find_orphans  # noqa: PLC0415
 
     failed = 0
     with open_store(address, new_database=True, new_blobs=False) as opened:

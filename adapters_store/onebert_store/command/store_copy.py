@@ -60,7 +60,7 @@ def copy(
 
 def _copy(source: "StoreAddress", target: "StoreAddress", into_empty: bool = False) -> None:
     from onebert_store.registry.store import join_store, open_store  # noqa: PLC0415 - see `inspect`
-    from onebert_store.registry.transfer import copy_store, require_empty  # noqa: PLC0415
+    from onebert_store.upkeep.transfer import copy_store, require_empty  # noqa: PLC0415
 
     with join_store(source) as opened, open_store(target, new_database=True) as filled, console.progress() as bar:
         if into_empty:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from onebert_store.errors import InvalidData
-from onebert_store.tables import arrow
+from onebert_store.tables.binary import arrow
 from onebert_store.tables.table import Table
 
 MAX_REASON = 200  # characters

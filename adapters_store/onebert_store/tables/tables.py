@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from onebert_store.errors import InvalidData
-from onebert_store.tables.arrow import label_names_of
+from onebert_store.tables.binary.arrow import label_names_of
 from onebert_store.tables.file import file_at
 from onebert_store.tables.files import Faults, join_tables, read_file
 from onebert_store.tables.hub import read_hub

@@ -13,7 +13,7 @@ from onebert_server.score.rows import ParquetRows, RecordRows, Rows
 from onebert_server.score.sources import PARQUET, Source
 from onebert_store.command import console
 from onebert_store.errors import InvalidData
-from onebert_store.tables.arrow import Parquet
+from onebert_store.tables.binary.arrow import Parquet
 from onebert_store.tables.file import File
 
 

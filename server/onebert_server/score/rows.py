@@ -19,7 +19,7 @@ from onebert_server.score.sources import Source
 from onebert_store.errors import InvalidData
 from onebert_store.file.strict_json import shown
 from onebert_store.meant import meant
-from onebert_store.tables.arrow import Parquet
+from onebert_store.tables.binary.arrow import Parquet
 from onebert_store.tables.columns import Columns, named, require_texts
 from onebert_store.tables.file import File
 from onebert_store.tables.records import Record, open_records

@@ -11,7 +11,7 @@ import pyarrow.parquet
 import pytest
 
 import forked
-from onebert_server.cli.classify import classify
+from onebert_server.cli.classify.command import classify
 from onebert_store.command import console
 from servers import Task, assert_answers, clean_env, run_onebert
 from written import read_rows

@@ -4,8 +4,8 @@ import io
 
 import pytest
 
-from onebert_server.cli.results import ResultTable
-from onebert_server.cli.rows import Reading, Row, from_file, from_lines
+from onebert_server.cli.classify.results import ResultTable
+from onebert_server.cli.classify.rows import Reading, Row, from_file, from_lines
 from onebert_server.client import Explanation, TaskResult, WordEffect
 from onebert_store.errors import InvalidData, InvalidInput
 

@@ -9,9 +9,9 @@ import pytest
 
 from onebert_store.errors import InvalidSettings, StoreCorrupt
 from onebert_store.file.format import dumps, loads
-from onebert_store.registry import gc
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.store import StoreAddress
+from onebert_store.upkeep import gc
 from stores import digests, name_of
 from tiny_delta import make_delta
 

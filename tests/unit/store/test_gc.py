@@ -15,9 +15,9 @@ from sqlalchemy import select
 
 from onebert_store.errors import StorageUnavailable
 from onebert_store.file.format import dumps, loads
-from onebert_store.registry import gc
 from onebert_store.registry.database import ORPHANS
 from onebert_store.registry.registry import Registry
+from onebert_store.upkeep import gc
 from stores import digests
 from tiny_delta import make_delta
 

@@ -13,10 +13,11 @@ import pytest
 from sqlalchemy import Engine, event, text
 
 from onebert_store.errors import InvalidSettings, StorageFull, StorageUnavailable, StoreCorrupt, TaskNotFound
-from onebert_store.registry import gc, schema
+from onebert_store.registry import schema
 from onebert_store.registry.dialects.postgresql import PostgresDatabase
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.store import StoreAddress, join_store, open_store
+from onebert_store.upkeep import gc
 from stores import go_back
 from tiny_delta import make_delta
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from onebert_store.errors import InvalidData
 from onebert_store.tables import files
-from onebert_store.tables import workbook as size_of_workbooks
+from onebert_store.tables.binary import workbook as size_of_workbooks
 from onebert_store.tables.file import File
 from onebert_store.tables.files import Faults, read_file
 from onebert_store.tables.records import READERS

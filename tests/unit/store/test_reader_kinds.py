@@ -11,7 +11,7 @@ import pytest
 from onebert_store.errors import InvalidData, InvalidSettings
 from onebert_store.meant import meant
 from onebert_store.tables import file as files
-from onebert_store.tables import workbook
+from onebert_store.tables.binary import workbook
 from onebert_store.tables.columns import Columns, find_columns
 from onebert_store.tables.file import file_at
 from onebert_store.tables.files import Faults, read_file

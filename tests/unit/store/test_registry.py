@@ -29,7 +29,7 @@ from onebert_store.errors import (
     VersionNotFound,
 )
 from onebert_store.file.format import dumps, loads
-from onebert_store.registry import gc, statements
+from onebert_store.registry import statements
 from onebert_store.registry.database import VERSIONS
 from onebert_store.registry.dialects import sqlite
 from onebert_store.registry.dialects.sqlite import SqliteDatabase
@@ -38,6 +38,7 @@ from onebert_store.registry.records import Actor, Alias
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.store import join_store, open_store
 from onebert_store.registry.target import alone
+from onebert_store.upkeep import gc
 from stores import all_at_once, name_of, orphans
 from tiny_delta import make_delta, manifest_dict, tensors_for
 

@@ -16,11 +16,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from lengths import examples
 from onebert_store.errors import AliasConflict, AliasNotFound, TaskExists, TaskNotFound, VersionInUse, VersionNotFound
 from onebert_store.file.format import dumps, loads
-from onebert_store.registry import gc
 from onebert_store.registry.records import Alias
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.store import StoreAddress, join_store
 from onebert_store.registry.target import Shadow, Target, alone
+from onebert_store.upkeep import gc
 from stores import all_at_once, orphans
 from tiny_delta import make_delta
 

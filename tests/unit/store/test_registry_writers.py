@@ -15,11 +15,11 @@ from onebert_store.errors import (
     VersionNotFound,
 )
 from onebert_store.file.format import loads
-from onebert_store.registry import gc
 from onebert_store.registry.records import Alias
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.store import join_store
 from onebert_store.registry.target import Shadow, Target, alone
+from onebert_store.upkeep import gc
 from stores import all_at_once
 from tiny_delta import make_delta
 

@@ -11,9 +11,9 @@ import pytest
 from sqlalchemy import text
 
 from onebert_store.errors import StoreCorrupt
-from onebert_store.registry.check import check_versions
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.store import StoreAddress, join_store
+from onebert_store.upkeep.check import check_versions
 from stores import name_of
 from tiny_delta import make_delta
 

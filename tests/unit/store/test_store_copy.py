@@ -7,14 +7,14 @@ import pytest
 from sqlalchemy import select
 
 from onebert_store.errors import InvalidInput
-from onebert_store.registry import transfer
-from onebert_store.registry.check import check_versions
 from onebert_store.registry.database import ORPHANS, TABLES
 from onebert_store.registry.dialects.sqlite import sqlite_url
-from onebert_store.registry.gc import sweep
 from onebert_store.registry.queries import version_entries
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.store import StoreAddress, join_store, open_store
+from onebert_store.upkeep import transfer
+from onebert_store.upkeep.check import check_versions
+from onebert_store.upkeep.gc import sweep
 from stores import digests, name_of
 from tiny_delta import make_delta
 

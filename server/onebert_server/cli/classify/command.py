@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from onebert_server.cli import options
-from onebert_server.cli.remote import Remote
-from onebert_server.cli.results import ResultTable, json_line, write_answers
-from onebert_server.cli.rows import Reading, Row, from_arguments, from_file, from_lines, open_table
+from onebert_server.cli.classify.remote import Remote
+from onebert_server.cli.classify.results import ResultTable, json_line, write_answers
+from onebert_server.cli.classify.rows import Reading, Row, from_arguments, from_file, from_lines, open_table
 from onebert_server.client import Client, TaskResult
 from onebert_store.command import console
 from onebert_store.disk import is_read, written_whole

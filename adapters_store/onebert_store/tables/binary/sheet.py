@@ -11,9 +11,9 @@ from zipfile import BadZipFile, ZipFile
 from onebert_store.errors import InvalidData
 from onebert_store.file.strict_json import shown
 from onebert_store.meant import meant
+from onebert_store.tables.binary.workbook import MAX_ROWS, check_size
 from onebert_store.tables.file import File
 from onebert_store.tables.text.csv_rows import header_of
-from onebert_store.tables.workbook import MAX_ROWS, check_size
 
 _TITLES = 10  # rows of one cell that may be above the header
 _ERRORS = {"#N/A", "#NAME?", "#NULL!", "#NUM!", "#REF!", "#VALUE!", "#DIV/0!", "#GETTING_DATA"}

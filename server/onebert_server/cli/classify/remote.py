@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from onebert_server.cli.rows import Row
+from onebert_server.cli.classify.rows import Row
 from onebert_server.client import Client, TaskResult, as_dict
 from onebert_server.limits import MAX_ITEMS
 from onebert_store.errors import AnswerNotFinite, InvalidInput, OneBertError, TooLarge

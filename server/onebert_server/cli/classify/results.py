@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from rich.table import Table
 
-from onebert_server.cli.remote import Answer, answer_of
-from onebert_server.cli.rows import Row, Rows
+from onebert_server.cli.classify.remote import Answer, answer_of
+from onebert_server.cli.classify.rows import Row, Rows
 from onebert_server.client import AnswerSpan, LabeledSpan, TaskResult
 from onebert_store.command import console
 from onebert_store.errors import InvalidSettings

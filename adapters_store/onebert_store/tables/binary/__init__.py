@@ -1,0 +1,1 @@
+"""Rows of binary files: Parquet, Arrow, workbooks."""

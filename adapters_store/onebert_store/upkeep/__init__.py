@@ -1,0 +1,1 @@
+"""Work on a whole store beside its servers: checks, sweeps, copies."""

@@ -1,0 +1,1 @@
+"""`onebert classify`: reads inputs, asks a server, writes the answers."""
