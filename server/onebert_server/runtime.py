@@ -32,6 +32,7 @@ from onebert_server.progress import Progress
 from onebert_server.settings import Settings
 from onebert_server.telemetry.metrics import Metrics
 from onebert_server.telemetry.telemetry import open_telemetry
+from onebert_server.versions.blending import Blending
 from onebert_server.versions.catalog import Catalog
 from onebert_server.versions.directory import Directory
 from onebert_server.versions.follower import Follower
@@ -76,6 +77,7 @@ class Runtime(Edge):
     settings: Settings
     engine: Engine
     catalog: Catalog
+    blending: Blending
     residents: Residents
     loader: Loader
     follower: Follower
@@ -173,6 +175,7 @@ def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterat
             administration=Administration(registry, keeper),
             engine=engine,
             catalog=catalog,
+            blending=Blending(catalog, residents, registry),
             residents=residents,
             loader=loader,
             follower=follower,

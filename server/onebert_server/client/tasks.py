@@ -104,7 +104,7 @@ class TaskCalls(Asking):
         self,
         task: str,
         alias: str,
-        to: int | TargetFacts,
+        to: int | TargetFacts | Mapping[int, float],
         expected: int | str | None,
         wait: Wait | None = None,
         *,
@@ -114,7 +114,7 @@ class TaskCalls(Asking):
         """Gives an alias a meaning if its tag (of one version: its number) is `expected` (None: if it does not exist).
 
         Args:
-            to: a version, or a split of the requests and shadows.
+            to: a version, a split of the requests and shadows, or a blend: the weight of each version, 1 together.
             wait: `all` returns once every live server shows the move.
             report: of the task's gate, if its rows are not on the server.
             message: moves past the gate, and says why in the audit trail.
@@ -127,7 +127,11 @@ class TaskCalls(Asking):
         # Not repeatable, like the calls below: if the reply got lost, a repetition would report a conflict.
         condition = {"If-None-Match": "*"} if expected is None else {"If-Match": f'"{expected}"'}
         path = _alias_path(task, alias) + (f"?wait={wait}" if wait else "")
-        body: dict[str, Any] = {"version": to} if isinstance(to, int) else as_dict(replace(to, tag=None))
+        body: dict[str, Any] = {"version": to}
+        if isinstance(to, TargetFacts):
+            body = as_dict(replace(to, tag=None))
+        elif not isinstance(to, int):
+            body = {"blend": {str(version): weight for version, weight in to.items()}}
         if report is not None:
             body["report"] = report
         if message is not None:
