@@ -63,10 +63,12 @@ class Registry:
 
     Attributes:
         where: the database, in words for people.
+        database: the database, for stores beside the registry.
         shared: True if other processes may open the registry at the same time.
     """
 
     def __init__(self, store: Store) -> None:
+        self.database = store.database
         self.where = store.database.where
         self.shared = store.database.shared
         self.feed = Feed(store.database)

@@ -30,8 +30,8 @@ logger = logging.getLogger("onebert.front_ends")
 
 # -P keeps the current directory off the import path.
 COMMAND = (sys.executable, "-P", "-m", "onebert_server.run.child")
-# Front ends do not read these settings: a directory, and addresses that may contain a password.
-NOT_OF_FRONT_ENDS = {"data_dir", "registry", "blobs"}
+# Front ends do not read these settings: a directory, addresses that may contain a password, and keys of kept texts.
+NOT_OF_FRONT_ENDS = {"data_dir", "registry", "blobs", "samples_key", "redactor"}
 # Seconds in which all front ends must listen.
 START_TIMEOUT = 60.0
 # Seconds to wait before a dead front end is restarted.
