@@ -10,7 +10,15 @@ from onebert_server.cli.audit import meaning
 from onebert_server.cli.gate.local import Force, GateFile, GateRows, Message, local_gate
 from onebert_server.cli.moving import move, print_move, showing_refusals
 from onebert_server.cli.options import URL, ApiKey, AsJson, TaskName, Url
-from onebert_server.client import AliasPlace, Client, ShadowAgreement, ShadowShare, TargetFacts, as_dict
+from onebert_server.client import (
+    AliasPlace,
+    Client,
+    ShadowAgreement,
+    ShadowShare,
+    TargetFacts,
+    VerdictsResponse,
+    as_dict,
+)
 from onebert_server.limits import MAX_REQUEST_TIMEOUT
 from onebert_store.command import console
 from onebert_store.file.strict_json import shown
@@ -43,6 +51,10 @@ def rollout(
         list[str] | None,
         typer.Option(metavar="N[=PERCENT]", help="Version that computes the requests unseen; may be repeated."),
     ] = None,
+    decide: Annotated[
+        str | None,
+        typer.Option(metavar="LEVEL", help="Let verdicts over feedback move the alias, at a level such as 0.05."),
+    ] = None,
     alias: Annotated[str, typer.Option(metavar="ALIAS", help="The alias.")] = LIVE,
     gate: GateFile = None,
     data: GateRows = None,
@@ -61,27 +73,32 @@ def rollout(
     local = local_gate(gate, data, force, message, url, api_key)
     with Client(url, api_key, MAX_REQUEST_TIMEOUT) as client:
         place = client.alias(task, alias)
-        if blend and (split or sticky or shadow):
-            raise typer.BadParameter("--blend is a meaning of its own: --split, --sticky and --shadow are others")
-        if blend or split or sticky or shadow:
-            to = _weights(blend) if blend else _changed(place, split, sticky, shadow)
+        parts = split, sticky, shadow, decide
+        if blend and any(parts):
+            raise typer.BadParameter("--blend is a meaning of its own: --split, --sticky, --shadow, --decide are not")
+        if blend or any(parts):
+            to = _weights(blend) if blend else _changed(place, *parts)
             with showing_refusals(as_json):
                 moved = move(client, task, alias, to, None, local, message)
             print_move(moved, as_json)
             return
         if local or force:
             raise typer.BadParameter(
-                "--gate, --data and --force are for a change: --split, --blend, --sticky or --shadow"
+                "--gate, --data and --force are for a change: --split, --blend, --sticky, --shadow or --decide"
             )
-        agreements = client.shadows(task, alias)
+        agreements, verdicts = client.shadows(task, alias), client.verdicts(task, alias)
     if as_json:
-        console.print_json(as_dict(place) | {"shadows": [as_dict(one) for one in agreements]})
+        judged = as_dict(verdicts)["verdicts"]
+        console.print_json(as_dict(place) | {"shadows": [as_dict(one) for one in agreements], "verdicts": judged})
         return
     console.say(f"{task}@{alias}: {meaning(place.target, place.version)}")
     _show(agreements)
+    _show_verdicts(verdicts)
 
 
-def _changed(place: AliasPlace, split: str | None, sticky: str | None, shadow: Sequence[str] | None) -> TargetFacts:
+def _changed(
+    place: AliasPlace, split: str | None, sticky: str | None, shadow: Sequence[str] | None, decide: str | None
+) -> TargetFacts:
     """The present meaning with the parts that are given in place of its own; `none` takes a part away."""
     to = place.target or TargetFacts({str(place.version): 100})
     shares, key, shadows = to.split, to.sticky, to.shadow
@@ -91,7 +108,15 @@ def _changed(place: AliasPlace, split: str | None, sticky: str | None, shadow: S
         key = None if sticky == NONE else sticky
     if shadow:
         shadows = [ShadowShare(*one) for one in _numbers("--shadow", shadow, 100)] if [*shadow] != [NONE] else None
-    return TargetFacts(shares, key, shadows)
+    level = to.decide if decide is None else None if decide == NONE else _level(decide)
+    return TargetFacts(shares, key, shadows, decide=level)
+
+
+def _level(given: str) -> float:
+    try:
+        return float(given)
+    except ValueError:
+        raise typer.BadParameter(f"--decide: {shown(given, 40)!r} is not a number such as 0.05, or none") from None
 
 
 def _numbers(option: str, given: Sequence[str], default: int | None) -> list[tuple[int, int]]:
@@ -124,3 +149,15 @@ def _show(agreements: Sequence[ShadowAgreement]) -> None:
             heads = (f"version {one.version}", f"shadow {one.shadow}", "answers")
             cells = ((shown(pair.label), shown(pair.shadow), f"{pair.answers:,}") for pair in apart)
             console.show(heads, cells, heads[2:])
+
+
+def _show_verdicts(found: VerdictsResponse) -> None:
+    """Prints a line for each candidate that feedback is known of."""
+    for one in found.verdicts:
+        if one.wins + one.losses + one.alike == 0:
+            continue
+        evidence = max(one.better, one.worse)
+        beside = f"version {one.version} beside {found.version}, by feedback"
+        proven = f"e-value {evidence:,.1f} of {len(found.verdicts) / found.level:,.0f}"
+        counts = f"{one.wins:,} wins, {one.losses:,} losses, {one.alike:,} alike"
+        console.say(f"\n{beside}: {one.verdict.replace('_', ' ')} ({counts}; {proven})")

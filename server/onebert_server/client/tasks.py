@@ -21,6 +21,7 @@ from onebert_server.contract.tasks import (
     TasksResponse,
     TaskSummary,
     Uploaded,
+    VerdictsResponse,
     VersionFacts,
 )
 from onebert_server.contract.watching import WatchFacts
@@ -99,6 +100,10 @@ class TaskCalls(Asking):
     async def shadows(self, task: str, alias: str) -> list[ShadowAgreement]:
         """How often the versions of an alias and its shadows answered alike, on the server that is asked."""
         return (await self._decoded(ShadowsResponse, "GET", f"{_alias_path(task, alias)}/shadows")).shadows
+
+    async def verdicts(self, task: str, alias: str) -> VerdictsResponse:
+        """How the candidates of an alias have done beside its largest share, by feedback."""
+        return await self._decoded(VerdictsResponse, "GET", f"{_alias_path(task, alias)}/verdicts")
 
     async def move_alias(
         self,

@@ -109,4 +109,4 @@ def test_what_has_no_committee_or_no_mean_is_refused_in_one_sentence(runtime, na
     pushed(runtime, "mixed", [TASKS[0], Task(labels=2)], {"1": 50, "2": 50})
     refused = classify(runtime, name, committee=True, **body)
     assert refused.status_code == status, refused.text
-    assert said in refused.json()["detail"]
+    assert said in refused.text

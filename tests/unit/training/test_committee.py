@@ -40,7 +40,7 @@ def test_the_folds_of_few_rows_are_written_beside_the_file(base, few, tmp_path):
     assert [*tmp_path.glob("plain-*")] == []
 
 
-@pytest.mark.parametrize("options", [("--validation-split", "0.2"), ("--method", "head")])
+@pytest.mark.parametrize("options", [("--validation-share", "0.25"), ("--method", "head")])
 def test_a_training_without_folds_has_no_committee(few, tmp_path, options):
     ended = invoke(train, "--task", "tone", "--data", few, "--committee", "--out", tmp_path / "x", *options)
     assert ended.exit_code == 1

@@ -17,7 +17,10 @@ from onebert_server.contract.tasks import (
     ShadowShare,
     ShadowsResponse,
     TargetFacts,
+    VerdictFacts,
+    VerdictsResponse,
 )
+from onebert_server.feedback.verdicts import LEVEL
 from onebert_server.http.pipeline import SEQ_HEADER
 from onebert_server.http.routes.registry import Name, header, registry_router
 from onebert_server.http.routes.runtime_of import RuntimeOf, ViewOf, in_thread
@@ -25,7 +28,7 @@ from onebert_server.http.schemas.tasks import AliasRequest
 from onebert_server.http.strict import ContextOf
 from onebert_server.runtime import Runtime
 from onebert_store.errors import InvalidInput
-from onebert_store.registry.names import check_alias, check_name
+from onebert_store.registry.names import LIVE, check_alias, check_name
 from onebert_store.registry.records import Alias
 from onebert_store.registry.target import Target, alone
 
@@ -60,6 +63,16 @@ async def shadows(task: Name, alias: AliasName, view: ViewOf, runtime: RuntimeOf
     return ShadowsResponse(task, alias, found)
 
 
+@router.get("/v1/tasks/{task}/aliases/{alias}/verdicts")
+async def verdicts(task: Name, alias: AliasName, view: ViewOf, runtime: RuntimeOf) -> VerdictsResponse:
+    """Judges each candidate of an alias beside its largest share, by feedback; it may be asked at any time."""
+    check_name(task)
+    target = view.alias(task, alias).target
+    judged = await in_thread(runtime, runtime.verdicts.of, task, target)
+    found = [VerdictFacts(*one) for one in judged]
+    return VerdictsResponse(task, alias, target.version, target.decide or LEVEL, target.decide is not None, found)
+
+
 @router.put("/v1/tasks/{task}/aliases/{alias}", openapi_extra={"parameters": [AT, NEW]})
 async def move_alias(
     task: Name,
@@ -83,6 +96,8 @@ async def move_alias(
     expected = _expected(request)
     await in_thread(runtime, runtime.catalog.look)
     target = body.target(await _blended(task, body.blend, runtime, context) if body.blend else None)
+    if target.decide is not None and alias != LIVE:
+        raise InvalidInput("decide is for live: feedback is answered by the versions of live alone")
     async with runtime.catalog.in_memory(task, [number for number, _ in target.shares], context):
         if not body.force:
             await runtime.gates.require(task, alias, target, expected, body.report, context)
@@ -143,4 +158,5 @@ def facts_of(target: Target) -> TargetFacts | None:
     if target == alone(target.version):
         return None
     shadows = [ShadowShare(*one) for one in target.shadows] or None
-    return TargetFacts({str(version): share for version, share in target.shares}, target.sticky, shadows, target.tag)
+    shares = {str(version): share for version, share in target.shares}
+    return TargetFacts(shares, target.sticky, shadows, target.tag, target.decide)
