@@ -52,8 +52,10 @@ def rollout(
         typer.Option(metavar="N[=PERCENT]", help="Version that computes the requests unseen; may be repeated."),
     ] = None,
     decide: Annotated[
-        str | None,
-        typer.Option(metavar="LEVEL", help="Let verdicts over feedback move the alias, at a level such as 0.05."),
+        float | None,
+        typer.Option(
+            metavar="LEVEL", help="Level at which verdicts over feedback move the alias, as 0.05; 0: none do."
+        ),
     ] = None,
     alias: Annotated[str, typer.Option(metavar="ALIAS", help="The alias.")] = LIVE,
     gate: GateFile = None,
@@ -73,11 +75,11 @@ def rollout(
     local = local_gate(gate, data, force, message, url, api_key)
     with Client(url, api_key, MAX_REQUEST_TIMEOUT) as client:
         place = client.alias(task, alias)
-        parts = split, sticky, shadow, decide
-        if blend and any(parts):
-            raise typer.BadParameter("--blend is a meaning of its own: --split, --sticky, --shadow, --decide are not")
-        if blend or any(parts):
-            to = _weights(blend) if blend else _changed(place, *parts)
+        changes = split or sticky or shadow or decide is not None
+        if blend and changes:
+            raise typer.BadParameter("--blend is a meaning of its own: leave out --split, --sticky, --shadow, --decide")
+        if blend or changes:
+            to = _weights(blend) if blend else _changed(place, split, sticky, shadow, decide)
             with showing_refusals(as_json):
                 moved = move(client, task, alias, to, None, local, message)
             print_move(moved, as_json)
@@ -97,7 +99,7 @@ def rollout(
 
 
 def _changed(
-    place: AliasPlace, split: str | None, sticky: str | None, shadow: Sequence[str] | None, decide: str | None
+    place: AliasPlace, split: str | None, sticky: str | None, shadow: Sequence[str] | None, decide: float | None
 ) -> TargetFacts:
     """The present meaning with the parts that are given in place of its own; `none` takes a part away."""
     to = place.target or TargetFacts({str(place.version): 100})
@@ -108,15 +110,7 @@ def _changed(
         key = None if sticky == NONE else sticky
     if shadow:
         shadows = [ShadowShare(*one) for one in _numbers("--shadow", shadow, 100)] if [*shadow] != [NONE] else None
-    level = to.decide if decide is None else None if decide == NONE else _level(decide)
-    return TargetFacts(shares, key, shadows, decide=level)
-
-
-def _level(given: str) -> float:
-    try:
-        return float(given)
-    except ValueError:
-        raise typer.BadParameter(f"--decide: {shown(given, 40)!r} is not a number such as 0.05, or none") from None
+    return TargetFacts(shares, key, shadows, decide=to.decide if decide is None else decide or None)
 
 
 def _numbers(option: str, given: Sequence[str], default: int | None) -> list[tuple[int, int]]:

@@ -6,11 +6,12 @@ from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from onebert_server.access.context import own_work
 from onebert_server.answering.gates import Gates
-from onebert_server.gate.verdicts import Verdict, decide, e_value
+from onebert_server.contract.tasks import VerdictFacts
+from onebert_server.gate.verdicts import decide, e_value
 from onebert_server.versions.catalog import Catalog
 from onebert_store.errors import AliasConflict, GateFailed, OneBertError
 from onebert_store.registry.names import LIVE
@@ -25,18 +26,6 @@ T = TypeVar("T")
 LEVEL = 0.05
 
 
-class Judged(NamedTuple):
-    """A candidate beside the version with the largest share; see VerdictFacts for the fields."""
-
-    version: int
-    wins: int
-    losses: int
-    alike: int
-    better: float
-    worse: float
-    verdict: Verdict
-
-
 class Verdicts:
     """Judges candidates by the feedback in the store; `registrars` are the threads for the registry and the store."""
 
@@ -48,7 +37,7 @@ class Verdicts:
         # The target of each task whose move the gate refused: it does not judge the same one at every feedback.
         self._refused: dict[str, Target] = {}
 
-    def of(self, task: str, target: Target) -> list[Judged]:
+    def of(self, task: str, target: Target) -> list[VerdictFacts]:
         """Judges every candidate of a target, each at its share of the level."""
         level = (target.decide or LEVEL) / max(1, len(target.candidates))
         return [self._judged(task, number, target.version, level) for number in target.candidates]
@@ -86,17 +75,17 @@ class Verdicts:
                 raise
             await self._in_thread(self._catalog.move_alias, task, LIVE, to, at.target.tag, context)
 
-    def _judged(self, task: str, number: int, main: int, level: float) -> Judged:
+    def _judged(self, task: str, number: int, main: int, level: float) -> VerdictFacts:
         found = self._store.outcomes(task, number, main)
         wins, losses = found.wins, found.losses
         evidence = float(e_value(wins, losses)), float(e_value(losses, wins))
-        return Judged(number, wins, losses, found.both + found.neither, *evidence, decide(wins, losses, level))
+        return VerdictFacts(number, wins, losses, found.both + found.neither, *evidence, decide(wins, losses, level))
 
     async def _in_thread(self, call: Callable[..., T], *arguments: object) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._registrars, partial(call, *arguments))
 
 
-def decided(target: Target, judged: Sequence[Judged]) -> tuple[Target, Judged | None]:
+def decided(target: Target, judged: Sequence[VerdictFacts]) -> tuple[Target, VerdictFacts | None]:
     """Returns the target by complete verdicts, and the verdict with the most evidence; None without any.
 
     A version that is proven better answers alone. Versions that are proven worse leave, and the largest share takes

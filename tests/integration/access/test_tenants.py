@@ -217,6 +217,7 @@ ROUTES = {
     "DELETE /v1/tasks/{task}/versions/{version}": ({"admin"}, {"version": 7}),
     "GET /v1/tasks/{task}/aliases/{alias}": (ANY, {}),
     "GET /v1/tasks/{task}/aliases/{alias}/shadows": (ANY, {}),
+    "GET /v1/tasks/{task}/aliases/{alias}/verdicts": (ANY, {}),
     "PUT /v1/tasks/{task}/aliases/{alias}": (PROMOTE, {"json": {"version": 7}, "headers": AT}),
     "DELETE /v1/tasks/{task}/aliases/{alias}": (PROMOTE, {"alias": "next", "headers": AT}),
     "GET /v1/tasks/{task}/gate": (PROMOTE, {}),

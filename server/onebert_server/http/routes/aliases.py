@@ -17,7 +17,6 @@ from onebert_server.contract.tasks import (
     ShadowShare,
     ShadowsResponse,
     TargetFacts,
-    VerdictFacts,
     VerdictsResponse,
 )
 from onebert_server.feedback.verdicts import LEVEL
@@ -68,8 +67,7 @@ async def verdicts(task: Name, alias: AliasName, view: ViewOf, runtime: RuntimeO
     """Judges each candidate of an alias beside its largest share, by feedback; it may be asked at any time."""
     check_name(task)
     target = view.alias(task, alias).target
-    judged = await in_thread(runtime, runtime.verdicts.of, task, target)
-    found = [VerdictFacts(*one) for one in judged]
+    found = await in_thread(runtime, runtime.verdicts.of, task, target)
     return VerdictsResponse(task, alias, target.version, target.decide or LEVEL, target.decide is not None, found)
 
 
