@@ -9,11 +9,13 @@ from functools import partial
 from typing import TypeVar
 
 from onebert_server.access.context import own_work
+from onebert_server.access.principal import RESERVED
 from onebert_server.answering.gates import Gates
 from onebert_server.contract.tasks import VerdictFacts
 from onebert_server.gate.verdicts import decide, e_value
 from onebert_server.versions.catalog import Catalog
 from onebert_store.errors import AliasConflict, GateFailed, OneBertError
+from onebert_store.registry.feed import Feed
 from onebert_store.registry.names import LIVE
 from onebert_store.registry.target import Target, alone
 from onebert_store.samples.store import SampleStore
@@ -24,13 +26,16 @@ T = TypeVar("T")
 
 # The level of verdicts that people decide by.
 LEVEL = 0.05
+# Moves by verdicts of one task that are looked through.
+_MOST_MOVES = 1000
 
 
 class Verdicts:
     """Judges candidates by the feedback in the store; `registrars` are the threads for the registry and the store."""
 
-    def __init__(self, store: SampleStore, catalog: Catalog, gates: Gates, registrars: Executor) -> None:
+    def __init__(self, store: SampleStore, feed: Feed, catalog: Catalog, gates: Gates, registrars: Executor) -> None:
         self._store = store
+        self._feed = feed
         self._catalog = catalog
         self._gates = gates
         self._registrars = registrars
@@ -62,7 +67,7 @@ class Verdicts:
             return
         judged = await self._in_thread(self.of, task, at.target)
         to, by = decided(at.target, judged)
-        if by is None:
+        if by is None or await self._in_thread(self._moved_before, task, to):
             return
         evidence = f"e-value {max(by.better, by.worse):.4g}, {by.wins} wins, {by.losses} losses"
         # The audit trail has this in place of a request's id.
@@ -74,6 +79,11 @@ class Verdicts:
                 self._refused[task] = at.target
                 raise
             await self._in_thread(self._catalog.move_alias, task, LIVE, to, at.target.tag, context)
+
+    def _moved_before(self, task: str, to: Target) -> bool:
+        """Whether a verdict has moved `live` to this meaning before: somebody has taken that back since."""
+        own = self._feed.audit(0, _MOST_MOVES, task, principal=RESERVED)
+        return any(one.alias == LIVE and (one.target or alone(one.version or 0)) == to for one in own)
 
     def _judged(self, task: str, number: int, main: int, level: float) -> VerdictFacts:
         found = self._store.outcomes(task, number, main)

@@ -95,6 +95,10 @@ def test_a_shadow_that_wins_the_pairs_is_promoted_by_the_rule_when_it_is_proven(
     # Back to the meaning before as a whole, its rule included.
     back = {name: value for name, value in place["previous_target"].items() if name != "tag"}
     assert move(runtime, back, "2")["target"]["decide"] == 0.05
+    # Somebody has taken the move back: more feedback does not repeat it.
+    give(runtime, won[needed : needed + 2])
+    assert get(runtime, LIVE).json()["version"] == 1
+    assert verdicts(runtime)["verdicts"][0]["verdict"] == "promote"
 
 
 def test_a_candidate_that_is_proven_worse_leaves_and_the_others_stay(runtime):
