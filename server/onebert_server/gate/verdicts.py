@@ -13,7 +13,7 @@ Array = NDArray[np.float64]
 Verdict = Literal["promote", "roll_back", "not_yet"]
 
 # The mixing distribution is Beta(5, 5), the part above one half. If a version wins 60 % of the pairs, it is promoted at
-# level 0.05 after 142 pairs in the median; with 1 in place of 5 after 163, with 20 after 153 (decision 70).
+# level 0.05 after 142 pairs in the median; with 1 in place of 5 after 163, with 20 after 153 (decision 71).
 _A = 5.0
 # Larger evidence is no other decision, and JSON has no infinity.
 _MOST = np.log(1e300)
