@@ -36,7 +36,7 @@ class Given(Strict):
         json_schema_extra={"examples": [{"task": "tone", "text": "where is my order?", "label": "question"}]}
     )
 
-    id: Annotated[str | None, Field(max_length=80, description="X-Request-Id of the answer, /, index in results")] = (
+    id: Annotated[Line | None, Field(max_length=80, description="X-Request-Id of the answer, /, index in results")] = (
         None
     )
     task: Line | None = None
