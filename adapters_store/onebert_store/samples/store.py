@@ -122,6 +122,9 @@ class SampleStore:
 
     def delete_sample(self, task: str, id: str) -> None:
         """Deletes one sample, also its text in feedback; raises SampleNotFound."""
+        # PostgreSQL rejects text with a zero byte.
+        if not id.isprintable():
+            raise no_sample()
         with self._database.writing() as connection:
             of_sample = FEEDBACK.c.task == task, FEEDBACK.c.answer_id == id, FEEDBACK.c.texts.is_not(None)
             gone = connection.execute(update(FEEDBACK).where(*of_sample).values(_NO_TEXT)).rowcount
