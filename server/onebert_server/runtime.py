@@ -28,10 +28,14 @@ from onebert_server.engine.host import Host
 from onebert_server.engine.memory import give_back_freed_memory
 from onebert_server.engine.queue import QueueLimits
 from onebert_server.fairness.receiving import Receiving
+from onebert_server.feedback.keeping import SampleKeeper, redactor_named
+from onebert_server.feedback.recording import Recorder
+from onebert_server.feedback.verdicts import Verdicts
 from onebert_server.progress import Progress
 from onebert_server.settings import Settings
 from onebert_server.telemetry.metrics import Metrics
 from onebert_server.telemetry.telemetry import open_telemetry
+from onebert_server.versions.blending import Blending
 from onebert_server.versions.catalog import Catalog
 from onebert_server.versions.directory import Directory
 from onebert_server.versions.follower import Follower
@@ -43,6 +47,7 @@ from onebert_server.watching.watch import Watch
 from onebert_store.errors import InvalidSettings, Unhealthy
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.store import StoreAddress
+from onebert_store.samples.store import SampleStore, open_samples
 
 T = TypeVar("T")
 
@@ -67,6 +72,9 @@ class Runtime(Edge):
         readers: threads for whole stored files, so that a hanging bucket delays no change.
         uploader: one thread, so that uploads queue behind each other and not before answers.
         watch: compares answers with references; None if that is switched off.
+        samples: keeps the answers of tasks that ask for it, in `store`.
+        feedback: records feedback in `store`.
+        verdicts: judges versions by the feedback in `store`.
         presence: this replica among others on the registry; None if the registry is not shared.
     """
 
@@ -76,6 +84,7 @@ class Runtime(Edge):
     settings: Settings
     engine: Engine
     catalog: Catalog
+    blending: Blending
     residents: Residents
     loader: Loader
     follower: Follower
@@ -84,6 +93,10 @@ class Runtime(Edge):
     registry: Registry
     admission: Admission
     gates: Gates
+    samples: SampleKeeper
+    store: SampleStore
+    feedback: Recorder
+    verdicts: Verdicts
     workers: Executor
     registrars: Executor
     readers: Executor
@@ -137,6 +150,7 @@ def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterat
     with ExitStack() as opened:
         progress.begin("store", 1)
         registry = opened.enter_context(Registry.open(store_address(settings)))
+        store = opened.enter_context(open_samples(registry.database, settings.samples_key))
         telemetry = opened.enter_context(open_telemetry(settings))
         metrics = Metrics(settings.task_metrics, exemplars=telemetry.tracing is not None)
         engine = Engine(hosts, engine_limits(settings), metrics, threads, tracing=telemetry.tracing)
@@ -145,6 +159,8 @@ def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterat
         presence = Presence(registry.replicas) if registry.shared else None
         follower = Follower(registry.feed, residents.directory, presence, metrics.rename_task)
         catalog = Catalog(registry, residents, follower)
+        samples = SampleKeeper(store, catalog, redactor_named(settings.redactor), metrics.count_samples)
+        opened.callback(samples.close)
         watch = _watch(opened, settings, catalog, metrics) if settings.false_alarms else None
         opened.callback(follower.close)
         opened.callback(loader.close)
@@ -165,7 +181,10 @@ def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterat
         keeper.start()
         admission = Admission(engine, residents, tracing=telemetry.tracing)
         metrics.registry.register(ShadowCounts(admission.shadows, settings.task_metrics))
+        telemetry.samples = samples
+        samples.start()
         answerer = Answerer(admission.splitters, admission, workers)
+        gates = Gates(catalog, answerer, registrars)
         _add_gauges(metrics, engine, catalog, follower, keeper)
         runtime = Runtime(
             settings=settings,
@@ -173,6 +192,7 @@ def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterat
             administration=Administration(registry, keeper),
             engine=engine,
             catalog=catalog,
+            blending=Blending(catalog, residents, registry),
             residents=residents,
             loader=loader,
             follower=follower,
@@ -180,7 +200,11 @@ def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterat
             presence=presence,
             registry=registry,
             admission=admission,
-            gates=Gates(catalog, answerer, registrars),
+            gates=gates,
+            samples=samples,
+            store=store,
+            feedback=Recorder(store, samples, catalog, answerer, registrars, metrics.count_feedback),
+            verdicts=Verdicts(store, registry.feed, catalog, gates, registrars),
             answerer=answerer,
             metrics=metrics,
             telemetry=telemetry,

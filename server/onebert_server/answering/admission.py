@@ -73,7 +73,7 @@ class Admission:
         """The versions stay unchanged until the engine is done, even if an alias moves or a version is deleted."""
         began, observed = time.monotonic(), context.observed
         await self._take_up(context)
-        held = self._pin(wanted, context)
+        held = self._pin(wanted, len(next(iter(inputs.values()))), context)
         try:
             _check_headers(context)
             await self._residents.ready(held, context)
@@ -85,10 +85,7 @@ class Admission:
             raise
         logits = await self._logits(submitted)
         _note(observed, began, [one.request for one in submitted])
-        return [
-            Result(question.version.facts, question.input, _computed(question, logits[question.host]))
-            for question in expanded
-        ]
+        return [self._result(question, logits[question.host]) for question in expanded]
 
     async def compute_each(self, context: Context, wanted: Wanted, inputs: Split) -> list[Result | Missed]:
         """All references are resolved at one moment, and equal inputs share work."""
@@ -148,7 +145,12 @@ class Admission:
         except OneBertError as error:
             return Missed(ref, number, error)
         shared.done.extend(one.request for one in submitted)
-        return Result(question.version.facts, number, _computed(question, logits[question.host]))
+        return self._result(question, logits[question.host])
+
+    def _result(self, question: "_Expanded", logits: Iterator[Logits]) -> Result:
+        facts = question.version.facts
+        kept = self._directory.keepings.get(facts.task)
+        return Result(facts, question.input, _computed(question, logits), kept.share if kept else 0.0)
 
     def _submit(self, questions: Sequence["_Expanded"], context: Context, requests: int) -> list["_Submitted"]:
         """Submits and counts questions, all of them or none, with one request to the engine for each host.
@@ -201,9 +203,11 @@ class Admission:
                     asyncio.get_running_loop().call_soon(self._follow, one.request, one.questions)
         return {one.request.host: iter(logits) for one, logits in zip(submitted, found, strict=True)}
 
-    def _pin(self, wanted: Wanted, context: Context) -> list[Held]:
+    def _pin(self, wanted: Wanted, inputs: int, context: Context) -> list[Held]:
         context.principal.require_scope(Action.CLASSIFY)
         who = context.principal, context.key_of
+        if wanted.committee and wanted.refs:
+            return self._directory.pin_committee(wanted.refs[0], inputs, context.principal)
         if wanted.refs is not None:
             return self._directory.pin(wanted.refs, *who)
         return self._directory.pin_live(
@@ -211,10 +215,11 @@ class Admission:
         )
 
     def _expand(self, held: Sequence[Held], inputs: Split, asked: Asked) -> list["_Expanded"]:
-        tokens, size, several = CutOnce(), AnswerSize(asked), _several(inputs)
+        tokens, size, texts = CutOnce(), AnswerSize(asked), len(next(iter(inputs.values())))
         expanded = []
         for index, versions in enumerate(held):
-            number = index if several else 0
+            # Each reference has an input of its own, or all have the only one, or each input has a whole committee.
+            number = index * texts // len(held)
             expanded.append(self._expand_one(versions, number, inputs, asked, tokens, size))
         return expanded
 

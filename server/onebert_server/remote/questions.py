@@ -61,6 +61,7 @@ def question(
         each=each,
         counted=context.counted,
         headers={name: context.header(name) for name in headers},
+        committee=wanted.committee,
     )
 
 
@@ -126,7 +127,7 @@ def _wanted(asked: wire.Compute) -> tuple[Wanted, Split]:
     for base, sent in asked.inputs.items():
         distinct = [Pieces(tuple(one.ids), tuple(one.lengths)) for one in sent]
         inputs[base] = [distinct[index] for index in asked.order] or distinct
-    return Wanted(asked.refs, asked.pair, asked.asked), inputs
+    return Wanted(asked.refs, asked.pair, asked.asked, asked.committee), inputs
 
 
 def _refused(error: Exception, whatever: bool) -> wire.Refused:
@@ -140,7 +141,7 @@ def _answer(one: Result | Missed) -> wire.Answer:
     if isinstance(one, Missed):
         return wire.Answer(one.ref, one.input, [], _why(one.error))
     computed = [wire.SequenceLogits(each.kept, each.role, each.logits.tobytes()) for each in one.computed]
-    return wire.Answer(one.facts.ref, one.input, computed)
+    return wire.Answer(one.facts.ref, one.input, computed, share=one.share)
 
 
 def _result(answer: wire.Answer, facts: Facts) -> Result:
@@ -149,4 +150,5 @@ def _result(answer: wire.Answer, facts: Facts) -> Result:
         facts,
         answer.input,
         [Computed(one.kept, one.role, np.frombuffer(one.logits, np.float32).reshape(shape)) for one in answer.computed],
+        answer.share,
     )

@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from onebert_encoder.answering.asked import Asked
 from onebert_server.access.keys import Holder, KeyRing
 from onebert_server.access.principal import Principal
+from onebert_server.observed import Kept
 from onebert_server.versions.facts import Facts
 from onebert_store.registry.grants import Quotas, Scope
 
@@ -74,6 +75,7 @@ class Compute(msgspec.Struct, tag=True, frozen=True, array_like=True):
         min_seq: the reply must reflect the registry up to this change.
         each: an error concerns its own reference only instead of the whole reply.
         counted: quotas have already counted the request.
+        committee: see Wanted.
         headers: the request's headers, or null, of those names that the front end knows aliases to choose by.
     """
 
@@ -91,6 +93,7 @@ class Compute(msgspec.Struct, tag=True, frozen=True, array_like=True):
     each: bool = False
     counted: bool = False
     headers: dict[str, bytes | None] = {}
+    committee: bool = False
 
 
 class SequenceLogits(msgspec.Struct, frozen=True, array_like=True):
@@ -112,12 +115,16 @@ class Why(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True):
-    """One version's (`task@number`) result for the input at this index; with `missed`, `version` is the reference."""
+    """One version's (`task@number`) result for the input at this index; with `missed`, `version` is the reference.
+
+    `share` is the probability with which the front end keeps the answer.
+    """
 
     version: str
     input: int
     computed: list[SequenceLogits]
     missed: Why | None = None
+    share: float = 0.0
 
 
 class Logits(msgspec.Struct, tag=True, frozen=True, array_like=True):
@@ -133,6 +140,13 @@ class Refused(msgspec.Struct, tag=True, frozen=True, array_like=True):
 
     why: Why
     whatever: bool = False
+
+
+class Samples(msgspec.Struct, tag=True, frozen=True, array_like=True):
+    """From a front end: answers that are kept, and how many it has dropped since its last message."""
+
+    kept: list[Kept]
+    dropped: int
 
 
 class Request(msgspec.Struct, tag=True, frozen=True, array_like=True):

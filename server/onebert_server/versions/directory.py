@@ -12,14 +12,16 @@ from onebert_server.versions.position import Position
 from onebert_server.versions.states import States
 from onebert_server.versions.version import Held, State, TaskEntry, Version
 from onebert_store.errors import InvalidInput
-from onebert_store.registry.names import LIVE, TaskRef, no_such_task, parse_ref, similar
+from onebert_store.registry.keeping import Keeping
+from onebert_store.registry.names import COMMITTEE, LIVE, TaskRef, no_such_task, parse_ref, similar
 from onebert_store.registry.records import Alias
 
 
 class Directory(States):
     """Every registered version by name; thread-safe and quick: nothing here reads a disk or computes.
 
-    Only the Follower changes the registered state here; `position` is the registry's change that it shows.
+    Only the Follower changes the registered state here; `position` is the registry's change that it shows, `keepings`
+    is how much is kept of the answers of tasks that keep any.
     """
 
     def __init__(
@@ -27,6 +29,7 @@ class Directory(States):
     ) -> None:
         super().__init__(release, load, clock)
         self.position = Position()
+        self.keepings: Mapping[str, Keeping] = {}
         self._tasks: dict[str, TaskEntry] = {}
         # Sorted: a page of the list costs the same with ten tasks and with a million.
         self._names: list[str] = []
@@ -100,6 +103,16 @@ class Directory(States):
             found = {ref: self._resolve(meant, principal, key_of) for ref, meant in parsed.items()}
             held = [found[ref] for ref in refs]
             self._pin(held, principal.name)
+        return held
+
+    def pin_committee(self, name: str, times: int, principal: Principal) -> list[Held]:
+        """Pins all versions of a task's alias `committee`, the whole list so many times; else like `pin`."""
+        if "@" in name:
+            raise InvalidInput("a committee is asked by the name of its task alone")
+        with self._lock:
+            task = self._find(name, principal)
+            members = [self._held((task.version(number),)) for number, _ in task.alias(COMMITTEE).target.shares]
+            self._pin(held := members * times, principal.name)
         return held
 
     def pin_live(
@@ -180,6 +193,9 @@ class Directory(States):
     def _resolve(self, ref: TaskRef, principal: Principal, key_of: KeyOf) -> Held:
         task = self._find(ref.task, principal)
         held = task.meant(ref.alias or LIVE, key_of) if ref.version is None else (task.version(ref.version),)
+        return self._held(held)
+
+    def _held(self, held: Held) -> Held:
         if held[0].state is State.UNAVAILABLE:
             raise self._refusal(held[0])
         return self._in_memory(held)
