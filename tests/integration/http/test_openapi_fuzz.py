@@ -35,7 +35,7 @@ def cases(operation, task):
     from schemathesis import GenerationMode
 
     fits = operation.as_strategy(generation_mode=GenerationMode.POSITIVE)
-    known = {"task": task, "model": task, "version": 1, "alias": "live", "key": "0" * 12}
+    known = {"task": task, "model": task, "version": 1, "alias": "live", "key": "0" * 12, "id": "an-id"}
     known = {one.name: known[one.name] for one in operation.path_parameters}
     found = [fits, fits.map(lambda case: about(case, task))]
     if [*operation.path_parameters, *operation.query, *operation.headers, *operation.body]:
