@@ -28,7 +28,7 @@ docs/generate.py makes docs/reference/errors.md of the classes.
     ├── TaskExists                    409  task-exists
     ├── GateFailed                    409  gate-failed
     ├── Improving                     409  improving
-    ├── TrainerOff                    501  trainer-off
+    ├── TrainerOff                    409  trainer-off
     ├── TrainerFailed                 503  trainer-failed
     ├── VersionUnavailable            503  version-unavailable
     ├── StoreLocked                   503  store-locked
@@ -204,7 +204,7 @@ class Improving(OneBertError, status=409, code="improving", title="Being improve
     """An improvement of the task is under way; it ends by itself."""
 
 
-class TrainerOff(OneBertError, status=501, code="trainer-off", title="No trainer"):
+class TrainerOff(OneBertError, status=409, code="trainer-off", title="No trainer"):
     """The server was started without `ONEBERT_TRAINER`."""
 
 

@@ -11,7 +11,6 @@ from math import inf
 from typing import Any, NamedTuple
 
 from onebert_server.access.context import Context
-from onebert_server.access.principal import Action
 from onebert_server.answering.gates import Gates
 from onebert_server.fairness.places import Places
 from onebert_server.fairness.receiving import Receiving
@@ -106,7 +105,6 @@ class Trainer:
             InvalidData: training refuses the rows.
             TrainerFailed: the training process ended.
         """
-        context.principal.require(Action.UPLOAD, task)
         before = self._improvements.get(task)
         if improve and before is not None and before.state in UNDER_WAY:
             raise Improving(f"{task} is being improved; ask again when that has ended")

@@ -24,6 +24,7 @@ TEXT = "please help my order is late"
 FILE = {"content": Task(seed=5).file, "headers": {"Content-Type": "application/octet-stream"}}
 AT = {"If-Match": '"1"'}
 RULES = {"must": [{"text": TEXT, "label": "a"}]}
+EXAMPLES = {"examples": [{"text": TEXT, "label": label} for label in "ab"]}
 # Three names of one length: another tenant's task, none that this tenant could have, and a free one of its own.
 FOREIGN, NOBODYS, FREE = "blue-tone", "blue-lost", "acme-lost"
 
@@ -87,6 +88,7 @@ def other_requests(name):
         yield "PUT", f"/v1/tasks/{name}/gate", {"json": {"rules": rules}}
     for method in ("GET", "DELETE"):
         yield method, f"/v1/tasks/{name}/gate", {}
+    yield "GET", f"/v1/tasks/{name}/improvement", {}
     yield "POST", f"/v1/tasks/{name}/rename", {"json": {"name": "acme-new"}}
     yield "DELETE", f"/v1/tasks/{name}", {}
 
@@ -99,6 +101,7 @@ def uploads(name):
     yield "PUT", f"/v1/tasks/{name}/versions", FILE
     yield "PUT", f"/v1/tasks/{name}/versions", FILE | {"content": b"no delta"}
     yield "PUT", f"/v1/tasks/{name}/versions", {"content": FILE["content"]}
+    yield "POST", f"/v1/tasks/{name}/examples", {"json": EXAMPLES}
 
 
 def assert_alike(asker, requests, names, key="key-of-acme"):
@@ -222,6 +225,8 @@ ROUTES = {
     "GET /v1/tasks/{task}/gate": (PROMOTE, {}),
     "PUT /v1/tasks/{task}/gate": (PROMOTE, {"task": FREE, "json": {"rules": RULES}}),
     "DELETE /v1/tasks/{task}/gate": (PROMOTE, {}),
+    "POST /v1/tasks/{task}/examples": (WRITE, {"json": EXAMPLES}),
+    "GET /v1/tasks/{task}/improvement": (ANY, {}),
     "GET /v1/base": (ANY, {}),
     "GET /v1/whoami": (ANY, {}),
 }

@@ -2,6 +2,7 @@
 
 from fastapi import Request, Response
 
+from onebert_server.access.principal import Action
 from onebert_server.contract.examples import CreatedFacts, ImprovementFacts
 from onebert_server.http.patience import Patience
 from onebert_server.http.pipeline import SEQ_HEADER
@@ -27,6 +28,7 @@ async def create(
     over the exact head, decides whether it becomes live in the head's place.
     """
     check_name(task)
+    context.principal.require(Action.UPLOAD, task)
     trainer, rows = _trainer(runtime), [row.model_dump(exclude_none=True) for row in body.examples]
     async with Patience(context, request.receive):
         taken, facts, live, one = await trainer.create(task, rows, body.improve, context)
