@@ -2,8 +2,9 @@
 
     python benchmarks/serving/trainer.py [--rate 50] [--seconds 10] [--turns 3] [--base …]
 
-Both take turns. The load is of single texts for random BitFit deltas, from a second process; the training is an improvement of a task
-of two labels with eight examples each. The first line has the seconds from these examples to their served version.
+Both take turns. The load is of single texts for random BitFit deltas, from a second process; the training is an
+improvement of a task of two labels with eight examples each. The first line has the seconds from such examples to
+their served version.
 """
 
 import time

@@ -81,13 +81,14 @@ class Worker:
         # The keys of the server are not the trainer's.
         environment = {name: value for name, value in os.environ.items() if not name.startswith("ONEBERT_")}
         while not self._closing.is_set():
-            # A new session, so that Ctrl-C at the terminal signals the server alone.
+            # A group of its own, so that Ctrl-C signals the server alone. Not a session: Linux may divide the processor
+            # between sessions first, and only then by priority.
             process = subprocess.Popen(  # noqa: S603 - our own command, no shell
                 self._command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 env=environment | {"OMP_NUM_THREADS": "1"},
-                start_new_session=True,
+                process_group=0,
             )
             with self._lock:
                 self._process = process
