@@ -1,6 +1,8 @@
 """Versions of examples over HTTP: a task at once, its improvement beside the answers, deaths in the middle of it."""
 
+import json
 import os
+import re
 import signal
 from itertools import product
 from pathlib import Path
@@ -23,6 +25,7 @@ from trainings import THINGS
 
 SETTINGS = {"trainer": True}
 WORDS = {"praise": "good", "complaint": "bad"}
+GUIDE = Path(__file__).parents[3] / "docs/guide/examples.md"
 EXAMPLES = [
     (f"the {thing} was very {word} {when}", label)
     for (label, word), thing, when in product(WORDS.items(), THINGS, ("now", "late"))
@@ -81,6 +84,14 @@ def test_a_version_holds_none_of_its_examples(server, client):
     assert not any(text.encode() in file for text, _ in EXAMPLES)
     manifest = client.version("tone", 1)["manifest"]
     assert (manifest["method"], manifest["training"]["data"]["name"]) == ("head", "examples")
+
+
+def test_the_guides_request_makes_a_task(client):
+    body = json.loads(re.search(r"--json '(.+?)'\n", GUIDE.read_text(), re.DOTALL)[1])
+    told = client.send("POST", "/v1/tasks/mail/examples", json=body).json()
+    assert (told["version"], told["live"], told["improvement"]["state"]) == (1, True, "waiting")
+    rows = [(row["text"], row["label"]) for row in body["examples"]]
+    assert labels(client, "mail@1", rows) == [label for _, label in rows]
 
 
 @pytest.mark.slow("trains three versions")
