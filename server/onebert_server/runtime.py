@@ -35,6 +35,8 @@ from onebert_server.progress import Progress
 from onebert_server.settings import Settings
 from onebert_server.telemetry.metrics import Metrics
 from onebert_server.telemetry.telemetry import open_telemetry
+from onebert_server.trainer.trainer import Trainer
+from onebert_server.trainer.worker import Worker
 from onebert_server.versions.blending import Blending
 from onebert_server.versions.catalog import Catalog
 from onebert_server.versions.directory import Directory
@@ -76,6 +78,7 @@ class Runtime(Edge):
         feedback: records feedback in `store`.
         verdicts: judges versions by the feedback in `store`.
         presence: this replica among others on the registry; None if the registry is not shared.
+        trainer: makes versions of examples; None if that is switched off.
     """
 
     metrics: Metrics
@@ -103,6 +106,7 @@ class Runtime(Edge):
     uploader: Executor
     receiving: Receiving = field(default_factory=Receiving)
     measured: Measured = field(default_factory=Measured)
+    trainer: Trainer | None = None
 
     @property
     def hosts(self) -> list[Host]:
@@ -213,6 +217,8 @@ def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterat
             readers=readers,
             uploader=uploader,
         )
+        if settings.trainer:
+            runtime.trainer = _trainer(opened, runtime)
         try:
             yield runtime
         finally:
@@ -251,6 +257,15 @@ def _watch(opened: ExitStack, settings: Settings, catalog: Catalog, metrics: Met
     opened.callback(watch.close)
     watch.start()
     return watch
+
+
+def _trainer(opened: ExitStack, runtime: Runtime) -> Trainer:
+    """Starts the process that trains on the first base."""
+    worker = Worker(runtime.settings.base[0] if runtime.settings.base else None)
+    opened.callback(worker.close)
+    worker.start()
+    parts = runtime.catalog, runtime.gates, runtime.registry, runtime.receiving, runtime.registrars, runtime.uploader
+    return Trainer(worker, *parts)
 
 
 def _add_gauges(metrics: Metrics, engine: Engine, catalog: Catalog, follower: Follower, keeper: KeyKeeper) -> None:

@@ -71,6 +71,8 @@ class Client(Asking):
     watch = run(AsyncClient.watch)
     download = run(AsyncClient.download)
     push = run(AsyncClient.push)
+    create_from_examples = run(AsyncClient.create_from_examples)
+    improvement = run(AsyncClient.improvement)
     alias = run(AsyncClient.alias)
     shadows = run(AsyncClient.shadows)
     verdicts = run(AsyncClient.verdicts)

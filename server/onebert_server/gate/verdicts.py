@@ -7,7 +7,6 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import betainc, betaln
 
 Array = NDArray[np.float64]
 Verdict = Literal["promote", "roll_back", "not_yet"]
@@ -28,6 +27,8 @@ def e_value(wins: ArrayLike, losses: ArrayLike) -> Array:
     reaches 1/level with at most the probability `level`, however often it is looked at (Ramdas, Grünwald, Vovk and
     Shafer 2023, section 2). With the order exchanged it is the evidence that the version is worse.
     """
+    from scipy.special import betainc, betaln  # noqa: PLC0415 - slow to import
+
     b, c = np.asarray(wins, np.float64), np.asarray(losses, np.float64)
     with np.errstate(divide="ignore"):
         # I_1/2(a + c, a + b), the mass of Beta(a + b, a + c) above one half, may be zero: no evidence at all.

@@ -6,6 +6,7 @@ from onebert_server.http.routes import (
     administration,
     aliases,
     docs,
+    examples,
     feedback,
     gates,
     page,
@@ -24,7 +25,10 @@ def create_app(runtime: Runtime) -> WebApp:
         runtime,
         [
             answering(),
-            *(one.router for one in (tasks, watch, aliases, gates, samples, feedback, administration, system, docs)),
+            *(
+                one.router
+                for one in (tasks, watch, aliases, gates, examples, samples, feedback, administration, system, docs)
+            ),
             showing(),
             page.router,
         ],

@@ -24,6 +24,7 @@ TEXT = "please help my order is late"
 FILE = {"content": Task(seed=5).file, "headers": {"Content-Type": "application/octet-stream"}}
 AT = {"If-Match": '"1"'}
 RULES = {"must": [{"text": TEXT, "label": "a"}]}
+EXAMPLES = {"examples": [{"text": TEXT, "label": label} for label in "ab"]}
 # Three names of one length: another tenant's task, none that this tenant could have, and a free one of its own.
 FOREIGN, NOBODYS, FREE = "blue-tone", "blue-lost", "acme-lost"
 
@@ -91,6 +92,7 @@ def other_requests(name):
     for method, path in (("GET", ""), ("DELETE", ""), ("DELETE", "/an-id/0")):
         yield method, f"/v1/tasks/{name}/samples{path}", {}
     yield "POST", "/v1/feedback", {"json": {"data": [{"task": name, "text": TEXT, "label": "label 0"}]}}
+    yield "GET", f"/v1/tasks/{name}/improvement", {}
     yield "POST", f"/v1/tasks/{name}/rename", {"json": {"name": "acme-new"}}
     yield "DELETE", f"/v1/tasks/{name}", {}
 
@@ -103,6 +105,7 @@ def uploads(name):
     yield "PUT", f"/v1/tasks/{name}/versions", FILE
     yield "PUT", f"/v1/tasks/{name}/versions", FILE | {"content": b"no delta"}
     yield "PUT", f"/v1/tasks/{name}/versions", {"content": FILE["content"]}
+    yield "POST", f"/v1/tasks/{name}/examples", {"json": EXAMPLES}
 
 
 def assert_alike(asker, requests, names, key="key-of-acme"):
@@ -232,6 +235,8 @@ ROUTES = {
     "DELETE /v1/tasks/{task}/samples": ({"admin"}, {}),
     "DELETE /v1/tasks/{task}/samples/{id:path}": ({"admin"}, {}),
     "POST /v1/feedback": ({"feedback", "review", "admin"}, {"json": {"data": [{"id": "none/0", "label": "label 0"}]}}),
+    "POST /v1/tasks/{task}/examples": (WRITE, {"json": EXAMPLES}),
+    "GET /v1/tasks/{task}/improvement": (ANY, {}),
     "GET /v1/base": (ANY, {}),
     "GET /v1/whoami": (ANY, {}),
 }

@@ -9,6 +9,7 @@ from onebert_server.contract.tasks import ShadowShare, VersionFacts
 from onebert_server.gate.report import Report
 from onebert_server.gate.rules import MAX_ROWS, Gate, PinnedRow
 from onebert_server.http.schemas.common import RequestBody
+from onebert_server.http.schemas.questions import TextPair
 from onebert_store.file.blend import MAX_BLENDED
 from onebert_store.file.changes import Kind
 from onebert_store.file.fields import Line
@@ -78,6 +79,33 @@ class GateRequest(RequestBody):
 
     rules: Gate
     rows: list[PinnedRow] = Field(default_factory=list, max_length=MAX_ROWS)
+
+
+class Example(TextPair):
+    """A text, or a pair of texts, with its label."""
+
+    label: Line
+
+
+class ExamplesRequest(RequestBody):
+    """Labeled examples of two labels or more; eight of each label are enough to begin with."""
+
+    examples: list[Example] = Field(min_length=2, max_length=MAX_ROWS)
+    improve: Annotated[bool, Field(description="whether the default method is trained in the background, too")] = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _not_labels_alone(cls, body: object) -> object:
+        if isinstance(body, dict) and "labels" in body and "examples" not in body:
+            raise ValueError("takes examples; names alone are candidate labels of a task on pairs with entailment")
+        return body
+
+    @model_validator(mode="after")
+    def _of_one_kind(self) -> "ExamplesRequest":
+        alone = [row.text_pair is None for row in self.examples]
+        if any(alone) and not all(alone):
+            raise ValueError(f"examples.{alone.index(True)} has no text_pair, and others have")
+        return self
 
 
 class RenameRequest(RequestBody):
