@@ -58,6 +58,7 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
         {"facades", "remote"},
         {"http", "score"},
         {"runtime"},
+        {"feedback"},
         {"answering", "watching"},
         {"versions"},
         {"engine"},

@@ -1,6 +1,6 @@
 """The sample store: keeps texts of answers encrypted, and feedback with or without them."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -165,14 +165,15 @@ class SampleStore:
                 connection.execute(delete(table).where(table.c.task == name))
                 connection.execute(update(table).where(table.c.task == task).values(task=name))
 
-    def expire(self, task: str, keeping: Keeping) -> None:
-        """Deletes texts that are older than the task keeps them, and the oldest samples above its bound."""
-        since = datetime.now(UTC) - timedelta(days=keeping.days)
+    def expire(self, keepings: Mapping[str, Keeping]) -> None:
+        """Deletes texts that are older than their task keeps them, and the oldest samples above its bound."""
         with self._database.writing() as connection:
-            connection.execute(delete(SAMPLES).where(SAMPLES.c.task == task, SAMPLES.c.at < since))
-            old = FEEDBACK.c.task == task, FEEDBACK.c.texts_at < since
-            connection.execute(update(FEEDBACK).where(*old).values(_NO_TEXT))
-            _trim(connection, SAMPLES, SAMPLES.c.id, task, keeping.most)
+            for task, keeping in sorted(keepings.items()):
+                since = datetime.now(UTC) - timedelta(days=keeping.days)
+                connection.execute(delete(SAMPLES).where(SAMPLES.c.task == task, SAMPLES.c.at < since))
+                old = FEEDBACK.c.task == task, FEEDBACK.c.texts_at < since
+                connection.execute(update(FEEDBACK).where(*old).values(_NO_TEXT))
+                _trim(connection, SAMPLES, SAMPLES.c.id, task, keeping.most)
 
     def tasks(self) -> list[str]:
         """Returns the names of all tasks with samples or feedback."""

@@ -87,6 +87,10 @@ def other_requests(name):
         yield "PUT", f"/v1/tasks/{name}/gate", {"json": {"rules": rules}}
     for method in ("GET", "DELETE"):
         yield method, f"/v1/tasks/{name}/gate", {}
+    yield "PUT", f"/v1/tasks/{name}/samples", {"json": {"share": 1.0}}
+    for method, path in (("GET", ""), ("DELETE", ""), ("DELETE", "/an-id/0")):
+        yield method, f"/v1/tasks/{name}/samples{path}", {}
+    yield "POST", "/v1/feedback", {"json": {"data": [{"task": name, "text": TEXT, "label": "label 0"}]}}
     yield "POST", f"/v1/tasks/{name}/rename", {"json": {"name": "acme-new"}}
     yield "DELETE", f"/v1/tasks/{name}", {}
 
@@ -222,6 +226,11 @@ ROUTES = {
     "GET /v1/tasks/{task}/gate": (PROMOTE, {}),
     "PUT /v1/tasks/{task}/gate": (PROMOTE, {"task": FREE, "json": {"rules": RULES}}),
     "DELETE /v1/tasks/{task}/gate": (PROMOTE, {}),
+    "GET /v1/tasks/{task}/samples": ({"admin"}, {}),
+    "PUT /v1/tasks/{task}/samples": ({"admin"}, {"json": {"share": 1.0}}),
+    "DELETE /v1/tasks/{task}/samples": ({"admin"}, {}),
+    "DELETE /v1/tasks/{task}/samples/{id:path}": ({"admin"}, {}),
+    "POST /v1/feedback": ({"feedback", "review", "admin"}, {"json": {"data": [{"id": "none/0", "label": "label 0"}]}}),
     "GET /v1/base": (ANY, {}),
     "GET /v1/whoami": (ANY, {}),
 }
@@ -289,7 +298,7 @@ def filled(route, arguments):
     arguments = dict(arguments)
     given |= {name: arguments.pop(name) for name in given.keys() & arguments}
     method, _, path = route.partition(" ")
-    return (method, path.format(**given)), arguments
+    return (method, path.replace("{id:path}", "an-id/0").format(**given)), arguments
 
 
 def test_every_route_is_in_the_tables(runtime):

@@ -145,14 +145,14 @@ def test_old_texts_and_the_oldest_samples_above_the_bound_go(samples):
         feedback(f"{days}", texts=(MARKER,), texts_at=NOW - timedelta(days), explanation="e") for days in (5, 3)
     )
     samples.record([old, young])
-    samples.expire("tone", Keeping(1.0, 4, 3))
+    samples.expire({"tone": Keeping(1.0, 4, 3)})
     assert ids(samples) == ["r/0", "r/1", "r/2"]
     assert samples.count("two") == 1
     assert {one.identifier: (one.texts, one.explanation) for one in samples.feedback("tone")} == {
         "5": (None, None),
         "3": ((MARKER,), "e"),
     }
-    samples.expire("tone", EVERYTHING)
+    samples.expire({"tone": EVERYTHING})
     assert samples.count("tone") == 3
 
 
