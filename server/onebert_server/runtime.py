@@ -30,10 +30,12 @@ from onebert_server.engine.queue import QueueLimits
 from onebert_server.fairness.receiving import Receiving
 from onebert_server.feedback.keeping import SampleKeeper, redactor_named
 from onebert_server.feedback.recording import Recorder
+from onebert_server.feedback.verdicts import Verdicts
 from onebert_server.progress import Progress
 from onebert_server.settings import Settings
 from onebert_server.telemetry.metrics import Metrics
 from onebert_server.telemetry.telemetry import open_telemetry
+from onebert_server.versions.blending import Blending
 from onebert_server.versions.catalog import Catalog
 from onebert_server.versions.directory import Directory
 from onebert_server.versions.follower import Follower
@@ -72,6 +74,7 @@ class Runtime(Edge):
         watch: compares answers with references; None if that is switched off.
         samples: keeps the answers of tasks that ask for it, in `store`.
         feedback: records feedback in `store`.
+        verdicts: judges versions by the feedback in `store`.
         presence: this replica among others on the registry; None if the registry is not shared.
     """
 
@@ -81,6 +84,7 @@ class Runtime(Edge):
     settings: Settings
     engine: Engine
     catalog: Catalog
+    blending: Blending
     residents: Residents
     loader: Loader
     follower: Follower
@@ -92,6 +96,7 @@ class Runtime(Edge):
     samples: SampleKeeper
     store: SampleStore
     feedback: Recorder
+    verdicts: Verdicts
     workers: Executor
     registrars: Executor
     readers: Executor
@@ -179,6 +184,7 @@ def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterat
         telemetry.samples = samples
         samples.start()
         answerer = Answerer(admission.splitters, admission, workers)
+        gates = Gates(catalog, answerer, registrars)
         _add_gauges(metrics, engine, catalog, follower, keeper)
         runtime = Runtime(
             settings=settings,
@@ -186,6 +192,7 @@ def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterat
             administration=Administration(registry, keeper),
             engine=engine,
             catalog=catalog,
+            blending=Blending(catalog, residents, registry),
             residents=residents,
             loader=loader,
             follower=follower,
@@ -193,10 +200,11 @@ def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterat
             presence=presence,
             registry=registry,
             admission=admission,
-            gates=Gates(catalog, answerer, registrars),
+            gates=gates,
             samples=samples,
             store=store,
             feedback=Recorder(store, samples, catalog, answerer, registrars, metrics.count_feedback),
+            verdicts=Verdicts(store, catalog, gates, registrars),
             answerer=answerer,
             metrics=metrics,
             telemetry=telemetry,

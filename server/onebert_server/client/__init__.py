@@ -34,6 +34,8 @@ from onebert_server.contract.tasks import ShadowShare as ShadowShare
 from onebert_server.contract.tasks import TargetFacts as TargetFacts
 from onebert_server.contract.tasks import TaskFacts as TaskFacts
 from onebert_server.contract.tasks import TaskSummary as TaskSummary
+from onebert_server.contract.tasks import VerdictFacts as VerdictFacts
+from onebert_server.contract.tasks import VerdictsResponse as VerdictsResponse
 from onebert_server.contract.tasks import VersionFacts as VersionFacts
 from onebert_server.contract.tasks import VersionSummary as VersionSummary
 from onebert_server.contract.watching import WatchedVersion as WatchedVersion

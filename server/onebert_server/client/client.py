@@ -73,6 +73,7 @@ class Client(Asking):
     push = run(AsyncClient.push)
     alias = run(AsyncClient.alias)
     shadows = run(AsyncClient.shadows)
+    verdicts = run(AsyncClient.verdicts)
     move_alias = run(AsyncClient.move_alias)
     delete_alias = run(AsyncClient.delete_alias)
     gate = run(AsyncClient.gate)

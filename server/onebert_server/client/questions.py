@@ -39,9 +39,10 @@ class Options(TypedDict, total=False):
 
 
 class OneOptions(Options, total=False):
-    """Options for one task; `explain` adds an Explanation to each answer."""
+    """Options for one task; `explain` adds an Explanation to each answer, `committee` asks all of that alias."""
 
     explain: bool
+    committee: bool
 
 
 class ManyOptions(Options, total=False):

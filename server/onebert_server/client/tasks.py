@@ -21,6 +21,7 @@ from onebert_server.contract.tasks import (
     TasksResponse,
     TaskSummary,
     Uploaded,
+    VerdictsResponse,
     VersionFacts,
 )
 from onebert_server.contract.watching import WatchFacts
@@ -100,11 +101,15 @@ class TaskCalls(Asking):
         """How often the versions of an alias and its shadows answered alike, on the server that is asked."""
         return (await self._decoded(ShadowsResponse, "GET", f"{_alias_path(task, alias)}/shadows")).shadows
 
+    async def verdicts(self, task: str, alias: str) -> VerdictsResponse:
+        """How the candidates of an alias have done beside its largest share, by feedback."""
+        return await self._decoded(VerdictsResponse, "GET", f"{_alias_path(task, alias)}/verdicts")
+
     async def move_alias(
         self,
         task: str,
         alias: str,
-        to: int | TargetFacts,
+        to: int | TargetFacts | Mapping[int, float],
         expected: int | str | None,
         wait: Wait | None = None,
         *,
@@ -114,7 +119,7 @@ class TaskCalls(Asking):
         """Gives an alias a meaning if its tag (of one version: its number) is `expected` (None: if it does not exist).
 
         Args:
-            to: a version, or a split of the requests and shadows.
+            to: a version, a split of the requests and shadows, or a blend: the weight of each version, 1 together.
             wait: `all` returns once every live server shows the move.
             report: of the task's gate, if its rows are not on the server.
             message: moves past the gate, and says why in the audit trail.
@@ -127,7 +132,11 @@ class TaskCalls(Asking):
         # Not repeatable, like the calls below: if the reply got lost, a repetition would report a conflict.
         condition = {"If-None-Match": "*"} if expected is None else {"If-Match": f'"{expected}"'}
         path = _alias_path(task, alias) + (f"?wait={wait}" if wait else "")
-        body: dict[str, Any] = {"version": to} if isinstance(to, int) else as_dict(replace(to, tag=None))
+        body: dict[str, Any] = {"version": to}
+        if isinstance(to, TargetFacts):
+            body = as_dict(replace(to, tag=None))
+        elif not isinstance(to, int):
+            body = {"blend": {str(version): weight for version, weight in to.items()}}
         if report is not None:
             body["report"] = report
         if message is not None:

@@ -83,6 +83,21 @@ def test_a_killed_server_has_the_whole_meaning_again_and_goes_back_as_a_whole(se
     assert onebert("alias", "mood", "live", "--remove", "--url", server.url)[0] == 0
 
 
+@both_layouts
+def test_the_slider_of_a_blend_moves_everyone(server, onebert):
+    with server.client() as own:
+        move(own, "tone", {"version": 1})
+        code, out, err = onebert("rollout", "tone", "--blend", "1=0.8,2=0.2", "--url", server.url)
+        assert (code, err) == (0, "")
+        assert out.startswith("tone@live: 1 → 4\n")
+        found = own.send("POST", "/v1/tasks/tone/classify", json={"inputs": TEXT}).json()
+    assert found["version"] == 4
+    mean = Task()
+    mean.tensors = {name: 0.8 * one + 0.2 * TASKS[1].tensors[name] for name, one in TASKS[0].tensors.items()}
+    assert_answers(found["results"][0], mean.scores(TEXT))
+    assert onebert("promote", "tone", "--rollback", "--url", server.url)[1].startswith("tone@live: 4 → 1\n")
+
+
 @pytest.mark.parametrize(
     ("options", "why"),
     [
@@ -91,6 +106,9 @@ def test_a_killed_server_has_the_whole_meaning_again_and_goes_back_as_a_whole(se
         (("--shadow", "x"), "is not VERSION or VERSION=PERCENT"),
         (("--shadow", "99"), "has no version 99"),
         (("--split", "1=100", "--sticky", "principal"), "for a split"),
+        (("--blend", "1=0.5,2"), "is not VERSION=WEIGHT"),
+        (("--blend", "1=0.5,2=0.4"), "1 together"),
+        (("--blend", "1=0.5,2=0.5", "--shadow", "3"), "a meaning of its own"),
     ],
 )
 def test_a_bad_rollout_is_one_line(server, onebert, options, why):
