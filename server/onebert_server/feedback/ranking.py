@@ -1,4 +1,4 @@
-"""Which texts a label tells most about: pure functions of answers and vectors, the most wanted text first."""
+"""Ranks texts by their answers, those that a label tells most about first: pure functions."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from onebert_encoder.answering.results import Prediction
-from onebert_encoder.answering.scores import Array, thresholds_of
+from onebert_encoder.answering.scores import thresholds_of
 from onebert_server.versions.facts import Facts
 
 
@@ -21,13 +21,11 @@ class By(StrEnum):
         DISAGREEMENT: few versions give the most frequent answer; of equal texts the one with the smaller margin.
             The variation ratio, Freeman 1965.
         SPREAD: the probability of the committee's label has a large standard deviation over its versions.
-        NOVELTY: the text is far from all labeled ones.
     """
 
     MARGIN = "margin"
     DISAGREEMENT = "disagreement"
     SPREAD = "spread"
-    NOVELTY = "novelty"
 
 
 class Scored(NamedTuple):
@@ -48,27 +46,6 @@ def ranked(by: By, texts: Sequence[Sequence[Scored]]) -> list[int]:
     """Returns the indexes of texts by their answers, each text's by the same versions."""
     keys = [_KEYS[by](answers) for answers in texts]
     return sorted(range(len(texts)), key=keys.__getitem__)
-
-
-def farthest_first(vectors: Array, known: Array, most: int) -> list[int]:
-    """Returns the indexes of `most` vectors: each is the farthest from all known ones and all chosen before.
-
-    The greedy 2-approximation of the k-center problem, Gonzalez 1985; for texts to label Sener and Savarese 2018.
-
-    Args:
-        vectors: [texts, size].
-        known: [labeled texts, size]; without any the first choice is the vector farthest from the mean.
-    """
-    origin = known if len(known) else vectors.mean(axis=0, keepdims=True)
-    nearest = np.full(len(vectors), np.inf)
-    for one in origin:
-        np.minimum(nearest, np.linalg.norm(vectors - one, axis=1), out=nearest)
-    chosen: list[int] = []
-    for _ in range(min(most, len(vectors))):
-        chosen.append(int(nearest.argmax()))
-        np.minimum(nearest, np.linalg.norm(vectors - vectors[chosen[-1]], axis=1), out=nearest)
-        nearest[chosen] = -1.0
-    return chosen
 
 
 def _margin(answers: Sequence[Scored]) -> tuple[float, ...]:

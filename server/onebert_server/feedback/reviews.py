@@ -13,6 +13,7 @@ from onebert_encoder.answering.results import Prediction
 from onebert_server.access.context import Context
 from onebert_server.access.principal import Action
 from onebert_server.answering.answers import Answered, Answerer
+from onebert_server.answering.backend import Wanted
 from onebert_server.feedback.ranking import By, Scored, ranked
 from onebert_server.limits import MAX_ITEMS
 from onebert_server.versions.catalog import Catalog
@@ -69,9 +70,7 @@ class Reviews:
         order = ranked(by, answers)[:most]
         return Queue(versions[0], len(answers), [(samples[index], answers[index]) for index in order])
 
-    async def samples(
-        self, task: str, after: str, most: int, context: Context
-    ) -> list[tuple[Sample, Feedback | None]]:
+    async def samples(self, task: str, after: str, most: int, context: Context) -> list[tuple[Sample, Feedback | None]]:
         """Returns a page of kept answers with the latest feedback on each; raises Forbidden, TaskNotFound."""
         context.principal.require(Action.REVIEW, task)
         return await self._in_thread(self._store.page, task, after, most)
@@ -117,5 +116,6 @@ class Reviews:
 
 def _scored(_: int, one: Answered) -> Scored:
     found = one.read().answer
-    assert isinstance(found, Prediction)
+    if not isinstance(found, Prediction):
+        raise InvalidInput(f"the answers of {one.facts.ref} have no scores of whole texts")
     return Scored(one.facts, found)

@@ -1,7 +1,6 @@
 """Routes for people who label: the review queue, and the lists of kept answers and of feedback."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import Query, Request
@@ -57,9 +56,7 @@ async def review(
         for one, answers in found.chosen
     ]
     facts = found.facts
-    return ReviewQueue(
-        task=task, task_type=facts.task_type, labels=facts.labels, compared=found.compared, items=items
-    )
+    return ReviewQueue(task=task, task_type=facts.task_type, labels=facts.labels, compared=found.compared, items=items)
 
 
 @router.get("/v1/tasks/{task}/feedback")
