@@ -30,6 +30,7 @@ from onebert_server.engine.queue import QueueLimits
 from onebert_server.fairness.receiving import Receiving
 from onebert_server.feedback.keeping import SampleKeeper, redactor_named
 from onebert_server.feedback.recording import Recorder
+from onebert_server.feedback.reviews import Reviews
 from onebert_server.feedback.verdicts import Verdicts
 from onebert_server.progress import Progress
 from onebert_server.settings import Settings
@@ -76,6 +77,7 @@ class Runtime(Edge):
         watch: compares answers with references; None if that is switched off.
         samples: keeps the answers of tasks that ask for it, in `store`.
         feedback: records feedback in `store`.
+        reviews: chooses kept texts for people to label.
         verdicts: judges versions by the feedback in `store`.
         presence: this replica among others on the registry; None if the registry is not shared.
         trainer: makes versions of examples; None if that is switched off.
@@ -99,6 +101,7 @@ class Runtime(Edge):
     samples: SampleKeeper
     store: SampleStore
     feedback: Recorder
+    reviews: Reviews
     verdicts: Verdicts
     workers: Executor
     registrars: Executor
@@ -208,6 +211,7 @@ def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterat
             samples=samples,
             store=store,
             feedback=Recorder(store, samples, catalog, answerer, registrars, metrics.count_feedback),
+            reviews=Reviews(store, catalog, answerer, registrars),
             verdicts=Verdicts(store, registry.feed, catalog, gates, registrars),
             answerer=answerer,
             metrics=metrics,

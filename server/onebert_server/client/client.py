@@ -93,6 +93,9 @@ class Client(Asking):
     keys = run(AsyncClient.keys)
     revoke_key = run(AsyncClient.revoke_key)
     audit = run(AsyncClient.audit)
+    review = run(AsyncClient.review)
+    feedback_rows = run(AsyncClient.feedback_rows)
+    sample_rows = run(AsyncClient.sample_rows)
     classify_items = run(AsyncClient.classify_items)
     fanout = run(AsyncClient.fanout)
 

@@ -10,6 +10,7 @@ from onebert_server.http.routes import (
     feedback,
     gates,
     page,
+    review,
     samples,
     system,
     tasks,
@@ -25,10 +26,8 @@ def create_app(runtime: Runtime) -> WebApp:
         runtime,
         [
             answering(),
-            *(
-                one.router
-                for one in (tasks, watch, aliases, gates, examples, samples, feedback, administration, system, docs)
-            ),
+            *(one.router for one in (tasks, watch, aliases, gates, examples, samples, feedback, review)),
+            *(one.router for one in (administration, system, docs)),
             showing(),
             page.router,
         ],
