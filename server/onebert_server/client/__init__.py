@@ -17,6 +17,7 @@ from onebert_server.contract.answers import ResultError as ResultError
 from onebert_server.contract.answers import TaskResult as TaskResult
 from onebert_server.contract.answers import WordEffect as WordEffect
 from onebert_server.contract.declared import as_dict as as_dict
+from onebert_server.contract.fleet import FleetTask as FleetTask
 from onebert_server.contract.gates import GateFacts as GateFacts
 from onebert_server.contract.tasks import AliasPlace as AliasPlace
 from onebert_server.contract.tasks import BaseFacts as BaseFacts

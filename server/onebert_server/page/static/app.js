@@ -6,6 +6,7 @@ import { html, render, useEffect, useRef, useState } from "./lib.js";
 import { Said, Waiting } from "./parts.js";
 import { here } from "./route.js";
 import { SignIn } from "./views/signin.js";
+import { Fleet } from "./views/fleet.js";
 import { Load } from "./views/load.js";
 import { Task } from "./views/task.js";
 import { Tasks } from "./views/tasks.js";
@@ -15,6 +16,7 @@ import { Upload } from "./views/upload.js";
 // The first part of the address -> name, view, and whether the principal may see it.
 const VIEWS = {
   tasks: { name: "Tasks", view: ({ parts, query }) => (parts[1] ? html`<${Task} name=${parts[1]} query=${query} key=${parts[1]} />` : html`<${Tasks} />`) },
+  fleet: { name: "Fleet", view: () => html`<${Fleet} />` },
   try: { name: "Try", view: ({ query }) => html`<${Try} query=${query} />` },
   upload: { name: "Upload", view: ({ query }) => html`<${Upload} query=${query} />`, offered: () => may("upload") },
   load: { name: "Load", view: () => html`<${Load} />`, offered: () => session.get().who.tasks.includes("*") },
