@@ -1,6 +1,6 @@
 """A replica without HTTP: `open_runtime` is the only place that builds and links its parts."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -20,12 +20,14 @@ from onebert_server.answering.admission import Admission
 from onebert_server.answering.answers import WORKERS, Answerer
 from onebert_server.answering.edge import Edge
 from onebert_server.answering.gates import Gates
+from onebert_server.answering.probing import Probing
 from onebert_server.answering.shadows import ShadowCounts
 from onebert_server.engine.bank import Bank
 from onebert_server.engine.bank_bytes import BankBytes, default_bank_bytes
 from onebert_server.engine.engine import Engine, EngineLimits
 from onebert_server.engine.host import Host
 from onebert_server.engine.memory import give_back_freed_memory
+from onebert_server.engine.probe import probe
 from onebert_server.engine.queue import QueueLimits
 from onebert_server.fairness.receiving import Receiving
 from onebert_server.feedback.keeping import SampleKeeper, redactor_named
@@ -46,6 +48,7 @@ from onebert_server.versions.measured import Measured
 from onebert_server.versions.presence import Presence
 from onebert_server.versions.residency.loader import Loader
 from onebert_server.versions.residency.residents import Residents
+from onebert_server.watching.inputs import Inputs
 from onebert_server.watching.watch import Watch
 from onebert_store.errors import InvalidSettings, Unhealthy
 from onebert_store.registry.registry import Registry
@@ -79,6 +82,7 @@ class Runtime(Edge):
         feedback: records feedback in `store`.
         reviews: chooses kept texts for people to label.
         verdicts: judges versions by the feedback in `store`.
+        inputs: by the digest of each base: compares all its texts with the first day's; empty if that is switched off.
         presence: this replica among others on the registry; None if the registry is not shared.
         trainer: makes versions of examples; None if that is switched off.
     """
@@ -94,6 +98,7 @@ class Runtime(Edge):
     loader: Loader
     follower: Follower
     watch: Watch | None
+    inputs: Mapping[str, Inputs]
     presence: Presence | None
     registry: Registry
     admission: Admission
@@ -169,6 +174,7 @@ def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterat
         samples = SampleKeeper(store, catalog, redactor_named(settings.redactor), metrics.count_samples)
         opened.callback(samples.close)
         watch = _watch(opened, settings, catalog, metrics) if settings.false_alarms else None
+        inputs = _inputs(settings, hosts, watch, metrics) if watch else {}
         opened.callback(follower.close)
         opened.callback(loader.close)
         workers, registrars, readers, uploader = (
@@ -187,6 +193,7 @@ def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterat
         opened.callback(keeper.close)
         keeper.start()
         admission = Admission(engine, residents, tracing=telemetry.tracing)
+        admission.probing = Probing(engine, {digest: one.add for digest, one in inputs.items()}) if inputs else None
         metrics.registry.register(ShadowCounts(admission.shadows, settings.task_metrics))
         telemetry.samples = samples
         samples.start()
@@ -204,6 +211,7 @@ def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterat
             loader=loader,
             follower=follower,
             watch=watch,
+            inputs=inputs,
             presence=presence,
             registry=registry,
             admission=admission,
@@ -272,6 +280,21 @@ def _trainer(opened: ExitStack, runtime: Runtime) -> Trainer:
     return Trainer(worker, *parts)
 
 
+def _inputs(settings: Settings, hosts: list[Host], watch: Watch, metrics: Metrics) -> dict[str, Inputs]:
+    """Compares the texts of each base; vectors of another precision are another reference."""
+    found = {}
+    for host in hosts:
+        path = settings.data_dir / f"inputs-{host.digest[-12:]}-{host.base.dtype_name}.npz"
+        found[host.digest] = Inputs(path, watch.later, watch.budget.spend, metrics.count_alarm)
+    alarms = {digest: partial(_is_on, one) for digest, one in found.items()}
+    metrics.gauge_of("base", "inputs_alarm", "1 while the texts are unlike those of the first day.", alarms)
+    return found
+
+
+def _is_on(inputs: Inputs) -> bool:
+    return inputs.alarm_since is not None
+
+
 def _add_gauges(metrics: Metrics, engine: Engine, catalog: Catalog, follower: Follower, keeper: KeyKeeper) -> None:
     hosts = [*engine.hosts.values()]
     bound = hosts[0].bank.bound
@@ -304,7 +327,10 @@ def load_hosts(settings: Settings) -> list[Host]:
     if len({base.spec.digest for base in bases}) < len(bases):
         raise InvalidSettings("ONEBERT_BASE: two of the bases are the same")
     bound = BankBytes(settings.bank_bytes or default_bank_bytes(bases[0].device), len(bases))
-    return [Host(base, Bank(base, bound)) for base in bases]
+    hosts = [Host(base, Bank(base, bound)) for base in bases]
+    for host in hosts if settings.false_alarms else ():
+        host.bank.answer_bare(probe(host.base))
+    return hosts
 
 
 def load_only_host(settings: Settings) -> Host:

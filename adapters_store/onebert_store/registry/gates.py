@@ -28,6 +28,11 @@ class Gates:
             row = connection.execute(select(GATES.c.rules, GATES.c.rows).where(GATES.c.task == task)).first()
         return GateRecord(*row) if row else None
 
+    def tasks(self) -> set[str]:
+        """Returns the names of the tasks that have a gate."""
+        with self._database.reading() as connection:
+            return set(connection.scalars(select(GATES.c.task)))
+
     def set(self, task: str, gate: GateRecord, by: Actor = CLI) -> int:
         """Sets the gate of a task in place of the one before; raises TaskNotFound."""
         check_name(task)

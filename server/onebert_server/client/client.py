@@ -66,6 +66,7 @@ class Client(Asking):
     ready = run(AsyncClient.ready)
     base = run(AsyncClient.base)
     tasks = run(AsyncClient.tasks)
+    fleet = run(AsyncClient.fleet)
     task = run(AsyncClient.task)
     version = run(AsyncClient.version)
     watch = run(AsyncClient.watch)

@@ -10,6 +10,7 @@ from onebert_server.client.exchange import Asking, decode, quoted
 from onebert_server.client.questions import Input, item_of
 from onebert_server.contract.declared import as_dict
 from onebert_server.contract.examples import CreatedFacts, ImprovementFacts
+from onebert_server.contract.fleet import FleetResponse, FleetTask
 from onebert_server.contract.gates import GateFacts
 from onebert_server.contract.tasks import (
     AliasPlace,
@@ -56,6 +57,16 @@ class TaskCalls(Asking):
             page = await self._decoded(TasksResponse, "GET", path)
             found += page.tasks
             path = page.next and f"/v1/tasks?after={quoted(page.next)}"
+        return found
+
+    async def fleet(self) -> list[FleetTask]:
+        """All tasks, by name, with live version, traffic, alarm, gate and what cannot be loaded."""
+        found: list[FleetTask] = []
+        path: str | None = "/v1/fleet"
+        while path is not None:
+            page = await self._decoded(FleetResponse, "GET", path)
+            found += page.tasks
+            path = page.next and f"/v1/fleet?after={quoted(page.next)}"
         return found
 
     async def task(self, name: str) -> TaskFacts:

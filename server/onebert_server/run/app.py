@@ -8,6 +8,7 @@ from onebert_server.http.routes import (
     docs,
     examples,
     feedback,
+    fleet,
     gates,
     page,
     review,
@@ -26,7 +27,7 @@ def create_app(runtime: Runtime) -> WebApp:
         runtime,
         [
             answering(),
-            *(one.router for one in (tasks, watch, aliases, gates, examples, samples, feedback, review)),
+            *(one.router for one in (tasks, fleet, watch, aliases, gates, examples, samples, feedback, review)),
             *(one.router for one in (administration, system, docs)),
             showing(),
             page.router,

@@ -9,6 +9,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from onebert_server.observed import Ended, Seen
+from onebert_server.telemetry.lately import Lately
 from onebert_server.telemetry.plain import Count, Counts, Histogram, Histograms
 from onebert_server.telemetry.tasks import TaskCounts
 
@@ -51,6 +52,7 @@ class Metrics:
         self._tasks = TaskCounts(tasks) if tasks else None
         if self._tasks is not None:
             self.registry.register(self._tasks)
+        self.lately = Lately()
         self.busy_seconds = 0.0
         self._requests = Counts("onebert_http_requests", "Requests answered.", "method", "route", "status")
         self.registry.register(self._requests)
@@ -103,12 +105,15 @@ class Metrics:
         duration.observe(seconds, trace_id)
         if problem is not None:
             self._rejected.labels(problem).inc()
+        if answers:
+            self.lately.count(answers, seconds)
         if answers and self._tasks is not None:
             self._tasks.count(answers, seconds)
         if answers and self.watch is not None:
             self.watch.count(answers)
 
     def rename_task(self, task: str, name: str) -> None:
+        self.lately.rename(task, name)
         if self._tasks is not None:
             self._tasks.rename(task, name)
         if self.watch is not None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
@@ -79,7 +80,7 @@ class Watch(Collector):
     """
 
     def __init__(self, false_alarms: float, versions: Versions, shown: int, changed: Callable[[str], None]) -> None:
-        self._budget = Budget(false_alarms)
+        self.budget = Budget(false_alarms)
         self._versions = versions
         self._shown = shown
         self._changed = changed
@@ -87,7 +88,7 @@ class Watch(Collector):
         self._labels = 0
         # Held while answers are counted or versions are renamed, never while a registry is read.
         self._lock = threading.Lock()
-        self._waiting = SimpleQueue[tuple[Key, Watched, Live | None] | None]()
+        self._waiting = SimpleQueue[Callable[[], None] | None]()
         self._thread = threading.Thread(target=self._run, name="onebert-watch", daemon=True)
 
     def start(self) -> None:
@@ -97,6 +98,10 @@ class Watch(Collector):
         self._waiting.put(None)
         if self._thread.ident is not None:
             self._thread.join()
+
+    def later(self, call: Callable[[], None]) -> None:
+        """Runs a call on the thread that judges, which alone spends the budget."""
+        self._waiting.put(call)
 
     def count(self, answers: Sequence[Seen]) -> None:
         """Counts the answers of one request that may be compared with a reference."""
@@ -142,11 +147,11 @@ class Watch(Collector):
             return
         if one is None:
             one = self._watched[key] = Watched()
-            self._waiting.put((key, one, None))
+            self.later(partial(self._begin, key, one))
             self._make_room()
         elif one.window is not None and (live := one.window.add(seen.labels, seen.score)) is not None:
             self._watched.move_to_end(key)
-            self._waiting.put((key, one, live))
+            self.later(partial(self._take, key, one, live))
 
     def _make_room(self) -> None:
         while len(self._watched) > MAX_WATCHED or (self._labels > MAX_LABELS and len(self._watched) > 1):
@@ -160,7 +165,7 @@ class Watch(Collector):
                 with suppress(Empty):
                     if (item := self._waiting.get(timeout=LOOK_EVERY)) is None:
                         return
-                    self._take(*item)
+                    item()
                 if time.monotonic() - looked > LOOK_EVERY:
                     self._drop_unused()
                     looked = time.monotonic()
@@ -168,10 +173,8 @@ class Watch(Collector):
             except Exception as error:
                 logger.error("a version is not judged: %s", type(error).__name__)
 
-    def _take(self, key: Key, one: Watched, live: Live | None) -> None:
-        if live is None:
-            self._begin(key, one)
-        elif live.answers >= LEAST_ANSWERS and self._versions.is_aliased(*key):
+    def _take(self, key: Key, one: Watched, live: Live) -> None:
+        if live.answers >= LEAST_ANSWERS and self._versions.is_aliased(*key):
             self._judge(key, one, live)
 
     def _begin(self, key: Key, one: Watched) -> None:
@@ -195,7 +198,7 @@ class Watch(Collector):
         if one.window is None:
             return
         one.judged = judged = judge(one.window.reference, live)
-        level = self._budget.spend()
+        level = self.budget.spend()
         if one.alarm_since is None and judged.p < level:
             one.alarm_since = datetime.now(UTC)
             cause = cause_of(one.shift) or "not known"

@@ -215,6 +215,7 @@ ROUTES = {
     "PUT /v1/tasks/{task}/versions": (WRITE, FILE | {"content": b"no delta"}),
     "GET /v1/tasks": (ANY, {}),
     "GET /v1/tasks/{task}": (ANY, {}),
+    "GET /v1/fleet": (ANY, {}),
     "GET /v1/tasks/{task}/watch": (ANY, {}),
     "DELETE /v1/tasks/{task}": ({"admin"}, {"task": FREE}),
     "POST /v1/tasks/{task}/rename": ({"admin"}, {"task": FREE, "json": {"name": "acme-new"}}),

@@ -7,6 +7,7 @@ import { Said, Waiting } from "./parts.js";
 import { here } from "./route.js";
 import { Create } from "./views/create.js";
 import { SignIn } from "./views/signin.js";
+import { Fleet } from "./views/fleet.js";
 import { Load } from "./views/load.js";
 import { Task } from "./views/task.js";
 import { Tasks } from "./views/tasks.js";
@@ -16,6 +17,7 @@ import { Upload } from "./views/upload.js";
 // The first part of the address -> name, view, and whether the principal may see it.
 const VIEWS = {
   tasks: { name: "Tasks", view: ({ parts, query }) => (parts[1] ? html`<${Task} name=${parts[1]} query=${query} key=${parts[1]} />` : html`<${Tasks} />`) },
+  fleet: { name: "Fleet", view: () => html`<${Fleet} />` },
   try: { name: "Try", view: ({ query }) => html`<${Try} query=${query} />` },
   upload: { name: "Upload", view: ({ query }) => html`<${Upload} query=${query} />`, offered: () => may("upload") },
   create: { name: "From examples", view: () => html`<${Create} />`, offered: () => may("upload") },

@@ -3,11 +3,15 @@
 import { ask, path } from "./api.js";
 
 /** Every task that the principal may see, by name. */
-export async function allTasks(signal) {
-  const found = [];
+export const allTasks = async (signal) => (await everyPage("/v1/tasks", signal)).tasks;
+/** `{tasks, inputs}`: the same tasks with what an overview shows, and the alarms of all texts. */
+export const wholeFleet = (signal) => everyPage("/v1/fleet", signal);
+
+async function everyPage(where, signal) {
+  let found = { tasks: [] };
   for (let after = ""; after !== null; ) {
-    const { value } = await ask("GET", `/v1/tasks?${new URLSearchParams({ after })}`, { signal });
-    found.push(...value.tasks);
+    const { value } = await ask("GET", `${where}?${new URLSearchParams({ after })}`, { signal });
+    found = { ...value, tasks: [...found.tasks, ...value.tasks] };
     after = value.next;
   }
   return found;

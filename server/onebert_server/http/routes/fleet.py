@@ -1,0 +1,100 @@
+"""The route of all tasks at one glance."""
+
+from typing import Annotated
+
+import msgspec
+from fastapi import Query, Request, Response
+
+from onebert_server.access.principal import Action
+from onebert_server.contract.fleet import FleetResponse, FleetTask, InputsFacts, LabelShift
+from onebert_server.http.routes.registry import registry_router
+from onebert_server.http.routes.runtime_of import RuntimeOf, ViewOf, in_thread
+from onebert_server.http.routes.tasks import MAX_PAGE
+from onebert_server.http.strict import Answer, ContextOf
+from onebert_server.limits import MAX_REF
+from onebert_server.observed import ABSTAINED
+from onebert_server.runtime import Runtime
+from onebert_server.versions.version import State, TaskEntry
+from onebert_server.watching.alarms import cause_of
+from onebert_server.watching.watch import Watched
+from onebert_store.registry.names import LIVE
+
+router = registry_router()
+
+
+@router.get("/v1/fleet", response_model=FleetResponse)
+async def fleet(
+    request: Request,
+    runtime: RuntimeOf,
+    view: ViewOf,
+    context: ContextOf,
+    after: Annotated[str, Query(max_length=MAX_REF, description="the last name of the page before")] = "",
+    limit: Annotated[int, Query(ge=1, le=MAX_PAGE, description="tasks of a page")] = MAX_PAGE,
+) -> Response:
+    """Lists the tasks with their live version, traffic, alarm, gate and what cannot be loaded, in pages as `/v1/tasks`.
+
+    Traffic and alarms are this server's alone, since its start; null without task metrics and watching.
+    """
+
+    def page() -> bytes:
+        entries = view.tasks(after, limit + 1, "")
+        gates = runtime.registry.gates.tasks()
+        found = []
+        for entry in entries[:limit]:
+            gate = entry.name in gates if context.principal.may(Action.PROMOTE, entry.name) else None
+            found.append(_task(runtime, entry, gate))
+        more = found[-1].name if len(entries) > limit else None
+        inputs = _inputs(runtime) if context.principal.may(Action.MEASURE) else []
+        return msgspec.json.encode(FleetResponse(tasks=found, inputs=inputs, next=more))
+
+    return Answer(request, await in_thread(runtime, page), "application/json")
+
+
+def _inputs(runtime: Runtime) -> list[InputsFacts]:
+    return [
+        InputsFacts(
+            base=runtime.host_of(digest).base.spec.name,
+            state="collecting" if one.collecting else "watched",
+            texts=one.texts,
+            alarm_since=one.alarm_since,
+            p=one.p,
+        )
+        for digest, one in runtime.inputs.items()
+    ]
+
+
+def _task(runtime: Runtime, entry: TaskEntry, gate: bool | None) -> FleetTask:
+    live = entry.aliases.get(LIVE)
+    version = entry.versions[live.version] if live else None
+    facts = version.known_facts if version else None
+    numbers = [number for number, _ in live.target.shares] if live else []
+    watched = {number: runtime.watch.of(entry.name, number) for number in numbers} if runtime.watch else {}
+    alarmed = next((one for one in watched.values() if one is not None and one.alarm_since), None)
+    pace = runtime.metrics.lately.of(entry.name)
+    host = runtime.engine.hosts.get(facts.base) if facts else None
+    return FleetTask(
+        name=entry.name,
+        base=host.base.spec.name if host else facts.base if facts else None,
+        live=live.version if live else None,
+        created_at=version.entry.created_at if version else None,
+        unavailable={
+            str(number): one.reason or "" for number, one in entry.versions.items() if one.state is State.UNAVAILABLE
+        },
+        a_minute=pace and pace.a_minute,
+        p95=pace and pace.p95,
+        shift=_shift(facts.labels, watched.get(facts.version)) if facts else None,
+        alarm_since=alarmed.alarm_since if alarmed else None,
+        cause=cause_of(alarmed.shift) if alarmed else None,
+        gate=gate,
+    )
+
+
+def _shift(labels: list[str], watched: Watched | None) -> LabelShift | None:
+    window = watched and watched.window
+    if not window or window.last is None:
+        return None
+    reference, live = window.reference, window.last
+    rows = zip((*labels, ABSTAINED), (*reference.labels, reference.abstained), live.labels.tolist(), strict=True)
+    shares = [(label, before / reference.rows, now / live.answers) for label, before, now in rows]
+    label, before, now = max(shares, key=lambda one: abs(one[2] - one[1]))
+    return LabelShift(label=label, reference=before, live=now)
