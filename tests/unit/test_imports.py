@@ -157,6 +157,7 @@ LIGHT = {
         "from onebert_store.registry.registry import Registry; Registry.open(pathlib.Path(sys.argv[1])).close()",
         {"obstore", "psycopg"},
     ),
+    "server": ("import onebert_server.run.app, onebert_server.run.serve", {"scipy", "sklearn", "pyarrow"}),
     "front end": (
         "import onebert_server.run.child; from onebert_server.facades.table import facades; facades()",
         {"torch", "transformers", "sqlalchemy", "httpx"},

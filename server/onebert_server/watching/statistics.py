@@ -1,6 +1,7 @@
 """Compares counts of live answers with counts of a reference; arrays are counts, the last dimension is compared.
 
-Only NumPy and SciPy, so simulations call these functions on thousands of windows at once.
+Only NumPy and SciPy, so simulations call these functions on thousands of windows at once. SciPy takes a second to
+import, so the first window that is judged does it, and no start waits.
 """
 
 from dataclasses import dataclass
@@ -8,8 +9,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import optimize, stats
-from scipy.special import chdtrc, xlogy
 
 Array = NDArray[np.float64]
 Numbers = NDArray[Any]
@@ -37,6 +36,8 @@ def psi_p(reference: Numbers, live: Numbers) -> Array:
     PSI / (1/n + 1/m), with n live answers and m rows, is asymptotically chi-square with bins - 1 degrees of freedom
     (Yurdakul and Naranjo 2020). One bin gives 1.
     """
+    from scipy.special import chdtrc  # noqa: PLC0415
+
     scale = 1 / live.sum(axis=-1) + 1 / reference.sum(axis=-1)
     return np.asarray(chdtrc(max(live.shape[-1] - 1, 1), psi(reference, live) / scale))
 
@@ -48,6 +49,9 @@ def labels_p(reference: Numbers, rows: int, live: Numbers, answers: int) -> Arra
     label with the largest G, times the number of labels that occur: right for rare labels too, and at most too careful.
     Above 0.1 the chi-square limit of G is enough, and costs a tenth.
     """
+    from scipy.special import chdtrc, xlogy  # noqa: PLC0415
+    from scipy.stats import hypergeom  # noqa: PLC0415
+
     reference, live = np.broadcast_arrays(reference, live)
     there = reference + live
     tables = np.stack([live, answers - live, reference, rows - reference]).astype(np.float64)
@@ -59,7 +63,7 @@ def labels_p(reference: Numbers, rows: int, live: Numbers, answers: int) -> Arra
     near = p < _DOUBT
     found, both = (np.asarray(np.take_along_axis(one, furthest, -1)[..., 0])[near] for one in (live, there))
     if near.any():
-        drawn = stats.hypergeom(total, both, answers)
+        drawn = hypergeom(total, both, answers)
         p[near] = np.minimum(1.0, 2 * np.minimum(drawn.cdf(found), drawn.sf(found - 1)) * tests[near])
     return p
 
@@ -101,13 +105,15 @@ def estimate_shift(answered: Numbers, scores: Numbers, live: Numbers, live_score
         live: [labels + 1], live answers.
         live_scores: [bins].
     """
+    from scipy.optimize import nnls  # noqa: PLC0415
+
     rows, answers = answered.sum(axis=1).astype(np.float64), live.sum()
     if rows.min() < LEAST_ROWS or np.linalg.matrix_rank(answered) < len(rows):
         return None
     given, seen = (answered / rows[:, None]).T, live / answers
     # The last equation, weighted far above the others, makes the shares add up to one.
     heavy = 1e4
-    solved, _ = optimize.nnls(np.vstack([given, np.full(len(rows), heavy)]), np.append(seen, heavy))
+    solved, _ = nnls(np.vstack([given, np.full(len(rows), heavy)]), np.append(seen, heavy))
     shares = solved / solved.sum()
     recall = np.diag(given).copy()
     inverse = np.linalg.pinv(given)

@@ -18,6 +18,7 @@ from bases import FAMILIES, tiny_base
 from onebert_encoder.base.base import DEFAULT_BASE, load_base
 from onebert_encoder.base.config import EncoderConfig
 from onebert_encoder.base.digest import config_form, differing_parts, tokenizer_form
+from onebert_encoder.base.folder import PACKAGED, read_own
 from onebert_encoder.base.source import find_base
 from onebert_encoder.base.tokenizer import load_tokenizer
 from onebert_encoder.compute.kernels.products import load_products
@@ -40,6 +41,14 @@ def test_the_default_base_is_the_real_minilm_with_the_digest_that_deltas_name() 
     expected = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
     assert hashlib.sha256(weights.read_bytes()).hexdigest() == expected
     assert load_base().spec.digest == "sha256:3c398c3611c0d4f29cd07c5877e7024a913f3fbf0bdfe18311921a7bdb017e47"
+
+
+def test_the_record_of_the_default_bases_package_is_what_transformers_reads(tmp_path: Path) -> None:
+    # In another folder the files are read by transformers, and the digest is computed from them.
+    read = load_base(shutil.copytree(find_base(DEFAULT_BASE), tmp_path / "base").as_posix())
+    assert read_own(find_base(DEFAULT_BASE)) == PACKAGED
+    assert (PACKAGED.digest, PACKAGED.config) == (read.spec.digest, read.config)
+    assert load_base().tokenizer.written == read.tokenizer.written
 
 
 @pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="Linux alone says what is in memory")
