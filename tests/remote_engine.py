@@ -48,7 +48,7 @@ async def remote_engine(
     Leaving ends when the desk has seen that the front end is gone.
     """
     keeper = Keeper()
-    desk = FrontDesk(Served(admission, Metrics(), keys), keeper)
+    desk = FrontDesk(Served(admission, Metrics(), keys, lambda *_: None), keeper)
     transport = UnixTransport(path, f"{path}.relay")
     transport.lost = lambda: None
     async with AsyncExitStack() as servers:

@@ -33,11 +33,11 @@ TENANTS = {
 
 
 @contextmanager
-def tenants_runtime(folder):
+def tenants_runtime(folder, **settings):
     """An open runtime that has the tasks and takes the keys; a second version of `acme-tone` has no alias."""
     store(folder, **{name: Task(seed=seed) for name, seed in TASKS.items()})
     store(folder, **{"acme-tone": Task(seed=9)})
-    with opened(folder, api_keys=ROOT_KEY, max_queue_seconds=600) as runtime:
+    with opened(folder, api_keys=ROOT_KEY, max_queue_seconds=600, **settings) as runtime:
         runtime.keys.replace({hashlib.sha256(key.encode()).digest(): Holder(who) for key, who in TENANTS.items()})
         yield runtime
 

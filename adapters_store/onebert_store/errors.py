@@ -20,12 +20,14 @@ docs/generate.py makes docs/reference/errors.md of the classes.
     │   ├── VersionNotFound           404  version-not-found
     │   ├── AliasNotFound             404  alias-not-found
     │   ├── GateNotFound              404  gate-not-found
+    │   ├── SampleNotFound            404  sample-not-found
     │   └── KeyNotFound               404  key-not-found
     ├── AliasConflict                 412  alias-conflict
     ├── ChangeUnknown                 412  change-unknown
     ├── VersionInUse                  409  version-in-use
     ├── TaskExists                    409  task-exists
     ├── GateFailed                    409  gate-failed
+    ├── SamplesKeyNeeded              409  samples-key-needed
     ├── VersionUnavailable            503  version-unavailable
     ├── StoreLocked                   503  store-locked
     ├── StoreCorrupt                  500  store-corrupt
@@ -160,6 +162,10 @@ class GateNotFound(NotFound, code="gate-not-found", title="No gate"):
     """The task has no gate."""
 
 
+class SampleNotFound(NotFound, code="sample-not-found", title="No such answer"):
+    """No answer with this id is kept, or none of a task that this key may see."""
+
+
 class KeyNotFound(NotFound, code="key-not-found", title="No such key"):
     """No key has this id."""
 
@@ -190,6 +196,10 @@ class GateFailed(OneBertError, status=409, code="gate-failed", title="The gate r
     def __init__(self, detail: str, report: Mapping[str, Any] | None = None) -> None:
         super().__init__(detail)
         self.report = report
+
+
+class SamplesKeyNeeded(OneBertError, status=409, code="samples-key-needed", title="No key for texts"):
+    """`ONEBERT_SAMPLES_KEY` is not set, or lacks the key that kept texts were encrypted with."""
 
 
 class VersionUnavailable(OneBertError, status=503, code="version-unavailable", title="Version unavailable"):

@@ -1,4 +1,4 @@
-"""Plug-ins: the entry points by which installed packages add commands, façades, blob stores and transports to OneBERT.
+"""Plug-ins: the entry points by which installed packages add commands, façades, blob stores and others to OneBERT.
 
 docs/guide/plugins.md has the contract of each group.
 """
@@ -10,6 +10,7 @@ from typing import Any
 from onebert_store.errors import InvalidSettings
 
 COMMANDS, FACADES, BLOBS, TRANSPORTS = "onebert.commands", "onebert.facades", "onebert.blobs", "onebert.transports"
+REDACTORS = "onebert.redactors"
 
 
 @dataclass(frozen=True, slots=True)

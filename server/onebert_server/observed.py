@@ -30,10 +30,29 @@ class Seen(NamedTuple):
     comparable: bool = False
 
 
-class Samples(Protocol):
-    """Gets each answer where it is made, in the engine's process or a front end; none is set by default."""
+class Kept(NamedTuple):
+    """One answer that shall be kept: its id, the time in seconds since 1970, one or two texts, see `Seen` and `Sample`.
 
-    def made(self, request_id: str, principal: str, text: str | tuple[str, str], answer: Seen) -> None:
+    `share` is the probability with which it was chosen.
+    """
+
+    id: str
+    at: float
+    principal: str
+    texts: tuple[str, ...]
+    answer: Seen
+    share: float
+
+    @property
+    def size(self) -> int:
+        """An upper bound of its bytes in memory."""
+        return 1024 + sum(4 * len(text) for text in self.texts)
+
+
+class Samples(Protocol):
+    """Gets answers where they are made, in the engine's process or a front end; none is set by default."""
+
+    def made(self, kept: Kept) -> None:
         """Takes one answer to a client, on the event loop or in a worker thread, so it must not wait.
 
         The request may still fail, for instance at its deadline.

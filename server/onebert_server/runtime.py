@@ -28,6 +28,8 @@ from onebert_server.engine.host import Host
 from onebert_server.engine.memory import give_back_freed_memory
 from onebert_server.engine.queue import QueueLimits
 from onebert_server.fairness.receiving import Receiving
+from onebert_server.feedback.keeping import SampleKeeper, redactor_named
+from onebert_server.feedback.recording import Recorder
 from onebert_server.progress import Progress
 from onebert_server.settings import Settings
 from onebert_server.telemetry.metrics import Metrics
@@ -43,6 +45,7 @@ from onebert_server.watching.watch import Watch
 from onebert_store.errors import InvalidSettings, Unhealthy
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.store import StoreAddress
+from onebert_store.samples.store import SampleStore, open_samples
 
 T = TypeVar("T")
 
@@ -67,6 +70,8 @@ class Runtime(Edge):
         readers: threads for whole stored files, so that a hanging bucket delays no change.
         uploader: one thread, so that uploads queue behind each other and not before answers.
         watch: compares answers with references; None if that is switched off.
+        samples: keeps the answers of tasks that ask for it, in `store`.
+        feedback: records feedback in `store`.
         presence: this replica among others on the registry; None if the registry is not shared.
     """
 
@@ -84,6 +89,9 @@ class Runtime(Edge):
     registry: Registry
     admission: Admission
     gates: Gates
+    samples: SampleKeeper
+    store: SampleStore
+    feedback: Recorder
     workers: Executor
     registrars: Executor
     readers: Executor
@@ -137,6 +145,7 @@ def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterat
     with ExitStack() as opened:
         progress.begin("store", 1)
         registry = opened.enter_context(Registry.open(store_address(settings)))
+        store = opened.enter_context(open_samples(registry.database, settings.samples_key))
         telemetry = opened.enter_context(open_telemetry(settings))
         metrics = Metrics(settings.task_metrics, exemplars=telemetry.tracing is not None)
         engine = Engine(hosts, engine_limits(settings), metrics, threads, tracing=telemetry.tracing)
@@ -145,6 +154,8 @@ def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterat
         presence = Presence(registry.replicas) if registry.shared else None
         follower = Follower(registry.feed, residents.directory, presence, metrics.rename_task)
         catalog = Catalog(registry, residents, follower)
+        samples = SampleKeeper(store, catalog, redactor_named(settings.redactor), metrics.count_samples)
+        opened.callback(samples.close)
         watch = _watch(opened, settings, catalog, metrics) if settings.false_alarms else None
         opened.callback(follower.close)
         opened.callback(loader.close)
@@ -165,6 +176,8 @@ def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterat
         keeper.start()
         admission = Admission(engine, residents, tracing=telemetry.tracing)
         metrics.registry.register(ShadowCounts(admission.shadows, settings.task_metrics))
+        telemetry.samples = samples
+        samples.start()
         answerer = Answerer(admission.splitters, admission, workers)
         _add_gauges(metrics, engine, catalog, follower, keeper)
         runtime = Runtime(
@@ -181,6 +194,9 @@ def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterat
             registry=registry,
             admission=admission,
             gates=Gates(catalog, answerer, registrars),
+            samples=samples,
+            store=store,
+            feedback=Recorder(store, samples, catalog, answerer, registrars, metrics.count_feedback),
             answerer=answerer,
             metrics=metrics,
             telemetry=telemetry,

@@ -134,6 +134,13 @@ class Settings(BaseSettings):
     #: False alarms a month that this server may raise over all its tasks when nothing has changed
     #: ([watching](../guide/watching.md)); fewer mean that changes are heard later. 0 watches nothing.
     false_alarms: Annotated[float, Field(ge=0, le=1000)] = 1.0
+    # Keys, never shown.
+    #: Keys that encrypt kept texts ([feedback](../guide/feedback.md)), with commas between: the first one encrypts, all
+    #: decrypt. A key is 32 bytes in URL-safe base64, and takes the extra `onebert[samples]`. Without a key no text is
+    #: kept.
+    samples_key: Annotated[tuple[str, ...], NoDecode, Field(repr=False)] = ()
+    #: Name of a [plug-in](../guide/plugins.md) that removes personal data from texts before they are kept.
+    redactor: str | None = None
     #: Level of the log, which goes to standard error.
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
@@ -151,6 +158,11 @@ class Settings(BaseSettings):
             return value
         names = [value] if Path(value).expanduser().is_dir() else value.split(",")
         return tuple(name.strip() for name in names if name.strip())
+
+    @field_validator("samples_key", mode="before")
+    @classmethod
+    def _keys(cls, value: Any) -> Any:
+        return tuple(key.strip() for key in value.split(",") if key.strip()) if isinstance(value, str) else value
 
     @field_validator("cors_origins", mode="before")
     @classmethod

@@ -144,6 +144,17 @@ GATES = Table(
     info={"since": 7},
 )
 
+# How much of a task's answers is kept; a task without a row keeps none.
+KEEPINGS = Table(
+    "keepings",
+    TABLES,
+    sa.Column("task", NAME, primary_key=True),
+    sa.Column("share", sa.Double, nullable=False),
+    sa.Column("days", sa.Integer, nullable=False),
+    sa.Column("most", sa.Integer, nullable=False),
+    info={"since": 8},
+)
+
 # One row with the number of the latest change; a transaction that makes a change holds it until its commit.
 FEED = Table("feed", TABLES, sa.Column("last", sa.BigInteger, nullable=False), info={"since": 3})
 

@@ -7,7 +7,7 @@ has read everything committed before it.
 
 import sys
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from typing import Any
@@ -16,8 +16,9 @@ from sqlalchemy import Connection, and_, func, insert, or_, select, true, update
 
 from onebert_store.errors import InvalidInput
 from onebert_store.file.strict_json import shown
-from onebert_store.registry.database import ALIASES, CHANGES, FEED, VERSIONS
+from onebert_store.registry.database import ALIASES, CHANGES, FEED, KEEPINGS, VERSIONS
 from onebert_store.registry.dialects.database import Database, Listener
+from onebert_store.registry.keeping import Keeping
 from onebert_store.registry.names import check_name
 from onebert_store.registry.queries import aliases_of, entry_of, version_entries
 from onebert_store.registry.records import Action, Actor, Alias, Change, Place, Snapshot, VersionEntry, alias_of
@@ -144,12 +145,21 @@ class Feed:
             for task, alias, *columns in connection.execute(select(ALIASES)):
                 place = tuple(columns)
                 aliases[task][sys.intern(alias)] = places.get(place) or places.setdefault(place, alias_of(*place))
-            return Snapshot(last, version_entries(connection), aliases)
+            return Snapshot(last, version_entries(connection), aliases, _keepings(connection))
+
+    def keepings(self) -> Mapping[str, Keeping]:
+        """Reads how much is kept of each task that keeps answers."""
+        with self._database.reading() as connection:
+            return _keepings(connection)
 
 
 def _change(row: Sequence[Any], entry: VersionEntry | None = None) -> Change:
     *others, target, forced = row
     return Change(*(*others, target and Target.loads(target), forced, entry))
+
+
+def _keepings(connection: Connection) -> dict[str, Keeping]:
+    return {task: Keeping(*rest) for task, *rest in connection.execute(select(KEEPINGS))}
 
 
 def last_change(connection: Connection) -> int:

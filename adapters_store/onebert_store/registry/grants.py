@@ -24,6 +24,8 @@ class Scope(StrEnum):
     CLASSIFY = "classify"
     UPLOAD = "upload"
     PROMOTE = "promote"
+    FEEDBACK = "feedback"
+    REVIEW = "review"
     ADMIN = "admin"
 
 

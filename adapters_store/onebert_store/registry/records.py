@@ -8,6 +8,7 @@ from math import inf
 from typing import NamedTuple
 
 from onebert_store.file.manifest import Manifest
+from onebert_store.registry.keeping import Keeping
 from onebert_store.registry.target import Target, alone
 
 
@@ -83,6 +84,8 @@ class Action(StrEnum):
     RENAME_TASK = "rename-task"
     SET_GATE = "set-gate"
     DELETE_GATE = "delete-gate"
+    SET_SAMPLES = "set-samples"
+    DELETE_SAMPLES = "delete-samples"
     MINT_KEY = "mint-key"
     REVOKE_KEY = "revoke-key"
 
@@ -161,8 +164,9 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Every version (by task and number) and every alias (by task and name) at one moment, and the latest change."""
+    """Every version (by task and number), alias (by task and name) and keeping at one moment, and the latest change."""
 
     last: Place
     entries: list[VersionEntry]
     aliases: Mapping[str, dict[str, Alias]]
+    keepings: Mapping[str, Keeping]

@@ -25,6 +25,7 @@ from onebert_store.registry.dialects.database import Lock
 from onebert_store.registry.feed import Feed, last_change
 from onebert_store.registry.gates import Gates
 from onebert_store.registry.grants import UNLIMITED, Quotas
+from onebert_store.registry.keeping import Keeping, check_keeping
 from onebert_store.registry.keys import Keys
 from onebert_store.registry.names import LIVE, check_alias, check_name
 from onebert_store.registry.queries import (
@@ -63,10 +64,12 @@ class Registry:
 
     Attributes:
         where: the database, in words for people.
+        database: the database, for stores beside the registry.
         shared: True if other processes may open the registry at the same time.
     """
 
     def __init__(self, store: Store) -> None:
+        self.database = store.database
         self.where = store.database.where
         self.shared = store.database.shared
         self.feed = Feed(store.database)
@@ -300,6 +303,23 @@ class Registry:
         with self._whole_task(by) as connection:
             statements.delete_task(connection, task)
             return self.feed.write(connection, by, Action.DELETE_TASK, task)
+
+    def set_keeping(self, task: str, keeping: Keeping, by: Actor = CLI) -> int:
+        """Sets how much of a task's answers is kept; raises InvalidInput if a number breaks its rule."""
+        check_name(task)
+        check_keeping(keeping)
+        with self.database.writing(by.until) as connection:
+            statements.set_keeping(connection, task, keeping)
+            return self.feed.write(connection, by, Action.SET_SAMPLES, task)
+
+    def delete_keeping(self, task: str, by: Actor = CLI) -> int:
+        """Has nothing of a task's answers kept; returns the number of the latest change if nothing was."""
+        check_name(task)
+        with self.database.writing(by.until) as connection:
+            require_task(connection, task)
+            if not statements.delete_keeping(connection, task):
+                return last_change(connection)
+            return self.feed.write(connection, by, Action.DELETE_SAMPLES, task)
 
     def rename_task(self, task: str, name: str, by: Actor = CLI) -> int:
         """Renames a task in one transaction; versions keep their numbers and aliases their versions.

@@ -1,20 +1,46 @@
 """The registry's changing statements; each decides by the rows that it changed.
 
 They are written for READ COMMITTED: each statement sees everything that was committed before it. Every transaction
-locks rows in one order (task, orphans by digest, versions, aliases, holdings, gates, the feed's counter), so that there
-are no deadlocks.
+locks rows in one order (task, orphans by digest, versions, aliases, holdings, gates, keepings, the feed's counter), so
+that there are no deadlocks.
 """
 
 from collections.abc import Collection
+from dataclasses import asdict
 from datetime import UTC, datetime
+from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, case, delete, exists, func, insert, literal, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Table,
+    case,
+    delete,
+    exists,
+    func,
+    insert,
+    literal,
+    or_,
+    select,
+    update,
+)
 
 from onebert_store.errors import InvalidInput, OverQuota, TaskExists
 from onebert_store.file.canonical import manifest_json
 from onebert_store.file.delta import Delta
-from onebert_store.registry.database import ALIASES, CHANGES, GATES, HOLDINGS, ORPHANS, TASKS, VERSIONS, upsert
+from onebert_store.registry.database import (
+    ALIASES,
+    CHANGES,
+    GATES,
+    HOLDINGS,
+    KEEPINGS,
+    ORPHANS,
+    TASKS,
+    VERSIONS,
+    upsert,
+)
 from onebert_store.registry.grants import Quotas
+from onebert_store.registry.keeping import Keeping
 from onebert_store.registry.names import LIVE
 from onebert_store.registry.queries import MAX_VERSION, require_task
 from onebert_store.registry.records import Action, Alias, GateRecord, VersionRecord
@@ -120,9 +146,10 @@ def delete_version(connection: Connection, task: str, n: int) -> bool:
     if size is None:
         return False
     _discount_upload(connection, task, n, size)
-    # Without versions there is no task, and whoever uses the name next has not set this gate.
+    # Without versions there is no task, and whoever uses the name next has set neither this gate nor this keeping.
     others = exists().where(VERSIONS.c.task == task)
-    connection.execute(delete(GATES).where(GATES.c.task == task, ~others))
+    for table in (GATES, KEEPINGS):
+        connection.execute(delete(table).where(table.c.task == task, ~others))
     return True
 
 
@@ -138,7 +165,7 @@ def delete_task(connection: Connection, task: str) -> None:
     require_task(connection, task)
     _mark_orphans(connection, VERSIONS.c.task == task)
     _hold_every_version(connection, task)
-    for table in (ALIASES, VERSIONS, HOLDINGS, GATES):
+    for table in (ALIASES, VERSIONS, HOLDINGS, GATES, KEEPINGS):
         connection.execute(delete(table).where(table.c.task == task))
 
 
@@ -164,21 +191,35 @@ def rename_task(connection: Connection, task: str, name: str) -> None:
     connection.execute(insert(VERSIONS).from_select(columns, select(*theirs).where(VERSIONS.c.task == task)))
     connection.execute(update(ALIASES).where(ALIASES.c.task == task).values(task=name))
     connection.execute(delete(VERSIONS).where(VERSIONS.c.task == task))
-    for table in (HOLDINGS, GATES):
+    for table in (HOLDINGS, GATES, KEEPINGS):
         connection.execute(update(table).where(table.c.task == task).values(task=name))
 
 
 def set_gate(connection: Connection, task: str, gate: GateRecord) -> None:
     """Sets a task's gate in place of the one that it may have."""
-    _hold(connection, task)
-    require_task(connection, task)
-    made = upsert(connection, GATES).values(task=task, **vars(gate))
-    connection.execute(made.on_conflict_do_update(index_elements=["task"], set_=vars(gate)))
+    _set_of_task(connection, GATES, task, vars(gate))
 
 
 def delete_gate(connection: Connection, task: str) -> bool:
     """Deletes a task's gate; returns whether it had one."""
     return bool(connection.execute(delete(GATES).where(GATES.c.task == task)).rowcount)
+
+
+def set_keeping(connection: Connection, task: str, keeping: Keeping) -> None:
+    """Sets how much of a task's answers is kept."""
+    _set_of_task(connection, KEEPINGS, task, asdict(keeping))
+
+
+def delete_keeping(connection: Connection, task: str) -> bool:
+    """Has nothing of a task's answers kept; returns whether something was."""
+    return bool(connection.execute(delete(KEEPINGS).where(KEEPINGS.c.task == task)).rowcount)
+
+
+def _set_of_task(connection: Connection, table: Table, task: str, row: dict[str, Any]) -> None:
+    _hold(connection, task)
+    require_task(connection, task)
+    made = upsert(connection, table).values(task=task, **row)
+    connection.execute(made.on_conflict_do_update(index_elements=["task"], set_=row))
 
 
 def _had(connection: Connection, name: str, task: str) -> bool:

@@ -20,6 +20,7 @@ from onebert_server.runtime import open_runtime
 from onebert_server.settings import Settings
 
 _question = wire.decoder(wire.Compute)
+_samples = wire.decoder(wire.Samples)
 _request = wire.decoder(wire.Request)
 
 
@@ -55,6 +56,11 @@ class Replica:
     async def compute(self, asked: bytes) -> bytes:
         """Computes an encoded `wire.Compute`; returns an encoded `wire.Logits` or `wire.Refused`."""
         return wire.encode(await questions.answered(self._runtime.admission, _question(asked)))
+
+    async def keep(self, samples: bytes) -> None:
+        """Keeps the answers of an encoded `wire.Samples`."""
+        sent = _samples(samples)
+        self._runtime.samples.take(sent.kept, sent.dropped)
 
     async def request(self, asked: bytes, body: bytes) -> tuple[bytes, bytes]:
         """Has the control plane answer an encoded `wire.Request`; returns encoded route and response, and the body."""

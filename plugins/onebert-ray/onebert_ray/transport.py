@@ -49,6 +49,7 @@ class RayTransport:
         self._replicas = replicas
         # By gRPC: a call through Ray's object store takes twice the CPU time on both sides.
         self._compute = replicas.options(method_name="compute", _by_reference=False)
+        self._keep = replicas.options(method_name="keep", _by_reference=False)
         self._request = replicas.options(method_name="request")
         self._patience = patience
         self._digest = b""
@@ -62,6 +63,9 @@ class RayTransport:
     def close(self) -> None:
         if self._looking is not None:
             self._looking.cancel()
+
+    def keep(self, samples: wire.Samples) -> None:
+        self._keep.remote(wire.encode(samples))
 
     async def ask(self, question: wire.Compute) -> wire.Logits | wire.Refused:
         """Retries when a replica dies; safe because the logits depend on the question alone."""

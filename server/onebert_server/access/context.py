@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from onebert_server.access.principal import OWN_WORK, Principal
 from onebert_server.observed import Observed
+from onebert_store.registry.grants import Scope
 from onebert_store.registry.records import Actor
 
 
@@ -43,6 +44,12 @@ class Context:
         if sticky == "principal":
             return self.principal.name.encode()
         return self.header(sticky.removeprefix("header:").lower()) or None
+
+    @property
+    def of_own_questions(self) -> "Context":
+        """The context of questions that this request asks on its own: no answer of them is shown, counted or kept."""
+        principal = replace(self.principal, scopes=self.principal.scopes | {Scope.CLASSIFY})
+        return replace(self, principal=principal, observed=Observed(span=self.observed.span))
 
     @property
     def actor(self) -> Actor:

@@ -23,6 +23,8 @@ class Action(StrEnum):
     UPLOAD = "upload"
     PROMOTE = "promote"
     DELETE = "delete"
+    KEEP = "keep"
+    GIVE_FEEDBACK = "give-feedback"
     MEASURE = "measure"
     ADMINISTER = "administer"
 
@@ -37,6 +39,8 @@ ALLOWED_BY: dict[Action, frozenset[Scope]] = {
     Action.UPLOAD: frozenset({Scope.UPLOAD, Scope.ADMIN}),
     Action.PROMOTE: frozenset({Scope.PROMOTE, Scope.ADMIN}),
     Action.DELETE: frozenset({Scope.ADMIN}),
+    Action.KEEP: frozenset({Scope.ADMIN}),
+    Action.GIVE_FEEDBACK: frozenset({Scope.FEEDBACK, Scope.REVIEW, Scope.ADMIN}),
     # Numbers over all tasks reveal nothing to a key that sees every task; so a scraper needs no key that can change
     # one.
     Action.MEASURE: EVERY_SCOPE,

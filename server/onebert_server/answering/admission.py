@@ -85,10 +85,7 @@ class Admission:
             raise
         logits = await self._logits(submitted)
         _note(observed, began, [one.request for one in submitted])
-        return [
-            Result(question.version.facts, question.input, _computed(question, logits[question.host]))
-            for question in expanded
-        ]
+        return [self._result(question, logits[question.host]) for question in expanded]
 
     async def compute_each(self, context: Context, wanted: Wanted, inputs: Split) -> list[Result | Missed]:
         """All references are resolved at one moment, and equal inputs share work."""
@@ -148,7 +145,12 @@ class Admission:
         except OneBertError as error:
             return Missed(ref, number, error)
         shared.done.extend(one.request for one in submitted)
-        return Result(question.version.facts, number, _computed(question, logits[question.host]))
+        return self._result(question, logits[question.host])
+
+    def _result(self, question: "_Expanded", logits: Iterator[Logits]) -> Result:
+        facts = question.version.facts
+        kept = self._directory.keepings.get(facts.task)
+        return Result(facts, question.input, _computed(question, logits), kept.share if kept else 0.0)
 
     def _submit(self, questions: Sequence["_Expanded"], context: Context, requests: int) -> list["_Submitted"]:
         """Submits and counts questions, all of them or none, with one request to the engine for each host.

@@ -1,5 +1,6 @@
 """From texts to answers: splits the texts, has the current versions compute, reads the logits."""
 
+import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
@@ -20,7 +21,7 @@ from onebert_server.answering.plan import Plan, Question, Reading, Sequences
 from onebert_server.answering.seen import seen
 from onebert_server.answering.tokenizing import AT_ONCE, Split, Splitter, Tokenizing, characters_of
 from onebert_server.fairness.places import PartByPart
-from onebert_server.observed import ANSWER, TOKENIZE, Observed
+from onebert_server.observed import ANSWER, TOKENIZE, Kept, Observed
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import AnswerNotFinite, InvalidInput, OneBertError, WholeTextNeeded
 
@@ -108,7 +109,7 @@ class Answerer:
         if at:
             wanted = replace(wanted, refs=wanted.refs and [wanted.refs[index] for index in at])
             kept = [texts[index] for index in at], {base: [of[index] for index in at] for base, of in inputs.items()}
-            of_kept = await self._answer(context, wanted, *kept, lambda number, one: show(at[number], one))
+            of_kept = await self._answer(context, wanted, *kept, show, at)
             made = dict(zip(at, of_kept, strict=True))
         return [made[index] if index in made else blank() for index in range(len(texts))]
 
@@ -119,6 +120,7 @@ class Answerer:
         texts: Sequence[Text],
         inputs: Split,
         show: Callable[[int, Answered], T],
+        at: Sequence[int] | None = None,
     ) -> list[T]:
         try:
             results = await self._backend.compute(context, wanted, inputs)
@@ -128,7 +130,7 @@ class Answerer:
             # Only the resolved version says whether it reads windows, and few versions do.
             inputs = await self._split(context, texts, whole=True)
             results = await self._backend.compute(context, wanted, inputs)
-        return await self._shown(context, texts, inputs, results, wanted.asked, show)
+        return await self._shown(context, texts, inputs, results, wanted.asked, show, at)
 
     async def answer_each(
         self, context: Context, wanted: Wanted, texts: Sequence[Text], show: Callable[[int, Answered | Unanswered], T]
@@ -210,19 +212,21 @@ class Answerer:
         results: Sequence[Result | Missed],
         asked: Asked,
         show: Callable[[int, Any], T],
+        at: Sequence[int] | None = None,
     ) -> list[T]:
-        """Shows all answers, and reads each one just before."""
+        """Shows all answers, and reads each one just before; `at` has their indexes in the response."""
         began, observed = time.monotonic(), context.observed
 
-        def read(one: Result | Missed) -> Answered | Unanswered:
+        def read(index: int, one: Result | Missed) -> Answered | Unanswered:
             if isinstance(one, Missed):
                 return Unanswered(one.ref, one.error)
             text = texts[one.input]
             answered = self._read_one(text, inputs[one.facts.base][one.input], one, asked)
-            return _noted(context, text, answered, asked)
+            return _noted(context, _Asked(index, text, one.share), answered, asked)
 
         def shown(part: slice) -> list[T]:
-            return [show(index, read(one)) for index, one in enumerate(results[part], part.start or 0)]
+            indexes = at or range(len(results))
+            return [show(index, read(index, one)) for index, one in zip(indexes[part], results[part], strict=True)]
 
         costs = [_cost(texts[one.input], one) for one in results]
         made = await self.here_or_beside(context.principal.name, costs, shown)
@@ -262,14 +266,26 @@ def _cost(text: Text, one: Result | Missed) -> int:
     return sum(part.logits.size + _ANSWER_IN_NUMBERS for part in one.computed) + repeated
 
 
-def _noted(context: Context, text: Text, answered: Answered, asked: Asked) -> Answered:
+class _Asked(NamedTuple):
+    """The number of a result in its response, the text, and the probability with which the answer is kept."""
+
+    number: int
+    text: Text
+    share: float
+
+
+def _noted(context: Context, one: _Asked, answered: Answered, asked: Asked) -> Answered:
     observed, reading = context.observed, answered.reading if isinstance(answered.reading, Reading) else None
-    if observed.answers is not None or observed.samples is not None:
-        one = seen(answered.facts, reading and reading.answer, asked)
+    # Not a secret, so no `secrets`: see `_request_id`.
+    kept = observed.samples is not None and reading is not None and random.random() < one.share  # noqa: S311
+    if observed.answers is not None or kept:
+        answer = seen(answered.facts, reading and reading.answer, asked)
         if observed.answers is not None:
-            observed.answers.append(one)
-        if observed.samples is not None:
-            observed.samples.made(context.request_id, context.principal.name, text, one)
+            observed.answers.append(answer)
+        if kept and observed.samples is not None:
+            texts = (one.text,) if isinstance(one.text, str) else one.text
+            own = f"{context.request_id}/{one.number}", time.time(), context.principal.name
+            observed.samples.made(Kept(*own, texts, answer, one.share))
     observed.tokens += reading.tokens if reading else 0
     return answered
 

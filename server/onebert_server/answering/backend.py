@@ -27,11 +27,15 @@ class Wanted:
 
 
 class Result(NamedTuple):
-    """The logits of one version for the input with index `input`, in the order of the plan."""
+    """The logits of one version for the input with index `input`, in the order of the plan.
+
+    `share` is the probability with which its task keeps the answer.
+    """
 
     facts: Facts
     input: int
     computed: Sequence[Computed]
+    share: float = 0.0
 
 
 class Missed(NamedTuple):

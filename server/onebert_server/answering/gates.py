@@ -18,12 +18,10 @@ from onebert_server.gate.judge import Answer, Rows, answer_of, judge, measure, m
 from onebert_server.gate.report import COMPARED, Numbers, Report, Side, Wrong
 from onebert_server.gate.rules import Gate, PinnedRow, pin
 from onebert_server.limits import MAX_ITEMS
-from onebert_server.observed import Observed
 from onebert_server.versions.catalog import Catalog
 from onebert_server.versions.version import Version
 from onebert_store.errors import AliasConflict, GateFailed, InvalidInput, StoreCorrupt, VersionUnavailable
 from onebert_store.file import strict_json
-from onebert_store.registry.grants import Scope
 from onebert_store.registry.names import LIVE
 from onebert_store.registry.records import Alias, GateRecord
 from onebert_store.registry.target import Target
@@ -132,10 +130,7 @@ class Gates:
 
         The caller's right to move the alias is enough. Quotas count the tokens and no request, as no client asked.
         """
-        scopes = context.principal.scopes | {Scope.CLASSIFY}
-        observed = Observed(span=context.observed.span)
-        principal = replace(context.principal, scopes=scopes)
-        context = replace(context, principal=principal, counted=True, observed=observed)
+        context = replace(context.of_own_questions, counted=True)
         found: list[tuple[Answer, ...]] = []
         together = MAX_ITEMS // len(sides)
         for start in range(0, len(texts), together):

@@ -33,7 +33,7 @@ class AdminCalls(Asking):
 
         Args:
             name: the principal; keys with one name share it.
-            scopes: of `classify`, `upload`, `promote` and `admin`.
+            scopes: of `classify`, `upload`, `promote`, `feedback`, `review` and `admin`.
             tasks: globs.
             default_task: for requests that name no task.
             expires_at: with a time zone; None means never.

@@ -33,7 +33,8 @@ class Key(Declared, frozen=True, kw_only=True):
 
     name: Annotated[str, Rule("keys of one name are one principal", pattern=NAME)]
     scopes: Annotated[
-        list[Annotated[str, Rule(one_of=("classify", "upload", "promote", "admin"))]], Rule(min_length=1, max_length=4)
+        list[Annotated[str, Rule(one_of=("classify", "upload", "promote", "feedback", "review", "admin"))]],
+        Rule(min_length=1, max_length=6),
     ]
     tasks: Annotated[
         list[Annotated[str, Rule(pattern=GLOB)]], Rule("globs, as `acme-*`", min_length=1, max_length=MAX_GLOBS)

@@ -11,7 +11,8 @@ from onebert_server.remote import wire
 class Transport(Protocol):
     """Carries messages to the process with the engine and back.
 
-    `questions.answered` answers `ask` there, `Relayed` answers `relay`, and `wire.keys` has what `listen` waits for.
+    `questions.answered` answers `ask` there, `Relayed` answers `relay`, `wire.keys` has what `listen` waits for, and
+    `SampleKeeper.take` takes what `keep` sends.
     """
 
     @property
@@ -20,6 +21,9 @@ class Transport(Protocol):
 
     async def listen(self, keys: KeyRing) -> None:
         """Returns once `keys` has the keys of the registry (`wire.exchange`); keeps them up to date from then on."""
+
+    def keep(self, samples: wire.Samples) -> None:
+        """Sends kept answers without waiting; they may be lost."""
 
     async def ask(self, question: wire.Compute) -> wire.Logits | wire.Refused:
         """Has a question answered; a cancellation ends it there, too. Raises ShuttingDown or EngineFailed."""

@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from onebert_encoder.answering.asked import Asked
 from onebert_server.access.keys import Holder, KeyRing
 from onebert_server.access.principal import Principal
+from onebert_server.observed import Kept
 from onebert_server.versions.facts import Facts
 from onebert_store.registry.grants import Quotas, Scope
 
@@ -112,12 +113,16 @@ class Why(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True):
-    """One version's (`task@number`) result for the input at this index; with `missed`, `version` is the reference."""
+    """One version's (`task@number`) result for the input at this index; with `missed`, `version` is the reference.
+
+    `share` is the probability with which the front end keeps the answer.
+    """
 
     version: str
     input: int
     computed: list[SequenceLogits]
     missed: Why | None = None
+    share: float = 0.0
 
 
 class Logits(msgspec.Struct, tag=True, frozen=True, array_like=True):
@@ -133,6 +138,13 @@ class Refused(msgspec.Struct, tag=True, frozen=True, array_like=True):
 
     why: Why
     whatever: bool = False
+
+
+class Samples(msgspec.Struct, tag=True, frozen=True, array_like=True):
+    """From a front end: answers that are kept, and how many it has dropped since its last message."""
+
+    kept: list[Kept]
+    dropped: int
 
 
 class Request(msgspec.Struct, tag=True, frozen=True, array_like=True):

@@ -2,7 +2,18 @@
 
 from onebert_server.facades.listings import showing
 from onebert_server.facades.routes import answering, form_of
-from onebert_server.http.routes import administration, aliases, docs, gates, page, system, tasks, watch
+from onebert_server.http.routes import (
+    administration,
+    aliases,
+    docs,
+    feedback,
+    gates,
+    page,
+    samples,
+    system,
+    tasks,
+    watch,
+)
 from onebert_server.http.web import WebApp, oidc_tokens, web_app
 from onebert_server.runtime import Runtime
 
@@ -13,7 +24,7 @@ def create_app(runtime: Runtime) -> WebApp:
         runtime,
         [
             answering(),
-            *(one.router for one in (tasks, watch, aliases, gates, administration, system, docs)),
+            *(one.router for one in (tasks, watch, aliases, gates, samples, feedback, administration, system, docs)),
             showing(),
             page.router,
         ],

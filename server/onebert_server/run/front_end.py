@@ -1,5 +1,6 @@
 """The server of a front end, the same for every transport."""
 
+import asyncio
 import socket
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +18,7 @@ from onebert_server.http.web import oidc_tokens, uvicorn_config, web_app
 from onebert_server.remote import questions, wire
 from onebert_server.remote.backend import RemoteBackend
 from onebert_server.remote.relay import Relay
+from onebert_server.remote.samples import RemoteSamples
 from onebert_server.remote.transport import Transport
 from onebert_server.settings import Settings
 from onebert_server.telemetry.metrics import RequestCounts
@@ -39,6 +41,7 @@ class FrontEnd(uvicorn.Server):
         own: Sequence[APIRouter] = (),
     ) -> None:
         self.transport = transport
+        telemetry.samples = self._samples = RemoteSamples(transport)
         self._keys = KeyRing(settings.api_keys, closed=settings.oidc is not None)
         workers = ThreadPoolExecutor(WORKERS, "onebert-worker")
         answerer = Answerer(questions.splitters(setup), RemoteBackend(transport), workers)
@@ -46,6 +49,7 @@ class FrontEnd(uvicorn.Server):
         super().__init__(config_of(self.edge, transport, self._keys, settings, own))
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self._samples.loop = asyncio.get_running_loop()
         await self.transport.listen(self._keys)
         await super().startup(sockets)
         collect_seldom()

@@ -69,6 +69,8 @@ class Metrics:
         ).of()
         self._dropped = self._counter("dropped", "Requests whose waiting work was dropped.", "why")
         self._alarms = self._counter("alarm_changes", "Alarms of watched versions that went on or off.", "state")
+        self._samples = self._counter("samples", "Answers that were to be kept, by result.", "result")
+        self._feedback = self._counter("feedback", "Rows of feedback.", "kind")
         self._left = self._counter(
             "left_sequences", "Sequences of requests whose client left, by what had become of them until then.", "state"
         )
@@ -135,6 +137,13 @@ class Metrics:
     def count_alarm(self, state: str) -> None:
         """Counts one alarm that has gone `on` or `off`."""
         self._alarms.labels(state).inc()
+
+    def count_samples(self, result: str, number: int = 1) -> None:
+        """Counts answers that were to be kept: `kept`, `dropped` (too many at once), `redactor` or `failed`."""
+        self._samples.labels(result).inc(number)
+
+    def count_feedback(self, kind: str) -> None:
+        self._feedback.labels(kind).inc()
 
     def count_upload(self, result: str) -> None:
         """Counts one upload by its result: `created`, `existing` or an error code."""

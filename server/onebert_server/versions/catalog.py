@@ -19,6 +19,7 @@ from onebert_store.errors import DeadlineExceeded, InvalidInput, NotFound, OneBe
 from onebert_store.file.delta import Delta
 from onebert_store.file.format import loads
 from onebert_store.file.manifest import Manifest
+from onebert_store.registry.keeping import Keeping
 from onebert_store.registry.records import Added, Alias, GateRecord, VersionEntry
 from onebert_store.registry.registry import Registry, Stored
 from onebert_store.registry.target import Target
@@ -197,6 +198,16 @@ class Catalog:
         context.principal.require(Action.PROMOTE, task)
         return self._change(self._registry.gates.delete, context, task)
 
+    def set_keeping(self, task: str, keeping: Keeping, context: Context) -> int:
+        """Sets how much of a task's answers is kept."""
+        context.principal.require(Action.KEEP, task)
+        return self._change(self._registry.set_keeping, context, task, keeping)
+
+    def delete_keeping(self, task: str, context: Context) -> int:
+        """Has nothing of a task's answers kept."""
+        context.principal.require(Action.KEEP, task)
+        return self._change(self._registry.delete_keeping, context, task)
+
     def delete_version(self, task: str, version: int, context: Context) -> int:
         """Deletes a version without an alias; requests that hold it are still answered by it."""
         context.principal.require(Action.DELETE, task)
@@ -292,7 +303,7 @@ class Catalog:
                 self._follower.look_at(added.record)
             return added
 
-    def _change(self, change: Callable[..., int], context: Context, *what: str | int | GateRecord) -> int:
+    def _change(self, change: Callable[..., int], context: Context, *what: str | int | GateRecord | Keeping) -> int:
         with self._changing(context.deadline):
             seq = change(*what, context.actor)
             self._follower.reach(seq)

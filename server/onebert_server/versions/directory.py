@@ -12,6 +12,7 @@ from onebert_server.versions.position import Position
 from onebert_server.versions.states import States
 from onebert_server.versions.version import Held, State, TaskEntry, Version
 from onebert_store.errors import InvalidInput
+from onebert_store.registry.keeping import Keeping
 from onebert_store.registry.names import LIVE, TaskRef, no_such_task, parse_ref, similar
 from onebert_store.registry.records import Alias
 
@@ -19,7 +20,8 @@ from onebert_store.registry.records import Alias
 class Directory(States):
     """Every registered version by name; thread-safe and quick: nothing here reads a disk or computes.
 
-    Only the Follower changes the registered state here; `position` is the registry's change that it shows.
+    Only the Follower changes the registered state here; `position` is the registry's change that it shows, `keepings`
+    is how much is kept of the answers of tasks that keep any.
     """
 
     def __init__(
@@ -27,6 +29,7 @@ class Directory(States):
     ) -> None:
         super().__init__(release, load, clock)
         self.position = Position()
+        self.keepings: Mapping[str, Keeping] = {}
         self._tasks: dict[str, TaskEntry] = {}
         # Sorted: a page of the list costs the same with ten tasks and with a million.
         self._names: list[str] = []

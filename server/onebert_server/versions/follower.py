@@ -211,6 +211,11 @@ class Follower:
         """
         # Read everything before showing anything: if the registry cannot be read, the same changes are read again.
         found = {task: self._feed.task(task, numbers) for task, numbers in tasks.items()}
+        # Any change of such a task: the deletion of its last version ends its keeping, too.
+        named = {name for one in changes for name in (one.task, one.name)}
+        of_samples = any(one.action == Action.SET_SAMPLES for one in changes)
+        if of_samples or not named.isdisjoint(self._directory.keepings):
+            self._directory.keepings = self._feed.keepings()
         for change in changes:
             # Rows in memory stay there.
             if change.action == Action.RENAME_TASK and change.task and change.name:
@@ -241,6 +246,7 @@ class Follower:
                 meant |= self._show(task, list(entries), snapshot.aliases.get(task, {}), None)
             for task in gone:
                 self._show(task, (), {}, None)
+            self._directory.keepings = snapshot.keepings
         self._shown_at = snapshot.last.at
         self._position.move(snapshot.last.seq)
         return meant

@@ -18,6 +18,7 @@ from onebert_server.answering.plan import Planned, Reading, Sequences
 from onebert_server.observed import Observed
 from onebert_server.remote.unix import desk
 from onebert_store.errors import AnswerNotFinite, InvalidInput, OneBertError, TaskNotFound, TooLarge, VersionNotFound
+from onebert_store.registry.keeping import Keeping
 from parts import assert_like, context, same
 
 
@@ -379,22 +380,26 @@ def test_samples_are_told_of_each_answer_that_a_client_gets_and_of_no_other(part
     told = []
 
     class Samples:
-        def made(self, request_id, principal, text, answer):
-            told.append((request_id, principal, text, answer.task, answer.version, answer.labels))
+        def made(self, kept):
+            told.append(
+                (kept.id, kept.principal, kept.texts, kept.answer.task, kept.answer.version, kept.answer.labels)
+            )
 
+    parts.directory.keepings = dict.fromkeys(("good", "tags"), Keeping(1.0, 1, 1))
     asked = replace(context(), observed=Observed(samples=Samples()))
     texts = ["it is late", ("was it late", "yes, very late")]
 
     async def ask(answerer):
         plain = await answerer.answer(asked, Wanted(["good", "tags"]), [texts[0], "late"], same)
+        await answerer.answer(asked, Wanted(["short"]), ["of a task that keeps nothing"], same)
         # The texts without a word that an explanation asks about are no client's.
         explained = await answerer.answer_explained(asked, Wanted(["good"]), texts[1:], same)
         return [*plain, *explained]
 
     answers = parts.run(ask)
     assert [one[:5] for one in told] == [
-        ("an-id", "somebody", text, task, 1)
-        for text, task in [(texts[0], "good"), ("late", "tags"), (texts[1], "good")]
+        (f"an-id/{index}", "somebody", given, task, 1)
+        for index, given, task in [(0, (texts[0],), "good"), (1, ("late",), "tags"), (0, texts[1], "good")]
     ]
     assert [one.facts.task for one in answers] == [one[3] for one in told]
     assert told[0][5] == (answers[0].reading.answer.label,)

@@ -107,6 +107,7 @@ async def delete_task(task: Name, response: Response, runtime: RuntimeOf, contex
     """Deletes a task with all its aliases and versions at one moment; running requests are still answered."""
     check_name(task)
     seq = await in_thread(runtime, runtime.catalog.delete_task, task, context)
+    await in_thread(runtime, runtime.samples.delete_task, task)
     response.headers[SEQ_HEADER] = str(seq)
 
 
@@ -118,6 +119,7 @@ async def rename_task(
     check_name(task)
     check_name(body.name)
     seq = await in_thread(runtime, runtime.catalog.rename_task, task, body.name, context)
+    await in_thread(runtime, runtime.samples.rename_task, task, body.name)
     response.headers["Location"] = f"/v1/tasks/{body.name}"
     response.headers[SEQ_HEADER] = str(seq)
 

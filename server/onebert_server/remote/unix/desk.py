@@ -3,12 +3,14 @@
 import asyncio
 import logging
 from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
 from onebert_server.access.keys import KeyRing
 from onebert_server.answering.backend import Backend
+from onebert_server.observed import Kept
 from onebert_server.remote import questions, wire
 from onebert_server.remote.unix import frames
 from onebert_server.remote.unix.channel import Channel
@@ -30,6 +32,7 @@ class Served(NamedTuple):
     backend: Backend
     metrics: Metrics
     keys: KeyRing
+    keep: Callable[[Sequence[Kept], int], None]
     access_log: Lines | None = None
 
 
@@ -66,6 +69,8 @@ class FrontDesk:
                 self._served.metrics.observe_request(ended)
             case frames.Line(line) if self._served.access_log is not None:
                 self._served.access_log.write(line)
+            case wire.Samples(kept, dropped):
+                self._served.keep(kept, dropped)
             case frames.InProgress(count):
                 self._set_in_progress(count)
             case frames.Connected():

@@ -89,4 +89,4 @@ class Line(msgspec.Struct, tag=True, frozen=True, array_like=True):
 
 
 FromEngine = Drain | Stop | wire.Keys | Reply
-FromFrontEnd = Connected | Accepting | Ask | Cancel | InProgress | RequestEnded | Line
+FromFrontEnd = Connected | Accepting | Ask | Cancel | InProgress | RequestEnded | Line | wire.Samples

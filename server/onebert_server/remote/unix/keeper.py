@@ -30,8 +30,8 @@ logger = logging.getLogger("onebert.front_ends")
 
 # -P keeps the current directory off the import path.
 COMMAND = (sys.executable, "-P", "-m", "onebert_server.run.child")
-# Front ends do not read these settings: a directory, and addresses that may contain a password.
-NOT_OF_FRONT_ENDS = {"data_dir", "registry", "blobs"}
+# Front ends do not read these settings: a directory, addresses that may contain a password, and keys of kept texts.
+NOT_OF_FRONT_ENDS = {"data_dir", "registry", "blobs", "samples_key", "redactor"}
 # Seconds in which all front ends must listen.
 START_TIMEOUT = 60.0
 # Seconds to wait before a dead front end is restarted.
@@ -53,7 +53,8 @@ class FrontEnds:
         self._runtime = runtime
         self._settings = runtime.settings
         self._relayed = relayed
-        self._served = Served(runtime.admission, runtime.metrics, runtime.keys, runtime.telemetry.access_log)
+        told = runtime.samples.take, runtime.telemetry.access_log
+        self._served = Served(runtime.admission, runtime.metrics, runtime.keys, *told)
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._servers: list[asyncio.AbstractServer] = []
         self._keepers: list[asyncio.Task[None]] = []

@@ -66,6 +66,9 @@ class UnixTransport:
         self.send(frames.Connected())
         await came.wait()
 
+    def keep(self, samples: wire.Samples) -> None:
+        self.send(samples)
+
     async def ask(self, question: wire.Compute) -> wire.Logits | wire.Refused:
         number = next(self._numbers)
         future: asyncio.Future[wire.Logits | wire.Refused] = asyncio.get_running_loop().create_future()

@@ -1,0 +1,53 @@
+"""Encrypts texts by Fernet (AES-128-CBC with HMAC-SHA256, https://github.com/fernet/spec) with keys of the operator."""
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from onebert_store.errors import InvalidSettings, SamplesKeyNeeded
+
+if TYPE_CHECKING:
+    from cryptography.fernet import MultiFernet
+
+
+class Cipher:
+    """Encrypts with the first of the keys and decrypts with any; without keys both raise SamplesKeyNeeded."""
+
+    def __init__(self, keys: Sequence[str] = ()) -> None:
+        """Raises InvalidSettings if a key is malformed, or the package `cryptography` is missing."""
+        self._fernet = _fernet(keys) if keys else None
+
+    @property
+    def has_key(self) -> bool:
+        return self._fernet is not None
+
+    def encrypt(self, value: Any) -> str:
+        """Returns the token of a JSON value."""
+        return self._required().encrypt(json.dumps(value).encode()).decode()
+
+    def decrypt(self, token: str) -> Any:
+        """Returns the value; raises SamplesKeyNeeded if none of the keys is the one that encrypted it."""
+        fernet = self._required()
+        from cryptography.fernet import InvalidToken  # noqa: PLC0415 - see `_fernet`
+
+        try:
+            return json.loads(fernet.decrypt(token))
+        except InvalidToken:
+            raise SamplesKeyNeeded("ONEBERT_SAMPLES_KEY lacks the key that a kept text was encrypted with") from None
+
+    def _required(self) -> "MultiFernet":
+        if self._fernet is None:
+            raise SamplesKeyNeeded("this server keeps no texts: ONEBERT_SAMPLES_KEY is not set")
+        return self._fernet
+
+
+def _fernet(keys: Sequence[str]) -> "MultiFernet":
+    # Imported here: a server that keeps no texts needs no cryptography.
+    try:
+        from cryptography.fernet import Fernet, MultiFernet  # noqa: PLC0415
+    except ImportError as error:
+        raise InvalidSettings("ONEBERT_SAMPLES_KEY needs cryptography: pip install 'onebert[samples]'") from error
+    try:
+        return MultiFernet([Fernet(key) for key in keys])
+    except ValueError:
+        raise InvalidSettings("ONEBERT_SAMPLES_KEY: a key is 32 bytes in URL-safe base64, 44 characters") from None

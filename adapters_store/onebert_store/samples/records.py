@@ -1,0 +1,89 @@
+"""The records of the sample store: samples, feedback, counts."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, NamedTuple, TypeAlias
+
+Label: TypeAlias = str | float | list[str] | list[list[Any]] | None
+"""A label, a number, sorted labels, or sorted spans `[start, end, label]` in code points; None: a version abstained."""
+
+
+class Kind(StrEnum):
+    """How somebody came to know the right label.
+
+    Attributes:
+        OUTCOME: it became known, whatever was answered.
+        REVIEW: a person labeled a kept text.
+        CORRECTION: a person objected to the answer that they saw, so right answers have fewer rows than they should.
+    """
+
+    OUTCOME = "outcome"
+    REVIEW = "review"
+    CORRECTION = "correction"
+
+
+# Kinds whose rows do not depend on the answer that was shown.
+UNBIASED = (Kind.OUTCOME, Kind.REVIEW)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One kept answer.
+
+    Attributes:
+        id: `X-Request-Id` of the response, `/`, index of the result.
+        texts: the text, or the two texts of a pair.
+        labels: the answered labels; none of a regression or an extracted span.
+        score: the top score, if it is a probability.
+        share: the probability with which this answer was kept; its weight in an estimate is 1 / share.
+    """
+
+    task: str
+    id: str
+    version: int
+    at: datetime
+    principal: str
+    texts: tuple[str, ...]
+    labels: tuple[str, ...]
+    score: float | None
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Feedback:
+    """The right label of one text, beside the answers of versions.
+
+    Attributes:
+        identifier: a row with the same task and identifier replaces the earlier one.
+        right: the right label.
+        answers: the label that each version answered when the feedback came.
+        answer_id: id of the sample that it is about, with the sample's `version` and `share`; None: of a text.
+        texts: None unless the task keeps samples.
+        texts_at: the time from which the texts' days count.
+        explanation: free words of the person.
+    """
+
+    task: str
+    identifier: str
+    kind: Kind
+    right: Label
+    answers: Mapping[int, Label]
+    at: datetime
+    principal: str
+    answer_id: str | None = None
+    version: int | None = None
+    share: float | None = None
+    texts: tuple[str, ...] | None = field(default=None, repr=False)
+    texts_at: datetime | None = None
+    explanation: str | None = field(default=None, repr=False)
+
+
+class Outcomes(NamedTuple):
+    """Rows that two versions have answered, by which of the two is right."""
+
+    both: int = 0
+    wins: int = 0
+    losses: int = 0
+    neither: int = 0

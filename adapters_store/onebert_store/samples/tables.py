@@ -1,0 +1,45 @@
+"""The tables of kept samples and of feedback; the registry's tables do not know them."""
+
+import sqlalchemy as sa
+
+from onebert_store.registry.database import NAME, UtcDateTime
+
+TABLES = sa.MetaData()
+
+# One kept answer; `texts` is encrypted. Two tasks may have the same id: a client chooses the ids of its requests.
+SAMPLES = sa.Table(
+    "samples",
+    TABLES,
+    sa.Column("task", NAME, primary_key=True),
+    sa.Column("id", NAME, primary_key=True),
+    sa.Column("version", sa.Integer, nullable=False),
+    sa.Column("at", UtcDateTime, nullable=False),
+    sa.Column("principal", sa.String, nullable=False),
+    sa.Column("texts", sa.Text, nullable=False),
+    sa.Column("labels", sa.JSON, nullable=False),
+    sa.Column("score", sa.Double),
+    sa.Column("share", sa.Double, nullable=False),
+    sa.Index("ix_samples_id", "id"),
+    sa.Index("ix_samples_at", "task", "at", "id"),
+)
+
+# One text's right label with the answers of several versions; `texts` and `explanation` are encrypted.
+FEEDBACK = sa.Table(
+    "feedback",
+    TABLES,
+    sa.Column("task", NAME, primary_key=True),
+    sa.Column("identifier", NAME, primary_key=True),
+    sa.Column("kind", sa.String, nullable=False),
+    sa.Column("right", sa.JSON, nullable=False),
+    sa.Column("answers", sa.JSON, nullable=False),
+    sa.Column("at", UtcDateTime, nullable=False),
+    sa.Column("principal", sa.String, nullable=False),
+    sa.Column("answer_id", NAME),
+    sa.Column("version", sa.Integer),
+    sa.Column("share", sa.Double),
+    sa.Column("texts", sa.Text),
+    sa.Column("texts_at", UtcDateTime),
+    sa.Column("explanation", sa.Text),
+    sa.Index("ix_feedback_answer", "task", "answer_id"),
+    sa.Index("ix_feedback_at", "task", "at", "identifier"),
+)

@@ -1,0 +1,113 @@
+"""One item of feedback as a client gives it, and its right label in the form that answers are compared in."""
+
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from onebert_encoder.answering.results import Answer, Extraction, Labeling
+from onebert_encoder.text.tokens import Text as Input
+from onebert_server.gate.judge import answer_of
+from onebert_server.texts import Text
+from onebert_server.versions.facts import Facts
+from onebert_store.errors import InvalidInput
+from onebert_store.file.fields import Finite, Line, Strict
+from onebert_store.samples.records import Label
+
+# Spans of one text, and characters of an explanation.
+MAX_SPANS, MAX_EXPLANATION = 64, 4096
+
+Place = Annotated[int, Field(ge=0, lt=2**31)]
+
+
+class Span(Strict):
+    """The slice `text[start:end]` (code points), of a token task with its label; of a span task in the context."""
+
+    start: Place
+    end: Place
+    label: Line | None = None
+
+
+class Given(Strict):
+    """The right label of a kept answer, by its id, or of a text."""
+
+    id: Annotated[str | None, Field(max_length=80, description="X-Request-Id of the answer, /, index in results")] = (
+        None
+    )
+    task: Line | None = None
+    text: Text | None = None
+    text_pair: Text | None = None
+    label: Annotated[Line | None, Field(description="of a single_label task")] = None
+    labels: Annotated[list[Line] | None, Field(max_length=1024, description="of a multi_label task")] = None
+    spans: Annotated[list[Span] | None, Field(max_length=MAX_SPANS, description="of a token or span task")] = None
+    value: Annotated[Finite | None, Field(description="of a regression")] = None
+    kind: Annotated[
+        Literal["outcome", "review", "correction"],
+        Field(description="outcome: it became known; review: a kept text was labeled; correction: of a shown answer"),
+    ] = "outcome"
+    identifier: Annotated[
+        Line | None, Field(description="feedback with the same one is replaced; null: id, or SHA-256 of the text")
+    ] = None
+    explanation: Annotated[
+        str | None, Field(max_length=MAX_EXPLANATION, description="kept, encrypted, where the text is kept")
+    ] = None
+
+    @model_validator(mode="after")
+    def _is_about_one_thing(self) -> "Given":
+        if (self.id is None) == (self.task is None or self.text is None) or (self.id and (self.task or self.text_pair)):
+            raise ValueError("takes an id, or a task and a text")
+        if sum(one is not None for one in (self.label, self.labels, self.spans, self.value)) != 1:
+            raise ValueError("takes one of label, labels, spans and value")
+        return self
+
+    @property
+    def input(self) -> Input | None:
+        """The text, or the pair; None with an id."""
+        return self.text if self.text is None or self.text_pair is None else (self.text, self.text_pair)
+
+    def right(self, versions: Sequence[Facts]) -> Label:
+        """Returns the right label; raises InvalidInput if no version of the task can answer it."""
+        kind = versions[0].task_type
+        field = _FIELDS[kind]
+        found = getattr(self, field)
+        if found is None:
+            raise InvalidInput(f"the feedback on a {kind} task has {field}")
+        known = {_entity(label, kind) for facts in versions for label in facts.labels}
+        named = {"label": [self.label], "labels": self.labels, "spans": [one.label for one in self.spans or ()]}
+        for label in named.get(field) or ():
+            if (label not in known) if kind != "span" else label is not None:
+                raise InvalidInput(f"a label of the feedback is not one of the task's, {', '.join(sorted(known)[:8])}")
+        if self.spans is not None:
+            return sorted(_span(one.start, one.end, one.label) for one in self.spans)
+        return sorted(set(found)) if isinstance(found, list) else found
+
+
+def label_of(facts: Facts, answer: Answer) -> Label:
+    """Returns a version's answer in the same form as the right label."""
+    match answer:
+        case Labeling():
+            found = answer.words if answer.entities is None else answer.entities
+            return sorted([one.start, one.end, one.label] for one in found)
+        case Extraction():
+            return [] if answer.abstained else [[one.start, one.end] for one in answer.answers[:1]]
+    fields = answer.label, answer.selected, answer.score, answer.abstained
+    one = answer_of(facts.task_type, *fields)
+    return list(one) if isinstance(one, tuple) else one
+
+
+_FIELDS = {
+    "single_label": "label",
+    "multi_label": "labels",
+    "token": "spans",
+    "span": "spans",
+    "regression": "value",
+}
+
+
+def _entity(label: str, kind: str) -> str:
+    """The label of an entity, of the tag of its first or another word."""
+    return label[2:] if kind == "token" and label[:2] in ("B-", "I-") else label
+
+
+def _span(start: int, end: int, label: str | None) -> list[int | str]:
+    return [start, end] if label is None else [start, end, label]

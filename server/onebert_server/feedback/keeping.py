@@ -1,0 +1,170 @@
+"""Writes kept answers to the sample store on a thread of its own, redacted, and deletes what is kept no longer."""
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+
+from onebert_server.logs import Seldom, log_failure
+from onebert_server.observed import Kept
+from onebert_server.versions.catalog import Catalog
+from onebert_store import plugins
+from onebert_store.errors import InvalidSettings, NotFound, OneBertError
+from onebert_store.samples.records import Sample
+from onebert_store.samples.store import SampleStore
+
+logger = logging.getLogger("onebert.samples")
+
+# Bytes of answers that wait to be written; further ones are dropped and counted.
+MAX_BYTES = 2**24
+# Answers per transaction.
+WRITTEN_TOGETHER = 256
+# Seconds between two sweeps for texts that are too old, and for tasks that are gone.
+SWEEP_EVERY = 600.0
+
+Redactor = Callable[[str], str]
+"""Returns a text without personal data; a text is not kept if it raises."""
+
+
+def redactor_named(name: str | None) -> Redactor | None:
+    """Loads a plug-in; raises InvalidSettings if there is no such plug-in or it cannot be loaded."""
+    if name is None:
+        return None
+    found = plugins.installed(plugins.REDACTORS)
+    if name not in found:
+        raise InvalidSettings(f"ONEBERT_REDACTOR: no installed package has a redactor {name}")
+    redactor: Redactor = found[name].load("the redactor ")
+    return redactor
+
+
+class SampleKeeper:
+    """The `Samples` of the process with the engine; thread-safe.
+
+    `count` gets results of answers: see `Metrics.count_samples`.
+    """
+
+    def __init__(
+        self, store: SampleStore, catalog: Catalog, redactor: Redactor | None, count: Callable[[str, int], None]
+    ) -> None:
+        self._store = store
+        self._catalog = catalog
+        self._redactor = redactor
+        self._count = count
+        self._seldom = Seldom(logger)
+        self._changed = threading.Condition()
+        self._waiting: list[Kept] = []
+        self._bytes = 0
+        self._ended = False
+        # Held while samples are written: a deletion comes before or after.
+        self._writing = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="onebert-samples", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        """Writes what waits, and ends."""
+        with self._changed:
+            self._ended = True
+            self._changed.notify()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def made(self, kept: Kept) -> None:
+        self.take([kept])
+
+    def take(self, kept: Sequence[Kept], dropped: int = 0) -> None:
+        """Takes answers of this process or of a front end, which has `dropped` others."""
+        with self._changed:
+            for one in kept:
+                if self._bytes + one.size > MAX_BYTES:
+                    dropped += 1
+                else:
+                    self._waiting.append(one)
+                    self._bytes += one.size
+            self._changed.notify()
+        if dropped:
+            self._count("dropped", dropped)
+
+    def redacted(self, texts: Sequence[str]) -> tuple[str, ...] | None:
+        """Returns the texts as they may be kept; None, which is counted, if the redactor fails."""
+        if self._redactor is None:
+            return tuple(texts)
+        try:
+            made = tuple(self._redactor(text) for text in texts)
+            if all(isinstance(text, str) for text in made):
+                return made
+        # Catch everything: it is other people's code.
+        except Exception as error:
+            self._seldom.warning("the redactor failed with %s; the text is not kept", type(error).__name__)
+        self._count("redactor", 1)
+        return None
+
+    def delete_texts(self, task: str) -> None:
+        """Deletes the texts of a task that keeps none any more; feedback stays."""
+        with self._writing:
+            self._store.delete_texts(task)
+
+    def delete_task(self, task: str) -> None:
+        """Deletes samples and feedback of a task that is gone."""
+        with self._writing:
+            self._store.delete_task(task)
+
+    def rename_task(self, task: str, name: str) -> None:
+        """Gives samples and feedback to a task's new name."""
+        with self._writing:
+            self._store.rename_task(task, name)
+
+    def sweep(self) -> None:
+        """Deletes texts that are too old or too many, and everything of tasks that keep no texts or are gone."""
+        tasks = self._store.tasks()
+        # After the tasks: another replica may have made one of them a moment ago.
+        self._catalog.look()
+        keepings = self._catalog.directory.keepings
+        for task in tasks:
+            if task not in keepings:
+                try:
+                    self._catalog.directory.task(task, most=0)
+                    self.delete_texts(task)
+                except NotFound:
+                    self.delete_task(task)
+        self._store.expire({task: keepings[task] for task in tasks if task in keepings})
+
+    def _run(self) -> None:
+        self._tried(self.sweep)
+        while True:
+            with self._changed:
+                waited = self._changed.wait_for(lambda: self._waiting or self._ended, SWEEP_EVERY)
+                together, self._waiting = self._waiting[:WRITTEN_TOGETHER], self._waiting[WRITTEN_TOGETHER:]
+                self._bytes -= sum(one.size for one in together)
+                if self._ended and not together:
+                    return
+            if not waited:
+                self._tried(self.sweep)
+            elif not self._tried(lambda: self._write(together)):  # noqa: B023 - called at once
+                self._count("failed", len(together))
+
+    def _tried(self, work: Callable[[], None]) -> bool:
+        try:
+            work()
+            return True
+        except OneBertError as error:
+            self._seldom.warning("answers are not kept: %s", error.detail)
+        # Catch everything: without this thread nothing is kept any more.
+        except Exception as error:
+            log_failure(logger, "keeping answers", error)
+        return False
+
+    def _write(self, together: Sequence[Kept]) -> None:
+        made = [_sample(one, texts) for one in together if (texts := self.redacted(one.texts)) is not None]
+        with self._writing:
+            keepings = self._catalog.directory.keepings
+            samples = [one for one in made if one.task in keepings]
+            self._count("kept", self._store.keep(samples))
+            self._store.expire({one.task: keepings[one.task] for one in samples})
+
+
+def _sample(kept: Kept, texts: tuple[str, ...]) -> Sample:
+    answer, at = kept.answer, datetime.fromtimestamp(kept.at, UTC)
+    about = answer.task, kept.id, answer.version, at, kept.principal
+    return Sample(*about, texts, answer.labels, answer.score, kept.share)

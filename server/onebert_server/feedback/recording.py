@@ -1,0 +1,165 @@
+"""Records feedback: every version that `live` means answers the text; all answers stand beside the right label."""
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import NamedTuple, TypeVar
+
+from onebert_encoder.text.tokens import Text
+from onebert_server.access.context import Context
+from onebert_server.access.principal import Action
+from onebert_server.answering.answers import Answered, Answerer, Unanswered
+from onebert_server.answering.backend import Wanted
+from onebert_server.answering.plan import Reading
+from onebert_server.feedback.given import Given, label_of
+from onebert_server.feedback.keeping import SampleKeeper
+from onebert_server.limits import MAX_ITEMS
+from onebert_server.versions.catalog import Catalog
+from onebert_store.errors import InvalidInput, NotFound, OneBertError, VersionUnavailable
+from onebert_store.file import strict_json
+from onebert_store.registry.names import LIVE, check_name
+from onebert_store.samples.records import Feedback, Kind, Label, Sample
+from onebert_store.samples.store import SampleStore, no_sample
+
+T = TypeVar("T")
+
+
+class _Asked(NamedTuple):
+    """One item with its text, its sample if it has an id, its right label, and the versions that answer."""
+
+    given: Given
+    task: str
+    text: Text
+    sample: Sample | None
+    right: Label
+    versions: Sequence[int]
+
+
+class Recorder:
+    """Records feedback on answers and texts; `registrars` are the threads for the store."""
+
+    def __init__(
+        self,
+        store: SampleStore,
+        keeper: SampleKeeper,
+        catalog: Catalog,
+        answerer: Answerer,
+        registrars: Executor,
+        count: Callable[[str], None],
+    ) -> None:
+        self._store = store
+        self._keeper = keeper
+        self._catalog = catalog
+        self._answerer = answerer
+        self._registrars = registrars
+        self._count = count
+
+    async def record(self, given: Sequence[Given], context: Context) -> list[Feedback]:
+        """Records all items, or nothing; `live`'s largest share must answer each, its other versions are asked, too.
+
+        Raises:
+            Forbidden, TaskNotFound: see `Principal.require`.
+            SampleNotFound: no answer with this id is kept, or not of a task that the principal sees.
+            SamplesKeyNeeded: the text of a kept answer cannot be read.
+            InvalidInput: a label is not one of the task's, or has another form than its answers.
+            OneBertError: a version could not answer; see `Answerer.answer_each`.
+        """
+        context.principal.require_scope(Action.GIVE_FEEDBACK)
+        asked = await self._in_thread(self._resolved, given, context)
+        answers = await self._answers(asked, context)
+        rows = await self._in_thread(self._stored, asked, answers, context)
+        for one in rows:
+            self._count(one.kind)
+        return rows
+
+    def _resolved(self, given: Sequence[Given], context: Context) -> list[_Asked]:
+        ids = {one.id for one in given if one.id is not None}
+        found = self._store.find(ids, context.principal.sees) if ids else []
+        samples = {one.id: one for one in sorted(found, key=lambda one: one.at)}
+        made = []
+        for index, one in enumerate(given):
+            with _named(index):
+                made.append(self._resolve(one, samples, context))
+        return made
+
+    def _resolve(self, given: Given, samples: dict[str, Sample], context: Context) -> _Asked:
+        sample, text = None, given.input
+        if given.id is not None:
+            if (sample := samples.get(given.id)) is None:
+                raise no_sample()
+            text = sample.texts[0] if len(sample.texts) == 1 else (sample.texts[0], sample.texts[1])
+        task = sample.task if sample is not None else given.task or ""
+        check_name(task)
+        directory, who = self._catalog.directory, context.principal
+        target = directory.task(task, most=0, who=who).alias(LIVE).target
+        # The largest share comes first.
+        numbers = sorted(target.numbers, key=lambda number: number != target.version)
+        versions = [directory.version(task, number, who) for number in numbers]
+        self._catalog.learn_all(versions)
+        facts = [one.known_facts for one in versions if one.known_facts is not None]
+        if not facts or text is None:
+            raise VersionUnavailable(f"the manifest of {task}@{numbers[0]} cannot be read")
+        return _Asked(given, task, text, sample, given.right(facts), numbers)
+
+    async def _answers(self, asked: Sequence[_Asked], context: Context) -> list[dict[int, Label]]:
+        each = [(index, number) for index, one in enumerate(asked) for number in one.versions]
+        found: list[dict[int, Label]] = [{} for _ in asked]
+        for start in range(0, len(each), MAX_ITEMS):
+            part = each[start : start + MAX_ITEMS]
+            wanted = Wanted([f"{asked[index].task}@{number}" for index, number in part])
+            texts = [asked[index].text for index, _ in part]
+            answers = await self._answerer.answer_each(context.of_own_questions, wanted, texts, _label)
+            for (index, number), answer in zip(part, answers, strict=True):
+                if not isinstance(answer, OneBertError):
+                    found[index][number] = answer
+                elif number == asked[index].versions[0]:
+                    with _named(index):
+                        raise answer
+        return found
+
+    def _stored(self, asked: Sequence[_Asked], answers: Sequence[dict[int, Label]], context: Context) -> list[Feedback]:
+        rows = [self._row(*one, context) for one in zip(asked, answers, strict=True)]
+        self._store.record(rows)
+        return rows
+
+    def _row(self, one: _Asked, answers: dict[int, Label], context: Context) -> Feedback:
+        given, sample, now = one.given, one.sample, datetime.now(UTC)
+        texts = (one.text,) if isinstance(one.text, str) else one.text
+        digest = hashlib.sha256(strict_json.encode(texts).encode()).hexdigest()
+        identifier = given.identifier or given.id or f"sha256:{digest}"
+        by = now, context.principal.name
+        row = Feedback(one.task, identifier, Kind(given.kind), one.right, answers, *by)
+        if sample is not None:
+            row = replace(row, answer_id=sample.id, version=sample.version, share=sample.share)
+        # The texts of a sample are redacted already, which does not harm twice.
+        words = [given.explanation] if given.explanation else []
+        keeps = self._store.has_key and one.task in self._catalog.directory.keepings
+        redacted = self._keeper.redacted([*texts, *words]) if keeps else None
+        if redacted is None:
+            return row
+        explanation = redacted[-1] if words else None
+        since = sample.at if sample is not None else now
+        return replace(row, texts=redacted[: len(texts)], texts_at=since, explanation=explanation)
+
+    async def _in_thread(self, call: Callable[..., T], *arguments: object) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._registrars, partial(call, *arguments))
+
+
+def _label(_: int, one: Answered | Unanswered) -> Label | OneBertError:
+    if isinstance(one, Unanswered):
+        return one.error
+    return label_of(one.facts, one.reading.answer) if isinstance(one.reading, Reading) else one.reading
+
+
+@contextmanager
+def _named(index: int) -> Iterator[None]:
+    """Says in an error which item it is about."""
+    try:
+        yield
+    except (InvalidInput, NotFound) as error:
+        raise type(error)(f"data.{index}: {error.detail}") from None

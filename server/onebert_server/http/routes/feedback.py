@@ -1,0 +1,23 @@
+"""The route of feedback."""
+
+from fastapi import Request
+
+from onebert_server.contract.feedback import FeedbackResponse, Recorded
+from onebert_server.http.patience import Patience
+from onebert_server.http.routes.registry import registry_router
+from onebert_server.http.routes.runtime_of import RuntimeOf
+from onebert_server.http.schemas.feedback import FeedbackRequest
+from onebert_server.http.strict import ContextOf
+
+router = registry_router()
+
+
+@router.post("/v1/feedback")
+async def feedback(body: FeedbackRequest, request: Request, runtime: RuntimeOf, context: ContextOf) -> FeedbackResponse:
+    """Records the right labels of 1 to 64 kept answers or texts: all, or none.
+
+    Every version of the task's `live` answers each text, and the row has all answers beside the right label.
+    """
+    async with Patience(context, request.receive):
+        rows = await runtime.feedback.record(body.data, context)
+    return FeedbackResponse([Recorded(one.task, one.identifier, one.texts is not None) for one in rows])

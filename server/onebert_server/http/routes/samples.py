@@ -1,0 +1,74 @@
+"""Routes of a task's kept answers: show, set, stop, delete one."""
+
+from typing import Annotated
+
+from fastapi import Path, Response
+
+from onebert_server.access.context import Context
+from onebert_server.access.principal import Action
+from onebert_server.contract.feedback import SamplesFacts
+from onebert_server.http.pipeline import SEQ_HEADER
+from onebert_server.http.routes.registry import Name, registry_router
+from onebert_server.http.routes.runtime_of import RuntimeOf, in_thread
+from onebert_server.http.schemas.feedback import SamplesRequest
+from onebert_server.http.strict import ContextOf
+from onebert_server.runtime import Runtime
+from onebert_store.errors import SamplesKeyNeeded
+from onebert_store.registry.names import check_name
+
+router = registry_router()
+
+AnswerId = Annotated[str, Path(max_length=80, description="X-Request-Id of the answer, /, index in results")]
+
+
+@router.get("/v1/tasks/{task}/samples")
+async def samples(task: Name, runtime: RuntimeOf, context: ContextOf) -> SamplesFacts:
+    """Shows how much of a task's answers is kept, and how many are kept now."""
+    _check(task, runtime, context)
+    return await in_thread(runtime, _facts, runtime, task)
+
+
+@router.put("/v1/tasks/{task}/samples")
+async def set_samples(
+    task: Name, body: SamplesRequest, response: Response, runtime: RuntimeOf, context: ContextOf
+) -> SamplesFacts:
+    """Keeps answers of a task with their texts, encrypted: a share, for some days, the latest ones.
+
+    409 `samples-key-needed` if the server has no key.
+    """
+    check_name(task)
+    context.principal.require(Action.KEEP, task)
+    if not runtime.store.has_key:
+        raise SamplesKeyNeeded("texts are kept encrypted: set ONEBERT_SAMPLES_KEY, and start the server again")
+    seq = await in_thread(runtime, runtime.catalog.set_keeping, task, body.keeping, context)
+    response.headers[SEQ_HEADER] = str(seq)
+    return await in_thread(runtime, _facts, runtime, task)
+
+
+@router.delete("/v1/tasks/{task}/samples", status_code=204)
+async def delete_samples(task: Name, response: Response, runtime: RuntimeOf, context: ContextOf) -> None:
+    """Keeps no more answers of a task, and deletes the kept ones, with texts and explanations in feedback."""
+    check_name(task)
+    seq = await in_thread(runtime, runtime.catalog.delete_keeping, task, context)
+    await in_thread(runtime, runtime.samples.delete_texts, task)
+    response.headers[SEQ_HEADER] = str(seq)
+
+
+@router.delete("/v1/tasks/{task}/samples/{id:path}", status_code=204)
+async def delete_sample(task: Name, id: AnswerId, runtime: RuntimeOf, context: ContextOf) -> None:
+    """Deletes one kept answer, with its text and explanation in feedback."""
+    _check(task, runtime, context)
+    await in_thread(runtime, runtime.store.delete_sample, task, id)
+
+
+def _check(task: str, runtime: Runtime, context: Context) -> None:
+    check_name(task)
+    context.principal.require(Action.KEEP, task)
+    runtime.directory.task(task, most=0, who=context.principal)
+
+
+def _facts(runtime: Runtime, task: str) -> SamplesFacts:
+    kept, found = runtime.store.count(task), runtime.directory.keepings.get(task)
+    if found is None:
+        return SamplesFacts(task=task, kept=kept)
+    return SamplesFacts(task=task, share=found.share, days=found.days, most=found.most, kept=kept)

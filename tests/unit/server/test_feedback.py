@@ -1,0 +1,369 @@
+"""Kept answers and feedback over HTTP: a share by chance, right labels of every task type, all or nothing, tenants."""
+
+import asyncio
+import time
+from functools import partial
+
+import numpy as np
+import pytest
+from cryptography.fernet import Fernet
+
+from onebert_server.feedback import keeping
+from onebert_server.feedback.keeping import redactor_named
+from onebert_server.observed import Kept, Seen
+from onebert_store import plugins
+from onebert_store.errors import InvalidSettings, StorageUnavailable
+from onebert_store.samples.records import Kind, Outcomes
+from onebert_store.samples.store import open_samples
+from runtimes import ask, get, opened, upload
+from servers import Task, store, wait_until
+from tenants import Asker, tenants_runtime
+
+KEY, OTHER = (Fernet.generate_key().decode() for _ in range(2))
+TEXTS = ["late broken parcel", "lovely good screen", "bad refund help", "great invoice", "password screen late"]
+TONE = [Task(seed=1), Task(seed=2), Task(seed=3)]
+TAGS = ["O", "B-PER", "I-PER"]
+SAMPLES = "/v1/tasks/tone/samples"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    store(
+        tmp_path,
+        tone=TONE,
+        topics=Task(seed=4, task_type="multi_label"),
+        stars=Task(seed=5, labels=["stars"], task_type="regression"),
+        names=Task(seed=6, pooling="none", labels=TAGS, task_type="token"),
+        pairs=Task(seed=7),
+    )
+    return tmp_path
+
+
+@pytest.fixture
+def runtime(folder):
+    with opened(folder, samples_key=KEY) as runtime:
+        yield runtime
+
+
+def label_of(task, *texts):
+    return f"label {np.argmax(task.logits(*texts))}"
+
+
+def keep(runtime, task="tone", **given):
+    answer = ask(runtime, "PUT", f"/v1/tasks/{task}/samples", json={"share": 1.0} | given)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def classify(runtime, request_id, inputs=TEXTS, task="tone"):
+    """Classifies, and returns when the kept answers are written."""
+    kept = runtime.store.count(task)
+    path, headers = f"/v1/tasks/{task}/classify", {"X-Request-Id": request_id}
+    answer = ask(runtime, "POST", path, json={"inputs": inputs}, headers=headers)
+    assert answer.status_code == 200, answer.text
+    wait_until(lambda: runtime.store.count(task) == kept + len(inputs))
+    return answer.json()["results"]
+
+
+def give(runtime, *items):
+    return ask(runtime, "POST", "/v1/feedback", json={"data": list(items)})
+
+
+def recorded(runtime, *items):
+    answer = give(runtime, *items)
+    assert answer.status_code == 200, answer.text
+    return answer.json()["data"]
+
+
+def found(runtime, id, task="tone"):
+    return runtime.store.find([id], task.__eq__)
+
+
+def test_kept_answers_are_the_ones_that_clients_got(runtime):
+    assert keep(runtime, share=1.0, days=7, most=9) == {"task": "tone", "share": 1.0, "days": 7, "most": 9, "kept": 0}
+    results = classify(runtime, "abc")
+    for index, (text, result) in enumerate(zip(TEXTS, results, strict=True)):
+        [sample] = found(runtime, f"abc/{index}")
+        assert (sample.texts, sample.labels, sample.version, sample.share) == ((text,), (result["label"],), 1, 1.0)
+        assert sample.score == pytest.approx(result["score"])
+    assert get(runtime, SAMPLES).json()["kept"] == len(TEXTS)
+    # A task that keeps nothing, in the same request.
+    items = [{"task": task, "text": "late screen"} for task in ("topics", "tone")]
+    ask(runtime, "POST", "/v1/classify", json={"items": items}, headers={"X-Request-Id": "mixed"})
+    wait_until(lambda: found(runtime, "mixed/1"))
+    assert runtime.store.tasks() == ["tone"]
+
+
+def test_a_share_is_kept_by_chance(runtime):
+    """Of 1,280 answers a quarter is 320, with a standard deviation of 15.5: a fault of six of them is no chance."""
+    keep(runtime, share=0.25)
+    for _ in range(20):
+        ask(runtime, "POST", "/v1/tasks/tone/classify", json={"inputs": ["late"] * 64})
+    runtime.samples.close()
+    assert abs(runtime.store.count("tone") - 320) < 93
+
+
+def test_the_bound_and_the_switch_hold_at_once(runtime):
+    keep(runtime, most=3)
+    ask(runtime, "POST", "/v1/tasks/tone/classify", json={"inputs": TEXTS}, headers={"X-Request-Id": "one"})
+    wait_until(lambda: found(runtime, "one/4"))
+    assert [one.id for one in runtime.store.without_feedback("tone", 9)] == ["one/4", "one/3", "one/2"]
+    assert ask(runtime, "DELETE", f"{SAMPLES}/one/3").status_code == 204
+    assert ask(runtime, "DELETE", f"{SAMPLES}/one%2F4").status_code == 204
+    assert ask(runtime, "DELETE", f"{SAMPLES}/one/3").json()["type"] == "urn:onebert:error:sample-not-found"
+    assert ask(runtime, "DELETE", SAMPLES).status_code == 204
+    shown = get(runtime, SAMPLES).json()
+    assert (shown["share"], shown["kept"]) == (None, 0)
+    ask(runtime, "POST", "/v1/tasks/tone/classify", json={"inputs": TEXTS})
+    runtime.samples.close()
+    assert runtime.store.count("tone") == 0
+
+
+def test_feedback_has_the_answers_of_every_version_of_live(runtime):
+    target = {"split": {"1": 90, "2": 10}, "shadow": [{"version": 3}]}
+    moved = ask(runtime, "PUT", "/v1/tasks/tone/aliases/live", json=target, headers={"If-Match": '"1"'})
+    assert moved.status_code == 200, moved.text
+    keep(runtime)
+    classify(runtime, "abc")
+    by_hand = [{number: label_of(task, text) for number, task in enumerate(TONE, 1)} for text in TEXTS]
+    items = [{"id": f"abc/{n}", "label": by_hand[n][1]} for n in range(4)]
+    items.append({"task": "tone", "text": TEXTS[4], "label": "label 0", "kind": "review", "identifier": "mine"})
+    given = recorded(runtime, *items)
+    assert given == [
+        *({"task": "tone", "identifier": f"abc/{n}", "text_kept": True} for n in range(4)),
+        {"task": "tone", "identifier": "mine", "text_kept": True},
+    ]
+    rows = {one.identifier: one for one in runtime.store.feedback("tone")}
+    for n, identifier in enumerate([*(f"abc/{n}" for n in range(4)), "mine"]):
+        assert (rows[identifier].answers, rows[identifier].texts) == (by_hand[n], (TEXTS[n],))
+    assert (rows["abc/0"].version, rows["abc/0"].share, rows["abc/0"].answer_id) == (1, 1.0, "abc/0")
+    assert (rows["mine"].version, rows["mine"].kind) == (None, Kind.REVIEW)
+    right = [*(by_hand[n][1] for n in range(4)), "label 0"]
+    pairs = [(of[1] == label, of[2] == label) for of, label in zip(by_hand, right, strict=True)]
+    expected = Outcomes(*(pairs.count(one) for one in ((True, True), (True, False), (False, True), (False, False))))
+    assert runtime.store.outcomes("tone", 1, 2) == expected
+    assert [one.id for one in runtime.store.without_feedback("tone", 9)] == ["abc/4"]
+
+
+def test_feedback_of_each_task_type_is_in_the_form_of_its_answers(runtime):
+    texts = "late broken parcel"
+    kinds = {
+        "topics": ({"labels": ["label 2", "label 0"]}, ["label 0", "label 2"]),
+        "stars": ({"value": 3}, 3.0),
+        "names": ({"spans": [{"start": 5, "end": 11, "label": "PER"}, {"start": 0, "end": 4, "label": "PER"}]},
+                  [[0, 4, "PER"], [5, 11, "PER"]]),
+    }  # fmt: skip
+    recorded(runtime, *({"task": task, "text": texts, **given} for task, (given, _) in kinds.items()))
+    for task, (_, right) in kinds.items():
+        [row] = runtime.store.feedback(task)
+        result = ask(runtime, "POST", f"/v1/tasks/{task}/classify", json={"inputs": texts}).json()["results"][0]
+        answered = {
+            "topics": sorted(result.get("labels") or []),
+            "stars": result.get("score"),
+            "names": sorted([one["start"], one["end"], one["label"]] for one in result.get("entities", [])),
+        }[task]
+        assert (row.right, row.answers[1]) == (right, pytest.approx(answered) if task == "stars" else answered)
+        assert row.texts is None
+    # What a version answers itself is right.
+    recorded(runtime, {"task": "tone", "text": texts, "label": label_of(TONE[0], texts)})
+    assert runtime.store.outcomes("tone", 1, 1) == Outcomes(both=1)
+    pair = {"task": "pairs", "text": "late", "text_pair": "screen", "label": "label 1"}
+    recorded(runtime, pair)
+    assert runtime.store.feedback("pairs")[0].answers == {1: label_of(Task(seed=7), "late", "screen")}
+
+
+@pytest.mark.parametrize(
+    ("item", "said"),
+    [
+        ({"task": "tone", "text": "late", "label": "none such"}, "data.1: a label of the feedback is not one"),
+        (
+            {"task": "tone", "text": "late", "labels": ["label 0"]},
+            "data.1: the feedback on a single_label task has label",
+        ),
+        ({"task": "names", "text": "late", "spans": [{"start": 0, "end": 4, "label": "LOC"}]}, "data.1: a label"),
+        ({"task": "names", "text": "late", "spans": [{"start": 0, "end": 4}]}, "data.1: a label"),
+        ({"task": "gone", "text": "late", "label": "a"}, "data.1: there is no task gone"),
+        ({"task": "names", "text": "a", "text_pair": "b", "spans": []}, "data.1: names@1 is a token task"),
+        ({"id": "abc/7", "label": "a"}, "data.1: no answer with this id is kept"),
+        ({"id": "abc/7", "task": "tone", "label": "a"}, "data.1"),
+        ({"task": "tone", "label": "a"}, "data.1"),
+        ({"task": "tone", "text": "late"}, "data.1"),
+        ({"task": "tone", "text": "late", "label": "a", "value": 1.0}, "data.1"),
+        ({"task": "tone", "text": "late", "label": "label 0", "kind": "guess"}, "data.1.kind"),
+    ],
+)
+def test_one_item_that_is_refused_refuses_all(runtime, item, said):
+    answer = give(runtime, {"task": "tone", "text": "late", "label": "label 0"}, item)
+    assert answer.status_code in (404, 422)
+    assert said in answer.text
+    assert runtime.store.tasks() == []
+
+
+def test_the_same_text_or_identifier_is_the_same_row(runtime):
+    text = {"task": "tone", "text": "late"}
+    first = recorded(runtime, text | {"label": "label 0"}, text | {"label": "label 1"})
+    assert first[0] == first[1]
+    recorded(
+        runtime, text | {"label": "label 2", "identifier": "mine"}, text | {"label": "label 1", "identifier": "mine"}
+    )
+    assert sorted(one.right for one in runtime.store.feedback("tone")) == ["label 1", "label 1"]
+
+
+def test_more_questions_than_fit_one_request_are_all_answered(runtime):
+    target = {"version": 1, "shadow": [{"version": 2}, {"version": 3}]}
+    ask(runtime, "PUT", "/v1/tasks/tone/aliases/live", json=target, headers={"If-Match": '"1"'})
+    texts = [f"{TEXTS[n % 5]} {n}" for n in range(64)]
+    recorded(runtime, *({"task": "tone", "text": text, "label": "label 0", "identifier": text} for text in texts))
+    rows = {one.identifier: one.answers for one in runtime.store.feedback("tone")}
+    assert rows == {text: {n: label_of(task, text) for n, task in enumerate(TONE, 1)} for text in texts}
+
+
+def test_without_a_key_nothing_is_kept_and_feedback_by_text_is(folder):
+    with opened(folder) as runtime:
+        answer = ask(runtime, "PUT", SAMPLES, json={"share": 1.0})
+        assert (answer.status_code, answer.json()["type"]) == (409, "urn:onebert:error:samples-key-needed")
+        assert "ONEBERT_SAMPLES_KEY" in answer.json()["detail"]
+        item = {"task": "tone", "text": "a marker text", "label": "label 0", "explanation": "a marker text"}
+        assert not recorded(runtime, item)[0]["text_kept"]
+        assert b"a marker text" not in b"".join(one.read_bytes() for one in folder.rglob("*") if one.is_file())
+
+
+def test_with_another_key_answers_go_on_and_ids_are_refused_with_a_code(folder):
+    with opened(folder, samples_key=KEY) as runtime:
+        keep(runtime)
+        classify(runtime, "abc")
+    with opened(folder, samples_key=OTHER) as runtime:
+        answer = give(runtime, {"id": "abc/0", "label": "label 0"})
+        assert (answer.status_code, answer.json()["type"]) == (409, "urn:onebert:error:samples-key-needed")
+        classify(runtime, "new")
+        recorded(runtime, {"id": "new/0", "label": "label 0"})
+    with opened(folder) as runtime:
+        answer = ask(runtime, "POST", "/v1/tasks/tone/classify", json={"inputs": TEXTS})
+        assert answer.status_code == 200
+        runtime.samples.close()
+        assert 'onebert_samples_total{result="failed"} 5.0' in get(runtime, "/metrics").text
+    with opened(folder, samples_key=f"{OTHER},{KEY}") as runtime:
+        recorded(runtime, {"id": "abc/0", "label": "label 0"}, {"id": "new/0", "label": "label 0"})
+
+
+def test_samples_and_feedback_follow_their_task(runtime):
+    keep(runtime)
+    classify(runtime, "abc")
+    recorded(runtime, {"id": "abc/0", "label": "label 0"})
+    assert ask(runtime, "POST", "/v1/tasks/tone/rename", json={"name": "mood"}).status_code == 204
+    assert (runtime.store.tasks(), runtime.store.count("mood")) == (["mood"], 5)
+    classify(runtime, "next", task="mood")
+    assert get(runtime, "/v1/tasks/mood/samples").json()["share"] == 1.0
+    recorded(runtime, {"id": "next/1", "label": "label 0"})
+    assert ask(runtime, "DELETE", "/v1/tasks/mood").status_code == 204
+    assert runtime.store.tasks() == []
+    # Whoever takes the name next keeps nothing yet.
+    upload(runtime, "mood", Task(seed=8))
+    assert get(runtime, "/v1/tasks/mood/samples").json()["share"] is None
+
+
+def test_a_sweep_removes_what_a_crash_left_of_tasks(runtime):
+    keep(runtime)
+    classify(runtime, "abc")
+    recorded(runtime, {"id": "abc/0", "label": "label 0"}, {"task": "topics", "text": "late", "labels": []})
+    with open_samples(runtime.registry.database, [KEY]) as beside:
+        beside.rename_task("tone", "gone")
+        assert sorted(beside.tasks()) == ["gone", "topics"]
+    runtime.samples.sweep()
+    assert runtime.store.tasks() == ["topics"]
+    classify(runtime, "next")
+    runtime.registry.delete_keeping("tone")
+    runtime.samples.sweep()
+    assert (runtime.store.count("tone"), runtime.store.tasks()) == (0, ["topics"])
+
+
+def redact(text):
+    if "fails" in text:
+        raise ValueError(text)
+    return text.replace("late", "####")
+
+
+def test_a_redactor_changes_what_is_kept_and_its_fault_keeps_nothing(runtime, caplog):
+    runtime.samples._redactor = redact
+    keep(runtime)
+    path, texts = "/v1/tasks/tone/classify", ["late screen", "this fails", "good late"]
+    ask(runtime, "POST", path, json={"inputs": texts}, headers={"X-Request-Id": "abc"})
+    wait_until(lambda: found(runtime, "abc/2"))
+    assert sorted(one.texts for one in runtime.store.find([f"abc/{n}" for n in range(3)], "tone".__eq__)) == [
+        ("#### screen",),
+        ("good ####",),
+    ]
+    item = {"task": "tone", "text": "late", "label": "label 0", "explanation": "too late"}
+    recorded(
+        runtime, item, item | {"text": "fails", "identifier": "x"}, item | {"explanation": "fails", "identifier": "y"}
+    )
+    rows = {one.identifier[:1]: (one.texts, one.explanation) for one in runtime.store.feedback("tone")}
+    assert rows == {"s": (("####",), "too ####"), "x": (None, None), "y": (None, None)}
+    assert 'onebert_samples_total{result="redactor"} 3.0' in get(runtime, "/metrics").text
+    assert "fails" not in caplog.text
+
+
+def test_a_redactor_is_a_plug_in(monkeypatch):
+    class Installed:
+        def load(self, kind):
+            return redact
+
+    monkeypatch.setattr(plugins, "installed", lambda group: {"pii": Installed()} if group == plugins.REDACTORS else {})
+    assert redactor_named("pii") is redact
+    with pytest.raises(InvalidSettings, match="no installed package has a redactor pi"):
+        redactor_named("pi")
+
+
+def test_too_much_to_keep_is_dropped_and_counted_and_nobody_waits(runtime, monkeypatch):
+    monkeypatch.setattr(keeping, "MAX_BYTES", 20_000)
+    keep(runtime)
+    one = Kept("x/0", time.time(), "key:a", ("t" * 1000,), Seen("tone", ("a",), 0.5, 1), 1.0)
+    with runtime.samples._writing:
+        runtime.samples.take([one._replace(id=f"x/{n}") for n in range(100)], dropped=7)
+    runtime.samples.close()
+    dropped = runtime.metrics._samples.labels("dropped")._value.get()
+    assert (runtime.store.count("tone"), dropped) == (107 - dropped, dropped)
+    assert dropped >= 96 + 7 - 4
+
+
+def test_a_database_that_fails_loses_samples_and_no_answer(runtime, monkeypatch, caplog):
+    keep(runtime)
+
+    def fails(samples):
+        raise StorageUnavailable("the store's database does not work: input/output error")
+
+    monkeypatch.setattr(runtime.store, "keep", fails)
+    assert ask(runtime, "POST", "/v1/tasks/tone/classify", json={"inputs": TEXTS}).status_code == 200
+    wait_until(lambda: 'onebert_samples_total{result="failed"} 5.0' in get(runtime, "/metrics").text)
+    assert "answers are not kept: the store's database does not work" in caplog.text
+    monkeypatch.undo()
+    classify(runtime, "again")
+
+
+def test_an_id_of_another_tenant_answers_like_an_unknown_one(tmp_path):
+    with tenants_runtime(tmp_path, samples_key=KEY) as runtime:
+        asker = Asker(runtime)
+        run = lambda *given, **more: asyncio.run(asker.ask(*given, **more))  # noqa: E731
+        for task, key in (("acme-tone", "key-of-acme"), ("blue-tone", "key-of-blue")):
+            assert run(key, "PUT", f"/v1/tasks/{task}/samples", json={"share": 1.0}).status_code == 200
+            # Both tenants choose the same id.
+            run(key, "POST", f"/v1/tasks/{task}/classify", json={"inputs": f"late {task}"})
+        asked = partial(runtime.store.find, ["an.id-of_the.caller/0"], lambda task: True)
+        wait_until(lambda: len(asked()) == 2)
+        give = {"data": [{"id": "an.id-of_the.caller/0", "label": "label 0"}]}
+        assert [
+            run(key, "POST", "/v1/feedback", json=give).json()["data"][0]["task"]
+            for key in ("key-of-acme", "key-of-blue")
+        ] == ["acme-tone", "blue-tone"]
+        runtime.store.delete_task("acme-tone")
+        unknown = {"data": [{"id": "none/0", "label": "label 0"}]}
+        answers = [run("key-of-acme", "POST", "/v1/feedback", json=one) for one in (give, unknown)]
+        assert answers[0].content == answers[1].content
+        assert answers[0].status_code == 404
+        for key, status in (
+            ("key-to-feedback", 404),
+            ("key-to-review", 404),
+            ("key-to-classify", 403),
+            ("key-to-upload", 403),
+        ):
+            assert run(key, "POST", "/v1/feedback", json=give).status_code == status

@@ -1,0 +1,219 @@
+"""The sample store on each kind of database: encrypted texts, first samples win, feedback replaces, bounds, counts."""
+
+import random
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from cryptography.fernet import Fernet
+from sqlalchemy import text
+
+from onebert_store.errors import InvalidSettings, SampleNotFound, SamplesKeyNeeded
+from onebert_store.registry.keeping import Keeping
+from onebert_store.registry.store import open_store
+from onebert_store.samples.records import UNBIASED, Feedback, Kind, Outcomes, Sample
+from onebert_store.samples.store import FILE, open_samples
+from stores import all_at_once
+
+KEY, OTHER = (Fernet.generate_key().decode() for _ in range(2))
+MARKER = "a marker that no other file has"
+NOW = datetime.now(UTC)
+EVERYTHING = Keeping(1.0, 3650, 1_000_000)
+
+
+def sample(id="r/0", task="tone", at=NOW, texts=(MARKER,), **fields):
+    known = {"version": 3, "principal": "key:app", "labels": ("good",), "score": 0.75, "share": 0.1}
+    return Sample(task=task, id=id, at=at, texts=texts, **known | fields)
+
+
+def feedback(identifier="r/0", task="tone", right="bad", answers=None, at=NOW, **fields):
+    known = {"kind": Kind.OUTCOME, "principal": "key:people"}
+    return Feedback(task, identifier, right=right, answers=answers or {3: "good", 4: "bad"}, at=at, **known | fields)
+
+
+@contextmanager
+def opened(place, *keys):
+    with open_store(place) as store, open_samples(store.database, keys) as samples:
+        yield samples
+
+
+@pytest.fixture
+def samples(place):
+    with opened(place, KEY) as made:
+        yield made
+
+
+def ids(samples, task="tone"):
+    return [one.id for one in samples.without_feedback(task, 1000)]
+
+
+def test_samples_and_feedback_come_back_as_they_were(samples):
+    pair = sample("r/1", texts=("question?", "answer\u2028\x00"), labels=(), score=None)
+    assert samples.keep([sample(), pair]) == 2
+    assert sorted(samples.find(["r/0", "r/1", "none"], lambda task: True), key=lambda one: one.id) == [sample(), pair]
+    rows = [
+        feedback("a", right=["x", "y"], answers={3: ["x"], 4: None}, at=NOW),
+        feedback("b", right=0.25, answers={3: 0.5}, at=NOW - timedelta(1), kind=Kind.CORRECTION),
+        feedback("c", right=[[0, 3, "PER"]], answers={3: []}, at=NOW - timedelta(2), kind=Kind.REVIEW),
+        feedback("d", at=NOW - timedelta(3), texts=(MARKER,), texts_at=NOW, explanation="why?", answer_id="r/0"),
+    ]
+    samples.record(rows)
+    assert samples.feedback("tone") == rows
+    assert samples.feedback("tone", with_text=True) == rows[3:]
+    assert samples.feedback("tone", most=2) == rows[:2]
+    assert samples.tasks() == ["tone"]
+
+
+def test_a_first_sample_stays_and_another_task_may_have_its_id(samples):
+    assert samples.keep([sample(), sample(texts=("another",)), sample(task="two")]) == 2
+    assert samples.keep([sample(texts=("late",))]) == 0
+    assert samples.find(["r/0"], "tone".__eq__) == [sample()]
+    assert len(samples.find(["r/0"], lambda task: True)) == 2
+
+
+def test_feedback_replaces_feedback_with_its_identifier(samples):
+    samples.record([feedback("a"), feedback("b")])
+    late = feedback("a", right="good", kind=Kind.REVIEW, at=NOW + timedelta(1))
+    samples.record([feedback("a"), late, feedback("a", task="two")])
+    assert samples.feedback("tone") == [late, feedback("b")]
+
+
+def test_what_has_feedback_waits_no_more(samples):
+    samples.keep([sample(f"r/{n}", at=NOW + timedelta(n)) for n in range(4)])
+    samples.keep([sample("r/9", task="two")])
+    samples.record([feedback("x", answer_id="r/2"), feedback("y", task="two", answer_id="r/3")])
+    assert ids(samples) == ["r/3", "r/1", "r/0"]
+    assert [one.id for one in samples.without_feedback("tone", 1)] == ["r/3"]
+
+
+def test_no_text_is_readable_in_the_database(place):
+    with open_store(place) as store, open_samples(store.database, [KEY]) as samples:
+        samples.keep([sample(texts=(MARKER, MARKER))])
+        samples.record([feedback(texts=(MARKER,), texts_at=NOW, explanation=MARKER)])
+        if store.database.shared:
+            with store.database.reading() as connection:
+                found = [
+                    *connection.execute(text("SELECT * FROM samples")),
+                    *connection.execute(text("SELECT * FROM feedback")),
+                ]
+            stored = repr(found).encode()
+        else:
+            stored = b"".join(file.read_bytes() for file in place.folder.glob(f"{FILE}*"))
+    assert b"key:app" in stored
+    assert MARKER.encode() not in stored
+
+
+def test_a_later_key_encrypts_and_an_earlier_one_still_decrypts(place):
+    with opened(place, KEY) as samples:
+        samples.keep([sample("old")])
+    with opened(place, OTHER, KEY) as samples:
+        samples.keep([sample("new")])
+        assert {one.texts for one in samples.find(["old", "new"], lambda task: True)} == {(MARKER,)}
+    with opened(place, OTHER) as samples:
+        assert samples.find(["new"], lambda task: True) == [sample("new")]
+        with pytest.raises(SamplesKeyNeeded, match="ONEBERT_SAMPLES_KEY lacks the key"):
+            samples.find(["old"], lambda task: True)
+        assert samples.find(["old"], "two".__eq__) == []
+
+
+def test_without_a_key_there_is_feedback_and_no_text(place):
+    with opened(place, KEY) as samples:
+        samples.keep([sample()])
+    with opened(place) as samples:
+        assert not samples.has_key
+        samples.record([feedback()])
+        assert samples.feedback("tone") == [feedback()]
+        for call in (lambda: samples.keep([sample("r/7")]), lambda: samples.find(["r/0"], lambda task: True)):
+            with pytest.raises(SamplesKeyNeeded, match="ONEBERT_SAMPLES_KEY is not set"):
+                call()
+        samples.delete_sample("tone", "r/0")
+        assert samples.count("tone") == 0
+
+
+@pytest.mark.parametrize("key", ["short", "A" * 42, "A" * 45, "ü" * 44])
+def test_a_malformed_key_is_refused_without_its_text(place, key):
+    with pytest.raises(InvalidSettings, match="ONEBERT_SAMPLES_KEY: a key is 32 bytes") as caught, opened(place, key):
+        pass
+    assert key not in str(caught.value)
+
+
+def test_old_texts_and_the_oldest_samples_above_the_bound_go(samples):
+    samples.keep([sample(f"r/{n}", at=NOW - timedelta(days=n, hours=1)) for n in range(6)])
+    samples.keep([sample("r/5", task="two", at=NOW - timedelta(days=9))])
+    old, young = (
+        feedback(f"{days}", texts=(MARKER,), texts_at=NOW - timedelta(days), explanation="e") for days in (5, 3)
+    )
+    samples.record([old, young])
+    samples.expire({"tone": Keeping(1.0, 4, 3)})
+    assert ids(samples) == ["r/0", "r/1", "r/2"]
+    assert samples.count("two") == 1
+    assert {one.identifier: (one.texts, one.explanation) for one in samples.feedback("tone")} == {
+        "5": (None, None),
+        "3": ((MARKER,), "e"),
+    }
+    samples.expire({"tone": EVERYTHING})
+    assert samples.count("tone") == 3
+
+
+def test_feedback_has_a_bound_of_rows(samples, monkeypatch):
+    monkeypatch.setattr("onebert_store.samples.store.MAX_FEEDBACK", 5)
+    for n in range(4):
+        samples.record([feedback(f"{n}-{each}", at=NOW + timedelta(n)) for each in range(2)])
+    assert [one.identifier for one in samples.feedback("tone")] == ["3-0", "3-1", "2-0", "2-1", "1-0"]
+
+
+def test_a_deleted_sample_leaves_no_text_in_feedback(samples):
+    samples.keep([sample(), sample("r/1")])
+    given = feedback("mine", answer_id="r/0", texts=(MARKER,), texts_at=NOW, explanation=MARKER)
+    samples.record([given])
+    samples.delete_sample("tone", "r/0")
+    assert samples.feedback("tone") == [replace(given, texts=None, texts_at=None, explanation=None)]
+    assert ids(samples) == ["r/1"]
+    for task, id in (("tone", "r/0"), ("two", "r/1")):
+        with pytest.raises(SampleNotFound):
+            samples.delete_sample(task, id)
+
+
+def test_a_task_is_deleted_or_renamed_as_a_whole(samples):
+    for task in ("tone", "two", "gone"):
+        samples.keep([sample(task=task)])
+        samples.record([feedback(task=task, answer_id="r/0", texts=(MARKER,), texts_at=NOW)])
+    samples.delete_texts("two")
+    assert (samples.count("two"), samples.feedback("two")) == (0, [feedback(task="two", answer_id="r/0")])
+    samples.delete_task("gone")
+    samples.rename_task("tone", "gone")
+    assert sorted(samples.tasks()) == ["gone", "two"]
+    assert samples.find(["r/0"], lambda task: True) == [sample(task="gone")]
+    assert [one.texts for one in samples.feedback("gone")] == [(MARKER,)]
+
+
+def test_outcomes_are_those_of_counting_by_hand(samples):
+    rng = random.Random(7)
+    labels = [["x"], ["x", "y"], []]
+    rows = [
+        feedback(
+            f"{n}",
+            kind=rng.choice([*Kind]),
+            right=rng.choice(labels),
+            answers={version: rng.choice(labels) for version in (1, 2, 3) if rng.random() < 0.8},
+        )
+        for n in range(300)
+    ]
+    samples.record(rows)
+    for kinds in (UNBIASED, (Kind.CORRECTION,)):
+        judged = [row for row in rows if row.kind in kinds and {1, 3} <= row.answers.keys()]
+        right = [(row.answers[1] == row.right, row.answers[3] == row.right) for row in judged]
+        expected = Outcomes(*(right.count(one) for one in ((True, True), (True, False), (False, True), (False, False))))
+        assert samples.outcomes("tone", 1, 3, kinds) == expected
+        assert min(expected) > 0
+    assert samples.outcomes("tone", 1, 9) == Outcomes()
+
+
+def test_of_writers_at_once_one_keeps_an_id_and_all_feedback_stays_whole(samples):
+    def write(n):
+        samples.record([feedback(f"{each}", right=f"{n}") for each in (range(9) if n % 2 else reversed(range(9)))])
+        return samples.keep([sample(texts=(f"{n}",))])
+
+    assert sorted(all_at_once(6, write)) == [0, 0, 0, 0, 0, 1]
+    assert len({one.right for one in samples.feedback("tone")}) == 1
