@@ -30,10 +30,15 @@ from onebert_server.engine.queue import QueueLimits
 from onebert_server.fairness.receiving import Receiving
 from onebert_server.feedback.keeping import SampleKeeper, redactor_named
 from onebert_server.feedback.recording import Recorder
+from onebert_server.feedback.reviews import Reviews
+from onebert_server.feedback.verdicts import Verdicts
 from onebert_server.progress import Progress
 from onebert_server.settings import Settings
 from onebert_server.telemetry.metrics import Metrics
 from onebert_server.telemetry.telemetry import open_telemetry
+from onebert_server.trainer.trainer import Trainer
+from onebert_server.trainer.worker import Worker
+from onebert_server.versions.blending import Blending
 from onebert_server.versions.catalog import Catalog
 from onebert_server.versions.directory import Directory
 from onebert_server.versions.follower import Follower
@@ -72,7 +77,10 @@ class Runtime(Edge):
         watch: compares answers with references; None if that is switched off.
         samples: keeps the answers of tasks that ask for it, in `store`.
         feedback: records feedback in `store`.
+        reviews: chooses kept texts for people to label.
+        verdicts: judges versions by the feedback in `store`.
         presence: this replica among others on the registry; None if the registry is not shared.
+        trainer: makes versions of examples; None if that is switched off.
     """
 
     metrics: Metrics
@@ -81,6 +89,7 @@ class Runtime(Edge):
     settings: Settings
     engine: Engine
     catalog: Catalog
+    blending: Blending
     residents: Residents
     loader: Loader
     follower: Follower
@@ -92,12 +101,15 @@ class Runtime(Edge):
     samples: SampleKeeper
     store: SampleStore
     feedback: Recorder
+    reviews: Reviews
+    verdicts: Verdicts
     workers: Executor
     registrars: Executor
     readers: Executor
     uploader: Executor
     receiving: Receiving = field(default_factory=Receiving)
     measured: Measured = field(default_factory=Measured)
+    trainer: Trainer | None = None
 
     @property
     def hosts(self) -> list[Host]:
@@ -179,6 +191,7 @@ def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterat
         telemetry.samples = samples
         samples.start()
         answerer = Answerer(admission.splitters, admission, workers)
+        gates = Gates(catalog, answerer, registrars)
         _add_gauges(metrics, engine, catalog, follower, keeper)
         runtime = Runtime(
             settings=settings,
@@ -186,6 +199,7 @@ def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterat
             administration=Administration(registry, keeper),
             engine=engine,
             catalog=catalog,
+            blending=Blending(catalog, residents, registry),
             residents=residents,
             loader=loader,
             follower=follower,
@@ -193,10 +207,12 @@ def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterat
             presence=presence,
             registry=registry,
             admission=admission,
-            gates=Gates(catalog, answerer, registrars),
+            gates=gates,
             samples=samples,
             store=store,
             feedback=Recorder(store, samples, catalog, answerer, registrars, metrics.count_feedback),
+            reviews=Reviews(store, catalog, answerer, registrars),
+            verdicts=Verdicts(store, registry.feed, catalog, gates, registrars),
             answerer=answerer,
             metrics=metrics,
             telemetry=telemetry,
@@ -205,6 +221,8 @@ def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterat
             readers=readers,
             uploader=uploader,
         )
+        if settings.trainer:
+            runtime.trainer = _trainer(opened, runtime)
         try:
             yield runtime
         finally:
@@ -243,6 +261,15 @@ def _watch(opened: ExitStack, settings: Settings, catalog: Catalog, metrics: Met
     opened.callback(watch.close)
     watch.start()
     return watch
+
+
+def _trainer(opened: ExitStack, runtime: Runtime) -> Trainer:
+    """Starts the process that trains on the first base."""
+    worker = Worker(runtime.settings.base[0] if runtime.settings.base else None)
+    opened.callback(worker.close)
+    worker.start()
+    parts = runtime.catalog, runtime.gates, runtime.registry, runtime.receiving, runtime.registrars, runtime.uploader
+    return Trainer(worker, *parts)
 
 
 def _add_gauges(metrics: Metrics, engine: Engine, catalog: Catalog, follower: Follower, keeper: KeyKeeper) -> None:

@@ -42,7 +42,7 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
     ),
     "onebert_training": (
         {"cli"},
-        {"commands", "sweep"},
+        {"commands", "sweep", "worker"},
         {"prepared"},
         {"report", "interop"},
         {"insight"},
@@ -58,7 +58,7 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
         {"facades", "remote"},
         {"http", "score"},
         {"runtime"},
-        {"feedback"},
+        {"feedback", "trainer"},
         {"answering", "watching"},
         {"versions"},
         {"engine"},

@@ -42,6 +42,7 @@ class PreparedRun:
         out: the file to write; a folder for a method that changes the base's weights.
         base: the base's Hub id or folder as the user gave it.
         comparison: the methods to choose from; None if the user named a method, or the choice is made.
+        committee: whether the deltas of the folds are written, too.
     """
 
     run: Run
@@ -50,6 +51,7 @@ class PreparedRun:
     train_rows: int | None
     comparison: Comparison | None = None
     choice: Choice | None = None
+    committee: bool = False
 
     @property
     def checkpoint(self) -> Path:
@@ -75,6 +77,8 @@ class PreparedRun:
         }
         result = kept.result.with_provenance(said)
         notes = write_result(run, result, self.out, self.base)
+        if self.committee:
+            notes.append(write_committee(result, self.out))
         self.forget()
         files = [self.out, *self.out.rglob("*")]
         size = sum(file.stat().st_size for file in files if file.is_file())
@@ -92,6 +96,7 @@ def prepare(
     dtype: str = "float32",
     device: str | None = None,
     out: Path | None = None,
+    committee: bool = False,
     busy: Busy = lambda _: nullcontext(),
 ) -> PreparedRun:
     """Reads the data, loads the base and plans the run.
@@ -101,6 +106,7 @@ def prepare(
         base: Hub id or folder, or a loaded base; None is the default base.
         device: None is a GPU if there is one, else the CPU.
         out: the file to write; None is `TASK.safetensors`, or the folder `TASK` if no delta can hold the result.
+        committee: whether to write the deltas of the folds of few rows beside the file.
         busy: makes a context manager from a text such as "loading the base", entered around each slow step.
 
     Raises:
@@ -122,10 +128,12 @@ def prepare(
         settings = read_pairs(inputs, settings, task)
         comparison = make_comparison(inputs, settings, task) if settings.method == AUTO else None
         run = comparison.runs[0] if comparison else make_run(inputs, settings, task)
+    if committee and (run.validates or not run.plan.servable or settings.method == HEAD):
+        raise InvalidSettings("--committee keeps the deltas of folds, which only few rows and a trained delta have")
     out = out or Path(f"{task}.safetensors" if run.plan.servable else task)
     _check_result(run, out)
     name = base.spec.name if isinstance(base, Base) else base
-    return PreparedRun(run, out, name, reading.train_rows, comparison)
+    return PreparedRun(run, out, name, reading.train_rows, comparison, committee=committee)
 
 
 def write_result(run: Run, result: Result, out: Path, base: str | None) -> list[str]:
@@ -136,6 +144,15 @@ def write_result(run: Run, result: Result, out: Path, base: str | None) -> list[
     head = {name: tensor for name, tensor in result.differences.items() if name.startswith("head.")}
     kind = write_checkpoint(out, base, merge(result.base, result.differences), head, run.manifest)
     return [f"{run.method.text} changes the base itself, which a delta cannot; {out} is for {kind}"]
+
+
+def write_committee(result: Result, out: Path) -> str:
+    """Writes the deltas of the folds beside a result's file; returns a note to show."""
+    if not result.members:
+        return "no committee is written: the exact head alone is kept, which is found without folds"
+    for number, member in enumerate(result.members, 1):
+        save(out.with_name(f"{out.stem}-committee-{number}.safetensors"), member)
+    return f"{len(result.members)} folds are written, too: onebert push {out.stem}-committee-*.safetensors --committee"
 
 
 def _check_result(run: Run, out: Path) -> None:

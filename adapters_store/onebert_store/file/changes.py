@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from onebert_store.file import delta
+from onebert_store.file.blend import weighted
 from onebert_store.file.canonical import Array
 
 Kind = Literal["added", "low-rank", "sparse", "adapter", "scale", "output-scale", "core"]
@@ -23,6 +24,9 @@ _NUMBERS: Mapping[str, tuple[Kind, float]] = {
     delta.OUTPUT_SCALE: ("output-scale", 1.0),
     delta.LORA_XS: ("core", 0.0),
 }
+
+# Prefixes of tensors that are compared number by number.
+_ELEMENTWISE = (delta.DELTA, delta.SCALE, delta.OUTPUT_SCALE, delta.ADAPTER_UP)
 
 _TILE = 1024
 _PIECE = _TILE * _TILE
@@ -69,45 +73,16 @@ def difference(one: Mapping[str, Array], other: Mapping[str, Array]) -> dict[str
     weights; the result compares their second maps unit by unit if they have equally many units.
     """
     found: dict[str, Array] = {}
+    sides = ((one, 1.0), (other, -1.0))
     for name in sorted(one.keys() | other.keys()):
-        a, b = (tensors[name].astype(np.float64) if name in tensors else None for tensors in (one, other))
-        if name.startswith(delta.LORA_A):
-            found[name] = np.concatenate([tensor for tensor in (a, b) if tensor is not None])
-        elif name.startswith(delta.LORA_B):
-            found[name] = np.concatenate([part for part in (a, None if b is None else -b) if part is not None], axis=1)
-        elif name.startswith(delta.SPARSE_VALUE):
-            found[name] = _of_sparse(one, other, name.removeprefix(delta.SPARSE_VALUE))
-        elif name.startswith(delta.LORA_XS):
-            found[name] = _of_cores(a, b)
-        elif name.startswith((delta.DELTA, delta.SCALE, delta.OUTPUT_SCALE, delta.ADAPTER_UP)):
-            start = 1.0 if name.startswith((delta.SCALE, delta.OUTPUT_SCALE)) else 0.0
-            if a is not None and b is not None and a.shape != b.shape:
-                found[name] = np.concatenate([a.reshape(-1), -b.reshape(-1)])
-            else:
-                found[name] = np.asarray(start + (start if a is None else a) - (start if b is None else b))
-    return found
-
-
-def _of_cores(one: _Float64 | None, other: _Float64 | None) -> _Float64:
-    """A smaller core's directions are the first directions of a larger one."""
-    rank = max(len(core) for core in (one, other) if core is not None)
-    found = np.zeros((rank, rank))
-    for core, sign in ((one, 1.0), (other, -1.0)):
-        if core is not None:
-            found[: len(core), : len(core)] += sign * core
-    return found
-
-
-def _of_sparse(one: Mapping[str, Array], other: Mapping[str, Array], module: str) -> _Float64:
-    none = np.empty(0)
-    sides = [
-        (tensors.get(delta.SPARSE_INDEX + module, none), tensors.get(delta.SPARSE_VALUE + module, none))
-        for tensors in (one, other)
-    ]
-    places = np.unique(np.concatenate([index for index, _ in sides]))
-    found = np.zeros(len(places))
-    for (index, value), sign in zip(sides, (1.0, -1.0), strict=True):
-        found[np.searchsorted(places, index)] += sign * value.astype(np.float64)
+        prefix = name[: name.find(".") + 1]
+        there = [sign * tensors[name].astype(np.float64) for tensors, sign in sides if name in tensors]
+        if prefix in _ELEMENTWISE and len({tensor.shape for tensor in there}) > 1:
+            found[name] = np.concatenate([tensor.reshape(-1) for tensor in there])
+        elif prefix == delta.ADAPTER_UP:
+            found[name] = np.asarray(sum(there))
+        elif prefix in (*_NUMBERS, delta.LORA_A, delta.LORA_B):
+            found[name] = weighted(name, sides)
     return found
 
 

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+from collections.abc import Collection
 from functools import lru_cache
 from typing import NamedTuple, Self
 
@@ -11,7 +12,10 @@ from onebert_store.file.strict_json import shown
 
 # Versions and shadows of one target.
 MAX_VERSIONS = 16
+# Verdicts at a higher level would mean little.
+MAX_LEVEL = 0.5
 
+_DENSE = (",", ":")
 _STICKY = re.compile(r"principal|header:[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
@@ -29,11 +33,13 @@ class Target(NamedTuple):
         shares: the versions that may answer, ascending, each with its percentage of the requests; 100 together.
         sticky: the key that chooses the version: `principal`, or the value of `header:NAME`; None: chance chooses.
         shadows: by version, ascending.
+        decide: the level of the verdicts that move the alias by themselves; None: people move it.
     """
 
     shares: tuple[tuple[int, int], ...]
     sticky: str | None = None
     shadows: tuple[Shadow, ...] = ()
+    decide: float | None = None
 
     @property
     def version(self) -> int:
@@ -46,6 +52,11 @@ class Target(NamedTuple):
         return tuple(version for version, _ in (*self.shares, *self.shadows))
 
     @property
+    def candidates(self) -> tuple[int, ...]:
+        """Every version but the one with the largest share: those that verdicts are about."""
+        return tuple(number for number in self.numbers if number != self.version)
+
+    @property
     def tag(self) -> str:
         """Differs from the tag of every other target; of one version alone it is the number."""
         text = self.dumps()
@@ -53,13 +64,24 @@ class Target(NamedTuple):
 
     def dumps(self) -> str | None:
         """The target as JSON for the registry; None for one version alone."""
-        return None if self == alone(self.version) else json.dumps(self, separators=(",", ":"))
+        # Rows of a registry that was written before `decide` have three elements, and are found by their text.
+        return None if self == alone(self.version) else json.dumps(self if self.decide else self[:3], separators=_DENSE)
 
     @classmethod
     def loads(cls, text: str) -> Self:
         """Reads what `dumps` wrote."""
-        shares, sticky, shadows = json.loads(text)
-        return cls(tuple((n, share) for n, share in shares), sticky, tuple(Shadow(*one) for one in shadows))
+        shares, sticky, shadows, *decide = json.loads(text)
+        return cls(tuple((n, share) for n, share in shares), sticky, tuple(Shadow(*one) for one in shadows), *decide)
+
+    def without(self, gone: Collection[int]) -> Self:
+        """The target without some candidates; the version with the largest share takes over their shares."""
+        kept = [(n, share) for n, share in self.shares if n not in gone]
+        freed = 100 - sum(share for _, share in kept)
+        shares = tuple((n, share + freed * (n == self.version)) for n, share in kept)
+        shadows = tuple(one for one in self.shadows if one.version not in gone)
+        several = len(shares) > 1
+        decide = self.decide if several or shadows else None
+        return type(self)(shares, self.sticky if several else None, shadows, decide)
 
 
 # Most of a million aliases are `live` at version 1, and share one target.
@@ -82,5 +104,9 @@ def check_target(target: Target) -> None:
         raise InvalidInput("a shadow computes 1 to 100 percent of the requests")
     if target.sticky is not None and not _STICKY.fullmatch(target.sticky):
         raise InvalidInput(f"sticky is principal or header:NAME, not {shown(target.sticky, 80)!r}")
+    if target.decide is not None and not 0 < target.decide <= MAX_LEVEL:
+        raise InvalidInput(f"decide is the level of a verdict, above 0 and at most {MAX_LEVEL}")
+    if target.decide is not None and not target.candidates:
+        raise InvalidInput("decide is for a split or shadows: one version alone has nothing to be compared with")
     if target.sticky is not None and len(shares) < 2:
         raise InvalidInput("sticky is for a split: all requests go to one version here")

@@ -78,6 +78,23 @@ class SampleStore:
             rows = connection.execute(found.order_by(SAMPLES.c.at.desc(), SAMPLES.c.id).limit(most)).all()
         return [self._sample(row) for row in rows]
 
+    def page(self, task: str, after: str, most: int) -> list[tuple[Sample, Feedback | None]]:
+        """Returns the samples of a task behind an id, by id, each with the latest feedback on it."""
+        found = select(SAMPLES).where(SAMPLES.c.task == task, SAMPLES.c.id > after).order_by(SAMPLES.c.id).limit(most)
+        with self._database.reading() as connection:
+            rows = connection.execute(found).all()
+            about = FEEDBACK.c.task == task, FEEDBACK.c.answer_id.in_([row.id for row in rows])
+            given = connection.execute(select(FEEDBACK).where(*about).order_by(FEEDBACK.c.at)).all()
+        latest = {one.answer_id: self._feedback(one) for one in given}
+        return [(self._sample(row), latest.get(row.id)) for row in rows]
+
+    def feedback_page(self, task: str, after: str, most: int) -> list[Feedback]:
+        """Returns the feedback of a task whose text is kept, by identifier, behind one."""
+        own = FEEDBACK.c.task == task, FEEDBACK.c.texts.is_not(None), FEEDBACK.c.identifier > after
+        with self._database.reading() as connection:
+            rows = connection.execute(select(FEEDBACK).where(*own).order_by(FEEDBACK.c.identifier).limit(most)).all()
+        return [self._feedback(row) for row in rows]
+
     def count(self, task: str) -> int:
         """Returns how many samples a task has."""
         counted = select(func.count()).select_from(SAMPLES).where(SAMPLES.c.task == task)
@@ -122,6 +139,9 @@ class SampleStore:
 
     def delete_sample(self, task: str, id: str) -> None:
         """Deletes one sample, also its text in feedback; raises SampleNotFound."""
+        # PostgreSQL rejects text with a zero byte.
+        if not id.isprintable():
+            raise no_sample()
         with self._database.writing() as connection:
             of_sample = FEEDBACK.c.task == task, FEEDBACK.c.answer_id == id, FEEDBACK.c.texts.is_not(None)
             gone = connection.execute(update(FEEDBACK).where(*of_sample).values(_NO_TEXT)).rowcount

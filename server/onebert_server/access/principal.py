@@ -25,6 +25,7 @@ class Action(StrEnum):
     DELETE = "delete"
     KEEP = "keep"
     GIVE_FEEDBACK = "give-feedback"
+    REVIEW = "review"
     MEASURE = "measure"
     ADMINISTER = "administer"
 
@@ -41,6 +42,7 @@ ALLOWED_BY: dict[Action, frozenset[Scope]] = {
     Action.DELETE: frozenset({Scope.ADMIN}),
     Action.KEEP: frozenset({Scope.ADMIN}),
     Action.GIVE_FEEDBACK: frozenset({Scope.FEEDBACK, Scope.REVIEW, Scope.ADMIN}),
+    Action.REVIEW: frozenset({Scope.REVIEW, Scope.ADMIN}),
     # Numbers over all tasks reveal nothing to a key that sees every task; so a scraper needs no key that can change
     # one.
     Action.MEASURE: EVERY_SCOPE,

@@ -22,7 +22,7 @@ def move(
     client: Client,
     task: str,
     alias: str,
-    to: int | TargetFacts,
+    to: int | TargetFacts | Mapping[int, float],
     wait: Wait | None = None,
     gate: LocalGate | None = None,
     message: str | None = None,
@@ -33,21 +33,28 @@ def move(
     """
     found = client.task(task)
     current, target = found.aliases.get(alias), found.targets.get(alias)
-    version = to if isinstance(to, int) else main_version(to)
+    version = current or 0  # a new alias always moves
     if to != (target or current):
-        # The gate is about the version that does not answer yet; a split brings in one at a time.
-        answering = {*target.split} if target else {str(current)}
-        shares = [str(to)] if isinstance(to, int) else [*to.split]
-        new = next((int(one) for one in shares if one not in answering), version)
-        report = _report(client, gate, task, new, found.aliases.get(LIVE)) if gate else None
-        client.move_alias(task, alias, to, target.tag if target else current, wait, report=report, message=message)
+        report = _report(client, gate, task, _beginning(to, target, current), found.aliases.get(LIVE)) if gate else None
+        expected = target.tag if target else current
+        version = client.move_alias(task, alias, to, expected, wait, report=report, message=message).version
     manifests = {each: manifest_of(client, task, each) for each in (current, version) if each is not None}
     measured = {str(each): training_in(manifest) for each, manifest in manifests.items()}
     changed = [] if current is None else breaking_changes(current, manifests[current], manifests[version])
-    rollout = not isinstance(to, int)
+    rollout = isinstance(to, TargetFacts)
     targets = {"target": to if rollout else None} if rollout or target else {}
     sides = {"from": current, "to": version, **targets}
     return {"task": task, "alias": alias, **sides, "measured": measured, "changed": changed}
+
+
+def _beginning(to: int | TargetFacts | Mapping[int, float], target: TargetFacts | None, current: int | None) -> int:
+    """The version that a gate is about: one that does not answer yet; a split brings in one at a time."""
+    if isinstance(to, int):
+        return to
+    if not isinstance(to, TargetFacts):
+        raise InvalidInput("a gate that runs here is about a version, and the blend has no number yet")
+    answering = {*target.split} if target else {str(current)}
+    return next((int(one) for one in to.split if one not in answering), main_version(to))
 
 
 def before(client: Client, task: str, alias: str, yes: bool) -> int | TargetFacts:
@@ -77,11 +84,16 @@ def _rolled_back_at(client: Client, task: str, alias: str, version: int) -> str:
     return next((f" at {time_of(one.at)} UTC" for one in reversed(of_alias) if one.rolled_back), "")
 
 
+def record_of(moved: Mapping[str, Any]) -> dict[str, Any]:
+    """The result of `move` as JSON values."""
+    target = moved.get("target")
+    return {**moved, "target": as_dict(target)} if target else {**moved}
+
+
 def print_move(moved: Mapping[str, Any], as_json: bool = False) -> None:
     """Prints the result of `move`: the two versions, their scores, and how to go back."""
     if as_json:
-        target = moved.get("target")
-        console.print_json({**moved, "target": as_dict(target)} if target else moved)
+        console.print_json(record_of(moved))
         return
     ref, before, after = f"{moved['task']}@{moved['alias']}", moved["from"], moved["to"]
     if before == after and "target" not in moved:

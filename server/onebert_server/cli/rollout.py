@@ -10,7 +10,15 @@ from onebert_server.cli.audit import meaning
 from onebert_server.cli.gate.local import Force, GateFile, GateRows, Message, local_gate
 from onebert_server.cli.moving import move, print_move, showing_refusals
 from onebert_server.cli.options import URL, ApiKey, AsJson, TaskName, Url
-from onebert_server.client import AliasPlace, Client, ShadowAgreement, ShadowShare, TargetFacts, as_dict
+from onebert_server.client import (
+    AliasPlace,
+    Client,
+    ShadowAgreement,
+    ShadowShare,
+    TargetFacts,
+    VerdictsResponse,
+    as_dict,
+)
 from onebert_server.limits import MAX_REQUEST_TIMEOUT
 from onebert_store.command import console
 from onebert_store.file.strict_json import shown
@@ -26,6 +34,12 @@ def rollout(
     split: Annotated[
         str | None, typer.Option(metavar="N=PERCENT,…", help="Versions that answer, as 7=95,8=5: 100 together.")
     ] = None,
+    blend: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N=WEIGHT,…", help="One version made of several, as 3=0.8,4=0.2: 1 together; in place of a split."
+        ),
+    ] = None,
     sticky: Annotated[
         str | None,
         typer.Option(
@@ -37,6 +51,12 @@ def rollout(
         list[str] | None,
         typer.Option(metavar="N[=PERCENT]", help="Version that computes the requests unseen; may be repeated."),
     ] = None,
+    decide: Annotated[
+        float | None,
+        typer.Option(
+            metavar="LEVEL", help="Level at which verdicts over feedback move the alias, as 0.05; 0: none do."
+        ),
+    ] = None,
     alias: Annotated[str, typer.Option(metavar="ALIAS", help="The alias.")] = LIVE,
     gate: GateFile = None,
     data: GateRows = None,
@@ -46,7 +66,7 @@ def rollout(
     api_key: ApiKey = None,
     as_json: AsJson = False,
 ) -> None:
-    """Split an alias's requests between versions, have shadows compute them, or show how they agree.
+    """Split an alias's requests between versions, blend versions, have shadows compute, or show how they agree.
 
     An option replaces its part of the alias's meaning, `none` takes it away, and the other parts stay. `onebert promote
     TASK --rollback` goes back to the whole meaning before, `onebert promote TASK VERSION` ends the rollout. A version
@@ -55,23 +75,32 @@ def rollout(
     local = local_gate(gate, data, force, message, url, api_key)
     with Client(url, api_key, MAX_REQUEST_TIMEOUT) as client:
         place = client.alias(task, alias)
-        if split or sticky or shadow:
-            to = _changed(place, split, sticky, shadow)
+        changes = split or sticky or shadow or decide is not None
+        if blend and changes:
+            raise typer.BadParameter("--blend is a meaning of its own: leave out --split, --sticky, --shadow, --decide")
+        if blend or changes:
+            to = _weights(blend) if blend else _changed(place, split, sticky, shadow, decide)
             with showing_refusals(as_json):
                 moved = move(client, task, alias, to, None, local, message)
             print_move(moved, as_json)
             return
         if local or force:
-            raise typer.BadParameter("--gate, --data and --force are for a change: --split, --sticky or --shadow")
-        agreements = client.shadows(task, alias)
+            raise typer.BadParameter(
+                "--gate, --data and --force are for a change: --split, --blend, --sticky, --shadow or --decide"
+            )
+        agreements, verdicts = client.shadows(task, alias), client.verdicts(task, alias)
     if as_json:
-        console.print_json(as_dict(place) | {"shadows": [as_dict(one) for one in agreements]})
+        judged = as_dict(verdicts)["verdicts"]
+        console.print_json(as_dict(place) | {"shadows": [as_dict(one) for one in agreements], "verdicts": judged})
         return
     console.say(f"{task}@{alias}: {meaning(place.target, place.version)}")
     _show(agreements)
+    _show_verdicts(verdicts)
 
 
-def _changed(place: AliasPlace, split: str | None, sticky: str | None, shadow: Sequence[str] | None) -> TargetFacts:
+def _changed(
+    place: AliasPlace, split: str | None, sticky: str | None, shadow: Sequence[str] | None, decide: float | None
+) -> TargetFacts:
     """The present meaning with the parts that are given in place of its own; `none` takes a part away."""
     to = place.target or TargetFacts({str(place.version): 100})
     shares, key, shadows = to.split, to.sticky, to.shadow
@@ -81,7 +110,7 @@ def _changed(place: AliasPlace, split: str | None, sticky: str | None, shadow: S
         key = None if sticky == NONE else sticky
     if shadow:
         shadows = [ShadowShare(*one) for one in _numbers("--shadow", shadow, 100)] if [*shadow] != [NONE] else None
-    return TargetFacts(shares, key, shadows)
+    return TargetFacts(shares, key, shadows, decide=to.decide if decide is None else decide or None)
 
 
 def _numbers(option: str, given: Sequence[str], default: int | None) -> list[tuple[int, int]]:
@@ -96,6 +125,14 @@ def _numbers(option: str, given: Sequence[str], default: int | None) -> list[tup
     return found
 
 
+def _weights(given: str) -> dict[int, float]:
+    """Reads `N=WEIGHT,…`; the server checks the weights."""
+    read = [re.fullmatch(r"\s*([1-9]\d{0,8})=(\d*\.?\d+)\s*", one) for one in given.split(",")]
+    if not all(read):
+        raise typer.BadParameter(f"--blend: {shown(given, 40)!r} is not VERSION=WEIGHT,VERSION=WEIGHT")
+    return {int(one[1]): float(one[2]) for one in read if one}
+
+
 def _show(agreements: Sequence[ShadowAgreement]) -> None:
     for one in agreements:
         share = f"{one.same / one.answers:.1%} of {one.answers:,} answers alike" if one.answers else "no answers yet"
@@ -106,3 +143,15 @@ def _show(agreements: Sequence[ShadowAgreement]) -> None:
             heads = (f"version {one.version}", f"shadow {one.shadow}", "answers")
             cells = ((shown(pair.label), shown(pair.shadow), f"{pair.answers:,}") for pair in apart)
             console.show(heads, cells, heads[2:])
+
+
+def _show_verdicts(found: VerdictsResponse) -> None:
+    """Prints a line for each candidate that feedback is known of."""
+    for one in found.verdicts:
+        if one.wins + one.losses + one.alike == 0:
+            continue
+        evidence = max(one.better, one.worse)
+        beside = f"version {one.version} beside {found.version}, by feedback"
+        proven = f"e-value {evidence:,.1f} of {len(found.verdicts) / found.level:,.0f}"
+        counts = f"{one.wins:,} wins, {one.losses:,} losses, {one.alike:,} alike"
+        console.say(f"\n{beside}: {one.verdict.replace('_', ' ')} ({counts}; {proven})")

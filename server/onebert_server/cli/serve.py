@@ -24,6 +24,9 @@ def serve(
             metavar="N",
         ),
     ] = None,
+    trainer: Annotated[
+        bool | None, COMPUTING.option("Train what clients send examples of, in a process beside.", "--trainer")
+    ] = None,
     base: Annotated[list[str] | None, COMPUTING.option(BASE, "--base")] = None,
     dtype: Dtype = None,
     device: Device = None,
@@ -56,7 +59,14 @@ def serve(
     with importing():
         from onebert_server.settings import load_settings  # noqa: PLC0415
     settings = load_settings(
-        host=host, port=port, base=base, data_dir=data_dir, dtype=dtype, device=device, front_ends=front_ends
+        host=host,
+        port=port,
+        base=base,
+        data_dir=data_dir,
+        dtype=dtype,
+        device=device,
+        front_ends=front_ends,
+        trainer=trainer,
     )
     layout = {"replicas": replicas, "cpus": cpus, "gpus": gpus}
     asked = {name: value for name, value in layout.items() if value is not None}
@@ -71,6 +81,8 @@ def serve(
 
 
 def _on_ray(settings: "Settings", address: str, layout: dict[str, str | int]) -> None:
+    if settings.trainer:
+        raise InvalidSettings("ONEBERT_TRAINER is for one server, not for the replicas of a cluster")
     if (plugin := installed(TRANSPORTS).get("ray")) is None:
         raise InvalidSettings("--ray needs Ray Serve: pip install 'onebert[ray-serve]'")
     plugin.load("the transport ")(settings, address, layout)

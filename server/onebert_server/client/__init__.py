@@ -17,7 +17,17 @@ from onebert_server.contract.answers import ResultError as ResultError
 from onebert_server.contract.answers import TaskResult as TaskResult
 from onebert_server.contract.answers import WordEffect as WordEffect
 from onebert_server.contract.declared import as_dict as as_dict
+from onebert_server.contract.examples import CreatedFacts as CreatedFacts
+from onebert_server.contract.examples import ImprovementFacts as ImprovementFacts
 from onebert_server.contract.gates import GateFacts as GateFacts
+from onebert_server.contract.review import FeedbackRow as FeedbackRow
+from onebert_server.contract.review import ReviewItem as ReviewItem
+from onebert_server.contract.review import ReviewQueue as ReviewQueue
+from onebert_server.contract.review import RightLabel as RightLabel
+from onebert_server.contract.review import RightSpan as RightSpan
+from onebert_server.contract.review import SampleRow as SampleRow
+from onebert_server.contract.review import SampleRows as SampleRows
+from onebert_server.contract.review import VersionAnswer as VersionAnswer
 from onebert_server.contract.tasks import AliasPlace as AliasPlace
 from onebert_server.contract.tasks import BaseFacts as BaseFacts
 from onebert_server.contract.tasks import Pushed as Pushed
@@ -26,6 +36,8 @@ from onebert_server.contract.tasks import ShadowShare as ShadowShare
 from onebert_server.contract.tasks import TargetFacts as TargetFacts
 from onebert_server.contract.tasks import TaskFacts as TaskFacts
 from onebert_server.contract.tasks import TaskSummary as TaskSummary
+from onebert_server.contract.tasks import VerdictFacts as VerdictFacts
+from onebert_server.contract.tasks import VerdictsResponse as VerdictsResponse
 from onebert_server.contract.tasks import VersionFacts as VersionFacts
 from onebert_server.contract.tasks import VersionSummary as VersionSummary
 from onebert_server.contract.watching import WatchedVersion as WatchedVersion

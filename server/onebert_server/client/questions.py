@@ -39,9 +39,10 @@ class Options(TypedDict, total=False):
 
 
 class OneOptions(Options, total=False):
-    """Options for one task; `explain` adds an Explanation to each answer."""
+    """Options for one task; `explain` adds an Explanation to each answer, `committee` asks all of that alias."""
 
     explain: bool
+    committee: bool
 
 
 class ManyOptions(Options, total=False):
@@ -81,7 +82,7 @@ class QuestionCalls(Asking):
         """
 
         async def ask(part: Sequence[Item]) -> list[TaskResult]:
-            body = {"inputs": [_input(one) for _, one in part], "top_k": top_k, **options}
+            body = {"inputs": [item_of(one) for _, one in part], "top_k": top_k, **options}
             found = await self._decoded(ClassifyResponse, "POST", f"/v1/tasks/{quoted(part[0][0])}/classify", body)
             by: dict[str, Any] = {"task": found.task, "version": found.version, "digest": found.digest}
             return [TaskResult(**by, **asdict(one)) for one in found.results]
@@ -98,7 +99,7 @@ class QuestionCalls(Asking):
         """Classifies (reference, input) items of any mix of tasks; returns the results in order."""
 
         async def ask(part: Sequence[Item]) -> list[TaskResult]:
-            body = {"items": [{"task": ref, **_input(one)} for ref, one in part], "top_k": top_k, **options}
+            body = {"items": [{"task": ref, **item_of(one)} for ref, one in part], "top_k": top_k, **options}
             return (await self._decoded(ClassifyItemsResponse, "POST", "/v1/classify", body)).results
 
         return await _in_parts(items, ask)
@@ -107,7 +108,7 @@ class QuestionCalls(Asking):
         self, one: Input, tasks: Sequence[str] = ("*",), top_k: int | None = None, **options: Unpack[ManyOptions]
     ) -> list[TaskResult]:
         """Classifies one input with up to 1024 tasks; `*` is the live version of every task that accepts the input."""
-        body = {**_input(one), "tasks": list(tasks), "top_k": top_k, **options}
+        body = {**item_of(one), "tasks": list(tasks), "top_k": top_k, **options}
         return (await self._decoded(ClassifyItemsResponse, "POST", "/v1/fanout", body)).results
 
 
@@ -150,7 +151,7 @@ def cut(items: Sequence[Item], most: int = MAX_ITEMS) -> list[list[Item]]:
     parts: list[list[Item]] = []
     room = 0
     for item in items:
-        size = len(json_bytes({"task": item[0], **_input(item[1])})) + 2
+        size = len(json_bytes({"task": item[0], **item_of(item[1])})) + 2
         if not parts or len(parts[-1]) == most or size > room:
             parts.append([])
             room = BODY_BYTES - FRAME_BYTES
@@ -159,7 +160,8 @@ def cut(items: Sequence[Item], most: int = MAX_ITEMS) -> list[list[Item]]:
     return parts
 
 
-def _input(one: Input) -> dict[str, Any]:
+def item_of(one: Input) -> dict[str, Any]:
+    """An input as a request's body has it; raises InvalidInput."""
     if isinstance(one, tuple) and len(one) == 2:
         return {"text": one[0], "text_pair": one[1]}
     if not isinstance(one, str):

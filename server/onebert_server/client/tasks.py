@@ -7,7 +7,9 @@ from typing import Any, Literal, TypeAlias
 from msgspec.structs import asdict, replace
 
 from onebert_server.client.exchange import Asking, decode, quoted
+from onebert_server.client.questions import Input, item_of
 from onebert_server.contract.declared import as_dict
+from onebert_server.contract.examples import CreatedFacts, ImprovementFacts
 from onebert_server.contract.gates import GateFacts
 from onebert_server.contract.tasks import (
     AliasPlace,
@@ -21,6 +23,7 @@ from onebert_server.contract.tasks import (
     TasksResponse,
     TaskSummary,
     Uploaded,
+    VerdictsResponse,
     VersionFacts,
 )
 from onebert_server.contract.watching import WatchFacts
@@ -92,6 +95,27 @@ class TaskCalls(Asking):
         answer = await self._ask("PUT", f"/v1/tasks/{quoted(task)}/versions", content=content, headers=headers)
         return Pushed(**asdict(decode(answer, Uploaded)), created=answer.status_code == 201)
 
+    async def create_from_examples(
+        self, task: str, examples: Sequence[tuple[Input, str]], improve: bool = False
+    ) -> CreatedFacts:
+        """Makes examples, each an input and its label, the next version of a task: the exact head, in seconds.
+
+        Args:
+            improve: train the default method on them in the background, too; `improvement` shows how far that is.
+
+        Raises:
+            TrainerOff: the server was started without `--trainer`.
+            Improving: an improvement of the task is under way.
+        """
+        rows = [{**item_of(one), "label": label} for one, label in examples]
+        # Repeatable, because the same examples give the same version.
+        body = {"examples": rows, "improve": improve}
+        return await self._decoded(CreatedFacts, "POST", f"/v1/tasks/{quoted(task)}/examples", body)
+
+    async def improvement(self, task: str) -> ImprovementFacts:
+        """How far the improvement of a task is, on the server that is asked; raises ImprovementNotFound."""
+        return await self._decoded(ImprovementFacts, "GET", f"/v1/tasks/{quoted(task)}/improvement")
+
     async def alias(self, task: str, alias: str) -> AliasPlace:
         """The meaning of an alias now and before."""
         return await self._decoded(AliasPlace, "GET", _alias_path(task, alias))
@@ -100,11 +124,15 @@ class TaskCalls(Asking):
         """How often the versions of an alias and its shadows answered alike, on the server that is asked."""
         return (await self._decoded(ShadowsResponse, "GET", f"{_alias_path(task, alias)}/shadows")).shadows
 
+    async def verdicts(self, task: str, alias: str) -> VerdictsResponse:
+        """How the candidates of an alias have done beside its largest share, by feedback."""
+        return await self._decoded(VerdictsResponse, "GET", f"{_alias_path(task, alias)}/verdicts")
+
     async def move_alias(
         self,
         task: str,
         alias: str,
-        to: int | TargetFacts,
+        to: int | TargetFacts | Mapping[int, float],
         expected: int | str | None,
         wait: Wait | None = None,
         *,
@@ -114,7 +142,7 @@ class TaskCalls(Asking):
         """Gives an alias a meaning if its tag (of one version: its number) is `expected` (None: if it does not exist).
 
         Args:
-            to: a version, or a split of the requests and shadows.
+            to: a version, a split of the requests and shadows, or a blend: the weight of each version, 1 together.
             wait: `all` returns once every live server shows the move.
             report: of the task's gate, if its rows are not on the server.
             message: moves past the gate, and says why in the audit trail.
@@ -127,7 +155,11 @@ class TaskCalls(Asking):
         # Not repeatable, like the calls below: if the reply got lost, a repetition would report a conflict.
         condition = {"If-None-Match": "*"} if expected is None else {"If-Match": f'"{expected}"'}
         path = _alias_path(task, alias) + (f"?wait={wait}" if wait else "")
-        body: dict[str, Any] = {"version": to} if isinstance(to, int) else as_dict(replace(to, tag=None))
+        body: dict[str, Any] = {"version": to}
+        if isinstance(to, TargetFacts):
+            body = as_dict(replace(to, tag=None))
+        elif not isinstance(to, int):
+            body = {"blend": {str(version): weight for version, weight in to.items()}}
         if report is not None:
             body["report"] = report
         if message is not None:

@@ -76,6 +76,9 @@ class TargetFacts(Declared, frozen=True, omit_defaults=True):
     sticky: Annotated[str | None, Rule("`principal` or `header:NAME`: one key, one version; null: by chance")] = None
     shadow: list[ShadowShare] | None = None
     tag: Annotated[str | None, Rule("as `If-Match` takes it, between quotes")] = None
+    decide: Annotated[float | None, Rule("level of the verdicts that move the alias by themselves; null: none do")] = (
+        None
+    )
 
 
 class AliasPlace(Declared, frozen=True):
@@ -117,6 +120,32 @@ class ShadowsResponse(Declared, frozen=True):
     task: str
     alias: str
     shadows: list[ShadowAgreement]
+
+
+class VerdictFacts(Declared, frozen=True):
+    """How a candidate, a shadow or a smaller share, has done beside the version with the largest share.
+
+    Counts are texts with feedback that both versions have answered; a pair is a text that exactly one got right.
+    """
+
+    version: int
+    wins: Annotated[int, Rule("pairs that the candidate got right")]
+    losses: int
+    alike: Annotated[int, Rule("texts that both got right, or neither")]
+    better: Annotated[float, Rule("e-value: evidence that the candidate wins more than half of the pairs")]
+    worse: Annotated[float, Rule("e-value: evidence that it wins less than half")]
+    verdict: Annotated[str, Rule(one_of=("promote", "roll_back", "not_yet"))]
+
+
+class VerdictsResponse(Declared, frozen=True):
+    """Verdicts by feedback of the kinds outcome and review, right at any time that they are looked at."""
+
+    task: str
+    alias: str
+    version: Annotated[int, Rule("the one with the largest share, beside which candidates are judged")]
+    level: Annotated[float, Rule("a candidate is proven better or worse at an e-value of candidates / level")]
+    decides: Annotated[bool, Rule("whether a verdict moves the alias")]
+    verdicts: list[VerdictFacts]
 
 
 Targets = Annotated[dict[str, TargetFacts], Rule("of the aliases that mean more than one version")]

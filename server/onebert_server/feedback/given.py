@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from onebert_encoder.answering.results import Answer, Extraction, Labeling
 from onebert_encoder.text.tokens import Text as Input
@@ -31,7 +31,12 @@ class Span(Strict):
 class Given(Strict):
     """The right label of a kept answer, by its id, or of a text."""
 
-    id: Annotated[str | None, Field(max_length=80, description="X-Request-Id of the answer, /, index in results")] = (
+    # Its fields exclude each other.
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"task": "tone", "text": "where is my order?", "label": "question"}]}
+    )
+
+    id: Annotated[Line | None, Field(max_length=80, description="X-Request-Id of the answer, /, index in results")] = (
         None
     )
     task: Line | None = None

@@ -69,6 +69,8 @@ def _exemplify(operation: dict[str, Any], schemas: Mapping[str, Any]) -> None:
 def _example(schema: Mapping[str, Any], schemas: Mapping[str, Any], name: str = "") -> Any:
     if "$ref" in schema:
         schema = schemas[schema["$ref"].rpartition("/")[2]]
+    if "examples" in schema:
+        return schema["examples"][0]
     kinds = schema.get("anyOf") or schema.get("oneOf")
     if kinds:
         nothing = {"type": "null"} in kinds and name not in EXAMPLES

@@ -24,6 +24,7 @@ TEXT = "please help my order is late"
 FILE = {"content": Task(seed=5).file, "headers": {"Content-Type": "application/octet-stream"}}
 AT = {"If-Match": '"1"'}
 RULES = {"must": [{"text": TEXT, "label": "a"}]}
+EXAMPLES = {"examples": [{"text": TEXT, "label": label} for label in "ab"]}
 # Three names of one length: another tenant's task, none that this tenant could have, and a free one of its own.
 FOREIGN, NOBODYS, FREE = "blue-tone", "blue-lost", "acme-lost"
 
@@ -87,6 +88,11 @@ def other_requests(name):
         yield "PUT", f"/v1/tasks/{name}/gate", {"json": {"rules": rules}}
     for method in ("GET", "DELETE"):
         yield method, f"/v1/tasks/{name}/gate", {}
+    yield "PUT", f"/v1/tasks/{name}/samples", {"json": {"share": 1.0}}
+    for method, path in (("GET", ""), ("GET", "/rows"), ("DELETE", ""), ("DELETE", "/an-id/0")):
+        yield method, f"/v1/tasks/{name}/samples{path}", {}
+    yield "POST", "/v1/feedback", {"json": {"data": [{"task": name, "text": TEXT, "label": "label 0"}]}}
+    yield "GET", f"/v1/tasks/{name}/improvement", {}
     yield "POST", f"/v1/tasks/{name}/rename", {"json": {"name": "acme-new"}}
     yield "DELETE", f"/v1/tasks/{name}", {}
 
@@ -99,6 +105,7 @@ def uploads(name):
     yield "PUT", f"/v1/tasks/{name}/versions", FILE
     yield "PUT", f"/v1/tasks/{name}/versions", FILE | {"content": b"no delta"}
     yield "PUT", f"/v1/tasks/{name}/versions", {"content": FILE["content"]}
+    yield "POST", f"/v1/tasks/{name}/examples", {"json": EXAMPLES}
 
 
 def assert_alike(asker, requests, names, key="key-of-acme"):
@@ -217,11 +224,22 @@ ROUTES = {
     "DELETE /v1/tasks/{task}/versions/{version}": ({"admin"}, {"version": 7}),
     "GET /v1/tasks/{task}/aliases/{alias}": (ANY, {}),
     "GET /v1/tasks/{task}/aliases/{alias}/shadows": (ANY, {}),
+    "GET /v1/tasks/{task}/aliases/{alias}/verdicts": (ANY, {}),
     "PUT /v1/tasks/{task}/aliases/{alias}": (PROMOTE, {"json": {"version": 7}, "headers": AT}),
     "DELETE /v1/tasks/{task}/aliases/{alias}": (PROMOTE, {"alias": "next", "headers": AT}),
     "GET /v1/tasks/{task}/gate": (PROMOTE, {}),
     "PUT /v1/tasks/{task}/gate": (PROMOTE, {"task": FREE, "json": {"rules": RULES}}),
     "DELETE /v1/tasks/{task}/gate": (PROMOTE, {}),
+    "GET /v1/tasks/{task}/samples": ({"admin"}, {}),
+    "PUT /v1/tasks/{task}/samples": ({"admin"}, {"json": {"share": 1.0}}),
+    "DELETE /v1/tasks/{task}/samples": ({"admin"}, {}),
+    "DELETE /v1/tasks/{task}/samples/{id:path}": ({"admin"}, {}),
+    "GET /v1/tasks/{task}/samples/rows": ({"review", "admin"}, {}),
+    "GET /v1/tasks/{task}/feedback": ({"review", "admin"}, {}),
+    "GET /v1/tasks/{task}/review": ({"review", "admin"}, {}),
+    "POST /v1/feedback": ({"feedback", "review", "admin"}, {"json": {"data": [{"id": "none/0", "label": "label 0"}]}}),
+    "POST /v1/tasks/{task}/examples": (WRITE, {"json": EXAMPLES}),
+    "GET /v1/tasks/{task}/improvement": (ANY, {}),
     "GET /v1/base": (ANY, {}),
     "GET /v1/whoami": (ANY, {}),
 }
@@ -289,7 +307,7 @@ def filled(route, arguments):
     arguments = dict(arguments)
     given |= {name: arguments.pop(name) for name in given.keys() & arguments}
     method, _, path = route.partition(" ")
-    return (method, path.format(**given)), arguments
+    return (method, path.replace("{id:path}", "an-id/0").format(**given)), arguments
 
 
 def test_every_route_is_in_the_tables(runtime):

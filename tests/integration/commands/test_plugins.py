@@ -1,4 +1,4 @@
-"""Packages that plug in a façade, a command, a blob store and a transport, used by the installed program.
+"""Packages that plug in a façade, a command, a blob store, a redactor and a transport, used by the installed program.
 
 docs/guide/plugins.md has the contracts that it keeps.
 """
@@ -7,9 +7,12 @@ import subprocess
 
 import httpx
 import pytest
+from cryptography.fernet import Fernet
 
 from bases import tiny_base
 from onebert_store.blobs.digests import digest_of
+from onebert_store.registry.dialects.sqlite import SqliteDatabase
+from onebert_store.samples.store import open_samples
 from plugin_packages import write_package
 from servers import ONEBERT, Server, Task, clean_env, wait_until
 
@@ -49,6 +52,11 @@ def greet(name: str = "you") -> None:
         raise InvalidInput("nobody is there")
     print(f"hello {name}")
 '''
+
+REDACTOR = """
+def shout(text):
+    return text.upper()
+"""
 
 BLOBS = '''
 from datetime import UTC, datetime
@@ -152,6 +160,9 @@ class Tcp:
         await look()
         self._looking = asyncio.create_task(keep_looking())
 
+    def keep(self, samples):
+        pass
+
     async def ask(self, question):
         [reply] = await self._call(question)
         return reply
@@ -240,13 +251,14 @@ GROUPS = {
     "onebert.facades": {"best": "their_facade:FACADE"},
     "onebert.commands": {"greet": "their_command:greet"},
     "onebert.blobs": {"box": "their_blobs:open_boxes"},
+    "onebert.redactors": {"shout": "their_redactor:shout"},
 }
 
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
     """The environment variables by which a program finds the package."""
-    modules = {"their_facade": FACADE, "their_command": COMMAND, "their_blobs": BLOBS}
+    modules = {"their_facade": FACADE, "their_command": COMMAND, "their_blobs": BLOBS, "their_redactor": REDACTOR}
     return {"PYTHONPATH": str(write_package(tmp_path_factory.mktemp("package"), "theirs", GROUPS, **modules))}
 
 
@@ -279,7 +291,9 @@ def test_a_server_answers_by_its_facade_and_keeps_files_in_its_blob_store(instal
     """Behind a front end, which asks the façade's question; the engine's process answers the listing."""
 
     task, box = Task(seed=1), tmp_path / "box"
-    with Plugged(tmp_path, installed, blobs=f"box:{box}", front_ends=1) as server, httpx.Client(timeout=180) as web:
+    key = Fernet.generate_key().decode()
+    settings = {"blobs": f"box:{box}", "front_ends": 1, "samples_key": key, "redactor": "shout"}
+    with Plugged(tmp_path, installed, **settings) as server, httpx.Client(timeout=180) as web:
         web.base_url = server.url
         server.push({"tone": task})
         text = "please help, my order is late"
@@ -292,6 +306,11 @@ def test_a_server_answers_by_its_facade_and_keeps_files_in_its_blob_store(instal
         assert web.get("/openapi.json").json()["paths"]["/best"]["post"]["tags"] == ["Best"]
         assert 'route="/t/{task}/best"' in web.get("/metrics").text
         assert web.get("/v1/tasks/tone/versions/1/delta").content == task.file
+        given = {"task": "tone", "text": text, "label": "label 0"}
+        web.put("/v1/tasks/tone/samples", json={"share": 1.0})
+        assert web.post("/v1/feedback", json={"data": [given]}).json()["data"][0]["text_kept"]
+    with open_samples(SqliteDatabase(tmp_path / "data/registry.sqlite3"), [key]) as samples:
+        assert [one.texts for one in samples.feedback("tone")] == [(text.upper(),)]
     digest = digest_of(task.file)
     assert {path.name: path.read_bytes() for path in box.iterdir()} == {f"{digest}.box": task.file}
     kept = {"data_dir": tmp_path / "data", "blobs": f"box:{box}"}

@@ -18,8 +18,8 @@ HEADERS = {"/v1/tasks/{task}/aliases/{alias}": {"If-Match": '"1"'}}
 def asker(tmp_path_factory):
     """Of a server that has the task of the examples."""
     folder = tmp_path_factory.mktemp("examples")
-    store(folder, tone=Task(seed=1))
-    with tenants_runtime(folder) as runtime:
+    store(folder, tone=Task(seed=1, labels=["question", "complaint"]))
+    with tenants_runtime(folder, samples_key="A" * 43 + "=") as runtime:
         yield Asker(runtime)
 
 

@@ -35,7 +35,7 @@ def cases(operation, task):
     from schemathesis import GenerationMode
 
     fits = operation.as_strategy(generation_mode=GenerationMode.POSITIVE)
-    known = {"task": task, "model": task, "version": 1, "alias": "live", "key": "0" * 12}
+    known = {"task": task, "model": task, "version": 1, "alias": "live", "key": "0" * 12, "id": "an-id"}
     known = {one.name: known[one.name] for one in operation.path_parameters}
     found = [fits, fits.map(lambda case: about(case, task))]
     if [*operation.path_parameters, *operation.query, *operation.headers, *operation.body]:
@@ -44,6 +44,9 @@ def cases(operation, task):
         found.append(operation.as_strategy(path_parameters=known).map(lambda case: in_time(about(case, task))))
     if operation.label == "PUT /v1/tasks/{task}/versions":
         found.append(operation.as_strategy(path_parameters=known, body=Task().file, media_type=OCTETS))
+    if operation.label == "POST /v1/feedback":
+        given = {"data": [{"task": task, "text": "my order is late", "label": "label 0"}]}
+        found.append(operation.as_strategy(body=given, media_type="application/json").map(in_time))
     return st.one_of(found)
 
 

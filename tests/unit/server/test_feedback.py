@@ -186,6 +186,7 @@ def test_feedback_of_each_task_type_is_in_the_form_of_its_answers(runtime):
         ({"task": "names", "text": "a", "text_pair": "b", "spans": []}, "data.1: names@1 is a token task"),
         ({"id": "abc/7", "label": "a"}, "data.1: no answer with this id is kept"),
         ({"id": "abc/7", "task": "tone", "label": "a"}, "data.1"),
+        ({"id": "abc\0", "label": "a"}, "data.1.id"),
         ({"task": "tone", "label": "a"}, "data.1"),
         ({"task": "tone", "text": "late"}, "data.1"),
         ({"task": "tone", "text": "late", "label": "a", "value": 1.0}, "data.1"),

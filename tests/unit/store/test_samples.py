@@ -170,7 +170,7 @@ def test_a_deleted_sample_leaves_no_text_in_feedback(samples):
     samples.delete_sample("tone", "r/0")
     assert samples.feedback("tone") == [replace(given, texts=None, texts_at=None, explanation=None)]
     assert ids(samples) == ["r/1"]
-    for task, id in (("tone", "r/0"), ("two", "r/1")):
+    for task, id in (("tone", "r/0"), ("two", "r/1"), ("tone", "r/1\0")):
         with pytest.raises(SampleNotFound):
             samples.delete_sample(task, id)
 
@@ -217,3 +217,28 @@ def test_of_writers_at_once_one_keeps_an_id_and_all_feedback_stays_whole(samples
 
     assert sorted(all_at_once(6, write)) == [0, 0, 0, 0, 0, 1]
     assert len({one.right for one in samples.feedback("tone")}) == 1
+
+
+def test_pages_of_samples_have_each_once_with_the_latest_feedback(samples):
+    samples.keep([sample(f"r/{at}") for at in range(7)] + [sample("r/0", task="other")])
+    samples.record(
+        [
+            feedback("first", answer_id="r/3", at=NOW - timedelta(1)),
+            feedback("second", answer_id="r/3", at=NOW, texts=(MARKER,), texts_at=NOW),
+            feedback("third", task="other", answer_id="r/4"),
+        ]
+    )
+    found, after = [], ""
+    while page := samples.page("tone", after, 3):
+        assert len(page) <= 3
+        found, after = found + page, page[-1][0].id
+    assert [one.id for one, _ in found] == [f"r/{at}" for at in range(7)]
+    assert {one.id: given.identifier for one, given in found if given} == {"r/3": "second"}
+
+
+def test_pages_of_feedback_have_the_rows_with_a_text(samples):
+    rows = [feedback(f"{at}", texts=(MARKER,) if at % 2 else None, texts_at=NOW) for at in range(8)]
+    samples.record(rows)
+    assert samples.feedback_page("tone", "", 3) == rows[1:7:2]
+    assert samples.feedback_page("tone", "5", 3) == rows[7:]
+    assert samples.feedback_page("other", "", 3) == []

@@ -19,10 +19,11 @@ def run_train(
     dtype: str,
     device: str | None,
     out: Path | None,
+    committee: bool,
     as_json: bool,
 ) -> None:
     """Trains, writes the file and shows the record; rejects invalid input before the slow work."""
-    job = _begun(prepare(task, data, reading, settings, base, dtype, device, out, console.busy))
+    job = _begun(prepare(task, data, reading, settings, base, dtype, device, out, committee, console.busy))
     try:
         kept = train_shown(job.run, job.checkpoint)
     except KeyboardInterrupt:

@@ -51,12 +51,20 @@ def _settings(run: Run) -> Settings:
     return replace(run.settings, max_steps=max(ceil(SHARE * run.steps), min(LEAST_STEPS, run.steps)))
 
 
-def out_of_fold(runs: Sequence[Run], report: Report = ignore) -> list[Logits]:
-    """Trains fold runs together; returns each training row's logits by the run that did not see it."""
-    found: dict[int, Logits] = {}
+def train_folds(runs: Sequence[Run], report: Report = ignore) -> list[tuple[Run, Result]]:
+    """Trains fold runs together; raises the first error of a run."""
+    trained = []
     for run, result in train_together(runs, len(runs), report, lambda _: None):
         if isinstance(result, OneBertError):
             raise result
+        trained.append((run, result))
+    return trained
+
+
+def out_of_fold(trained: Sequence[tuple[Run, Result]]) -> list[Logits]:
+    """Returns each training row's logits by the fold run that did not see it."""
+    found: dict[int, Logits] = {}
+    for run, result in trained:
         found |= zip(run.held_out.tolist(), result.held_out, strict=True)
     return [found[row] for row in range(len(found))]
 
@@ -108,13 +116,15 @@ def with_folds_measured(run: Run, result: Result, report: Report = ignore) -> Re
             report(fold, replace(progress, step=done, steps=planned // len(folds), folds=len(folds)))
 
     report(run, Progress(0, planned // len(folds), folds=len(folds)))
-    found = measured(run, out_of_fold(folds, of_all))
+    trained = train_folds(folds, of_all)
+    found = measured(run, out_of_fold(trained))
     verdict = run.judge(found)
     facts = {"validation": dict(found.scores), "folds": len(folds)}
     return replace(
         result.with_provenance(facts).with_measured(run, found),
         validation=found.scores,
         folds=len(folds),
+        members=[one.delta for _, one in trained if one.delta is not None],
         verdict=verdict if result.test is None else replace(result.verdict, useful=verdict.useful),
         seconds=result.seconds + time.perf_counter() - started,
     )

@@ -1,12 +1,14 @@
 """Alias routes. An alias moves by compare-and-set: `If-Match` has the version that the caller expects."""
 
 import re
+from collections.abc import Mapping
 from itertools import product
 from typing import Annotated, Literal
 
 from fastapi import Path, Query, Request, Response
 from starlette.exceptions import HTTPException
 
+from onebert_server.access.context import Context
 from onebert_server.contract.declared import ALIAS
 from onebert_server.contract.tasks import (
     AliasPlace,
@@ -15,14 +17,17 @@ from onebert_server.contract.tasks import (
     ShadowShare,
     ShadowsResponse,
     TargetFacts,
+    VerdictsResponse,
 )
+from onebert_server.feedback.verdicts import LEVEL
 from onebert_server.http.pipeline import SEQ_HEADER
 from onebert_server.http.routes.registry import Name, header, registry_router
 from onebert_server.http.routes.runtime_of import RuntimeOf, ViewOf, in_thread
 from onebert_server.http.schemas.tasks import AliasRequest
 from onebert_server.http.strict import ContextOf
+from onebert_server.runtime import Runtime
 from onebert_store.errors import InvalidInput
-from onebert_store.registry.names import check_alias, check_name
+from onebert_store.registry.names import LIVE, check_alias, check_name
 from onebert_store.registry.records import Alias
 from onebert_store.registry.target import Target, alone
 
@@ -57,6 +62,15 @@ async def shadows(task: Name, alias: AliasName, view: ViewOf, runtime: RuntimeOf
     return ShadowsResponse(task, alias, found)
 
 
+@router.get("/v1/tasks/{task}/aliases/{alias}/verdicts")
+async def verdicts(task: Name, alias: AliasName, view: ViewOf, runtime: RuntimeOf) -> VerdictsResponse:
+    """Judges each candidate of an alias beside its largest share, by feedback; it may be asked at any time."""
+    check_name(task)
+    target = view.alias(task, alias).target
+    found = await in_thread(runtime, runtime.verdicts.of, task, target)
+    return VerdictsResponse(task, alias, target.version, target.decide or LEVEL, target.decide is not None, found)
+
+
 @router.put("/v1/tasks/{task}/aliases/{alias}", openapi_extra={"parameters": [AT, NEW]})
 async def move_alias(
     task: Name,
@@ -70,14 +84,18 @@ async def move_alias(
 ) -> AliasPlace:
     """Gives an alias a meaning if its tag is as `If-Match: "<tag>"` says, or it is new with `If-None-Match: *`.
 
+    A `blend` becomes a version first, unless the task has it: its parameters are the weighted means of the versions'.
     Versions that answer and are not in memory are loaded first, a shadow afterwards, if there is room. The task's gate,
     if there is one for this alias, must pass for versions that did not answer before: 409 `gate-failed` has its report.
     `force` moves past the gate.
     """
     check_name(task)
     check_alias(alias)
-    target, expected = body.target, _expected(request)
+    expected = _expected(request)
     await in_thread(runtime, runtime.catalog.look)
+    target = body.target(await _blended(task, body.blend, runtime, context) if body.blend else None)
+    if target.decide is not None and alias != LIVE:
+        raise InvalidInput("decide is for live: feedback is answered by the versions of live alone")
     async with runtime.catalog.in_memory(task, [number for number, _ in target.shares], context):
         if not body.force:
             await runtime.gates.require(task, alias, target, expected, body.report, context)
@@ -105,6 +123,15 @@ async def delete_alias(
     response.headers[SEQ_HEADER] = str(seq)
 
 
+async def _blended(task: str, weights: Mapping[str, float], runtime: Runtime, context: Context) -> int:
+    """Returns the number of a blend's version, which is uploaded in turns with all other uploads."""
+    of = {int(number): weight for number, weight in weights.items()}
+    with runtime.receiving.admitted(context.principal.name) as incoming:
+        async with runtime.receiving.turn(incoming):
+            taken = await in_thread(runtime, runtime.blending.upload, task, of, context, pool=runtime.uploader)
+    return taken.entry.version
+
+
 def _expected(request: Request) -> str | None:
     if_match, if_none_match = request.headers.getlist("if-match"), request.headers.getlist("if-none-match")
     if not if_match and not if_none_match:
@@ -129,4 +156,5 @@ def facts_of(target: Target) -> TargetFacts | None:
     if target == alone(target.version):
         return None
     shadows = [ShadowShare(*one) for one in target.shadows] or None
-    return TargetFacts({str(version): share for version, share in target.shares}, target.sticky, shadows, target.tag)
+    shares = {str(version): share for version, share in target.shares}
+    return TargetFacts(shares, target.sticky, shadows, target.tag, target.decide)

@@ -16,8 +16,10 @@ router = registry_router()
 async def feedback(body: FeedbackRequest, request: Request, runtime: RuntimeOf, context: ContextOf) -> FeedbackResponse:
     """Records the right labels of 1 to 64 kept answers or texts: all, or none.
 
-    Every version of the task's `live` answers each text, and the row has all answers beside the right label.
+    Every version of the task's `live` answers each text, and the row has all answers beside the right label. If `live`
+    decides by verdicts and this feedback completes one, the alias moves before the answer.
     """
     async with Patience(context, request.receive):
         rows = await runtime.feedback.record(body.data, context)
+    await runtime.verdicts.follow({one.task for one in rows}, context.deadline)
     return FeedbackResponse([Recorded(one.task, one.identifier, one.texts is not None) for one in rows])

@@ -5,21 +5,14 @@ from fastapi import Response
 from onebert_server.answering.gates import Kept
 from onebert_server.contract.gates import GateFacts
 from onebert_server.http.pipeline import SEQ_HEADER
-from onebert_server.http.routes.registry import Name, registry_router
+from onebert_server.http.routes.registry import Name, RowsRoute, registry_router
 from onebert_server.http.routes.runtime_of import RuntimeOf, in_thread
 from onebert_server.http.schemas.tasks import GateRequest
-from onebert_server.http.strict import ContextOf, StrictRoute
+from onebert_server.http.strict import ContextOf
 from onebert_store.registry.gates import no_gate
 from onebert_store.registry.names import check_name
 
-
-class _RowsRoute(StrictRoute):
-    """Two thousand rows, each with two texts, a label and a cell of slices, have so many values."""
-
-    most_values = 2**14
-
-
-router = registry_router(_RowsRoute)
+router = registry_router(RowsRoute)
 
 
 @router.get("/v1/tasks/{task}/gate")

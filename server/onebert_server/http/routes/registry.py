@@ -13,6 +13,12 @@ from onebert_server.http.strict import PROBLEMS, ContextOf, StrictRoute
 Name = Annotated[str, Path(json_schema_extra={"pattern": NAME})]
 
 
+class RowsRoute(StrictRoute):
+    """Two thousand rows, each with two texts, a label and a cell of slices, have so many values."""
+
+    most_values = 2**14
+
+
 def registry_router(route_class: type[APIRoute] = StrictRoute) -> APIRouter:
     """A router whose routes wait until this replica has seen the change in the request's `OneBERT-Min-Seq`."""
     return APIRouter(route_class=route_class, responses=PROBLEMS, tags=["tasks"], dependencies=[Depends(_seen)])

@@ -36,8 +36,7 @@ async def set_samples(
 
     409 `samples-key-needed` if the server has no key.
     """
-    check_name(task)
-    context.principal.require(Action.KEEP, task)
+    _check(task, runtime, context)
     if not runtime.store.has_key:
         raise SamplesKeyNeeded("texts are kept encrypted: set ONEBERT_SAMPLES_KEY, and start the server again")
     seq = await in_thread(runtime, runtime.catalog.set_keeping, task, body.keeping, context)

@@ -9,29 +9,43 @@ from onebert_server.contract.tasks import ShadowShare, VersionFacts
 from onebert_server.gate.report import Report
 from onebert_server.gate.rules import MAX_ROWS, Gate, PinnedRow
 from onebert_server.http.schemas.common import RequestBody
-from onebert_store.errors import InvalidInput
+from onebert_server.http.schemas.questions import TextPair
+from onebert_store.file.blend import MAX_BLENDED
 from onebert_store.file.changes import Kind
 from onebert_store.file.fields import Line
 from onebert_store.file.manifest import Manifest
-from onebert_store.registry.target import MAX_VERSIONS, Shadow, Target, check_target
+from onebert_store.registry.target import MAX_LEVEL, MAX_VERSIONS, Shadow, Target, check_target
 
 Number = Annotated[int, Field(ge=1, lt=2**31)]
+NumberText = Annotated[str, Field(pattern="^[1-9][0-9]{0,9}$")]
 Percent = Annotated[int, Field(ge=1, le=100)]
 
 
 class AliasRequest(RequestBody):
-    """The new meaning of an alias: one version, or a split of the requests; with shadows, or without."""
+    """The new meaning of an alias: one version, a split of the requests, or a blend; with shadows, or without."""
 
     version: Number | None = None
     split: Annotated[
-        dict[Annotated[str, Field(pattern="^[1-9][0-9]{0,9}$")], Percent] | None,
+        dict[NumberText, Percent] | None,
         Field(min_length=1, description="percentage of the requests by version, 100 together"),
+    ] = None
+    blend: Annotated[
+        dict[NumberText, Annotated[float, Field(gt=0, lt=1)]] | None,
+        Field(
+            min_length=2,
+            max_length=MAX_BLENDED,
+            description="weight by version, 1 together: the server makes the version of their mean, or finds it",
+        ),
     ] = None
     sticky: Annotated[
         str | None,
         Field(max_length=80, description="`principal` or `header:NAME`: one key, one version; without it by chance"),
     ] = None
     shadow: Annotated[list[ShadowShare] | None, Field(max_length=MAX_VERSIONS)] = None
+    decide: Annotated[
+        float | None,
+        Field(gt=0, le=MAX_LEVEL, description="level at which verdicts over feedback move the alias; null: people do"),
+    ] = None
     force: Annotated[bool, Field(description="whether the alias moves past the task's gate")] = False
     message: Annotated[Line | None, Field(description="why it is forced, for the audit trail")] = None
     report: Annotated[
@@ -44,14 +58,18 @@ class AliasRequest(RequestBody):
             raise ValueError("force takes a message, and a message is for force alone")
         return self
 
-    @property
-    def target(self) -> Target:
-        """The target; raises InvalidInput if it breaks a rule."""
-        if (self.version is None) == (self.split is None):
-            raise InvalidInput("an alias means a version, or a split of the requests: give one of the two")
-        shares = {self.version: 100} if self.version else {int(n): share for n, share in (self.split or {}).items()}
+    @model_validator(mode="after")
+    def _one_meaning(self) -> "AliasRequest":
+        if sum(one is not None for one in (self.version, self.split, self.blend)) != 1:
+            raise ValueError("an alias means a version, a split of the requests, or a blend: give one of the three")
+        return self
+
+    def target(self, blended: int | None) -> Target:
+        """The target, with the version of the blend if there is one; raises InvalidInput if it breaks a rule."""
+        alone = self.version or blended
+        shares = {alone: 100} if alone else {int(n): share for n, share in (self.split or {}).items()}
         shadows = sorted(Shadow(one.version, one.percent) for one in self.shadow or ())
-        target = Target(tuple(sorted(shares.items())), self.sticky, tuple(shadows))
+        target = Target(tuple(sorted(shares.items())), self.sticky, tuple(shadows), self.decide)
         check_target(target)
         return target
 
@@ -61,6 +79,33 @@ class GateRequest(RequestBody):
 
     rules: Gate
     rows: list[PinnedRow] = Field(default_factory=list, max_length=MAX_ROWS)
+
+
+class Example(TextPair):
+    """A text, or a pair of texts, with its label."""
+
+    label: Line
+
+
+class ExamplesRequest(RequestBody):
+    """Labeled examples of two labels or more; eight of each label are enough to begin with."""
+
+    examples: list[Example] = Field(min_length=2, max_length=MAX_ROWS)
+    improve: Annotated[bool, Field(description="whether the default method is trained in the background, too")] = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _not_labels_alone(cls, body: object) -> object:
+        if isinstance(body, dict) and "labels" in body and "examples" not in body:
+            raise ValueError("takes examples; names alone are candidate labels of a task on pairs with entailment")
+        return body
+
+    @model_validator(mode="after")
+    def _of_one_kind(self) -> "ExamplesRequest":
+        alone = [row.text_pair is None for row in self.examples]
+        if any(alone) and not all(alone):
+            raise ValueError(f"examples.{alone.index(True)} has no text_pair, and others have")
+        return self
 
 
 class RenameRequest(RequestBody):

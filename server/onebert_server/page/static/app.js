@@ -5,6 +5,7 @@ import { Calls } from "./calls.js";
 import { html, render, useEffect, useRef, useState } from "./lib.js";
 import { Said, Waiting } from "./parts.js";
 import { here } from "./route.js";
+import { Create } from "./views/create.js";
 import { SignIn } from "./views/signin.js";
 import { Load } from "./views/load.js";
 import { Task } from "./views/task.js";
@@ -17,6 +18,7 @@ const VIEWS = {
   tasks: { name: "Tasks", view: ({ parts, query }) => (parts[1] ? html`<${Task} name=${parts[1]} query=${query} key=${parts[1]} />` : html`<${Tasks} />`) },
   try: { name: "Try", view: ({ query }) => html`<${Try} query=${query} />` },
   upload: { name: "Upload", view: ({ query }) => html`<${Upload} query=${query} />`, offered: () => may("upload") },
+  create: { name: "From examples", view: () => html`<${Create} />`, offered: () => may("upload") },
   load: { name: "Load", view: () => html`<${Load} />`, offered: () => session.get().who.tasks.includes("*") },
 };
 

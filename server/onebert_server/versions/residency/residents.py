@@ -14,6 +14,7 @@ import torch
 
 from onebert_encoder.answering.scores import Logits
 from onebert_encoder.maths.fold import fold_delta
+from onebert_encoder.maths.predict import compute_golden
 from onebert_encoder.maths.rows import Row
 from onebert_server.access.context import Context
 from onebert_server.engine.engine import Engine
@@ -129,6 +130,16 @@ class Residents:
             slot.release()
             raise
         return slot
+
+    def with_golden(self, delta: Delta) -> Delta:
+        """Adds golden logits in float32, as a trainer does, with which `install` compares the engine's own.
+
+        Raises InvalidDelta.
+        """
+        base = self._host_of(delta).base
+        check(delta, base.spec)
+        golden = compute_golden(base.in_dtype(torch.float32), fold_delta(base, delta), delta.manifest.max_length)
+        return Delta(delta.manifest.model_copy(update={"golden": golden}), delta.tensors)
 
     async def ready(self, held: Sequence[Held], context: Context) -> None:
         """Waits until pinned versions are resident; most requests find them so.

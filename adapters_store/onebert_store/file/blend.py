@@ -1,0 +1,122 @@
+"""A blend: one delta whose model has the weighted means of several models' parameters, as tensors of FORMAT.md.
+
+Of every bias, gain, weight of the base, scale and head it is the mean (a weighted "model soup", Wortsman et al. 2022,
+section 2), and of adapters, which have no unit in common, the mean of their outputs.
+"""
+
+from collections.abc import Mapping, Sequence
+from math import isclose
+from typing import Any
+
+import numpy as np
+
+from onebert_store.errors import InvalidInput
+from onebert_store.file import delta
+from onebert_store.file.canonical import Array
+from onebert_store.file.delta import Delta
+from onebert_store.file.manifest import Manifest, format_for
+
+# Versions of one blend.
+MAX_BLENDED = 16
+METHOD = "blend"
+
+Sides = Sequence[tuple[Mapping[str, Array], float]]
+"""The tensors of several deltas, each with its weight."""
+
+# Manifest fields that must be equal: with other ones there is no parameter to take the mean of.
+_ALIKE = ("task_type", "labels", "pooling", "head")
+
+
+def blend(deltas: Sequence[Delta], weights: Sequence[float], training: Mapping[str, Any]) -> Delta:
+    """Makes the blend, without golden logits and reference; decision and max_length are the heaviest delta's.
+
+    Among equally heavy deltas the last one decides. The mean is computed in float64 and stored as float32.
+
+    Args:
+        weights: above 0, 1 together within a millionth.
+        training: the provenance for the manifest.
+
+    Raises:
+        InvalidInput: the weights break a rule, or the deltas differ in base, labels, task type, pooling or head.
+    """
+    if not 2 <= len(deltas) <= MAX_BLENDED:
+        raise InvalidInput(f"a blend is of 2 to {MAX_BLENDED} versions")
+    if min(weights) <= 0 or not isclose(sum(weights), 1, abs_tol=1e-6):
+        raise InvalidInput("the weights of a blend are above 0, and 1 together")
+    manifests = [one.manifest for one in deltas]
+    kinds = [name for name in _ALIKE if any(getattr(one, name) != getattr(manifests[0], name) for one in manifests)]
+    kinds += ["base"] if len({one.base.digest for one in manifests}) > 1 else []
+    # A head's own layer has no parameter that changes nothing, as a missing bias is zero.
+    kinds += ["the layers of their heads"] if len({frozenset(_head(one)) for one in deltas}) > 1 else []
+    if kinds:
+        raise InvalidInput(f"the versions of a blend are alike in labels, base and head: these differ in {kinds[0]}")
+    total = sum(weights)
+    sides = [(one.tensors, weight / total) for one, weight in zip(deltas, weights, strict=True)]
+    tensors = {name: weighted(name, sides) for name in sorted({name for one in deltas for name in one.tensors})}
+    _bound_ranks(tensors)
+    heaviest = max(zip(weights, range(len(deltas)), strict=True))[1]
+    return Delta(_manifest(manifests[heaviest], training), {name: _stored(name, one) for name, one in tensors.items()})
+
+
+def weighted(name: str, sides: Sides) -> Array:
+    """The tensor of this name, float64, in the weighted sum of some deltas' changes; at least one of them has it.
+
+    A missing tensor changes nothing. A sum of low-rank products is one product with the factors side by side, as a sum
+    of adapters is one adapter.
+    """
+    prefix = name[: name.index(".") + 1]
+    here = [(tensors[name].astype(np.float64), weight) for tensors, weight in sides if name in tensors]
+    if prefix in (delta.LORA_A, delta.ADAPTER_DOWN):
+        return np.concatenate([tensor for tensor, _ in here])
+    if prefix == delta.LORA_B or (prefix == delta.ADAPTER_UP and name.endswith(".weight")):
+        return np.concatenate([weight * tensor for tensor, weight in here], axis=1)
+    if prefix == delta.SPARSE_INDEX:
+        return np.unique(np.concatenate([tensor for tensor, _ in here]))
+    if prefix == delta.SPARSE_VALUE:
+        return _sparse(name.removeprefix(prefix), [side for side in sides if name in side[0]])
+    if prefix == delta.LORA_XS:
+        return _cores(here)
+    start = 1.0 if prefix in (delta.SCALE, delta.OUTPUT_SCALE) else 0.0
+    return np.asarray(start + sum(weight * (tensor - start) for tensor, weight in here))
+
+
+def _sparse(module: str, sides: Sides) -> Array:
+    indices = [tensors[delta.SPARSE_INDEX + module] for tensors, _ in sides]
+    places = np.unique(np.concatenate(indices))
+    found = np.zeros(len(places))
+    for index, (tensors, weight) in zip(indices, sides, strict=True):
+        found[np.searchsorted(places, index)] += weight * tensors[delta.SPARSE_VALUE + module].astype(np.float64)
+    return found
+
+
+def _cores(here: Sequence[tuple[Array, float]]) -> Array:
+    """A smaller core's directions are the first directions of a larger one."""
+    rank = max(len(core) for core, _ in here)
+    found = np.zeros((rank, rank))
+    for core, weight in here:
+        found[: len(core), : len(core)] += weight * core
+    return found
+
+
+def _bound_ranks(tensors: dict[str, Array]) -> None:
+    """Multiplies out low-rank products whose rank together is over their matrix's, the most that the format allows."""
+    for a in [name for name in tensors if name.startswith(delta.LORA_A)]:
+        b = delta.LORA_B + a.removeprefix(delta.LORA_A)
+        (rank, columns), rows = tensors[a].shape, len(tensors[b])
+        if rank > min(rows, columns):
+            product = tensors[b] @ tensors[a]
+            tensors[a], tensors[b] = (np.eye(columns), product) if columns <= rows else (product, np.eye(rows))
+
+
+def _head(one: Delta) -> list[str]:
+    return [name for name in one.tensors if name.startswith("head.")]
+
+
+def _stored(name: str, tensor: Array) -> Array:
+    return tensor.astype(np.int32 if name.startswith(delta.SPARSE_INDEX) else np.float32)
+
+
+def _manifest(like: Manifest, training: Mapping[str, Any]) -> Manifest:
+    format_ = format_for(like.decision, like.head)
+    changed = {"format": format_, "method": METHOD, "training": dict(training), "golden": None, "reference": None}
+    return like.model_copy(update=changed)

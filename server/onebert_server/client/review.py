@@ -1,0 +1,40 @@
+"""Client methods for kept samples, the feedback on them, and the review queue."""
+
+from typing import Literal, TypeAlias
+from urllib.parse import urlencode
+
+from onebert_server.client.exchange import Asking, quoted
+from onebert_server.contract.review import FeedbackRow, FeedbackRows, ReviewQueue, SampleRows
+
+By: TypeAlias = Literal["margin", "disagreement", "spread"]
+
+
+class ReviewCalls(Asking):
+    """The methods that read kept texts; each takes a key with the scope `review`."""
+
+    async def review(self, task: str, by: By = "margin", limit: int = 20) -> ReviewQueue:
+        """Kept texts without feedback, those that a label tells most about first, answered anew.
+
+        Args:
+            by: `margin`: the answer is uncertain; `disagreement`: versions answer differently; `spread`: the committee
+                is uncertain.
+            limit: at most 100.
+        """
+        query = urlencode({"by": by, "limit": limit})
+        return await self._decoded(ReviewQueue, "GET", f"/v1/tasks/{quoted(task)}/review?{query}")
+
+    async def feedback_rows(self, task: str) -> list[FeedbackRow]:
+        """All feedback of a task whose text is kept, by identifier."""
+        found: list[FeedbackRow] = []
+        after: str | None = ""
+        while after is not None:
+            path = f"/v1/tasks/{quoted(task)}/feedback?{urlencode({'after': after})}"
+            page = await self._decoded(FeedbackRows, "GET", path)
+            found += page.feedback
+            after = page.next
+        return found
+
+    async def sample_rows(self, task: str, after: str = "") -> SampleRows:
+        """A page of a task's kept answers behind the id `after`, each with the latest feedback on it."""
+        path = f"/v1/tasks/{quoted(task)}/samples/rows?{urlencode({'after': after})}"
+        return await self._decoded(SampleRows, "GET", path)

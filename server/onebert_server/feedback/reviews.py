@@ -1,0 +1,121 @@
+"""The review queue of a task: kept texts without feedback, answered anew by its versions, the most wanted first."""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple, TypeVar
+
+from onebert_encoder.answering.answer import kind_of
+from onebert_encoder.answering.results import Prediction
+from onebert_server.access.context import Context
+from onebert_server.access.principal import Action
+from onebert_server.answering.answers import Answered, Answerer
+from onebert_server.answering.backend import Wanted
+from onebert_server.feedback.ranking import By, Scored, ranked
+from onebert_server.limits import MAX_ITEMS
+from onebert_server.versions.catalog import Catalog
+from onebert_server.versions.facts import Facts
+from onebert_store.errors import AliasNotFound, InvalidInput, VersionUnavailable
+from onebert_store.file.manifest import PER_TOKEN
+from onebert_store.registry.names import COMMITTEE, LIVE
+from onebert_store.samples.records import Feedback, Sample
+from onebert_store.samples.store import SampleStore
+
+T = TypeVar("T")
+
+# The latest texts that a queue is chosen from, and their answers: ten seconds of a base of twelve layers on a CPU.
+MAX_COMPARED, MAX_ANSWERS = 1000, 2048
+
+
+class Queue(NamedTuple):
+    """The chosen samples with the answers of all versions, and the number of samples that they are chosen from."""
+
+    facts: Facts
+    compared: int
+    chosen: Sequence[tuple[Sample, Sequence[Scored]]]
+
+
+class Reviews:
+    """Reads kept answers and feedback for people; `registrars` are the threads for the store."""
+
+    def __init__(self, store: SampleStore, catalog: Catalog, answerer: Answerer, registrars: Executor) -> None:
+        self._store = store
+        self._catalog = catalog
+        self._answerer = answerer
+        self._registrars = registrars
+
+    async def queue(self, task: str, by: By, most: int, context: Context) -> Queue:
+        """Chooses the texts to label next; within half of the request's time it compares as many as it can.
+
+        Raises:
+            Forbidden, TaskNotFound: see `Principal.require`.
+            AliasNotFound: the task has no live version, or for `spread` no committee.
+            InvalidInput: tasks of this type have no such order.
+            SamplesKeyNeeded: a text cannot be read.
+            OneBertError: a version could not answer; see `Answerer.answer`.
+        """
+        versions = await self._in_thread(self._versions, task, by, context)
+        read = min(MAX_COMPARED, MAX_ANSWERS // len(versions))
+        found = await self._in_thread(self._store.without_feedback, task, read)
+        samples = [one for one in found if all(kind_of(facts).takes(len(one.texts) == 2) for facts in versions)]
+        until = (time.monotonic() + context.deadline) / 2
+        answers: list[list[Scored]] = []
+        together = MAX_ITEMS // len(versions)
+        while len(answers) < len(samples) and (not answers or time.monotonic() < until):
+            part = samples[len(answers) : len(answers) + together]
+            answers += await self._answers(versions, part, context)
+        order = ranked(by, answers)[:most]
+        return Queue(versions[0], len(answers), [(samples[index], answers[index]) for index in order])
+
+    async def samples(self, task: str, after: str, most: int, context: Context) -> list[tuple[Sample, Feedback | None]]:
+        """Returns a page of kept answers with the latest feedback on each; raises Forbidden, TaskNotFound."""
+        context.principal.require(Action.REVIEW, task)
+        return await self._in_thread(self._store.page, task, after, most)
+
+    async def feedback(self, task: str, after: str, most: int, context: Context) -> list[Feedback]:
+        """Returns a page of the feedback whose text is kept; raises Forbidden, TaskNotFound."""
+        context.principal.require(Action.REVIEW, task)
+        return await self._in_thread(self._store.feedback_page, task, after, most)
+
+    def _versions(self, task: str, by: By, context: Context) -> list[Facts]:
+        """Returns the versions that answer, the one with the largest share first."""
+        context.principal.require(Action.REVIEW, task)
+        directory, who = self._catalog.directory, context.principal
+        entry = directory.task(task, most=0, who=who)
+        if by is By.SPREAD and COMMITTEE not in entry.aliases:
+            raise AliasNotFound(f"{task} has no alias {COMMITTEE}, whose versions the spread is of")
+        target = entry.alias(COMMITTEE if by is By.SPREAD else LIVE).target
+        numbers = sorted(target.numbers, key=lambda number: number != target.version)
+        versions = [directory.version(task, number, who) for number in numbers]
+        self._catalog.learn_all(versions)
+        facts = [one.known_facts for one in versions if one.known_facts is not None]
+        if len(facts) < len(versions):
+            raise VersionUnavailable(f"a manifest of {task} cannot be read")
+        kinds = {one.task_type for one in facts}
+        if not kinds.isdisjoint(PER_TOKEN) or (by is not By.SPREAD and "regression" in kinds) or len(kinds) > 1:
+            raise InvalidInput(f"{task} is a {' and '.join(sorted(kinds))} task, which has no queue by {by}")
+        if by is By.SPREAD and any(one.labels != facts[0].labels for one in facts):
+            raise InvalidInput(f"the versions of {task}@{COMMITTEE} have different labels")
+        return facts
+
+    async def _answers(
+        self, versions: Sequence[Facts], samples: Sequence[Sample], context: Context
+    ) -> list[list[Scored]]:
+        texts = [one.texts[0] if len(one.texts) == 1 else (one.texts[0], one.texts[1]) for one in samples]
+        asked = Wanted([facts.ref for _ in texts for facts in versions])
+        each = [text for text in texts for _ in versions]
+        answers = await self._answerer.answer(replace(context.of_own_questions, counted=True), asked, each, _scored)
+        return [answers[at : at + len(versions)] for at in range(0, len(answers), len(versions))]
+
+    async def _in_thread(self, call: Callable[..., T], *arguments: object) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._registrars, partial(call, *arguments))
+
+
+def _scored(_: int, one: Answered) -> Scored:
+    found = one.read().answer
+    if not isinstance(found, Prediction):
+        raise InvalidInput(f"the answers of {one.facts.ref} have no scores of whole texts")
+    return Scored(one.facts, found)

@@ -1,0 +1,111 @@
+"""Verdicts over feedback: what the candidates of an alias have proven, and its move by the owner's rule."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import Executor
+from dataclasses import replace
+from functools import partial
+from typing import TypeVar
+
+from onebert_server.access.context import own_work
+from onebert_server.access.principal import RESERVED
+from onebert_server.answering.gates import Gates
+from onebert_server.contract.tasks import VerdictFacts
+from onebert_server.gate.verdicts import decide, e_value
+from onebert_server.versions.catalog import Catalog
+from onebert_store.errors import AliasConflict, GateFailed, OneBertError
+from onebert_store.registry.feed import Feed
+from onebert_store.registry.names import LIVE
+from onebert_store.registry.target import Target, alone
+from onebert_store.samples.store import SampleStore
+
+logger = logging.getLogger("onebert.verdicts")
+
+T = TypeVar("T")
+
+# The level of verdicts that people decide by.
+LEVEL = 0.05
+# Moves by verdicts of one task that are looked through.
+_MOST_MOVES = 1000
+
+
+class Verdicts:
+    """Judges candidates by the feedback in the store; `registrars` are the threads for the registry and the store."""
+
+    def __init__(self, store: SampleStore, feed: Feed, catalog: Catalog, gates: Gates, registrars: Executor) -> None:
+        self._store = store
+        self._feed = feed
+        self._catalog = catalog
+        self._gates = gates
+        self._registrars = registrars
+        # The target of each task whose move the gate refused: it does not judge the same one at every feedback.
+        self._refused: dict[str, Target] = {}
+
+    def of(self, task: str, target: Target) -> list[VerdictFacts]:
+        """Judges every candidate of a target, each at its share of the level."""
+        level = (target.decide or LEVEL) / max(1, len(target.candidates))
+        return [self._judged(task, number, target.version, level) for number in target.candidates]
+
+    async def follow(self, tasks: Collection[str], until: float) -> None:
+        """Moves `live` of these tasks if its target decides and a verdict is complete; call it after new feedback.
+
+        A move that is refused, by the gate or because somebody else moved the alias, is logged and moves nothing: the
+        feedback is recorded already. `until` is the deadline, in seconds of `time.monotonic()`.
+        """
+        for task in tasks:
+            try:
+                await self._follow(task, until)
+            except AliasConflict:
+                logger.info("another move of an alias came before a verdict's")
+            except OneBertError as error:
+                logger.warning("a verdict moved no alias: %s", error.code)
+
+    async def _follow(self, task: str, until: float) -> None:
+        at = self._catalog.directory.task(task, most=0).aliases.get(LIVE)
+        if at is None or at.target.decide is None or self._refused.get(task) == at.target:
+            return
+        judged = await self._in_thread(self.of, task, at.target)
+        to, by = decided(at.target, judged)
+        if by is None or await self._in_thread(self._moved_before, task, to):
+            return
+        evidence = f"e-value {max(by.better, by.worse):.4g}, {by.wins} wins, {by.losses} losses"
+        # The audit trail has this in place of a request's id.
+        context = replace(own_work(f"verdict on version {by.version}: {evidence}"), deadline=until)
+        async with self._catalog.in_memory(task, [number for number, _ in to.shares], context):
+            try:
+                await self._gates.require(task, LIVE, to, at.target.tag, None, context)
+            except GateFailed:
+                self._refused[task] = at.target
+                raise
+            await self._in_thread(self._catalog.move_alias, task, LIVE, to, at.target.tag, context)
+
+    def _moved_before(self, task: str, to: Target) -> bool:
+        """Whether a verdict has moved `live` to this meaning before: somebody has taken that back since."""
+        own = self._feed.audit(0, _MOST_MOVES, task, principal=RESERVED)
+        return any(one.alias == LIVE and (one.target or alone(one.version or 0)) == to for one in own)
+
+    def _judged(self, task: str, number: int, main: int, level: float) -> VerdictFacts:
+        found = self._store.outcomes(task, number, main)
+        wins, losses = found.wins, found.losses
+        evidence = float(e_value(wins, losses)), float(e_value(losses, wins))
+        return VerdictFacts(number, wins, losses, found.both + found.neither, *evidence, decide(wins, losses, level))
+
+    async def _in_thread(self, call: Callable[..., T], *arguments: object) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._registrars, partial(call, *arguments))
+
+
+def decided(target: Target, judged: Sequence[VerdictFacts]) -> tuple[Target, VerdictFacts | None]:
+    """Returns the target by complete verdicts, and the verdict with the most evidence; None without any.
+
+    A version that is proven better answers alone. Versions that are proven worse leave, and the largest share takes
+    over theirs.
+    """
+    better = [one for one in judged if one.verdict == "promote"]
+    if better:
+        best = max(better, key=lambda one: one.better)
+        return alone(best.version), best
+    worse = [one for one in judged if one.verdict == "roll_back"]
+    if not worse:
+        return target, None
+    return target.without({one.version for one in worse}), max(worse, key=lambda one: one.worse)

@@ -1,0 +1,67 @@
+"""Routes of examples: a version of them at once, and its improvement."""
+
+from fastapi import Request, Response
+
+from onebert_server.access.principal import Action
+from onebert_server.contract.examples import CreatedFacts, ImprovementFacts
+from onebert_server.http.patience import Patience
+from onebert_server.http.pipeline import SEQ_HEADER
+from onebert_server.http.routes.registry import Name, RowsRoute, registry_router
+from onebert_server.http.routes.runtime_of import RuntimeOf, ViewOf
+from onebert_server.http.schemas.tasks import ExamplesRequest
+from onebert_server.http.strict import ContextOf
+from onebert_server.runtime import Runtime
+from onebert_server.trainer.trainer import Improvement, Trainer
+from onebert_store.errors import TrainerOff
+from onebert_store.registry.names import check_name
+
+router = registry_router(RowsRoute)
+
+
+@router.post("/v1/tasks/{task}/examples", status_code=201, responses={200: {"model": CreatedFacts}})
+async def create(
+    task: Name, body: ExamplesRequest, request: Request, response: Response, runtime: RuntimeOf, context: ContextOf
+) -> CreatedFacts:
+    """Makes the exact head of the examples a task's next version, live if it is the first; 200 if it is there already.
+
+    With `improve` the default method is trained on them in the background; the task's gate, or without one its lead
+    over the exact head, decides whether it becomes live in the head's place.
+    """
+    check_name(task)
+    context.principal.require(Action.UPLOAD, task)
+    trainer, rows = _trainer(runtime), [row.model_dump(exclude_none=True) for row in body.examples]
+    async with Patience(context, request.receive):
+        taken, facts, live, one = await trainer.create(task, rows, body.improve, context)
+    entry = taken.entry
+    response.status_code = 201 if taken.created else 200
+    response.headers["Location"] = f"/v1/tasks/{task}/versions/{entry.version}"
+    response.headers["ETag"] = f'"{entry.digest}"'
+    response.headers[SEQ_HEADER] = str(taken.seq)
+    return CreatedFacts(
+        task=task,
+        version=entry.version,
+        digest=entry.digest,
+        live=live,
+        metric=facts["metric"],
+        score=facts["score"],
+        notes=facts["notes"],
+        improvement=None if one is None else _facts(one),
+    )
+
+
+@router.get("/v1/tasks/{task}/improvement")
+async def improvement(task: Name, runtime: RuntimeOf, view: ViewOf) -> ImprovementFacts:
+    """Returns how far the improvement of a task is; a server that starts again forgets it."""
+    check_name(task)
+    view.task(task, after=0, most=0)
+    return _facts(_trainer(runtime).improvement(task))
+
+
+def _trainer(runtime: Runtime) -> Trainer:
+    if runtime.trainer is None:
+        raise TrainerOff("this server trains nothing: start it with --trainer, or ONEBERT_TRAINER=1")
+    return runtime.trainer
+
+
+def _facts(one: Improvement) -> ImprovementFacts:
+    return ImprovementFacts(**{name: value for name, value in vars(one).items() if name != "began"})

@@ -1,0 +1,125 @@
+"""Routes for people who label: the review queue, and the lists of kept answers and of feedback."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from fastapi import Query, Request
+
+from onebert_encoder.answering.results import fields_of
+from onebert_server.contract.review import (
+    FeedbackRow,
+    FeedbackRows,
+    ReviewItem,
+    ReviewQueue,
+    RightLabel,
+    RightSpan,
+    SampleRow,
+    SampleRows,
+    VersionAnswer,
+)
+from onebert_server.feedback.ranking import By, Scored
+from onebert_server.http.patience import Patience
+from onebert_server.http.routes.registry import Name, registry_router
+from onebert_server.http.routes.runtime_of import RuntimeOf
+from onebert_server.http.strict import ContextOf
+from onebert_server.limits import MAX_REF
+from onebert_store.registry.names import check_name
+from onebert_store.samples.records import Feedback, Label
+
+router = registry_router()
+
+# Rows of a page, each with two texts and an explanation at most; texts of a queue; scores of an answer in it.
+MAX_PAGE, MAX_QUEUE, MAX_SCORES = 50, 100, 20
+
+After = Annotated[str, Query(max_length=MAX_REF, description="`next` of the page before")]
+Limit = Annotated[int, Query(ge=1, le=MAX_PAGE, description="rows of a page")]
+
+
+@router.get("/v1/tasks/{task}/review")
+async def review(
+    task: Name,
+    request: Request,
+    runtime: RuntimeOf,
+    context: ContextOf,
+    by: Annotated[By, Query(description="the order; `spread` is of the versions of the alias `committee`")] = By.MARGIN,
+    limit: Annotated[int, Query(ge=1, le=MAX_QUEUE, description="texts of the queue")] = 20,
+) -> ReviewQueue:
+    """Returns kept texts without feedback, the most wanted first, each answered anew by all versions of `live`.
+
+    They are chosen from the latest 1,000, or from fewer that half of the request's time is enough for.
+    """
+    check_name(task)
+    async with Patience(context, request.receive):
+        found = await runtime.reviews.queue(task, by, limit, context)
+    items = [
+        ReviewItem(id=one.id, **_texts(one.texts), at=one.at, share=one.share, answers=[*map(_answer, answers)])
+        for one, answers in found.chosen
+    ]
+    facts = found.facts
+    return ReviewQueue(task=task, task_type=facts.task_type, labels=facts.labels, compared=found.compared, items=items)
+
+
+@router.get("/v1/tasks/{task}/feedback")
+async def feedback_rows(
+    task: Name, runtime: RuntimeOf, context: ContextOf, after: After = "", limit: Limit = MAX_PAGE
+) -> FeedbackRows:
+    """Lists a task's feedback whose text is kept, by identifier, in pages."""
+    check_name(task)
+    found = await runtime.reviews.feedback(task, after, limit, context)
+    rows = [
+        FeedbackRow(
+            identifier=one.identifier,
+            **_texts(one.texts or ()),
+            at=one.at,
+            explanation=one.explanation,
+            **_right(one),
+        )
+        for one in found
+    ]
+    return FeedbackRows(rows, rows[-1].identifier if len(rows) == limit else None)
+
+
+@router.get("/v1/tasks/{task}/samples/rows")
+async def sample_rows(
+    task: Name, runtime: RuntimeOf, context: ContextOf, after: After = "", limit: Limit = MAX_PAGE
+) -> SampleRows:
+    """Lists a task's kept answers by id, in pages, each with the latest feedback on it."""
+    check_name(task)
+    rows = [
+        SampleRow(
+            id=one.id,
+            version=one.version,
+            at=one.at,
+            **_texts(one.texts),
+            labels=[*one.labels],
+            score=one.score,
+            share=one.share,
+            right=None if given is None else RightLabel(**_right(given)),
+        )
+        for one, given in await runtime.reviews.samples(task, after, limit, context)
+    ]
+    return SampleRows(rows, rows[-1].id if len(rows) == limit else None)
+
+
+def _texts(texts: Sequence[str]) -> dict[str, Any]:
+    return dict(zip(("text", "text_pair"), texts, strict=False))
+
+
+def _answer(one: Scored) -> VersionAnswer:
+    return VersionAnswer(version=one.facts.version, **fields_of(one.found, MAX_SCORES))
+
+
+def _right(given: Feedback) -> dict[str, Any]:
+    return {"kind": given.kind, **_field(given.right)}
+
+
+def _field(right: Label) -> dict[str, Any]:
+    """The right label in its field; the empty list is of a multi_label task."""
+    match right:
+        case str():
+            return {"label": right}
+        case [[*_], *_]:
+            return {"spans": [RightSpan(*span) for span in right]}
+        case list():
+            return {"labels": right}
+    return {"value": right}

@@ -1,0 +1,108 @@
+// Makes a task of examples, tries it, and improves it in the background.
+
+import { ask, path } from "../api.js";
+import { note, py } from "../calls.js";
+import { html, useEffect, useState } from "../lib.js";
+import { many, probability, Refused, say } from "../parts.js";
+import { link } from "../route.js";
+import { Answer } from "./answers.js";
+
+const BLANK = { label: "", lines: "" };
+const POLL_MS = 1000;
+const STATES = { waiting: "Waits for its turn", training: "Trains", measuring: "Is measured in folds" };
+
+export function Create() {
+  const [task, setTask] = useState("");
+  const [labels, setLabels] = useState([BLANK, BLANK]);
+  const [state, setState] = useState({});
+  const set = (at, changed) => setLabels(labels.map((one, place) => (place === at ? { ...one, ...changed } : one)));
+  const examples = labels.flatMap(({ label, lines }) =>
+    lines.split("\n").map((line) => line.trim()).filter(Boolean).map((text) => ({ text, label: label.trim() })));
+  const create = async (improve) => {
+    if (state.busy) return;
+    setState(improve ? { ...state, busy: true } : { busy: true });
+    const where = path`/v1/tasks/${task}/examples`;
+    const body = { examples, improve };
+    try {
+      const { value } = await ask("POST", where, { body });
+      const rows = examples.map(({ text, label }) => `(${py(text)}, ${py(label)})`).join(", ");
+      note({ method: "POST", path: where, body, python: `create_from_examples(${py(task)}, [${rows}]${improve ? ", improve=True" : ""})` });
+      setState({ made: { ...value, examples } });
+      say(improve ? "The improvement has begun" : `Version ${value.version} of ${task} answers`);
+    } catch (error) {
+      setState({ error });
+    }
+  };
+  return html`
+    <h1 tabindex="-1">From examples</h1>
+    <form class="try stack" onSubmit=${(event) => { event.preventDefault(); create(false); }}>
+      <div>
+        <label for="name">Task</label>
+        <input id="name" value=${task} required pattern="[a-z0-9][a-z0-9._\\-]*" maxlength="63" spellcheck=${false} autocomplete="off" autocapitalize="none"
+          onInput=${(event) => setTask(event.currentTarget.value)} />
+      </div>
+      ${labels.map((one, at) => html`
+        <div class="stack" key=${at}>
+          <div><label for=${`label${at}`}>Label ${at + 1}</label>
+            <input id=${`label${at}`} required maxlength="256" value=${one.label} onInput=${(event) => set(at, { label: event.currentTarget.value })} /></div>
+          <div><label for=${`lines${at}`}>Examples of label ${at + 1}: about eight, one a line</label>
+            <textarea id=${`lines${at}`} rows="8" required value=${one.lines} onInput=${(event) => set(at, { lines: event.currentTarget.value })}></textarea></div>
+        </div>`)}
+      <p class="buttons"><button class="main" aria-disabled=${state.busy}>${state.busy ? "One moment…" : "Create"}</button>
+        <button type="button" onClick=${() => setLabels([...labels, BLANK])}>Add a label</button></p>
+    </form>
+    ${state.error && html`<${Refused} error=${state.error} />`}
+    ${state.made && html`<${Made} made=${state.made} improve=${() => create(true)} />`}`;
+}
+
+function Made({ made, improve }) {
+  const [text, setText] = useState("");
+  const [found, setFound] = useState({});
+  const classify = async (event) => {
+    event.preventDefault();
+    try {
+      const { value } = await ask("POST", path`/v1/tasks/${made.task}/classify`, { body: { inputs: text } });
+      setFound({ version: value.version, result: value.results[0] });
+      say(`Answer: ${value.results[0].label}`);
+    } catch (error) {
+      setFound({ error });
+    }
+  };
+  return html`
+    <section id="made" aria-labelledby="version">
+      <h2 id="version" class="wrap">${made.task} <span class="quiet">version ${made.version}</span></h2>
+      <div class="card stack">
+        <p>${made.metric} ${probability(made.score)} in folds of ${many(made.examples.length, "example")}; ${made.live ? "live" : html`not live: <a href=${link(["tasks", made.task], { version: made.version })}>promote it</a>`}.</p>
+        <form class="stack" onSubmit=${classify}>
+          <div><label for="text">Try a text</label><input id="text" required value=${text} onInput=${(event) => setText(event.currentTarget.value)} /></div>
+          <p class="buttons"><button>Classify</button></p>
+        </form>
+        ${found.error && html`<${Refused} error=${found.error} />`}
+        ${found.result && html`<div id="answer"><p class="quiet">Version ${found.version}</p><${Answer} result=${found.result} given=${{ text }} /></div>`}
+        ${made.improvement ? html`<${Improvement} key=${made.version} begun=${made.improvement} />`
+          : html`<p class="buttons"><button type="button" onClick=${improve}>Improve</button> <span class="quiet">Trains on the same examples in the background.</span></p>`}
+      </div>
+    </section>`;
+}
+
+/** The progress of an improvement, asked for until it ends. */
+function Improvement({ begun }) {
+  const [at, setAt] = useState(begun);
+  const [error, setError] = useState(null);
+  const ended = at.state === "done" || at.state === "failed";
+  useEffect(() => {
+    if (ended || error) return;
+    const stop = new AbortController();
+    const look = () => ask("GET", path`/v1/tasks/${at.task}/improvement`, { signal: stop.signal }).then(
+      ({ value }) => setAt(value), (failed) => stop.signal.aborted || setError(failed));
+    const timer = setTimeout(look, POLL_MS);
+    return () => { clearTimeout(timer); stop.abort(); };
+  }, [at, error]);
+  if (error) return html`<${Refused} error=${error} again=${() => setError(null)} />`;
+  if (ended) return html`<p role="status" id="improved">${at.version ? `Version ${at.version}: ${at.metric} ${probability(at.score)} in folds, ` : "Not improved: "}${at.live ? "live now." : `${at.version ? "not live: " : ""}${at.reason}.`}</p>`;
+  return html`
+    <div class="stack sent">
+      <label for="step">${STATES[at.state]}${at.steps > 0 && `, step ${at.step} of ${at.steps}`}</label>
+      <progress id="step" max=${at.steps || 1} value=${at.step}></progress>
+    </div>`;
+}

@@ -1,0 +1,210 @@
+"""Makes versions of examples: the exact head at once, the default method in the background; decides about `live`."""
+
+import asyncio
+import base64
+import logging
+import time
+from collections.abc import Coroutine, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Any, NamedTuple
+
+from onebert_server.access.context import Context
+from onebert_server.answering.gates import Gates
+from onebert_server.fairness.places import Places
+from onebert_server.fairness.receiving import Receiving
+from onebert_server.fairness.shares import Permits
+from onebert_server.logs import log_failure
+from onebert_server.observed import Observed
+from onebert_server.trainer.worker import Done, Worker
+from onebert_server.versions.catalog import Catalog, Taken
+from onebert_store.errors import ImprovementNotFound, Improving, OneBertError
+from onebert_store.registry.names import LIVE
+from onebert_store.registry.registry import Registry
+from onebert_store.registry.target import alone
+
+logger = logging.getLogger("onebert.trainer")
+
+# Requests with examples in memory, and improvements that the server remembers.
+MAX_WAITING, MAX_KEPT = 64, 1000
+UNDER_WAY = ("waiting", "training", "measuring")
+
+Rows = Sequence[Mapping[str, str]]
+
+
+class Made(NamedTuple):
+    """A version, the worker's facts about it, whether it is live, and its improvement if that was asked for."""
+
+    taken: Taken
+    facts: Done
+    live: bool
+    improvement: "Improvement | None"
+
+
+@dataclass(eq=False)
+class Improvement:
+    """How far the training of a task's examples by the default method is.
+
+    Attributes:
+        head: the version of the exact head, which the result is compared with.
+        reason: why the result is not live, or why there is none.
+    """
+
+    task: str
+    head: int
+    metric: str
+    head_score: float
+    state: str = "waiting"
+    step: int = 0
+    steps: int = 0
+    began: float | None = None
+    seconds: float = 0.0
+    score: float | None = None
+    version: int | None = None
+    live: bool = False
+    reason: str | None = None
+
+    def heard(self, progress: Mapping[str, Any]) -> None:
+        self.began = self.began or time.monotonic()
+        self.seconds = time.monotonic() - self.began
+        self.state = "measuring" if progress["measuring"] else "training"
+        self.step, self.steps = progress["step"], progress["steps"]
+
+
+@dataclass
+class Trainer:
+    """Has the worker train, and uploads the results as a client would; use it from one event loop.
+
+    One exact head and one improvement run at a time, each kind in turns of the principals.
+    """
+
+    worker: Worker
+    catalog: Catalog
+    gates: Gates
+    registry: Registry
+    receiving: Receiving
+    registrars: Executor
+    uploader: Executor
+
+    def __post_init__(self) -> None:
+        self._heads, self._improving = Places(1), Places(1)
+        full = "too many requests with examples are waiting; try again soon"
+        self._permits = Permits(MAX_WAITING, full, "others wait with their examples; try again soon")
+        self._improvements: dict[str, Improvement] = {}
+        self._running: set[asyncio.Task[Any]] = set()
+
+    async def create(self, task: str, rows: Rows, improve: bool, context: Context) -> Made:
+        """Makes the exact head of the rows the next version of a task, live if it is the first; improves it if asked.
+
+        A caller that is cancelled gives up the answer; the version is made nevertheless.
+
+        Raises:
+            Forbidden, OverQuota: see `Catalog.upload`.
+            Improving: an improvement of the task is under way.
+            InvalidData: training refuses the rows.
+            TrainerFailed: the training process ended.
+        """
+        before = self._improvements.get(task)
+        if improve and before is not None and before.state in UNDER_WAY:
+            raise Improving(f"{task} is being improved; ask again when that has ended")
+        self._permits.take(context.principal.name, 1)
+        return await asyncio.shield(self._spawn(self._create(task, rows, improve, context)))
+
+    def improvement(self, task: str) -> Improvement:
+        """Returns the last improvement of a task; raises ImprovementNotFound."""
+        if task not in self._improvements:
+            raise ImprovementNotFound(f"this server has improved nothing of {task} since it started")
+        return self._improvements[task]
+
+    async def _create(self, task: str, rows: Rows, improve: bool, context: Context) -> Made:
+        holder = context.principal.name
+        try:
+            request = {"task": task, "rows": rows, "improve": False}
+            facts = await self._train(self._heads, holder, request)
+            taken = await self._store(task, facts, context)
+            version, one = taken.entry.version, None
+            if improve:
+                one = Improvement(task, version, facts["metric"], facts["score"])
+                self._remember(one)
+                self._permits.add(holder, 1)
+                self._spawn(self._improve(one, {**request, "improve": True}, context))
+            return Made(taken, facts, self._is_live(task, version), one)
+        finally:
+            self._permits.give_back(holder, 1)
+
+    def _remember(self, one: Improvement) -> None:
+        self._improvements.pop(one.task, None)
+        self._improvements[one.task] = one
+        if len(self._improvements) > MAX_KEPT:
+            del self._improvements[next(iter(self._improvements))]
+
+    async def _improve(self, one: Improvement, request: Mapping[str, Any], context: Context) -> None:
+        context = replace(context, deadline=inf, observed=Observed())
+        try:
+            facts = await self._train(self._improving, context.principal.name, request, one)
+            # A task that was deleted or renamed meanwhile must not come back by this upload.
+            self.catalog.directory.version(one.task, one.head)
+            taken = await self._store(one.task, facts, context)
+            one.score, one.version = facts["score"], taken.entry.version
+            one.reason = await self._settle(one, facts["ahead"], context)
+            one.live = self._is_live(one.task, one.version)
+            one.state = "done"
+        except Exception as error:
+            if not isinstance(error, OneBertError):
+                log_failure(logger, "an improvement", error)
+            one.state, one.reason = "failed", getattr(error, "detail", "the server failed; its log has more")
+        finally:
+            self._permits.give_back(context.principal.name, 1)
+
+    async def _settle(self, one: Improvement, ahead: bool, context: Context) -> str | None:
+        """Moves `live` to the improved version if the task's gate, or without one its lead over the head, allows it.
+
+        Returns why it did not move.
+        """
+        at = self.catalog.directory.task(one.task, most=0).aliases.get(LIVE)
+        kept = await self.gates.of(one.task, context)
+        gated = kept is not None and LIVE in kept.gate.aliases
+        if at is None or at.target != alone(at.version if gated else one.head):
+            return f"live does not mean version {one.head} alone, with which it is compared"
+        if not gated and not ahead:
+            return f"its lead over version {one.head} in folds is within the standard error"
+        target, expected = alone(one.version or 0), at.target.tag
+        try:
+            async with self.catalog.in_memory(one.task, [target.version], context):
+                await self.gates.require(one.task, LIVE, target, expected, None, context)
+                move = self.registrars.submit(self.catalog.move_alias, one.task, LIVE, target, expected, context)
+                await asyncio.wrap_future(move)
+        except OneBertError as error:
+            return error.detail
+        return None
+
+    async def _train(
+        self, places: Places, principal: str, request: Mapping[str, Any], one: Improvement | None = None
+    ) -> Done:
+        await places.take(principal)
+        try:
+            return await asyncio.wrap_future(self.worker.ask(request, one.heard if one else lambda _: None))
+        finally:
+            places.give_back()
+
+    async def _store(self, task: str, facts: Done, context: Context) -> Taken:
+        with self.receiving.admitted(context.principal.name) as incoming:
+            async with self.receiving.turn(incoming):
+                content = base64.b64decode(facts["content"])
+                return await asyncio.wrap_future(self.uploader.submit(self._upload, task, content, context))
+
+    def _upload(self, task: str, content: bytes, context: Context) -> Taken:
+        with self.registry.writer() as body:
+            body.write(content)
+            return self.catalog.upload(task, body, context)
+
+    def _is_live(self, task: str, version: int) -> bool:
+        at = self.catalog.directory.task(task, most=0).aliases.get(LIVE)
+        return at is not None and at.target == alone(version)
+
+    def _spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        running = asyncio.create_task(work)
+        self._running.add(running)
+        running.add_done_callback(self._running.discard)
+        return running

@@ -1,0 +1,131 @@
+"""The process that trains: started with the server, asked in lines of JSON, started again when it ends."""
+
+import itertools
+import json
+import logging
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from onebert_store.errors import OneBertError, ShuttingDown, TrainerFailed
+
+logger = logging.getLogger("onebert.trainer")
+
+# The process of the training package, which the server does not import; -P keeps the current directory off its path.
+COMMAND = (sys.executable, "-P", "-m", "onebert_training.worker")
+# Seconds until a process that ended is started again.
+RESTART_DELAY = 1.0
+
+Told = Callable[[Mapping[str, Any]], None]
+Done = Mapping[str, Any]
+
+
+class _Asked(NamedTuple):
+    answer: "Future[Done]"
+    told: Told
+
+
+class Worker:
+    """The training process; it computes with one thread.
+
+    Args:
+        base: Hub id or folder of the base; None is the default base.
+    """
+
+    def __init__(self, base: str | None) -> None:
+        self._command = [*COMMAND, *([base] if base else [])]
+        self._numbers = itertools.count()
+        self._asked: dict[int, _Asked] = {}
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name="onebert-trainer")
+        # A pipe that is full must not block who asks.
+        self._writer = ThreadPoolExecutor(1, "onebert-trainer-writer")
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def ask(self, request: Mapping[str, Any], told: Told) -> "Future[Done]":
+        """Sends a request; `told` gets its progress, on another thread.
+
+        The future raises the worker's typed error, or TrainerFailed if the process ends.
+        """
+        answer: Future[Done] = Future()
+        answer.set_running_or_notify_cancel()  # nobody cancels it any more
+        with self._lock:
+            if self._process is None or self._process.stdin is None:
+                raise TrainerFailed("the training process is being started again")
+            number = next(self._numbers)
+            self._asked[number] = _Asked(answer, told)
+            line = json.dumps({"number": number, **request}).encode() + b"\n"
+            self._writer.submit(_write, self._process, line)
+        return answer
+
+    def close(self) -> None:
+        """Ends the process; what it was training is lost."""
+        self._closing.set()
+        while self._thread.is_alive():
+            with self._lock:
+                if self._process is not None:
+                    self._process.kill()
+            self._thread.join(RESTART_DELAY)
+        self._writer.shutdown()
+
+    def _keep(self) -> None:
+        # The keys of the server are not the trainer's.
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("ONEBERT_")}
+        while not self._closing.is_set():
+            # A group of its own, so that Ctrl-C signals the server alone. Not a session: Linux may divide the processor
+            # between sessions first, and only then by priority.
+            process = subprocess.Popen(  # noqa: S603 - our own command, no shell
+                self._command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env=environment | {"OMP_NUM_THREADS": "1"},
+                process_group=0,
+            )
+            with self._lock:
+                self._process = process
+            # Closing a pipe whose reader has gone raises OSError.
+            with suppress(OSError), process:
+                for line in process.stdout or ():
+                    self._hear(json.loads(line))
+            self._end(process)
+            self._closing.wait(RESTART_DELAY)
+
+    def _end(self, process: subprocess.Popen[bytes]) -> None:
+        """Fails the requests of a process that has ended."""
+        with self._lock:
+            self._process, lost, self._asked = None, self._asked, {}
+        error: OneBertError = ShuttingDown("the server is shutting down; the training is lost")
+        if not self._closing.is_set():
+            logger.error("the training process ended with status %s", process.returncode)
+            error = TrainerFailed("the training process ended; it is started again, and the training is lost")
+        for asked in lost.values():
+            asked.answer.set_exception(error)
+
+    def _hear(self, said: Mapping[str, Any]) -> None:
+        if "progress" in said:
+            self._asked[said["number"]].told(said["progress"])
+            return
+        with self._lock:
+            asked = self._asked.pop(said["number"])
+        if "done" in said:
+            asked.answer.set_result(said["done"])
+        else:
+            kind = OneBertError.of_code.get(said["error"]["code"], OneBertError)
+            asked.answer.set_exception(kind(said["error"]["detail"]))
+
+
+def _write(process: subprocess.Popen[bytes], line: bytes) -> None:
+    # `_keep` finds out that a process has ended, and fails the request.
+    with suppress(OSError, ValueError):
+        if process.stdin is not None:
+            process.stdin.write(line)
+            process.stdin.flush()

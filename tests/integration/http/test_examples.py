@@ -1,0 +1,226 @@
+"""Versions of examples over HTTP: a task at once, its improvement beside the answers, deaths in the middle of it."""
+
+import json
+import os
+import re
+import signal
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from onebert_server.client import Client
+from onebert_store.errors import (
+    ImprovementNotFound,
+    Improving,
+    InvalidData,
+    InvalidInput,
+    OneBertError,
+    TrainerFailed,
+    TrainerOff,
+)
+from runtimes import ask, opened
+from servers import Server, both_layouts, wait_until
+from trainings import THINGS
+
+SETTINGS = {"trainer": True}
+WORDS = {"praise": "good", "complaint": "bad"}
+GUIDE = Path(__file__).parents[3] / "docs/guide/examples.md"
+EXAMPLES = [
+    (f"the {thing} was very {word} {when}", label)
+    for (label, word), thing, when in product(WORDS.items(), THINGS, ("now", "late"))
+]
+OVER = ("done", "failed")
+
+
+def rows_of(examples):
+    return [{"text": text, "label": label} for text, label in examples]
+
+
+def post(client, task, examples, **more):
+    return client.send("POST", f"/v1/tasks/{task}/examples", json={"examples": rows_of(examples)} | more)
+
+
+def improvement(client, task):
+    return client.send("GET", f"/v1/tasks/{task}/improvement").json()
+
+
+def ended(client, task):
+    wait_until(lambda: improvement(client, task)["state"] in OVER)
+    return improvement(client, task)
+
+
+def worker_of(server):
+    """The process of the server that trains."""
+    found = [
+        one for one in server.children() if b"onebert_training.worker" in Path(f"/proc/{one}/cmdline").read_bytes()
+    ]
+    return found[0] if found else None
+
+
+def labels(client, ref, examples):
+    return [one["label"] for one in client.classify(ref, [text for text, _ in examples])["results"]]
+
+
+@pytest.mark.slow("starts the training process")
+@both_layouts
+def test_examples_are_a_live_task_that_answers_them(server, client):
+    made = post(client, "tone", EXAMPLES)
+    told = made.json()
+    assert (made.status_code, told["version"], told["live"], told["improvement"]) == (201, 1, True, None)
+    assert made.headers["location"] == "/v1/tasks/tone/versions/1"
+    assert labels(client, "tone", EXAMPLES) == [label for _, label in EXAMPLES]
+    again = post(client, "tone", EXAMPLES)
+    assert (again.status_code, again.json()) == (200, told)
+    others = post(client, "tone", EXAMPLES[1:]).json()
+    assert (others["version"], others["live"]) == (2, False)
+    assert client.task("tone")["aliases"] == {"live": 1}
+
+
+def test_a_version_holds_none_of_its_examples(server, client):
+    post(client, "tone", EXAMPLES)
+    file = client.download("tone", 1)
+    assert b"complaint" in file
+    assert not any(text.encode() in file for text, _ in EXAMPLES)
+    manifest = client.version("tone", 1)["manifest"]
+    assert (manifest["method"], manifest["training"]["data"]["name"]) == ("head", "examples")
+
+
+def test_the_guides_request_makes_a_task(client):
+    body = json.loads(re.search(r"--json '(.+?)'\n", GUIDE.read_text(), re.DOTALL)[1])
+    told = client.send("POST", "/v1/tasks/mail/examples", json=body).json()
+    assert (told["version"], told["live"], told["improvement"]["state"]) == (1, True, "waiting")
+    rows = [(row["text"], row["label"]) for row in body["examples"]]
+    assert labels(client, "mail@1", rows) == [label for _, label in rows]
+
+
+@pytest.mark.slow("trains three versions")
+def test_an_improvement_is_live_as_the_gate_decides(server, client):
+    """Equal examples train equal versions: the first one's answer is a rule that others pass or break."""
+    began = post(client, "free", EXAMPLES, improve=True).json()["improvement"]
+    assert (began["state"], began["head"], began["version"]) == ("waiting", 1, None)
+    with pytest.raises(Improving):
+        post(client, "free", EXAMPLES, improve=True)
+    free = ended(client, "free")
+    assert (free["state"], free["version"], free["live"]) == ("done", 2, free["reason"] is None)
+    assert client.task("free")["aliases"] == {"live": 2 if free["live"] else 1}
+    assert free["live"] or "standard error" in free["reason"]
+    [label] = labels(client, "free@2", EXAMPLES[:1])
+    wrong = next(one for one in WORDS if one != label)
+    for task, must, live in (("passes", label, True), ("breaks", wrong, False)):
+        post(client, task, EXAMPLES)
+        rules = {"must": [{"text": EXAMPLES[0][0], "label": must}]}
+        client.send("PUT", f"/v1/tasks/{task}/gate", json={"rules": rules})
+        post(client, task, EXAMPLES, improve=True)
+        found = ended(client, task)
+        assert (found["state"], found["version"], found["live"]) == ("done", 2, live)
+        assert client.task(task)["aliases"] == {"live": 2 if live else 1}
+        assert live or "must" in found["reason"]
+
+
+def test_a_live_version_that_came_between_stays(server, client):
+    post(client, "moved", EXAMPLES)
+    post(client, "moved", EXAMPLES[1:])
+    client.move_alias("moved", "live", 2, "1")
+    post(client, "moved", EXAMPLES, improve=True)
+    found = ended(client, "moved")
+    assert (found["version"], found["live"]) == (3, False)
+    assert "version 1" in found["reason"]
+    assert client.task("moved")["aliases"] == {"live": 2}
+
+
+def test_a_task_that_was_deleted_meanwhile_does_not_come_back(server, client):
+    post(client, "gone", EXAMPLES, improve=True)
+    client.send("DELETE", "/v1/tasks/gone")
+    # One improvement runs at a time: when the next has ended, this one has.
+    post(client, "next", EXAMPLES, improve=True)
+    assert ended(client, "next")["state"] == "done"
+    assert "gone" not in [task["name"] for task in client.tasks()]
+
+
+@pytest.mark.parametrize(
+    ("examples", "kind", "said"),
+    [
+        ([("good", "a"), (" ", "b")], InvalidInput, "examples.1.text"),
+        ([("good", "a"), ("bad", "")], InvalidInput, "examples.1.label"),
+        ([("good", "a")], InvalidInput, "examples"),
+        ([("good", "a"), ("bad", "a")], InvalidData, "same label"),
+    ],
+)
+def test_bad_rows_are_named(server, examples, kind, said):
+    with Client(server.url) as client, pytest.raises(kind, match=said):
+        client.create_from_examples("bad", examples)
+
+
+def test_pairs_stay_among_pairs(server):
+    with Client(server.url) as client, pytest.raises(InvalidInput, match=r"examples\.1 has no text_pair"):
+        client.create_from_examples("bad", [(("good", "thing"), "a"), ("bad", "b")])
+
+
+def test_label_names_alone_are_sent_to_an_entailment_task(server, client):
+    with pytest.raises(InvalidInput, match="entailment"):
+        client.send("POST", "/v1/tasks/bad/examples", json={"labels": ["billing", "refund"]})
+
+
+@pytest.mark.slow("trains four versions, one after the other")
+def test_principals_take_turns(tmp_path):
+    """One of a principal's three improvements runs and two wait; another's, asked last, ends before the last."""
+    names = {"acme": "a-key-of-sixteen", "blue": "b-key-of-sixteen"}
+    with Server(tmp_path, api_keys=",".join(names.values()), **SETTINGS) as server:
+        acme, blue = (server.client(api_key=key) for key in names.values())
+        with acme, blue:
+            asked = [(acme, "acme-0"), (acme, "acme-1"), (acme, "acme-2"), (blue, "blue")]
+            for client, task in asked:
+                post(client, task, EXAMPLES, improve=True)
+            assert {ended(client, task)["state"] for client, task in asked} == {"done"}
+            made = {task: client.version(task, 2)["created_at"] for client, task in asked}
+    assert made["acme-0"] < made["acme-1"] < made["acme-2"]
+    assert made["blue"] < made["acme-2"]
+
+
+@pytest.mark.slow("starts the training process twice")
+def test_a_killed_worker_fails_its_job_and_is_started_again(tmp_path):
+    with Server(tmp_path, **SETTINGS) as server, server.client() as client:
+        post(client, "tone", EXAMPLES, improve=True)
+        wait_until(lambda: improvement(client, "tone")["state"] == "training")
+        killed = worker_of(server)
+        os.kill(killed, signal.SIGKILL)
+        found = ended(client, "tone")
+        assert (found["state"], found["version"]) == ("failed", None)
+        assert "started again" in found["reason"]
+        assert labels(client, "tone", EXAMPLES[:1]) == [EXAMPLES[0][1]]
+
+        def trains():
+            try:
+                return post(client, "tone", EXAMPLES).json()["version"] == 1
+            except TrainerFailed:
+                return False
+
+        wait_until(trains)
+        assert worker_of(server) not in (None, killed)
+        assert len(client.task("tone")["versions"]) == 1
+
+
+@pytest.mark.slow("starts a server twice")
+def test_a_killed_server_leaves_whole_versions_and_no_worker(tmp_path):
+    with Server(tmp_path, **SETTINGS) as server:
+        with server.client() as client:
+            post(client, "tone", EXAMPLES, improve=True)
+            wait_until(lambda: improvement(client, "tone")["state"] == "training")
+        left = worker_of(server)
+        server.kill()
+        wait_until(lambda: not Path(f"/proc/{left}").exists())
+        server.start()
+        with server.client() as client:
+            assert [one["version"] for one in client.task("tone")["versions"]] == [1]
+            assert labels(client, "tone", EXAMPLES[:1]) == [EXAMPLES[0][1]]
+            with pytest.raises(ImprovementNotFound):
+                improvement(client, "tone")
+
+
+def test_without_a_trainer_the_refusal_names_the_setting(tmp_path):
+    with opened(tmp_path) as runtime:
+        answer = ask(runtime, "POST", "/v1/tasks/tone/examples", json={"examples": rows_of(EXAMPLES)})
+    problem = answer.json()
+    assert OneBertError.of_code[problem["code"]] is TrainerOff
+    assert "ONEBERT_TRAINER" in problem["detail"]

@@ -1,0 +1,175 @@
+"""Kept answers and feedback of a real server: both layouts, two replicas, kill -9, and no text where none may be."""
+
+import re
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+from cryptography.fernet import Fernet
+
+import onebert
+from onebert_server.client import Client
+from onebert_store.errors import OneBertError, SampleNotFound
+from onebert_store.registry.store import StoreAddress, join_store
+from onebert_store.samples.store import open_samples
+from servers import Server, Task, both_layouts, store, wait_until
+
+PAGE = (Path(__file__).parents[3] / "docs/guide/feedback.md").read_text(encoding="utf-8")
+KEY = Fernet.generate_key().decode()
+SETTINGS = {"samples_key": KEY}
+TONE = Task(seed=1, labels=["complaint", "question", "praise"])
+STORED = {"tone": TONE}
+MARKER = "a marker that no file may have"
+
+
+def samples_of(place):
+    """The sample store of a server, as another process sees it."""
+    with join_store(place) as opened, open_samples(opened.database, [KEY]) as samples:
+        return samples.feedback("tone"), samples.without_feedback("tone", 100_000)
+
+
+def classified(url, request_id, texts):
+    body, headers = {"inputs": texts}, {"X-Request-Id": request_id}
+    httpx.post(f"{url}/v1/tasks/tone/classify", json=body, headers=headers, timeout=60).raise_for_status()
+
+
+@both_layouts
+def test_the_example_of_the_page(server, monkeypatch):
+    [code] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    monkeypatch.setattr(onebert, "Client", partial(Client, server.url))
+    names = {}
+    exec(code, names)
+    with names["client"] as client:
+        text = "the parcel never came"
+        assert names["answer"].label == TONE.manifest["labels"][np.argmax(TONE.logits(text))]
+        assert (client.samples("tone").share, client.samples("tone").days) == (0.1, 30)
+        client.set_samples("tone", 1.0)
+        classified(server.url, "4bf92f35", [text, "thank you"])
+        wait_until(lambda: client.samples("tone").kept == 2)
+        [shown] = re.findall(r"-d '(.*)'", PAGE)
+        headers = {"Content-Type": "application/json"}
+        answer = httpx.post(f"{server.url}/v1/feedback", content=shown, headers=headers, timeout=60)
+        assert answer.json() == {"data": [{"task": "tone", "identifier": "4bf92f35/0", "text_kept": True}]}
+        rows, waiting = samples_of(server.folder / "data")
+        assert [one.id for one in waiting] == ["4bf92f35/1"]
+        [by_id] = [one for one in rows if one.answer_id]
+        assert (by_id.texts, by_id.answers, by_id.right) == ((text,), {1: names["answer"].label}, "complaint")
+        client.delete_sample("tone", "4bf92f35/1")
+        with pytest.raises(SampleNotFound):
+            client.feedback([{"id": "4bf92f35/1", "label": "praise"}])
+        client.delete_samples("tone")
+        assert client.samples("tone").kept == 0
+    assert server.metric('onebert_samples_total{result="kept"}') >= 2
+
+
+@both_layouts
+def test_every_answer_of_a_task_that_keeps_all_is_kept_from_many_threads(server):
+    """Nothing is dropped below the bounds, in whichever process the answers are read."""
+    with Client(server.url) as client:
+        client.set_samples("tone", 1.0)
+        # Each request is large enough for a worker thread.
+        asked = [(f"many-{n}", [f"late {n} {each}" for each in range(64)]) for n in range(20)]
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda one: classified(server.url, *one), asked))
+        wait_until(lambda: client.samples("tone").kept == 1280)
+        texts = {one.id: one.texts for one in samples_of(server.folder / "data")[1]}
+        assert texts == {f"{id}/{n}": (text,) for id, texts in asked for n, text in enumerate(texts)}
+        client.delete_samples("tone")
+
+
+@pytest.mark.parametrize("front_ends", [0, 2], ids=["one process", "front ends"])
+def test_without_storing_no_text_touches_a_disk_even_if_it_is_killed(tmp_path, front_ends):
+    store(tmp_path / "data", **STORED)
+    # Another task keeps its answers, so everything that writes is at work.
+    settings = {"samples_key": KEY, "access_log": "json", "log_level": "debug", "front_ends": front_ends}
+    with Server(tmp_path, **settings) as server, Client(server.url) as client:
+        client.push("other", TONE.file)
+        client.set_samples("other", 1.0)
+        items = [{"task": task, "text": f"{MARKER} {task}"} for task in ("tone", "other")]
+        client.classify_items([(one["task"], one["text"]) for one in items])
+        client.feedback([one | {"label": "praise", "explanation": MARKER} for one in items])
+        for wrong in ({"label": "none such"}, {"labels": [MARKER]}, {"label": MARKER}, {"value": 1.0}):
+            with pytest.raises(OneBertError) as refused:
+                client.feedback([items[0] | wrong])
+            assert MARKER not in str(refused.value)
+        wait_until(lambda: client.samples("other").kept == 1)
+        metrics = httpx.get(f"{server.url}/metrics", timeout=60).text
+        server.process.kill()
+        said = server.process.stdout.read()
+        server.wait()
+    kept = [one.read_bytes() for one in tmp_path.rglob("*") if one.is_file()]
+    assert "classify" in said
+    assert any(b"samples" in one for one in kept)
+    for content in (*kept, said.encode(), metrics.encode()):
+        assert MARKER.encode() not in content
+    with open_samples_of(tmp_path) as samples:
+        assert [one.texts for one in samples.feedback("tone")] == [None]
+        assert [(one.texts, one.explanation) for one in samples.feedback("other")] == [((f"{MARKER} other",), MARKER)]
+
+
+def open_samples_of(folder):
+    from onebert_store.registry.dialects.sqlite import SqliteDatabase
+
+    return open_samples(SqliteDatabase(folder / "data/registry.sqlite3"), [KEY])
+
+
+@pytest.mark.parametrize("front_ends", [0, 2], ids=["one process", "front ends"])
+def test_killed_in_the_middle_it_has_all_feedback_that_was_acknowledged(tmp_path, front_ends):
+    store(tmp_path / "data", **STORED)
+    acknowledged, asked = [], []
+
+    def work(url, thread):
+        with Client(url, timeout=20) as client, suppress(OneBertError, httpx.HTTPError):
+            for n in range(10_000):
+                id = f"{thread}-{n}"
+                asked.append(id)
+                classified(url, id, [f"late {id}"])
+                client.feedback([{"task": "tone", "text": f"late {id}", "label": "praise", "identifier": id}])
+                acknowledged.append(id)
+
+    with Server(tmp_path, samples_key=KEY, front_ends=front_ends) as server, ThreadPoolExecutor(4) as pool:
+        with Client(server.url) as client:
+            client.set_samples("tone", 1.0)
+        working = [pool.submit(work, server.url, thread) for thread in range(4)]
+        wait_until(lambda: len(acknowledged) > 20)
+        server.kill()
+        for one in working:
+            one.result()
+        server.start()
+        with Client(server.url) as client:
+            client.feedback([{"task": "tone", "text": "after", "label": "praise", "identifier": "after"}])
+    rows, waiting = samples_of(tmp_path / "data")
+    assert {*acknowledged, "after"} <= {one.identifier for one in rows} <= {*asked, "after"}
+    assert all(set(one.answers) == {1} and len(one.texts) == 1 for one in rows)
+    assert waiting
+    assert {(one.id, one.texts) for one in waiting} <= {(f"{id}/0", (f"late {id}",)) for id in asked}
+
+
+def test_two_replicas_share_samples_and_feedback(tmp_path, postgres_url):
+    place = StoreAddress.within(tmp_path / "one", postgres_url, (tmp_path / "blobs").as_uri())
+    shared = {"samples_key": KEY, "registry": postgres_url, "blobs": place.blobs}
+    with Server(tmp_path, data_dir=tmp_path / "one", **shared) as one:
+        with Client(one.url) as client:
+            client.push("tone", TONE.file)
+        folder = tmp_path / "second"
+        folder.mkdir()
+        with Server(folder, **shared) as two, Client(one.url) as client, Client(two.url) as other:
+            client.set_samples("tone", 1.0)
+            wait_until(lambda: other.samples("tone").share == 1.0)
+            for server, id in ((one, "a"), (two, "b")):
+                classified(server.url, id, ["late"])
+            wait_until(lambda: client.samples("tone").kept == 2)
+            # Each replica takes feedback on an answer of the other.
+            client.feedback([{"id": "b/0", "label": "praise"}])
+            other.feedback([{"id": "a/0", "label": "praise"}])
+            assert samples_of(place)[1] == []
+            other.delete_samples("tone")
+            wait_until(lambda: client.samples("tone").share is None)
+            classified(one.url, "c", ["late"])
+            client.delete_task("tone")
+    with join_store(place) as opened, open_samples(opened.database, [KEY]) as samples:
+        assert samples.tasks() == []

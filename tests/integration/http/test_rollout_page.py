@@ -1,0 +1,38 @@
+"""The commands of the page on rollouts, with the lines that it shows."""
+
+import itertools
+import re
+import shlex
+from pathlib import Path
+
+from ended import succeeded
+from servers import Task
+
+PAGE = (Path(__file__).parents[3] / "docs/guide/rollout.md").read_text(encoding="utf-8")
+STORED = {"tone": [Task(seed=1), Task(seed=2)]}
+WORDS = ["late", "broken", "parcel", "good", "screen", "bad", "refund", "great", "invoice", "password", "order"]
+TEXTS = [" ".join(words) for words in itertools.combinations(WORDS, 2)]
+
+
+def of_section(name):
+    """The commands of a section, and the lines that it shows."""
+    section = PAGE.split(f"\n## {name}\n")[1].split("\n## ")[0]
+    blocks = dict(re.findall(r"```(\w*)\n(.*?)```", section, re.DOTALL))
+    return [shlex.split(line)[1:] for line in blocks["sh"].splitlines()], blocks.get("", "")
+
+
+def test_verdicts_and_blends_as_the_page_has_them(server, client, onebert):
+    (decide, show), shown = of_section("Verdicts")
+    assert "shadow 2 (100 %), decided at 0.05" in succeeded(onebert(*decide, "--url", server.url))[0]
+    labels = []
+    for ref in ("tone@1", "tone@2"):
+        found = client.send("POST", f"/v1/tasks/{ref}/classify", json={"inputs": TEXTS}).json()["results"]
+        labels.append([one["label"] for one in found])
+    both = list(zip(TEXTS, *labels, strict=True))
+    won = [(text, right) for text, wrong, right in both if right != wrong][:9]
+    alike = [(text, right) for text, other, right in both if right == other][:6]
+    items = [{"task": "tone", "text": text, "label": label} for text, label in won + alike]
+    assert client.send("POST", "/v1/feedback", json={"data": items}).status_code == 200
+    assert shown.strip() in succeeded(onebert(*show, "--url", server.url))[0]
+    [blend], _ = of_section("Blends")
+    assert succeeded(onebert(*blend, "--url", server.url))[0].startswith("tone@live: 1 → 3\n")

@@ -1,0 +1,135 @@
+"""The review queue over HTTP beside scores from the models themselves, and the lists of kept answers and feedback."""
+
+import numpy as np
+import pytest
+from cryptography.fernet import Fernet
+
+from runtimes import ask, get, opened
+from servers import Task, store, wait_until
+
+KEY = Fernet.generate_key().decode()
+WORDS = "late broken parcel lovely good screen bad refund help great invoice password".split()
+TEXTS = [f"{one} {other} please" for one in WORDS[:4] for other in WORDS[4:]]
+TONE = [Task(seed=seed, labels=["a", "b", "c"]) for seed in (1, 2, 3)]
+TOPICS = Task(seed=4, task_type="multi_label", labels=["x", "y", "z"])
+QUEUE = "/v1/tasks/tone/review"
+
+
+@pytest.fixture
+def runtime(tmp_path):
+    tasks = {"tone": TONE, "topics": TOPICS, "stars": Task(seed=5, labels=["stars"], task_type="regression")}
+    store(tmp_path, names=Task(seed=6, pooling="none", labels=["O", "B-X"], task_type="token"), **tasks)
+    with opened(tmp_path, samples_key=[KEY]) as runtime:
+        for task in ("tone", "topics", "stars", "names"):
+            assert ask(runtime, "PUT", f"/v1/tasks/{task}/samples", json={"share": 1.0}).status_code == 200
+            for start in range(0, len(TEXTS), 32):
+                body = {"inputs": TEXTS[start : start + 32]}
+                ask(
+                    runtime, "POST", f"/v1/tasks/{task}/classify", json=body, headers={"X-Request-Id": f"{task}{start}"}
+                )
+        wait_until(
+            lambda: all(runtime.store.count(task) == len(TEXTS) for task in ("tone", "topics", "stars", "names"))
+        )
+        yield runtime
+
+
+def mean_to(runtime, alias, versions):
+    split = {str(number): share for number, share in versions.items()}
+    current = ask(runtime, "GET", f"/v1/tasks/tone/aliases/{alias}")
+    condition = {"If-Match": current.headers["ETag"]} if current.status_code == 200 else {"If-None-Match": "*"}
+    moved = ask(runtime, "PUT", f"/v1/tasks/tone/aliases/{alias}", json={"split": split}, headers=condition)
+    assert moved.status_code == 200, moved.text
+
+
+def queue(runtime, query="limit=100", task="tone"):
+    found = ask(runtime, "GET", f"/v1/tasks/{task}/review?{query}")
+    assert found.status_code == 200, found.text
+    return found.json()
+
+
+def margin(task, text):
+    second, best = sorted(task.scores(text).values())[-2:]
+    return best - second
+
+
+def test_by_margin_the_least_certain_text_comes_first(runtime):
+    found = queue(runtime)
+    expected = sorted(TEXTS, key=lambda text: margin(TONE[0], text))
+    assert [one["text"] for one in found["items"]] == expected
+    assert (found["task_type"], found["labels"], found["compared"]) == ("single_label", ["a", "b", "c"], len(TEXTS))
+    for one in found["items"]:
+        assert one["answers"][0]["scores"] == pytest.approx(TONE[0].scores(one["text"]), abs=1e-4)
+    assert len(queue(runtime, "limit=3")["items"]) == 3
+
+
+def test_of_a_multi_label_task_a_score_beside_its_threshold_comes_first(runtime):
+    items = queue(runtime, task="topics")["items"]
+    distances = [min(abs(score - 0.5) for score in one["answers"][0]["scores"].values()) for one in items]
+    assert distances == sorted(distances)
+    assert len(items) == len(TEXTS)
+
+
+def test_by_disagreement_texts_come_first_on_which_versions_differ(runtime):
+    mean_to(runtime, "live", {1: 50, 2: 30, 3: 20})
+    found = [one["text"] for one in queue(runtime, "by=disagreement&limit=100")["items"]]
+
+    def key(text):
+        answers = [max(task.scores(text), key=task.scores(text).get) for task in TONE]
+        return max(answers.count(one) for one in answers), margin(TONE[0], text)
+
+    assert found == sorted(TEXTS, key=key)
+    assert len({key(text)[0] for text in TEXTS}) > 1
+
+
+def test_by_spread_the_committee_is_least_sure_of_the_first(runtime):
+    refused = ask(runtime, "GET", f"{QUEUE}?by=spread")
+    assert (refused.status_code, refused.json()["code"]) == (404, "alias-not-found")
+    mean_to(runtime, "committee", {1: 34, 2: 33, 3: 33})
+
+    def spread(text):
+        scores = np.array([list(task.scores(text).values()) for task in TONE])
+        return -scores[:, scores.mean(axis=0).argmax()].std()
+
+    found = [one["text"] for one in queue(runtime, "by=spread&limit=100")["items"]]
+    assert [spread(text) for text in found] == pytest.approx(sorted(map(spread, TEXTS)), abs=1e-6)
+
+
+@pytest.mark.parametrize(("task", "by"), [("names", "margin"), ("stars", "margin"), ("stars", "disagreement")])
+def test_a_task_without_such_an_order_is_refused_in_words(runtime, task, by):
+    refused = ask(runtime, "GET", f"/v1/tasks/{task}/review?by={by}")
+    assert refused.status_code == 422
+    assert refused.json()["detail"].endswith(f"task, which has no queue by {by}")
+
+
+def test_a_labeled_text_leaves_the_queue_and_is_listed(runtime):
+    first, second, *rest = queue(runtime)["items"]
+    given = [
+        {"id": first["id"], "label": "b", "kind": "review", "explanation": "sarcasm"},
+        {"id": second["id"], "label": "c"},
+        {"task": "tone", "text": "a text of no answer", "label": "a", "kind": "correction"},
+    ]
+    assert ask(runtime, "POST", "/v1/feedback", json={"data": given}).status_code == 200
+    assert [one["id"] for one in queue(runtime)["items"]] == [one["id"] for one in rest]
+    pages = pages_of(runtime, "feedback", "limit=2")
+    assert [len(page) for page in pages] == [2, 1]
+    rows = {row["text"]: (row["kind"], row["label"], row.get("explanation")) for page in pages for row in page}
+    assert rows == {
+        first["text"]: ("review", "b", "sarcasm"),
+        second["text"]: ("outcome", "c", None),
+        "a text of no answer": ("correction", "a", None),
+    }
+    samples = [row for page in pages_of(runtime, "samples/rows", "limit=10") for row in page]
+    assert sorted(row["text"] for row in samples) == sorted(TEXTS)
+    right = {row["text"]: row["right"]["label"] for row in samples if row.get("right")}
+    assert right == {first["text"]: "b", second["text"]: "c"}
+    assert all(row["share"] == 1.0 and row["version"] == 1 and len(row["labels"]) == 1 for row in samples)
+
+
+def pages_of(runtime, path, query):
+    found, after = [], ""
+    while after is not None:
+        page = get(runtime, f"/v1/tasks/tone/{path}?{query}&after={after}")
+        [rows] = [value for value in page.values() if isinstance(value, list)]
+        found.append(rows)
+        after = page.get("next")
+    return found

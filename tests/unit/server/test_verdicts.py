@@ -1,0 +1,74 @@
+"""Verdicts by e-values: against numerical integration, and 10,000 simulated series looked at after each pair."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+from scipy import integrate, stats
+
+from onebert_server.gate.verdicts import decide, e_value
+
+LEVEL, SERIES, PAIRS = 0.05, 10_000, 1_000
+
+
+@cache
+def least_wins():
+    """[pairs + 1]: of so many pairs, the fewest wins that promote; one more than there are pairs if none do."""
+    pairs, wins = np.ogrid[: PAIRS + 1, : PAIRS + 1]
+    promoted = np.where(wins <= pairs, e_value(wins, np.maximum(pairs - wins, 0)), 0) >= 1 / LEVEL
+    return np.where(promoted.any(axis=1), promoted.argmax(axis=1), PAIRS + 1)
+
+
+def promoted_after(rate, seed):
+    """The number of pairs [series] after which each series is promoted first; infinite if it never is."""
+    won = np.random.default_rng(seed).random((SERIES, PAIRS)) < rate
+    reached = np.cumsum(won, axis=1) >= least_wins()[1:]
+    return np.where(reached.any(axis=1), reached.argmax(axis=1) + 1.0, np.inf)
+
+
+@pytest.mark.parametrize(("wins", "losses"), [(0, 0), (1, 0), (0, 1), (7, 3), (3, 7), (60, 40), (0, 30)])
+def test_an_e_value_is_the_mean_likelihood_ratio_over_win_rates_above_one_half(wins, losses):
+    def ratio(p):
+        return 2 ** (wins + losses) * p**wins * (1 - p) ** losses * 2 * stats.beta.pdf(p, 5, 5)
+
+    assert e_value(wins, losses) == pytest.approx(integrate.quad(ratio, 0.5, 1)[0], rel=1e-9)
+
+
+def test_an_answer_where_both_are_equally_right_changes_nothing_in_the_mean():
+    # The definition of a martingale: over the two ends of the next pair, each with probability one half.
+    wins, losses = np.mgrid[:60, :60]
+    ahead = (e_value(wins + 1, losses) + e_value(wins, losses + 1)) / 2
+    np.testing.assert_allclose(ahead, e_value(wins, losses), rtol=1e-9)
+
+
+@pytest.mark.parametrize("rate", [0.5, 0.45])
+def test_of_ten_thousand_nulls_looked_at_after_every_pair_at_most_five_percent_are_promoted(rate):
+    promoted = np.isfinite(promoted_after(rate, seed=34)).mean()
+    # Ville's bound is 0.05, for series without an end; three standard errors of 10,000 draws are 0.0065.
+    assert 0 < promoted <= LEVEL + 3 * np.sqrt(LEVEL * (1 - LEVEL) / SERIES)
+    if rate == 0.5:
+        # The bound is used: a test that hardly ever promotes would pass, too.
+        assert promoted >= 0.025
+
+
+def test_a_version_that_wins_sixty_percent_of_the_pairs_is_promoted_in_time():
+    after = promoted_after(0.6, seed=34)
+    # Measured: 142 in the median; 93 % within 400. Their standard errors are 1.3 pairs and 0.26 %.
+    assert np.median(after) <= 146
+    assert (after <= 400).mean() >= 0.92
+    assert np.median(promoted_after(0.7, seed=34)) <= 42
+
+
+def test_evidence_against_is_the_mirror_of_evidence_for():
+    assert decide(60, 20, LEVEL) == "promote"
+    assert decide(20, 60, LEVEL) == "roll_back"
+    assert decide(40, 40, LEVEL) == decide(0, 0, LEVEL) == "not_yet"
+    # Of two candidates each is judged at half of the level.
+    assert (decide(16, 3, LEVEL), decide(16, 3, LEVEL / 2)) == ("promote", "not_yet")
+
+
+def test_extreme_counts_stay_finite_numbers():
+    for wins, losses in ((10**6, 0), (0, 10**6), (10**6, 10**6)):
+        assert np.isfinite(e_value(wins, losses))
+    assert decide(10**6, 0, 1e-4) == "promote"
+    assert decide(0, 10**6, 1e-4) == "roll_back"
