@@ -55,15 +55,16 @@ def running(
 
 
 def record_of(command: str, *arguments: str, report: Callable[[str], None]) -> dict[str, Any]:
-    """Runs a command with `--json` and returns its record; `report` gets every line that it says meanwhile.
+    """Runs a command with `--json` and returns its record; `report` gets every line that it says but its error.
 
-    Raises OneBertError with its last line if it fails.
+    Raises OneBertError with that line if it fails.
     """
     line = ""
     with running(command, *arguments, "--json", stderr=subprocess.PIPE) as process:
         for raw in process.stderr or ():
             line = raw.strip() or line
-            report(line)
+            if not line.startswith("error: "):
+                report(line)
         record = process.stdout.read() if process.stdout else ""
         if process.wait():
             raise OneBertError(f"onebert {command} failed: {line.removeprefix('error: ')}")

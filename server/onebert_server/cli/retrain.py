@@ -9,8 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from onebert_server.cli.gate.local import GateFile, GateRows, local_gate
-from onebert_server.cli.moving import move, print_move, showing_refusals
+from onebert_server.cli.moving import json_of, move, print_move, showing_refusals
 from onebert_server.cli.options import URL, ApiKey, AsJson, Ref, Url
 from onebert_server.cli.references import version_of
 from onebert_server.client import Client, FeedbackRow, ShadowShare, TargetFacts, as_dict
@@ -39,8 +38,6 @@ def retrain(
     out: Annotated[Path | None, typer.Option(help="The file to write; else TASK.safetensors.", metavar="FILE")] = None,
     shadow: Annotated[bool, typer.Option("--shadow", help="Make the new version a shadow of the live one.")] = False,
     promote: Annotated[bool, typer.Option("--promote", help="Make it live, if the task's gate lets it.")] = False,
-    gate: GateFile = None,
-    rows: GateRows = None,
     url: Url = URL,
     api_key: ApiKey = None,
     as_json: AsJson = False,
@@ -52,7 +49,6 @@ def retrain(
     """
     if shadow and promote:
         raise typer.BadParameter("give --shadow or --promote")
-    local = local_gate(gate, rows, False, None, url, api_key)
     with Client(url, api_key, MAX_REQUEST_TIMEOUT) as client:
         task, number = version_of(client, ref)
         manifest = client.version(task, number).manifest
@@ -70,9 +66,9 @@ def retrain(
         if shadow or promote:
             with showing_refusals(as_json):
                 to = _with_shadow(client, task, pushed.version) if shadow else pushed.version
-                moved = move(client, task, LIVE, to, None, local)
+                moved = move(client, task, LIVE, to)
     if as_json:
-        console.print_json({**as_dict(pushed), "training": record, **({"moved": moved} if moved else {})})
+        console.print_json({**as_dict(pushed), "training": record, **({"moved": json_of(moved)} if moved else {})})
         return
     added = record["data"].get("more", {}).get("rows", 0)
     console.say(f"{task}: {file.name} is version {pushed.version}, with {added:,} rows that came back")
