@@ -6,12 +6,14 @@ import time
 from pathlib import Path
 
 from onebert_demo import show
-from onebert_demo.processes import Json, ending_on_signals, train
+from onebert_demo.processes import ending_on_signals
+from onebert_demo.show import Json
 from onebert_demo.tasks import ROUTING, SAME, TASKS, TONE, Task
 from onebert_demo.traffic import Item, asking, measure
 from onebert_server.client import Client
 from onebert_server.process import ChildServer, serving
 from onebert_store.command.console import say
+from onebert_store.command.process import record_of
 from onebert_store.errors import OneBertError
 
 ROUTED = "Since the update I can't log in any more, it says that my password is wrong."
@@ -165,7 +167,7 @@ def _train(task: Task, out: Path, *more: str) -> Json:
     recipe = ["--task", task.name, *(more or ("--method", task.method))]
     show.command(f"onebert train {' '.join(recipe)} --data {task.folder}")
     with show.progress(task.name) as report:
-        return train([*recipe, "--data", str(task.folder), "--out", str(out)], report)
+        return record_of("train", *recipe, "--data", str(task.folder), "--out", str(out), report=report)
 
 
 def _accuracy(client: Client, task: Task) -> float:

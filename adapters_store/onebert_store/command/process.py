@@ -1,14 +1,17 @@
 """Runs `onebert` commands as child processes, for the demo, the benchmarks and scripts."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import IO
+from typing import IO, Any
+
+from onebert_store.errors import OneBertError
 
 # Started by module, so that the script `onebert` need not be on the caller's PATH.
 ONEBERT = (sys.executable, "-c", "from onebert_store.command.cli import main; main()")
@@ -49,6 +52,24 @@ def running(
                     process.wait(STOP_TIMEOUT_S)
                 except subprocess.TimeoutExpired:
                     process.kill()
+
+
+def record_of(command: str, *arguments: str, report: Callable[[str], None]) -> dict[str, Any]:
+    """Runs a command with `--json` and returns its record; `report` gets every line that it says but its error.
+
+    Raises OneBertError with that line if it fails.
+    """
+    line = ""
+    with running(command, *arguments, "--json", stderr=subprocess.PIPE) as process:
+        for raw in process.stderr or ():
+            line = raw.strip() or line
+            if not line.startswith("error: "):
+                report(line)
+        record = process.stdout.read() if process.stdout else ""
+        if process.wait():
+            raise OneBertError(f"onebert {command} failed: {line.removeprefix('error: ')}")
+    found: dict[str, Any] = json.loads(record)
+    return found
 
 
 @contextmanager

@@ -90,6 +90,12 @@ def record_of(moved: Mapping[str, Any]) -> dict[str, Any]:
     return {**moved, "target": as_dict(target)} if target else {**moved}
 
 
+def json_of(moved: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The result of `move` as JSON values."""
+    target = moved.get("target")
+    return {**moved, "target": as_dict(target)} if target else moved
+
+
 def print_move(moved: Mapping[str, Any], as_json: bool = False) -> None:
     """Prints the result of `move`: the two versions, their scores, and how to go back."""
     if as_json:

@@ -5,7 +5,10 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from onebert_encoder.answering.answer import TASK_TYPES
 from onebert_encoder.text.tokens import Text
@@ -31,6 +34,7 @@ class Dataset:
         labels: names of the labels by index; a regression has the one name `score`.
         splits: `train`; `validation`, unless few rows were kept together; `test` if the data has one.
         held_out: whether the validation rows were taken from the training rows here.
+        added: the training rows from `--more`; `digest` has them, too.
     """
 
     name: str
@@ -40,6 +44,7 @@ class Dataset:
     splits: Mapping[str, Split]
     notes: tuple[str, ...] = ()
     held_out: bool = False
+    added: "Added | None" = None
 
     @property
     def has_pairs(self) -> bool:
@@ -57,6 +62,21 @@ class Dataset:
     @cached_property
     def digest(self) -> str:
         return digest_of(self.task_type, self.labels, self.splits)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Name and digest for manifests and records; the digest is without added rows, and these have their own."""
+        if self.added is None:
+            return {"name": self.name, "digest": self.digest}
+        more = {"rows": self.added.rows, "digest": self.digest}
+        return {"name": self.name, "digest": self.added.digest_without, "more": more}
+
+
+class Added(NamedTuple):
+    """Rows added to the training split, and the digest of the data without them."""
+
+    rows: int
+    digest_without: str
 
 
 class Labeled(NamedTuple):
@@ -144,7 +164,25 @@ def load_dataset(
     if train_rows is not None and rows_there < train_rows:
         notes.append(f"only {rows_there:,} training rows are there, not {train_rows:,}")
     notes += [*read_as, *checks.label_doubts(task_type, labels, guessed, splits["train"]), *doubts]
-    return Dataset(read.name, task_type, labels, read.metric, splits, tuple(notes), held_out)
+    found = Dataset(read.name, task_type, labels, read.metric, splits, tuple(notes), held_out)
+    return found if asked.more is None else _with_more(found, asked.more)
+
+
+def _with_more(dataset: Dataset, more: str) -> Dataset:
+    """Adds labeled rows to the training split; validation and test stay, so that scores compare with earlier ones."""
+    added, train = (
+        load_split(more, ReadOptions(), dataset.task_type, dataset.labels, "train").split,
+        dataset.splits["train"],
+    )
+    measured = {text for name, split in dataset.splits.items() if name != "train" for text in split.texts}
+    new = added.take(np.array([row for row, text in enumerate(added.texts) if text not in measured], dtype=np.int64))
+    again = set(new.texts)
+    old = train.take(np.array([row for row, text in enumerate(train.texts) if text not in again], dtype=np.int64))
+    said = f"rows of {Path(more).name}: {len(new):,} added, {len(train) - len(old):,} of the data replaced by them"
+    if left := len(added) - len(new):
+        said += f", {left:,} left out because validation or test has their texts"
+    splits = {**dataset.splits, "train": old.joined(new)}
+    return replace(dataset, splits=splits, notes=(*dataset.notes, said), added=Added(len(new), dataset.digest))
 
 
 def _with_held_out(

@@ -65,3 +65,8 @@ class DataOptions(ReadOptions):
         Doc("Validate on this share of the training rows; a validation split of the data is then the test split."),
         DATA,
     ] = None
+    more: Annotated[
+        str | None,
+        Doc("More training rows, such as feedback: a file that --data takes. A text that both have gets its labels."),
+        DATA,
+    ] = None

@@ -51,7 +51,7 @@ def make_record(
         "contrastive": run.contrastive,
         "seed": run.settings.seed,
         "settings": _settings(run) | {"train_rows": train_rows},
-        "data": {"name": run.data.name, "digest": run.data.digest},
+        "data": run.data.facts,
         "experiment": experiment,
         "fingerprint": run.fingerprint,
         "revision": REVISION,

@@ -190,8 +190,7 @@ class Run:
         return {
             "task": self.task,
             "data": {
-                "name": self.data.name,
-                "digest": self.data.digest,
+                **self.data.facts,
                 "rows": {name: len(split) for name, split in self.data.splits.items()},
                 **({"pairs": True} if self.data.has_pairs else {}),
             },

@@ -1,0 +1,71 @@
+"""More training rows beside the data (`--more`): joined to the training split, with the labels that win."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from onebert_store.errors import InvalidData
+from onebert_training.data.dataset import load_dataset
+from onebert_training.data.options import DataOptions
+
+ROWS = {
+    "train": [("it broke", "bad"), ("it works", "good"), ("it shines", "bad")],
+    "validation": [("it fell", "bad"), ("it sings", "good")],
+    "test": [("it hums", "good"), ("it died", "bad")],
+}
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    for split, rows in ROWS.items():
+        write(folder / f"{split}.jsonl", rows)
+    return folder
+
+
+def write(file: Path, rows: list[tuple[str, str]]) -> str:
+    file.write_text("".join(json.dumps({"text": text, "label": label}) + "\n" for text, label in rows))
+    return str(file)
+
+
+def test_rows_are_added_and_their_labels_win(data: Path, tmp_path: Path) -> None:
+    more = write(tmp_path / "feedback.jsonl", [("it shines", "good"), ("it leaks", "bad"), ("it fell", "good")])
+    plain, found = load_dataset(str(data)), load_dataset(str(data), DataOptions(more=more))
+
+    train = found.splits["train"]
+    named = [(text, found.labels[at]) for text, at in zip(train.texts, train.gold.tolist(), strict=True)]
+    assert named == [("it broke", "bad"), ("it works", "good"), ("it shines", "good"), ("it leaks", "bad")]
+    # Scores compare with earlier ones: the rows that measure are the same, and no text of theirs is trained on.
+    for split in ("validation", "test"):
+        assert found.splits[split].texts == plain.splits[split].texts
+        assert found.splits[split].gold.tolist() == plain.splits[split].gold.tolist()
+    assert found.notes[-1] == (
+        "rows of feedback.jsonl: 2 added, 1 of the data replaced by them, "
+        "1 left out because validation or test has their texts"
+    )
+
+
+def test_the_digest_of_the_data_stays_and_the_rows_have_their_own(data: Path, tmp_path: Path) -> None:
+    more = write(tmp_path / "feedback.jsonl", [("it leaks", "bad")])
+    plain, found = load_dataset(str(data)), load_dataset(str(data), DataOptions(more=more))
+    assert plain.facts == {"name": "data", "digest": plain.digest}
+    assert found.facts == {"name": "data", "digest": plain.digest, "more": {"rows": 1, "digest": found.digest}}
+    assert found.digest != plain.digest  # no interrupted run of the data alone is continued
+
+
+def test_rows_of_a_label_that_the_data_lack_are_refused(data: Path, tmp_path: Path) -> None:
+    more = write(tmp_path / "feedback.jsonl", [("it leaks", "ugly"), ("it rots", "bad")])
+    with pytest.raises(InvalidData, match="ugly"):
+        load_dataset(str(data), DataOptions(more=more))
+
+
+def test_tagged_words_are_added_too(tmp_path: Path) -> None:
+    rows = [{"words": ["my", "box", str(at)], "tags": ["O", "THING", "O"]} for at in range(12)]
+    for name, part in {"data": rows[:11], "more": rows[11:]}.items():
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part))
+    asked = DataOptions(task_type="token", more=str(tmp_path / "more.jsonl"))
+    found = load_dataset(str(tmp_path / "data.jsonl"), asked).splits["train"]
+    assert found.texts[-1] == "my box 11"
+    assert len(found.words) == len(found) == len(found.gold)
