@@ -1,7 +1,7 @@
 """A blend: one delta whose model has the weighted means of several models' parameters, as tensors of FORMAT.md.
 
-Of every bias, gain, weight of the base, scale and head it is the mean (a weighted "model soup", Wortsman et al. 2022,
-section 2), and of adapters, which have no unit in common, the mean of their outputs.
+Biases, gains, weights, scales and heads are averaged (a weighted "model soup", Wortsman et al. 2022, section 2).
+Adapters have no unit in common, so their outputs are averaged.
 """
 
 from collections.abc import Mapping, Sequence

@@ -53,7 +53,7 @@ class Target(NamedTuple):
 
     @property
     def candidates(self) -> tuple[int, ...]:
-        """Every version but the one with the largest share: those that verdicts are about."""
+        """The candidates of verdicts: every version but the one with the largest share."""
         return tuple(number for number in self.numbers if number != self.version)
 
     @property

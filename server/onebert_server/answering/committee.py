@@ -22,7 +22,7 @@ class Committee(NamedTuple):
 def averaged(facts: Sequence[Facts], readings: Sequence[Reading]) -> tuple[Reading, Committee]:
     """Returns the mean of the members' scores, each by the member's own rules.
 
-    Labels over their thresholds, and abstentions, are those of more than half of the members. The length and windows
+    Labels over their thresholds, and abstentions, count where more than half of the members agree. The length and windows
     of the input are the first member's.
 
     Raises:
