@@ -22,8 +22,8 @@ class Committee(NamedTuple):
 def averaged(facts: Sequence[Facts], readings: Sequence[Reading]) -> tuple[Reading, Committee]:
     """Returns the mean of the members' scores, each by the member's own rules.
 
-    Labels over their thresholds, and abstentions, count where more than half of the members agree. The length and windows
-    of the input are the first member's.
+    Labels over their thresholds, and abstentions, count where more than half of the members agree. The length and
+    windows of the input are the first member's.
 
     Raises:
         InvalidInput: the members have no scores of the same labels.
