@@ -13,7 +13,7 @@ class ReviewCalls(Asking):
     """The methods that read kept texts; each takes a key with the scope `review`."""
 
     async def review(self, task: str, by: By = "margin", limit: int = 20) -> ReviewQueue:
-        """Kept texts without feedback, the most informative first, answered anew.
+        """Kept texts without feedback, answered anew, the most informative to label first.
 
         Args:
             by: `margin`: the answer is uncertain; `disagreement`: versions answer differently; `spread`: the committee

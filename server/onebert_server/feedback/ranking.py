@@ -1,4 +1,4 @@
-"""Ranks texts by their answers, the most informative first: pure functions."""
+"""Ranks texts by their answers, the most informative to label first: pure functions."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence

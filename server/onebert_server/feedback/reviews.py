@@ -49,12 +49,12 @@ class Reviews:
         self._registrars = registrars
 
     async def queue(self, task: str, by: By, most: int, context: Context) -> Queue:
-        """Chooses the texts to label next; within half of the request's time it compares as many as it can.
+        """Chooses the texts to label next among all that half of the request's time suffices for.
 
         Raises:
             Forbidden, TaskNotFound: see `Principal.require`.
             AliasNotFound: the task has no live version, or for `spread` no committee.
-            InvalidInput: tasks of this type have no such order.
+            InvalidInput: the task's type has no such order.
             SamplesKeyNeeded: a text cannot be read.
             OneBertError: a version could not answer; see `Answerer.answer`.
         """
@@ -90,7 +90,7 @@ class Reviews:
         directory, who = self._catalog.directory, context.principal
         entry = self._require(task, context)
         if by is By.SPREAD and COMMITTEE not in entry.aliases:
-            raise AliasNotFound(f"{task} has no alias {COMMITTEE}, whose versions the spread is of")
+            raise AliasNotFound(f"{task} has no alias {COMMITTEE}, and a spread needs its versions")
         target = entry.alias(COMMITTEE if by is By.SPREAD else LIVE).target
         numbers = sorted(target.numbers, key=lambda number: number != target.version)
         versions = [directory.version(task, number, who) for number in numbers]

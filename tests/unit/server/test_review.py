@@ -128,7 +128,7 @@ def test_a_labeled_text_leaves_the_queue_and_is_listed(runtime):
 def pages_of(runtime, path, query):
     found, after = [], ""
     while after is not None:
-        page = get(runtime, f"/v1/tasks/tone/{path}?{query}&after={after}")
+        page = get(runtime, f"/v1/tasks/tone/{path}?{query}&after={after}").json()
         [rows] = [value for value in page.values() if isinstance(value, list)]
         found.append(rows)
         after = page.get("next")
