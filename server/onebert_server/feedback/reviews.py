@@ -18,6 +18,7 @@ from onebert_server.feedback.ranking import By, Scored, ranked
 from onebert_server.limits import MAX_ITEMS
 from onebert_server.versions.catalog import Catalog
 from onebert_server.versions.facts import Facts
+from onebert_server.versions.version import TaskEntry
 from onebert_store.errors import AliasNotFound, InvalidInput, VersionUnavailable
 from onebert_store.file.manifest import PER_TOKEN
 from onebert_store.registry.names import COMMITTEE, LIVE
@@ -72,19 +73,22 @@ class Reviews:
 
     async def samples(self, task: str, after: str, most: int, context: Context) -> list[tuple[Sample, Feedback | None]]:
         """Returns a page of kept answers with the latest feedback on each; raises Forbidden, TaskNotFound."""
-        context.principal.require(Action.REVIEW, task)
+        self._see(task, context)
         return await self._in_thread(self._store.page, task, after, most)
 
     async def feedback(self, task: str, after: str, most: int, context: Context) -> list[Feedback]:
         """Returns a page of the feedback whose text is kept; raises Forbidden, TaskNotFound."""
-        context.principal.require(Action.REVIEW, task)
+        self._see(task, context)
         return await self._in_thread(self._store.feedback_page, task, after, most)
+
+    def _see(self, task: str, context: Context) -> TaskEntry:
+        context.principal.require(Action.REVIEW, task)
+        return self._catalog.directory.task(task, most=0, who=context.principal)
 
     def _versions(self, task: str, by: By, context: Context) -> list[Facts]:
         """Returns the versions that answer, the one with the largest share first."""
-        context.principal.require(Action.REVIEW, task)
+        entry = self._see(task, context)
         directory, who = self._catalog.directory, context.principal
-        entry = directory.task(task, most=0, who=who)
         if by is By.SPREAD and COMMITTEE not in entry.aliases:
             raise AliasNotFound(f"{task} has no alias {COMMITTEE}, and a spread needs its versions")
         target = entry.alias(COMMITTEE if by is By.SPREAD else LIVE).target

@@ -90,6 +90,8 @@ def other_requests(name):
     yield "PUT", f"/v1/tasks/{name}/samples", {"json": {"share": 1.0}}
     for method, path in (("GET", ""), ("GET", "/rows"), ("DELETE", ""), ("DELETE", "/an-id/0")):
         yield method, f"/v1/tasks/{name}/samples{path}", {}
+    for path in ("review", "feedback"):
+        yield "GET", f"/v1/tasks/{name}/{path}", {}
     yield "POST", "/v1/feedback", {"json": {"data": [{"task": name, "text": TEXT, "label": "label 0"}]}}
     yield "POST", f"/v1/tasks/{name}/rename", {"json": {"name": "acme-new"}}
     yield "DELETE", f"/v1/tasks/{name}", {}
