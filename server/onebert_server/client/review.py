@@ -36,5 +36,5 @@ class ReviewCalls(Asking):
 
     async def sample_rows(self, task: str, after: str = "") -> SampleRows:
         """A page of a task's kept answers behind the id `after`, each with the latest feedback on it."""
-        path = f"/v1/tasks/{quoted(task)}/samples/rows?{urlencode({'after': after})}"
+        path = f"/v1/tasks/{quoted(task)}/sample-rows?{urlencode({'after': after})}"
         return await self._decoded(SampleRows, "GET", path)

@@ -91,6 +91,8 @@ def other_requests(name):
     yield "PUT", f"/v1/tasks/{name}/samples", {"json": {"share": 1.0}}
     for method, path in (("GET", ""), ("GET", "/rows"), ("DELETE", ""), ("DELETE", "/an-id/0")):
         yield method, f"/v1/tasks/{name}/samples{path}", {}
+    for path in ("review", "feedback"):
+        yield "GET", f"/v1/tasks/{name}/{path}", {}
     yield "POST", "/v1/feedback", {"json": {"data": [{"task": name, "text": TEXT, "label": "label 0"}]}}
     yield "GET", f"/v1/tasks/{name}/improvement", {}
     yield "POST", f"/v1/tasks/{name}/rename", {"json": {"name": "acme-new"}}
@@ -235,7 +237,7 @@ ROUTES = {
     "PUT /v1/tasks/{task}/samples": ({"admin"}, {"json": {"share": 1.0}}),
     "DELETE /v1/tasks/{task}/samples": ({"admin"}, {}),
     "DELETE /v1/tasks/{task}/samples/{id:path}": ({"admin"}, {}),
-    "GET /v1/tasks/{task}/samples/rows": ({"review", "admin"}, {}),
+    "GET /v1/tasks/{task}/sample-rows": ({"review", "admin"}, {}),
     "GET /v1/tasks/{task}/feedback": ({"review", "admin"}, {}),
     "GET /v1/tasks/{task}/review": ({"review", "admin"}, {}),
     "POST /v1/feedback": ({"feedback", "review", "admin"}, {"json": {"data": [{"id": "none/0", "label": "label 0"}]}}),

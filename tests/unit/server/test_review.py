@@ -118,7 +118,7 @@ def test_a_labeled_text_leaves_the_queue_and_is_listed(runtime):
         second["text"]: ("outcome", "c", None),
         "a text of no answer": ("correction", "a", None),
     }
-    samples = [row for page in pages_of(runtime, "samples/rows", "limit=10") for row in page]
+    samples = [row for page in pages_of(runtime, "sample-rows", "limit=10") for row in page]
     assert sorted(row["text"] for row in samples) == sorted(TEXTS)
     right = {row["text"]: row["right"]["label"] for row in samples if row.get("right")}
     assert right == {first["text"]: "b", second["text"]: "c"}

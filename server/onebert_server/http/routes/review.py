@@ -1,7 +1,7 @@
 """Routes for people who label: the review queue, and the lists of kept answers and of feedback."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import Query, Request
 
@@ -31,6 +31,7 @@ router = registry_router()
 # Rows of a page, each with two texts and an explanation at most; texts of a queue; scores of an answer in it.
 MAX_PAGE, MAX_QUEUE, MAX_SCORES = 50, 100, 20
 
+Order = Literal["margin", "disagreement", "spread"]
 After = Annotated[str, Query(max_length=MAX_REF, description="`next` of the page before")]
 Limit = Annotated[int, Query(ge=1, le=MAX_PAGE, description="rows of a page")]
 
@@ -41,7 +42,7 @@ async def review(
     request: Request,
     runtime: RuntimeOf,
     context: ContextOf,
-    by: Annotated[By, Query(description="the order; `spread` is of the versions of the alias `committee`")] = By.MARGIN,
+    by: Annotated[Order, Query(description="`spread` is of the versions of the alias `committee`")] = "margin",
     limit: Annotated[int, Query(ge=1, le=MAX_QUEUE, description="texts of the queue")] = 20,
 ) -> ReviewQueue:
     """Returns kept texts without feedback, the most wanted first, each answered anew by all versions of `live`.
@@ -50,7 +51,7 @@ async def review(
     """
     check_name(task)
     async with Patience(context, request.receive):
-        found = await runtime.reviews.queue(task, by, limit, context)
+        found = await runtime.reviews.queue(task, By(by), limit, context)
     items = [
         ReviewItem(id=one.id, **_texts(one.texts), at=one.at, share=one.share, answers=[*map(_answer, answers)])
         for one, answers in found.chosen
@@ -79,7 +80,7 @@ async def feedback_rows(
     return FeedbackRows(rows, rows[-1].identifier if len(rows) == limit else None)
 
 
-@router.get("/v1/tasks/{task}/samples/rows")
+@router.get("/v1/tasks/{task}/sample-rows")
 async def sample_rows(
     task: Name, runtime: RuntimeOf, context: ContextOf, after: After = "", limit: Limit = MAX_PAGE
 ) -> SampleRows:
