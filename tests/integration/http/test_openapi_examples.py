@@ -72,6 +72,10 @@ def test_the_server_answers_the_examples_of_requests(asker, document):
         answer = asyncio.run(
             asker.ask(ROOT_KEY, method.upper(), path.format(**names), json=body["example"], headers=headers)
         )
+        if path == "/v1/tasks/{task}/examples":
+            # A body that breaks a rule is refused before; this server has no trainer.
+            assert answer.json()["code"] == "trainer-off", answer.text
+            continue
         assert answer.is_success, (path, answer.text)
         for content in contents([operation["responses"][str(answer.status_code)]]):
             fits(answer.json(), content["schema"], document)

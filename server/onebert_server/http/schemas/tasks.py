@@ -87,10 +87,13 @@ class Example(TextPair):
     label: Line
 
 
+_EXAMPLES = [{"text": "where is my order?", "label": "question"}, {"text": "it is broken", "label": "complaint"}]
+
+
 class ExamplesRequest(RequestBody):
     """Labeled examples of two labels or more; eight of each label are enough to begin with."""
 
-    examples: list[Example] = Field(min_length=2, max_length=MAX_ROWS)
+    examples: list[Example] = Field(min_length=2, max_length=MAX_ROWS, examples=[_EXAMPLES])
     improve: Annotated[bool, Field(description="whether the default method is trained in the background, too")] = False
 
     @model_validator(mode="before")
