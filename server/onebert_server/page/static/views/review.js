@@ -110,8 +110,8 @@ export function Review({ name }) {
     ${refusal && html`<${Refused} error=${refusal} />`}
     ${queue && !other && item && html`<${Choices} key=${item.id} item=${item} queue=${queue} place=${place} send=${send}>${acts}</${Choices}>`}
     ${queue && !other && !item && ended && html`
-      <div class="stack" tabindex="-1" ref=${place}>
-        <p class="empty">${done.length || skipped.length ? "No other text waits for a label." : "No kept text waits for a label."}
+      <div class="stack">
+        <p class="empty" tabindex="-1" ref=${place}>${done.length || skipped.length ? "No other text waits for a label." : "No kept text waits for a label."}
           ${skipped.length > 0 && " Skipped texts come again when you open this view anew."}
           ${!queue.compared && !done.length && html` Texts wait here once the task keeps answers: an admin sends
             <code class="wrap"> PUT ${path`/v1/tasks/${name}/samples`}</code> with a share, such as <code>{"share": 0.1}</code>.`}</p>
@@ -143,5 +143,5 @@ function Choices({ item, queue, place, send, children }) {
     </div>
     <h2>Answers</h2>
     <div class="sides">${item.answers.map((one) => html`
-      <section class="card" aria-label=${`Version ${one.version}`}><h3>Version ${one.version}</h3><${Answer} result=${one} given=${item} /></section>`)}</div>`;
+      <section class="card" aria-label=${`Version ${one.version}`}><h3>Version ${one.version}</h3><${Answer} result=${{ ...one, tokens: undefined }} given=${item} /></section>`)}</div>`;
 }
