@@ -9,6 +9,7 @@ import { Create } from "./views/create.js";
 import { SignIn } from "./views/signin.js";
 import { Fleet } from "./views/fleet.js";
 import { Load } from "./views/load.js";
+import { Review } from "./views/review.js";
 import { Task } from "./views/task.js";
 import { Tasks } from "./views/tasks.js";
 import { Try } from "./views/try.js";
@@ -16,13 +17,15 @@ import { Upload } from "./views/upload.js";
 
 // The first part of the address -> name, view, and whether the principal may see it.
 const VIEWS = {
-  tasks: { name: "Tasks", view: ({ parts, query }) => (parts[1] ? html`<${Task} name=${parts[1]} query=${query} key=${parts[1]} />` : html`<${Tasks} />`) },
+  tasks: { name: "Tasks", view: ({ parts, query }) => (parts[1] ? oneTask(parts[1], parts[2], query) : html`<${Tasks} />`) },
   fleet: { name: "Fleet", view: () => html`<${Fleet} />` },
   try: { name: "Try", view: ({ query }) => html`<${Try} query=${query} />` },
   upload: { name: "Upload", view: ({ query }) => html`<${Upload} query=${query} />`, offered: () => may("upload") },
   create: { name: "From examples", view: () => html`<${Create} />`, offered: () => may("upload") },
   load: { name: "Load", view: () => html`<${Load} />`, offered: () => session.get().who.tasks.includes("*") },
 };
+
+const oneTask = (name, view, query) => view === "review" ? html`<${Review} name=${name} key=${name} />` : html`<${Task} name=${name} query=${query} key=${name} />`;
 
 const titles = ({ parts, at }) => `${parts[1] ?? VIEWS[at].name} · OneBERT`;
 

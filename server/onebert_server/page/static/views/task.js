@@ -36,6 +36,7 @@ function Where({ task, move }) {
       <p>${many(task.versions.length, "version")}.
         ${!("live" in task.aliases) && " No version is live: requests have to name one."}</p>
       <p class="buttons"><a class="button" href=${link(["try"], { task: task.name })}>Try it</a>
+        ${may("review", task.name) && html`<a href=${link(["tasks", task.name, "review"])}>Review</a>`}
         ${may("upload", task.name) && html`<a href=${link(["upload"], { task: task.name })}>Upload a version</a>`}</p>
       <ul role="list" class="places" aria-label="Aliases">
         ${aliases.map(([alias, version]) => html`
