@@ -1,7 +1,9 @@
 """`onebert review` and `onebert export-traffic` of a real server: kept answers to files, labels back as feedback."""
 
 import json
+import re
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from uuid import uuid4
 
 import httpx
@@ -13,6 +15,7 @@ from cryptography.fernet import Fernet
 from onebert_server.client import Client
 from servers import Server, Task, run_onebert, store, wait_until
 
+PAGE = (Path(__file__).parents[3] / "docs/guide/review.md").read_text(encoding="utf-8")
 TONE = Task(seed=1, labels=["complaint", "question", "praise"])
 TOPICS = Task(seed=2, task_type="multi_label", labels=["late", "size"])
 STARS = Task(seed=3, labels=["stars"], task_type="regression")
@@ -105,6 +108,18 @@ def test_the_queue_comes_back_as_feedback(server, client, mark, tmp_path, tool):
     assert len(client.feedback_rows("tone")) == 1
     done(server, "review", "tone", "--out", queue, "--tool", tool)
     assert row.text not in [text_of(tool, one) for one in json.loads(queue.read_text())]
+
+
+def test_the_example_of_the_page(server, client, mark, tmp_path):
+    queue, labeled = tmp_path / "queue.json", tmp_path / "labeled.json"
+    lines = re.findall(r"^onebert .* tone .*(?:queue|labeled|traffic).*$", PAGE, re.MULTILINE)
+    out, back, traffic = (re.sub(r"(\w+\.\w+)", rf"{tmp_path}/\1", line).split()[1:] for line in lines)
+    done(server, *out)
+    labeled.write_text(json.dumps([answered("label-studio", one, "praise") for one in json.loads(queue.read_text())]))
+    assert done(server, *back) == "tone: feedback on 5 texts\n"
+    done(server, *traffic)
+    rows = pyarrow.parquet.read_table(tmp_path / "traffic.parquet").to_pylist()
+    assert {row["id"]: row["target"] for row in rows} == {f"{mark}-tone/{n}": "praise" for n in range(5)}
 
 
 @pytest.mark.parametrize("tool", ["label-studio", "argilla"])
