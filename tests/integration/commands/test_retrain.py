@@ -1,6 +1,8 @@
 """`onebert retrain` of a real server: the next version by the live one's manifest, with the feedback that came back."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 from cryptography.fernet import Fernet
@@ -10,6 +12,7 @@ from onebert_server.client import Client
 from servers import Server, run_onebert, wait_until
 from trainings import write_tone
 
+PAGE = (Path(__file__).parents[3] / "docs/guide/review.md").read_text(encoding="utf-8")
 BASE = str(tiny_base("bert"))
 HOW = ("--method", "bitfit", "--max-steps", "8", "--lr", "0.004", "--seed", "3", "--start", "fresh")
 
@@ -51,9 +54,11 @@ def test_the_next_version_learns_from_feedback_and_shadows_the_live_one(server, 
         client.feedback([{"task": "tone", "text": "the zebra was very good", "label": "complaint"}])
         wait_until(lambda: len(client.feedback_rows("tone")) == 1)
     out = tmp_path / "next.safetensors"
+    [words] = (line.split() for line in re.findall(r"^onebert (retrain .*)$", PAGE, re.MULTILINE))
     found = json.loads(
         done(
-            *("retrain", "tone", "--feedback", "--data", data, "--out", out, "--shadow", "--json"),
+            *(data if word == "data/tone" else word for word in words),
+            *("--out", out, "--json"),
             *("--", "--base", BASE, "--max-steps", "8"),
             url=server.url,
         )

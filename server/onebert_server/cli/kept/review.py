@@ -1,0 +1,106 @@
+"""`onebert review`: the review queue for a program for labeling, and its labels back as feedback."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from onebert_server.cli.options import INPUT, OUTPUT, URL, ApiKey, TaskName, Url
+from onebert_server.cli.references import version_of
+from onebert_server.client import Client
+from onebert_server.client.review import By
+from onebert_server.limits import MAX_ITEMS
+from onebert_store.command import console
+from onebert_store.disk import check_writable, write_whole
+from onebert_store.errors import InvalidData, InvalidInput, SampleNotFound
+from onebert_store.file.strict_json import shown
+
+Program = Literal["label-studio", "argilla"]
+
+
+def review(
+    task: TaskName,
+    tool: Annotated[Program, typer.Option(help="The program for labeling.", show_default=False)],
+    out: Annotated[
+        Path | None, OUTPUT.option("Write the queue to this file, for the program.", "--out", metavar="FILE")
+    ] = None,
+    labeled: Annotated[
+        Path | None, INPUT.option("Record the labels in this file, which the program wrote.", "--in", metavar="FILE")
+    ] = None,
+    by: Annotated[By, OUTPUT.option("The order of the queue: the most wanted texts first.")] = "margin",
+    limit: Annotated[int, OUTPUT.option("Texts of the queue.", min=1, max=100)] = 20,
+    url: Url = URL,
+    api_key: ApiKey = None,
+) -> None:
+    """Write the texts to label next for Label Studio or Argilla, or record their labels as feedback.
+
+    With --out, the queue has kept texts without feedback, with the answers of today. With --in, each label becomes
+    feedback of the kind `review`; a record is skipped if it has no label, or if people disagree.
+    """
+    if (out is None) == (labeled is None):
+        raise typer.BadParameter("give --out FILE or --in FILE")
+    with Client(url, api_key) as client:
+        if labeled is not None:
+            _record(client, task, labeled, tool)
+        elif out is not None:
+            _write(client, task, out, tool, by, limit)
+
+
+def _write(client: Client, task: str, out: Path, tool: Program, by: By, limit: int) -> None:
+    from onebert_server.cli.kept.tools import TOOLS  # noqa: PLC0415
+
+    check_writable("--out", out)
+    _require_labels(client, task)
+    queue = client.review(task, by, limit)
+    records = [TOOLS[tool].write(queue, item) for item in queue.items]
+    write_whole(out, f"{json.dumps(records, indent=2)}\n".encode())
+    console.say(f"{len(records):,} texts in {out}; labels: {shown(', '.join(queue.labels), 1000)}")
+
+
+def _record(client: Client, task: str, file: Path, tool: Program) -> None:
+    from onebert_server.cli.kept.tools import TOOLS, read_labeled  # noqa: PLC0415
+
+    task_type, labels = _require_labels(client, task)
+    items, skipped = list[dict[str, Any]](), Counter[str]()
+    for number, one in enumerate(read_labeled(file, TOOLS[tool]), 1):
+        # Somebody who submits no labels for a multi_label task says that none is right.
+        choices = [chosen for chosen in one.choices if chosen or task_type == "multi_label"]
+        if any({*chosen} - {*labels} for chosen in choices):
+            wrong = next(label for chosen in choices for label in chosen if label not in labels)
+            raise InvalidData(f"{file.name}, item {number}: {shown(wrong)!r} is not a label of {task}")
+        if task_type == "single_label" and any(len(chosen) > 1 for chosen in choices):
+            raise InvalidData(f"{file.name}, item {number}: it has several labels, and {task} has one for a text")
+        if not choices:
+            skipped["without a label"] += 1
+        elif any({*chosen} != {*choices[0]} for chosen in choices):
+            skipped["on which people disagree"] += 1
+        else:
+            right = {"label": choices[0][0]} if task_type == "single_label" else {"labels": choices[0]}
+            items.append({"id": one.id, "kind": "review", **right})
+    done = sum(_send(client, items[start : start + MAX_ITEMS]) for start in range(0, len(items), MAX_ITEMS))
+    skipped["no longer kept"] = len(items) - done
+    said = ", ".join(f"{count:,} {why}" for why, count in skipped.items() if count)
+    console.say(f"{task}: feedback on {done:,} texts" + (f"; skipped: {said}" if said else ""))
+
+
+def _send(client: Client, items: Sequence[Mapping[str, Any]]) -> int:
+    """Records all items whose answers are still kept; returns their number."""
+    try:
+        return len(client.feedback(items))
+    except SampleNotFound:
+        # One missing answer refuses a whole request.
+        return sum(_send(client, [one]) for one in items) if len(items) > 1 else 0
+
+
+def _require_labels(client: Client, task: str) -> tuple[str, Sequence[str]]:
+    """The live version's type and labels; raises InvalidInput for a task that labels no whole texts."""
+    name, number = version_of(client, task)
+    manifest = client.version(name, number).manifest
+    if manifest["task_type"] not in ("single_label", "multi_label"):
+        raise InvalidInput(
+            f"{task} is a {manifest['task_type']} task; onebert review takes single_label and multi_label"
+        )
+    return manifest["task_type"], manifest["labels"]

@@ -1,0 +1,134 @@
+"""The files of Label Studio and Argilla, as their documentation shows them, read and written."""
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+
+from onebert_server.cli.kept.tools import TOOLS, Labeled, read_labeled
+from onebert_server.client import ReviewItem, ReviewQueue, VersionAnswer
+from onebert_store.errors import InvalidData
+
+# An export of Label Studio, with the fields that its page on the task format lists, and one of each kind.
+LABEL_STUDIO = """
+[{"id": 1, "created_at": "2021-03-09T21:52:49.513742Z", "updated_at": "2021-03-09T22:16:08.746926Z", "project": 83,
+  "data": {"id": "4bf92f35/0", "text": "the parcel never came"},
+  "annotations": [{
+    "id": "1001", "was_cancelled": false, "ground_truth": false, "created_at": "2021-03-09T22:16:08.728353Z",
+    "updated_at": "2021-03-09T22:16:08.728378Z", "lead_time": 4.288, "result_count": 0, "task": 1, "completed_by": 10,
+    "result": [
+      {"from_name": "label", "id": "Dx_aB91ISN", "to_name": "text", "type": "choices", "origin": "manual",
+       "value": {"choices": ["complaint"]}},
+      {"from_name": "note", "id": "Dx_aB91ISO", "to_name": "text", "type": "textarea", "value": {"text": ["rude"]}}]}],
+  "predictions": [{"created_ago": "3 hours", "model_version": "tone@1", "result": [
+      {"from_name": "label", "to_name": "text", "type": "choices", "value": {"choices": ["praise"]}}]}]},
+ {"id": 2, "data": {"id": "4bf92f35/1", "text": "a"}, "annotations": [], "predictions": []},
+ {"id": 3, "data": {"id": "4bf92f35/2", "text": "b"}, "annotations": [
+    {"was_cancelled": true, "result": [{"type": "choices", "value": {"choices": ["praise"]}}]},
+    {"was_cancelled": false, "result": []}]}]
+"""
+
+# What `Dataset.records.to_json` of Argilla 2 writes.
+ARGILLA = """
+[{"id": "4bf92f35/0", "fields": {"text": "the parcel never came"}, "metadata": {}, "vectors": {},
+  "suggestions": {"label": {"value": "praise", "score": 0.9, "agent": "tone:1"}},
+  "responses": {"label": [{"value": "complaint", "user_id": "63d9e9d8-1fa5-4a2e-8d3c-0a1f6c7a2d11"}]},
+  "status": "completed", "_server_id": "c0ba8f2f-6f3a-4a0d-9f5a-5a4a9be0d0a3"},
+ {"id": "4bf92f35/1", "fields": {"text": "a"}, "suggestions": {}, "responses": {}, "status": "pending"},
+ {"id": "4bf92f35/2", "fields": {"text": "b"}, "status": "completed", "responses": {"label": [
+    {"value": ["late", "size"], "user_id": "63d9e9d8-1fa5-4a2e-8d3c-0a1f6c7a2d11", "status": "submitted"},
+    {"value": ["late"], "user_id": "5f6c5b1e-0000-4a2e-8d3c-0a1f6c7a2d11", "status": "discarded"}]}},
+ {"id": "4bf92f35/3", "fields": {"text": "c"}, "status": "pending", "responses": {"label": [
+    {"value": "complaint", "user_id": "63d9e9d8-1fa5-4a2e-8d3c-0a1f6c7a2d11"}]}}]
+"""
+
+
+def read(tmp_path, content, tool):
+    file = tmp_path / "labeled.json"
+    file.write_text(content, encoding="utf-8")
+    return [*read_labeled(file, TOOLS[tool])]
+
+
+def test_label_studios_choices_are_read_and_cancelled_ones_are_not(tmp_path):
+    assert read(tmp_path, LABEL_STUDIO, "label-studio") == [
+        Labeled("4bf92f35/0", [["complaint"]]),
+        Labeled("4bf92f35/1", []),
+        Labeled("4bf92f35/2", [[]]),
+    ]
+
+
+def test_argillas_responses_are_read_and_discarded_and_pending_ones_are_not(tmp_path):
+    assert read(tmp_path, ARGILLA, "argilla") == [
+        Labeled("4bf92f35/0", [["complaint"]]),
+        Labeled("4bf92f35/1", []),
+        Labeled("4bf92f35/2", [["late", "size"]]),
+        Labeled("4bf92f35/3", []),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("tool", "content", "says"),
+    [
+        ("argilla", "[{]", "labeled.json: not JSON at character 2"),
+        ("argilla", "{}", "labeled.json is not a list of records"),
+        ("argilla", '[{"id": "a", "responses": {}}, 7]', "labeled.json, item 2: Input should be a valid dictionary"),
+        ("argilla", '[{"responses": {}}]', "labeled.json, item 1: id: Field required"),
+        ("label-studio", '[{"data": {"text": "a"}, "annotations": []}]', "item 1: data.id: Field required"),
+        (
+            "label-studio",
+            '[{"data": {"id": "a"}, "annotations": [{"result": [{"value": {"choices": [1]}}]}]}]',
+            "item 1: annotations.0.result.0.value.choices.0: Input should be a valid string",
+        ),
+        # Each program's file under the other's name.
+        ("argilla", LABEL_STUDIO, "item 1: id: Input should be a valid string"),
+        ("label-studio", ARGILLA, "item 1: data: Field required"),
+    ],
+)
+def test_a_bad_file_is_refused_by_its_first_wrong_item(tmp_path, tool, content, says):
+    with pytest.raises(InvalidData) as refused:
+        read(tmp_path, content, tool)
+    assert says in refused.value.detail
+
+
+def queue(task_type, names, **answer):
+    item = ReviewItem(
+        id="4bf92f35/0",
+        text="the parcel never came",
+        at=datetime(2026, 5, 4, tzinfo=UTC),
+        share=0.5,
+        answers=[VersionAnswer(version=2, **answer), VersionAnswer(version=1, **answer | {"score": 0.5})],
+    )
+    return ReviewQueue(task="tone", task_type=task_type, labels=names, compared=1, items=[item])
+
+
+def written(tool, made):
+    # Programs read the file, not our values.
+    return json.loads(json.dumps(TOOLS[tool].write(made, made.items[0])))
+
+
+def test_a_single_label_is_a_choice_of_label_studio_and_a_suggestion_of_argilla():
+    made = queue("single_label", ["complaint", "praise"], label="praise", score=0.75, scores={"praise": 0.75})
+    choice = {"from_name": "label", "to_name": "text", "type": "choices", "value": {"choices": ["praise"]}}
+    assert written("label-studio", made) == {
+        "data": {"id": "4bf92f35/0", "text": "the parcel never came"},
+        "predictions": [
+            {"model_version": "tone@2", "score": 0.75, "result": [choice]},
+            {"model_version": "tone@1", "score": 0.5, "result": [choice]},
+        ],
+    }
+    assert written("argilla", made) == {
+        "id": "4bf92f35/0",
+        "fields": {"text": "the parcel never came"},
+        "suggestions": {"label": {"value": "praise", "score": 0.75, "agent": "tone:2"}},
+    }
+
+
+def test_several_labels_have_a_score_each_in_argilla_and_none_are_no_suggestion():
+    scores = {"late": 0.9, "size": 0.8, "taste": 0.1}
+    made = queue("multi_label", [*scores], label="late", score=0.9, scores=scores, labels=["late", "size"])
+    assert written("argilla", made)["suggestions"]["label"]["value"] == ["late", "size"]
+    assert written("argilla", made)["suggestions"]["label"]["score"] == [0.9, 0.8]
+    assert written("label-studio", made)["predictions"][0]["result"][0]["value"] == {"choices": ["late", "size"]}
+    none = queue("multi_label", [*scores], label="late", score=0.4, scores=scores, labels=[])
+    assert "suggestions" not in written("argilla", none)
+    assert written("label-studio", none)["predictions"] == []
