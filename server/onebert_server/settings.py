@@ -23,7 +23,7 @@ PREFIX = "ONEBERT_"
 # An attacker who can change plain HTTP could add keys that we accept, so only HTTPS or loopback.
 JWKS_ADDRESS = re.compile(r"https://|http://(127\.0\.0\.1|localhost|\[::1\])(:|/)")
 
-# Whoever reads plain HTTP would learn of all moves.
+# Plain HTTP would show all moves to the network.
 WEBHOOK_ADDRESS = re.compile(
     r"(https://[A-Za-z0-9.-]+|https?://(127\.0\.0\.1|localhost|\[::1\]))(:\d{1,5})?([/?][!-~]*)?"
 )

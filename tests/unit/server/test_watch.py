@@ -154,7 +154,7 @@ def test_an_alarm_stays_with_a_renamed_task_and_ends_with_its_alias(watch, versi
     watch.rename("tone", "voice")
     assert watch.alarms() == [("voice", 1)]
     assert watch.of("tone", 1) is None
-    assert changed == [("on", "tone", 1, None)]
+    assert changed == [("on", "tone", 1, "label_shares")]
     versions.aliased.clear()
     monkeypatch.setattr("onebert_server.watching.watch.LOOK_EVERY", 0.0)
     tell(watch, "label 0", PART, task="voice")
