@@ -40,7 +40,7 @@ def all_at_once(number, work, *refusals):
 
 # What each schema brought, taken away again.
 WITHOUT = {
-    8: ("DROP TABLE keepings",),
+    8: ("DROP TABLE keepings", "DROP TABLE cursors"),
     7: (
         *("ALTER TABLE aliases DROP COLUMN target", "ALTER TABLE aliases DROP COLUMN previous_target"),
         *("ALTER TABLE changes DROP COLUMN target", "ALTER TABLE changes DROP COLUMN forced", "DROP TABLE gates"),

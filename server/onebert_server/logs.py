@@ -9,7 +9,9 @@ def log_to_stderr(level: str) -> None:
     """Sets up logging; call it once."""
     logging.basicConfig(level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     # uvicorn's lines about its start repeat ours; keep its warnings and errors.
-    logging.getLogger("uvicorn").setLevel(max(logging.WARNING, logging.getLogger().level))
+    # httpx logs each request with its address, which may hold a password.
+    for library in ("uvicorn", "httpx"):
+        logging.getLogger(library).setLevel(max(logging.WARNING, logging.getLogger().level))
 
 
 def log_failure(log: logging.Logger, what: str, error: BaseException) -> None:

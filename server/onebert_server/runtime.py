@@ -35,7 +35,7 @@ from onebert_server.feedback.recording import Recorder
 from onebert_server.feedback.reviews import Reviews
 from onebert_server.feedback.verdicts import Verdicts
 from onebert_server.progress import Progress
-from onebert_server.settings import Settings
+from onebert_server.settings import Settings, webhook_secret
 from onebert_server.telemetry.metrics import Metrics
 from onebert_server.telemetry.telemetry import open_telemetry
 from onebert_server.trainer.trainer import Trainer
@@ -50,7 +50,9 @@ from onebert_server.versions.residency.loader import Loader
 from onebert_server.versions.residency.residents import Residents
 from onebert_server.watching.inputs import Inputs
 from onebert_server.watching.watch import Watch
+from onebert_server.webhooks.sender import Emit, Sender, emit_nothing
 from onebert_store.errors import InvalidSettings, Unhealthy
+from onebert_store.registry.cursor import Cursor
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.store import StoreAddress
 from onebert_store.samples.store import SampleStore, open_samples
@@ -173,8 +175,9 @@ def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterat
         catalog = Catalog(registry, residents, follower)
         samples = SampleKeeper(store, catalog, redactor_named(settings.redactor), metrics.count_samples)
         opened.callback(samples.close)
-        watch = _watch(opened, settings, catalog, metrics) if settings.false_alarms else None
-        inputs = _inputs(settings, hosts, watch, metrics) if watch else {}
+        emit = _webhooks(opened, settings, registry, presence, metrics)
+        watch = _watch(opened, settings, catalog, metrics, emit) if settings.false_alarms else None
+        inputs = _inputs(settings, hosts, watch, metrics, emit) if watch else {}
         opened.callback(follower.close)
         opened.callback(loader.close)
         workers, registrars, readers, uploader = (
@@ -198,7 +201,7 @@ def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterat
         telemetry.samples = samples
         samples.start()
         answerer = Answerer(admission.splitters, admission, workers)
-        gates = Gates(catalog, answerer, registrars)
+        gates = Gates(catalog, answerer, registrars, emit)
         _add_gauges(metrics, engine, catalog, follower, keeper)
         runtime = Runtime(
             settings=settings,
@@ -261,9 +264,29 @@ def _pool(opened: ExitStack, size: int, name: str) -> ThreadPoolExecutor:
     return pool
 
 
-def _watch(opened: ExitStack, settings: Settings, catalog: Catalog, metrics: Metrics) -> Watch:
+def _webhooks(
+    opened: ExitStack, settings: Settings, registry: Registry, presence: Presence | None, metrics: Metrics
+) -> Emit:
+    """Starts to send webhooks if the settings have a receiver; returns the place for events."""
+    if settings.webhook_url is None or settings.webhook_key is None:
+        return emit_nothing
+    # The one owner of a registry goes on at once after a death; a replica waits for the lease of a dead one.
+    cursor = Cursor(registry.database, "webhooks", presence.id if presence else "owner")
+    secret = webhook_secret(settings.webhook_key)
+    sender = Sender(settings.webhook_url, secret, registry.feed, cursor, metrics.count_webhook)
+    opened.callback(sender.close)
+    sender.start()
+    return sender.emit
+
+
+def _watch(opened: ExitStack, settings: Settings, catalog: Catalog, metrics: Metrics, emit: Emit) -> Watch:
     """Starts to watch the answers that the metrics count."""
-    watch = Watch(settings.false_alarms, catalog, settings.task_metrics, metrics.count_alarm)
+
+    def changed(state: str, task: str, version: int, cause: str | None) -> None:
+        metrics.count_alarm(state)
+        emit(f"alarm.{state}", {"task": task, "version": version, "cause": cause})
+
+    watch = Watch(settings.false_alarms, catalog, settings.task_metrics, changed)
     metrics.registry.register(watch)
     metrics.watch = watch
     opened.callback(watch.close)
@@ -280,12 +303,17 @@ def _trainer(opened: ExitStack, runtime: Runtime) -> Trainer:
     return Trainer(worker, *parts)
 
 
-def _inputs(settings: Settings, hosts: list[Host], watch: Watch, metrics: Metrics) -> dict[str, Inputs]:
+def _inputs(settings: Settings, hosts: list[Host], watch: Watch, metrics: Metrics, emit: Emit) -> dict[str, Inputs]:
     """Compares the texts of each base; vectors of another precision are another reference."""
+
+    def changed(base: str, state: str) -> None:
+        metrics.count_alarm(state)
+        emit(f"alarm.{state}", {"inputs": base, "cause": None})
+
     found = {}
     for host in hosts:
         path = settings.data_dir / f"inputs-{host.digest[-12:]}-{host.base.dtype_name}.npz"
-        found[host.digest] = Inputs(path, watch.later, watch.budget.spend, metrics.count_alarm)
+        found[host.digest] = Inputs(path, watch.later, watch.budget.spend, partial(changed, host.digest))
     alarms = {digest: partial(_is_on, one) for digest, one in found.items()}
     metrics.gauge_of("base", "inputs_alarm", "1 while the texts are unlike those of the first day.", alarms)
     return found

@@ -62,7 +62,7 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
         {"answering", "watching"},
         {"versions"},
         {"engine"},
-        {"access", "fairness", "gate", "page", "telemetry"},
+        {"access", "fairness", "gate", "page", "telemetry", "webhooks"},
     ),
 }
 

@@ -155,6 +155,17 @@ KEEPINGS = Table(
     info={"since": 8},
 )
 
+# How far a reader outside has got in the feed, who reads for it now, and until when, as `replicas.at`.
+CURSORS = Table(
+    "cursors",
+    TABLES,
+    sa.Column("name", NAME, primary_key=True),
+    sa.Column("seq", sa.BigInteger, nullable=False),
+    sa.Column("holder", sa.String, nullable=False),
+    sa.Column("until", sa.Double, nullable=False),
+    info={"since": 8},
+)
+
 # One row with the number of the latest change; a transaction that makes a change holds it until its commit.
 FEED = Table("feed", TABLES, sa.Column("last", sa.BigInteger, nullable=False), info={"since": 3})
 

@@ -20,6 +20,7 @@ from onebert_server.gate.rules import Gate, PinnedRow, pin
 from onebert_server.limits import MAX_ITEMS
 from onebert_server.versions.catalog import Catalog
 from onebert_server.versions.version import Version
+from onebert_server.webhooks.sender import Emit, emit_nothing
 from onebert_store.errors import AliasConflict, GateFailed, InvalidInput, StoreCorrupt, VersionUnavailable
 from onebert_store.file import strict_json
 from onebert_store.registry.names import LIVE
@@ -39,13 +40,19 @@ class Kept(NamedTuple):
 
 
 class Gates:
-    """Sets, reads and runs gates; `registrars` are the threads for the registry."""
+    """Sets, reads and runs gates.
 
-    def __init__(self, catalog: Catalog, answerer: Answerer, registrars: Executor) -> None:
+    Args:
+        registrars: threads for the registry.
+        emit: gets a `gate.failed` for each version that does not pass.
+    """
+
+    def __init__(self, catalog: Catalog, answerer: Answerer, registrars: Executor, emit: Emit = emit_nothing) -> None:
         self._catalog = catalog
         self._directory = catalog.directory
         self._answerer = answerer
         self._registrars = registrars
+        self._emit = emit
 
     async def of(self, task: str, context: Context) -> Kept | None:
         """Returns the gate of a task, if it has one; raises Forbidden, TaskNotFound, or StoreCorrupt."""
@@ -88,10 +95,16 @@ class Gates:
             raise InvalidInput("a report is about one version: let the new versions of a split begin one at a time")
         for number in new:
             candidate = self._directory.version(task, number, context.principal)
-            await self._judge(kept, candidate, now, report, context)
+            await self._judge(kept, alias, candidate, now, report, context)
 
     async def _judge(
-        self, kept: Kept, candidate: Version, live: Version | None, sent: Report | None, context: Context
+        self,
+        kept: Kept,
+        alias: str,
+        candidate: Version,
+        live: Version | None,
+        sent: Report | None,
+        context: Context,
     ) -> None:
         gate, task = kept.gate, candidate.entry.task
         gate.check_type(candidate.facts.task_type)
@@ -111,6 +124,10 @@ class Gates:
         if made.failed:
             said = made.refusal
             wanted = gate.needs_rows and numbers is None
+            if not wanted:
+                failed = [one.model_dump(mode="json", exclude={"passed"}) for one in made.checks if not one.passed]
+                named = {"task": task, "alias": alias, "candidate": candidate.entry.version}
+                self._emit("gate.failed", named | {"checks": failed})
             raise GateFailed(f"{said}; its rows are not here, send a report of them" if wanted else said, _json(made))
 
     async def _run(

@@ -73,6 +73,7 @@ class Metrics:
         self._alarms = self._counter("alarm_changes", "Alarms of watched versions that went on or off.", "state")
         self._samples = self._counter("samples", "Answers that were to be kept, by result.", "result")
         self._feedback = self._counter("feedback", "Rows of feedback.", "kind")
+        self._webhook = self._counter("webhook", "Webhooks sent or dropped, and failed attempts.", "result")
         self._left = self._counter(
             "left_sequences", "Sequences of requests whose client left, by what had become of them until then.", "state"
         )
@@ -149,6 +150,10 @@ class Metrics:
 
     def count_feedback(self, kind: str) -> None:
         self._feedback.labels(kind).inc()
+
+    def count_webhook(self, result: str) -> None:
+        """Counts one webhook that was `sent` or `dropped` (too many waited), or one `failed` attempt."""
+        self._webhook.labels(result).inc()
 
     def count_upload(self, result: str) -> None:
         """Counts one upload by its result: `created`, `existing` or an error code."""

@@ -76,10 +76,16 @@ class Watch(Collector):
     Args:
         false_alarms: how many a month all versions together may raise.
         shown: at most this many alarms have series of their own.
-        changed: called with `on` or `off`.
+        changed: called with `on` or `off`, task, version, and the cause if it is known.
     """
 
-    def __init__(self, false_alarms: float, versions: Versions, shown: int, changed: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        false_alarms: float,
+        versions: Versions,
+        shown: int,
+        changed: Callable[[str, str, int, str | None], None],
+    ) -> None:
         self.budget = Budget(false_alarms)
         self._versions = versions
         self._shown = shown
@@ -201,9 +207,9 @@ class Watch(Collector):
         level = self.budget.spend()
         if one.alarm_since is None and judged.p < level:
             one.alarm_since = datetime.now(UTC)
-            cause = cause_of(one.shift) or "not known"
-            logger.warning("%s@%d: its answers are no longer like its reference, cause: %s", *key, cause)
-            self._changed("on")
+            cause = cause_of(one.shift)
+            logger.warning("%s@%d: its answers are no longer like its reference, cause: %s", *key, cause or "not known")
+            self._changed("on", *key, cause)
         elif one.alarm_since is not None and judged.p >= OVER:
             self._end(key, one, "its answers are like its reference again")
 
@@ -217,7 +223,7 @@ class Watch(Collector):
     def _end(self, key: Key, one: Watched, why: str) -> None:
         one.alarm_since = None
         logger.warning("%s@%d: the alarm is off, %s", *key, why)
-        self._changed("off")
+        self._changed("off", *key, None)
 
 
 def _families() -> tuple[GaugeMetricFamily, GaugeMetricFamily]:

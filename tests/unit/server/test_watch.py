@@ -131,7 +131,7 @@ def changed():
 
 @pytest.fixture
 def watch(versions, changed):
-    made = Watch(1.0, versions, 10, changed.append)
+    made = Watch(1.0, versions, 10, lambda *change: changed.append(change))
     made.start()
     yield made
     made.close()
@@ -154,12 +154,12 @@ def test_an_alarm_stays_with_a_renamed_task_and_ends_with_its_alias(watch, versi
     watch.rename("tone", "voice")
     assert watch.alarms() == [("voice", 1)]
     assert watch.of("tone", 1) is None
-    assert changed == ["on"]
+    assert changed == [("on", "tone", 1, "label_shares")]
     versions.aliased.clear()
     monkeypatch.setattr("onebert_server.watching.watch.LOOK_EVERY", 0.0)
     tell(watch, "label 0", PART, task="voice")
     wait_until(lambda: not watch.alarms())
-    assert changed == ["on", "off"]
+    assert changed[1:] == [("off", "voice", 1, None)]
 
 
 def test_a_version_without_an_alias_raises_no_alarm(watch, versions, changed):
