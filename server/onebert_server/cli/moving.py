@@ -84,22 +84,16 @@ def _rolled_back_at(client: Client, task: str, alias: str, version: int) -> str:
     return next((f" at {time_of(one.at)} UTC" for one in reversed(of_alias) if one.rolled_back), "")
 
 
-def record_of(moved: Mapping[str, Any]) -> dict[str, Any]:
+def json_of(moved: Mapping[str, Any]) -> dict[str, Any]:
     """The result of `move` as JSON values."""
     target = moved.get("target")
     return {**moved, "target": as_dict(target)} if target else {**moved}
 
 
-def json_of(moved: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The result of `move` as JSON values."""
-    target = moved.get("target")
-    return {**moved, "target": as_dict(target)} if target else moved
-
-
 def print_move(moved: Mapping[str, Any], as_json: bool = False) -> None:
     """Prints the result of `move`: the two versions, their scores, and how to go back."""
     if as_json:
-        console.print_json(record_of(moved))
+        console.print_json(json_of(moved))
         return
     ref, before, after = f"{moved['task']}@{moved['alias']}", moved["from"], moved["to"]
     if before == after and "target" not in moved:

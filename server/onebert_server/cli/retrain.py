@@ -134,7 +134,7 @@ def _trained(
 
 def _cells(came_back: Iterable[FeedbackRow]) -> Iterable[dict[str, Any]]:
     """Rows of a table that training reads; raises InvalidInput for spans, which have no such rows."""
-    for row in came_back:
+    for row in sorted(came_back, key=lambda row: row.at):
         if row.spans is not None:
             raise InvalidInput("onebert retrain reads feedback on whole texts, not on spans")
         right = row.label if row.label is not None else row.labels if row.labels is not None else row.value
@@ -147,4 +147,4 @@ def _with_shadow(client: Client, task: str, version: int) -> TargetFacts:
     place = client.alias(task, LIVE)
     now = place.target or TargetFacts({str(place.version): 100})
     others = [one for one in now.shadow or () if one.version != version]
-    return TargetFacts(now.split, now.sticky, [*others, ShadowShare(version, 100)])
+    return TargetFacts(now.split, now.sticky, [*others, ShadowShare(version, 100)], decide=now.decide)

@@ -11,7 +11,7 @@ from onebert_server.cli.audit import meaning
 from onebert_server.cli.compare.measured import measure, training_of
 from onebert_server.cli.completion import task_names
 from onebert_server.cli.gate.local import Force, GateFile, GateRows, Message, local_gate
-from onebert_server.cli.moving import before, move, print_move, record_of, showing_refusals
+from onebert_server.cli.moving import before, json_of, move, print_move, showing_refusals
 from onebert_server.cli.options import URL, ApiKey, AsJson, TaskName, Url
 from onebert_server.cli.references import number_of
 from onebert_server.client import Client, TargetFacts, TaskFacts, TaskSummary, VersionSummary, as_dict
@@ -66,7 +66,7 @@ def push(
             moved = move(client, name, LIVE, pushed.version) if promote else None
         live = client.task(name).aliases.get(LIVE)
     if as_json:
-        console.print_json(as_dict(pushed) | ({"promoted": record_of(moved)} if moved else {}))
+        console.print_json(as_dict(pushed) | ({"promoted": json_of(moved)} if moved else {}))
         return
     for file, one in zip(files, every, strict=True):
         state = "is version" if one.created else "was already version"

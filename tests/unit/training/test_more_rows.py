@@ -43,7 +43,7 @@ def test_rows_are_added_and_their_labels_win(data: Path, tmp_path: Path) -> None
         assert found.splits[split].gold.tolist() == plain.splits[split].gold.tolist()
     assert found.notes[-1] == (
         "rows of feedback.jsonl: 2 added, 1 of the data replaced by them, "
-        "1 left out because validation or test has their texts"
+        "1 left out: validation or test has their texts, or a later row"
     )
 
 
@@ -53,6 +53,22 @@ def test_the_digest_of_the_data_stays_and_the_rows_have_their_own(data: Path, tm
     assert plain.facts == {"name": "data", "digest": plain.digest}
     assert found.facts == {"name": "data", "digest": plain.digest, "more": {"rows": 1, "digest": found.digest}}
     assert found.digest != plain.digest  # no interrupted run of the data alone is continued
+
+
+def test_the_last_of_several_labels_of_one_text_counts(data: Path, tmp_path: Path) -> None:
+    more = write(tmp_path / "feedback.jsonl", [("it leaks", "good"), ("it leaks", "bad")])
+    train = load_dataset(str(data), DataOptions(more=more)).splits["train"]
+    assert (train.texts[-1], train.gold[-1], len(train)) == ("it leaks", 0, 4)
+
+
+@pytest.mark.parametrize("more", [None, [("it leaks", "bad")]])
+def test_rows_that_are_joined_again_have_the_digest_of_data_from_which_none_was_held_out(
+    tmp_path: Path, more: list[tuple[str, str]] | None
+) -> None:
+    file = write(tmp_path / "data.jsonl", [(f"text {at}", ("bad", "good")[at % 3 == 0]) for at in range(40)])
+    asked = DataOptions(more=more and write(tmp_path / "more.jsonl", more))
+    rejoined, all_kept = load_dataset(file, asked).rejoined(), load_dataset(file, asked, keep_all=True)
+    assert rejoined.facts["digest"] == all_kept.facts["digest"] == load_dataset(file, keep_all=True).digest
 
 
 def test_rows_of_a_label_that_the_data_lack_are_refused(data: Path, tmp_path: Path) -> None:

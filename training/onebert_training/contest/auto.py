@@ -214,7 +214,7 @@ def choose(comparison: Comparison, report: Report = ignore, file: Path | None = 
 
 def _to_train(run: Run) -> Run:
     """A head alone is fitted again, also on the rows that were held out to compare."""
-    if run.plan.exact and run.data.held_out:
+    if run.plan.exact and run.data.whole is not None:
         return make_run(run.inputs.rejoined(), run.settings, run.task)
     return run
 

@@ -33,7 +33,7 @@ class Dataset:
     Attributes:
         labels: names of the labels by index; a regression has the one name `score`.
         splits: `train`; `validation`, unless few rows were kept together; `test` if the data has one.
-        held_out: whether the validation rows were taken from the training rows here.
+        whole: the training rows in their order, if the validation rows were taken from them here.
         added: the training rows from `--more`; `digest` has them, too.
     """
 
@@ -43,7 +43,7 @@ class Dataset:
     metric: str | None
     splits: Mapping[str, Split]
     notes: tuple[str, ...] = ()
-    held_out: bool = False
+    whole: Split | None = None
     added: "Added | None" = None
 
     @property
@@ -52,12 +52,13 @@ class Dataset:
 
     def rejoined(self) -> "Dataset":
         """Moves held-out validation rows back to the training split."""
-        if not self.held_out:
+        if self.whole is None:
             return self
         splits = {name: split for name, split in self.splits.items() if name != "validation"}
-        splits["train"] = self.splits["train"].joined(self.splits["validation"])
+        splits["train"] = self.whole
         note = f"a head alone is fitted on all {len(splits['train']):,} training rows, and folds of them are measured"
-        return replace(self, splits=splits, notes=(*self.notes, note), held_out=False)
+        added = self.added and Added(self.added.rows, self.added.without.rejoined())
+        return replace(self, splits=splits, notes=(*self.notes, note), whole=None, added=added)
 
     @cached_property
     def digest(self) -> str:
@@ -69,14 +70,14 @@ class Dataset:
         if self.added is None:
             return {"name": self.name, "digest": self.digest}
         more = {"rows": self.added.rows, "digest": self.digest}
-        return {"name": self.name, "digest": self.added.digest_without, "more": more}
+        return {"name": self.name, "digest": self.added.without.digest, "more": more}
 
 
 class Added(NamedTuple):
-    """Rows added to the training split, and the digest of the data without them."""
+    """Rows added to the training split, and the data without them."""
 
     rows: int
-    digest_without: str
+    without: Dataset
 
 
 class Labeled(NamedTuple):
@@ -154,6 +155,7 @@ def load_dataset(
     checks.check_variety(splits["train"], task_type)
     checks.check_names(labels, task_type)
     spares_none = keep_all or (keep_few and len(splits["train"]) < TOO_FEW_TO_SPARE)
+    whole = splits["train"]
     held_out = "validation" not in splits and (share is not None or most is not None or not spares_none)
     if held_out:
         splits, said = _with_held_out(splits, task_type, share, most)
@@ -164,25 +166,34 @@ def load_dataset(
     if train_rows is not None and rows_there < train_rows:
         notes.append(f"only {rows_there:,} training rows are there, not {train_rows:,}")
     notes += [*read_as, *checks.label_doubts(task_type, labels, guessed, splits["train"]), *doubts]
-    found = Dataset(read.name, task_type, labels, read.metric, splits, tuple(notes), held_out)
+    found = Dataset(read.name, task_type, labels, read.metric, splits, tuple(notes), whole if held_out else None)
     return found if asked.more is None else _with_more(found, asked.more)
 
 
 def _with_more(dataset: Dataset, more: str) -> Dataset:
     """Adds labeled rows to the training split; validation and test stay, so that scores compare with earlier ones."""
-    added, train = (
-        load_split(more, ReadOptions(), dataset.task_type, dataset.labels, "train").split,
-        dataset.splits["train"],
-    )
+    added = load_split(more, ReadOptions(), dataset.task_type, dataset.labels, "train").split
     measured = {text for name, split in dataset.splits.items() if name != "train" for text in split.texts}
-    new = added.take(np.array([row for row, text in enumerate(added.texts) if text not in measured], dtype=np.int64))
-    again = set(new.texts)
-    old = train.take(np.array([row for row, text in enumerate(train.texts) if text not in again], dtype=np.int64))
-    said = f"rows of {Path(more).name}: {len(new):,} added, {len(train) - len(old):,} of the data replaced by them"
+    # A text with several rows has the label of the last.
+    last = {text: row for row, text in enumerate(added.texts) if text not in measured}
+    new = added.take(np.array([*last.values()], dtype=np.int64))
+
+    def joined(rows: Split) -> Split:
+        kept = [row for row, text in enumerate(rows.texts) if text not in last]
+        return rows.take(np.array(kept, dtype=np.int64)).joined(new)
+
+    train = joined(dataset.splits["train"])
+    replaced = len(dataset.splits["train"]) + len(new) - len(train)
+    said = f"rows of {Path(more).name}: {len(new):,} added, {replaced:,} of the data replaced by them"
     if left := len(added) - len(new):
-        said += f", {left:,} left out because validation or test has their texts"
-    splits = {**dataset.splits, "train": old.joined(new)}
-    return replace(dataset, splits=splits, notes=(*dataset.notes, said), added=Added(len(new), dataset.digest))
+        said += f", {left:,} left out: validation or test has their texts, or a later row"
+    return replace(
+        dataset,
+        splits={**dataset.splits, "train": train},
+        notes=(*dataset.notes, said),
+        whole=dataset.whole and joined(dataset.whole),
+        added=Added(len(new), dataset),
+    )
 
 
 def _with_held_out(

@@ -113,7 +113,7 @@ def _dataset(teacher: Teacher, name: str, texts: Sequence[Text], outputs: tuple[
         raise InvalidData("the checkpoint gives all texts of --distil the same answer; give more different texts")
     whole = Split(tuple(texts), gold, soft=None if soft is None else soft.astype(np.float32))
     train, validation = hold_out(whole, task_type, 1 / HELD_OUT, None, SPLIT_SEED)
-    return Dataset(name, task_type, tuple(labels), None, {"train": train, "validation": validation}, held_out=True)
+    return Dataset(name, task_type, tuple(labels), None, {"train": train, "validation": validation}, whole=whole)
 
 
 def _run(inputs: TaskInputs, asked: CheckpointOptions, name: str, out: Path, report: Report) -> Run:
