@@ -8,8 +8,8 @@ from onebert_server.access.principal import Action
 from onebert_server.versions.catalog import Catalog, Taken
 from onebert_server.versions.residency.residents import Residents
 from onebert_server.versions.version import State, Version
-from onebert_store.errors import InvalidDelta, VersionUnavailable
-from onebert_store.file.blend import METHOD, blend
+from onebert_store.errors import InvalidDelta, InvalidInput, VersionUnavailable
+from onebert_store.file.blend import MAX_BLENDED_BYTES, METHOD, blend
 from onebert_store.file.delta import Delta
 from onebert_store.file.format import dumps, loads
 from onebert_store.registry.registry import Registry
@@ -39,6 +39,8 @@ class Blending:
         self._catalog.learn_all(known)
         if made := next((one for one in known if self._is_of(one, parts)), None):
             return Taken(made.entry, False, directory.position.seq)
+        if (size := sum(one.entry.size for one in versions)) > MAX_BLENDED_BYTES:
+            raise InvalidInput(f"the versions of a blend have {size} bytes together, and at most {MAX_BLENDED_BYTES}")
         deltas = [self._proved(one) for one in versions]
         delta = blend(deltas, [weight for _, _, weight in facts], {"task": task, "blend": parts})
         content = dumps(self._residents.with_golden(delta))

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from onebert_server.access.principal import Principal
+from onebert_server.versions import blending
 from onebert_store.errors import Forbidden, VersionUnavailable
 from onebert_store.file.format import loads
 from onebert_store.registry.grants import Scope
@@ -106,6 +107,13 @@ def test_a_bad_blend_is_refused_and_nothing_moves(runtime, body, status):
     move(runtime, body, status=status)
     assert get(runtime, LIVE).json()["version"] == 1
     assert len(get(runtime, "/v1/tasks/tone").json()["versions"]) == 4, "no blend is made for a refused move"
+
+
+def test_a_blend_of_too_many_bytes_is_refused_before_any_is_read(runtime, monkeypatch):
+    sizes = [runtime.directory.version("tone", number).entry.size for number in (1, 2, 3)]
+    monkeypatch.setattr(blending, "MAX_BLENDED_BYTES", sum(sizes) - 1)
+    monkeypatch.setattr(runtime.catalog, "read_delta", lambda version: pytest.fail("read"))
+    move(runtime, {"blend": {"1": 0.4, "2": 0.3, "3": 0.3}}, status=422)
 
 
 def test_a_stale_condition_makes_and_moves_nothing_and_a_gate_judges_the_blend(runtime):
