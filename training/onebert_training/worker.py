@@ -6,9 +6,8 @@ import os
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
-from queue import SimpleQueue
+from queue import PriorityQueue
 from tempfile import TemporaryDirectory
 from threading import Thread
 from typing import Any, TextIO
@@ -32,27 +31,29 @@ Asked = Mapping[str, Any]
 
 
 class Worker:
-    """Answers requests in their order; between the steps of a training it fits the exact heads that are asked for."""
+    """Answers requests in their order; between the steps of an improvement it fits the exact heads that wait."""
 
     def __init__(self, base: Base, answers: TextIO) -> None:
         self._base = base
         self._answers = answers
-        self._asked: SimpleQueue[Asked] = SimpleQueue()
+        # Exact heads first: False is below True.
+        self._asked: PriorityQueue[tuple[bool, int, Asked]] = PriorityQueue()
 
     def listen(self) -> None:
         """Reads requests from standard input on another thread; this process ends with the server's."""
         for line in sys.stdin.buffer:
-            self._asked.put(json.loads(line))
+            asked = json.loads(line)
+            self._asked.put((asked["improve"], asked["number"], asked))
         os._exit(0)
 
     def answer(self) -> None:
         """Answers the next request."""
-        asked = self._asked.get()
+        asked = self._asked.get()[-1]
 
         def report(_: object, progress: Progress) -> None:
             measuring = progress.testing or progress.folds > 0
             self._say(asked, progress={"measuring": measuring, "step": progress.step, "steps": progress.steps})
-            while not self._asked.empty():
+            while asked["improve"] and self._asked.queue and not self._asked.queue[0][0]:
                 self.answer()
 
         try:
@@ -103,12 +104,9 @@ def _source(rows: Sequence[Mapping[str, str]]) -> Source:
 
 
 def main() -> None:
-    """Trains until standard input ends. Linux gives the processor to others first, and ends this process first."""
+    """Trains until standard input ends."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # a library that prints spoils no answer
-    os.nice(19)
-    with suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
     worker = Worker(load_on(sys.argv[1] if len(sys.argv) > 1 else None, "float32", "cpu"), answers)
     Thread(target=worker.listen, daemon=True).start()
     while True:

@@ -14,10 +14,11 @@ from onebert_store.errors import InvalidInput
 from onebert_store.file import delta
 from onebert_store.file.canonical import Array
 from onebert_store.file.delta import Delta
+from onebert_store.file.format import MAX_FILE_BYTES
 from onebert_store.file.manifest import Manifest, format_for
 
-# Versions of one blend.
-MAX_BLENDED = 16
+# Versions of one blend, and the bytes of their files: all are in memory together.
+MAX_BLENDED, MAX_BLENDED_BYTES = 16, 4 * MAX_FILE_BYTES
 METHOD = "blend"
 
 Sides = Sequence[tuple[Mapping[str, Array], float]]
@@ -37,7 +38,8 @@ def blend(deltas: Sequence[Delta], weights: Sequence[float], training: Mapping[s
         training: the provenance for the manifest.
 
     Raises:
-        InvalidInput: the weights break a rule, or the deltas differ in base, labels, task type, pooling or head.
+        InvalidInput: the weights break a rule, the deltas differ in base, labels, task type, pooling or head, or their
+            adapters have too many units together.
     """
     if not 2 <= len(deltas) <= MAX_BLENDED:
         raise InvalidInput(f"a blend is of 2 to {MAX_BLENDED} versions")
@@ -52,10 +54,12 @@ def blend(deltas: Sequence[Delta], weights: Sequence[float], training: Mapping[s
         raise InvalidInput(f"the versions of a blend are alike in labels, base and head: these differ in {kinds[0]}")
     total = sum(weights)
     sides = [(one.tensors, weight / total) for one, weight in zip(deltas, weights, strict=True)]
-    tensors = {name: weighted(name, sides) for name in sorted({name for one in deltas for name in one.tensors})}
+    names = sorted({name for one in deltas for name in one.tensors})
+    # One after the other, as float64 takes twice the memory.
+    tensors = {name: _stored(name, weighted(name, sides)) for name in names}
     _bound_ranks(tensors)
     heaviest = max(zip(weights, range(len(deltas)), strict=True))[1]
-    return Delta(_manifest(manifests[heaviest], training), {name: _stored(name, one) for name, one in tensors.items()})
+    return Delta(_manifest(manifests[heaviest], training), tensors)
 
 
 def weighted(name: str, sides: Sides) -> Array:
@@ -99,13 +103,21 @@ def _cores(here: Sequence[tuple[Array, float]]) -> Array:
 
 
 def _bound_ranks(tensors: dict[str, Array]) -> None:
-    """Multiplies out low-rank products whose rank together is over their matrix's, the most that the format allows."""
+    """Multiplies out low-rank products whose rank together is over their matrix's, the most that the format allows.
+
+    Raises InvalidInput for an adapter with more units than the format allows: no smaller one has the same outputs.
+    """
+    for name, tensor in tensors.items():
+        if name.startswith(delta.ADAPTER_DOWN) and len(tensor) > tensor.shape[-1]:
+            units, most = tensor.shape
+            raise InvalidInput(f"the adapters have {units} units together, and the format allows {most}: blend fewer")
     for a in [name for name in tensors if name.startswith(delta.LORA_A)]:
         b = delta.LORA_B + a.removeprefix(delta.LORA_A)
         (rank, columns), rows = tensors[a].shape, len(tensors[b])
         if rank > min(rows, columns):
-            product = tensors[b] @ tensors[a]
-            tensors[a], tensors[b] = (np.eye(columns), product) if columns <= rows else (product, np.eye(rows))
+            product = _stored(b, tensors[b].astype(np.float64) @ tensors[a])
+            unit = np.eye(min(rows, columns), dtype=np.float32)
+            tensors[a], tensors[b] = (unit, product) if columns <= rows else (product, unit)
 
 
 def _head(one: Delta) -> list[str]:

@@ -98,7 +98,7 @@ class Base:
         return replace(self, params={**self.params, **changed}, precision=self.dtype)
 
     def in_dtype(self, dtype: torch.dtype) -> "Base":
-        return replace(self, precision=dtype)
+        return self if dtype == self.precision else replace(self, precision=dtype)
 
     def with_batch_invariance(self) -> "Base":
         """The same base, giving a text the same bits in every batch; packed weights do so, and are shared."""

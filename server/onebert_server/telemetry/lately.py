@@ -46,7 +46,7 @@ class Lately:
                     at, counts = now, _faded(counts, now - at)
                 counts[bucket] += 1.0
                 self._tasks[task] = at, counts
-            if len(self._tasks) > MAX_TASKS:
+            while len(self._tasks) > MAX_TASKS:
                 del self._tasks[next(iter(self._tasks))]
 
     def rename(self, task: str, name: str) -> None:

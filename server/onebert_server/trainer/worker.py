@@ -10,16 +10,18 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from onebert_server.logs import log_failure
 from onebert_store.errors import OneBertError, ShuttingDown, TrainerFailed
 
 logger = logging.getLogger("onebert.trainer")
 
 # The process of the training package, which the server does not import; -P keeps the current directory off its path.
 COMMAND = (sys.executable, "-P", "-m", "onebert_training.worker")
-# Seconds until a process that ended is started again.
-RESTART_DELAY = 1.0
+# Seconds until a process that ended is started again; doubled each time that it said nothing, up to the second number.
+RESTART_DELAY, RESTART_AT_MOST = 1.0, 60.0
 
 Told = Callable[[Mapping[str, Any]], None]
 Done = Mapping[str, Any]
@@ -44,7 +46,8 @@ class Worker:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._keep, name="onebert-trainer")
+        self._delay = RESTART_DELAY
+        self._thread = threading.Thread(target=self._keep, name="onebert-trainer", daemon=True)
         # A pipe that is full must not block who asks.
         self._writer = ThreadPoolExecutor(1, "onebert-trainer-writer")
 
@@ -78,26 +81,45 @@ class Worker:
         self._writer.shutdown()
 
     def _keep(self) -> None:
+        while not self._closing.is_set():
+            try:
+                self._run()
+            # Catch everything: a process that cannot be started or understood is started again.
+            except Exception as error:
+                log_failure(logger, "the training process", error)
+            self._closing.wait(self._delay)
+            self._delay = min(2 * self._delay, RESTART_AT_MOST)
+
+    def _run(self) -> None:
         # The keys of the server are not the trainer's.
         environment = {name: value for name, value in os.environ.items() if not name.startswith("ONEBERT_")}
-        while not self._closing.is_set():
-            # A group of its own, so that Ctrl-C signals the server alone. Not a session: Linux may divide the processor
-            # between sessions first, and only then by priority.
-            process = subprocess.Popen(  # noqa: S603 - our own command, no shell
-                self._command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                env=environment | {"OMP_NUM_THREADS": "1"},
-                process_group=0,
-            )
-            with self._lock:
-                self._process = process
+        # A group of its own, so that Ctrl-C signals the server alone. Not a session: Linux may divide the processor
+        # between sessions first, and only then by priority.
+        process = subprocess.Popen(  # noqa: S603 - our own command, no shell
+            self._command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment | {"OMP_NUM_THREADS": "1"},
+            process_group=0,
+        )
+        # Before it imports anything: Linux gives the processor to others first, and ends this process first.
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, process.pid, 19)
+            Path(f"/proc/{process.pid}/oom_score_adj").write_text("1000", encoding="ascii")
+        with self._lock:
+            self._process = process
+        try:
             # Closing a pipe whose reader has gone raises OSError.
             with suppress(OSError), process:
-                for line in process.stdout or ():
-                    self._hear(json.loads(line))
+                try:
+                    for line in process.stdout or ():
+                        self._hear(json.loads(line))
+                        self._delay = RESTART_DELAY
+                except BaseException:
+                    process.kill()
+                    raise
+        finally:
             self._end(process)
-            self._closing.wait(RESTART_DELAY)
 
     def _end(self, process: subprocess.Popen[bytes]) -> None:
         """Fails the requests of a process that has ended."""

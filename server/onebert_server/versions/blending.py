@@ -8,7 +8,9 @@ from onebert_server.access.principal import Action
 from onebert_server.versions.catalog import Catalog, Taken
 from onebert_server.versions.residency.residents import Residents
 from onebert_server.versions.version import State, Version
-from onebert_store.file.blend import METHOD, blend
+from onebert_store.errors import InvalidDelta, InvalidInput, VersionUnavailable
+from onebert_store.file.blend import MAX_BLENDED_BYTES, METHOD, blend
+from onebert_store.file.delta import Delta
 from onebert_store.file.format import dumps, loads
 from onebert_store.registry.registry import Registry
 
@@ -24,7 +26,8 @@ class Blending:
     def upload(self, task: str, weights: Mapping[int, float], context: Context) -> Taken:
         """Returns the version that is the blend of these versions; makes it if the task has none.
 
-        Raises like `Catalog.upload`; VersionNotFound, and InvalidInput if the versions have no blend.
+        Raises like `Catalog.upload`; VersionNotFound; VersionUnavailable if a part's own golden logits are not computed
+        here; InvalidInput if the versions have no blend.
         """
         context.principal.require(Action.PROMOTE, task)
         context.principal.require(Action.UPLOAD, task)
@@ -36,12 +39,27 @@ class Blending:
         self._catalog.learn_all(known)
         if made := next((one for one in known if self._is_of(one, parts)), None):
             return Taken(made.entry, False, directory.position.seq)
-        deltas = [loads(self._catalog.read_delta(one)) for one in versions]
+        if (size := sum(one.entry.size for one in versions)) > MAX_BLENDED_BYTES:
+            raise InvalidInput(f"the versions of a blend have {size} bytes together, and at most {MAX_BLENDED_BYTES}")
+        deltas = [self._proved(one) for one in versions]
         delta = blend(deltas, [weight for _, _, weight in facts], {"task": task, "blend": parts})
         content = dumps(self._residents.with_golden(delta))
         with self._registry.writer() as body:
             body.write(content)
             return self._catalog.upload(task, body, context)
+
+    def _proved(self, version: Version) -> Delta:
+        """Reads a part whose own golden logits this server computes too: the blend's will be this server's."""
+        why, delta = version.reason, loads(self._catalog.read_delta(version))
+        if version.state is not State.UNAVAILABLE:
+            if version.proved:
+                return delta
+            try:
+                self._residents.install(delta).release()
+                return delta
+            except InvalidDelta as error:
+                why = error.detail
+        raise VersionUnavailable(f"version {version.entry.version} cannot be a part of a blend: {why}")
 
     def _is_of(self, version: Version, parts: Sequence[Mapping[str, Any]]) -> bool:
         """Whether a version is the blend of these parts; its digest cannot tell, as golden logits round otherwise."""

@@ -126,6 +126,13 @@ def test_ranks_over_a_matrix_own_rank_are_multiplied_out():
     torch.testing.assert_close(logits(base, blended), expected, atol=2e-4, rtol=1e-4)
 
 
+def test_adapters_with_too_many_units_together_are_refused_in_one_sentence():
+    base = loaded()
+    deltas = [delta_of(base, "adapter", seed) for seed in range(MAX_BLENDED)]
+    with pytest.raises(InvalidInput, match="units together, and the format allows 32: blend fewer"):
+        blend(deltas, [1 / MAX_BLENDED] * MAX_BLENDED, {})
+
+
 def test_the_heaviest_version_decides_how_answers_are_read():
     base = loaded()
     rules = [{"temperature": 2.0}, {"temperature": 3.0}]

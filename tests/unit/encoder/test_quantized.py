@@ -108,7 +108,9 @@ def test_a_gradient_is_refused_and_not_lost() -> None:
 def test_a_base_in_int8_says_so_and_gives_others_back() -> None:
     base = load_base(str(tiny_base()), dtype=torch.int8)
     assert (base.dtype_name, base.dtype) == ("int8", torch.bfloat16)
-    assert base.in_dtype(torch.float32).dtype_name == "float32"
+    exact = base.in_dtype(torch.float32)
+    assert exact.dtype_name == "float32"
+    assert exact.in_dtype(torch.float32) is exact, "no second copy of the weights"
     # A base that is trained needs gradients, which products in 8-bit integers do not have.
     assert base.with_params({}).dtype_name == "bfloat16"
 

@@ -5,11 +5,12 @@ from dataclasses import replace
 import pytest
 
 from onebert_server.access.principal import Principal
-from onebert_store.errors import Forbidden
+from onebert_server.versions import blending
+from onebert_store.errors import Forbidden, VersionUnavailable
 from onebert_store.file.format import loads
 from onebert_store.registry.grants import Scope
 from runtimes import WORK, ask, get, opened, upload
-from servers import Task, assert_answers
+from servers import Task, assert_answers, store
 
 LIVE = "/v1/tasks/tone/aliases/live"
 TEXT = "the screen was broken"
@@ -96,6 +97,7 @@ def test_a_blend_may_be_shadowed_and_starts_from_any_alias(runtime):
         ({"blend": {str(n): 1 / 17 for n in range(1, 18)}}, 422),
         ({"blend": {"1": 0.5, "2": 0.5}, "version": 1}, 422),
         ({"blend": {"1": 0.5, "2": 0.5}, "sticky": "principal"}, 422),
+        ({"blend": {"1": 0.5, "2": 0.5}, "decide": 0.05}, 422),
         ({"blend": {"1": 0.5, "9": 0.5}}, 404),
         ({"blend": {"1": 0.5, "4": 0.5}}, 422),
     ],
@@ -104,16 +106,25 @@ def test_a_bad_blend_is_refused_and_nothing_moves(runtime, body, status):
     upload(runtime, "tone", Task(labels=2))
     move(runtime, body, status=status)
     assert get(runtime, LIVE).json()["version"] == 1
+    assert len(get(runtime, "/v1/tasks/tone").json()["versions"]) == 4, "no blend is made for a refused move"
 
 
-def test_a_stale_condition_moves_nothing_and_a_gate_judges_the_blend(runtime):
+def test_a_blend_of_too_many_bytes_is_refused_before_any_is_read(runtime, monkeypatch):
+    sizes = [runtime.directory.version("tone", number).entry.size for number in (1, 2, 3)]
+    monkeypatch.setattr(blending, "MAX_BLENDED_BYTES", sum(sizes) - 1)
+    monkeypatch.setattr(runtime.catalog, "read_delta", lambda version: pytest.fail("read"))
+    move(runtime, {"blend": {"1": 0.4, "2": 0.3, "3": 0.3}}, status=422)
+
+
+def test_a_stale_condition_makes_and_moves_nothing_and_a_gate_judges_the_blend(runtime):
     move(runtime, {"blend": {"1": 0.5, "2": 0.5}}, "3", status=412)
     assert get(runtime, LIVE).json()["version"] == 1
+    assert len(get(runtime, "/v1/tasks/tone").json()["versions"]) == 3
     wrong = next(label for label in TASKS[0].manifest["labels"] if label != answer(runtime)["results"][0]["label"])
     rules = {"must": [{"text": TEXT, "label": wrong}]}
     assert ask(runtime, "PUT", "/v1/tasks/tone/gate", json={"rules": rules}).status_code == 200
     refused = move(runtime, {"blend": {"1": 0.9, "3": 0.1}}, status=409)
-    assert (refused["code"], refused["report"]["candidate"]["version"]) == ("gate-failed", 5)
+    assert (refused["code"], refused["report"]["candidate"]["version"]) == ("gate-failed", 4)
 
 
 @pytest.mark.parametrize("scopes", [{Scope.UPLOAD}, {Scope.PROMOTE}])
@@ -122,3 +133,13 @@ def test_a_blend_takes_the_rights_to_upload_and_to_promote(runtime, scopes):
     with pytest.raises(Forbidden):
         runtime.blending.upload("tone", {1: 0.5, 2: 0.5}, only)
     assert len(get(runtime, "/v1/tasks/tone").json()["versions"]) == 3
+
+
+def test_a_part_whose_golden_logits_are_not_computed_here_has_no_blend(tmp_path):
+    store(tmp_path, tone=[TASKS[0].with_golden(), Task(seed=2).with_golden(shift=1.0)])
+    with opened(tmp_path) as runtime:
+        for _ in ("not loaded yet", "tried and unavailable"):
+            with pytest.raises(VersionUnavailable, match="version 2 cannot be a part"):
+                runtime.blending.upload("tone", {1: 0.5, 2: 0.5}, WORK)
+            assert ask(runtime, "POST", "/v1/tasks/tone@2/classify", json={"inputs": TEXT}).status_code == 503
+        assert len(get(runtime, "/v1/tasks/tone").json()["versions"]) == 2

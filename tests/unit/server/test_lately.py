@@ -70,6 +70,8 @@ def test_a_renamed_task_goes_on_and_the_most_recent_tasks_are_kept():
         lately.count([Seen("busy")], 0.1)
     assert lately.of("task3") is None
     assert lately.of(f"task{MAX_TASKS}") is not None
+    lately.count([Seen(f"more{number}") for number in range(5)], 0.1)
+    assert (lately.of("task10"), lately.of("task11") is None) == (None, False), "one request may ask several new tasks"
     rate = lately.of("busy")
     lately.rename("busy", "task99")
     assert (lately.of("busy"), lately.of("task99")) == (None, rate)

@@ -240,4 +240,4 @@ class TaskInputs:
     @cached_property
     def exact_base(self) -> Base:
         """The same base in float32, whatever dtype it trains in."""
-        return self.base if self.base.dtype == torch.float32 else self.base.in_dtype(torch.float32)
+        return self.base.in_dtype(torch.float32)

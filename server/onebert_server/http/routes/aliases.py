@@ -9,6 +9,7 @@ from fastapi import Path, Query, Request, Response
 from starlette.exceptions import HTTPException
 
 from onebert_server.access.context import Context
+from onebert_server.access.principal import Action
 from onebert_server.contract.declared import ALIAS
 from onebert_server.contract.tasks import (
     AliasPlace,
@@ -26,13 +27,15 @@ from onebert_server.http.routes.runtime_of import RuntimeOf, ViewOf, in_thread
 from onebert_server.http.schemas.tasks import AliasRequest
 from onebert_server.http.strict import ContextOf
 from onebert_server.runtime import Runtime
-from onebert_store.errors import InvalidInput
+from onebert_store.errors import AliasConflict, InvalidInput
 from onebert_store.registry.names import LIVE, check_alias, check_name
 from onebert_store.registry.records import Alias
 from onebert_store.registry.target import Target, alone
 
 router = registry_router()
 
+# The number of a blend that is not made yet: over every version's.
+UNMADE = 2**31
 # Pairs of labels in a reply.
 MAX_PAIRS = 100
 
@@ -93,9 +96,17 @@ async def move_alias(
     check_alias(alias)
     expected = _expected(request)
     await in_thread(runtime, runtime.catalog.look)
-    target = body.target(await _blended(task, body.blend, runtime, context) if body.blend else None)
+    target = body.target(UNMADE if body.blend else None)
     if target.decide is not None and alias != LIVE:
         raise InvalidInput("decide is for live: feedback is answered by the versions of live alone")
+    if body.blend:
+        context.principal.require(Action.PROMOTE, task)
+        context.principal.require(Action.UPLOAD, task)
+        at = runtime.directory.task(task, most=0, who=context.principal).aliases.get(alias)
+        if (at and at.target.tag) != expected:
+            where = f"at version {at.target.tag}" if at else "not set"
+            raise AliasConflict(f"the alias {alias} of {task} is {where}")
+        target = body.target(await _blended(task, body.blend, runtime, context))
     async with runtime.catalog.in_memory(task, [number for number, _ in target.shares], context):
         if not body.force:
             await runtime.gates.require(task, alias, target, expected, body.report, context)
