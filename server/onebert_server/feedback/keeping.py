@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
@@ -131,17 +132,18 @@ class SampleKeeper:
         self._store.expire({task: keepings[task] for task in tasks if task in keepings})
 
     def _run(self) -> None:
-        self._tried(self.sweep)
+        next_sweep = time.monotonic()
         while True:
+            if time.monotonic() >= next_sweep:
+                self._tried(self.sweep)
+                next_sweep = time.monotonic() + SWEEP_EVERY
             with self._changed:
-                waited = self._changed.wait_for(lambda: self._waiting or self._ended, SWEEP_EVERY)
+                self._changed.wait_for(lambda: self._waiting or self._ended, next_sweep - time.monotonic())
                 together, self._waiting = self._waiting[:WRITTEN_TOGETHER], self._waiting[WRITTEN_TOGETHER:]
                 self._bytes -= sum(one.size for one in together)
                 if self._ended and not together:
                     return
-            if not waited:
-                self._tried(self.sweep)
-            elif not self._tried(lambda: self._write(together)):  # noqa: B023 - called at once
+            if together and not self._tried(lambda: self._write(together)):  # noqa: B023 - called at once
                 self._count("failed", len(together))
 
     def _tried(self, work: Callable[[], None]) -> bool:

@@ -278,6 +278,16 @@ def test_a_sweep_removes_what_a_crash_left_of_tasks(runtime):
     assert (runtime.store.count("tone"), runtime.store.tasks()) == (0, ["topics"])
 
 
+def test_sweeps_also_run_while_answers_come(folder, monkeypatch):
+    monkeypatch.setattr(keeping, "SWEEP_EVERY", 2.0)
+    with opened(folder, samples_key=KEY) as runtime:
+        keep(runtime)
+        classify(runtime, "abc")
+        with open_samples(runtime.registry.database, [KEY]) as beside:
+            beside.rename_task("tone", "gone")
+        wait_until(lambda: classify(runtime, f"{time.monotonic()}") and "gone" not in runtime.store.tasks(), 20.0)
+
+
 def redact(text):
     if "fails" in text:
         raise ValueError(text)
