@@ -11,8 +11,8 @@ from runtimes import ask, client, get, opened
 from servers import Task, store
 
 LIVE = "/v1/tasks/tone/aliases/live"
-# The third version answers as the first.
-TASKS = [Task(seed=1), Task(seed=2), Task(seed=1, method="twin")]
+# The third version answers as the first, the fourth as the second.
+TASKS = [Task(seed=1), Task(seed=2), Task(seed=1, method="twin"), Task(seed=2, method="twin")]
 WORDS = [
     "late",
     "broken",
@@ -111,6 +111,15 @@ def test_a_candidate_that_is_proven_worse_leaves_and_the_others_stay(runtime):
     judged = {one["version"]: one["verdict"] for one in verdicts(runtime)["verdicts"]}
     assert judged == {3: "not_yet"}
     assert (verdicts(runtime)["verdicts"][0]["alike"], verdicts(runtime)["level"]) == (12, 0.05)
+
+
+def test_a_second_bad_candidate_leaves_too_and_one_that_is_put_back_stays(runtime):
+    lost = pairs(runtime, 1, 2)
+    # The last time somebody has put the fourth version back.
+    for candidate, given, stays in ((2, lost[:10], False), (4, lost[10:20], False), (4, lost[20:22], True)):
+        move(runtime, RULE | {"shadow": [{"version": candidate, "percent": 100}]})
+        give(runtime, given)
+        assert (get(runtime, LIVE).json()["target"] is not None) is stays
 
 
 def test_corrections_count_in_no_verdict_and_without_a_rule_people_decide(runtime):
