@@ -122,13 +122,14 @@ def test_a_second_bad_candidate_leaves_too_and_one_that_is_put_back_stays(runtim
         assert (get(runtime, LIVE).json()["target"] is not None) is stays
 
 
-def test_corrections_count_in_no_verdict_and_without_a_rule_people_decide(runtime):
+def test_corrections_and_reviews_count_in_no_verdict_and_without_a_rule_people_decide(runtime):
     move(runtime, RULE | {"decide": None})
     won = pairs(runtime, 2, 1)[:20]
     give(runtime, won, kind="correction")
+    give(runtime, won, kind="review")
     [one] = verdicts(runtime)["verdicts"]
     assert (one["wins"], one["losses"], one["alike"], one["better"]) == (0, 0, 0, 1.0)
-    give(runtime, won, kind="review")
+    give(runtime, won)
     assert [one["verdict"] for one in verdicts(runtime)["verdicts"]] == ["promote"]
     assert get(runtime, LIVE).json()["version"] == 1
     assert verdicts(runtime)["decides"] is False
