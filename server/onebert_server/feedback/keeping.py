@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime
 
 from onebert_server.logs import Seldom, log_failure
@@ -116,9 +116,12 @@ class SampleKeeper:
         with self._writing:
             self._store.rename_task(task, name)
 
-    def sweep(self) -> None:
-        """Deletes texts that are too old or too many, and everything of tasks that keep no texts or are gone."""
-        tasks = self._store.tasks()
+    def sweep(self, tasks: Collection[str] | None = None) -> None:
+        """Deletes texts that are too old or too many, of tasks that keep none the texts, of tasks that are gone all.
+
+        None means all tasks.
+        """
+        tasks = self._store.tasks() if tasks is None else tasks
         # After the tasks: another replica may have made one of them a moment ago.
         self._catalog.look()
         keepings = self._catalog.directory.keepings

@@ -263,6 +263,15 @@ def test_samples_and_feedback_follow_their_task(runtime):
     assert get(runtime, "/v1/tasks/mood/samples").json()["share"] is None
 
 
+def test_a_task_without_versions_leaves_nothing(runtime):
+    keep(runtime, task="pairs")
+    recorded(runtime, {"task": "pairs", "text": "late", "text_pair": "screen", "label": "label 1"})
+    assert ask(runtime, "DELETE", "/v1/tasks/pairs/aliases/live", headers={"If-Match": '"1"'}).status_code == 204
+    assert runtime.store.tasks() == ["pairs"]
+    assert ask(runtime, "DELETE", "/v1/tasks/pairs/versions/1").status_code == 204
+    assert runtime.store.tasks() == []
+
+
 def test_a_sweep_removes_what_a_crash_left_of_tasks(runtime):
     keep(runtime)
     classify(runtime, "abc")
