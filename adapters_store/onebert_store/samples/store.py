@@ -149,8 +149,9 @@ class SampleStore:
             raise no_sample()
         with self._database.writing() as connection:
             of_sample = FEEDBACK.c.task == task, FEEDBACK.c.answer_id == id, FEEDBACK.c.texts.is_not(None)
-            gone = connection.execute(update(FEEDBACK).where(*of_sample).values(_NO_TEXT)).rowcount
-            gone += connection.execute(delete(SAMPLES).where(SAMPLES.c.task == task, SAMPLES.c.id == id)).rowcount
+            # Samples before feedback, everywhere: PostgreSQL would end one of two that wait for each other.
+            gone = connection.execute(delete(SAMPLES).where(SAMPLES.c.task == task, SAMPLES.c.id == id)).rowcount
+            gone += connection.execute(update(FEEDBACK).where(*of_sample).values(_NO_TEXT)).rowcount
         if not gone:
             raise no_sample()
 
@@ -179,9 +180,9 @@ class SampleStore:
             for task, keeping in sorted(keepings.items()):
                 since = datetime.now(UTC) - timedelta(days=keeping.days)
                 connection.execute(delete(SAMPLES).where(SAMPLES.c.task == task, SAMPLES.c.at < since))
+                _trim(connection, SAMPLES, SAMPLES.c.id, task, keeping.most)
                 old = FEEDBACK.c.task == task, FEEDBACK.c.texts_at < since
                 connection.execute(update(FEEDBACK).where(*old).values(_NO_TEXT))
-                _trim(connection, SAMPLES, SAMPLES.c.id, task, keeping.most)
 
     def tasks(self) -> list[str]:
         """Returns the names of all tasks with samples or feedback."""
