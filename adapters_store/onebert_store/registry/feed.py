@@ -77,18 +77,20 @@ class Feed:
         task: str | None = None,
         principal: str | None = None,
         since: datetime | None = None,
+        newest: bool = False,
     ) -> list[Change]:
         """Returns the first `most` changes above number `after` (0: from the start), in order, without their entries.
 
-        `task` also selects the rename to this name. Raises InvalidInput if the name of the task or principal breaks the
-        rule.
+        `newest` returns the last ones, latest first. `task` also selects the rename to this name. Raises InvalidInput
+        if the name of the task or principal breaks the rule.
         """
         if task is not None:
             check_name(task)
         # PostgreSQL rejects text with a zero byte, and every database rejects half a surrogate pair.
         if principal is not None and not principal.isprintable():
             raise InvalidInput(f"'{shown(principal)}' is not the name of a principal")
-        found = select(CHANGES).where(CHANGES.c.seq > after).order_by(CHANGES.c.seq).limit(most)
+        order = CHANGES.c.seq.desc() if newest else CHANGES.c.seq
+        found = select(CHANGES).where(CHANGES.c.seq > after).order_by(order).limit(most)
         if task is not None:
             found = found.where(or_(CHANGES.c.task == task, CHANGES.c.name == task))
         if principal is not None:

@@ -14,18 +14,14 @@ class Kind(StrEnum):
     """How somebody came to know the right label.
 
     Attributes:
-        OUTCOME: it became known, whatever was answered.
-        REVIEW: a person labeled a kept text.
+        OUTCOME: it became known, whatever was answered; verdicts count no other kind.
+        REVIEW: a person labeled a kept text, chosen by the answers.
         CORRECTION: a person objected to the answer that they saw, so right answers have fewer rows than they should.
     """
 
     OUTCOME = "outcome"
     REVIEW = "review"
     CORRECTION = "correction"
-
-
-# Kinds whose rows do not depend on the answer that was shown.
-UNBIASED = (Kind.OUTCOME, Kind.REVIEW)
 
 
 @dataclass(frozen=True, slots=True)

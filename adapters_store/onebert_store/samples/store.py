@@ -13,7 +13,7 @@ from onebert_store.registry.dialects.database import Database
 from onebert_store.registry.dialects.sqlite import SqliteDatabase
 from onebert_store.registry.keeping import Keeping
 from onebert_store.samples.cipher import Cipher
-from onebert_store.samples.records import UNBIASED, Feedback, Kind, Outcomes, Sample
+from onebert_store.samples.records import Feedback, Kind, Outcomes, Sample
 from onebert_store.samples.tables import FEEDBACK, SAMPLES, TABLES
 
 FILE = "samples.sqlite3"
@@ -102,14 +102,19 @@ class SampleStore:
             return int(connection.execute(counted).scalar_one())
 
     def record(self, rows: Sequence[Feedback]) -> None:
-        """Adds feedback, all or nothing; a row replaces an earlier one with the same task and identifier."""
+        """Adds feedback, all or nothing; a row replaces an earlier one with the same task and identifier.
+
+        The first outcome of an identifier still counts in `outcomes`.
+        """
         made = [_columns(one) | {"texts": self._token(one.texts)} for one in rows]
         with self._database.writing() as connection:
             # In one order everywhere, so that two requests about the same rows cannot wait for each other.
             for row in sorted(made, key=lambda one: (one["task"], one["identifier"])):
                 row |= {"explanation": self._token(row["explanation"]), "answers": {**row["answers"]}}
-                added = upsert(connection, FEEDBACK).values(row)
-                connection.execute(added.on_conflict_do_update(index_elements=["task", "identifier"], set_=row))
+                counted = [row["right"], row["answers"]] if row["kind"] == Kind.OUTCOME else None
+                added = upsert(connection, FEEDBACK).values(row | {"counted": counted})
+                first = {"counted": func.coalesce(FEEDBACK.c.counted, added.excluded.counted)}
+                connection.execute(added.on_conflict_do_update(index_elements=["task", "identifier"], set_=row | first))
             for task in {one.task for one in rows}:
                 _trim(connection, FEEDBACK, FEEDBACK.c.identifier, task, MAX_FEEDBACK)
 
@@ -122,12 +127,12 @@ class SampleStore:
             rows = connection.execute(found.order_by(FEEDBACK.c.at.desc(), FEEDBACK.c.identifier).limit(most)).all()
         return [self._feedback(row) for row in rows]
 
-    def outcomes(self, task: str, version: int, other: int, kinds: Collection[Kind] = UNBIASED) -> Outcomes:
-        """Counts the rows that both versions have answered: `wins` are rows where only `version` is right."""
-        found = select(FEEDBACK.c.right, FEEDBACK.c.answers).where(FEEDBACK.c.task == task, FEEDBACK.c.kind.in_(kinds))
+    def outcomes(self, task: str, version: int, other: int) -> Outcomes:
+        """Counts the outcomes that both versions have answered: `wins` are rows where only `version` is right."""
+        found = select(FEEDBACK.c.counted).where(FEEDBACK.c.task == task, FEEDBACK.c.counted.is_not(None))
         both = wins = losses = neither = 0
         with self._database.reading() as connection:
-            for right, answers in connection.execute(found):
+            for right, answers in connection.scalars(found):
                 if not {str(version), str(other)} <= answers.keys():
                     continue
                 one, another = answers[str(version)] == right, answers[str(other)] == right
@@ -144,8 +149,9 @@ class SampleStore:
             raise no_sample()
         with self._database.writing() as connection:
             of_sample = FEEDBACK.c.task == task, FEEDBACK.c.answer_id == id, FEEDBACK.c.texts.is_not(None)
-            gone = connection.execute(update(FEEDBACK).where(*of_sample).values(_NO_TEXT)).rowcount
-            gone += connection.execute(delete(SAMPLES).where(SAMPLES.c.task == task, SAMPLES.c.id == id)).rowcount
+            # Samples before feedback, everywhere: PostgreSQL would end one of two that wait for each other.
+            gone = connection.execute(delete(SAMPLES).where(SAMPLES.c.task == task, SAMPLES.c.id == id)).rowcount
+            gone += connection.execute(update(FEEDBACK).where(*of_sample).values(_NO_TEXT)).rowcount
         if not gone:
             raise no_sample()
 
@@ -174,9 +180,9 @@ class SampleStore:
             for task, keeping in sorted(keepings.items()):
                 since = datetime.now(UTC) - timedelta(days=keeping.days)
                 connection.execute(delete(SAMPLES).where(SAMPLES.c.task == task, SAMPLES.c.at < since))
+                _trim(connection, SAMPLES, SAMPLES.c.id, task, keeping.most)
                 old = FEEDBACK.c.task == task, FEEDBACK.c.texts_at < since
                 connection.execute(update(FEEDBACK).where(*old).values(_NO_TEXT))
-                _trim(connection, SAMPLES, SAMPLES.c.id, task, keeping.most)
 
     def tasks(self) -> list[str]:
         """Returns the names of all tasks with samples or feedback."""
@@ -193,6 +199,7 @@ class SampleStore:
 
     def _feedback(self, row: Row[Any]) -> Feedback:
         read = row._asdict() | {"kind": Kind(row.kind), "answers": {int(key): one for key, one in row.answers.items()}}
+        del read["counted"]
         if row.texts is not None:
             read["texts"] = tuple(self._cipher.decrypt(row.texts))
         if row.explanation is not None:

@@ -40,6 +40,8 @@ FEEDBACK = sa.Table(
     sa.Column("texts", sa.Text),
     sa.Column("texts_at", UtcDateTime),
     sa.Column("explanation", sa.Text),
+    # Right label and answers of the first outcome with this identifier: what comes later may depend on the answers.
+    sa.Column("counted", sa.JSON(none_as_null=True)),
     sa.Index("ix_feedback_answer", "task", "answer_id"),
     sa.Index("ix_feedback_at", "task", "at", "identifier"),
 )

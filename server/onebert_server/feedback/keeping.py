@@ -2,7 +2,8 @@
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime
 
 from onebert_server.logs import Seldom, log_failure
@@ -115,9 +116,12 @@ class SampleKeeper:
         with self._writing:
             self._store.rename_task(task, name)
 
-    def sweep(self) -> None:
-        """Deletes texts that are too old or too many, and everything of tasks that keep no texts or are gone."""
-        tasks = self._store.tasks()
+    def sweep(self, tasks: Collection[str] | None = None) -> None:
+        """Deletes texts that are too old or too many, of tasks that keep none the texts, of tasks that are gone all.
+
+        None means all tasks.
+        """
+        tasks = self._store.tasks() if tasks is None else tasks
         # After the tasks: another replica may have made one of them a moment ago.
         self._catalog.look()
         keepings = self._catalog.directory.keepings
@@ -131,17 +135,18 @@ class SampleKeeper:
         self._store.expire({task: keepings[task] for task in tasks if task in keepings})
 
     def _run(self) -> None:
-        self._tried(self.sweep)
+        next_sweep = time.monotonic()
         while True:
+            if time.monotonic() >= next_sweep:
+                self._tried(self.sweep)
+                next_sweep = time.monotonic() + SWEEP_EVERY
             with self._changed:
-                waited = self._changed.wait_for(lambda: self._waiting or self._ended, SWEEP_EVERY)
+                self._changed.wait_for(lambda: self._waiting or self._ended, next_sweep - time.monotonic())
                 together, self._waiting = self._waiting[:WRITTEN_TOGETHER], self._waiting[WRITTEN_TOGETHER:]
                 self._bytes -= sum(one.size for one in together)
                 if self._ended and not together:
                     return
-            if not waited:
-                self._tried(self.sweep)
-            elif not self._tried(lambda: self._write(together)):  # noqa: B023 - called at once
+            if together and not self._tried(lambda: self._write(together)):  # noqa: B023 - called at once
                 self._count("failed", len(together))
 
     def _tried(self, work: Callable[[], None]) -> bool:

@@ -113,7 +113,8 @@ class Recorder:
             part = each[start : start + MAX_ITEMS]
             wanted = Wanted([f"{asked[index].task}@{number}" for index, number in part])
             texts = [asked[index].text for index, _ in part]
-            answers = await self._answerer.answer_each(context.of_own_questions, wanted, texts, _label)
+            own = replace(context.of_own_questions, counted=start > 0)
+            answers = await self._answerer.answer_each(own, wanted, texts, _label)
             for (index, number), answer in zip(part, answers, strict=True):
                 if not isinstance(answer, OneBertError):
                     found[index][number] = answer

@@ -72,16 +72,19 @@ class Reviews:
         return Queue(versions[0], len(answers), [(samples[index], answers[index]) for index in order])
 
     async def samples(self, task: str, after: str, most: int, context: Context) -> list[tuple[Sample, Feedback | None]]:
-        """Returns a page of kept answers with the latest feedback on each; raises Forbidden, TaskNotFound."""
-        self._require(task, context)
+        """Returns a page of kept answers with the latest feedback on each; see `feedback`."""
+        self._require(task, context, after)
         return await self._in_thread(self._store.page, task, after, most)
 
     async def feedback(self, task: str, after: str, most: int, context: Context) -> list[Feedback]:
-        """Returns a page of the feedback whose text is kept; raises Forbidden, TaskNotFound."""
-        self._require(task, context)
+        """Returns a page of the feedback whose text is kept; raises Forbidden, TaskNotFound, InvalidInput."""
+        self._require(task, context, after)
         return await self._in_thread(self._store.feedback_page, task, after, most)
 
-    def _require(self, task: str, context: Context) -> TaskEntry:
+    def _require(self, task: str, context: Context, after: str = "") -> TaskEntry:
+        # PostgreSQL rejects text with a zero byte.
+        if not after.isprintable():
+            raise InvalidInput("after is the next of the page before")
         context.principal.require(Action.REVIEW, task)
         return self._catalog.directory.task(task, most=0, who=context.principal)
 

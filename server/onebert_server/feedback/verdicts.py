@@ -26,8 +26,10 @@ T = TypeVar("T")
 
 # The level of verdicts that people decide by.
 LEVEL = 0.05
-# Moves by verdicts of one task that are looked through.
+# The latest moves by verdicts of one task that are looked through.
 _MOST_MOVES = 1000
+# Starts the text of a move in the audit trail.
+_MOVE = "verdict on version {}:"
 
 
 class Verdicts:
@@ -67,11 +69,11 @@ class Verdicts:
             return
         judged = await self._in_thread(self.of, task, at.target)
         to, by = decided(at.target, judged)
-        if by is None or await self._in_thread(self._moved_before, task, to):
+        if by is None or await self._in_thread(self._moved_before, task, by.version, to):
             return
         evidence = f"e-value {max(by.better, by.worse):.4g}, {by.wins} wins, {by.losses} losses"
         # The audit trail has this in place of a request's id.
-        context = replace(own_work(f"verdict on version {by.version}: {evidence}"), deadline=until)
+        context = replace(own_work(f"{_MOVE.format(by.version)} {evidence}"), deadline=until)
         async with self._catalog.in_memory(task, [number for number, _ in to.shares], context):
             try:
                 await self._gates.require(task, LIVE, to, at.target.tag, None, context)
@@ -80,10 +82,11 @@ class Verdicts:
                 raise
             await self._in_thread(self._catalog.move_alias, task, LIVE, to, at.target.tag, context)
 
-    def _moved_before(self, task: str, to: Target) -> bool:
-        """Whether a verdict has moved `live` to this meaning before: somebody has taken that back since."""
-        own = self._feed.audit(0, _MOST_MOVES, task, principal=RESERVED)
-        return any(one.alias == LIVE and (one.target or alone(one.version or 0)) == to for one in own)
+    def _moved_before(self, task: str, version: int, to: Target) -> bool:
+        """Whether a verdict on this version has moved `live` to this meaning: somebody has taken that back since."""
+        own = self._feed.audit(0, _MOST_MOVES, task, principal=RESERVED, newest=True)
+        moves = [one for one in own if one.alias == LIVE and one.request.startswith(_MOVE.format(version))]
+        return any((one.target or alone(one.version or 0)) == to for one in moves)
 
     def _judged(self, task: str, number: int, main: int, level: float) -> VerdictFacts:
         found = self._store.outcomes(task, number, main)

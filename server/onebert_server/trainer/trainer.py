@@ -163,14 +163,14 @@ class Trainer:
         Returns why it did not move.
         """
         at = self.catalog.directory.task(one.task, most=0).aliases.get(LIVE)
-        kept = await self.gates.of(one.task, context)
-        gated = kept is not None and LIVE in kept.gate.aliases
-        if at is None or at.target != alone(at.version if gated else one.head):
-            return f"live does not mean version {one.head} alone, with which it is compared"
-        if not gated and not ahead:
-            return f"its lead over version {one.head} in folds is within the standard error"
-        target, expected = alone(one.version or 0), at.target.tag
         try:
+            kept = await self.gates.of(one.task, context)
+            gated = kept is not None and LIVE in kept.gate.aliases
+            if at is None or at.target != alone(at.version if gated else one.head):
+                return f"live does not mean version {one.head} alone, with which it is compared"
+            if not gated and not ahead:
+                return f"its lead over version {one.head} in folds is within the standard error"
+            target, expected = alone(one.version or 0), at.target.tag
             async with self.catalog.in_memory(one.task, [target.version], context):
                 await self.gates.require(one.task, LIVE, target, expected, None, context)
                 move = self.registrars.submit(self.catalog.move_alias, one.task, LIVE, target, expected, context)

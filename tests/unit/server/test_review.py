@@ -133,3 +133,8 @@ def pages_of(runtime, path, query):
         found.append(rows)
         after = page.get("next")
     return found
+
+
+@pytest.mark.parametrize("rows", ["feedback", "sample-rows"])
+def test_a_page_behind_no_id_is_refused(runtime, rows):
+    assert ask(runtime, "GET", f"/v1/tasks/tone/{rows}?after=%00").status_code == 422

@@ -11,8 +11,8 @@ from runtimes import ask, client, get, opened
 from servers import Task, store
 
 LIVE = "/v1/tasks/tone/aliases/live"
-# The third version answers as the first.
-TASKS = [Task(seed=1), Task(seed=2), Task(seed=1, method="twin")]
+# The third version answers as the first, the fourth as the second.
+TASKS = [Task(seed=1), Task(seed=2), Task(seed=1, method="twin"), Task(seed=2, method="twin")]
 WORDS = [
     "late",
     "broken",
@@ -113,13 +113,23 @@ def test_a_candidate_that_is_proven_worse_leaves_and_the_others_stay(runtime):
     assert (verdicts(runtime)["verdicts"][0]["alike"], verdicts(runtime)["level"]) == (12, 0.05)
 
 
-def test_corrections_count_in_no_verdict_and_without_a_rule_people_decide(runtime):
+def test_a_second_bad_candidate_leaves_too_and_one_that_is_put_back_stays(runtime):
+    lost = pairs(runtime, 1, 2)
+    # The last time somebody has put the fourth version back.
+    for candidate, given, stays in ((2, lost[:10], False), (4, lost[10:20], False), (4, lost[20:22], True)):
+        move(runtime, RULE | {"shadow": [{"version": candidate, "percent": 100}]})
+        give(runtime, given)
+        assert (get(runtime, LIVE).json()["target"] is not None) is stays
+
+
+def test_corrections_and_reviews_count_in_no_verdict_and_without_a_rule_people_decide(runtime):
     move(runtime, RULE | {"decide": None})
     won = pairs(runtime, 2, 1)[:20]
     give(runtime, won, kind="correction")
+    give(runtime, won, kind="review")
     [one] = verdicts(runtime)["verdicts"]
     assert (one["wins"], one["losses"], one["alike"], one["better"]) == (0, 0, 0, 1.0)
-    give(runtime, won, kind="review")
+    give(runtime, won)
     assert [one["verdict"] for one in verdicts(runtime)["verdicts"]] == ["promote"]
     assert get(runtime, LIVE).json()["version"] == 1
     assert verdicts(runtime)["decides"] is False

@@ -12,7 +12,7 @@ from sqlalchemy import text
 from onebert_store.errors import InvalidSettings, SampleNotFound, SamplesKeyNeeded
 from onebert_store.registry.keeping import Keeping
 from onebert_store.registry.store import open_store
-from onebert_store.samples.records import UNBIASED, Feedback, Kind, Outcomes, Sample
+from onebert_store.samples.records import Feedback, Kind, Outcomes, Sample
 from onebert_store.samples.store import FILE, open_samples
 from stores import all_at_once
 
@@ -201,13 +201,23 @@ def test_outcomes_are_those_of_counting_by_hand(samples):
         for n in range(300)
     ]
     samples.record(rows)
-    for kinds in (UNBIASED, (Kind.CORRECTION,)):
-        judged = [row for row in rows if row.kind in kinds and {1, 3} <= row.answers.keys()]
-        right = [(row.answers[1] == row.right, row.answers[3] == row.right) for row in judged]
-        expected = Outcomes(*(right.count(one) for one in ((True, True), (True, False), (False, True), (False, False))))
-        assert samples.outcomes("tone", 1, 3, kinds) == expected
-        assert min(expected) > 0
+    judged = [row for row in rows if row.kind is Kind.OUTCOME and {1, 3} <= row.answers.keys()]
+    right = [(row.answers[1] == row.right, row.answers[3] == row.right) for row in judged]
+    expected = Outcomes(*(right.count(one) for one in ((True, True), (True, False), (False, True), (False, False))))
+    assert samples.outcomes("tone", 1, 3) == expected
+    assert min(expected) > 0
     assert samples.outcomes("tone", 1, 9) == Outcomes()
+
+
+def test_the_first_outcome_of_an_identifier_counts_whatever_comes_later(samples):
+    samples.record([feedback("a", kind=Kind.CORRECTION), feedback("b")])
+    assert samples.outcomes("tone", 4, 3) == Outcomes(wins=1)
+    again = feedback("a", right="good"), feedback("b", right="good", answers={3: "good", 4: "bad", 5: "good"})
+    samples.record(again)
+    samples.record([feedback("b", right="good", kind=Kind.REVIEW), feedback("a", kind=Kind.CORRECTION)])
+    assert samples.outcomes("tone", 4, 3) == Outcomes(wins=1, losses=1)
+    assert samples.outcomes("tone", 5, 3) == Outcomes()
+    assert {one.identifier: one.right for one in samples.feedback("tone")} == {"a": "bad", "b": "good"}
 
 
 def test_of_writers_at_once_one_keeps_an_id_and_all_feedback_stays_whole(samples):

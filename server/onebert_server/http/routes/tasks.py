@@ -186,6 +186,8 @@ async def delete_version(
     """
     check_name(task)
     seq = await in_thread(runtime, runtime.catalog.delete_version, task, version, context)
+    # Without versions the task is gone.
+    await in_thread(runtime, runtime.samples.sweep, [task])
     response.headers[SEQ_HEADER] = str(seq)
 
 
