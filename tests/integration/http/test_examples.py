@@ -23,7 +23,8 @@ from runtimes import ask, opened
 from servers import Server, both_layouts, wait_until
 from trainings import THINGS
 
-SETTINGS = {"trainer": True}
+# The training process has the lowest priority, and is started beside other tests.
+SETTINGS = {"trainer": True, "request_timeout": 600}
 WORDS = {"praise": "good", "complaint": "bad"}
 GUIDE = Path(__file__).parents[3] / "docs/guide/examples.md"
 EXAMPLES = [
