@@ -173,7 +173,7 @@ def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterat
         presence = Presence(registry.replicas) if registry.shared else None
         follower = Follower(registry.feed, residents.directory, presence, metrics.rename_task)
         catalog = Catalog(registry, residents, follower)
-        samples = SampleKeeper(store, catalog, redactor_named(settings.redactor), metrics.count_samples)
+        samples = SampleKeeper(store, catalog, registry.feed, redactor_named(settings.redactor), metrics.count_samples)
         opened.callback(samples.close)
         emit = _webhooks(opened, settings, registry, presence, metrics)
         watch = _watch(opened, settings, catalog, metrics, emit) if settings.false_alarms else None
@@ -299,8 +299,8 @@ def _trainer(opened: ExitStack, runtime: Runtime) -> Trainer:
     worker = Worker(runtime.settings.base[0] if runtime.settings.base else None)
     opened.callback(worker.close)
     worker.start()
-    parts = runtime.catalog, runtime.gates, runtime.registry, runtime.receiving, runtime.registrars, runtime.uploader
-    return Trainer(worker, *parts)
+    parts = runtime.catalog, runtime.gates, runtime.keys, runtime.registry, runtime.receiving
+    return Trainer(worker, *parts, runtime.registrars, runtime.uploader)
 
 
 def _inputs(settings: Settings, hosts: list[Host], watch: Watch, metrics: Metrics, emit: Emit) -> dict[str, Inputs]:

@@ -1,7 +1,9 @@
 """The sample store: keeps texts of answers encrypted, and feedback with or without them."""
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -84,8 +86,11 @@ class SampleStore:
         with self._database.reading() as connection:
             rows = connection.execute(found).all()
             about = FEEDBACK.c.task == task, FEEDBACK.c.answer_id.in_([row.id for row in rows])
-            given = connection.execute(select(FEEDBACK).where(*about).order_by(FEEDBACK.c.at)).all()
-        latest = {one.answer_id: self._feedback(one) for one in given}
+            # Without texts and explanations, of which one answer may have a hundred thousand.
+            given = select(FEEDBACK.c.answer_id, FEEDBACK.c.identifier).where(*about).order_by(FEEDBACK.c.at)
+            last = {row.answer_id: row.identifier for row in connection.execute(given)}
+            newest = FEEDBACK.c.task == task, FEEDBACK.c.identifier.in_(last.values())
+            latest = {one.answer_id: self._feedback(one) for one in connection.execute(select(FEEDBACK).where(*newest))}
         return [(self._sample(row), latest.get(row.id)) for row in rows]
 
     def feedback_page(self, task: str, after: str, most: int) -> list[Feedback]:
@@ -127,20 +132,17 @@ class SampleStore:
             rows = connection.execute(found.order_by(FEEDBACK.c.at.desc(), FEEDBACK.c.identifier).limit(most)).all()
         return [self._feedback(row) for row in rows]
 
-    def outcomes(self, task: str, version: int, other: int) -> Outcomes:
-        """Counts the outcomes that both versions have answered: `wins` are rows where only `version` is right."""
+    def outcomes(self, task: str, main: int, versions: Sequence[int]) -> dict[int, Outcomes]:
+        """Counts outcomes that a version and `main` answered, by version: `wins` are rows where it alone is right."""
         found = select(FEEDBACK.c.counted).where(FEEDBACK.c.task == task, FEEDBACK.c.counted.is_not(None))
-        both = wins = losses = neither = 0
+        counts: dict[int, Counter[tuple[bool, bool]]] = {version: Counter() for version in versions}
         with self._database.reading() as connection:
             for right, answers in connection.scalars(found):
-                if not {str(version), str(other)} <= answers.keys():
-                    continue
-                one, another = answers[str(version)] == right, answers[str(other)] == right
-                both += one and another
-                wins += one and not another
-                losses += another and not one
-                neither += not (one or another)
-        return Outcomes(both, wins, losses, neither)
+                for version, count in counts.items():
+                    if {str(version), str(main)} <= answers.keys():
+                        count[answers[str(version)] == right, answers[str(main)] == right] += 1
+        order = (True, True), (True, False), (False, True), (False, False)
+        return {version: Outcomes(*(count[one] for one in order)) for version, count in counts.items()}
 
     def delete_sample(self, task: str, id: str) -> None:
         """Deletes one sample, also its text in feedback; raises SampleNotFound."""
@@ -168,10 +170,11 @@ class SampleStore:
                 connection.execute(delete(table).where(table.c.task == task))
 
     def rename_task(self, task: str, name: str) -> None:
-        """Gives samples and feedback of a task to its new name, in place of any that the new name has."""
+        """Gives samples and feedback of a task to its new name; rows that were written under the new name stay."""
         with self._database.writing() as connection:
-            for table in (SAMPLES, FEEDBACK):
-                connection.execute(delete(table).where(table.c.task == name))
+            for table, key in ((SAMPLES, SAMPLES.c.id), (FEEDBACK, FEEDBACK.c.identifier)):
+                newer = table.c.task == task, key.in_(select(key).where(table.c.task == name))
+                connection.execute(delete(table).where(*newer))
                 connection.execute(update(table).where(table.c.task == task).values(task=name))
 
     def expire(self, keepings: Mapping[str, Keeping]) -> None:
@@ -208,6 +211,11 @@ class SampleStore:
 
 
 _NO_TEXT = {"texts": None, "texts_at": None, "explanation": None}
+
+
+def without_texts(row: Feedback) -> Feedback:
+    """The row as it is once its texts are deleted."""
+    return replace(row, texts=None, texts_at=None, explanation=None)
 
 
 def no_sample() -> SampleNotFound:

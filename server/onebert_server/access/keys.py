@@ -50,6 +50,12 @@ class KeyRing:
         """Registers a function that runs after each replacement, on the thread that replaces."""
         self._listeners.append(listener)
 
+    def holds(self, principal: Principal) -> bool:
+        """Whether a valid key has exactly this principal; True for principals of other logins, which have no keys."""
+        now = self._clock()
+        valid = (one.principal for one in self._holders.values() if one.expires is None or one.expires > now)
+        return not principal.name.startswith("key:") or principal in valid
+
     def find(self, digest: bytes) -> Principal | None:
         """Returns the principal of the key with this SHA-256; None if the key is unknown or expired.
 

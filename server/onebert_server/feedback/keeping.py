@@ -11,8 +11,10 @@ from onebert_server.observed import Kept
 from onebert_server.versions.catalog import Catalog
 from onebert_store import plugins
 from onebert_store.errors import InvalidSettings, NotFound, OneBertError
-from onebert_store.samples.records import Sample
-from onebert_store.samples.store import SampleStore
+from onebert_store.registry.feed import Feed
+from onebert_store.registry.records import Action
+from onebert_store.samples.records import Feedback, Sample
+from onebert_store.samples.store import SampleStore, without_texts
 
 logger = logging.getLogger("onebert.samples")
 
@@ -41,14 +43,21 @@ def redactor_named(name: str | None) -> Redactor | None:
 class SampleKeeper:
     """The `Samples` of the process with the engine; thread-safe.
 
-    `count` gets results of answers: see `Metrics.count_samples`.
+    `feed` tells of a task that is gone whether it was renamed. `count` gets results of answers: see
+    `Metrics.count_samples`.
     """
 
     def __init__(
-        self, store: SampleStore, catalog: Catalog, redactor: Redactor | None, count: Callable[[str, int], None]
+        self,
+        store: SampleStore,
+        catalog: Catalog,
+        feed: Feed,
+        redactor: Redactor | None,
+        count: Callable[[str, int], None],
     ) -> None:
         self._store = store
         self._catalog = catalog
+        self._feed = feed
         self._redactor = redactor
         self._count = count
         self._seldom = Seldom(logger)
@@ -101,9 +110,33 @@ class SampleKeeper:
         self._count("redactor", 1)
         return None
 
+    def record(self, rows: Sequence[Feedback]) -> list[Feedback]:
+        """Records feedback and returns it; without texts if its task keeps none any more, or its sample is deleted."""
+        with self._writing:
+            found = self._store.find({row.answer_id for row in rows if row.answer_id}, lambda _: True)
+            there, keepings = {(one.task, one.id) for one in found}, self._catalog.directory.keepings
+
+            def kept(row: Feedback) -> bool:
+                return row.task in keepings and (row.answer_id is None or (row.task, row.answer_id) in there)
+
+            made = [row if kept(row) else without_texts(row) for row in rows]
+            self._store.record(made)
+            return made
+
+    def delete_sample(self, task: str, id: str) -> None:
+        """Deletes one sample, also one that waits to be written; raises SampleNotFound."""
+        with self._writing:
+            waited = self._forget(lambda one: (one.answer.task, one.id) == (task, id))
+            try:
+                self._store.delete_sample(task, id)
+            except NotFound:
+                if not waited:
+                    raise
+
     def delete_texts(self, task: str) -> None:
         """Deletes the texts of a task that keeps none any more; feedback stays."""
         with self._writing:
+            self._forget(lambda one: one.answer.task == task)
             self._store.delete_texts(task)
 
     def delete_task(self, task: str) -> None:
@@ -131,8 +164,24 @@ class SampleKeeper:
                     self._catalog.directory.task(task, most=0)
                     self.delete_texts(task)
                 except NotFound:
-                    self.delete_task(task)
+                    self._gone(task)
         self._store.expire({task: keepings[task] for task in tasks if task in keepings})
+
+    def _gone(self, task: str) -> None:
+        """Deletes everything of a task that is gone; if it has another name, its rows follow."""
+        last = self._feed.audit(0, 1, task, newest=True)
+        if last and last[0].action == Action.RENAME_TASK and last[0].task == task and last[0].name:
+            self.rename_task(task, last[0].name)
+        else:
+            self.delete_task(task)
+
+    def _forget(self, which: Callable[[Kept], bool]) -> int:
+        """Drops answers that wait to be written; returns how many."""
+        with self._changed:
+            before = len(self._waiting)
+            self._waiting = [one for one in self._waiting if not which(one)]
+            self._bytes = sum(one.size for one in self._waiting)
+            return before - len(self._waiting)
 
     def _run(self) -> None:
         next_sweep = time.monotonic()
@@ -142,12 +191,19 @@ class SampleKeeper:
                 next_sweep = time.monotonic() + SWEEP_EVERY
             with self._changed:
                 self._changed.wait_for(lambda: self._waiting or self._ended, next_sweep - time.monotonic())
-                together, self._waiting = self._waiting[:WRITTEN_TOGETHER], self._waiting[WRITTEN_TOGETHER:]
-                self._bytes -= sum(one.size for one in together)
-                if self._ended and not together:
+                if self._ended and not self._waiting:
                     return
-            if together and not self._tried(lambda: self._write(together)):  # noqa: B023 - called at once
-                self._count("failed", len(together))
+            # Taken and written under one lock, so that a deletion finds an answer either here or in the store.
+            with self._writing:
+                together = self._taken()
+                if not self._tried(lambda: self._write(together)):  # noqa: B023 - called at once
+                    self._count("failed", len(together))
+
+    def _taken(self) -> list[Kept]:
+        with self._changed:
+            together, self._waiting = self._waiting[:WRITTEN_TOGETHER], self._waiting[WRITTEN_TOGETHER:]
+            self._bytes -= sum(one.size for one in together)
+            return together
 
     def _tried(self, work: Callable[[], None]) -> bool:
         try:
@@ -161,10 +217,10 @@ class SampleKeeper:
         return False
 
     def _write(self, together: Sequence[Kept]) -> None:
-        made = [_sample(one, texts) for one in together if (texts := self.redacted(one.texts)) is not None]
-        with self._writing:
-            keepings = self._catalog.directory.keepings
-            samples = [one for one in made if one.task in keepings]
+        keepings = self._catalog.directory.keepings
+        wanted = [one for one in together if one.answer.task in keepings]
+        samples = [_sample(one, texts) for one in wanted if (texts := self.redacted(one.texts)) is not None]
+        if samples:
             self._count("kept", self._store.keep(samples))
             self._store.expire({one.task: keepings[one.task] for one in samples})
 

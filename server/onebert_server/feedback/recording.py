@@ -125,8 +125,7 @@ class Recorder:
 
     def _stored(self, asked: Sequence[_Asked], answers: Sequence[dict[int, Label]], context: Context) -> list[Feedback]:
         rows = [self._row(*one, context) for one in zip(asked, answers, strict=True)]
-        self._store.record(rows)
-        return rows
+        return self._keeper.record(rows)
 
     def _row(self, one: _Asked, answers: dict[int, Label], context: Context) -> Feedback:
         given, sample, now = one.given, one.sample, datetime.now(UTC)

@@ -18,6 +18,7 @@ from onebert_store.errors import AliasConflict, GateFailed, OneBertError
 from onebert_store.registry.feed import Feed
 from onebert_store.registry.names import LIVE
 from onebert_store.registry.target import Target, alone
+from onebert_store.samples.records import Outcomes
 from onebert_store.samples.store import SampleStore
 
 logger = logging.getLogger("onebert.verdicts")
@@ -43,11 +44,14 @@ class Verdicts:
         self._registrars = registrars
         # The target of each task whose move the gate refused: it does not judge the same one at every feedback.
         self._refused: dict[str, Target] = {}
+        self._judging = asyncio.Lock()
 
-    def of(self, task: str, target: Target) -> list[VerdictFacts]:
-        """Judges every candidate of a target, each at its share of the level."""
+    async def of(self, task: str, target: Target) -> list[VerdictFacts]:
+        """Judges every candidate of a target, each at its share of the level; one task at a time, as it reads much."""
         level = (target.decide or LEVEL) / max(1, len(target.candidates))
-        return [self._judged(task, number, target.version, level) for number in target.candidates]
+        async with self._judging:
+            found = await self._in_thread(self._store.outcomes, task, target.version, target.candidates)
+        return [_judged(number, one, level) for number, one in found.items()]
 
     async def follow(self, tasks: Collection[str], until: float) -> None:
         """Moves `live` of these tasks if its target decides and a verdict is complete; call it after new feedback.
@@ -67,7 +71,7 @@ class Verdicts:
         at = self._catalog.directory.task(task, most=0).aliases.get(LIVE)
         if at is None or at.target.decide is None or self._refused.get(task) == at.target:
             return
-        judged = await self._in_thread(self.of, task, at.target)
+        judged = await self.of(task, at.target)
         to, by = decided(at.target, judged)
         if by is None or await self._in_thread(self._moved_before, task, by.version, to):
             return
@@ -88,14 +92,14 @@ class Verdicts:
         moves = [one for one in own if one.alias == LIVE and one.request.startswith(_MOVE.format(version))]
         return any((one.target or alone(one.version or 0)) == to for one in moves)
 
-    def _judged(self, task: str, number: int, main: int, level: float) -> VerdictFacts:
-        found = self._store.outcomes(task, number, main)
-        wins, losses = found.wins, found.losses
-        evidence = float(e_value(wins, losses)), float(e_value(losses, wins))
-        return VerdictFacts(number, wins, losses, found.both + found.neither, *evidence, decide(wins, losses, level))
-
     async def _in_thread(self, call: Callable[..., T], *arguments: object) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._registrars, partial(call, *arguments))
+
+
+def _judged(number: int, found: Outcomes, level: float) -> VerdictFacts:
+    wins, losses = found.wins, found.losses
+    evidence = float(e_value(wins, losses)), float(e_value(losses, wins))
+    return VerdictFacts(number, wins, losses, found.both + found.neither, *evidence, decide(wins, losses, level))
 
 
 def decided(target: Target, judged: Sequence[VerdictFacts]) -> tuple[Target, VerdictFacts | None]:

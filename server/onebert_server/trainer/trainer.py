@@ -11,6 +11,7 @@ from math import inf
 from typing import Any, NamedTuple
 
 from onebert_server.access.context import Context
+from onebert_server.access.keys import KeyRing
 from onebert_server.answering.gates import Gates
 from onebert_server.fairness.places import Places
 from onebert_server.fairness.receiving import Receiving
@@ -19,7 +20,7 @@ from onebert_server.logs import log_failure
 from onebert_server.observed import Observed
 from onebert_server.trainer.worker import Done, Worker
 from onebert_server.versions.catalog import Catalog, Taken
-from onebert_store.errors import ImprovementNotFound, Improving, OneBertError
+from onebert_store.errors import Forbidden, ImprovementNotFound, Improving, OneBertError
 from onebert_store.registry.names import LIVE
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.target import alone
@@ -82,6 +83,7 @@ class Trainer:
     worker: Worker
     catalog: Catalog
     gates: Gates
+    keys: KeyRing
     registry: Registry
     receiving: Receiving
     registrars: Executor
@@ -92,6 +94,8 @@ class Trainer:
         full = "too many requests with examples are waiting; try again soon"
         self._permits = Permits(MAX_WAITING, full, "others wait with their examples; try again soon")
         self._improvements: dict[str, Improvement] = {}
+        # Tasks whose improvement is asked for, and waits for the exact head.
+        self._begun: set[str] = set()
         self._running: set[asyncio.Task[Any]] = set()
 
     async def create(self, task: str, rows: Rows, improve: bool, context: Context) -> Made:
@@ -106,9 +110,11 @@ class Trainer:
             TrainerFailed: the training process ended.
         """
         before = self._improvements.get(task)
-        if improve and before is not None and before.state in UNDER_WAY:
+        if improve and (task in self._begun or (before is not None and before.state in UNDER_WAY)):
             raise Improving(f"{task} is being improved; ask again when that has ended")
         self._permits.take(context.principal.name, 1)
+        if improve:
+            self._begun.add(task)
         return await asyncio.shield(self._spawn(self._create(task, rows, improve, context)))
 
     def improvement(self, task: str) -> Improvement:
@@ -132,6 +138,8 @@ class Trainer:
             return Made(taken, facts, self._is_live(task, version), one)
         finally:
             self._permits.give_back(holder, 1)
+            if improve:
+                self._begun.discard(task)
 
     def _remember(self, one: Improvement) -> None:
         self._improvements.pop(one.task, None)
@@ -145,6 +153,8 @@ class Trainer:
             facts = await self._train(self._improving, context.principal.name, request, one)
             # A task that was deleted or renamed meanwhile must not come back by this upload.
             self.catalog.directory.version(one.task, one.head)
+            if not self.keys.holds(context.principal):
+                raise Forbidden("the key that asked for the improvement is no longer valid")
             taken = await self._store(one.task, facts, context)
             one.score, one.version = facts["score"], taken.entry.version
             one.reason = await self._settle(one, facts["ahead"], context)

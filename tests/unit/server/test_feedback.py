@@ -141,7 +141,7 @@ def test_feedback_has_the_answers_of_every_version_of_live(runtime):
     # The review does not count.
     pairs = [(of[1] == label, of[2] == label) for of in by_hand[:4] for label in [of[1]]]
     expected = Outcomes(*(pairs.count(one) for one in ((True, True), (True, False), (False, True), (False, False))))
-    assert runtime.store.outcomes("tone", 1, 2) == expected
+    assert runtime.store.outcomes("tone", 2, [1])[1] == expected
     assert [one.id for one in runtime.store.without_feedback("tone", 9)] == ["abc/4"]
 
 
@@ -166,7 +166,7 @@ def test_feedback_of_each_task_type_is_in_the_form_of_its_answers(runtime):
         assert row.texts is None
     # What a version answers itself is right.
     recorded(runtime, {"task": "tone", "text": texts, "label": label_of(TONE[0], texts)})
-    assert runtime.store.outcomes("tone", 1, 1) == Outcomes(both=1)
+    assert runtime.store.outcomes("tone", 1, [1])[1] == Outcomes(both=1)
     pair = {"task": "pairs", "text": "late", "text_pair": "screen", "label": "label 1"}
     recorded(runtime, pair)
     assert runtime.store.feedback("pairs")[0].answers == {1: label_of(Task(seed=7), "late", "screen")}
@@ -285,6 +285,49 @@ def test_a_sweep_removes_what_a_crash_left_of_tasks(runtime):
     runtime.registry.delete_keeping("tone")
     runtime.samples.sweep()
     assert (runtime.store.count("tone"), runtime.store.tasks()) == (0, ["topics"])
+
+
+def recorded_rows(runtime, id):
+    recorded(runtime, {"id": id, "label": "label 0"})
+    return runtime.store.feedback("tone")
+
+
+def test_a_sweep_follows_a_rename_that_a_crash_left_half_done(runtime):
+    keep(runtime)
+    classify(runtime, "abc")
+    recorded(runtime, {"id": "abc/0", "label": "label 0"})
+    # Only the registry's half: the process dies before the other.
+    runtime.registry.rename_task("tone", "voice")
+    before = runtime.store.count("tone")
+    runtime.samples.sweep()
+    assert runtime.store.tasks() == ["voice"]
+    assert runtime.store.count("voice") == before > 0
+    [row] = runtime.store.feedback("voice")
+    assert row.answer_id == "abc/0"
+
+
+def test_feedback_that_was_asked_before_a_deletion_brings_no_text_back(runtime):
+    keep(runtime)
+    classify(runtime, "abc")
+    [row] = recorded_rows(runtime, "abc/0")
+    assert row.texts
+    runtime.samples.delete_sample("tone", "abc/0")
+    # What a request had made of the sample before it was deleted.
+    assert runtime.samples.record([row])[0].texts is None
+    assert [one.texts for one in runtime.store.feedback("tone")] == [None]
+
+
+def test_an_answer_that_waits_to_be_written_is_deleted_too(runtime):
+    keep(runtime)
+    runtime.samples._writing.acquire()
+    try:
+        ask(runtime, "POST", "/v1/tasks/tone/classify", json={"inputs": TEXTS}, headers={"X-Request-Id": "abc"})
+        wait_until(lambda: len(runtime.samples._waiting) == len(TEXTS))
+    finally:
+        runtime.samples._writing.release()
+    runtime.samples.delete_sample("tone", "abc/1")
+    wait_until(lambda: runtime.store.count("tone") == len(TEXTS) - 1)
+    assert "abc/1" not in [one.id for one in runtime.store.without_feedback("tone", 9)]
 
 
 def test_sweeps_also_run_while_answers_come(folder, monkeypatch):

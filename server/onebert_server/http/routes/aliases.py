@@ -70,7 +70,7 @@ async def verdicts(task: Name, alias: AliasName, view: ViewOf, runtime: RuntimeO
     """Judges each candidate of an alias beside its largest share, by feedback; it may be asked at any time."""
     check_name(task)
     target = view.alias(task, alias).target
-    found = await in_thread(runtime, runtime.verdicts.of, task, target)
+    found = await runtime.verdicts.of(task, target)
     return VerdictsResponse(task, alias, target.version, target.decide or LEVEL, target.decide is not None, found)
 
 

@@ -57,7 +57,7 @@ async def delete_samples(task: Name, response: Response, runtime: RuntimeOf, con
 async def delete_sample(task: Name, id: AnswerId, runtime: RuntimeOf, context: ContextOf) -> None:
     """Deletes one kept answer, with its text and explanation in feedback."""
     _check(task, runtime, context)
-    await in_thread(runtime, runtime.store.delete_sample, task, id)
+    await in_thread(runtime, runtime.samples.delete_sample, task, id)
 
 
 def _check(task: str, runtime: Runtime, context: Context) -> None:
