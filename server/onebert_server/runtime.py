@@ -1,6 +1,6 @@
 """A replica without HTTP: `open_runtime` is the only place that builds and links its parts."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -9,10 +9,7 @@ from typing import TypeVar
 
 import torch
 
-from onebert_encoder.base.base import Base, load_base
 from onebert_encoder.compute.threads import compute_with
-from onebert_encoder.maths.choose import rounds_alike
-from onebert_encoder.maths.precision import fast_dtype, trusted
 from onebert_server.access.administration import Administration
 from onebert_server.access.key_keeper import KeyKeeper
 from onebert_server.access.keys import KeyRing
@@ -22,18 +19,16 @@ from onebert_server.answering.edge import Edge
 from onebert_server.answering.gates import Gates
 from onebert_server.answering.probing import Probing
 from onebert_server.answering.shadows import ShadowCounts
-from onebert_server.engine.bank import Bank
-from onebert_server.engine.bank_bytes import BankBytes, default_bank_bytes
 from onebert_server.engine.engine import Engine, EngineLimits
 from onebert_server.engine.host import Host
 from onebert_server.engine.memory import give_back_freed_memory
-from onebert_server.engine.probe import probe
 from onebert_server.engine.queue import QueueLimits
 from onebert_server.fairness.receiving import Receiving
 from onebert_server.feedback.keeping import SampleKeeper, redactor_named
 from onebert_server.feedback.recording import Recorder
 from onebert_server.feedback.reviews import Reviews
 from onebert_server.feedback.verdicts import Verdicts
+from onebert_server.hosts import load_hosts, on_a_thread
 from onebert_server.progress import Progress
 from onebert_server.settings import Settings, webhook_secret
 from onebert_server.telemetry.metrics import Metrics
@@ -51,7 +46,7 @@ from onebert_server.versions.residency.residents import Residents
 from onebert_server.watching.inputs import Inputs
 from onebert_server.watching.watch import Watch
 from onebert_server.webhooks.sender import Emit, Sender, emit_nothing
-from onebert_store.errors import InvalidSettings, Unhealthy
+from onebert_store.errors import Unhealthy
 from onebert_store.registry.cursor import Cursor
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.store import StoreAddress
@@ -251,12 +246,6 @@ def store_address(settings: Settings) -> StoreAddress:
     return StoreAddress.within(settings.data_dir, settings.registry, settings.blobs, settings.blob_cache_bytes)
 
 
-def on_a_thread(threads: int, work: Callable[[], T]) -> T:
-    """Runs heavy work on a temporary thread, so that its team of compute threads ends with it: see Engine."""
-    with ThreadPoolExecutor(1, "onebert-opener", compute_with, (threads,)) as thread:
-        return thread.submit(work).result()
-
-
 def _pool(opened: ExitStack, size: int, name: str) -> ThreadPoolExecutor:
     """Opens threads that compute with one thread each: see Engine."""
     pool = ThreadPoolExecutor(size, name, compute_with, (1,))
@@ -344,54 +333,3 @@ def _add_gauges(metrics: Metrics, engine: Engine, catalog: Catalog, follower: Fo
     metrics.gauge("feed_age_seconds", "Time since the registry was last looked at.", lambda: follower.age)
     metrics.gauge("keys_age_seconds", "Time since the registry's keys were last seen.", lambda: keeper.age)
     metrics.gauge("storage_ok", "Whether the disk took the last change.", lambda: catalog.storage == "ok")
-
-
-def load_hosts(settings: Settings) -> list[Host]:
-    """Loads each base in the precision that the settings mean on this device, and an empty bank for it.
-
-    The calling thread computes; the bases are prepared for that thread's number of compute threads.
-    """
-    bases = [_load(name, settings) for name in settings.base or (None,)]
-    if len({base.spec.digest for base in bases}) < len(bases):
-        raise InvalidSettings("ONEBERT_BASE: two of the bases are the same")
-    bound = BankBytes(settings.bank_bytes or default_bank_bytes(bases[0].device), len(bases))
-    hosts = [Host(base, Bank(base, bound)) for base in bases]
-    for host in hosts if settings.false_alarms else ():
-        host.bank.answer_bare(probe(host.base))
-    return hosts
-
-
-def load_only_host(settings: Settings) -> Host:
-    """Like `load_hosts`, for work on one base; raises InvalidSettings if the settings have several."""
-    [host] = load_hosts(settings.model_copy(update={"base": (settings.only_base,)}))
-    return host
-
-
-def _load(name: str | None, settings: Settings) -> Base:
-    device = device_for(settings.device)
-    auto = settings.dtype == "auto"
-    dtype = fast_dtype(device) if auto else getattr(torch, settings.dtype)
-    base = load_base(name, dtype=dtype, device=device, batch_invariant=settings.batch_invariant is True)
-    if auto or settings.dtype == "int8":
-        base = trusted(base)
-    invariant = rounds_alike(base)
-    if base.batch_invariant and not invariant:
-        raise InvalidSettings(
-            "ONEBERT_BATCH_INVARIANT: plain PyTorch rounds differently from batch to batch; the fast kernels, which do"
-            " not, need a C++ compiler (on a GPU Triton) and a base with GELU or SiLU"
-        )
-    # On a CPU the fast kernels are batch-invariant as they are. On a GPU invariance costs time, so it is optional.
-    if settings.batch_invariant == "auto" and invariant and base.device.type == "cpu":
-        base = base.with_batch_invariance()
-    # The comparison has read all of them again.
-    base.forget_mapped()
-    return base
-
-
-def device_for(wanted: str) -> str:
-    """Resolves ONEBERT_DEVICE: `auto` means a GPU if there is one, else the CPU; raises InvalidSettings."""
-    if wanted == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    if wanted.startswith("cuda") and not torch.cuda.is_available():
-        raise InvalidSettings("ONEBERT_DEVICE: there is no CUDA device here")
-    return wanted

@@ -58,7 +58,7 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
         {"facades", "remote"},
         {"http", "score"},
         {"runtime"},
-        {"feedback", "trainer"},
+        {"feedback", "hosts", "trainer"},
         {"answering", "watching"},
         {"versions"},
         {"engine"},

@@ -86,7 +86,7 @@ class SampleStore:
         with self._database.reading() as connection:
             rows = connection.execute(found).all()
             about = FEEDBACK.c.task == task, FEEDBACK.c.answer_id.in_([row.id for row in rows])
-            # Without texts and explanations, of which one answer may have a hundred thousand.
+            # Identifiers first: one answer may have a hundred thousand rows with texts.
             given = select(FEEDBACK.c.answer_id, FEEDBACK.c.identifier).where(*about).order_by(FEEDBACK.c.at)
             last = {row.answer_id: row.identifier for row in connection.execute(given)}
             newest = FEEDBACK.c.task == task, FEEDBACK.c.identifier.in_(last.values())
@@ -123,11 +123,9 @@ class SampleStore:
             for task in {one.task for one in rows}:
                 _trim(connection, FEEDBACK, FEEDBACK.c.identifier, task, MAX_FEEDBACK)
 
-    def feedback(self, task: str, most: int = MAX_FEEDBACK, with_text: bool = False) -> list[Feedback]:
-        """Returns the latest feedback of a task; `with_text`: only rows whose text is kept."""
+    def feedback(self, task: str, most: int = MAX_FEEDBACK) -> list[Feedback]:
+        """Returns the latest feedback of a task."""
         found = select(FEEDBACK).where(FEEDBACK.c.task == task)
-        if with_text:
-            found = found.where(FEEDBACK.c.texts.is_not(None))
         with self._database.reading() as connection:
             rows = connection.execute(found.order_by(FEEDBACK.c.at.desc(), FEEDBACK.c.identifier).limit(most)).all()
         return [self._feedback(row) for row in rows]

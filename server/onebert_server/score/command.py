@@ -10,7 +10,8 @@ from typing import TypeAlias
 import torch
 
 from onebert_server.garbage import collect_seldom
-from onebert_server.runtime import load_only_host, on_a_thread, store_address
+from onebert_server.hosts import load_only_host, on_a_thread
+from onebert_server.runtime import store_address
 from onebert_server.score.job import Job
 from onebert_server.score.local import score_here
 from onebert_server.score.output import Parts, open_output

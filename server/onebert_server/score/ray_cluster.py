@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow
 import torch
 
-from onebert_server.runtime import load_only_host
+from onebert_server.hosts import load_only_host
 from onebert_server.score.job import Job
 from onebert_server.score.local import ahead
 from onebert_server.score.output import Parts

@@ -9,7 +9,7 @@ from onebert_server.versions import blending
 from onebert_store.errors import Forbidden, VersionUnavailable
 from onebert_store.file.format import loads
 from onebert_store.registry.grants import Scope
-from runtimes import WORK, ask, get, opened, upload
+from runtimes import WORK, ask, get, move, opened, upload
 from servers import Task, assert_answers, store
 
 LIVE = "/v1/tasks/tone/aliases/live"
@@ -23,12 +23,6 @@ def runtime(tmp_path):
         for task in TASKS:
             upload(made, "tone", task)
         yield made
-
-
-def move(runtime, body, tag="1", status=200):
-    moved = ask(runtime, "PUT", LIVE, json=body, headers={"If-Match": f'"{tag}"'})
-    assert moved.status_code == status, moved.text
-    return moved.json()
 
 
 def answer(runtime, ref="tone"):

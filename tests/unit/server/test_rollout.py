@@ -15,7 +15,7 @@ from onebert_store.errors import VersionInUse
 from onebert_store.registry.target import Target
 from parts import context
 from remote_engine import remote_engine
-from runtimes import WORK, ask, client, get, opened, upload
+from runtimes import WORK, ask, client, get, move, opened, upload
 from servers import Task, assert_answers, store, wait_until
 
 LIVE = "/v1/tasks/tone/aliases/live"
@@ -32,12 +32,6 @@ def runtime(tmp_path):
         for task in TASKS:
             upload(made, "tone", task)
         yield made
-
-
-def move(runtime, body, tag="1", status=200):
-    moved = ask(runtime, "PUT", LIVE, json=body, headers={"If-Match": f'"{tag}"'})
-    assert moved.status_code == status, moved.text
-    return moved.json()
 
 
 def tag(runtime):

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from onebert_server.access.keys import KeyRing
-from onebert_server.runtime import device_for
+from onebert_server.hosts import device_for
 from onebert_server.settings import is_loopback, load_settings
 from onebert_store.errors import InvalidSettings
 

@@ -60,7 +60,6 @@ def test_samples_and_feedback_come_back_as_they_were(samples):
     ]
     samples.record(rows)
     assert samples.feedback("tone") == rows
-    assert samples.feedback("tone", with_text=True) == rows[3:]
     assert samples.feedback("tone", most=2) == rows[:2]
     assert samples.tasks() == ["tone"]
 
