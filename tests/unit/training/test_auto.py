@@ -115,8 +115,8 @@ def test_a_budget_without_room_leaves_what_costs_no_step_and_says_so(base, few):
 
 
 def test_a_head_that_is_chosen_has_the_rows_that_were_held_out_too(base, hard):
-    run = choose(comparison_of(base, replace(hard, held_out=True), time_budget=1e-6)).run
     own, held = hard.splits["train"], hard.splits["validation"]
+    run = choose(comparison_of(base, replace(hard, whole=own.joined(held)), time_budget=1e-6)).run
     assert run.data.splits["train"].texts == (*own.texts, *held.texts)
     assert "validation" not in run.data.splits
     result = train(run)
