@@ -12,10 +12,13 @@ from alembic.migration import MigrationContext
 from onebert_store.errors import StoreCorrupt
 from onebert_store.registry import schema
 from onebert_store.registry.database import HOLDINGS, TABLES
+from onebert_store.registry.keeping import Keeping
 from onebert_store.registry.records import Actor, Alias
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.store import join_store, open_store
 from onebert_store.registry.target import alone
+from onebert_store.samples.records import Home
+from onebert_store.samples.store import open_samples
 from stores import WITHOUT, go_back
 from tiny_delta import make_delta
 
@@ -126,6 +129,22 @@ def test_what_was_uploaded_by_whom_is_counted_by_the_upgrade(place):
     with open_store(place) as store, store.database.reading() as connection:
         assert counted(connection) == before
     assert [row[:3] for row in before] == [("a", "ann", 1), ("a", "bob", 1), ("b", "ann", 1)]
+
+
+def test_kept_answers_of_an_older_schema_stay_with_their_tasks(place):
+    """They are under the names of then; a rename keeps that id, and a new task gets another one."""
+    with open_store(place) as store:
+        registry = Registry(store)
+        registry.add("tone", make_delta(1))
+        registry.set_keeping("tone", Keeping(1.0, 30, 10))
+        go_back(store.database, 8)
+    with open_store(place) as store, open_samples(store.database) as samples:
+        registry = Registry(store)
+        assert samples.home("tone") == Home("tone", "tone")
+        registry.rename_task("tone", "mood")
+        registry.add("tone", make_delta(2))
+        assert samples.home("mood") == Home("tone", "tone")
+        assert samples.home("tone").task not in ("", "tone")
 
 
 def test_the_schema_of_the_code_is_that_of_its_latest_table_or_column():
