@@ -67,16 +67,18 @@ class SampleStore:
         """Returns the identifier of texts that came without one; see `Cipher.identifier`."""
         return self._cipher.identifier(texts)
 
-    def keep(self, samples: Sequence[tuple[str, Sample]]) -> int:
-        """Keeps samples whose keeping, by its id, has not ended, within its bounds; returns how many are new."""
+    def keep(self, samples: Sequence[tuple[str, Sample]]) -> dict[str, str]:
+        """Keeps samples whose keeping, by its id, has not ended, until `sweep`; the first one of an id stays.
+
+        Returns the ids of tasks by those of their keepings, without the ones that have ended.
+        """
         rows = [(keeping, _columns(one) | {"texts": self._cipher.encrypt(one.texts)}) for keeping, one in samples]
         with self._database.writing() as connection:
             tasks = self._homes.keeping(connection, {keeping for keeping, _ in rows})
-            made = upsert(connection, SAMPLES).on_conflict_do_nothing().returning(SAMPLES.c.id)
-            kept = [made.values(row | {"task": tasks[keeping]}) for keeping, row in rows if keeping in tasks]
-            new = sum(connection.execute(one).first() is not None for one in kept)
-        self.sweep({*tasks.values()})
-        return new
+            kept = [row | {"task": tasks[keeping]} for keeping, row in rows if keeping in tasks]
+            if kept:
+                connection.execute(upsert(connection, SAMPLES).on_conflict_do_nothing(), kept)
+        return tasks
 
     def find(self, ids: Collection[str], sees: Callable[[str], bool]) -> list[Sample]:
         """Returns the samples of these ids whose task `sees` allows."""

@@ -3,8 +3,10 @@
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 
 from onebert_server.logs import Seldom, log_failure
 from onebert_server.observed import Kept
@@ -17,10 +19,11 @@ logger = logging.getLogger("onebert.samples")
 
 # Bytes of answers that wait to be written; further ones are dropped and counted.
 MAX_BYTES = 2**24
-# Answers per transaction.
-WRITTEN_TOGETHER = 256
-# Seconds between two sweeps for texts that are too old, and for tasks that are gone.
-SWEEP_EVERY = 600.0
+# Answers per transaction, and seconds between two: one answer alone would cost more than the batch that made it.
+WRITTEN_TOGETHER, WRITE_EVERY = 256, 0.2
+# Seconds between two sweeps of all tasks, for texts that are too old and tasks that are gone, and of those that grow;
+# a task that has grown by this share of its bound is swept at once.
+SWEEP_EVERY, TRIM_EVERY, GROWTH = 600.0, 30.0, 0.1
 
 Redactor = Callable[[str], str]
 """Returns a text without personal data; a text is not kept if it raises."""
@@ -51,6 +54,8 @@ class SampleKeeper:
         self._changed = threading.Condition()
         self._waiting: list[Kept] = []
         self._bytes = 0
+        # New samples since the last sweep, by the ids of tasks.
+        self._grown = Counter[str]()
         self._ended = False
         # Held while samples are written: the deletion of one comes before or after.
         self._writing = threading.Lock()
@@ -110,21 +115,30 @@ class SampleKeeper:
                 if not waited:
                     raise
 
-    def _run(self) -> None:
-        next_sweep = time.monotonic()
-        while True:
-            if time.monotonic() >= next_sweep:
-                self._tried(self._store.sweep)
-                next_sweep = time.monotonic() + SWEEP_EVERY
-            with self._changed:
-                self._changed.wait_for(lambda: self._waiting or self._ended, next_sweep - time.monotonic())
-                if self._ended and not self._waiting:
-                    return
-            # Taken and written under one lock, so that a deletion finds an answer either here or in the store.
-            with self._writing:
-                together = self._taken()
-                if not self._tried(lambda: self._write(together)):  # noqa: B023 - called at once
+    def flush(self) -> None:
+        """Writes the answers that wait now: feedback on one of them finds it."""
+        # Taken and written under one lock, so that a deletion finds an answer either here or in the store.
+        with self._writing:
+            while together := self._taken():
+                if not self._tried(partial(self._write, together)):
                     self._count("failed", len(together))
+
+    def _run(self) -> None:
+        next_sweep = next_trim = time.monotonic()
+        while not self._ended:
+            now = time.monotonic()
+            if now >= next_sweep:
+                self._tried(self._store.sweep)
+                next_sweep = now + SWEEP_EVERY
+            if now >= next_trim:
+                with self._writing:
+                    self._tried(partial(self._trim, [*self._grown]))
+                next_trim = now + TRIM_EVERY
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting or self._ended, next_trim - now)
+                self._changed.wait_for(lambda: self._ended, WRITE_EVERY)
+            self.flush()
+        self.flush()
 
     def _taken(self) -> list[Kept]:
         with self._changed:
@@ -145,9 +159,18 @@ class SampleKeeper:
 
     def _write(self, together: Sequence[Kept]) -> None:
         texts = [(one, self.redacted(one.texts)) for one in together]
-        samples = [(one.keeping.id, _sample(one, made)) for one, made in texts if made is not None]
-        if samples:
-            self._count("kept", self._store.keep(samples))
+        samples = [(one.keeping, _sample(one, made)) for one, made in texts if made is not None]
+        tasks = self._store.keep([(keeping.id, sample) for keeping, sample in samples])
+        kept = [keeping for keeping, _ in samples if keeping.id in tasks]
+        self._count("kept", len(kept))
+        self._grown.update(tasks[keeping.id] for keeping in kept)
+        most = {tasks[keeping.id]: keeping.most for keeping in kept}
+        self._trim([task for task in most if self._grown[task] > GROWTH * most[task]])
+
+    def _trim(self, tasks: Sequence[str]) -> None:
+        for task in tasks:
+            del self._grown[task]
+        self._store.sweep(tasks)
 
 
 def _sample(kept: Kept, texts: tuple[str, ...]) -> Sample:

@@ -83,8 +83,10 @@ class Recorder:
         return rows
 
     def _resolved(self, given: Sequence[Given], context: Context) -> list[_Asked]:
-        ids = {one.id for one in given if one.id is not None}
-        found = self._store.find(ids, context.principal.sees) if ids else []
+        ids, found = {one.id for one in given if one.id is not None}, list[Sample]()
+        if ids:
+            self._keeper.flush()
+            found = self._store.find(ids, context.principal.sees)
         samples = {one.id: one for one in sorted(found, key=lambda one: one.at)}
         made, home = [], cache(self._store.home)
         for index, one in enumerate(given):
