@@ -22,6 +22,7 @@ from onebert_server.answering.shadows import ShadowCounts
 from onebert_server.engine.engine import Engine, EngineLimits
 from onebert_server.engine.host import Host
 from onebert_server.engine.memory import give_back_freed_memory
+from onebert_server.engine.probe import SEED, outputs_of
 from onebert_server.engine.queue import QueueLimits
 from onebert_server.fairness.receiving import Receiving
 from onebert_server.feedback.keeping import SampleKeeper, redactor_named
@@ -293,7 +294,7 @@ def _trainer(opened: ExitStack, runtime: Runtime) -> Trainer:
 
 
 def _inputs(settings: Settings, hosts: list[Host], watch: Watch, metrics: Metrics, emit: Emit) -> dict[str, Inputs]:
-    """Compares the texts of each base; vectors of another precision are another reference."""
+    """Compares the texts of each base; vectors of another precision or probe are another reference."""
 
     def changed(base: str, state: str) -> None:
         metrics.count_alarm(state)
@@ -301,8 +302,9 @@ def _inputs(settings: Settings, hosts: list[Host], watch: Watch, metrics: Metric
 
     found = {}
     for host in hosts:
-        path = settings.data_dir / f"inputs-{host.digest[-12:]}-{host.base.dtype_name}.npz"
-        found[host.digest] = Inputs(path, watch.later, watch.budget.spend, partial(changed, host.digest))
+        outputs = outputs_of(host.base)
+        path = settings.data_dir / f"inputs-{host.digest[-12:]}-{host.base.dtype_name}-{outputs}-{SEED}.npz"
+        found[host.digest] = Inputs(path, outputs, watch.later, watch.budget.spend, partial(changed, host.digest))
     alarms = {digest: partial(_is_on, one) for digest, one in found.items()}
     metrics.gauge_of("base", "inputs_alarm", "1 while the texts are unlike those of the first day.", alarms)
     return found
