@@ -168,7 +168,7 @@ def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterat
         loader = Loader(residents, registry)
         presence = Presence(registry.replicas) if registry.shared else None
         follower = Follower(registry.feed, residents.directory, presence, metrics.rename_task)
-        catalog = Catalog(registry, residents, follower)
+        catalog = Catalog(registry, residents, follower, settings.max_upload_bytes)
         samples = SampleKeeper(store, catalog, registry.feed, redactor_named(settings.redactor), metrics.count_samples)
         opened.callback(samples.close)
         emit = _webhooks(opened, settings, registry, presence, metrics)
@@ -205,7 +205,7 @@ def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterat
             administration=Administration(registry, keeper),
             engine=engine,
             catalog=catalog,
-            blending=Blending(catalog, residents, registry),
+            blending=Blending(catalog, residents),
             residents=residents,
             loader=loader,
             follower=follower,
@@ -289,8 +289,8 @@ def _trainer(opened: ExitStack, runtime: Runtime) -> Trainer:
     worker = Worker(runtime.settings.base[0] if runtime.settings.base else None)
     opened.callback(worker.close)
     worker.start()
-    parts = runtime.catalog, runtime.gates, runtime.keys, runtime.registry, runtime.receiving
-    return Trainer(worker, *parts, runtime.registrars, runtime.uploader)
+    parts = runtime.catalog, runtime.gates, runtime.keys, runtime.receiving, runtime.registrars, runtime.uploader
+    return Trainer(worker, runtime, *parts)
 
 
 def _inputs(settings: Settings, hosts: list[Host], watch: Watch, metrics: Metrics, emit: Emit) -> dict[str, Inputs]:
