@@ -3,9 +3,10 @@
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from sqlalchemy import text
+from sqlalchemy import select, text
 
 from onebert_store.registry.store import join_store
+from onebert_store.samples.tables import FEEDBACK
 from onebert_store.upkeep import gc
 
 
@@ -38,8 +39,17 @@ def all_at_once(number, work, *refusals):
         return list(pool.map(begin, range(number)))
 
 
+def feedback_of(samples, task):
+    """All feedback of a task, the latest first, with and without texts."""
+    found = select(FEEDBACK).where(FEEDBACK.c.task == samples.home(task).task)
+    with samples._database.reading() as connection:
+        rows = connection.execute(found.order_by(FEEDBACK.c.at.desc(), FEEDBACK.c.identifier)).all()
+    return [samples._feedback(row, task) for row in rows]
+
+
 # What each schema brought, taken away again.
 WITHOUT = {
+    9: ("DROP TABLE identities", "ALTER TABLE keepings DROP COLUMN id"),
     8: ("DROP TABLE keepings", "DROP TABLE cursors"),
     7: (
         *("ALTER TABLE aliases DROP COLUMN target", "ALTER TABLE aliases DROP COLUMN previous_target"),

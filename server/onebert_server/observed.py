@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from onebert_store.registry.keeping import Keeping
+
 # Phases of a request: read the body; tokenize; wait, including for the version to load; compute the batches; read and
 # write the logits.
 PARSE, TOKENIZE, QUEUE, FORWARD, ANSWER = "parse", "tokenize", "queue", "forward", "answer"
@@ -33,7 +35,7 @@ class Seen(NamedTuple):
 class Kept(NamedTuple):
     """One answer that shall be kept: its id, the time in seconds since 1970, one or two texts, see `Seen` and `Sample`.
 
-    `share` is the probability with which it was chosen.
+    `keeping` is the one by whose share it was chosen.
     """
 
     id: str
@@ -41,7 +43,7 @@ class Kept(NamedTuple):
     principal: str
     texts: tuple[str, ...]
     answer: Seen
-    share: float
+    keeping: Keeping
 
     @property
     def size(self) -> int:
@@ -95,10 +97,11 @@ class Observed:
     """One request, from its head to its answer; each component reports its own phase.
 
     `seconds` has the phases in the order in which they first ended; `answers` is None unless they are kept; `carried`
-    is the span of the requesting process, if that is another one; `samples` gets the answers.
+    is the span of the requesting process, if that is another one; `samples` gets the answers. `answers_id` begins the
+    ids of kept answers, and replaces the request's id in the response once `any_kept`.
     """
 
-    __slots__ = ("answers", "carried", "samples", "seconds", "span", "tokens")
+    __slots__ = ("answers", "answers_id", "any_kept", "carried", "samples", "seconds", "span", "tokens")
 
     def __init__(
         self,
@@ -113,6 +116,7 @@ class Observed:
         self.span = span
         self.carried = carried
         self.samples = samples
+        self.answers_id, self.any_kept = "", False
 
     def phase(self, name: str, start: float, end: float, batches: Sequence[Any] = ()) -> None:
         """Records the end of a phase, in seconds on this process's monotonic clock; repeated phases add up."""

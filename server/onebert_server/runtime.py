@@ -169,7 +169,7 @@ def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterat
         presence = Presence(registry.replicas) if registry.shared else None
         follower = Follower(registry.feed, residents.directory, presence, metrics.rename_task)
         catalog = Catalog(registry, residents, follower, settings.max_upload_bytes)
-        samples = SampleKeeper(store, catalog, registry.feed, redactor_named(settings.redactor), metrics.count_samples)
+        samples = SampleKeeper(store, redactor_named(settings.redactor), metrics.count_samples)
         opened.callback(samples.close)
         emit = _webhooks(opened, settings, registry, presence, metrics)
         watch = _watch(opened, settings, catalog, metrics, emit) if settings.false_alarms else None

@@ -144,7 +144,17 @@ GATES = Table(
     info={"since": 7},
 )
 
-# How much of a task's answers is kept; a task without a row keeps none.
+# Names a task for good: a rename keeps the id, and a new task with an old name gets another one.
+IDENTITIES = Table(
+    "identities",
+    TABLES,
+    sa.Column("task", NAME, primary_key=True),
+    sa.Column("id", NAME, nullable=False, unique=True),
+    info={"since": 9},
+)
+
+# How much of a task's answers is kept; a task without a row keeps none. The row is deleted when keeping ends, and the
+# next one has another `id`.
 KEEPINGS = Table(
     "keepings",
     TABLES,
@@ -152,6 +162,7 @@ KEEPINGS = Table(
     sa.Column("share", sa.Double, nullable=False),
     sa.Column("days", sa.Integer, nullable=False),
     sa.Column("most", sa.Integer, nullable=False),
+    sa.Column("id", NAME, info={"since": 9}),
     info={"since": 8},
 )
 

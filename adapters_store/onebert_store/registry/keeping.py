@@ -9,11 +9,15 @@ MAX_DAYS, MAX_SAMPLES = 3650, 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Keeping:
-    """Keeps each answer with the probability `share`, for `days`, and at most the latest `most` of the task."""
+    """Keeps each answer with the probability `share`, for `days`, and at most the latest `most` of the task.
+
+    The registry gives each an `id`, which stays until the keeping ends.
+    """
 
     share: float
     days: int
     most: int
+    id: str = ""
 
 
 def check_keeping(keeping: Keeping) -> None:

@@ -7,11 +7,11 @@ from sqlalchemy.exc import OperationalError, ProgrammingError
 from sqlalchemy.schema import CreateColumn
 
 from onebert_store.errors import StoreCorrupt
-from onebert_store.registry.database import FEED, HOLDINGS, TABLES
+from onebert_store.registry.database import FEED, HOLDINGS, IDENTITIES, TABLES
 from onebert_store.registry.dialects.database import NO_DATABASE, Database
 
 # The number of this code's schema: the highest `since` of a table or a column.
-SCHEMA = 8
+SCHEMA = 9
 
 # Counts from the audit trail, for quotas.
 _HOLDINGS = """
@@ -21,6 +21,11 @@ _HOLDINGS = """
     WHERE changes.action = 'upload'
     GROUP BY versions.task, changes.principal
 """
+# Samples and feedback of these tasks are under their names.
+_IDENTITIES = (
+    "INSERT INTO identities (task, id) SELECT DISTINCT task, task FROM versions",
+    "UPDATE keepings SET id = task",
+)
 
 
 def ensure_schema(
@@ -74,3 +79,6 @@ def _upgrade(connection: Connection, found: int) -> None:
         connection.execute(insert(FEED).values(last=0))
     if HOLDINGS in missing:
         connection.execute(text(_HOLDINGS))
+    if IDENTITIES in missing:
+        for statement in _IDENTITIES:
+            connection.execute(text(statement))

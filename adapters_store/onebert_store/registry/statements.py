@@ -1,14 +1,15 @@
 """The registry's changing statements; each decides by the rows that it changed.
 
 They are written for READ COMMITTED: each statement sees everything that was committed before it. Every transaction
-locks rows in one order (task, orphans by digest, versions, aliases, holdings, gates, keepings, the feed's counter), so
-that there are no deadlocks.
+locks rows in one order (task, orphans by digest, versions, aliases, holdings, gates, keepings, identities, the
+feed's counter), so that there are no deadlocks.
 """
 
 from collections.abc import Collection
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
+from uuid import uuid4
 
 from sqlalchemy import (
     ColumnElement,
@@ -33,6 +34,7 @@ from onebert_store.registry.database import (
     CHANGES,
     GATES,
     HOLDINGS,
+    IDENTITIES,
     KEEPINGS,
     ORPHANS,
     TASKS,
@@ -74,6 +76,8 @@ def add_version(connection: Connection, task: str, delta: Delta, size: int) -> t
         live = upsert(connection, ALIASES).from_select(["task", "alias", "version"], first)
         made = live.on_conflict_do_nothing().returning(ALIASES.c.version)
         is_live = connection.execute(made).first() is not None
+        named = upsert(connection, IDENTITIES).values(task=task, id=uuid4().hex)
+        connection.execute(named.on_conflict_do_nothing(index_elements=["task"]))
     return VersionRecord(task, n, delta.digest, size, created_at, delta.manifest), known is None, is_live
 
 
@@ -146,9 +150,9 @@ def delete_version(connection: Connection, task: str, n: int) -> bool:
     if size is None:
         return False
     _discount_upload(connection, task, n, size)
-    # Without versions there is no task, and whoever uses the name next has set neither this gate nor this keeping.
+    # Without versions there is no task, and whoever uses the name next has neither its gate, keeping nor id.
     others = exists().where(VERSIONS.c.task == task)
-    for table in (GATES, KEEPINGS):
+    for table in (GATES, KEEPINGS, IDENTITIES):
         connection.execute(delete(table).where(table.c.task == task, ~others))
     return True
 
@@ -165,7 +169,7 @@ def delete_task(connection: Connection, task: str) -> None:
     require_task(connection, task)
     _mark_orphans(connection, VERSIONS.c.task == task)
     _hold_every_version(connection, task)
-    for table in (ALIASES, VERSIONS, HOLDINGS, GATES, KEEPINGS):
+    for table in (ALIASES, VERSIONS, HOLDINGS, GATES, KEEPINGS, IDENTITIES):
         connection.execute(delete(table).where(table.c.task == task))
 
 
@@ -191,7 +195,7 @@ def rename_task(connection: Connection, task: str, name: str) -> None:
     connection.execute(insert(VERSIONS).from_select(columns, select(*theirs).where(VERSIONS.c.task == task)))
     connection.execute(update(ALIASES).where(ALIASES.c.task == task).values(task=name))
     connection.execute(delete(VERSIONS).where(VERSIONS.c.task == task))
-    for table in (HOLDINGS, GATES, KEEPINGS):
+    for table in (HOLDINGS, GATES, KEEPINGS, IDENTITIES):
         connection.execute(update(table).where(table.c.task == task).values(task=name))
 
 
@@ -206,8 +210,10 @@ def delete_gate(connection: Connection, task: str) -> bool:
 
 
 def set_keeping(connection: Connection, task: str, keeping: Keeping) -> None:
-    """Sets how much of a task's answers is kept."""
-    _set_of_task(connection, KEEPINGS, task, asdict(keeping))
+    """Sets how much of a task's answers is kept; the id is new if none was."""
+    row = asdict(keeping)
+    del row["id"]
+    _set_of_task(connection, KEEPINGS, task, row, id=uuid4().hex)
 
 
 def delete_keeping(connection: Connection, task: str) -> bool:
@@ -215,10 +221,10 @@ def delete_keeping(connection: Connection, task: str) -> bool:
     return bool(connection.execute(delete(KEEPINGS).where(KEEPINGS.c.task == task)).rowcount)
 
 
-def _set_of_task(connection: Connection, table: Table, task: str, row: dict[str, Any]) -> None:
+def _set_of_task(connection: Connection, table: Table, task: str, row: dict[str, Any], **first: str) -> None:
     _hold(connection, task)
     require_task(connection, task)
-    made = upsert(connection, table).values(task=task, **row)
+    made = upsert(connection, table).values(task=task, **row, **first)
     connection.execute(made.on_conflict_do_update(index_elements=["task"], set_=row))
 
 

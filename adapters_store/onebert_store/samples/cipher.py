@@ -1,5 +1,7 @@
 """Encrypts texts by Fernet (AES-128-CBC with HMAC-SHA256, https://github.com/fernet/spec) with keys of the operator."""
 
+import base64
+import hmac
 import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -9,6 +11,8 @@ from onebert_store.errors import InvalidSettings, SamplesKeyNeeded
 if TYPE_CHECKING:
     from cryptography.fernet import MultiFernet
 
+_IDENTIFIERS = b"onebert: identifiers of feedback"
+
 
 class Cipher:
     """Encrypts with the first of the keys and decrypts with any; without keys both raise SamplesKeyNeeded."""
@@ -16,6 +20,8 @@ class Cipher:
     def __init__(self, keys: Sequence[str] = ()) -> None:
         """Raises InvalidSettings if a key is malformed, or the package `cryptography` is missing."""
         self._fernet = _fernet(keys) if keys else None
+        # Another key than the ones that encrypt, derived by the label.
+        self._naming = hmac.digest(base64.urlsafe_b64decode(keys[0]), _IDENTIFIERS, "sha256") if keys else b""
 
     @property
     def has_key(self) -> bool:
@@ -34,6 +40,14 @@ class Cipher:
             return json.loads(fernet.decrypt(token))
         except InvalidToken:
             raise SamplesKeyNeeded("ONEBERT_SAMPLES_KEY lacks the key that a kept text was encrypted with") from None
+
+    def identifier(self, value: Any) -> str:
+        """Returns the HMAC-SHA256 of a JSON value by a key that the first one derives: without it nobody can try texts.
+
+        Raises SamplesKeyNeeded without keys.
+        """
+        self._required()
+        return "hmac-sha256:" + hmac.digest(self._naming, json.dumps(value).encode(), "sha256").hex()
 
     def _required(self) -> "MultiFernet":
         if self._fernet is None:

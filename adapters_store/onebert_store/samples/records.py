@@ -24,11 +24,19 @@ class Kind(StrEnum):
     CORRECTION = "correction"
 
 
+class Home(NamedTuple):
+    """Where a task's rows are: its id in the registry, and the id of its keeping if it keeps answers."""
+
+    task: str
+    keeping: str | None
+
+
 @dataclass(frozen=True, slots=True)
 class Sample:
     """One kept answer.
 
     Attributes:
+        task: the task's name.
         id: `X-Request-Id` of the response, `/`, index of the result.
         texts: the text, or the two texts of a pair.
         labels: the answered labels; none of a regression or an extracted span.
@@ -52,6 +60,7 @@ class Feedback:
     """The right label of one text, beside the answers of versions.
 
     Attributes:
+        task: the task's name.
         identifier: a row with the same task and identifier replaces the earlier one.
         right: the right label.
         answers: the label that each version answered when the feedback came.

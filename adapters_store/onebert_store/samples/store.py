@@ -1,22 +1,21 @@
 """The sample store: keeps texts of answers encrypted, and feedback with or without them."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, Row, Table, delete, exists, func, select, update
+from sqlalchemy import Connection, Row, Table, delete, exists, func, or_, select, tuple_, union, update
 
 from onebert_store.errors import SampleNotFound
 from onebert_store.registry.database import upsert
 from onebert_store.registry.dialects.database import Database
 from onebert_store.registry.dialects.sqlite import SqliteDatabase
-from onebert_store.registry.keeping import Keeping
 from onebert_store.samples.cipher import Cipher
-from onebert_store.samples.records import Feedback, Kind, Outcomes, Sample
-from onebert_store.samples.tables import FEEDBACK, SAMPLES, TABLES
+from onebert_store.samples.homes import Homes
+from onebert_store.samples.records import Feedback, Home, Kind, Outcomes, Sample
+from onebert_store.samples.tables import FEEDBACK, REFUSALS, SAMPLES, TABLES
 
 FILE = "samples.sqlite3"
 # Rows of feedback of a task; the oldest go.
@@ -32,11 +31,11 @@ def open_samples(registry: Database, keys: Sequence[str] = ()) -> Iterator["Samp
     """
     cipher = Cipher(keys)
     if not isinstance(registry, SqliteDatabase):
-        yield SampleStore(registry, cipher)
+        yield SampleStore(registry, registry, cipher)
         return
     own = SqliteDatabase(registry.path.with_name(FILE))
     try:
-        yield SampleStore(own, cipher)
+        yield SampleStore(registry, own, cipher)
     finally:
         own.close()
 
@@ -48,7 +47,8 @@ class SampleStore:
     the store has no key that decrypts them.
     """
 
-    def __init__(self, database: Database, cipher: Cipher) -> None:
+    def __init__(self, registry: Database, database: Database, cipher: Cipher) -> None:
+        self._homes = Homes(registry, database)
         self._database = database
         self._cipher = cipher
         with database.writing() as connection, database.migrating(connection):
@@ -59,80 +59,96 @@ class SampleStore:
         """Whether texts can be kept."""
         return self._cipher.has_key
 
-    def keep(self, samples: Sequence[Sample]) -> int:
-        """Keeps samples and returns how many are new: the first sample of an id stays."""
-        rows = [_columns(one) | {"texts": self._cipher.encrypt(one.texts)} for one in samples]
+    def home(self, task: str) -> Home:
+        """Returns where the rows of a task are; see `Homes.of`."""
+        return self._homes.of(task)
+
+    def identifier(self, texts: Sequence[str]) -> str:
+        """Returns the identifier of texts that came without one; see `Cipher.identifier`."""
+        return self._cipher.identifier(texts)
+
+    def keep(self, samples: Sequence[tuple[str, Sample]]) -> int:
+        """Keeps samples whose keeping, by its id, has not ended, within its bounds; returns how many are new."""
+        rows = [(keeping, _columns(one) | {"texts": self._cipher.encrypt(one.texts)}) for keeping, one in samples]
         with self._database.writing() as connection:
+            tasks = self._homes.keeping(connection, {keeping for keeping, _ in rows})
             made = upsert(connection, SAMPLES).on_conflict_do_nothing().returning(SAMPLES.c.id)
-            return sum(connection.execute(made.values(row)).first() is not None for row in rows)
+            kept = [made.values(row | {"task": tasks[keeping]}) for keeping, row in rows if keeping in tasks]
+            new = sum(connection.execute(one).first() is not None for one in kept)
+        self.sweep({*tasks.values()})
+        return new
 
     def find(self, ids: Collection[str], sees: Callable[[str], bool]) -> list[Sample]:
         """Returns the samples of these ids whose task `sees` allows."""
         with self._database.reading() as connection:
             rows = connection.execute(select(SAMPLES).where(SAMPLES.c.id.in_(ids))).all()
-        return [self._sample(row) for row in rows if sees(row.task)]
+        names = self._homes.names({row.task for row in rows}, sees)
+        return [self._sample(row, names[row.task]) for row in rows if row.task in names]
 
     def without_feedback(self, task: str, most: int) -> list[Sample]:
         """Returns the latest samples of a task that nobody has given feedback on."""
         given = exists().where(FEEDBACK.c.task == SAMPLES.c.task, FEEDBACK.c.answer_id == SAMPLES.c.id)
-        found = select(SAMPLES).where(SAMPLES.c.task == task, ~given)
+        found = select(SAMPLES).where(SAMPLES.c.task == self.home(task).task, ~given)
         with self._database.reading() as connection:
             rows = connection.execute(found.order_by(SAMPLES.c.at.desc(), SAMPLES.c.id).limit(most)).all()
-        return [self._sample(row) for row in rows]
+        return [self._sample(row, task) for row in rows]
 
     def page(self, task: str, after: str, most: int) -> list[tuple[Sample, Feedback | None]]:
         """Returns the samples of a task behind an id, by id, each with the latest feedback on it."""
-        found = select(SAMPLES).where(SAMPLES.c.task == task, SAMPLES.c.id > after).order_by(SAMPLES.c.id).limit(most)
+        id = self.home(task).task
+        found = select(SAMPLES).where(SAMPLES.c.task == id, SAMPLES.c.id > after).order_by(SAMPLES.c.id).limit(most)
         with self._database.reading() as connection:
             rows = connection.execute(found).all()
-            about = FEEDBACK.c.task == task, FEEDBACK.c.answer_id.in_([row.id for row in rows])
+            about = FEEDBACK.c.task == id, FEEDBACK.c.answer_id.in_([row.id for row in rows])
             # Identifiers first: one answer may have a hundred thousand rows with texts.
             given = select(FEEDBACK.c.answer_id, FEEDBACK.c.identifier).where(*about).order_by(FEEDBACK.c.at)
             last = {row.answer_id: row.identifier for row in connection.execute(given)}
-            newest = FEEDBACK.c.task == task, FEEDBACK.c.identifier.in_(last.values())
-            latest = {one.answer_id: self._feedback(one) for one in connection.execute(select(FEEDBACK).where(*newest))}
-        return [(self._sample(row), latest.get(row.id)) for row in rows]
+            newest = select(FEEDBACK).where(FEEDBACK.c.task == id, FEEDBACK.c.identifier.in_(last.values()))
+            latest = {one.answer_id: self._feedback(one, task) for one in connection.execute(newest)}
+        return [(self._sample(row, task), latest.get(row.id)) for row in rows]
 
     def feedback_page(self, task: str, after: str, most: int) -> list[Feedback]:
         """Returns the feedback of a task whose text is kept, by identifier, behind one."""
-        own = FEEDBACK.c.task == task, FEEDBACK.c.texts.is_not(None), FEEDBACK.c.identifier > after
+        own = FEEDBACK.c.task == self.home(task).task, FEEDBACK.c.texts.is_not(None), FEEDBACK.c.identifier > after
         with self._database.reading() as connection:
             rows = connection.execute(select(FEEDBACK).where(*own).order_by(FEEDBACK.c.identifier).limit(most)).all()
-        return [self._feedback(row) for row in rows]
+        return [self._feedback(row, task) for row in rows]
 
     def count(self, task: str) -> int:
         """Returns how many samples a task has."""
-        counted = select(func.count()).select_from(SAMPLES).where(SAMPLES.c.task == task)
+        counted = select(func.count()).select_from(SAMPLES).where(SAMPLES.c.task == self.home(task).task)
         with self._database.reading() as connection:
             return int(connection.execute(counted).scalar_one())
 
-    def record(self, rows: Sequence[Feedback]) -> None:
+    def record(self, rows: Sequence[tuple[Home, Feedback]]) -> list[bool]:
         """Adds feedback, all or nothing; a row replaces an earlier one with the same task and identifier.
 
-        The first outcome of an identifier still counts in `outcomes`.
+        The first outcome of an identifier still counts in `outcomes`. Returns whether each has its texts: they are left
+        out if the keeping has ended, or the sample is deleted. Raises TaskNotFound if a task is deleted.
         """
-        made = [_columns(one) | {"texts": self._token(one.texts)} for one in rows]
+        made = [_columns(one) | {"task": home.task, "texts": self._token(one.texts)} for home, one in rows]
         with self._database.writing() as connection:
+            keeping = self._homes.keeping(connection, {home.keeping for home, _ in rows if home.keeping})
+            self._homes.hold(connection, {home.task: one.task for home, one in rows})
+            there = self._answered(connection, {(row["task"], row["answer_id"]) for row in made if row["answer_id"]})
+            for (home, one), row in zip(rows, made, strict=True):
+                kept = home.keeping in keeping and (one.answer_id is None or (home.task, one.answer_id) in there)
+                words = {"explanation": self._token(one.explanation), "answers": {**one.answers}}
+                row.update(words if kept else words | _NO_TEXT)
             # In one order everywhere, so that two requests about the same rows cannot wait for each other.
             for row in sorted(made, key=lambda one: (one["task"], one["identifier"])):
-                row |= {"explanation": self._token(row["explanation"]), "answers": {**row["answers"]}}
                 counted = [row["right"], row["answers"]] if row["kind"] == Kind.OUTCOME else None
                 added = upsert(connection, FEEDBACK).values(row | {"counted": counted})
                 first = {"counted": func.coalesce(FEEDBACK.c.counted, added.excluded.counted)}
                 connection.execute(added.on_conflict_do_update(index_elements=["task", "identifier"], set_=row | first))
-            for task in {one.task for one in rows}:
+            for task in {home.task for home, _ in rows}:
                 _trim(connection, FEEDBACK, FEEDBACK.c.identifier, task, MAX_FEEDBACK)
-
-    def feedback(self, task: str, most: int = MAX_FEEDBACK) -> list[Feedback]:
-        """Returns the latest feedback of a task."""
-        found = select(FEEDBACK).where(FEEDBACK.c.task == task)
-        with self._database.reading() as connection:
-            rows = connection.execute(found.order_by(FEEDBACK.c.at.desc(), FEEDBACK.c.identifier).limit(most)).all()
-        return [self._feedback(row) for row in rows]
+        return [row["texts"] is not None for row in made]
 
     def outcomes(self, task: str, main: int, versions: Sequence[int]) -> dict[int, Outcomes]:
         """Counts outcomes that a version and `main` answered, by version: `wins` are rows where it alone is right."""
-        found = select(FEEDBACK.c.counted).where(FEEDBACK.c.task == task, FEEDBACK.c.counted.is_not(None))
+        own = FEEDBACK.c.task == self.home(task).task, FEEDBACK.c.counted.is_not(None)
+        found = select(FEEDBACK.c.counted).where(*own)
         counts: dict[int, Counter[tuple[bool, bool]]] = {version: Counter() for version in versions}
         with self._database.reading() as connection:
             for right, answers in connection.scalars(found):
@@ -142,64 +158,89 @@ class SampleStore:
         order = (True, True), (True, False), (False, True), (False, False)
         return {version: Outcomes(*(count[one] for one in order)) for version, count in counts.items()}
 
+    def refused(self, task: str) -> str | None:
+        """Returns the tag of the meaning of `live` whose move the gate refused last."""
+        found = select(REFUSALS.c.tag).where(REFUSALS.c.task == self.home(task).task)
+        with self._database.reading() as connection:
+            return connection.scalar(found)
+
+    def refuse(self, task: str, tag: str) -> None:
+        """Remembers a move that the gate refused, instead of the one before."""
+        made = {"task": self.home(task).task, "tag": tag}
+        with self._database.writing() as connection:
+            added = upsert(connection, REFUSALS).values(made)
+            connection.execute(added.on_conflict_do_update(index_elements=["task"], set_=made))
+
     def delete_sample(self, task: str, id: str) -> None:
-        """Deletes one sample, also its text in feedback; raises SampleNotFound."""
+        """Deletes the sample with this id, and the texts of feedback on it or with this identifier.
+
+        Raises SampleNotFound if there is neither.
+        """
         # PostgreSQL rejects text with a zero byte.
         if not id.isprintable():
             raise no_sample()
+        own = self.home(task).task
         with self._database.writing() as connection:
-            of_sample = FEEDBACK.c.task == task, FEEDBACK.c.answer_id == id, FEEDBACK.c.texts.is_not(None)
+            about = or_(FEEDBACK.c.answer_id == id, FEEDBACK.c.identifier == id)
             # Samples before feedback, everywhere: PostgreSQL would end one of two that wait for each other.
-            gone = connection.execute(delete(SAMPLES).where(SAMPLES.c.task == task, SAMPLES.c.id == id)).rowcount
-            gone += connection.execute(update(FEEDBACK).where(*of_sample).values(_NO_TEXT)).rowcount
+            gone = connection.execute(delete(SAMPLES).where(SAMPLES.c.task == own, SAMPLES.c.id == id)).rowcount
+            texts = update(FEEDBACK).where(FEEDBACK.c.task == own, about, FEEDBACK.c.texts.is_not(None))
+            gone += connection.execute(texts.values(_NO_TEXT)).rowcount
         if not gone:
             raise no_sample()
 
-    def delete_texts(self, task: str) -> None:
-        """Deletes the samples of a task, and the texts in its feedback; its labels stay."""
+    def delete_texts(self, id: str) -> None:
+        """Deletes the samples of a task, by its id, and the texts in its feedback; its labels stay."""
         with self._database.writing() as connection:
-            connection.execute(delete(SAMPLES).where(SAMPLES.c.task == task))
-            connection.execute(update(FEEDBACK).where(FEEDBACK.c.task == task).values(_NO_TEXT))
+            connection.execute(delete(SAMPLES).where(SAMPLES.c.task == id))
+            connection.execute(update(FEEDBACK).where(FEEDBACK.c.task == id).values(_NO_TEXT))
 
-    def delete_task(self, task: str) -> None:
-        """Deletes everything of a task."""
-        with self._database.writing() as connection:
-            for table in (SAMPLES, FEEDBACK):
-                connection.execute(delete(table).where(table.c.task == task))
+    def sweep(self, ids: Collection[str] | None = None) -> None:
+        """Deletes everything of tasks that are gone, and of others the texts that are not kept, or no longer.
 
-    def rename_task(self, task: str, name: str) -> None:
-        """Gives samples and feedback of a task to its new name; rows that were written under the new name stay."""
-        with self._database.writing() as connection:
-            for table, key in ((SAMPLES, SAMPLES.c.id), (FEEDBACK, FEEDBACK.c.identifier)):
-                newer = table.c.task == task, key.in_(select(key).where(table.c.task == name))
-                connection.execute(delete(table).where(*newer))
-                connection.execute(update(table).where(table.c.task == task).values(task=name))
+        `ids` are ids of tasks; None means all that have rows.
+        """
+        for id in self._ids() if ids is None else ids:
+            bounds = self._homes.bounds(id)
+            if bounds is None:
+                with self._database.writing() as connection:
+                    for table in TABLES.tables.values():
+                        connection.execute(delete(table).where(table.c.task == id))
+            elif not bounds:
+                self.delete_texts(id)
+            else:
+                self._expire(id, *bounds)
 
-    def expire(self, keepings: Mapping[str, Keeping]) -> None:
-        """Deletes texts that are older than their task keeps them, and the oldest samples above its bound."""
-        with self._database.writing() as connection:
-            for task, keeping in sorted(keepings.items()):
-                since = datetime.now(UTC) - timedelta(days=keeping.days)
-                connection.execute(delete(SAMPLES).where(SAMPLES.c.task == task, SAMPLES.c.at < since))
-                _trim(connection, SAMPLES, SAMPLES.c.id, task, keeping.most)
-                old = FEEDBACK.c.task == task, FEEDBACK.c.texts_at < since
-                connection.execute(update(FEEDBACK).where(*old).values(_NO_TEXT))
-
-    def tasks(self) -> list[str]:
-        """Returns the names of all tasks with samples or feedback."""
-        names = select(SAMPLES.c.task).union(select(FEEDBACK.c.task))
+    def _ids(self) -> list[str]:
+        """The ids of all tasks with rows."""
+        names = union(*(select(table.c.task) for table in TABLES.tables.values()))
         with self._database.reading() as connection:
             return [*connection.scalars(names)]
+
+    def _expire(self, id: str, days: int, most: int) -> None:
+        since = datetime.now(UTC) - timedelta(days=days)
+        with self._database.writing() as connection:
+            connection.execute(delete(SAMPLES).where(SAMPLES.c.task == id, SAMPLES.c.at < since))
+            _trim(connection, SAMPLES, SAMPLES.c.id, id, most)
+            old = FEEDBACK.c.task == id, FEEDBACK.c.texts_at < since
+            connection.execute(update(FEEDBACK).where(*old).values(_NO_TEXT))
+
+    def _answered(self, connection: Connection, ids: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
+        """The samples, by task and id, that are not deleted; none is before the commit."""
+        found = select(SAMPLES.c.task, SAMPLES.c.id).where(tuple_(SAMPLES.c.task, SAMPLES.c.id).in_(ids))
+        held = found.order_by(SAMPLES.c.task, SAMPLES.c.id).with_for_update(read=True, key_share=True)
+        return {(task, id) for task, id in connection.execute(held)}
 
     def _token(self, value: Any) -> str | None:
         return None if value is None else self._cipher.encrypt(value)
 
-    def _sample(self, row: Row[Any]) -> Sample:
-        read = row._asdict()
-        return Sample(**read | {"texts": tuple(self._cipher.decrypt(row.texts)), "labels": tuple(row.labels)})
+    def _sample(self, row: Row[Any], task: str) -> Sample:
+        read = row._asdict() | {"task": task, "labels": tuple(row.labels)}
+        return Sample(**read | {"texts": tuple(self._cipher.decrypt(row.texts))})
 
-    def _feedback(self, row: Row[Any]) -> Feedback:
-        read = row._asdict() | {"kind": Kind(row.kind), "answers": {int(key): one for key, one in row.answers.items()}}
+    def _feedback(self, row: Row[Any], task: str) -> Feedback:
+        answers = {int(key): one for key, one in row.answers.items()}
+        read = row._asdict() | {"task": task, "kind": Kind(row.kind), "answers": answers}
         del read["counted"]
         if row.texts is not None:
             read["texts"] = tuple(self._cipher.decrypt(row.texts))
@@ -209,11 +250,6 @@ class SampleStore:
 
 
 _NO_TEXT = {"texts": None, "texts_at": None, "explanation": None}
-
-
-def without_texts(row: Feedback) -> Feedback:
-    """The row as it is once its texts are deleted."""
-    return replace(row, texts=None, texts_at=None, explanation=None)
 
 
 def no_sample() -> SampleNotFound:

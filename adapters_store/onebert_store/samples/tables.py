@@ -1,4 +1,4 @@
-"""The tables of kept samples and of feedback; the registry's tables do not know them."""
+"""The tables of kept samples and of feedback; `task` is an id of the registry's `identities`, not a name."""
 
 import sqlalchemy as sa
 
@@ -6,7 +6,7 @@ from onebert_store.registry.database import NAME, UtcDateTime
 
 TABLES = sa.MetaData()
 
-# One kept answer; `texts` is encrypted. Two tasks may have the same id: a client chooses the ids of its requests.
+# One kept answer; `texts` is encrypted.
 SAMPLES = sa.Table(
     "samples",
     TABLES,
@@ -44,4 +44,12 @@ FEEDBACK = sa.Table(
     sa.Column("counted", sa.JSON(none_as_null=True)),
     sa.Index("ix_feedback_answer", "task", "answer_id"),
     sa.Index("ix_feedback_at", "task", "at", "identifier"),
+)
+
+# The tag of the meaning of `live` whose move by a verdict the task's gate refused last.
+REFUSALS = sa.Table(
+    "refusals",
+    TABLES,
+    sa.Column("task", NAME, primary_key=True),
+    sa.Column("tag", sa.String, nullable=False),
 )

@@ -157,8 +157,8 @@ class Admission:
 
     def _result(self, question: "_Expanded", logits: Iterator[Logits]) -> Result:
         facts = question.version.facts
-        kept = self._directory.keepings.get(facts.task)
-        return Result(facts, question.input, _computed(question, logits), kept.share if kept else 0.0)
+        keeping = self._directory.keepings.get(facts.task)
+        return Result(facts, question.input, _computed(question, logits), keeping)
 
     def _submit(self, questions: Sequence["_Expanded"], context: Context, requests: int) -> list["_Submitted"]:
         """Submits and counts questions, all of them or none, with one request to the engine for each host.

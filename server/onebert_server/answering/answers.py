@@ -25,6 +25,7 @@ from onebert_server.fairness.places import PartByPart
 from onebert_server.observed import ANSWER, TOKENIZE, Kept, Observed
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import AnswerNotFinite, InvalidInput, OneBertError, WholeTextNeeded
+from onebert_store.registry.keeping import Keeping
 
 # Threads that tokenize and read answers.
 WORKERS = 4
@@ -203,7 +204,7 @@ class Answerer:
                 # No member's reference is of the mean.
                 facts = replace(members[0].facts, has_reference=False)
                 answered = Answered(facts, reading, committee=committee)
-                made.append(show(index, _noted(context, _Asked(index, text, share=0.0), answered, wanted.asked)))
+                made.append(show(index, _noted(context, _Asked(index, text, None), answered, wanted.asked)))
             return made
 
         cost = size * (len(each[0].facts.labels) + _ANSWER_IN_NUMBERS)
@@ -257,7 +258,7 @@ class Answerer:
                 return Unanswered(one.ref, one.error)
             text = texts[one.input]
             answered = self._read_one(text, inputs[one.facts.base][one.input], one, asked)
-            return _noted(context, _Asked(index, text, one.share), answered, asked)
+            return _noted(context, _Asked(index, text, one.keeping), answered, asked)
 
         def shown(part: slice) -> list[T]:
             indexes = at or range(len(results))
@@ -302,25 +303,27 @@ def _cost(text: Text, one: Result | Missed) -> int:
 
 
 class _Asked(NamedTuple):
-    """The number of a result in its response, the text, and the probability with which the answer is kept."""
+    """The number of a result in its response, the text, and how much its task keeps."""
 
     number: int
     text: Text
-    share: float
+    keeping: Keeping | None
 
 
 def _noted(context: Context, one: _Asked, answered: Answered, asked: Asked) -> Answered:
     observed, reading = context.observed, answered.reading if isinstance(answered.reading, Reading) else None
-    # Not a secret, so no `secrets`: see `_request_id`.
-    kept = observed.samples is not None and reading is not None and random.random() < one.share  # noqa: S311
+    # Not a secret, so no `secrets`: see `_request_ids`.
+    share = one.keeping.share if one.keeping and observed.samples and reading else 0.0
+    kept = random.random() < share  # noqa: S311
     if observed.answers is not None or kept:
         answer = seen(answered.facts, reading and reading.answer, asked)
         if observed.answers is not None:
             observed.answers.append(answer)
-        if kept and observed.samples is not None:
+        if kept and one.keeping and observed.samples:
             texts = (one.text,) if isinstance(one.text, str) else one.text
-            own = f"{context.request_id}/{one.number}", time.time(), context.principal.name
-            observed.samples.made(Kept(*own, texts, answer, one.share))
+            own = f"{observed.answers_id}/{one.number}", time.time(), context.principal.name
+            observed.samples.made(Kept(*own, texts, answer, one.keeping))
+            observed.any_kept = True
     observed.tokens += reading.tokens if reading else 0
     return answered
 

@@ -10,6 +10,7 @@ from onebert_server.answering.plan import Computed
 from onebert_server.answering.tokenizing import Split
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import OneBertError
+from onebert_store.registry.keeping import Keeping
 
 
 @dataclass(frozen=True)
@@ -31,13 +32,13 @@ class Wanted:
 class Result(NamedTuple):
     """The logits of one version for the input with index `input`, in the order of the plan.
 
-    `share` is the probability with which its task keeps the answer.
+    `keeping` is how much its task keeps of its answers.
     """
 
     facts: Facts
     input: int
     computed: Sequence[Computed]
-    share: float = 0.0
+    keeping: Keeping | None = None
 
 
 class Missed(NamedTuple):

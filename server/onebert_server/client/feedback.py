@@ -29,7 +29,7 @@ class FeedbackCalls(Asking):
         await self._ask("DELETE", _path(task))
 
     async def delete_sample(self, task: str, answer_id: str) -> None:
-        """Deletes one kept answer; raises SampleNotFound."""
+        """Deletes one kept answer, or a text by the identifier of its feedback; raises SampleNotFound."""
         await self._ask("DELETE", f"{_path(task)}/{quoted(answer_id)}", repeatable=False)
 
     async def feedback(self, items: Sequence[Mapping[str, Any]]) -> list[Recorded]:
@@ -41,7 +41,7 @@ class FeedbackCalls(Asking):
 
         Raises:
             SampleNotFound: no answer with an id is kept.
-            InvalidInput: a label is not one of the task's.
+            InvalidInput: a label is not one of the task's; a text lacks an identifier, and the server has no key.
         """
         # Repeatable, because a row replaces the one with its identifier.
         return (await self._decoded(FeedbackResponse, "POST", "/v1/feedback", {"data": list(items)})).data

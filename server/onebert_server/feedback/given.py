@@ -51,7 +51,7 @@ class Given(Strict):
         Field(description="outcome: it became known; review: a kept text was labeled; correction: of a shown answer"),
     ] = "outcome"
     identifier: Annotated[
-        Line | None, Field(description="feedback with the same one is replaced; null: id, or SHA-256 of the text")
+        Line | None, Field(description="feedback with the same one is replaced; null: id, or HMAC of the text")
     ] = None
     explanation: Annotated[
         str | None, Field(max_length=MAX_EXPLANATION, description="kept, encrypted, where the text is kept")

@@ -3,18 +3,15 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 from onebert_server.logs import Seldom, log_failure
 from onebert_server.observed import Kept
-from onebert_server.versions.catalog import Catalog
 from onebert_store import plugins
 from onebert_store.errors import InvalidSettings, NotFound, OneBertError
-from onebert_store.registry.feed import Feed
-from onebert_store.registry.records import Action
-from onebert_store.samples.records import Feedback, Sample
-from onebert_store.samples.store import SampleStore, without_texts
+from onebert_store.samples.records import Sample
+from onebert_store.samples.store import SampleStore
 
 logger = logging.getLogger("onebert.samples")
 
@@ -43,21 +40,11 @@ def redactor_named(name: str | None) -> Redactor | None:
 class SampleKeeper:
     """The `Samples` of the process with the engine; thread-safe.
 
-    `feed` tells of a task that is gone whether it was renamed. `count` gets results of answers: see
-    `Metrics.count_samples`.
+    `count` gets results of answers: see `Metrics.count_samples`.
     """
 
-    def __init__(
-        self,
-        store: SampleStore,
-        catalog: Catalog,
-        feed: Feed,
-        redactor: Redactor | None,
-        count: Callable[[str, int], None],
-    ) -> None:
+    def __init__(self, store: SampleStore, redactor: Redactor | None, count: Callable[[str, int], None]) -> None:
         self._store = store
-        self._catalog = catalog
-        self._feed = feed
         self._redactor = redactor
         self._count = count
         self._seldom = Seldom(logger)
@@ -65,7 +52,7 @@ class SampleKeeper:
         self._waiting: list[Kept] = []
         self._bytes = 0
         self._ended = False
-        # Held while samples are written: a deletion comes before or after.
+        # Held while samples are written: the deletion of one comes before or after.
         self._writing = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="onebert-samples", daemon=True)
 
@@ -110,84 +97,24 @@ class SampleKeeper:
         self._count("redactor", 1)
         return None
 
-    def record(self, rows: Sequence[Feedback]) -> list[Feedback]:
-        """Records feedback and returns it; without texts if its task keeps none any more, or its sample is deleted."""
-        with self._writing:
-            found = self._store.find({row.answer_id for row in rows if row.answer_id}, lambda _: True)
-            there, keepings = {(one.task, one.id) for one in found}, self._catalog.directory.keepings
-
-            def kept(row: Feedback) -> bool:
-                return row.task in keepings and (row.answer_id is None or (row.task, row.answer_id) in there)
-
-            made = [row if kept(row) else without_texts(row) for row in rows]
-            self._store.record(made)
-            return made
-
     def delete_sample(self, task: str, id: str) -> None:
         """Deletes one sample, also one that waits to be written; raises SampleNotFound."""
         with self._writing:
-            waited = self._forget(lambda one: (one.answer.task, one.id) == (task, id))
+            with self._changed:
+                waiting = [one for one in self._waiting if (one.answer.task, one.id) != (task, id)]
+                waited = len(waiting) < len(self._waiting)
+                self._waiting, self._bytes = waiting, sum(one.size for one in waiting)
             try:
                 self._store.delete_sample(task, id)
             except NotFound:
                 if not waited:
                     raise
 
-    def delete_texts(self, task: str) -> None:
-        """Deletes the texts of a task that keeps none any more; feedback stays."""
-        with self._writing:
-            self._forget(lambda one: one.answer.task == task)
-            self._store.delete_texts(task)
-
-    def delete_task(self, task: str) -> None:
-        """Deletes samples and feedback of a task that is gone."""
-        with self._writing:
-            self._store.delete_task(task)
-
-    def rename_task(self, task: str, name: str) -> None:
-        """Gives samples and feedback to a task's new name."""
-        with self._writing:
-            self._store.rename_task(task, name)
-
-    def sweep(self, tasks: Collection[str] | None = None) -> None:
-        """Deletes texts that are too old or too many, of tasks that keep none the texts, of tasks that are gone all.
-
-        None means all tasks.
-        """
-        tasks = self._store.tasks() if tasks is None else tasks
-        # After the tasks: another replica may have made one of them a moment ago.
-        self._catalog.look()
-        keepings = self._catalog.directory.keepings
-        for task in tasks:
-            if task not in keepings:
-                try:
-                    self._catalog.directory.task(task, most=0)
-                    self.delete_texts(task)
-                except NotFound:
-                    self._gone(task)
-        self._store.expire({task: keepings[task] for task in tasks if task in keepings})
-
-    def _gone(self, task: str) -> None:
-        """Deletes everything of a task that is gone; if it has another name, its rows follow."""
-        last = self._feed.audit(0, 1, task, newest=True)
-        if last and last[0].action == Action.RENAME_TASK and last[0].task == task and last[0].name:
-            self.rename_task(task, last[0].name)
-        else:
-            self.delete_task(task)
-
-    def _forget(self, which: Callable[[Kept], bool]) -> int:
-        """Drops answers that wait to be written; returns how many."""
-        with self._changed:
-            before = len(self._waiting)
-            self._waiting = [one for one in self._waiting if not which(one)]
-            self._bytes = sum(one.size for one in self._waiting)
-            return before - len(self._waiting)
-
     def _run(self) -> None:
         next_sweep = time.monotonic()
         while True:
             if time.monotonic() >= next_sweep:
-                self._tried(self.sweep)
+                self._tried(self._store.sweep)
                 next_sweep = time.monotonic() + SWEEP_EVERY
             with self._changed:
                 self._changed.wait_for(lambda: self._waiting or self._ended, next_sweep - time.monotonic())
@@ -217,15 +144,13 @@ class SampleKeeper:
         return False
 
     def _write(self, together: Sequence[Kept]) -> None:
-        keepings = self._catalog.directory.keepings
-        wanted = [one for one in together if one.answer.task in keepings]
-        samples = [_sample(one, texts) for one in wanted if (texts := self.redacted(one.texts)) is not None]
+        texts = [(one, self.redacted(one.texts)) for one in together]
+        samples = [(one.keeping.id, _sample(one, made)) for one, made in texts if made is not None]
         if samples:
             self._count("kept", self._store.keep(samples))
-            self._store.expire({one.task: keepings[one.task] for one in samples})
 
 
 def _sample(kept: Kept, texts: tuple[str, ...]) -> Sample:
     answer, at = kept.answer, datetime.fromtimestamp(kept.at, UTC)
     about = answer.task, kept.id, answer.version, at, kept.principal
-    return Sample(*about, texts, answer.labels, answer.score, kept.share)
+    return Sample(*about, texts, answer.labels, answer.score, kept.keeping.share)

@@ -1,13 +1,12 @@
 """Records feedback: every version that `live` means answers the text; all answers stand beside the right label."""
 
 import asyncio
-import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
 from typing import NamedTuple, TypeVar
 
 from onebert_encoder.text.tokens import Text
@@ -16,24 +15,29 @@ from onebert_server.access.principal import Action
 from onebert_server.answering.answers import Answered, Answerer, Unanswered
 from onebert_server.answering.backend import Wanted
 from onebert_server.answering.plan import Reading
+from onebert_server.contract.feedback import Recorded
 from onebert_server.feedback.given import Given, label_of
 from onebert_server.feedback.keeping import SampleKeeper
 from onebert_server.limits import MAX_ITEMS
 from onebert_server.versions.catalog import Catalog
 from onebert_store.errors import InvalidInput, NotFound, OneBertError, VersionUnavailable
-from onebert_store.file import strict_json
 from onebert_store.registry.names import LIVE, check_name
-from onebert_store.samples.records import Feedback, Kind, Label, Sample
+from onebert_store.samples.records import Feedback, Home, Kind, Label, Sample
 from onebert_store.samples.store import SampleStore, no_sample
 
 T = TypeVar("T")
 
 
 class _Asked(NamedTuple):
-    """One item with its text, its sample if it has an id, its right label, and the versions that answer."""
+    """One item with its text, its sample if it has an id, its right label, and the versions that answer.
+
+    `home` is from before they answer: a text of a keeping that ends meanwhile is not kept.
+    """
 
     given: Given
     task: str
+    home: Home
+    identifier: str
     text: Text
     sample: Sample | None
     right: Label
@@ -59,21 +63,22 @@ class Recorder:
         self._registrars = registrars
         self._count = count
 
-    async def record(self, given: Sequence[Given], context: Context) -> list[Feedback]:
+    async def record(self, given: Sequence[Given], context: Context) -> list[Recorded]:
         """Records all items, or nothing; `live`'s largest share must answer each, its other versions are asked, too.
 
         Raises:
             Forbidden, TaskNotFound: see `Principal.require`.
             SampleNotFound: no answer with this id is kept, or not of a task that the principal sees.
             SamplesKeyNeeded: the text of a kept answer cannot be read.
-            InvalidInput: a label is not one of the task's, or has another form than its answers.
+            InvalidInput: a label is not one of the task's, or has another form than its answers; or a text lacks an
+                identifier, and there is no key to make one.
             OneBertError: a version could not answer; see `Answerer.answer_each`.
         """
         context.principal.require_scope(Action.GIVE_FEEDBACK)
         asked = await self._in_thread(self._resolved, given, context)
         answers = await self._answers(asked, context)
         rows = await self._in_thread(self._stored, asked, answers, context)
-        for one in rows:
+        for one in given:
             self._count(one.kind)
         return rows
 
@@ -81,13 +86,15 @@ class Recorder:
         ids = {one.id for one in given if one.id is not None}
         found = self._store.find(ids, context.principal.sees) if ids else []
         samples = {one.id: one for one in sorted(found, key=lambda one: one.at)}
-        made = []
+        made, home = [], cache(self._store.home)
         for index, one in enumerate(given):
             with _named(index):
-                made.append(self._resolve(one, samples, context))
+                made.append(self._resolve(one, samples, home, context))
         return made
 
-    def _resolve(self, given: Given, samples: dict[str, Sample], context: Context) -> _Asked:
+    def _resolve(
+        self, given: Given, samples: dict[str, Sample], home: Callable[[str], Home], context: Context
+    ) -> _Asked:
         sample, text = None, given.input
         if given.id is not None:
             if (sample := samples.get(given.id)) is None:
@@ -104,7 +111,13 @@ class Recorder:
         facts = [one.known_facts for one in versions if one.known_facts is not None]
         if not facts or text is None:
             raise VersionUnavailable(f"the manifest of {task}@{numbers[0]} cannot be read")
-        return _Asked(given, task, text, sample, given.right(facts), numbers)
+        identifier = given.identifier or given.id or self._identifier(text)
+        return _Asked(given, task, home(task), identifier, text, sample, given.right(facts), numbers)
+
+    def _identifier(self, text: Text) -> str:
+        if not self._store.has_key:
+            raise InvalidInput("feedback on a text takes an identifier, as ONEBERT_SAMPLES_KEY is not set")
+        return self._store.identifier(_texts(text))
 
     async def _answers(self, asked: Sequence[_Asked], context: Context) -> list[dict[int, Label]]:
         each = [(index, number) for index, one in enumerate(asked) for number in one.versions]
@@ -123,22 +136,20 @@ class Recorder:
                         raise answer
         return found
 
-    def _stored(self, asked: Sequence[_Asked], answers: Sequence[dict[int, Label]], context: Context) -> list[Feedback]:
-        rows = [self._row(*one, context) for one in zip(asked, answers, strict=True)]
-        return self._keeper.record(rows)
+    def _stored(self, asked: Sequence[_Asked], answers: Sequence[dict[int, Label]], context: Context) -> list[Recorded]:
+        rows = [(one.home, self._row(one, found, context)) for one, found in zip(asked, answers, strict=True)]
+        kept = self._store.record(rows)
+        return [Recorded(one.task, one.identifier, has) for one, has in zip(asked, kept, strict=True)]
 
     def _row(self, one: _Asked, answers: dict[int, Label], context: Context) -> Feedback:
         given, sample, now = one.given, one.sample, datetime.now(UTC)
-        texts = (one.text,) if isinstance(one.text, str) else one.text
-        digest = hashlib.sha256(strict_json.encode(texts).encode()).hexdigest()
-        identifier = given.identifier or given.id or f"sha256:{digest}"
-        by = now, context.principal.name
-        row = Feedback(one.task, identifier, Kind(given.kind), one.right, answers, *by)
+        texts, by = _texts(one.text), (now, context.principal.name)
+        row = Feedback(one.task, one.identifier, Kind(given.kind), one.right, answers, *by)
         if sample is not None:
             row = replace(row, answer_id=sample.id, version=sample.version, share=sample.share)
         # The texts of a sample are redacted already, which does not harm twice.
         words = [given.explanation] if given.explanation else []
-        keeps = self._store.has_key and one.task in self._catalog.directory.keepings
+        keeps = self._store.has_key and one.home.keeping is not None
         redacted = self._keeper.redacted([*texts, *words]) if keeps else None
         if redacted is None:
             return row
@@ -148,6 +159,10 @@ class Recorder:
 
     async def _in_thread(self, call: Callable[..., T], *arguments: object) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._registrars, partial(call, *arguments))
+
+
+def _texts(text: Text) -> tuple[str, ...]:
+    return (text,) if isinstance(text, str) else text
 
 
 def _label(_: int, one: Answered | Unanswered) -> Label | OneBertError:

@@ -71,15 +71,26 @@ class Reviews:
         order = ranked(by, answers)[:most]
         return Queue(versions[0], len(answers), [(samples[index], answers[index]) for index in order])
 
-    async def samples(self, task: str, after: str, most: int, context: Context) -> list[tuple[Sample, Feedback | None]]:
+    async def samples(
+        self, task: str, after: str, most: int, context: Context
+    ) -> tuple[list[tuple[Sample, Feedback | None]], bool]:
         """Returns a page of kept answers with the latest feedback on each; see `feedback`."""
         self._require(task, context, after)
-        return await self._in_thread(self._store.page, task, after, most)
+        return await self._in_thread(self._store.page, task, after, most), await self._in_thread(self._has_spans, task)
 
-    async def feedback(self, task: str, after: str, most: int, context: Context) -> list[Feedback]:
-        """Returns a page of the feedback whose text is kept; raises Forbidden, TaskNotFound, InvalidInput."""
+    async def feedback(self, task: str, after: str, most: int, context: Context) -> tuple[list[Feedback], bool]:
+        """Returns a page of the feedback whose text is kept, and whether the right labels are spans.
+
+        Raises Forbidden, TaskNotFound, InvalidInput.
+        """
         self._require(task, context, after)
-        return await self._in_thread(self._store.feedback_page, task, after, most)
+        rows = await self._in_thread(self._store.feedback_page, task, after, most)
+        return rows, await self._in_thread(self._has_spans, task)
+
+    def _has_spans(self, task: str) -> bool:
+        [version] = self._catalog.directory.task(task, most=1).versions.values()
+        self._catalog.learn(version)
+        return version.known_facts is not None and version.known_facts.task_type in PER_TOKEN
 
     def _require(self, task: str, context: Context, after: str = "") -> TaskEntry:
         # PostgreSQL rejects text with a zero byte.

@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Executor
-from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
@@ -13,6 +12,7 @@ from onebert_server.access.principal import RESERVED
 from onebert_server.answering.gates import Gates
 from onebert_server.contract.tasks import VerdictFacts
 from onebert_server.gate.verdicts import decide, e_value
+from onebert_server.logs import log_failure
 from onebert_server.versions.catalog import Catalog
 from onebert_store.errors import AliasConflict, GateFailed, OneBertError
 from onebert_store.registry.feed import Feed
@@ -34,7 +34,10 @@ _MOVE = "verdict on version {}:"
 
 
 class Verdicts:
-    """Judges candidates by the feedback in the store; `registrars` are the threads for the registry and the store."""
+    """Judges candidates by the feedback in the store; use it from one event loop, with which its work ends.
+
+    `registrars` are the threads for the registry and the store.
+    """
 
     def __init__(self, store: SampleStore, feed: Feed, catalog: Catalog, gates: Gates, registrars: Executor) -> None:
         self._store = store
@@ -42,9 +45,10 @@ class Verdicts:
         self._catalog = catalog
         self._gates = gates
         self._registrars = registrars
-        # The target of each task whose move the gate refused: it does not judge the same one at every feedback.
-        self._refused: dict[str, Target] = {}
         self._judging = asyncio.Lock()
+        # Tasks with new feedback, and the worker that judges them one after the other.
+        self._waiting: set[str] = set()
+        self._worker: asyncio.Task[None] | None = None
 
     async def of(self, task: str, target: Target) -> list[VerdictFacts]:
         """Judges every candidate of a target, each at its share of the level; one task at a time, as it reads much."""
@@ -53,23 +57,33 @@ class Verdicts:
             found = await self._in_thread(self._store.outcomes, task, target.version, target.candidates)
         return [_judged(number, one, level) for number, one in found.items()]
 
-    async def follow(self, tasks: Collection[str], until: float) -> None:
+    def follow(self, tasks: Collection[str]) -> None:
         """Moves `live` of these tasks if its target decides and a verdict is complete; call it after new feedback.
 
-        A move that is refused, by the gate or because somebody else moved the alias, is logged and moves nothing: the
-        feedback is recorded already. `until` is the deadline, in seconds of `time.monotonic()`.
+        The work comes after the call. A move that is refused, by the gate or because somebody else moved the alias, is
+        logged and moves nothing; one that the gate refused is not tried again, here or on another replica.
         """
-        for task in tasks:
+        self._waiting |= {*tasks}
+        if self._worker is None or self._worker.done():
+            self._worker = asyncio.create_task(self._work())
+
+    async def _work(self) -> None:
+        while self._waiting:
             try:
-                await self._follow(task, until)
+                await self._follow(self._waiting.pop())
             except AliasConflict:
                 logger.info("another move of an alias came before a verdict's")
             except OneBertError as error:
                 logger.warning("a verdict moved no alias: %s", error.code)
+            # Catch everything: the others that wait are judged, too.
+            except Exception as error:
+                log_failure(logger, "a verdict", error)
 
-    async def _follow(self, task: str, until: float) -> None:
+    async def _follow(self, task: str) -> None:
         at = self._catalog.directory.task(task, most=0).aliases.get(LIVE)
-        if at is None or at.target.decide is None or self._refused.get(task) == at.target:
+        if at is None or at.target.decide is None:
+            return
+        if at.target.tag == await self._in_thread(self._store.refused, task):
             return
         judged = await self.of(task, at.target)
         to, by = decided(at.target, judged)
@@ -77,12 +91,12 @@ class Verdicts:
             return
         evidence = f"e-value {max(by.better, by.worse):.4g}, {by.wins} wins, {by.losses} losses"
         # The audit trail has this in place of a request's id.
-        context = replace(own_work(f"{_MOVE.format(by.version)} {evidence}"), deadline=until)
+        context = own_work(f"{_MOVE.format(by.version)} {evidence}")
         async with self._catalog.in_memory(task, [number for number, _ in to.shares], context):
             try:
                 await self._gates.require(task, LIVE, to, at.target.tag, None, context)
             except GateFailed:
-                self._refused[task] = at.target
+                await self._in_thread(self._store.refuse, task, at.target.tag)
                 raise
             await self._in_thread(self._catalog.move_alias, task, LIVE, to, at.target.tag, context)
 

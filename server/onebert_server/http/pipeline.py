@@ -57,7 +57,7 @@ class Pipeline:
         # Only the protocol has read the head; another ASGI server has not.
         head = state.get(HEAD) or Head(scope["headers"])
         observed = edge.telemetry.begin(scope["path"], head.raw)
-        request_id = _request_id(head.first(b"x-request-id"))
+        request_id, observed.answers_id = _request_ids(head.first(b"x-request-id"))
         state |= {HEAD: head, FORM_OF: self._form_of, "request_id": request_id, "observed": observed}
         answer = _Answer(send, edge, request_id, observed)
         edge.metrics.request_began()
@@ -94,7 +94,8 @@ class _Answer:
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            message["headers"] = [*message["headers"], (b"x-request-id", self._request_id.encode())]
+            shown = self._observed.answers_id if self._observed.any_kept else self._request_id
+            message["headers"] = [*message["headers"], (b"x-request-id", shown.encode())]
             if timing := self._observed.server_timing:
                 message["headers"].append((b"server-timing", timing.encode()))
             if self._edge.draining:
@@ -171,10 +172,12 @@ def _unreadable(scope: Scope) -> ASGIApp:
     return problem_response(scope, HTTPException(status, detail, headers))
 
 
-def _request_id(given: str) -> str:
-    """The caller's id if it is safe to log and to return, else a new one."""
+def _request_ids(given: str) -> tuple[str, str]:
+    """The caller's id if it is safe to log and to return, else a new one; and a unique one for kept answers."""
     # Not a secret, so no `secrets`: its system call would release Python's lock to other threads.
-    return given if REQUEST_ID.fullmatch(given) else f"{random.getrandbits(128):032x}"
+    new = f"{random.getrandbits(128):032x}"
+    # A caller may use its id again.
+    return (given, f"{given}.{new[:12]}") if REQUEST_ID.fullmatch(given) else (new, new)
 
 
 def _seconds(given: Sequence[str]) -> float:

@@ -141,7 +141,7 @@ def _answer(one: Result | Missed) -> wire.Answer:
     if isinstance(one, Missed):
         return wire.Answer(one.ref, one.input, [], _why(one.error))
     computed = [wire.SequenceLogits(each.kept, each.role, each.logits.tobytes()) for each in one.computed]
-    return wire.Answer(one.facts.ref, one.input, computed, share=one.share)
+    return wire.Answer(one.facts.ref, one.input, computed, keeping=one.keeping)
 
 
 def _result(answer: wire.Answer, facts: Facts) -> Result:
@@ -150,5 +150,5 @@ def _result(answer: wire.Answer, facts: Facts) -> Result:
         facts,
         answer.input,
         [Computed(one.kept, one.role, np.frombuffer(one.logits, np.float32).reshape(shape)) for one in answer.computed],
-        answer.share,
+        answer.keeping,
     )

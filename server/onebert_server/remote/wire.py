@@ -13,6 +13,7 @@ from onebert_server.access.principal import Principal
 from onebert_server.observed import Kept
 from onebert_server.versions.facts import Facts
 from onebert_store.registry.grants import Quotas, Scope
+from onebert_store.registry.keeping import Keeping
 
 # Cached conversions of principals.
 MAX_PRINCIPALS = 1024
@@ -117,14 +118,14 @@ class Why(msgspec.Struct, frozen=True, array_like=True):
 class Answer(msgspec.Struct, frozen=True, array_like=True):
     """One version's (`task@number`) result for the input at this index; with `missed`, `version` is the reference.
 
-    `share` is the probability with which the front end keeps the answer.
+    `keeping` is how much the front end keeps of such answers.
     """
 
     version: str
     input: int
     computed: list[SequenceLogits]
     missed: Why | None = None
-    share: float = 0.0
+    keeping: Keeping | None = None
 
 
 class Logits(msgspec.Struct, tag=True, frozen=True, array_like=True):

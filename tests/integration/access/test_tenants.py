@@ -93,7 +93,11 @@ def other_requests(name):
         yield method, f"/v1/tasks/{name}/samples{path}", {}
     for path in ("review", "feedback"):
         yield "GET", f"/v1/tasks/{name}/{path}", {}
-    yield "POST", "/v1/feedback", {"json": {"data": [{"task": name, "text": TEXT, "label": "label 0"}]}}
+    yield (
+        "POST",
+        "/v1/feedback",
+        {"json": {"data": [{"task": name, "text": TEXT, "label": "label 0", "identifier": "a"}]}},
+    )
     yield "GET", f"/v1/tasks/{name}/improvement", {}
     yield "POST", f"/v1/tasks/{name}/rename", {"json": {"name": "acme-new"}}
     yield "DELETE", f"/v1/tasks/{name}", {}

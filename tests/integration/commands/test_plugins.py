@@ -15,6 +15,7 @@ from onebert_store.registry.dialects.sqlite import SqliteDatabase
 from onebert_store.samples.store import open_samples
 from plugin_packages import write_package
 from servers import ONEBERT, Server, Task, clean_env, wait_until
+from stores import feedback_of
 
 FACADE = '''
 from onebert_server.answering.backend import Wanted
@@ -310,7 +311,7 @@ def test_a_server_answers_by_its_facade_and_keeps_files_in_its_blob_store(instal
         web.put("/v1/tasks/tone/samples", json={"share": 1.0})
         assert web.post("/v1/feedback", json={"data": [given]}).json()["data"][0]["text_kept"]
     with open_samples(SqliteDatabase(tmp_path / "data/registry.sqlite3"), [key]) as samples:
-        assert [one.texts for one in samples.feedback("tone")] == [(text.upper(),)]
+        assert [one.texts for one in feedback_of(samples, "tone")] == [(text.upper(),)]
     digest = digest_of(task.file)
     assert {path.name: path.read_bytes() for path in box.iterdir()} == {f"{digest}.box": task.file}
     kept = {"data_dir": tmp_path / "data", "blobs": f"box:{box}"}

@@ -47,7 +47,7 @@ def cases(operation, task):
     if operation.label == "PUT /v1/tasks/{task}/versions":
         found.append(operation.as_strategy(path_parameters=known, body=Task().file, media_type=OCTETS))
     if operation.label == "POST /v1/feedback":
-        given = {"data": [{"task": task, "text": "my order is late", "label": "label 0"}]}
+        given = {"data": [{"task": task, "text": "my order is late", "label": "label 0", "identifier": "mine"}]}
         found.append(operation.as_strategy(body=given, media_type="application/json").map(in_time))
     return st.one_of(found)
 

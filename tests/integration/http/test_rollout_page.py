@@ -31,7 +31,7 @@ def test_verdicts_and_blends_as_the_page_has_them(server, client, onebert):
     both = list(zip(TEXTS, *labels, strict=True))
     won = [(text, right) for text, wrong, right in both if right != wrong][:9]
     alike = [(text, right) for text, other, right in both if right == other][:6]
-    items = [{"task": "tone", "text": text, "label": label} for text, label in won + alike]
+    items = [{"task": "tone", "text": text, "label": label, "identifier": text} for text, label in won + alike]
     assert client.send("POST", "/v1/feedback", json={"data": items}).status_code == 200
     assert shown.strip() in succeeded(onebert(*show, "--url", server.url))[0]
     [blend], _ = of_section("Blends")

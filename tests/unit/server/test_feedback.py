@@ -1,8 +1,10 @@
 """Kept answers and feedback over HTTP: a share by chance, right labels of every task type, all or nothing, tenants."""
 
 import asyncio
+import hmac
 import time
-from functools import partial
+from base64 import urlsafe_b64decode
+from urllib.parse import quote
 
 import numpy as np
 import pytest
@@ -14,9 +16,9 @@ from onebert_server.observed import Kept, Seen
 from onebert_store import plugins
 from onebert_store.errors import InvalidSettings, StorageUnavailable
 from onebert_store.samples.records import Kind, Outcomes
-from onebert_store.samples.store import open_samples
 from runtimes import ask, get, opened, upload
 from servers import Task, store, wait_until
+from stores import feedback_of
 from tenants import Asker, tenants_runtime
 
 KEY, OTHER = (Fernet.generate_key().decode() for _ in range(2))
@@ -55,14 +57,20 @@ def keep(runtime, task="tone", **given):
     return answer.json()
 
 
-def classify(runtime, request_id, inputs=TEXTS, task="tone"):
-    """Classifies, and returns when the kept answers are written."""
-    kept = runtime.store.count(task)
+def asked(runtime, request_id, inputs=TEXTS, task="tone"):
+    """Classifies; returns the id that begins the ids of its kept answers, and the results."""
     path, headers = f"/v1/tasks/{task}/classify", {"X-Request-Id": request_id}
     answer = ask(runtime, "POST", path, json={"inputs": inputs}, headers=headers)
     assert answer.status_code == 200, answer.text
+    return answer.headers["X-Request-Id"], answer.json()["results"]
+
+
+def classify(runtime, request_id, inputs=TEXTS, task="tone"):
+    """Classifies, and returns the id when the kept answers are written."""
+    kept = runtime.store.count(task)
+    id, _ = asked(runtime, request_id, inputs, task)
     wait_until(lambda: runtime.store.count(task) == kept + len(inputs))
-    return answer.json()["results"]
+    return id
 
 
 def give(runtime, *items):
@@ -81,17 +89,31 @@ def found(runtime, id, task="tone"):
 
 def test_kept_answers_are_the_ones_that_clients_got(runtime):
     assert keep(runtime, share=1.0, days=7, most=9) == {"task": "tone", "share": 1.0, "days": 7, "most": 9, "kept": 0}
-    results = classify(runtime, "abc")
+    id, results = asked(runtime, "abc")
+    assert id.startswith("abc.")
+    wait_until(lambda: runtime.store.count("tone") == len(TEXTS))
     for index, (text, result) in enumerate(zip(TEXTS, results, strict=True)):
-        [sample] = found(runtime, f"abc/{index}")
+        [sample] = found(runtime, f"{id}/{index}")
         assert (sample.texts, sample.labels, sample.version, sample.share) == ((text,), (result["label"],), 1, 1.0)
         assert sample.score == pytest.approx(result["score"])
     assert get(runtime, SAMPLES).json()["kept"] == len(TEXTS)
     # A task that keeps nothing, in the same request.
     items = [{"task": task, "text": "late screen"} for task in ("topics", "tone")]
-    ask(runtime, "POST", "/v1/classify", json={"items": items}, headers={"X-Request-Id": "mixed"})
-    wait_until(lambda: found(runtime, "mixed/1"))
-    assert runtime.store.tasks() == ["tone"]
+    mixed = ask(runtime, "POST", "/v1/classify", json={"items": items}).headers["X-Request-Id"]
+    wait_until(lambda: found(runtime, f"{mixed}/1"))
+    assert runtime.store.count("topics") == 0
+
+
+def test_a_client_that_repeats_its_id_has_another_one_for_each_answer(runtime):
+    unkept, _ = asked(runtime, "abc")
+    assert unkept == "abc"
+    keep(runtime)
+    first, second = (classify(runtime, "abc", [text]) for text in TEXTS[:2])
+    assert first != second
+    # Also the ids of others that a client has seen.
+    third = classify(runtime, first, [TEXTS[2]])
+    texts = [[one.texts for one in found(runtime, f"{id}/0")] for id in (first, second, third)]
+    assert texts == [[(text,)] for text in TEXTS[:3]]
 
 
 def test_a_share_is_kept_by_chance(runtime):
@@ -105,12 +127,12 @@ def test_a_share_is_kept_by_chance(runtime):
 
 def test_the_bound_and_the_switch_hold_at_once(runtime):
     keep(runtime, most=3)
-    ask(runtime, "POST", "/v1/tasks/tone/classify", json={"inputs": TEXTS}, headers={"X-Request-Id": "one"})
-    kept = ["one/4", "one/3", "one/2"]
+    id, _ = asked(runtime, "one")
+    kept = [f"{id}/{n}" for n in (4, 3, 2)]
     wait_until(lambda: [one.id for one in runtime.store.without_feedback("tone", 9)] == kept)
-    assert ask(runtime, "DELETE", f"{SAMPLES}/one/3").status_code == 204
-    assert ask(runtime, "DELETE", f"{SAMPLES}/one%2F4").status_code == 204
-    assert ask(runtime, "DELETE", f"{SAMPLES}/one/3").json()["type"] == "urn:onebert:error:sample-not-found"
+    assert ask(runtime, "DELETE", f"{SAMPLES}/{id}/3").status_code == 204
+    assert ask(runtime, "DELETE", f"{SAMPLES}/{id}%2F4").status_code == 204
+    assert ask(runtime, "DELETE", f"{SAMPLES}/{id}/3").json()["type"] == "urn:onebert:error:sample-not-found"
     assert ask(runtime, "DELETE", SAMPLES).status_code == 204
     shown = get(runtime, SAMPLES).json()
     assert (shown["share"], shown["kept"]) == (None, 0)
@@ -124,25 +146,25 @@ def test_feedback_has_the_answers_of_every_version_of_live(runtime):
     moved = ask(runtime, "PUT", "/v1/tasks/tone/aliases/live", json=target, headers={"If-Match": '"1"'})
     assert moved.status_code == 200, moved.text
     keep(runtime)
-    classify(runtime, "abc")
+    id = classify(runtime, "abc")
     by_hand = [{number: label_of(task, text) for number, task in enumerate(TONE, 1)} for text in TEXTS]
-    items = [{"id": f"abc/{n}", "label": by_hand[n][1]} for n in range(4)]
+    items = [{"id": f"{id}/{n}", "label": by_hand[n][1]} for n in range(4)]
     items.append({"task": "tone", "text": TEXTS[4], "label": "label 0", "kind": "review", "identifier": "mine"})
     given = recorded(runtime, *items)
     assert given == [
-        *({"task": "tone", "identifier": f"abc/{n}", "text_kept": True} for n in range(4)),
+        *({"task": "tone", "identifier": f"{id}/{n}", "text_kept": True} for n in range(4)),
         {"task": "tone", "identifier": "mine", "text_kept": True},
     ]
-    rows = {one.identifier: one for one in runtime.store.feedback("tone")}
-    for n, identifier in enumerate([*(f"abc/{n}" for n in range(4)), "mine"]):
+    rows = {one.identifier: one for one in feedback_of(runtime.store, "tone")}
+    for n, identifier in enumerate([*(f"{id}/{n}" for n in range(4)), "mine"]):
         assert (rows[identifier].answers, rows[identifier].texts) == (by_hand[n], (TEXTS[n],))
-    assert (rows["abc/0"].version, rows["abc/0"].share, rows["abc/0"].answer_id) == (1, 1.0, "abc/0")
+    assert (rows[f"{id}/0"].version, rows[f"{id}/0"].share, rows[f"{id}/0"].answer_id) == (1, 1.0, f"{id}/0")
     assert (rows["mine"].version, rows["mine"].kind) == (None, Kind.REVIEW)
     # The review does not count.
     pairs = [(of[1] == label, of[2] == label) for of in by_hand[:4] for label in [of[1]]]
     expected = Outcomes(*(pairs.count(one) for one in ((True, True), (True, False), (False, True), (False, False))))
     assert runtime.store.outcomes("tone", 2, [1])[1] == expected
-    assert [one.id for one in runtime.store.without_feedback("tone", 9)] == ["abc/4"]
+    assert [one.id for one in runtime.store.without_feedback("tone", 9)] == [f"{id}/4"]
 
 
 def test_feedback_of_each_task_type_is_in_the_form_of_its_answers(runtime):
@@ -155,7 +177,7 @@ def test_feedback_of_each_task_type_is_in_the_form_of_its_answers(runtime):
     }  # fmt: skip
     recorded(runtime, *({"task": task, "text": texts, **given} for task, (given, _) in kinds.items()))
     for task, (_, right) in kinds.items():
-        [row] = runtime.store.feedback(task)
+        [row] = feedback_of(runtime.store, task)
         result = ask(runtime, "POST", f"/v1/tasks/{task}/classify", json={"inputs": texts}).json()["results"][0]
         answered = {
             "topics": sorted(result.get("labels") or []),
@@ -169,7 +191,7 @@ def test_feedback_of_each_task_type_is_in_the_form_of_its_answers(runtime):
     assert runtime.store.outcomes("tone", 1, [1])[1] == Outcomes(both=1)
     pair = {"task": "pairs", "text": "late", "text_pair": "screen", "label": "label 1"}
     recorded(runtime, pair)
-    assert runtime.store.feedback("pairs")[0].answers == {1: label_of(Task(seed=7), "late", "screen")}
+    assert feedback_of(runtime.store, "pairs")[0].answers == {1: label_of(Task(seed=7), "late", "screen")}
 
 
 @pytest.mark.parametrize(
@@ -197,7 +219,36 @@ def test_one_item_that_is_refused_refuses_all(runtime, item, said):
     answer = give(runtime, {"task": "tone", "text": "late", "label": "label 0"}, item)
     assert answer.status_code in (404, 422)
     assert said in answer.text
-    assert runtime.store.tasks() == []
+    assert feedback_of(runtime.store, "tone") == []
+
+
+def test_without_a_key_feedback_on_a_text_takes_an_identifier(folder):
+    item = {"task": "tone", "text": "late", "label": "label 0"}
+    with opened(folder) as runtime:
+        refused = give(runtime, item | {"identifier": "mine"}, item)
+        assert (refused.status_code, "data.1: feedback on a text takes an identifier" in refused.text) == (422, True)
+        recorded(runtime, item | {"identifier": "mine"})
+
+
+def test_the_default_identifier_of_a_text_is_a_mac_by_the_key(folder):
+    item = {"task": "tone", "text": "late", "label": "label 0"}
+    made = set()
+    for key in (KEY, KEY, OTHER):
+        with opened(folder, samples_key=key) as runtime:
+            [one] = recorded(runtime, item)
+            made.add(one["identifier"])
+    derived = hmac.digest(urlsafe_b64decode(KEY), b"onebert: identifiers of feedback", "sha256")
+    assert "hmac-sha256:" + hmac.digest(derived, b'["late"]', "sha256").hex() in made
+    assert len(made) == 2
+
+
+def test_a_text_that_came_as_text_is_deleted_by_its_identifier(runtime):
+    keep(runtime)
+    [one] = recorded(runtime, {"task": "tone", "text": "late", "label": "label 0"})
+    assert one["text_kept"]
+    path = f"{SAMPLES}/{quote(one['identifier'], safe='')}"
+    assert [ask(runtime, "DELETE", path).status_code for _ in range(2)] == [204, 404]
+    assert [row.texts for row in feedback_of(runtime.store, "tone")] == [None]
 
 
 def test_the_same_text_or_identifier_is_the_same_row(runtime):
@@ -207,7 +258,7 @@ def test_the_same_text_or_identifier_is_the_same_row(runtime):
     recorded(
         runtime, text | {"label": "label 2", "identifier": "mine"}, text | {"label": "label 1", "identifier": "mine"}
     )
-    assert sorted(one.right for one in runtime.store.feedback("tone")) == ["label 1", "label 1"]
+    assert sorted(one.right for one in feedback_of(runtime.store, "tone")) == ["label 1", "label 1"]
 
 
 def test_more_questions_than_fit_one_request_are_all_answered(runtime):
@@ -215,7 +266,7 @@ def test_more_questions_than_fit_one_request_are_all_answered(runtime):
     ask(runtime, "PUT", "/v1/tasks/tone/aliases/live", json=target, headers={"If-Match": '"1"'})
     texts = [f"{TEXTS[n % 5]} {n}" for n in range(64)]
     recorded(runtime, *({"task": "tone", "text": text, "label": "label 0", "identifier": text} for text in texts))
-    rows = {one.identifier: one.answers for one in runtime.store.feedback("tone")}
+    rows = {one.identifier: one.answers for one in feedback_of(runtime.store, "tone")}
     assert rows == {text: {n: label_of(task, text) for n, task in enumerate(TONE, 1)} for text in texts}
 
 
@@ -225,6 +276,7 @@ def test_without_a_key_nothing_is_kept_and_feedback_by_text_is(folder):
         assert (answer.status_code, answer.json()["type"]) == (409, "urn:onebert:error:samples-key-needed")
         assert "ONEBERT_SAMPLES_KEY" in answer.json()["detail"]
         item = {"task": "tone", "text": "a marker text", "label": "label 0", "explanation": "a marker text"}
+        item |= {"identifier": "mine"}
         assert not recorded(runtime, item)[0]["text_kept"]
         assert b"a marker text" not in b"".join(one.read_bytes() for one in folder.rglob("*") if one.is_file())
 
@@ -232,32 +284,32 @@ def test_without_a_key_nothing_is_kept_and_feedback_by_text_is(folder):
 def test_with_another_key_answers_go_on_and_ids_are_refused_with_a_code(folder):
     with opened(folder, samples_key=KEY) as runtime:
         keep(runtime)
-        classify(runtime, "abc")
+        id = classify(runtime, "abc")
     with opened(folder, samples_key=OTHER) as runtime:
-        answer = give(runtime, {"id": "abc/0", "label": "label 0"})
+        answer = give(runtime, {"id": f"{id}/0", "label": "label 0"})
         assert (answer.status_code, answer.json()["type"]) == (409, "urn:onebert:error:samples-key-needed")
-        classify(runtime, "new")
-        recorded(runtime, {"id": "new/0", "label": "label 0"})
+        new = classify(runtime, "new")
+        recorded(runtime, {"id": f"{new}/0", "label": "label 0"})
     with opened(folder) as runtime:
         answer = ask(runtime, "POST", "/v1/tasks/tone/classify", json={"inputs": TEXTS})
         assert answer.status_code == 200
         runtime.samples.close()
         assert 'onebert_samples_total{result="failed"} 5.0' in get(runtime, "/metrics").text
     with opened(folder, samples_key=f"{OTHER},{KEY}") as runtime:
-        recorded(runtime, {"id": "abc/0", "label": "label 0"}, {"id": "new/0", "label": "label 0"})
+        recorded(runtime, {"id": f"{id}/0", "label": "label 0"}, {"id": f"{new}/0", "label": "label 0"})
 
 
 def test_samples_and_feedback_follow_their_task(runtime):
     keep(runtime)
-    classify(runtime, "abc")
-    recorded(runtime, {"id": "abc/0", "label": "label 0"})
+    id = classify(runtime, "abc")
+    recorded(runtime, {"id": f"{id}/0", "label": "label 0"})
     assert ask(runtime, "POST", "/v1/tasks/tone/rename", json={"name": "mood"}).status_code == 204
-    assert (runtime.store.tasks(), runtime.store.count("mood")) == (["mood"], 5)
-    classify(runtime, "next", task="mood")
+    assert (runtime.store.count("tone"), runtime.store.count("mood")) == (0, 5)
+    after = classify(runtime, "next", task="mood")
     assert get(runtime, "/v1/tasks/mood/samples").json()["share"] == 1.0
-    recorded(runtime, {"id": "next/1", "label": "label 0"})
+    recorded(runtime, {"id": f"{after}/1", "label": "label 0"})
     assert ask(runtime, "DELETE", "/v1/tasks/mood").status_code == 204
-    assert runtime.store.tasks() == []
+    assert runtime.store._ids() == []
     # Whoever takes the name next keeps nothing yet.
     upload(runtime, "mood", Task(seed=8))
     assert get(runtime, "/v1/tasks/mood/samples").json()["share"] is None
@@ -267,77 +319,66 @@ def test_a_task_without_versions_leaves_nothing(runtime):
     keep(runtime, task="pairs")
     recorded(runtime, {"task": "pairs", "text": "late", "text_pair": "screen", "label": "label 1"})
     assert ask(runtime, "DELETE", "/v1/tasks/pairs/aliases/live", headers={"If-Match": '"1"'}).status_code == 204
-    assert runtime.store.tasks() == ["pairs"]
+    assert runtime.store._ids() == [runtime.store.home("pairs").task]
     assert ask(runtime, "DELETE", "/v1/tasks/pairs/versions/1").status_code == 204
-    assert runtime.store.tasks() == []
+    assert runtime.store._ids() == []
 
 
 def test_a_sweep_removes_what_a_crash_left_of_tasks(runtime):
     keep(runtime)
     classify(runtime, "abc")
-    recorded(runtime, {"id": "abc/0", "label": "label 0"}, {"task": "topics", "text": "late", "labels": []})
-    with open_samples(runtime.registry.database, [KEY]) as beside:
-        beside.rename_task("tone", "gone")
-        assert sorted(beside.tasks()) == ["gone", "topics"]
-    runtime.samples.sweep()
-    assert runtime.store.tasks() == ["topics"]
-    classify(runtime, "next")
-    runtime.registry.delete_keeping("tone")
-    runtime.samples.sweep()
-    assert (runtime.store.count("tone"), runtime.store.tasks()) == (0, ["topics"])
-
-
-def recorded_rows(runtime, id):
-    recorded(runtime, {"id": id, "label": "label 0"})
-    return runtime.store.feedback("tone")
-
-
-def test_a_sweep_follows_a_rename_that_a_crash_left_half_done(runtime):
-    keep(runtime)
-    classify(runtime, "abc")
-    recorded(runtime, {"id": "abc/0", "label": "label 0"})
+    recorded(runtime, {"task": "topics", "text": "late", "labels": []}, {"task": "stars", "text": "late", "value": 1})
     # Only the registry's half: the process dies before the other.
+    runtime.registry.delete_task("topics")
+    runtime.registry.delete_keeping("tone")
+    runtime.store.sweep()
+    assert runtime.store.count("tone") == 0
+    assert runtime.store._ids() == [runtime.store.home("stars").task]
+
+
+def test_a_renamed_task_has_its_rows_without_a_second_half(runtime):
+    keep(runtime)
+    id = classify(runtime, "abc")
+    recorded(runtime, {"id": f"{id}/0", "label": "label 0"})
     runtime.registry.rename_task("tone", "voice")
-    before = runtime.store.count("tone")
-    runtime.samples.sweep()
-    assert runtime.store.tasks() == ["voice"]
-    assert runtime.store.count("voice") == before > 0
-    [row] = runtime.store.feedback("voice")
-    assert row.answer_id == "abc/0"
+    upload(runtime, "tone", Task(seed=8))
+    assert (runtime.store.count("voice"), runtime.store.count("tone")) == (len(TEXTS), 0)
+    assert [row.answer_id for row in feedback_of(runtime.store, "voice")] == [f"{id}/0"]
+    assert feedback_of(runtime.store, "tone") == []
 
 
 def test_feedback_that_was_asked_before_a_deletion_brings_no_text_back(runtime):
     keep(runtime)
-    classify(runtime, "abc")
-    [row] = recorded_rows(runtime, "abc/0")
+    id, home = classify(runtime, "abc"), runtime.store.home("tone")
+    recorded(runtime, {"id": f"{id}/0", "label": "label 0"})
+    [row] = feedback_of(runtime.store, "tone")
     assert row.texts
-    runtime.samples.delete_sample("tone", "abc/0")
-    # What a request had made of the sample before it was deleted.
-    assert runtime.samples.record([row])[0].texts is None
-    assert [one.texts for one in runtime.store.feedback("tone")] == [None]
+    runtime.samples.delete_sample("tone", f"{id}/0")
+    # The row that a request had made before the deletion.
+    assert runtime.store.record([(home, row)]) == [False]
+    assert [one.texts for one in feedback_of(runtime.store, "tone")] == [None]
 
 
 def test_an_answer_that_waits_to_be_written_is_deleted_too(runtime):
     keep(runtime)
     runtime.samples._writing.acquire()
     try:
-        ask(runtime, "POST", "/v1/tasks/tone/classify", json={"inputs": TEXTS}, headers={"X-Request-Id": "abc"})
+        id, _ = asked(runtime, "abc")
         wait_until(lambda: len(runtime.samples._waiting) == len(TEXTS))
     finally:
         runtime.samples._writing.release()
-    runtime.samples.delete_sample("tone", "abc/1")
+    runtime.samples.delete_sample("tone", f"{id}/1")
     wait_until(lambda: runtime.store.count("tone") == len(TEXTS) - 1)
-    assert "abc/1" not in [one.id for one in runtime.store.without_feedback("tone", 9)]
+    assert f"{id}/1" not in [one.id for one in runtime.store.without_feedback("tone", 9)]
 
 
 def test_sweeps_also_run_while_answers_come(folder, monkeypatch):
     monkeypatch.setattr(keeping, "SWEEP_EVERY", 2.0)
     with opened(folder, samples_key=KEY) as runtime:
         keep(runtime)
-        classify(runtime, "abc")
-        with open_samples(runtime.registry.database, [KEY]) as beside:
-            beside.rename_task("tone", "gone")
-        wait_until(lambda: classify(runtime, f"{time.monotonic()}") and "gone" not in runtime.store.tasks(), 20.0)
+        recorded(runtime, {"task": "topics", "text": "late", "labels": []})
+        runtime.registry.delete_task("topics")
+        wait_until(lambda: classify(runtime, "abc") and len(runtime.store._ids()) == 1, 20.0)
 
 
 def redact(text):
@@ -349,10 +390,9 @@ def redact(text):
 def test_a_redactor_changes_what_is_kept_and_its_fault_keeps_nothing(runtime, caplog):
     runtime.samples._redactor = redact
     keep(runtime)
-    path, texts = "/v1/tasks/tone/classify", ["late screen", "this fails", "good late"]
-    ask(runtime, "POST", path, json={"inputs": texts}, headers={"X-Request-Id": "abc"})
-    wait_until(lambda: found(runtime, "abc/2"))
-    assert sorted(one.texts for one in runtime.store.find([f"abc/{n}" for n in range(3)], "tone".__eq__)) == [
+    id, _ = asked(runtime, "abc", ["late screen", "this fails", "good late"])
+    wait_until(lambda: found(runtime, f"{id}/2"))
+    assert sorted(one.texts for one in runtime.store.find([f"{id}/{n}" for n in range(3)], "tone".__eq__)) == [
         ("#### screen",),
         ("good ####",),
     ]
@@ -360,8 +400,8 @@ def test_a_redactor_changes_what_is_kept_and_its_fault_keeps_nothing(runtime, ca
     recorded(
         runtime, item, item | {"text": "fails", "identifier": "x"}, item | {"explanation": "fails", "identifier": "y"}
     )
-    rows = {one.identifier[:1]: (one.texts, one.explanation) for one in runtime.store.feedback("tone")}
-    assert rows == {"s": (("####",), "too ####"), "x": (None, None), "y": (None, None)}
+    rows = {one.identifier[:1]: (one.texts, one.explanation) for one in feedback_of(runtime.store, "tone")}
+    assert rows == {"h": (("####",), "too ####"), "x": (None, None), "y": (None, None)}
     assert 'onebert_samples_total{result="redactor"} 3.0' in get(runtime, "/metrics").text
     assert "fails" not in caplog.text
 
@@ -377,10 +417,15 @@ def test_a_redactor_is_a_plug_in(monkeypatch):
         redactor_named("pi")
 
 
+def keeping_of(runtime):
+    runtime.catalog.look()
+    return runtime.directory.keepings["tone"]
+
+
 def test_too_much_to_keep_is_dropped_and_counted_and_nobody_waits(runtime, monkeypatch):
     monkeypatch.setattr(keeping, "MAX_BYTES", 20_000)
     keep(runtime)
-    one = Kept("x/0", time.time(), "key:a", ("t" * 1000,), Seen("tone", ("a",), 0.5, 1), 1.0)
+    one = Kept("x/0", time.time(), "key:a", ("t" * 1000,), Seen("tone", ("a",), 0.5, 1), keeping_of(runtime))
     with runtime.samples._writing:
         runtime.samples.take([one._replace(id=f"x/{n}") for n in range(100)], dropped=7)
     runtime.samples.close()
@@ -409,17 +454,12 @@ def test_an_id_of_another_tenant_answers_like_an_unknown_one(tmp_path):
         run = lambda *given, **more: asyncio.run(asker.ask(*given, **more))  # noqa: E731
         for task, key in (("acme-tone", "key-of-acme"), ("blue-tone", "key-of-blue")):
             assert run(key, "PUT", f"/v1/tasks/{task}/samples", json={"share": 1.0}).status_code == 200
-            # Both tenants choose the same id.
-            run(key, "POST", f"/v1/tasks/{task}/classify", json={"inputs": f"late {task}"})
-        asked = partial(runtime.store.find, ["an.id-of_the.caller/0"], lambda task: True)
-        wait_until(lambda: len(asked()) == 2)
-        give = {"data": [{"id": "an.id-of_the.caller/0", "label": "label 0"}]}
-        assert [
-            run(key, "POST", "/v1/feedback", json=give).json()["data"][0]["task"]
-            for key in ("key-of-acme", "key-of-blue")
-        ] == ["acme-tone", "blue-tone"]
-        runtime.store.delete_task("acme-tone")
-        unknown = {"data": [{"id": "none/0", "label": "label 0"}]}
+        answer = run("key-of-blue", "POST", "/v1/tasks/blue-tone/classify", json={"inputs": "late"})
+        wait_until(lambda: runtime.store.count("blue-tone") == 1)
+        give, unknown = (
+            {"data": [{"id": f"{id}/0", "label": "label 0"}]} for id in (answer.headers["X-Request-Id"], "none")
+        )
+        assert run("key-of-blue", "POST", "/v1/feedback", json=give).json()["data"][0]["task"] == "blue-tone"
         answers = [run("key-of-acme", "POST", "/v1/feedback", json=one) for one in (give, unknown)]
         assert answers[0].content == answers[1].content
         assert answers[0].status_code == 404

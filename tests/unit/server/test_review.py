@@ -125,10 +125,24 @@ def test_a_labeled_text_leaves_the_queue_and_is_listed(runtime):
     assert all(row["share"] == 1.0 and row["version"] == 1 and len(row["labels"]) == 1 for row in samples)
 
 
-def pages_of(runtime, path, query):
+def test_no_spans_are_listed_as_spans_and_no_labels_as_labels(runtime):
+    wait = {task: runtime.store.page(task, "", 1)[0][0].id for task in ("names", "topics")}
+    given = [{"id": wait["names"], "spans": []}, {"id": wait["topics"], "labels": []}]
+    assert ask(runtime, "POST", "/v1/feedback", json={"data": given}).status_code == 200
+    for task, field in (("names", "spans"), ("topics", "labels")):
+        [[row]] = pages_of(runtime, "feedback", "limit=2", task)
+        [right] = [one["right"] for one in pages_of(runtime, "sample-rows", "limit=50", task)[0] if one.get("right")]
+        for shown in (row, right):
+            assert {name: shown.get(name) for name in ("label", "labels", "spans", "value")} == {
+                **dict.fromkeys(("label", "labels", "spans", "value")),
+                field: [],
+            }
+
+
+def pages_of(runtime, path, query, task="tone"):
     found, after = [], ""
     while after is not None:
-        page = get(runtime, f"/v1/tasks/tone/{path}?{query}&after={after}").json()
+        page = get(runtime, f"/v1/tasks/{task}/{path}?{query}&after={after}").json()
         [rows] = [value for value in page.values() if isinstance(value, list)]
         found.append(rows)
         after = page.get("next")

@@ -9,12 +9,14 @@ import pytest
 from cryptography.fernet import Fernet
 from sqlalchemy import text
 
-from onebert_store.errors import InvalidSettings, SampleNotFound, SamplesKeyNeeded
+from onebert_store.errors import InvalidSettings, SampleNotFound, SamplesKeyNeeded, TaskNotFound
 from onebert_store.registry.keeping import Keeping
+from onebert_store.registry.registry import Registry
 from onebert_store.registry.store import open_store
-from onebert_store.samples.records import Feedback, Kind, Outcomes, Sample
+from onebert_store.samples.records import Feedback, Home, Kind, Outcomes, Sample
 from onebert_store.samples.store import FILE, open_samples
-from stores import all_at_once
+from stores import all_at_once, feedback_of
+from tiny_delta import make_delta
 
 KEY, OTHER = (Fernet.generate_key().decode() for _ in range(2))
 MARKER = "a marker that no other file has"
@@ -34,14 +36,37 @@ def feedback(identifier="r/0", task="tone", right="bad", answers=None, at=NOW, *
 
 @contextmanager
 def opened(place, *keys):
+    """The samples of a store whose tasks keep all answers."""
     with open_store(place) as store, open_samples(store.database, keys) as samples:
-        yield samples
+        registry = Registry(store)
+        for task in ("tone", "two", "other"):
+            registry.add(task, make_delta(1))
+            registry.set_keeping(task, EVERYTHING)
+        yield samples, registry
 
 
 @pytest.fixture
-def samples(place):
+def both(place):
     with opened(place, KEY) as made:
         yield made
+
+
+@pytest.fixture
+def samples(both):
+    return both[0]
+
+
+@pytest.fixture
+def registry(both):
+    return both[1]
+
+
+def keep(samples, rows):
+    return samples.keep([(samples.home(row.task).keeping, row) for row in rows])
+
+
+def record(samples, rows):
+    return samples.record([(samples.home(row.task), row) for row in rows])
 
 
 def ids(samples, task="tone"):
@@ -50,7 +75,7 @@ def ids(samples, task="tone"):
 
 def test_samples_and_feedback_come_back_as_they_were(samples):
     pair = sample("r/1", texts=("question?", "answer\u2028\x00"), labels=(), score=None)
-    assert samples.keep([sample(), pair]) == 2
+    assert keep(samples, [sample(), pair]) == 2
     assert sorted(samples.find(["r/0", "r/1", "none"], lambda task: True), key=lambda one: one.id) == [sample(), pair]
     rows = [
         feedback("a", right=["x", "y"], answers={3: ["x"], 4: None}, at=NOW),
@@ -58,40 +83,38 @@ def test_samples_and_feedback_come_back_as_they_were(samples):
         feedback("c", right=[[0, 3, "PER"]], answers={3: []}, at=NOW - timedelta(2), kind=Kind.REVIEW),
         feedback("d", at=NOW - timedelta(3), texts=(MARKER,), texts_at=NOW, explanation="why?", answer_id="r/0"),
     ]
-    samples.record(rows)
-    assert samples.feedback("tone") == rows
-    assert samples.feedback("tone", most=2) == rows[:2]
-    assert samples.tasks() == ["tone"]
+    record(samples, rows)
+    assert feedback_of(samples, "tone") == rows
 
 
 def test_a_first_sample_stays_and_another_task_may_have_its_id(samples):
-    assert samples.keep([sample(), sample(texts=("another",)), sample(task="two")]) == 2
-    assert samples.keep([sample(texts=("late",))]) == 0
+    assert keep(samples, [sample(), sample(texts=("another",)), sample(task="two")]) == 2
+    assert keep(samples, [sample(texts=("late",))]) == 0
     assert samples.find(["r/0"], "tone".__eq__) == [sample()]
     assert len(samples.find(["r/0"], lambda task: True)) == 2
 
 
 def test_feedback_replaces_feedback_with_its_identifier(samples):
-    samples.record([feedback("a"), feedback("b")])
+    record(samples, [feedback("a"), feedback("b")])
     late = feedback("a", right="good", kind=Kind.REVIEW, at=NOW + timedelta(1))
-    samples.record([feedback("a"), late, feedback("a", task="two")])
-    assert samples.feedback("tone") == [late, feedback("b")]
+    record(samples, [feedback("a"), late, feedback("a", task="two")])
+    assert feedback_of(samples, "tone") == [late, feedback("b")]
 
 
 def test_what_has_feedback_waits_no_more(samples):
-    samples.keep([sample(f"r/{n}", at=NOW + timedelta(n)) for n in range(4)])
-    samples.keep([sample("r/9", task="two")])
-    samples.record([feedback("x", answer_id="r/2"), feedback("y", task="two", answer_id="r/3")])
+    keep(samples, [sample(f"r/{n}", at=NOW + timedelta(n)) for n in range(4)])
+    keep(samples, [sample("r/9", task="two")])
+    record(samples, [feedback("x", answer_id="r/2"), feedback("y", task="two", answer_id="r/3")])
     assert ids(samples) == ["r/3", "r/1", "r/0"]
     assert [one.id for one in samples.without_feedback("tone", 1)] == ["r/3"]
 
 
 def test_no_text_is_readable_in_the_database(place):
-    with open_store(place) as store, open_samples(store.database, [KEY]) as samples:
-        samples.keep([sample(texts=(MARKER, MARKER))])
-        samples.record([feedback(texts=(MARKER,), texts_at=NOW, explanation=MARKER)])
-        if store.database.shared:
-            with store.database.reading() as connection:
+    with opened(place, KEY) as (samples, registry):
+        keep(samples, [sample(texts=(MARKER, MARKER))])
+        record(samples, [feedback(texts=(MARKER,), texts_at=NOW, explanation=MARKER)])
+        if registry.shared:
+            with registry.database.reading() as connection:
                 found = [
                     *connection.execute(text("SELECT * FROM samples")),
                     *connection.execute(text("SELECT * FROM feedback")),
@@ -104,12 +127,12 @@ def test_no_text_is_readable_in_the_database(place):
 
 
 def test_a_later_key_encrypts_and_an_earlier_one_still_decrypts(place):
-    with opened(place, KEY) as samples:
-        samples.keep([sample("old")])
-    with opened(place, OTHER, KEY) as samples:
-        samples.keep([sample("new")])
+    with opened(place, KEY) as (samples, _):
+        keep(samples, [sample("old")])
+    with opened(place, OTHER, KEY) as (samples, _):
+        keep(samples, [sample("new")])
         assert {one.texts for one in samples.find(["old", "new"], lambda task: True)} == {(MARKER,)}
-    with opened(place, OTHER) as samples:
+    with opened(place, OTHER) as (samples, _):
         assert samples.find(["new"], lambda task: True) == [sample("new")]
         with pytest.raises(SamplesKeyNeeded, match="ONEBERT_SAMPLES_KEY lacks the key"):
             samples.find(["old"], lambda task: True)
@@ -117,13 +140,13 @@ def test_a_later_key_encrypts_and_an_earlier_one_still_decrypts(place):
 
 
 def test_without_a_key_there_is_feedback_and_no_text(place):
-    with opened(place, KEY) as samples:
-        samples.keep([sample()])
-    with opened(place) as samples:
+    with opened(place, KEY) as (samples, _):
+        keep(samples, [sample()])
+    with opened(place) as (samples, _):
         assert not samples.has_key
-        samples.record([feedback()])
-        assert samples.feedback("tone") == [feedback()]
-        for call in (lambda: samples.keep([sample("r/7")]), lambda: samples.find(["r/0"], lambda task: True)):
+        record(samples, [feedback()])
+        assert feedback_of(samples, "tone") == [feedback()]
+        for call in (lambda: keep(samples, [sample("r/7")]), lambda: samples.find(["r/0"], lambda task: True)):
             with pytest.raises(SamplesKeyNeeded, match="ONEBERT_SAMPLES_KEY is not set"):
                 call()
         samples.delete_sample("tone", "r/0")
@@ -137,54 +160,161 @@ def test_a_malformed_key_is_refused_without_its_text(place, key):
     assert key not in str(caught.value)
 
 
-def test_old_texts_and_the_oldest_samples_above_the_bound_go(samples):
-    samples.keep([sample(f"r/{n}", at=NOW - timedelta(days=n, hours=1)) for n in range(6)])
-    samples.keep([sample("r/5", task="two", at=NOW - timedelta(days=9))])
+def test_old_texts_and_the_oldest_samples_above_the_bound_go(samples, registry):
+    keep(samples, [sample(f"r/{n}", at=NOW - timedelta(days=n, hours=1)) for n in range(6)])
+    keep(samples, [sample("r/5", task="two", at=NOW - timedelta(days=9))])
     old, young = (
         feedback(f"{days}", texts=(MARKER,), texts_at=NOW - timedelta(days), explanation="e") for days in (5, 3)
     )
-    samples.record([old, young])
-    samples.expire({"tone": Keeping(1.0, 4, 3)})
+    record(samples, [old, young])
+    registry.set_keeping("tone", Keeping(1.0, 4, 3))
+    samples.sweep()
     assert ids(samples) == ["r/0", "r/1", "r/2"]
     assert samples.count("two") == 1
-    assert {one.identifier: (one.texts, one.explanation) for one in samples.feedback("tone")} == {
+    assert {one.identifier: (one.texts, one.explanation) for one in feedback_of(samples, "tone")} == {
         "5": (None, None),
         "3": ((MARKER,), "e"),
     }
-    samples.expire({"tone": EVERYTHING})
+    registry.set_keeping("tone", EVERYTHING)
+    samples.sweep()
     assert samples.count("tone") == 3
 
 
 def test_feedback_has_a_bound_of_rows(samples, monkeypatch):
     monkeypatch.setattr("onebert_store.samples.store.MAX_FEEDBACK", 5)
     for n in range(4):
-        samples.record([feedback(f"{n}-{each}", at=NOW + timedelta(n)) for each in range(2)])
-    assert [one.identifier for one in samples.feedback("tone")] == ["3-0", "3-1", "2-0", "2-1", "1-0"]
+        record(samples, [feedback(f"{n}-{each}", at=NOW + timedelta(n)) for each in range(2)])
+    assert [one.identifier for one in feedback_of(samples, "tone")] == ["3-0", "3-1", "2-0", "2-1", "1-0"]
 
 
 def test_a_deleted_sample_leaves_no_text_in_feedback(samples):
-    samples.keep([sample(), sample("r/1")])
+    keep(samples, [sample(), sample("r/1")])
     given = feedback("mine", answer_id="r/0", texts=(MARKER,), texts_at=NOW, explanation=MARKER)
-    samples.record([given])
+    record(samples, [given])
     samples.delete_sample("tone", "r/0")
-    assert samples.feedback("tone") == [replace(given, texts=None, texts_at=None, explanation=None)]
+    assert feedback_of(samples, "tone") == [replace(given, texts=None, texts_at=None, explanation=None)]
     assert ids(samples) == ["r/1"]
     for task, id in (("tone", "r/0"), ("two", "r/1"), ("tone", "r/1\0")):
         with pytest.raises(SampleNotFound):
             samples.delete_sample(task, id)
 
 
-def test_a_task_is_deleted_or_renamed_as_a_whole(samples):
-    for task in ("tone", "two", "gone"):
-        samples.keep([sample(task=task)])
-        samples.record([feedback(task=task, answer_id="r/0", texts=(MARKER,), texts_at=NOW)])
-    samples.delete_texts("two")
-    assert (samples.count("two"), samples.feedback("two")) == (0, [feedback(task="two", answer_id="r/0")])
-    samples.delete_task("gone")
-    samples.rename_task("tone", "gone")
-    assert sorted(samples.tasks()) == ["gone", "two"]
-    assert samples.find(["r/0"], lambda task: True) == [sample(task="gone")]
-    assert [one.texts for one in samples.feedback("gone")] == [(MARKER,)]
+def test_a_text_of_feedback_is_deleted_by_its_identifier(samples):
+    given = feedback("mine", texts=(MARKER,), texts_at=NOW, explanation=MARKER)
+    record(samples, [given, feedback("other", texts=(MARKER,), texts_at=NOW)])
+    samples.delete_sample("tone", "mine")
+    assert {one.identifier: one.texts for one in feedback_of(samples, "tone")} == {"mine": None, "other": (MARKER,)}
+    with pytest.raises(SampleNotFound):
+        samples.delete_sample("tone", "mine")
+
+
+def test_rows_follow_a_rename_by_themselves_and_a_new_task_with_the_name_has_none(samples, registry):
+    keep(samples, [sample()])
+    given = feedback(answer_id="r/0", texts=(MARKER,), texts_at=NOW)
+    record(samples, [given])
+    before = samples.home("tone")
+    registry.rename_task("tone", "mood")
+    registry.add("tone", make_delta(2))
+    registry.set_keeping("tone", EVERYTHING)
+    assert samples.home("mood") == before
+    assert (samples.count("tone"), feedback_of(samples, "tone")) == (0, [])
+    # An answer and feedback from before the rename.
+    samples.keep([(before.keeping, sample("r/1"))])
+    samples.record([(before, feedback("late"))])
+    samples.sweep()
+    assert samples.count("tone") == 0
+    found = samples.find(["r/0", "r/1"], lambda task: True)
+    assert {one.id: one.task for one in found} == {"r/0": "mood", "r/1": "mood"}
+    assert [one.identifier for one in feedback_of(samples, "mood")] == ["late", "r/0"]
+
+
+def test_of_a_deleted_task_nothing_stays_and_nothing_comes_back(samples, registry):
+    keep(samples, [sample()])
+    record(samples, [feedback(texts=(MARKER,), texts_at=NOW)])
+    samples.refuse("tone", "tag")
+    before = samples.home("tone")
+    registry.delete_task("tone")
+    assert samples.home("tone") == Home("", None)
+    registry.add("tone", make_delta(2))
+    assert samples.refused("tone") is None
+    assert samples.keep([(before.keeping, sample("r/1"))]) == 0
+    with pytest.raises(TaskNotFound):
+        samples.record([(before, feedback("late"))])
+    samples.sweep()
+    assert samples.find(["r/0", "r/1"], lambda task: True) == []
+    assert rows_of(samples) == [0, 0, 0]
+
+
+def rows_of(samples):
+    with samples._database.reading() as connection:
+        tables = ("samples", "feedback", "refusals")
+        return [connection.scalar(text(f"SELECT COUNT(*) FROM {table}")) for table in tables]
+
+
+def test_a_refusal_replaces_the_one_before(samples):
+    assert samples.refused("tone") is None
+    for tag in ("a", "b"):
+        samples.refuse("tone", tag)
+        assert (samples.refused("tone"), samples.refused("two")) == (tag, None)
+
+
+@contextmanager
+def two_stores(place):
+    """Two stores on one database, as two replicas have them."""
+    with opened(place, KEY) as (one, registry), open_samples(registry.database, [KEY]) as two:
+        yield one, two, registry
+
+
+def test_a_deletion_holds_on_a_replica_that_has_not_heard_of_it(place):
+    with two_stores(place) as (one, two, registry):
+        before = two.home("tone")
+        keep(one, [sample()])
+        registry.delete_keeping("tone")
+        one.delete_texts(before.task)
+        # Keeping begins anew, while the other replica still writes an answer and feedback from before.
+        registry.set_keeping("tone", EVERYTHING)
+        assert two.keep([(before.keeping, sample("late"))]) == 0
+        assert two.record([(before, feedback("late", texts=(MARKER,), texts_at=NOW))]) == [False]
+        assert (two.count("tone"), [row.texts for row in feedback_of(two, "tone")]) == (0, [None])
+        assert keep(two, [sample("new")]) == 1
+
+
+def test_no_order_of_a_deletion_and_writes_leaves_a_text(place):
+    """Two replicas write while a third call deletes: when all have ended, no text is there."""
+    with two_stores(place) as (one, two, registry):
+        for turn in range(20):
+            registry.set_keeping("tone", EVERYTHING)
+            before = one.home("tone")
+
+            def act(n, turn=turn, before=before):
+                if n == 0:
+                    registry.delete_keeping("tone")
+                    one.delete_texts(before.task)
+                elif n % 2:
+                    (one, two)[n // 2 % 2].keep([(before.keeping, sample(f"{turn}/{n}"))])
+                else:
+                    given = feedback(f"{turn}/{n}", texts=(MARKER,), texts_at=NOW)
+                    (one, two)[n // 2 % 2].record([(before, given)])
+
+            all_at_once(7, act)
+            assert one.count("tone") == 0
+            assert {row.texts for row in feedback_of(one, "tone")} <= {None}
+
+
+def test_no_order_of_one_deletion_and_feedback_leaves_a_text(place):
+    with two_stores(place) as (one, two, _):
+        for turn in range(20):
+            keep(one, [sample(f"r/{turn}")])
+
+            def act(n, turn=turn):
+                if n == 0:
+                    one.delete_sample("tone", f"r/{turn}")
+                else:
+                    given = feedback(f"{turn}/{n}", answer_id=f"r/{turn}", texts=(MARKER,), texts_at=NOW)
+                    record(two, [given])
+
+            all_at_once(4, act)
+            assert {row.texts for row in feedback_of(one, "tone")} == {None}
 
 
 def test_outcomes_are_those_of_counting_by_hand(samples):
@@ -199,7 +329,7 @@ def test_outcomes_are_those_of_counting_by_hand(samples):
         )
         for n in range(300)
     ]
-    samples.record(rows)
+    record(samples, rows)
     judged = [row for row in rows if row.kind is Kind.OUTCOME and {1, 3} <= row.answers.keys()]
     right = [(row.answers[1] == row.right, row.answers[3] == row.right) for row in judged]
     expected = Outcomes(*(right.count(one) for one in ((True, True), (True, False), (False, True), (False, False))))
@@ -209,33 +339,34 @@ def test_outcomes_are_those_of_counting_by_hand(samples):
 
 
 def test_the_first_outcome_of_an_identifier_counts_whatever_comes_later(samples):
-    samples.record([feedback("a", kind=Kind.CORRECTION), feedback("b")])
+    record(samples, [feedback("a", kind=Kind.CORRECTION), feedback("b")])
     assert samples.outcomes("tone", 3, [4])[4] == Outcomes(wins=1)
     again = feedback("a", right="good"), feedback("b", right="good", answers={3: "good", 4: "bad", 5: "good"})
-    samples.record(again)
-    samples.record([feedback("b", right="good", kind=Kind.REVIEW), feedback("a", kind=Kind.CORRECTION)])
+    record(samples, again)
+    record(samples, [feedback("b", right="good", kind=Kind.REVIEW), feedback("a", kind=Kind.CORRECTION)])
     assert samples.outcomes("tone", 3, [4])[4] == Outcomes(wins=1, losses=1)
     assert samples.outcomes("tone", 3, [5])[5] == Outcomes()
-    assert {one.identifier: one.right for one in samples.feedback("tone")} == {"a": "bad", "b": "good"}
+    assert {one.identifier: one.right for one in feedback_of(samples, "tone")} == {"a": "bad", "b": "good"}
 
 
 def test_of_writers_at_once_one_keeps_an_id_and_all_feedback_stays_whole(samples):
     def write(n):
-        samples.record([feedback(f"{each}", right=f"{n}") for each in (range(9) if n % 2 else reversed(range(9)))])
-        return samples.keep([sample(texts=(f"{n}",))])
+        record(samples, [feedback(f"{each}", right=f"{n}") for each in (range(9) if n % 2 else reversed(range(9)))])
+        return keep(samples, [sample(texts=(f"{n}",))])
 
     assert sorted(all_at_once(6, write)) == [0, 0, 0, 0, 0, 1]
-    assert len({one.right for one in samples.feedback("tone")}) == 1
+    assert len({one.right for one in feedback_of(samples, "tone")}) == 1
 
 
 def test_pages_of_samples_have_each_once_with_the_latest_feedback(samples):
-    samples.keep([sample(f"r/{at}") for at in range(7)] + [sample("r/0", task="other")])
-    samples.record(
+    keep(samples, [sample(f"r/{at}") for at in range(7)] + [sample("r/0", task="other")])
+    record(
+        samples,
         [
             feedback("first", answer_id="r/3", at=NOW - timedelta(1)),
             feedback("second", answer_id="r/3", at=NOW, texts=(MARKER,), texts_at=NOW),
             feedback("third", task="other", answer_id="r/4"),
-        ]
+        ],
     )
     found, after = [], ""
     while page := samples.page("tone", after, 3):
@@ -247,7 +378,7 @@ def test_pages_of_samples_have_each_once_with_the_latest_feedback(samples):
 
 def test_pages_of_feedback_have_the_rows_with_a_text(samples):
     rows = [feedback(f"{at}", texts=(MARKER,) if at % 2 else None, texts_at=NOW) for at in range(8)]
-    samples.record(rows)
+    record(samples, rows)
     assert samples.feedback_page("tone", "", 3) == rows[1:7:2]
     assert samples.feedback_page("tone", "5", 3) == rows[7:]
     assert samples.feedback_page("other", "", 3) == []

@@ -12,17 +12,20 @@ from alembic.migration import MigrationContext
 from onebert_store.errors import StoreCorrupt
 from onebert_store.registry import schema
 from onebert_store.registry.database import HOLDINGS, TABLES
+from onebert_store.registry.keeping import Keeping
 from onebert_store.registry.records import Actor, Alias
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.store import join_store, open_store
 from onebert_store.registry.target import alone
+from onebert_store.samples.records import Home
+from onebert_store.samples.store import open_samples
 from stores import WITHOUT, go_back
 from tiny_delta import make_delta
 
 # Dumped from a store that the last OneBERT without Alembic made: two tasks, a deleted version, a deleted task.
 SCHEMA_1 = Path(__file__).with_name("schema_1.sql").read_text()
 NEWER = {"orphans", "changes", "cursors", "feed", "gates", "holdings", "keepings", "keys", "replicas"}
-NEWER |= {"alembic_version"}
+NEWER |= {"alembic_version", "identities"}
 ROWS = (
     "SELECT * FROM versions ORDER BY task, version",
     "SELECT task, alias, version, previous FROM aliases",
@@ -65,7 +68,7 @@ def test_a_store_of_schema_1_is_upgraded_with_every_row(old_store):
         for entry in registry.entries():
             registry.verify(entry)
     assert (dump(old_store, *ROWS), tables(old_store)) == (before, of_schema_1 | NEWER)
-    assert dump(old_store, "SELECT * FROM alembic_version", "PRAGMA user_version") == [[("0008",)], [(8,)]]
+    assert dump(old_store, "SELECT * FROM alembic_version", "PRAGMA user_version") == [[("0009",)], [(9,)]]
     with Registry.open(old_store) as registry:
         assert registry.add("spam", make_delta(9))[0].version == 4, "version 3 was deleted before"
         assert registry.add("gone", make_delta(9))[0].version == 2
@@ -128,6 +131,22 @@ def test_what_was_uploaded_by_whom_is_counted_by_the_upgrade(place):
     assert [row[:3] for row in before] == [("a", "ann", 1), ("a", "bob", 1), ("b", "ann", 1)]
 
 
+def test_kept_answers_of_an_older_schema_stay_with_their_tasks(place):
+    """They are under the names of then; a rename keeps that id, and a new task gets another one."""
+    with open_store(place) as store:
+        registry = Registry(store)
+        registry.add("tone", make_delta(1))
+        registry.set_keeping("tone", Keeping(1.0, 30, 10))
+        go_back(store.database, 8)
+    with open_store(place) as store, open_samples(store.database) as samples:
+        registry = Registry(store)
+        assert samples.home("tone") == Home("tone", "tone")
+        registry.rename_task("tone", "mood")
+        registry.add("tone", make_delta(2))
+        assert samples.home("mood") == Home("tone", "tone")
+        assert samples.home("tone").task not in ("", "tone")
+
+
 def test_the_schema_of_the_code_is_that_of_its_latest_table_or_column():
     parts = [*TABLES.tables.values(), *(column for table in TABLES.tables.values() for column in table.columns)]
     assert {part.info["since"] for part in parts if part.info} == {1, *WITHOUT} == {*range(1, schema.SCHEMA + 1)}
@@ -138,7 +157,7 @@ def test_a_newer_store_is_refused_in_one_line_and_left_as_it_is(old_store):
         connection.execute("PRAGMA user_version = 99")
     before = (old_store / "registry.sqlite3").read_bytes()
     for opening in (Registry.open, lambda folder: join_store(folder).__enter__()):
-        with pytest.raises(StoreCorrupt, match="the store has schema 99; this OneBERT reads schema 8 and older"):
+        with pytest.raises(StoreCorrupt, match="the store has schema 99; this OneBERT reads schema 9 and older"):
             opening(old_store)
     assert (old_store / "registry.sqlite3").read_bytes()[100:] == before[100:]
 
@@ -148,7 +167,7 @@ def test_an_upgrade_that_fails_changes_nothing(old_store):
     with closing(sqlite3.connect(old_store / "registry.sqlite3")) as connection:
         connection.execute("CREATE TABLE orphans (mine)")
     before = dump(old_store, *ROWS), tables(old_store)
-    with pytest.raises(StoreCorrupt, match="cannot be upgraded to schema 8"):
+    with pytest.raises(StoreCorrupt, match="cannot be upgraded to schema 9"):
         Registry.open(old_store)
     assert (dump(old_store, *ROWS), tables(old_store)) == before
     assert dump(old_store, "PRAGMA user_version") == [[(1,)]]

@@ -2,7 +2,7 @@
 
 from fastapi import Request
 
-from onebert_server.contract.feedback import FeedbackResponse, Recorded
+from onebert_server.contract.feedback import FeedbackResponse
 from onebert_server.http.patience import Patience
 from onebert_server.http.routes.registry import registry_router
 from onebert_server.http.routes.runtime_of import RuntimeOf
@@ -17,9 +17,9 @@ async def feedback(body: FeedbackRequest, request: Request, runtime: RuntimeOf, 
     """Records the right labels of 1 to 64 kept answers or texts: all, or none.
 
     Every version of the task's `live` answers each text, and the row has all answers beside the right label. If `live`
-    decides by verdicts and this feedback completes one, the alias moves before the answer.
+    decides by verdicts and this feedback completes one, the alias moves soon after the answer.
     """
     async with Patience(context, request.receive):
         rows = await runtime.feedback.record(body.data, context)
-    await runtime.verdicts.follow({one.task for one in rows}, context.deadline)
-    return FeedbackResponse([Recorded(one.task, one.identifier, one.texts is not None) for one in rows])
+    runtime.verdicts.follow({one.task for one in rows})
+    return FeedbackResponse(rows)

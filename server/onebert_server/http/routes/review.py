@@ -66,14 +66,14 @@ async def feedback_rows(
 ) -> FeedbackRows:
     """Lists a task's feedback whose text is kept, by identifier, in pages."""
     check_name(task)
-    found = await runtime.reviews.feedback(task, after, limit, context)
+    found, spans = await runtime.reviews.feedback(task, after, limit, context)
     rows = [
         FeedbackRow(
             identifier=one.identifier,
             **_texts(one.texts or ()),
             at=one.at,
             explanation=one.explanation,
-            **_right(one),
+            **_right(one, spans),
         )
         for one in found
     ]
@@ -86,6 +86,7 @@ async def sample_rows(
 ) -> SampleRows:
     """Lists a task's kept answers by id, in pages, each with the latest feedback on it."""
     check_name(task)
+    found, spans = await runtime.reviews.samples(task, after, limit, context)
     rows = [
         SampleRow(
             id=one.id,
@@ -95,9 +96,9 @@ async def sample_rows(
             labels=[*one.labels],
             score=one.score,
             share=one.share,
-            right=None if given is None else RightLabel(**_right(given)),
+            right=None if given is None else RightLabel(**_right(given, spans)),
         )
-        for one, given in await runtime.reviews.samples(task, after, limit, context)
+        for one, given in found
     ]
     return SampleRows(rows, rows[-1].id if len(rows) == limit else None)
 
@@ -110,17 +111,17 @@ def _answer(one: Scored) -> VersionAnswer:
     return VersionAnswer(version=one.facts.version, **fields_of(one.found, MAX_SCORES))
 
 
-def _right(given: Feedback) -> dict[str, Any]:
-    return {"kind": given.kind, **_field(given.right)}
+def _right(given: Feedback, spans: bool) -> dict[str, Any]:
+    return {"kind": given.kind, **_field(given.right, spans)}
 
 
-def _field(right: Label) -> dict[str, Any]:
-    """The right label in its field; the empty list is of a multi_label task."""
+def _field(right: Label, spans: bool) -> dict[str, Any]:
+    """The right label in its field; an empty list is one of `spans`, or of labels."""
     match right:
         case str():
             return {"label": right}
         case [[*_], *_]:
             return {"spans": [RightSpan(*span) for span in right]}
         case list():
-            return {"labels": right}
+            return {"spans" if spans else "labels": right}
     return {"value": right}

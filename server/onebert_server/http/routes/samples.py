@@ -18,7 +18,9 @@ from onebert_store.registry.names import check_name
 
 router = registry_router()
 
-AnswerId = Annotated[str, Path(max_length=80, description="X-Request-Id of the answer, /, index in results")]
+AnswerId = Annotated[
+    str, Path(max_length=256, description="X-Request-Id of the answer, /, index in results; or identifier of feedback")
+]
 
 
 @router.get("/v1/tasks/{task}/samples")
@@ -48,14 +50,15 @@ async def set_samples(
 async def delete_samples(task: Name, response: Response, runtime: RuntimeOf, context: ContextOf) -> None:
     """Keeps no more answers of a task, and deletes the kept ones, with texts and explanations in feedback."""
     check_name(task)
+    home = await in_thread(runtime, runtime.store.home, task)
     seq = await in_thread(runtime, runtime.catalog.delete_keeping, task, context)
-    await in_thread(runtime, runtime.samples.delete_texts, task)
+    await in_thread(runtime, runtime.store.delete_texts, home.task)
     response.headers[SEQ_HEADER] = str(seq)
 
 
 @router.delete("/v1/tasks/{task}/samples/{id:path}", status_code=204)
 async def delete_sample(task: Name, id: AnswerId, runtime: RuntimeOf, context: ContextOf) -> None:
-    """Deletes one kept answer, with its text and explanation in feedback."""
+    """Deletes one kept answer and the text and explanation of feedback on it, or with this identifier."""
     _check(task, runtime, context)
     await in_thread(runtime, runtime.samples.delete_sample, task, id)
 

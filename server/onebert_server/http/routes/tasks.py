@@ -106,8 +106,9 @@ async def task(
 async def delete_task(task: Name, response: Response, runtime: RuntimeOf, context: ContextOf) -> None:
     """Deletes a task with all its aliases and versions at one moment; running requests are still answered."""
     check_name(task)
+    home = await in_thread(runtime, runtime.store.home, task)
     seq = await in_thread(runtime, runtime.catalog.delete_task, task, context)
-    await in_thread(runtime, runtime.samples.delete_task, task)
+    await in_thread(runtime, runtime.store.sweep, [home.task])
     response.headers[SEQ_HEADER] = str(seq)
 
 
@@ -119,7 +120,6 @@ async def rename_task(
     check_name(task)
     check_name(body.name)
     seq = await in_thread(runtime, runtime.catalog.rename_task, task, body.name, context)
-    await in_thread(runtime, runtime.samples.rename_task, task, body.name)
     response.headers["Location"] = f"/v1/tasks/{body.name}"
     response.headers[SEQ_HEADER] = str(seq)
 
@@ -185,9 +185,10 @@ async def delete_version(
     One that is only an alias's `previous` may go. Requests that hold it are still answered.
     """
     check_name(task)
+    home = await in_thread(runtime, runtime.store.home, task)
     seq = await in_thread(runtime, runtime.catalog.delete_version, task, version, context)
     # Without versions the task is gone.
-    await in_thread(runtime, runtime.samples.sweep, [task])
+    await in_thread(runtime, runtime.store.sweep, [home.task])
     response.headers[SEQ_HEADER] = str(seq)
 
 

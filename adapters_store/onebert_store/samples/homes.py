@@ -1,0 +1,72 @@
+"""Looks up in the registry which rows belong to which task, and whether its answers are still kept."""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from sqlalchemy import Connection, select
+
+from onebert_store.registry.database import IDENTITIES, KEEPINGS
+from onebert_store.registry.dialects.database import Database
+from onebert_store.registry.names import no_such_task
+from onebert_store.samples.records import Home
+
+_SAME = IDENTITIES.c.task == KEEPINGS.c.task
+
+
+class Homes:
+    """Reads the registry's ids, which a rename does not change.
+
+    `keeping` and `hold` run inside the caller's transaction on `own`, its database: no deletion comes between the look
+    and the commit. In one database they lock the registry's rows. Beside an SQLite registry, a deletion changes that
+    first and waits for the caller's transaction then.
+    """
+
+    def __init__(self, registry: Database, own: Database) -> None:
+        self._registry = registry
+        self._is_own = own is registry
+
+    def of(self, task: str) -> Home:
+        """Returns where the rows of a task are now; if there is no such task, under an empty id, which no row has."""
+        found = select(IDENTITIES.c.id, KEEPINGS.c.id).outerjoin_from(IDENTITIES, KEEPINGS, _SAME)
+        with self._registry.reading() as connection:
+            row = connection.execute(found.where(IDENTITIES.c.task == task)).first()
+        return Home("", None) if row is None else Home(*row)
+
+    def names(self, ids: Collection[str], sees: Callable[[str], bool]) -> dict[str, str]:
+        """Returns the names of tasks that are there and that `sees` allows, by their ids."""
+        found = select(IDENTITIES.c.id, IDENTITIES.c.task).where(IDENTITIES.c.id.in_(ids))
+        with self._registry.reading() as connection:
+            return {id: task for id, task in connection.execute(found) if sees(task)}
+
+    def bounds(self, id: str) -> Sequence[int] | None:
+        """Returns the days and number that a task keeps, neither if it keeps nothing; None if it is gone."""
+        found = select(KEEPINGS.c.days, KEEPINGS.c.most).select_from(IDENTITIES).outerjoin(KEEPINGS, _SAME)
+        with self._registry.reading() as connection:
+            row = connection.execute(found.where(IDENTITIES.c.id == id)).first()
+        return row and [number for number in row if number is not None]
+
+    def keeping(self, connection: Connection, ids: Collection[str]) -> dict[str, str]:
+        """Returns the ids of tasks by the ids of their keepings, without the keepings that have ended."""
+        columns = KEEPINGS.c.id.label("keeping"), IDENTITIES.c.id.label("task")
+        found = select(*columns).join_from(KEEPINGS, IDENTITIES, _SAME)
+        found = found.where(KEEPINGS.c.id.in_(ids)).order_by(KEEPINGS.c.id)
+        with self._beside(connection) as registry:
+            rows = registry.execute(found.with_for_update(read=True, key_share=True, of=KEEPINGS))
+            return {one.keeping: one.task for one in rows}
+
+    def hold(self, connection: Connection, tasks: Mapping[str, str]) -> None:
+        """Raises TaskNotFound if one of these tasks, names by ids, is gone; call it after `keeping`."""
+        found = select(IDENTITIES.c.id).where(IDENTITIES.c.id.in_(tasks)).order_by(IDENTITIES.c.id)
+        with self._beside(connection) as registry:
+            there = {*registry.scalars(found.with_for_update(read=True, key_share=True))}
+        for id, name in tasks.items():
+            if id not in there:
+                raise no_such_task(name)
+
+    @contextmanager
+    def _beside(self, connection: Connection) -> Iterator[Connection]:
+        if self._is_own:
+            yield connection
+            return
+        with self._registry.reading() as registry:
+            yield registry
