@@ -22,6 +22,7 @@ from onebert_server.answering.shadows import ShadowCounts
 from onebert_server.engine.engine import Engine, EngineLimits
 from onebert_server.engine.host import Host
 from onebert_server.engine.memory import give_back_freed_memory
+from onebert_server.engine.probe import SEED, outputs_of
 from onebert_server.engine.queue import QueueLimits
 from onebert_server.fairness.receiving import Receiving
 from onebert_server.feedback.keeping import SampleKeeper, redactor_named
@@ -167,7 +168,7 @@ def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterat
         loader = Loader(residents, registry)
         presence = Presence(registry.replicas) if registry.shared else None
         follower = Follower(registry.feed, residents.directory, presence, metrics.rename_task)
-        catalog = Catalog(registry, residents, follower)
+        catalog = Catalog(registry, residents, follower, settings.max_upload_bytes)
         samples = SampleKeeper(store, redactor_named(settings.redactor), metrics.count_samples)
         opened.callback(samples.close)
         emit = _webhooks(opened, settings, registry, presence, metrics)
@@ -204,7 +205,7 @@ def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterat
             administration=Administration(registry, keeper),
             engine=engine,
             catalog=catalog,
-            blending=Blending(catalog, residents, registry),
+            blending=Blending(catalog, residents),
             residents=residents,
             loader=loader,
             follower=follower,
@@ -288,12 +289,12 @@ def _trainer(opened: ExitStack, runtime: Runtime) -> Trainer:
     worker = Worker(runtime.settings.base[0] if runtime.settings.base else None)
     opened.callback(worker.close)
     worker.start()
-    parts = runtime.catalog, runtime.gates, runtime.keys, runtime.registry, runtime.receiving
-    return Trainer(worker, *parts, runtime.registrars, runtime.uploader)
+    parts = runtime.catalog, runtime.gates, runtime.keys, runtime.receiving, runtime.registrars, runtime.uploader
+    return Trainer(worker, runtime, *parts)
 
 
 def _inputs(settings: Settings, hosts: list[Host], watch: Watch, metrics: Metrics, emit: Emit) -> dict[str, Inputs]:
-    """Compares the texts of each base; vectors of another precision are another reference."""
+    """Compares the texts of each base; vectors of another precision or probe are another reference."""
 
     def changed(base: str, state: str) -> None:
         metrics.count_alarm(state)
@@ -301,8 +302,9 @@ def _inputs(settings: Settings, hosts: list[Host], watch: Watch, metrics: Metric
 
     found = {}
     for host in hosts:
-        path = settings.data_dir / f"inputs-{host.digest[-12:]}-{host.base.dtype_name}.npz"
-        found[host.digest] = Inputs(path, watch.later, watch.budget.spend, partial(changed, host.digest))
+        outputs = outputs_of(host.base)
+        path = settings.data_dir / f"inputs-{host.digest[-12:]}-{host.base.dtype_name}-{outputs}-{SEED}.npz"
+        found[host.digest] = Inputs(path, outputs, watch.later, watch.budget.spend, partial(changed, host.digest))
     alarms = {digest: partial(_is_on, one) for digest, one in found.items()}
     metrics.gauge_of("base", "inputs_alarm", "1 while the texts are unlike those of the first day.", alarms)
     return found

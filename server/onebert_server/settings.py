@@ -125,7 +125,7 @@ class Settings(BaseSettings):
     engine_timeout: Annotated[float, Field(gt=0)] = 60.0
     #: Largest body of a JSON request.
     max_body_bytes: Annotated[int, Field(ge=KIB)] = BODY_BYTES
-    #: Largest delta file; not above 64 MiB, the limit of the format.
+    #: Largest delta file, uploaded or made by the server; not above 64 MiB, the limit of the format.
     max_upload_bytes: Annotated[int, Field(ge=KIB, le=MAX_FILE_BYTES)] = MAX_FILE_BYTES
     #: Seconds within which a request's body must arrive, else 408; only an upload may take longer than the request's
     #: own time. The head has ten seconds of these at most, and a client that makes no progress with an answer 30.

@@ -1,16 +1,17 @@
 """Runs one training from data to file without any output; `onebert train` and `onebert.train` share it."""
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
+from glob import escape
 from pathlib import Path
 from typing import Any
 
 from onebert_encoder.base.base import Base
 from onebert_store.disk import check_free, check_writable
-from onebert_store.errors import InvalidSettings
+from onebert_store.errors import InvalidSettings, OneBertError
 from onebert_store.file.delta import ADAPTER_DOWN
-from onebert_store.file.format import save
+from onebert_store.file.format import load, save
 from onebert_store.file.manifest import SIAMESE
 from onebert_store.registry.names import check_name
 from onebert_store.tables.tables import Source
@@ -147,12 +148,18 @@ def write_result(run: Run, result: Result, out: Path, base: str | None) -> list[
 
 
 def write_committee(result: Result, out: Path) -> str:
-    """Writes the deltas of the folds beside a result's file; returns a note to show."""
+    """Writes the deltas of the folds beside a result's file, in place of earlier folds; returns a note to show."""
+    names = f"{out.stem}-committee-*.safetensors"
+    for file in out.parent.glob(f"{escape(out.stem)}-committee-*.safetensors"):
+        # A file that is no delta is not ours.
+        with suppress(OneBertError):
+            if "fold" in load(file).manifest.training:
+                file.unlink()
     if not result.members:
         return "no committee is written: the exact head alone is kept, which is found without folds"
     for number, member in enumerate(result.members, 1):
-        save(out.with_name(f"{out.stem}-committee-{number}.safetensors"), member)
-    return f"{len(result.members)} folds are written, too: onebert push {out.stem}-committee-*.safetensors --committee"
+        save(out.with_name(names.replace("*", str(number))), member)
+    return f"{len(result.members)} folds are written, too: onebert push {out.name} {names} --committee"
 
 
 def _check_result(run: Run, out: Path) -> None:

@@ -51,10 +51,12 @@ class KeyRing:
         self._listeners.append(listener)
 
     def holds(self, principal: Principal) -> bool:
-        """Whether a valid key has exactly this principal; True for principals of other logins, which have no keys."""
+        """Whether a valid key has exactly this principal, or its login without a key has not ended."""
         now = self._clock()
+        if not principal.name.startswith("key:"):
+            return principal.expires > now
         valid = (one.principal for one in self._holders.values() if one.expires is None or one.expires > now)
-        return not principal.name.startswith("key:") or principal in valid
+        return principal in valid
 
     def find(self, digest: bytes) -> Principal | None:
         """Returns the principal of the key with this SHA-256; None if the key is unknown or expired.

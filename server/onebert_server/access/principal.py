@@ -1,8 +1,9 @@
 """Principals and their rights: the one place that decides about access, for every kind of login."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property, lru_cache
+from math import inf
 
 from onebert_store.errors import Forbidden
 from onebert_store.registry.grants import UNLIMITED, Grant, Quotas, Scope, matches
@@ -58,6 +59,7 @@ class Principal:
         name: used by fairness and the log; never a key itself.
         tasks: globs of the tasks that it may use; `*` stands for any characters.
         default_task: the reference for a request that names no task.
+        expires: the end of a token's login, in seconds since 1970; a key's is in the table of keys.
     """
 
     name: str
@@ -65,6 +67,7 @@ class Principal:
     tasks: tuple[str, ...]
     default_task: str | None = None
     quotas: Quotas = UNLIMITED
+    expires: float = field(default=inf, compare=False)
 
     def __hash__(self) -> int:
         # Front ends make us look up a principal for every question; equal principals have equal names.

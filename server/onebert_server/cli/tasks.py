@@ -17,7 +17,7 @@ from onebert_server.cli.references import number_of
 from onebert_server.client import Client, TargetFacts, TaskFacts, TaskSummary, VersionSummary, as_dict
 from onebert_server.limits import MAX_REQUEST_TIMEOUT
 from onebert_store.command import console
-from onebert_store.errors import InvalidInput
+from onebert_store.errors import InvalidInput, TaskNotFound
 from onebert_store.file.strict_json import shown
 from onebert_store.registry.names import COMMITTEE, LIVE
 from onebert_store.registry.target import MAX_VERSIONS
@@ -43,7 +43,7 @@ def push(
     api_key: ApiKey = None,
     as_json: AsJson = False,
 ) -> None:
-    """Upload a delta as the next version of a task, or several as its committee.
+    """Upload a delta as the next version of a task, or several as its committee, with the task's own file or after it.
 
     The server checks the file, and compares its own answers with those that the trainer recorded, before it takes it.
     The first version of a task is live; a later one becomes live with --promote or with `onebert promote`. The same
@@ -55,26 +55,31 @@ def push(
         raise typer.BadParameter(
             f"push one FILE, or 2 to {MAX_VERSIONS} of them with --committee and without --promote"
         )
-    read = [load_with_bytes(file) for file in files]
-    name = task or _trained_for(delta for delta, _ in read)
+    # Folds last, as the first version of a task is live.
+    read = sorted(((file, *load_with_bytes(file)) for file in files), key=lambda one: _is_fold(one[1]))
+    name = task or _trained_for(delta for _, delta, _ in read)
     with Client(url, api_key, MAX_REQUEST_TIMEOUT) as client:
-        every = [client.push(name, content) for _, content in read]
+        if _is_fold(read[0][1]) and committee:
+            _require_known(client, name)
+        every = [client.push(name, content) for _, _, content in read]
         pushed = every[0]
         if committee:
-            moved: dict[str, Any] | None = move(client, name, COMMITTEE, _equal({one.version for one in every}))
+            folds = {one.version for one, (_, delta, _) in zip(every, read, strict=True) if _is_fold(delta)}
+            members = folds or {one.version for one in every}
+            moved: dict[str, Any] | None = move(client, name, COMMITTEE, _equal(members))
         else:
             moved = move(client, name, LIVE, pushed.version) if promote else None
         live = client.task(name).aliases.get(LIVE)
     if as_json:
         console.print_json(as_dict(pushed) | ({"promoted": json_of(moved)} if moved else {}))
         return
-    for file, one in zip(files, every, strict=True):
+    for (file, _, _), one in zip(read, every, strict=True):
         state = "is version" if one.created else "was already version"
         console.say(f"{name}: {file.name} {state} {one.version} ({one.digest[:19]}…)")
     if moved:
         print_move(moved)
     elif live == pushed.version:
-        data = read[0][0].manifest.training.get("data")
+        data = read[0][1].manifest.training.get("data")
         texts = '--pair "a text" "another"' if isinstance(data, Mapping) and data.get("pairs") is True else '"a text"'
         console.say(f"it is live: `onebert classify {name} {texts}{_at(url)}` asks it")
     else:
@@ -88,6 +93,18 @@ def _trained_for(deltas: Iterable["Delta"]) -> str:
     if not isinstance(name, str):
         raise InvalidInput("the file does not name its task; use --task")
     return name
+
+
+def _require_known(client: Client, task: str) -> None:
+    try:
+        client.task(task)
+    except TaskNotFound:
+        raise InvalidInput(f"{task} is new, and its first version is live: push its own file with its folds") from None
+
+
+def _is_fold(delta: "Delta") -> bool:
+    """Whether a delta is of a fold that `onebert train --committee` has kept beside the task's own file."""
+    return "fold" in delta.manifest.training
 
 
 def _equal(versions: Collection[int]) -> TargetFacts:

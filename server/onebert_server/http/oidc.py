@@ -17,7 +17,6 @@ from joserfc.errors import InvalidKeyIdError
 from joserfc.jwk import KeySet
 from joserfc.jws import JWSRegistry
 
-from onebert_server.access.keys import Holder
 from onebert_server.access.principal import Principal
 from onebert_store.errors import InvalidInput
 from onebert_store.registry.grants import UNLIMITED, Grant, Quotas, Scope, check_grant
@@ -61,8 +60,8 @@ class Tokens:
             sub={"essential": True},
             exp={"essential": True},
         )
-        # SHA-256 of a verified token -> its holder. Cleared when the keys change.
-        self._remembered: OrderedDict[bytes, Holder] = OrderedDict()
+        # SHA-256 of a verified token -> its principal. Cleared when the keys change.
+        self._remembered: OrderedDict[bytes, Principal] = OrderedDict()
 
     async def find(self, token: str, digest: bytes) -> Principal | None:
         if self._clock() >= self._read_next and not self._reading.locked():
@@ -70,33 +69,32 @@ class Tokens:
             # A slow issuer delays only requests before the first fetch, or with an unknown key.
             if self._keys is None:
                 await self._refreshing
-        if holder := self._remembered.get(digest):
-            return holder.principal if holder.expires is not None and self._clock() < holder.expires else None
-            # Reject malformed tokens before the library sees them.
+        if principal := self._remembered.get(digest):
+            return principal if self._clock() < principal.expires else None
+        # Reject malformed tokens before the library sees them.
         if token.count(".") != 2 or len(token) > MAX_TOKEN or not token.isascii():
             return None
-        read_at, holder = self._read_at, None
+        read_at = self._read_at
         try:
-            holder = self._checked(token)
+            principal = self._checked(token)
         except InvalidKeyIdError:
             # The issuer may have a new key. Forged key ids cause no more than one fetch per KEYS_AT_MOST_EVERY.
             if self._clock() >= read_at + KEYS_AT_MOST_EVERY or self._reading.locked():
                 await self._read(read_at)
             with suppress(InvalidKeyIdError):
-                holder = self._checked(token)
-        if holder is None:
-            return None
-        self._remember(digest, holder)
-        return holder.principal
+                principal = self._checked(token)
+        if principal is not None:
+            self._remember(digest, principal)
+        return principal
 
-    def _checked(self, token: str) -> Holder | None:
+    def _checked(self, token: str) -> Principal | None:
         """Verifies a token that is not cached; returns None if it is invalid."""
         if self._keys is None:
             raise InvalidKeyIdError("no keys were read yet")
         try:
             decoded = jwt.decode(token, self._keys, algorithms=ALGORITHMS, registry=self._registry)
             self._claims.validate(decoded.claims)
-            return Holder(principal_of(decoded.claims), float(decoded.claims["exp"]) + LEEWAY)
+            return principal_of(decoded.claims)
         except InvalidKeyIdError:
             raise
         # Unauthenticated clients control these bytes, and the library assumes the types of some fields. Any error
@@ -104,8 +102,8 @@ class Tokens:
         except Exception:
             return None
 
-    def _remember(self, digest: bytes, holder: Holder) -> None:
-        self._remembered[digest] = holder
+    def _remember(self, digest: bytes, principal: Principal) -> None:
+        self._remembered[digest] = principal
         if len(self._remembered) > MAX_REMEMBERED:
             self._remembered.popitem(last=False)
 
@@ -145,7 +143,8 @@ def principal_of(claims: Mapping[str, Any]) -> Principal:
     tasks, quotas = tuple(_texts(claims.get(TASKS_CLAIM, []))), _quotas(claims.get(QUOTAS_CLAIM, {}))
     grant = Grant("oidc", scopes, tasks, default_task, quotas)
     check_grant(grant, None)
-    return Principal(f"oidc:{subject}", grant.scopes, grant.tasks, grant.default_task, grant.quotas)
+    rights = grant.scopes, grant.tasks, grant.default_task, grant.quotas
+    return Principal(f"oidc:{subject}", *rights, expires=float(claims["exp"]) + LEEWAY)
 
 
 def _texts(value: Any) -> list[str]:

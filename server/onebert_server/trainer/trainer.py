@@ -12,17 +12,17 @@ from typing import Any, NamedTuple
 
 from onebert_server.access.context import Context
 from onebert_server.access.keys import KeyRing
+from onebert_server.answering.edge import Edge
 from onebert_server.answering.gates import Gates
 from onebert_server.fairness.places import Places
 from onebert_server.fairness.receiving import Receiving
 from onebert_server.fairness.shares import Permits
 from onebert_server.logs import log_failure
 from onebert_server.observed import Observed
-from onebert_server.trainer.worker import Done, Worker
+from onebert_server.trainer.worker import Done, Told, Worker
 from onebert_server.versions.catalog import Catalog, Taken
-from onebert_store.errors import Forbidden, ImprovementNotFound, Improving, OneBertError
+from onebert_store.errors import Forbidden, ImprovementNotFound, Improving, OneBertError, ShuttingDown
 from onebert_store.registry.names import LIVE
-from onebert_store.registry.registry import Registry
 from onebert_store.registry.target import alone
 
 logger = logging.getLogger("onebert.trainer")
@@ -81,10 +81,10 @@ class Trainer:
     """
 
     worker: Worker
+    edge: Edge
     catalog: Catalog
     gates: Gates
     keys: KeyRing
-    registry: Registry
     receiving: Receiving
     registrars: Executor
     uploader: Executor
@@ -104,14 +104,17 @@ class Trainer:
         A caller that is cancelled gives up the answer; the version is made nevertheless.
 
         Raises:
-            Forbidden, OverQuota: see `Catalog.upload`.
+            Forbidden, OverQuota, TooLarge: see `Catalog.upload_made`; without room for the version nothing is trained.
             Improving: an improvement of the task is under way.
             InvalidData: training refuses the rows.
             TrainerFailed: the training process ended.
+            ShuttingDown: an improvement is asked for, and the server drains.
         """
         before = self._improvements.get(task)
         if improve and (task in self._begun or (before is not None and before.state in UNDER_WAY)):
             raise Improving(f"{task} is being improved; ask again when that has ended")
+        if improve:
+            self._require(context)
         self._permits.take(context.principal.name, 1)
         if improve:
             self._begun.add(task)
@@ -126,8 +129,9 @@ class Trainer:
     async def _create(self, task: str, rows: Rows, improve: bool, context: Context) -> Made:
         holder = context.principal.name
         try:
+            await self._require_room(task, 0, context)
             request = {"task": task, "rows": rows, "improve": False}
-            facts = await self._train(self._heads, holder, request)
+            facts = await self._train(self._heads, context, request)
             taken = await self._store(task, facts, context)
             version, one = taken.entry.version, None
             if improve:
@@ -149,12 +153,18 @@ class Trainer:
 
     async def _improve(self, one: Improvement, request: Mapping[str, Any], context: Context) -> None:
         context = replace(context, deadline=inf, observed=Observed())
+
+        def heard(progress: Mapping[str, Any]) -> None:
+            self._require(context)
+            one.heard(progress)
+
         try:
-            facts = await self._train(self._improving, context.principal.name, request, one)
+            # The head is a part of the result.
+            await self._require_room(one.task, self.catalog.directory.version(one.task, one.head).entry.size, context)
+            facts = await self._train(self._improving, context, request, heard)
             # A task that was deleted or renamed meanwhile must not come back by this upload.
             self.catalog.directory.version(one.task, one.head)
-            if not self.keys.holds(context.principal):
-                raise Forbidden("the key that asked for the improvement is no longer valid")
+            self._require(context)
             taken = await self._store(one.task, facts, context)
             one.score, one.version = facts["score"], taken.entry.version
             one.reason = await self._settle(one, facts["ahead"], context)
@@ -189,12 +199,24 @@ class Trainer:
             return error.detail
         return None
 
+    def _require(self, context: Context) -> None:
+        """Raises ShuttingDown or Forbidden if an improvement must begin no more, or go on."""
+        if self.edge.draining:
+            raise ShuttingDown("the server is stopping, and improves nothing any more")
+        if not self.keys.holds(context.principal):
+            raise Forbidden("the key or token that asked for the improvement is no longer valid")
+
+    async def _require_room(self, task: str, size: int, context: Context) -> None:
+        await asyncio.wrap_future(self.registrars.submit(self.catalog.require_room, task, size, context))
+
     async def _train(
-        self, places: Places, principal: str, request: Mapping[str, Any], one: Improvement | None = None
+        self, places: Places, context: Context, request: Mapping[str, Any], told: Told = lambda _: None
     ) -> Done:
-        await places.take(principal)
+        await places.take(context.principal.name)
         try:
-            return await asyncio.wrap_future(self.worker.ask(request, one.heard if one else lambda _: None))
+            if request["improve"]:
+                self._require(context)
+            return await asyncio.wrap_future(self.worker.ask(request, told))
         finally:
             places.give_back()
 
@@ -202,12 +224,8 @@ class Trainer:
         with self.receiving.admitted(context.principal.name) as incoming:
             async with self.receiving.turn(incoming):
                 content = base64.b64decode(facts["content"])
-                return await asyncio.wrap_future(self.uploader.submit(self._upload, task, content, context))
-
-    def _upload(self, task: str, content: bytes, context: Context) -> Taken:
-        with self.registry.writer() as body:
-            body.write(content)
-            return self.catalog.upload(task, body, context)
+                upload = self.uploader.submit(self.catalog.upload_made, task, content, context)
+                return await asyncio.wrap_future(upload)
 
     def _is_live(self, task: str, version: int) -> bool:
         at = self.catalog.directory.task(task, most=0).aliases.get(LIVE)

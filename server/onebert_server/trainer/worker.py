@@ -55,9 +55,9 @@ class Worker:
         self._thread.start()
 
     def ask(self, request: Mapping[str, Any], told: Told) -> "Future[Done]":
-        """Sends a request; `told` gets its progress, on another thread.
+        """Sends a request; `told` gets its progress, on another thread, and gives the request up by a typed error.
 
-        The future raises the worker's typed error, or TrainerFailed if the process ends.
+        The future raises this error or the worker's, or TrainerFailed if the process ends.
         """
         answer: Future[Done] = Future()
         answer.set_running_or_notify_cancel()  # nobody cancels it any more
@@ -133,16 +133,23 @@ class Worker:
             asked.answer.set_exception(error)
 
     def _hear(self, said: Mapping[str, Any]) -> None:
+        asked, error = self._asked.get(said["number"]), None
+        if asked is None:
+            return  # given up
         if "progress" in said:
-            self._asked[said["number"]].told(said["progress"])
-            return
+            try:
+                asked.told(said["progress"])
+                return
+            except OneBertError as gave_up:
+                error = gave_up
+        elif "error" in said:
+            error = OneBertError.of_code.get(said["error"]["code"], OneBertError)(said["error"]["detail"])
         with self._lock:
-            asked = self._asked.pop(said["number"])
-        if "done" in said:
+            del self._asked[said["number"]]
+        if error is None:
             asked.answer.set_result(said["done"])
         else:
-            kind = OneBertError.of_code.get(said["error"]["code"], OneBertError)
-            asked.answer.set_exception(kind(said["error"]["detail"]))
+            asked.answer.set_exception(error)
 
 
 def _write(process: subprocess.Popen[bytes], line: bytes) -> None:

@@ -12,22 +12,20 @@ from onebert_store.errors import InvalidDelta, InvalidInput, VersionUnavailable
 from onebert_store.file.blend import MAX_BLENDED_BYTES, METHOD, blend
 from onebert_store.file.delta import Delta
 from onebert_store.file.format import dumps, loads
-from onebert_store.registry.registry import Registry
 
 
 class Blending:
     """Uploads blends; call `upload` from the thread of uploads."""
 
-    def __init__(self, catalog: Catalog, residents: Residents, registry: Registry) -> None:
+    def __init__(self, catalog: Catalog, residents: Residents) -> None:
         self._catalog = catalog
         self._residents = residents
-        self._registry = registry
 
     def upload(self, task: str, weights: Mapping[int, float], context: Context) -> Taken:
         """Returns the version that is the blend of these versions; makes it if the task has none.
 
-        Raises like `Catalog.upload`; VersionNotFound; VersionUnavailable if a part's own golden logits are not computed
-        here; InvalidInput if the versions have no blend.
+        Raises like `Catalog.upload_made`; VersionNotFound; VersionUnavailable if a part's own golden logits are not
+        computed here; InvalidInput if the versions have no blend.
         """
         context.principal.require(Action.PROMOTE, task)
         context.principal.require(Action.UPLOAD, task)
@@ -43,10 +41,7 @@ class Blending:
             raise InvalidInput(f"the versions of a blend have {size} bytes together, and at most {MAX_BLENDED_BYTES}")
         deltas = [self._proved(one) for one in versions]
         delta = blend(deltas, [weight for _, _, weight in facts], {"task": task, "blend": parts})
-        content = dumps(self._residents.with_golden(delta))
-        with self._registry.writer() as body:
-            body.write(content)
-            return self._catalog.upload(task, body, context)
+        return self._catalog.upload_made(task, dumps(self._residents.with_golden(delta)), context)
 
     def _proved(self, version: Version) -> Delta:
         """Reads a part whose own golden logits this server computes too: the blend's will be this server's."""

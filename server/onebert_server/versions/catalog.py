@@ -15,7 +15,7 @@ from onebert_server.versions.follower import Follower, Offer
 from onebert_server.versions.residency.residents import PROVED_TOGETHER, Residents
 from onebert_server.versions.version import State, Version
 from onebert_store.blobs.staging import StagedFile
-from onebert_store.errors import DeadlineExceeded, InvalidInput, NotFound, OneBertError, StoreCorrupt
+from onebert_store.errors import DeadlineExceeded, InvalidInput, NotFound, OneBertError, StoreCorrupt, TooLarge
 from onebert_store.file.delta import Delta
 from onebert_store.file.format import loads
 from onebert_store.file.manifest import Manifest
@@ -53,10 +53,14 @@ class Catalog:
 
     All methods but `in_memory` block; the event loop calls them through threads. Uploads come one at a time, from one
     thread.
+
+    Args:
+        max_made_bytes: bound of files that this server makes; uploads are bounded while they arrive.
     """
 
-    def __init__(self, registry: Registry, residents: Residents, follower: Follower) -> None:
+    def __init__(self, registry: Registry, residents: Residents, follower: Follower, max_made_bytes: int) -> None:
         self._registry = registry
+        self._max_made_bytes = max_made_bytes
         self._residents = residents
         self._follower = follower
         # SQLite's writers wait for each other by polling, which takes longer than waiting for this lock.
@@ -108,7 +112,7 @@ class Catalog:
             self.look()
             if known := self.directory.find(task, delta.digest):
                 return Taken(known.entry, False, self.directory.position.seq)
-            self._registry.require_room(task, body.size, context.actor, context.principal.quotas)
+            self.require_room(task, body.size, context)
             slot = self._residents.install(delta)
             offer = Offer(task, delta.digest, slot, slot.num_bytes)
             try:
@@ -121,6 +125,18 @@ class Catalog:
                 if not offer.taken:
                     slot.release()
             return Taken(added.record, added.created, added.seq)
+
+    def upload_made(self, task: str, content: bytes, context: Context) -> Taken:
+        """Takes a file that this server has made like an upload; TooLarge too, within the same bound."""
+        if len(content) > self._max_made_bytes:
+            raise TooLarge(f"the version has {len(content)} bytes, and an upload at most {self._max_made_bytes}")
+        with self._registry.writer() as body:
+            body.write(content)
+            return self.upload(task, body, context)
+
+    def require_room(self, task: str, size: int, context: Context) -> None:
+        """Raises OverQuota if one more version of a task, of `size` bytes, would exceed the principal's quotas."""
+        self._registry.require_room(task, size, context.actor, context.principal.quotas)
 
     @asynccontextmanager
     async def in_memory(self, task: str, numbers: Sequence[int], context: Context) -> AsyncIterator[None]:

@@ -1,4 +1,4 @@
-"""Watches the source of a base's texts: the base's own vectors of a small sample, beside the first day's."""
+"""Watches the source of a base's texts: the base's own vectors of a small sample, beside the first day's same hours."""
 
 import io
 import logging
@@ -13,35 +13,52 @@ import numpy as np
 
 from onebert_server.watching.alarms import OVER
 from onebert_server.watching.statistics import Array
-from onebert_server.watching.windows import PART, PARTS, WINDOW
+from onebert_server.watching.windows import PART, PARTS
 from onebert_store.disk import write_whole
 from onebert_store.errors import StorageFull
 
 logger = logging.getLogger("onebert.watch")
 
-# The reference has at least so many texts and seconds: the hours of a day differ.
+# The reference has at least so many texts and seconds, a whole day: its hours differ.
 LEAST_TEXTS, LEAST_SECONDS = 1000, 86400.0
+HOURS = 24
 
 
-def source_p(sums: Array, total: Array, count: int) -> float:
-    """The probability of a mean this far from the reference's by chance: Hotelling's T² with its covariance.
+def hours_of(seconds: float | Array) -> Array:
+    """The weights [..., 24] of the two full hours (UTC) around times in seconds since 1970; 1 together."""
+    apart = np.asarray(seconds)[..., None] / 3600 - np.arange(HOURS)
+    return np.asarray(np.maximum(0.0, 1 - np.abs((apart + HOURS / 2) % HOURS - HOURS / 2)))
+
+
+def source_p(sums: Array, total: Array) -> float:
+    """The probability of a mean this far from the reference's of the same hours by chance.
+
+    The reference's mean moves linearly from one full hour to the next: a multivariate regression, with Hotelling's T²
+    of its prediction (Johnson and Wichern 2007, section 7.7).
 
     Args:
-        sums: [outputs + 1, outputs + 1], the sum of x xᵀ over the reference's texts, x being 1 and a vector.
-        total: [outputs], the sum of `count` live vectors.
+        sums: [24 + outputs, 24 + outputs], the sum of x xᵀ over the reference's texts, x being hours and vector.
+        total: [24 + outputs], the sum of x over the live texts.
     """
     from scipy.stats import f  # noqa: PLC0415 - slow to import
 
-    texts, mean = sums[0, 0], sums[0, 1:] / sums[0, 0]
-    spread, directions = np.linalg.eigh((sums[1:, 1:] - texts * np.outer(mean, mean)) / (texts - 1))
+    hours, across, squares = sums[:HOURS, :HOURS], sums[:HOURS, HOURS:], sums[HOURS:, HOURS:]
+    texts, count = hours.sum(), total[:HOURS].sum()
+    # Each hour has one more text, of the day's mean: an hour that the reference has not seen is hardly compared.
+    known = np.linalg.inv(hours + np.eye(HOURS))
+    means = known @ (across + across.sum(axis=0) / texts)
+    crossed = means.T @ across
+    left = squares - crossed - crossed.T + means.T @ hours @ means
+    spread, directions = np.linalg.eigh(left / (texts - HOURS))
     # A base may not vary in all directions.
     varying = spread > spread[-1] * 1e-9
-    moved = (total / count - mean) @ directions[:, varying]
-    squared = (moved**2 / spread[varying]).sum() * texts * count / (texts + count)
+    at = total[:HOURS] / count
+    moved = (total[HOURS:] / count - at @ means) @ directions[:, varying]
+    squared = (moved**2 / spread[varying]).sum() / (1 / count + at @ known @ at)
     outputs = int(varying.sum())
-    free = texts - outputs
+    free = texts - HOURS - outputs + 1
     # Doubled: vectors of real texts have heavier tails, and p-values under 0.01 come 1.5 times as often as by F.
-    return min(1.0, 2 * float(f.sf(squared * free / (outputs * (texts - 1)), outputs, free)))
+    return min(1.0, 2 * float(f.sf(squared * free / (outputs * (texts - HOURS)), outputs, free)))
 
 
 class Inputs:
@@ -49,6 +66,7 @@ class Inputs:
 
     Args:
         path: file that keeps the reference over restarts: sums, and no text. Without it a reference begins anew.
+        outputs: the length of the vectors; a file with others is no reference.
         later: runs a call on the thread that judges.
         level: returns the level of the next window; see `Budget.spend`.
         changed: called with `on` or `off`.
@@ -60,6 +78,7 @@ class Inputs:
     def __init__(
         self,
         path: Path,
+        outputs: int,
         later: Callable[[Callable[[], None]], None],
         level: Callable[[], float],
         changed: Callable[[str], None],
@@ -68,12 +87,12 @@ class Inputs:
         self._path, self._later, self._level, self._changed, self._clock = path, later, level, changed, clock
         self._new: list[Array] = []
         self._window = deque[Array](maxlen=PARTS)
-        self._sums, self._since = np.zeros((1, 1)), clock()
+        self._sums, self._since = np.zeros((HOURS + outputs, HOURS + outputs)), clock()
         self.p: float | None = None
         self.alarm_since: datetime | None = None
         try:
             with np.load(io.BytesIO(path.read_bytes())) as kept:
-                self._sums, self._since = kept["sums"], float(kept["since"])
+                self._begin(kept["sums"], float(kept["since"]))
         except FileNotFoundError:
             pass
         # Catch everything: whatever the file has become, the server starts.
@@ -83,7 +102,7 @@ class Inputs:
     @property
     def texts(self) -> int:
         """The number of texts of the reference."""
-        return int(self._sums[0, 0])
+        return round(float(self._sums[:HOURS, :HOURS].sum()))
 
     @property
     def collecting(self) -> bool:
@@ -92,20 +111,24 @@ class Inputs:
 
     def add(self, vector: Array) -> None:
         """Takes the vector [outputs] of one text."""
-        self._new.append(vector)
+        self._new.append(np.concatenate([hours_of(self._clock()), vector]))
         if len(self._new) == PART:
             self._later(partial(self._take, np.array(self._new, np.float64)))
             self._new = []
 
+    def _begin(self, sums: Array, since: float) -> None:
+        if sums.shape != self._sums.shape or not np.isfinite(sums).all():
+            raise ValueError("not a reference of these vectors")
+        self._sums, self._since = sums, since
+
     def _take(self, vectors: Array) -> None:
         if self.collecting:
-            ones = np.column_stack([np.ones(len(vectors)), vectors])
-            self._sums = ones.T @ ones + (self._sums if self.texts else 0)
+            self._sums = self._sums + vectors.T @ vectors
             self._save()
             return
         self._window.append(vectors.sum(axis=0))
         if len(self._window) == PARTS:
-            self._judge(source_p(self._sums, np.sum(self._window, axis=0), WINDOW))
+            self._judge(source_p(self._sums, np.sum(self._window, axis=0)))
 
     def _judge(self, p: float) -> None:
         self.p, level = p, self._level()

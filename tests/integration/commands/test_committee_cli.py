@@ -32,8 +32,9 @@ def test_folds_of_few_rows_answer_together_with_a_spread(server, onebert, files)
     members = sorted(files.glob("tone-committee-*.safetensors"))
     assert len(members) == 5
     at = ("--url", server.url)
-    succeeded(onebert("push", out, *at))
-    pushed = succeeded(onebert("push", *members, "--committee", *at))
+    code, _, err = onebert("push", *members, "--committee", *at)
+    assert (code, "tone is new" in err) == (1, True)
+    pushed = succeeded(onebert("push", *members, out, "--committee", *at))
     assert "tone@committee: new → 20 % 2, 20 % 3, 20 % 4, 20 % 5, 20 % 6" in str(pushed)
     with server.client() as web:
         found = web.send("POST", "/v1/tasks/tone/classify", json={"inputs": TEXTS, "committee": True}).json()

@@ -1,25 +1,34 @@
 """Versions of examples over HTTP: a task at once, its improvement beside the answers, deaths in the middle of it."""
 
+import asyncio
 import json
 import os
 import re
 import signal
+import time
+from contextlib import contextmanager
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
 import pytest
 
+from onebert_server.access.principal import EVERY_SCOPE, Principal
 from onebert_server.client import Client
 from onebert_store.errors import (
+    Forbidden,
     ImprovementNotFound,
     Improving,
     InvalidData,
     InvalidInput,
     OneBertError,
+    OverQuota,
+    ShuttingDown,
     TrainerFailed,
     TrainerOff,
 )
-from runtimes import ask, opened
+from onebert_store.registry.grants import Quotas
+from runtimes import WORK, ask, opened
 from servers import Server, both_layouts, wait_until
 from trainings import THINGS
 
@@ -57,6 +66,16 @@ def worker_of(server):
         one for one in server.children() if b"onebert_training.worker" in Path(f"/proc/{one}/cmdline").read_bytes()
     ]
     return found[0] if found else None
+
+
+@contextmanager
+def stopped(process):
+    """Lets a process compute nothing while the block runs."""
+    os.kill(process, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(process, signal.SIGCONT)
 
 
 def labels(client, ref, examples):
@@ -100,8 +119,12 @@ def test_an_improvement_is_live_as_the_gate_decides(server, client):
     """Equal examples train equal versions: the first one's answer is a rule that others pass or break."""
     began = post(client, "free", EXAMPLES, improve=True).json()["improvement"]
     assert (began["state"], began["head"], began["version"]) == ("waiting", 1, None)
-    with pytest.raises(Improving):
-        post(client, "free", EXAMPLES, improve=True)
+    with stopped(worker_of(server)):
+        assert improvement(client, "free")["state"] not in OVER
+        assert [one["version"] for one in client.task("free")["versions"]] == [1]
+        assert labels(client, "free", EXAMPLES) == [label for _, label in EXAMPLES], "the head answers meanwhile"
+        with pytest.raises(Improving):
+            post(client, "free", EXAMPLES, improve=True)
     free = ended(client, "free")
     assert (free["state"], free["version"], free["live"]) == ("done", 2, free["reason"] is None)
     assert client.task("free")["aliases"] == {"live": 2 if free["live"] else 1}
@@ -217,6 +240,69 @@ def test_a_killed_server_leaves_whole_versions_and_no_worker(tmp_path):
             assert labels(client, "tone", EXAMPLES[:1]) == [EXAMPLES[0][1]]
             with pytest.raises(ImprovementNotFound):
                 improvement(client, "tone")
+
+
+def of(name, **more):
+    """The context of a request with a token."""
+    return replace(WORK, principal=Principal(f"oidc:{name}", EVERY_SCOPE, ("*",), **more))
+
+
+async def created(runtime, task, context, improve=False):
+    """Asks the trainer itself; its process may not have been started yet."""
+    await asyncio.to_thread(wait_until, lambda: runtime.trainer.worker._process is not None)
+    return await runtime.trainer.create(task, rows_of(EXAMPLES), improve, context)
+
+
+async def reached(improvement, state):
+    await asyncio.to_thread(wait_until, lambda: improvement.state in (state, *OVER))
+    assert improvement.state == state, improvement.reason
+
+
+@pytest.mark.slow("starts the training process")
+def test_an_improvement_ends_with_its_token_and_with_the_server(tmp_path, monkeypatch):
+    async def asked(runtime):
+        alice, bob = of("alice", expires=time.time() + 3600), of("bob")
+        one = (await created(runtime, "one", alice, improve=True)).improvement
+        await reached(one, "training")
+        with monkeypatch.context() as later:
+            later.setattr(runtime.keys, "_clock", lambda: alice.principal.expires)
+            await reached(one, "failed")
+            with pytest.raises(Forbidden):
+                await created(runtime, "two", alice, improve=True)
+        other = (await created(runtime, "other", bob, improve=True)).improvement
+        await reached(other, "training")
+        runtime.draining = True
+        await reached(other, "failed")
+        assert ("token" in one.reason, "stopping" in other.reason) == (True, True)
+        with pytest.raises(ShuttingDown):
+            await created(runtime, "late", bob, improve=True)
+        assert (await created(runtime, "late", bob)).live, "requests under way are still answered"
+        names = ("late", "one", "other")
+        assert [list(runtime.directory.task(name).versions) for name in names] == [[1], [1], [1]]
+
+    with opened(tmp_path, trainer=True) as runtime:
+        asyncio.run(asked(runtime))
+
+
+@pytest.mark.slow("starts the training process")
+def test_a_version_without_room_is_not_trained_and_one_over_the_bound_of_uploads_not_stored(tmp_path):
+    async def asked(runtime):
+        first = await created(runtime, "one", of("acme"))
+        size = first.taken.entry.size
+        assert size < runtime.settings.max_upload_bytes
+        full = of("acme", quotas=Quotas(tasks=1, bytes=2 * size - 1))
+        one = (await created(runtime, "one", full, improve=True)).improvement
+        await reached(one, "failed")
+        assert ("bytes stored" in one.reason, one.began) == (True, None)
+        with stopped(runtime.trainer.worker._process.pid), pytest.raises(OverQuota, match="1 tasks"):
+            await created(runtime, "two", full)
+        one = (await created(runtime, "one", of("acme"), improve=True)).improvement
+        await reached(one, "failed")
+        assert f"an upload at most {runtime.settings.max_upload_bytes}" in one.reason
+        assert list(runtime.directory.task("one").versions) == [1]
+
+    with opened(tmp_path, trainer=True, max_upload_bytes=4096) as runtime:
+        asyncio.run(asked(runtime))
 
 
 def test_without_a_trainer_the_refusal_names_the_setting(tmp_path):

@@ -31,6 +31,9 @@ def test_a_task_is_made_tried_and_improved(browser, server, client, task, option
         page.get_by_role("button", name="Classify").click()
         expect(page.locator("#answer")).to_contain_text("complaint")
         assert_accessible(page, "made")
+        # The shown version is improved, whatever the form has become since.
+        page.get_by_label("Task", exact=True).fill("another")
+        page.get_by_label("Examples of label 1").fill("one more")
         page.get_by_role("button", name="Improve").click()
         expect(page.get_by_role("progressbar")).to_be_visible()
         assert_accessible(page, "improving")
@@ -39,6 +42,9 @@ def test_a_task_is_made_tried_and_improved(browser, server, client, task, option
     made = client.task(task)
     assert [one["version"] for one in made["versions"]] == [1, 2]
     assert made["versions"][0]["labels"] == 2
+    rows = [client.version(task, number)["manifest"]["training"]["data"]["rows"] for number in (1, 2)]
+    assert rows[0] == rows[1]
+    assert "another" not in [one["name"] for one in client.tasks()]
 
 
 def test_a_third_label_can_be_added(page, client):

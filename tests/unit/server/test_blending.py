@@ -110,6 +110,15 @@ def test_a_blend_of_too_many_bytes_is_refused_before_any_is_read(runtime, monkey
     move(runtime, {"blend": {"1": 0.4, "2": 0.3, "3": 0.3}}, status=422)
 
 
+def test_a_blend_over_the_bound_of_uploads_is_not_stored(tmp_path):
+    with opened(tmp_path, max_upload_bytes=1024) as runtime:
+        for task in TASKS:
+            upload(runtime, "tone", task)
+        refused = move(runtime, {"blend": {"1": 0.5, "2": 0.5}}, status=413)
+        assert "an upload at most 1024" in refused["detail"]
+        assert len(get(runtime, "/v1/tasks/tone").json()["versions"]) == 3
+
+
 def test_a_stale_condition_makes_and_moves_nothing_and_a_gate_judges_the_blend(runtime):
     move(runtime, {"blend": {"1": 0.5, "2": 0.5}}, "3", status=412)
     assert get(runtime, LIVE).json()["version"] == 1

@@ -94,10 +94,11 @@ def test_long_work_ends_with_its_key_and_with_none_of_its_rights():
     ring.replace({b"one": Holder(some, expires=101.0)})
     assert ring.holds(some)
     assert ring.holds(root("key:root"))
-    assert ring.holds(Principal("oidc:someone", frozenset(), ())), "of another login nothing is known"
+    token = Principal("oidc:someone", frozenset(), (), expires=101.0)
+    assert (ring.holds(token), ring.holds(root("127.0.0.1"))) == (True, True)
     assert not ring.holds(Principal("key:ci", frozenset({Scope.UPLOAD, Scope.PROMOTE}), ("*",)))
     now[0] = 101.0
-    assert not ring.holds(some)
+    assert (ring.holds(some), ring.holds(token), ring.holds(root("127.0.0.1"))) == (False, False, True)
 
 
 def test_a_key_of_the_environment_stays_root_whatever_else_has_its_digest():

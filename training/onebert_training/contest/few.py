@@ -120,11 +120,12 @@ def with_folds_measured(run: Run, result: Result, report: Report = ignore) -> Re
     found = measured(run, out_of_fold(trained))
     verdict = run.judge(found)
     facts = {"validation": dict(found.scores), "folds": len(folds)}
+    members = [one.with_provenance({"fold": number}).delta for number, (_, one) in enumerate(trained, 1)]
     return replace(
         result.with_provenance(facts).with_measured(run, found),
         validation=found.scores,
         folds=len(folds),
-        members=[one.delta for _, one in trained if one.delta is not None],
+        members=[one for one in members if one is not None],
         verdict=verdict if result.test is None else replace(result.verdict, useful=verdict.useful),
         seconds=result.seconds + time.perf_counter() - started,
     )

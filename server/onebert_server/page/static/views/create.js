@@ -18,9 +18,11 @@ export function Create() {
   const set = (at, changed) => setLabels(labels.map((one, place) => (place === at ? { ...one, ...changed } : one)));
   const examples = labels.flatMap(({ label, lines }) =>
     lines.split("\n").map((line) => line.trim()).filter(Boolean).map((text) => ({ text, label: label.trim() })));
-  const create = async (improve) => {
+  // An improvement is of the version that is shown, whatever the form has become since.
+  const create = async (task, examples, improve) => {
     if (state.busy) return;
-    setState(improve ? { ...state, busy: true } : { busy: true });
+    const made = improve ? state.made : null;
+    setState({ made, busy: true });
     const where = path`/v1/tasks/${task}/examples`;
     const body = { examples, improve };
     try {
@@ -30,12 +32,12 @@ export function Create() {
       setState({ made: { ...value, examples } });
       say(improve ? "The improvement has begun" : `Version ${value.version} of ${task} answers`);
     } catch (error) {
-      setState({ error });
+      setState({ made, error });
     }
   };
   return html`
     <h1 tabindex="-1">From examples</h1>
-    <form class="try stack" onSubmit=${(event) => { event.preventDefault(); create(false); }}>
+    <form class="try stack" onSubmit=${(event) => { event.preventDefault(); create(task, examples, false); }}>
       <div>
         <label for="name">Task</label>
         <input id="name" value=${task} required pattern="[a-z0-9][a-z0-9._\\-]*" maxlength="63" spellcheck=${false} autocomplete="off" autocapitalize="none"
@@ -52,7 +54,7 @@ export function Create() {
         <button type="button" onClick=${() => setLabels([...labels, BLANK])}>Add a label</button></p>
     </form>
     ${state.error && html`<${Refused} error=${state.error} />`}
-    ${state.made && html`<${Made} made=${state.made} improve=${() => create(true)} />`}`;
+    ${state.made && html`<${Made} made=${state.made} improve=${() => create(state.made.task, state.made.examples, true)} />`}`;
 }
 
 function Made({ made, improve }) {
