@@ -14,6 +14,7 @@ from typing import Any, TextIO
 
 from onebert_encoder.base.base import Base
 from onebert_store.errors import OneBertError
+from onebert_store.file.format import dumps
 from onebert_store.tables.table import Table
 from onebert_store.tables.tables import Source
 from onebert_training.contest.contest import Kept, train_kept
@@ -23,9 +24,11 @@ from onebert_training.fit.keeping import head_beside, judged
 from onebert_training.fit.loop import Progress, Report
 from onebert_training.fit.settings import DEFAULT_METHOD, Settings
 from onebert_training.methods.grammar import HEAD
+from onebert_training.names import delta_of_names
 from onebert_training.prepared import prepare
 
 _READING = DataOptions(task_type="single_label")
+_UNSCORED = "nothing is trained or scored without examples: a text gets the label whose name is nearest"
 
 Asked = Mapping[str, Any]
 
@@ -71,22 +74,32 @@ class Worker:
 
 
 def trained(base: Base, asked: Asked, report: Report) -> dict[str, Any]:
-    """Trains the exact head, or with `improve` the default method; raises OneBertError if the rows cannot be used."""
+    """Trains the exact head, or with `improve` the default method; raises OneBertError if the rows cannot be used.
+
+    Rows without texts are label names alone, of which nothing is trained.
+    """
+    if "text" not in asked["rows"][0]:
+        delta = delta_of_names(base, [row["label"] for row in asked["rows"]])
+        return {**_content(dumps(delta)), "metric": "accuracy", "score": None, "notes": [_UNSCORED], "ahead": False}
     settings = Settings(method=DEFAULT_METHOD if asked["improve"] else HEAD)
     with TemporaryDirectory() as folder:
         file = Path(folder, "delta.safetensors")
         job = prepare(asked["task"], _source(asked["rows"]), _READING, settings, base, out=file)
         kept = train_kept(job.run, report)
         record, _ = job.finish(kept)
-        content = base64.b64encode(file.read_bytes()).decode()
+        content = _content(file.read_bytes())
     result = kept.result
     return {
-        "content": content,
+        **content,
         "metric": result.metric,
         "score": result.validation[result.metric],
         "notes": [*record["notes"], *record["warnings"]],
         "ahead": _is_ahead(kept),
     }
+
+
+def _content(file: bytes) -> dict[str, str]:
+    return {"content": base64.b64encode(file).decode()}
 
 
 def _is_ahead(kept: Kept) -> bool:

@@ -73,6 +73,7 @@ class Client(Asking):
     download = run(AsyncClient.download)
     push = run(AsyncClient.push)
     create_from_examples = run(AsyncClient.create_from_examples)
+    create_from_labels = run(AsyncClient.create_from_labels)
     improvement = run(AsyncClient.improvement)
     alias = run(AsyncClient.alias)
     shadows = run(AsyncClient.shadows)

@@ -123,6 +123,10 @@ class TaskCalls(Asking):
         body = {"examples": rows, "improve": improve}
         return await self._decoded(CreatedFacts, "POST", f"/v1/tasks/{quoted(task)}/examples", body)
 
+    async def create_from_labels(self, task: str, labels: Sequence[str]) -> CreatedFacts:
+        """Makes a version that gives a text the label whose name is nearest; raises TrainerOff."""
+        return await self._decoded(CreatedFacts, "POST", f"/v1/tasks/{quoted(task)}/examples", {"labels": [*labels]})
+
     async def improvement(self, task: str) -> ImprovementFacts:
         """How far the improvement of a task is, on the server that is asked; raises ImprovementNotFound."""
         return await self._decoded(ImprovementFacts, "GET", f"/v1/tasks/{quoted(task)}/improvement")

@@ -32,16 +32,18 @@ class ImprovementFacts(Declared, frozen=True, kw_only=True):
 
 
 class CreatedFacts(Declared, frozen=True, kw_only=True):
-    """The version that holds the exact head of the examples."""
+    """The version that holds the exact head of the examples, or the vectors of the labels' names."""
 
     _document = "ExamplesResponse"
-    _always = ("improvement",)
+    _always = ("score", "improvement")
 
     task: str
     version: int
     digest: str
     live: bool
     metric: str
-    score: Annotated[float, Rule("in folds: each example answered by a head that was fitted without it")]
+    score: Annotated[
+        float | None, Rule("in folds: each example answered by a head that was fitted without it; null without any")
+    ] = None
     notes: Annotated[list[str], Rule("doubts about the examples and the score")]
     improvement: ImprovementFacts | None = None

@@ -181,9 +181,30 @@ def test_pairs_stay_among_pairs(server):
         client.create_from_examples("bad", [(("good", "thing"), "a"), ("bad", "b")])
 
 
-def test_label_names_alone_are_sent_to_an_entailment_task(server, client):
-    with pytest.raises(InvalidInput, match="entailment"):
-        client.send("POST", "/v1/tasks/bad/examples", json={"labels": ["billing", "refund"]})
+def test_label_names_alone_give_a_served_task(server, client):
+    with Client(server.url) as own:
+        made = own.create_from_labels("named", [*WORDS])
+        assert (made.version, made.live, made.score, made.improvement) == (1, True, None, None)
+        assert own.create_from_labels("named", [*WORDS]).version == 1
+    # The vector of a name is nearest to itself.
+    assert labels(client, "named", [(word, word) for word in WORDS]) == [*WORDS]
+    made = post(client, "named", EXAMPLES).json()
+    assert (made["version"], made["live"]) == (2, False)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({}, "give examples"),
+        ({"labels": ["a", "b"], "examples": rows_of([("x", "a"), ("y", "b")])}, "give examples"),
+        ({"labels": ["a", "b"], "improve": True}, "improve takes examples"),
+        ({"labels": ["a"]}, "labels"),
+        ({"labels": ["a", "a"]}, "label"),
+    ],
+)
+def test_names_that_are_no_labels_are_refused(server, client, body, said):
+    with pytest.raises(OneBertError, match=said):
+        client.send("POST", "/v1/tasks/bad/examples", json=body)
 
 
 @pytest.mark.slow("trains four versions, one after the other")

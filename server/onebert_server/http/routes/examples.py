@@ -25,13 +25,14 @@ async def create(
     """Makes the exact head of the examples a task's next version, live if it is the first; 200 if it is there already.
 
     With `improve` the default method is trained on them in the background; the task's gate, or without one its lead
-    over the exact head, decides whether it becomes live in the head's place.
+    over the exact head, decides whether it becomes live in the head's place. Label names alone give a version that
+    compares a text with the names.
     """
     check_name(task)
     context.principal.require(Action.UPLOAD, task)
-    trainer, rows = _trainer(runtime), [row.model_dump(exclude_none=True) for row in body.examples]
+    trainer = _trainer(runtime)
     async with Patience(context, request.receive):
-        taken, facts, live, one = await trainer.create(task, rows, body.improve, context)
+        taken, facts, live, one = await trainer.create(task, body.rows, body.improve, context)
     entry = taken.entry
     response.status_code = 201 if taken.created else 200
     response.headers["Location"] = f"/v1/tasks/{task}/versions/{entry.version}"

@@ -91,24 +91,31 @@ _EXAMPLES = [{"text": "where is my order?", "label": "question"}, {"text": "it i
 
 
 class ExamplesRequest(RequestBody):
-    """Labeled examples of two labels or more; eight of each label are enough to begin with."""
+    """Labeled examples of two labels or more, eight of each to begin with; or the labels' names alone."""
 
-    examples: list[Example] = Field(min_length=2, max_length=MAX_ROWS, examples=[_EXAMPLES])
+    examples: list[Example] | None = Field(None, min_length=2, max_length=MAX_ROWS, examples=[_EXAMPLES])
+    labels: list[Line] | None = Field(
+        None, min_length=2, max_length=MAX_ROWS, description="names: a text gets the label whose name is nearest"
+    )
     improve: Annotated[bool, Field(description="whether the default method is trained in the background, too")] = False
-
-    @model_validator(mode="before")
-    @classmethod
-    def _not_labels_alone(cls, body: object) -> object:
-        if isinstance(body, dict) and "labels" in body and "examples" not in body:
-            raise ValueError("takes examples; names alone are candidate labels of a task on pairs with entailment")
-        return body
 
     @model_validator(mode="after")
     def _of_one_kind(self) -> "ExamplesRequest":
-        alone = [row.text_pair is None for row in self.examples]
+        if (self.examples is None) == (self.labels is None):
+            raise ValueError("give examples, or labels alone")
+        if self.improve and self.labels:
+            raise ValueError("improve takes examples: names alone train nothing")
+        alone = [row.text_pair is None for row in self.examples or ()]
         if any(alone) and not all(alone):
             raise ValueError(f"examples.{alone.index(True)} has no text_pair, and others have")
         return self
+
+    @property
+    def rows(self) -> list[dict[str, str]]:
+        """The examples, or a row without a text for each label."""
+        if self.examples is None:
+            return [{"label": label} for label in self.labels or ()]
+        return [row.model_dump(exclude_none=True) for row in self.examples]
 
 
 class RenameRequest(RequestBody):
