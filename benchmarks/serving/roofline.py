@@ -34,6 +34,7 @@ LABELS = 2
 FAR, SIDE = 2**28, 2048
 # Operations for each number, about: of a LayerNorm with its residual and bias, and of GELU by a polynomial.
 NORM, GELU = 10, 20
+PASSES = ("pass", "bound, ms", "measured, ms", "bound / measured")
 CEILINGS = ("dtype", "1 GiB, GB/s", "weights, MB", "as many bytes, GB/s", "oneDNN, GFLOP/s", "ours, GFLOP/s")
 
 
@@ -91,27 +92,23 @@ def main() -> None:
         roof = Roof(bandwidth(int(weights)), max(peaks.values()), vectors)
         measured = (far / 1e9, weights / 1e6, roof.bandwidth / 1e9, *(one / 1e9 for one in peaks.values()))
         ceilings.append([name, *(f"{number:,.0f}" for number in measured)])
-        for count in TEXTS:
-            tokens = tokenized(base, sentences(base, count))
-            counted, took = stages_of(base, tokens), pass_ms(base, tokens, asked.repetitions)
-            bound = sum(map(roof.ms, counted))
-            title = f"{count} text{'s' * (count > 1)}"
-            passes.append([f"{title}, {name}", f"{bound:.2f}", f"{took:.2f}", f"{bound / took:.2f}"])
-            for stage in counted:
-                stages.setdefault((title, stage.name), []).append((stage, roof))
-    given = f"`GOMP_SPINCOUNT=2000 python benchmarks/serving/roofline.py --repetitions {asked.repetitions}`"
-    at = machine("cpu")
-    text = "\n\n".join(
-        (
-            f"{given}, {at['date']}: {at['processor']}, {conditions()}.",
-            markdown_table(CEILINGS, ceilings),
-            markdown_table(["pass", "bound, ms", "measured, ms", "bound / measured"], passes),
-            stage_table(stages, names),
-        )
-    )
-    print(text)
+        passes += [pass_line(base, roof, count, asked.repetitions, stages) for count in TEXTS]
+    given, at = f"python benchmarks/serving/roofline.py --repetitions {asked.repetitions}", machine("cpu")
+    about = f"`GOMP_SPINCOUNT=2000 {given}`, {at['date']}: {at['processor']}, {conditions()}."
+    tables = markdown_table(CEILINGS, ceilings), markdown_table(PASSES, passes), stage_table(stages, names)
+    print(text := "\n\n".join((about, *tables)))
     if asked.write:
         write_section(RESULTS / "performance.md", "roofline", text)
+
+
+def pass_line(base: Base, roof: Roof, count: int, repetitions: int, stages: Stages) -> list[str]:
+    """Measures a pass of so many texts, adds its stages, and returns its line of the table."""
+    tokens, title = tokenized(base, sentences(base, count)), f"{count} text{'s' * (count > 1)}"
+    counted, took = stages_of(base, tokens), pass_ms(base, tokens, repetitions)
+    for stage in counted:
+        stages.setdefault((title, stage.name), []).append((stage, roof))
+    bound = sum(map(roof.ms, counted))
+    return [f"{title}, {base.dtype_name}", f"{bound:.2f}", f"{took:.2f}", f"{bound / took:.2f}"]
 
 
 def stage_table(stages: Stages, names: Sequence[str]) -> str:
