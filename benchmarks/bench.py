@@ -12,17 +12,20 @@ The first run installs every peer into an environment of its own under `.bench`.
 import os
 import signal
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from onebert_bench.compute import measured_dtypes
 from onebert_bench.machine import machine
+from onebert_bench.report import Section
 from onebert_bench.script import ROOT, options, say
 from onebert_bench.suite.alone import PARTS
 from onebert_bench.suite.copies import five_tasks
-from onebert_bench.suite.measure import Measurer, Settings, batch
+from onebert_bench.suite.measure import Measurer, Outcome, Settings, batch
 from onebert_bench.suite.over_http import measure_peers
 from onebert_bench.suite.results import Results
-from onebert_bench.suite.scenes import DTYPES, scenes
+from onebert_bench.suite.scenes import DTYPES, Scene, scenes
 from onebert_bench.suite.workload import Workload
 from onebert_bench.workload import BERT_BASE, MINILM, MODERN_BERT, MPNET, TINY
 
@@ -57,21 +60,44 @@ def main() -> None:
         for scene in scenes(settings.device, dtypes):
             if any(part in scene.name for part in asked.only):
                 say(scene.name)
-                workload = workloads[scene.base]
-                results.tokens[scene.name] = sum(map(len, batch(scene, workload)))
-                results.scenes.append((scene, measurer.measure(scene, workload)))
+                tokens, outcomes = measured_scene(measurer, scene, workloads[scene.base])
+                results.tokens[scene.name] = tokens
+                results.scenes.append((scene, outcomes))
                 results.versions = measurer.versions
                 results.write(asked.out)
     for name, measure in {**PARTS, "five tasks": five_tasks}.items():
         if {"", name} & set(asked.only):
             say(name)
-            results.parts[name] = measure(settings, workloads)
+            results.parts[name] = measured_part(name, partial(measure, settings, workloads))
             results.write(asked.out)
     if {"", "http"} & set(asked.only):
         say("http")
         results.http = measure_peers(settings, workloads[MINILM])
     results.write(asked.out)
     say(f"wrote {results.write_page(asked.out)}")
+
+
+def measured_scene(measurer: Measurer, scene: Scene, workload: Workload) -> tuple[int, list[Outcome]]:
+    """The tokens of a scene's batch, and its outcomes; where its base is missing or a floor ends, all say so."""
+    try:
+        return sum(map(len, batch(scene, workload))), measurer.measure(scene, workload)
+    except Exception as error:  # an hour of measuring must not end with one scene
+        return 0, [Outcome(case, failed=reason(error)) for case in scene.cases]
+
+
+def measured_part(name: str, measure: Callable[[], Section]) -> Section:
+    """A part's section; of a part that fails, its reason."""
+    try:
+        return measure()
+    except Exception as error:
+        return Section(name.capitalize(), "", ("part", "result"), [[name, f"failed: {reason(error)}"]])
+
+
+def reason(error: Exception) -> str:
+    """The first line of an error, which is also told at once."""
+    text = f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
+    say(f"failed: {text}")
+    return text
 
 
 if __name__ == "__main__":

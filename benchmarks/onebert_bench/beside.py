@@ -8,6 +8,7 @@ it; `onebert train` computes in float32 unless `--dtype` says otherwise.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -26,6 +27,7 @@ from transformers import (
     set_seed,
 )
 
+from onebert_bench.suite.floors import KINDS, train_floor
 from onebert_encoder.base.base import Base, load_base
 from onebert_encoder.base.source import DEFAULT_BASE, find_base
 from onebert_encoder.maths.precision import fast_dtype
@@ -152,11 +154,24 @@ def setfit(dataset: Dataset, seed: int) -> Scores:
     return Judge(dataset).scores("test", np.log(probabilities.clip(min=1e-30)).astype(np.float32))
 
 
+def floor(kind: str, dataset: Dataset, _: int) -> Scores:
+    """A classifier without an encoder, the same from every seed.
+
+    Raises:
+        PeerFailed: its packages cannot be installed, or it does not train.
+    """
+    with TemporaryDirectory() as folder:
+        return Judge(dataset).scores("test", train_floor(kind, dataset.splits, Path(folder)))
+
+
 SIDES: Mapping[str, Callable[[Dataset, int], Scores]] = {
     "linear": linear,
     **{name: partial(hugging_face, recipe) for name, recipe in RECIPES.items()},
 }
 
+
+FLOORS: Mapping[str, Callable[[Dataset, int], Scores]] = {kind: partial(floor, kind) for kind in KINDS}
+"""The cheap floors, which answer much faster."""
 
 FEW_SIDES: Mapping[str, Callable[[Dataset, int], Scores]] = {"linear": linear, "setfit": setfit}
 """What people do where a label has a few rows, none of them to validate on."""

@@ -101,7 +101,8 @@ def matrix_products(base: Base, tokens: int) -> Callable[[], Tensor]:
     shapes = [(sum(rows for rows, _ in maps), maps[0][1]) for maps in each] * anatomy.num_layers
     read = {size: torch.randn(tokens, size, device=base.device).to(base.dtype) for size in {size for _, size in shapes}}
     products = [
-        (_product(torch.randn(shape, device=base.device).to(base.dtype), tokens), read[shape[1]]) for shape in shapes
+        (packed_product(torch.randn(shape, device=base.device).to(base.dtype), tokens), read[shape[1]])
+        for shape in shapes
     ]
 
     def run() -> Tensor:
@@ -110,7 +111,7 @@ def matrix_products(base: Base, tokens: int) -> Callable[[], Tensor]:
     return run
 
 
-def _product(weight: Tensor, tokens: int) -> Callable[[Tensor], Tensor]:
+def packed_product(weight: Tensor, tokens: int) -> Callable[[Tensor], Tensor]:
     """On a CPU by oneDNN with a weight packed once, as PyTorch's compiler does it; these operators are private."""
     if weight.device.type != "cpu" or not torch.backends.mkldnn.is_available():
         return lambda x: F.linear(x, weight)

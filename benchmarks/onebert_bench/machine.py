@@ -89,6 +89,10 @@ def resident_bytes(files: bool = True) -> int:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Processor time that a process has taken."""
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    """Processor time that a process and its descendants have taken."""
+    ticks = 0
+    for member in family(pid):
+        with suppress(OSError):
+            fields = Path(f"/proc/{member}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+            ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")

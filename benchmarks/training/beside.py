@@ -6,8 +6,8 @@
 FOLDER holds one folder per data set, as for results.py. Of each set the work folder gets up to 3,000 rows to train on,
 of the two with long texts up to 1,000, and up to 1,000 to measure, and every side reads these files. A finished cell is
 one line of `cells.jsonl` there, and a second call trains only what is missing; `--table` prints what there is. A side
-`onebert:--option=value,--option=value` trains with these options. Sets of `UNTOUCHED` are for the end: nothing is
-chosen by them.
+`onebert:--option=value,--option=value` trains with these options. The sides `model2vec` and `fasttext`, which have no
+encoder, run if they are named. Sets of `UNTOUCHED` are for the end: nothing is chosen by them.
 
 With `--per-class` every side gets so many rows of each label, drawn anew for each seed, and nothing to validate on. The
 side `setfit` needs `pip install setfit`, which is no part of what is tested.
@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from onebert_bench.beside import FEW_SIDES, SIDES, Judge, Scores
+from onebert_bench.beside import FEW_SIDES, FLOORS, SIDES, Judge, Scores
 from onebert_bench.report import markdown_table
 from onebert_bench.script import options
 from onebert_store.command.process import ONEBERT
@@ -132,7 +132,7 @@ def run(cell: Cell, folder: Path, work: Path) -> dict[str, Any]:
     if side == ONEBERT_SIDE:
         scores = onebert(cell, folder, work, [one for one in options.split(",") if one])
     else:
-        scores = (SIDES if cell.per_class is None else FEW_SIDES)[side](dataset, cell.seed)
+        scores = ({**SIDES, **FLOORS} if cell.per_class is None else FEW_SIDES)[side](dataset, cell.seed)
     return {"metric": Judge(dataset).metric, "scores": scores}
 
 

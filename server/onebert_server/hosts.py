@@ -1,7 +1,7 @@
 """Loads the bases of the settings, each with an empty bank, in the precision that they mean on this device."""
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 import torch
@@ -24,6 +24,23 @@ def on_a_thread(threads: int, work: Callable[[], T]) -> T:
     """Runs heavy work on a temporary thread, so that its team of compute threads ends with it: see Engine."""
     with ThreadPoolExecutor(1, "onebert-opener", compute_with, (threads,)) as thread:
         return thread.submit(work).result()
+
+
+def begin_loading(settings: Settings) -> Future[list[Host]]:
+    """Begins `load_hosts` on a temporary thread with the engine's number of compute threads.
+
+    oneDNN packs the weights, and kernels are checked, for that number.
+    """
+    thread = ThreadPoolExecutor(1, "onebert-opener", compute_with, (compute_threads(settings),))
+    try:
+        return thread.submit(load_hosts, settings)
+    finally:
+        thread.shutdown(wait=False)
+
+
+def compute_threads(settings: Settings) -> int:
+    """Returns the number of threads of a forward pass: the settings', else PyTorch's."""
+    return settings.threads or torch.get_num_threads()
 
 
 def load_hosts(settings: Settings) -> list[Host]:

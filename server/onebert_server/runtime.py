@@ -1,13 +1,11 @@
 """A replica without HTTP: `open_runtime` is the only place that builds and links its parts."""
 
 from collections.abc import Iterator, Mapping
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
-
-import torch
 
 from onebert_encoder.compute.threads import compute_with
 from onebert_server.access.administration import Administration
@@ -29,7 +27,7 @@ from onebert_server.feedback.keeping import SampleKeeper, redactor_named
 from onebert_server.feedback.recording import Recorder
 from onebert_server.feedback.reviews import Reviews
 from onebert_server.feedback.verdicts import Verdicts
-from onebert_server.hosts import load_hosts, on_a_thread
+from onebert_server.hosts import begin_loading, compute_threads, on_a_thread
 from onebert_server.progress import Progress
 from onebert_server.settings import Settings, webhook_secret
 from onebert_server.telemetry.metrics import Metrics
@@ -142,8 +140,12 @@ class Runtime(Edge):
 
 
 @contextmanager
-def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterator[Runtime]:
+def open_runtime(
+    settings: Settings, progress: Progress | None = None, loading: Future[list[Host]] | None = None
+) -> Iterator[Runtime]:
     """Opens a replica that answers while the block runs; `progress` may give the start up.
+
+    `loading` are the hosts if `begin_loading` was called before.
 
     The calling thread never computes, so its number of compute threads does not change.
 
@@ -153,9 +155,7 @@ def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterat
         ShuttingDown: the start was given up.
     """
     progress = progress or Progress()
-    threads = settings.threads or torch.get_num_threads()
-    # Load with the engine's number of threads: oneDNN packs the weights, and kernels are checked, for that number.
-    hosts = on_a_thread(threads, partial(load_hosts, settings))
+    hosts = (loading or begin_loading(settings)).result()
     give_back_freed_memory()
     with ExitStack() as opened:
         progress.begin("store", 1)
@@ -163,7 +163,7 @@ def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterat
         store = opened.enter_context(open_samples(registry.database, settings.samples_key))
         telemetry = opened.enter_context(open_telemetry(settings))
         metrics = Metrics(settings.task_metrics, exemplars=telemetry.tracing is not None)
-        engine = Engine(hosts, engine_limits(settings), metrics, threads, tracing=telemetry.tracing)
+        engine = Engine(hosts, engine_limits(settings), metrics, compute_threads(settings), tracing=telemetry.tracing)
         residents = Residents(engine, registry)
         loader = Loader(residents, registry)
         presence = Presence(registry.replicas) if registry.shared else None

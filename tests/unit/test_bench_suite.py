@@ -4,8 +4,10 @@ import csv
 import gzip
 import json
 import os
+import runpy
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,17 +19,17 @@ from onebert_bench.compute import measure_compute, measured_dtypes
 from onebert_bench.load import Load
 from onebert_bench.numbers import Spread, ratio
 from onebert_bench.servers import Served
-from onebert_bench.suite.alone import MANY, ONE, Round, front_ends_section, held_section, loads_section
+from onebert_bench.suite.alone import MANY, ONE, PARTS, Round, front_ends_section, held_section, loads_section
 from onebert_bench.suite.comparisons import baseline, goals
 from onebert_bench.suite.copies import CASES, copies_section
-from onebert_bench.suite.measure import Outcome, difference
+from onebert_bench.suite.measure import Measurer, Outcome, Settings, difference
 from onebert_bench.suite.peers import ENTRIES, ENVIRONMENTS, PEERS, PeerFailed
 from onebert_bench.suite.results import Results
 from onebert_bench.suite.scenes import DTYPES, Case, Scene, scenes
 from onebert_bench.suite.workers import Worker
-from onebert_bench.suite.workload import MIXES, lengths, texts
+from onebert_bench.suite.workload import MIXES, Workload, lengths, texts
 from onebert_bench.timing import in_turns
-from onebert_bench.workload import MINILM
+from onebert_bench.workload import BERT_BASE, MINILM
 from onebert_encoder.base.base import load_base
 from onebert_store.file.delta import Delta
 from onebert_store.file.format import dumps
@@ -264,3 +266,18 @@ def test_a_page_tells_what_is_reached_and_what_failed(tmp_path):
     assert (tmp_path / "m" / "one-task.png").read_bytes().startswith(b"\x89PNG")
     results.write(tmp_path)
     assert json.loads((tmp_path / "m.json").read_text())["scenes"][0]["cases"][1]["ms"] == [50.0, 55.0, 60.0]
+
+
+def test_a_scene_or_part_that_fails_is_rows_with_its_reason(tmp_path):
+    bench = runpy.run_path(str(PEERS.parent / "bench.py"))
+    settings = Settings("cpu", 1, 3, tmp_path)
+    missing = Workload("no such base", tmp_path, None)
+    [scene, *_] = (one for one in scenes("cpu", ["float32"]) if one.kind == "many tasks")
+    with Measurer(settings) as measurer:
+        tokens, outcomes = bench["measured_scene"](measurer, scene, missing)
+    machine = {"name": "m", "processor": "p", "cores": 1, "device": "cpu", "date": "d", "threads": 1, "repetitions": 3}
+    results = Results({**machine, "left_out": []}, False, [(scene, outcomes)], {scene.name: tokens})
+    part = partial(PARTS["tasks held"], settings, {BERT_BASE: missing})
+    results.parts["tasks held"] = bench["measured_part"]("tasks held", part)
+    page = results.write_page(tmp_path).read_text(encoding="utf-8")
+    assert page.count("failed: KeyError: 'no such base'") == len(scene.cases) + 1

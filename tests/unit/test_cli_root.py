@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 
 from onebert_store.command import cli, console
+from onebert_store.command.cli import plugged
 from onebert_store.file.format import dumps, save
+from onebert_store.plugins import COMMANDS, installed
 from plugin_packages import write_package
 from tiny_delta import MIDDLE, OUTPUT, QUERY, make_delta, manifest_dict, tensors_for
 
@@ -151,11 +153,23 @@ def test_an_interrupt_is_130_without_a_traceback(plugin):
     assert process.returncode == 130
 
 
-def test_starting_imports_nothing_heavy():
-    """Every command's module is imported for the help, so none may pull in torch and its friends."""
-    code = "import sys; from onebert_store.command.cli import build_app; build_app(); print(*sys.modules)"
+def test_commands_import_nothing_heavy_before_they_run():
+    code = "import sys; from onebert_store.plugins import COMMANDS, installed; "
+    code += "[one.load() for one in installed(COMMANDS).values()]; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert {"torch", "transformers", "sklearn", "fastapi", "sqlalchemy"} & set(done.stdout.split()) == set()
+
+
+def test_the_help_imports_no_command(plugin):
+    code = "import atexit, sys; atexit.register(lambda: print(*sys.modules, file=sys.stderr)); "
+    command = [sys.executable, "-c", code + RUN, "--help"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=True, env=os.environ | {"PYTHONPATH": str(plugin)}
+    )
+    assert "Say hello." in done.stdout
+    modules = set(done.stderr.split())
+    assert {"plugged_in", "pydantic", "numpy", "httpx"} & modules == set()
+    assert "onebert_store.command.cli" in modules
 
 
 def test_inspect_shows_the_facts(onebert, delta_file):
@@ -259,13 +273,9 @@ def test_inspect_shortens_many_labels(onebert, tmp_path):
 
 def test_an_option_of_several_components_says_the_same_everywhere():
     """Of what is trained, scored, served and classified: one sentence for the base, the columns and the encoding."""
-    from typer.main import get_command
-
-    from onebert_store.command.cli import build_app
-
     said = {}
-    for name, command in get_command(build_app()).commands.items():
-        for option in command.params:
+    for name, one in installed(COMMANDS).items():
+        for option in plugged(one).params:
             if option.name in ("base", "text", "text_pair", "encoding"):
                 said.setdefault(option.name, {})[name] = getattr(option, "help", None)
     assert {"train", "evaluate", "score", "serve", "bench"} <= said["base"].keys()

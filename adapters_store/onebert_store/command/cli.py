@@ -1,14 +1,19 @@
 """The `onebert` command: every command plugs in by an entry point (`plugins.py`); `inspect` is defined here."""
 
+import ast
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from contextlib import suppress
 from importlib.metadata import version
+from importlib.util import find_spec
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_group
 
 from onebert_store.command import console
 from onebert_store.command.options import AsJson
@@ -38,7 +43,7 @@ def main() -> None:
     # (decision 6).
     os.environ.setdefault("GOMP_SPINCOUNT", "2000")
     try:
-        status = build_app(sys.argv[1:2])(standalone_mode=False)
+        status = build_app()(standalone_mode=False)
     except OneBertError as error:
         console.print_error(error.detail)
         status = 1
@@ -60,23 +65,39 @@ def _elsewhere(command: str = "") -> str:
     return f" It is '{ELSEWHERE[command]}' here." if command in ELSEWHERE else ""
 
 
-def build_app(named: Sequence[str] = ()) -> typer.Typer:
-    """Makes the command with the commands in `named`, or with all installed ones if none of these is a command.
+class Commands(TyperGroup):
+    """All installed commands; the help reads their sources, and only the one that runs is imported."""
 
-    A command that cannot be imported raises its error when it is called.
-    """
+    def __init__(self, **made: Any) -> None:
+        super().__init__(**made)
+        order = [*PANELS.values(), MORE]
+        found = sorted(installed(COMMANDS).values(), key=lambda plugin: (order.index(_panel(plugin)), plugin.name))
+        self._plugins = {plugin.name: plugin for plugin in found}
+        self.commands = {one.name: TyperCommand(one.name, rich_help_panel=_panel(one)) for one in found}
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command as the help lists it."""
+        command = super().get_command(ctx, cmd_name)
+        if command is not None and command.help is None:
+            command.help = _description(self._plugins[cmd_name])
+        return command
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """The command as it runs or completes."""
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, command and plugged(self._plugins[args[0]]), rest
+
+
+def build_app() -> typer.Typer:
+    """Makes the command with all installed commands."""
     app = typer.Typer(
         name="onebert",
+        cls=Commands,
         help="One frozen encoder, hundreds of classifiers: train deltas, serve them mixed in one batch.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
     )
     app.callback()(_root)
-    order = [*PANELS.values(), MORE]
-    commands = installed(COMMANDS)
-    wanted = [commands[name] for name in named if name in commands] or commands.values()
-    for plugin in sorted(wanted, key=lambda plugin: (order.index(_panel(plugin)), plugin.name)):
-        _plug(app, plugin)
     return app
 
 
@@ -120,22 +141,47 @@ def _root(
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
-def _plug(app: typer.Typer, plugin: Plugin) -> None:
-    name, panel = plugin.name, _panel(plugin)
+def plugged(plugin: Plugin) -> Any:
+    """Imports a command; one that cannot be imported raises its error when it is called."""
+    app, name = typer.Typer(), plugin.name
     try:
         command = plugin.load()
     except InvalidSettings as error:
-        reason = error.detail.partition(": ")[2]
         anything = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
-        app.command(name, help=f"Unavailable ({reason}).", context_settings=anything, rich_help_panel=panel)(
-            _raising(error)
-        )
+        app.command(name, context_settings=anything)(_raising(error))
     else:
         # A group of commands plugs in as the app that holds them.
         if isinstance(command, typer.Typer):
-            app.add_typer(command, name=name, rich_help_panel=panel)
+            app.add_typer(command, name=name)
         else:
-            app.command(name, help=_paragraphs(command.__doc__ or ""), rich_help_panel=panel)(command)
+            app.command(name, help=_paragraphs(command.__doc__ or ""))(command)
+    return get_group(app).commands[name]
+
+
+def _description(plugin: Plugin) -> str:
+    """The docstring of a command, or the help of a group of commands."""
+    try:
+        if said := _written(plugin):
+            return _paragraphs(said)
+        command = plugin.load()
+    except InvalidSettings as error:
+        return f"Unavailable ({error.detail.partition(': ')[2]})."
+    return _paragraphs((command.info.help if isinstance(command, typer.Typer) else command.__doc__) or "")
+
+
+def _written(plugin: Plugin) -> str | None:
+    """Reads the description in the source, because imports take most of the time of a help; None without one."""
+    [claim, *others] = plugin.claims
+    # The import says better why a module cannot be read.
+    with suppress(Exception):
+        found = None if others else find_spec(claim.module)
+        for node in ast.parse(Path(found.origin).read_bytes()).body if found and found.origin else ():
+            match node:
+                case ast.FunctionDef(name=claim.attr):
+                    return ast.get_docstring(node)
+                case ast.Assign(targets=[ast.Name(id=claim.attr)], value=ast.Call(keywords=words)):
+                    return next((ast.literal_eval(one.value) for one in words if one.arg == "help"), None)
+    return None
 
 
 def _paragraphs(docstring: str) -> str:

@@ -67,6 +67,10 @@ ENVIRONMENTS: Mapping[str, tuple[str, ...]] = {
     "adapters": (_TORCH, "adapters"),
     "infinity": (_TORCH, "infinity-emb[torch,server]"),
     "ray": (_TORCH, _TRANSFORMERS, "ray[serve]"),
+    "static": (
+        *(_TORCH, _TRANSFORMERS, "model2vec[distill]>=0.10", "fasttext-numpy2>=0.10", "scikit-learn"),
+        *("fastapi", "uvicorn[standard]"),
+    ),
 }
 
 

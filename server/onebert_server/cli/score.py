@@ -59,11 +59,15 @@ def score(
     was interrupted. A row without a text has no answer and says why in the column error.
     """
     from onebert_server.engine.memory import keep_freed_memory  # noqa: PLC0415 - see `serve`
+    from onebert_server.garbage import importing  # noqa: PLC0415
+    from onebert_server.torch_ahead import load_torch_ahead  # noqa: PLC0415
 
     # Must run before any thread starts.
     keep_freed_memory()
-    from onebert_server.score.command import Asked, run_score  # noqa: PLC0415
-    from onebert_server.settings import load_settings  # noqa: PLC0415
+    load_torch_ahead()
+    with importing():
+        from onebert_server.score.command import Asked, run_score  # noqa: PLC0415
+        from onebert_server.settings import load_settings  # noqa: PLC0415
 
     settings = load_settings(base=base, data_dir=data_dir, dtype=dtype, device=device)
     run_score(Asked(task, data, out, text, text_pair, keep or [], encoding, scores, part_rows, ray, sheet), settings)

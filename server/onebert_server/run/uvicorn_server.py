@@ -103,11 +103,15 @@ class Server(uvicorn.Server):
         try:
             # Imports torch, which takes seconds.
             with importing():
+                from onebert_server.hosts import begin_loading  # noqa: PLC0415
+
+                # Beside the other imports: loading hardly needs the interpreter.
+                loading = begin_loading(self._settings)
                 from onebert_server.run.app import create_app  # noqa: PLC0415
                 from onebert_server.runtime import open_runtime  # noqa: PLC0415
 
             with shown(self._progress):
-                runtime = self._opened.enter_context(open_runtime(self._settings, self._progress))
+                runtime = self._opened.enter_context(open_runtime(self._settings, self._progress, loading))
             result = runtime, create_app(runtime)
         except BaseException as error:
             _tell(opened, partial(opened.set_exception, error))

@@ -10,7 +10,7 @@ from typing import TypeAlias
 import torch
 
 from onebert_server.garbage import collect_seldom
-from onebert_server.hosts import load_only_host, on_a_thread
+from onebert_server.hosts import compute_threads, load_only_host, on_a_thread
 from onebert_server.runtime import store_address
 from onebert_server.score.job import Job
 from onebert_server.score.local import score_here
@@ -75,7 +75,7 @@ def run_score(asked: Asked, settings: Settings) -> None:
 def _here(
     asked: Asked, settings: Settings, tasks: Sequence[ScoredTask], job_in: Callable[..., Job]
 ) -> Iterator[Scores]:
-    threads = settings.threads or torch.get_num_threads()
+    threads = compute_threads(settings)
     scorer = _load(asked, settings, tasks, threads)
     collect_seldom()
     job = job_in(base=scorer.base.spec.digest, precision=scorer.base.dtype_name)

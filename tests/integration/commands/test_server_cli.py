@@ -5,10 +5,10 @@ import os
 import subprocess
 
 import pytest
-import typer
 
 from forked import Forked
-from onebert_store.command.cli import build_app
+from onebert_store.command.cli import plugged
+from onebert_store.plugins import COMMANDS, installed
 from servers import Task, assert_answers, clean_env, run_onebert
 
 LATE = "my order is late"
@@ -449,7 +449,7 @@ def test_what_a_file_claims_of_its_training_is_not_believed(onebert, file):
 
 @pytest.mark.parametrize("command", ["serve", "push", "classify", "tasks", "promote", "download", "delete", "audit"])
 def test_help_explains_every_parameter(command):
-    found = typer.main.get_command(build_app()).commands[command]
+    found = plugged(installed(COMMANDS)[command])
     assert found.help
     assert [param.name for param in found.params if not param.help] == []
 
