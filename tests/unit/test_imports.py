@@ -43,7 +43,7 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
     "onebert_training": (
         {"cli"},
         {"commands", "sweep", "worker"},
-        {"prepared"},
+        {"prepared", "names"},
         {"report", "interop"},
         {"insight"},
         {"contest"},

@@ -21,8 +21,8 @@ logger = logging.getLogger("onebert.samples")
 MAX_BYTES = 2**24
 # Answers per transaction, and seconds between two: one answer alone would cost more than the batch that made it.
 WRITTEN_TOGETHER, WRITE_EVERY = 256, 0.2
-# Seconds between two sweeps of all tasks, for texts that are too old and tasks that are gone, and of those that grow;
-# a task that has grown by this share of its bound is swept at once.
+# Seconds between two sweeps of all tasks, for texts that are too old and tasks that are gone, and of growing tasks; a
+# task that has grown by this share of its bound is swept at once.
 SWEEP_EVERY, TRIM_EVERY, GROWTH = 600.0, 30.0, 0.1
 
 Redactor = Callable[[str], str]
