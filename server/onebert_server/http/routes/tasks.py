@@ -58,7 +58,6 @@ async def upload(task: Name, request: Request, response: Response, runtime: Runt
 
     The server checks the file, folds it and compares its golden logits before it stores it; a first version is live.
     """
-    check_name(task)
     require_media_type(request.scope, OCTETS)
     try:
         taken = await _receive(task, request, runtime, context)
@@ -97,7 +96,6 @@ async def task(
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE, description="versions of a page")] = MAX_PAGE,
 ) -> Response:
     """Describes a task: its aliases, and its versions in pages; `next` is as in the list of tasks."""
-    check_name(task)
     # In a thread: a task may have ten thousand versions.
     return Answer(request, await in_thread(runtime, _described, view, task, after, limit), "application/json")
 
@@ -105,7 +103,6 @@ async def task(
 @router.delete("/v1/tasks/{task}", status_code=204)
 async def delete_task(task: Name, response: Response, runtime: RuntimeOf, context: ContextOf) -> None:
     """Deletes a task with all its aliases and versions at one moment; running requests are still answered."""
-    check_name(task)
     seq = await in_thread(runtime, runtime.catalog.delete_task, task, context)
     await in_thread(runtime, runtime.samples.delete_task, task)
     response.headers[SEQ_HEADER] = str(seq)
@@ -116,7 +113,6 @@ async def rename_task(
     task: Name, body: RenameRequest, response: Response, runtime: RuntimeOf, context: ContextOf
 ) -> None:
     """Gives a task another name, at one moment; versions, aliases and running requests stay."""
-    check_name(task)
     check_name(body.name)
     seq = await in_thread(runtime, runtime.catalog.rename_task, task, body.name, context)
     await in_thread(runtime, runtime.samples.rename_task, task, body.name)
@@ -129,7 +125,6 @@ async def version(
     task: Name, version: VersionNumber, response: Response, runtime: RuntimeOf, view: ViewOf
 ) -> VersionResponse:
     """Describes a version with its manifest; `ETag` is its digest."""
-    check_name(task)
     found = view.version(task, version)
     manifest = await in_thread(runtime, view.manifest, found)
     response.headers["ETag"] = f'"{found.entry.digest}"'
@@ -151,7 +146,6 @@ async def changes(
 
     The server measures one at a time; 504 after `X-Request-Timeout`.
     """
-    check_name(task)
     asked = [view.version(task, version)] + ([] if against is None else [view.version(task, against)])
     digests = tuple(one.entry.digest for one in asked)
     # After the body, `receive` yields nothing but the disconnect that Patience waits for.
@@ -170,7 +164,6 @@ async def changes(
 @router.get("/v1/tasks/{task}/versions/{version}/delta", response_class=Response, responses={200: FILE})
 async def delta(task: Name, version: VersionNumber, request: Request, runtime: RuntimeOf, view: ViewOf) -> Response:
     """Downloads a version's delta file, in canonical bytes; its SHA-256 is the version's digest."""
-    check_name(task)
     found = view.version(task, version)
     content = await in_thread(runtime, view.delta, found, pool=runtime.readers)
     return Answer(request, content, OCTETS, headers={"ETag": f'"{found.entry.digest}"'})
@@ -184,7 +177,6 @@ async def delete_version(
 
     One that is only an alias's `previous` may go. Requests that hold it are still answered.
     """
-    check_name(task)
     seq = await in_thread(runtime, runtime.catalog.delete_version, task, version, context)
     # Without versions the task is gone.
     await in_thread(runtime, runtime.samples.sweep, [task])
