@@ -47,8 +47,8 @@ from onebert_server.watching.inputs import Inputs
 from onebert_server.watching.watch import Watch
 from onebert_server.webhooks.sender import Emit, Sender, emit_nothing
 from onebert_store.errors import Unhealthy
-from onebert_store.registry.cursor import Cursor
 from onebert_store.registry.registry import Registry
+from onebert_store.registry.replicas import Cursor
 from onebert_store.registry.store import StoreAddress
 from onebert_store.samples.store import SampleStore, open_samples
 

@@ -26,8 +26,7 @@ from sqlalchemy import (
 )
 
 from onebert_store.errors import InvalidInput, OverQuota, TaskExists
-from onebert_store.file.canonical import manifest_json
-from onebert_store.file.delta import Delta
+from onebert_store.file.delta import Delta, manifest_json
 from onebert_store.registry.database import (
     ALIASES,
     CHANGES,

@@ -9,9 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from onebert_server.cli.moving import json_of, move, print_move, showing_refusals
+from onebert_server.cli.moving import json_of, move, print_move, showing_refusals, version_of
 from onebert_server.cli.options import URL, ApiKey, AsJson, Ref, Url
-from onebert_server.cli.references import version_of
 from onebert_server.client import Client, FeedbackRow, ShadowShare, TargetFacts, as_dict
 from onebert_server.limits import MAX_REQUEST_TIMEOUT
 from onebert_store.command import console
@@ -55,7 +54,7 @@ def retrain(
         came_back = client.feedback_rows(task) if feedback else []
         file = out or Path(f"{task}.safetensors")
         record = _trained(task, manifest, data, came_back, file, options or [])
-        wanted = _data_of(manifest).get("digest")
+        wanted = ((manifest.get("training") or {}).get("data") or {}).get("digest")
         if record["data"]["digest"] != wanted:
             raise InvalidInput(
                 f"{data} are not the data of {task}@{number}: digest {record['data']['digest']}, not {wanted}; "
@@ -112,10 +111,6 @@ def _epochs(said: Mapping[str, Any]) -> int | None:
         return None
     passes = ceil(epochs)
     return None if passes == max(_EPOCHS, ceil(_LEAST_STEPS / (steps / epochs))) else passes
-
-
-def _data_of(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
-    return (manifest.get("training") or {}).get("data") or {}
 
 
 def _trained(

@@ -10,7 +10,7 @@ import pytest
 from cryptography.fernet import Fernet
 
 from bases import tiny_base
-from onebert_store.blobs.digests import digest_of
+from onebert_store.blobs.staging import digest_of
 from onebert_store.registry.dialects.sqlite import SqliteDatabase
 from onebert_store.samples.store import open_samples
 from plugin_packages import write_package
@@ -19,7 +19,7 @@ from servers import ONEBERT, Server, Task, clean_env, wait_until
 FACADE = '''
 from onebert_server.answering.backend import Wanted
 from onebert_server.facades.facade import Facade, Listing, Question, json_reply
-from onebert_server.facades.reading import predicted
+from onebert_server.facades.facade import predicted
 from onebert_server.http.schemas.common import RequestBody
 
 class Ask(RequestBody):
@@ -62,7 +62,7 @@ BLOBS = '''
 from datetime import UTC, datetime
 from pathlib import Path
 
-from onebert_store.blobs.digests import digest_of
+from onebert_store.blobs.staging import digest_of
 from onebert_store.blobs.staging import BlobInfo
 from onebert_store.blobs.store import BlobStore
 from onebert_store.errors import StoreCorrupt

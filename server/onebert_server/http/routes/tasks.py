@@ -14,20 +14,14 @@ from starlette.exceptions import HTTPException
 from onebert_server.access.context import Context
 from onebert_server.access.principal import Action
 from onebert_server.contract.tasks import TaskResponse, TasksResponse, TaskSummary, Uploaded, VersionSummary
-from onebert_server.http.body import BODY, Body
-from onebert_server.http.digests import SentDigests
+from onebert_server.http.body import BODY, Body, SentDigests
 from onebert_server.http.head import HEAD
 from onebert_server.http.patience import Patience
 from onebert_server.http.pipeline import SEQ_HEADER
 from onebert_server.http.routes.aliases import facts_of
 from onebert_server.http.routes.registry import Name, header, registry_router
 from onebert_server.http.routes.runtime_of import RuntimeOf, ViewOf, in_thread
-from onebert_server.http.schemas.tasks import (
-    ChangeResponse,
-    ChangesResponse,
-    RenameRequest,
-    VersionResponse,
-)
+from onebert_server.http.schemas.tasks import ChangeResponse, ChangesResponse, RenameRequest, VersionResponse
 from onebert_server.http.strict import Answer, ContextOf, require_media_type
 from onebert_server.limits import MAX_REF
 from onebert_server.runtime import Runtime

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from onebert_encoder.base.base import Base
 from onebert_store.errors import InvalidInput
-from onebert_store.file.canonical import Array
 from onebert_store.file.delta import (
     DELTA,
     HEAD_BIAS,
@@ -19,6 +18,7 @@ from onebert_store.file.delta import (
     HEAD_DENSE_WEIGHT,
     HEAD_NORM,
     HEAD_WEIGHT,
+    Array,
     Delta,
     check,
     require_finite,
