@@ -10,7 +10,6 @@ from typing import TypeVar
 import torch
 
 from onebert_encoder.compute.threads import compute_with
-from onebert_server.access.administration import Administration
 from onebert_server.access.key_keeper import KeyKeeper
 from onebert_server.access.keys import KeyRing
 from onebert_server.answering.admission import Admission
@@ -86,7 +85,7 @@ class Runtime(Edge):
 
     metrics: Metrics
     keys: KeyRing
-    administration: Administration
+    keeper: KeyKeeper
     settings: Settings
     engine: Engine
     catalog: Catalog
@@ -201,7 +200,7 @@ def open_runtime(settings: Settings, progress: Progress | None = None) -> Iterat
         runtime = Runtime(
             settings=settings,
             keys=keys,
-            administration=Administration(registry, keeper),
+            keeper=keeper,
             engine=engine,
             catalog=catalog,
             blending=Blending(catalog, residents, registry),
