@@ -1,6 +1,5 @@
-"""Resolves references to versions; moves an alias to a version or a target, and says what that changed."""
+"""Moves an alias to a version or a target, and says what that changed."""
 
-import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -11,11 +10,12 @@ import typer
 from onebert_server.cli.audit import main_version, meaning, pages, time_of
 from onebert_server.cli.compare.measured import breaking_changes, manifest_of, measure, not_alike, training_in
 from onebert_server.cli.gate.local import LocalGate
-from onebert_server.client import Change, Client, TargetFacts, TaskFacts, Wait, as_dict
+from onebert_server.cli.references import at_alias
+from onebert_server.client import Change, Client, TargetFacts, Wait, as_dict
 from onebert_store.command import console
-from onebert_store.errors import AliasNotFound, Forbidden, GateFailed, InvalidInput
+from onebert_store.errors import Forbidden, GateFailed, InvalidInput
 from onebert_store.file.strict_json import shown
-from onebert_store.registry.names import LIVE, parse_ref
+from onebert_store.registry.names import LIVE
 
 
 def move(
@@ -131,31 +131,3 @@ def _report(client: Client, *about: Any) -> dict[str, Any] | None:
     from onebert_server.cli.gate.running import report_of  # noqa: PLC0415 - slow to import
 
     return report_of(client, *about)
-
-
-def number_of(version: str) -> int:
-    """A version number from an argument; it has at most 18 digits."""
-    if not re.fullmatch(r"[0-9]{1,18}", version) or int(version) == 0:
-        raise typer.BadParameter(f"{shown(version, 40)!r} is not a version number")
-    return int(version)
-
-
-def at_alias(found: TaskFacts, alias: str | None) -> int:
-    """The version that an alias of a task points at; raises AliasNotFound."""
-    if alias not in found.aliases:
-        raise AliasNotFound(f"{found.name} has no alias {alias}")
-    return found.aliases[alias]
-
-
-def tag_of(found: TaskFacts, alias: str) -> int | str:
-    """The tag of an alias's meaning, which a change of it names; raises AliasNotFound."""
-    target = found.targets.get(alias)
-    return at_alias(found, alias) if target is None else str(target.tag)
-
-
-def version_of(client: Client, ref: str) -> tuple[str, int]:
-    """The task of a reference, and the version that it resolves to now."""
-    parsed = parse_ref(ref)
-    if parsed.version is not None:
-        return parsed.task, parsed.version
-    return parsed.task, at_alias(client.task(parsed.task), parsed.alias)

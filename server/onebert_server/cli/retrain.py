@@ -9,8 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from onebert_server.cli.moving import json_of, move, print_move, showing_refusals, version_of
+from onebert_server.cli.moving import json_of, move, print_move, showing_refusals
 from onebert_server.cli.options import URL, ApiKey, AsJson, Ref, Url
+from onebert_server.cli.references import version_of
 from onebert_server.client import Client, FeedbackRow, ShadowShare, TargetFacts, as_dict
 from onebert_server.limits import MAX_REQUEST_TIMEOUT
 from onebert_store.command import console

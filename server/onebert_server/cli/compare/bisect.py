@@ -10,7 +10,7 @@ import typer
 from onebert_server.cli import options
 from onebert_server.cli.audit import history, time_of
 from onebert_server.cli.compare.measured import training_of
-from onebert_server.cli.moving import version_of
+from onebert_server.cli.references import version_of
 from onebert_server.client import Client
 from onebert_store.command import console
 from onebert_store.errors import Forbidden, InvalidInput, VersionUnavailable

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from onebert_server.cli.moving import version_of
 from onebert_server.cli.options import INPUT, OUTPUT, URL, ApiKey, TaskName, Url
+from onebert_server.cli.references import version_of
 from onebert_server.client import Client
 from onebert_server.client.review import By
 from onebert_server.limits import MAX_ITEMS
