@@ -12,8 +12,7 @@ from onebert_store.file.delta import Delta
 from onebert_store.file.manifest import parse_manifest
 from onebert_store.tables.table import Table
 from onebert_training.data.dataset import Labeled
-from onebert_training.data.examples import Split
-from onebert_training.data.per_token import spans_of
+from onebert_training.data.examples import Split, spans_of
 from onebert_training.insight.evaluated import evaluate_delta
 from onebert_training.report.document import made
 from onebert_training.report.evaluation import render_evaluation

@@ -30,9 +30,9 @@ from onebert_server.answering.plan import Reading
 from onebert_server.engine.bank import Bank
 from onebert_server.engine.engine import Engine, EngineLimits
 from onebert_server.engine.host import Host
-from onebert_server.engine.observer import Unobserved
 from onebert_server.engine.queue import QueueLimits
 from onebert_server.facades.facade import Call
+from onebert_server.telemetry.metrics import Metrics
 from onebert_server.versions.residency.residents import Residents
 from onebert_server.versions.version import Version
 from onebert_store.file.manifest import parse_manifest
@@ -49,10 +49,11 @@ TASKS = {
 }
 
 
-class Batches(Unobserved):
+class Batches(Metrics):
     """Counts what is computed, and holds the engine's thread after a batch unless it is `opened`."""
 
     def __init__(self):
+        super().__init__()
         self.sequences = []
         self.entered, self.opened = Event(), Event()
         self.opened.set()

@@ -11,8 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from onebert_encoder.layout.branches import Bottleneck, Branch, Core, LowRank, Sparse
-from onebert_encoder.layout.directions import Directions
+from onebert_encoder.layout.branches import Bottleneck, Branch, Core, Directions, LowRank, Sparse
 
 WITH_KERNELS = sys.platform == "linux" and shutil.which("g++") is not None
 

@@ -40,8 +40,7 @@ from onebert_server.progress import Progress
 from onebert_server.run.app import create_app
 from onebert_server.runtime import Runtime, open_runtime
 from onebert_server.settings import Settings, load_settings
-from onebert_store.file.canonical import manifest_json
-from onebert_store.file.delta import Delta
+from onebert_store.file.delta import Delta, manifest_json
 from onebert_store.registry.database import ALIASES, TASKS, VERSIONS
 from onebert_store.registry.records import VersionRecord
 from onebert_store.registry.registry import Registry

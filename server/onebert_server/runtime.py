@@ -8,7 +8,6 @@ from functools import partial
 from typing import TypeVar
 
 from onebert_encoder.compute.threads import compute_with
-from onebert_server.access.administration import Administration
 from onebert_server.access.key_keeper import KeyKeeper
 from onebert_server.access.keys import KeyRing
 from onebert_server.answering.admission import Admission
@@ -46,8 +45,8 @@ from onebert_server.watching.inputs import Inputs
 from onebert_server.watching.watch import Watch
 from onebert_server.webhooks.sender import Emit, Sender, emit_nothing
 from onebert_store.errors import Unhealthy
-from onebert_store.registry.cursor import Cursor
 from onebert_store.registry.registry import Registry
+from onebert_store.registry.replicas import Cursor
 from onebert_store.registry.store import StoreAddress
 from onebert_store.samples.store import SampleStore, open_samples
 
@@ -85,7 +84,7 @@ class Runtime(Edge):
 
     metrics: Metrics
     keys: KeyRing
-    administration: Administration
+    keeper: KeyKeeper
     settings: Settings
     engine: Engine
     catalog: Catalog
@@ -202,7 +201,7 @@ def open_runtime(
         runtime = Runtime(
             settings=settings,
             keys=keys,
-            administration=Administration(registry, keeper),
+            keeper=keeper,
             engine=engine,
             catalog=catalog,
             blending=Blending(catalog, residents),

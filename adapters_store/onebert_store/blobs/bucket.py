@@ -13,8 +13,15 @@ from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import S3Store
 
 from onebert_store.blobs.cache import BlobCache
-from onebert_store.blobs.digests import DIGEST_PREFIX, digest_of, digits_of, is_digits
-from onebert_store.blobs.staging import UNFINISHED_GRACE, BlobInfo, StagedFile
+from onebert_store.blobs.staging import (
+    DIGEST_PREFIX,
+    UNFINISHED_GRACE,
+    BlobInfo,
+    StagedFile,
+    digest_of,
+    digits_of,
+    is_digits,
+)
 from onebert_store.blobs.store import BlobStore
 from onebert_store.disk import storage_errors_are_typed
 from onebert_store.errors import (

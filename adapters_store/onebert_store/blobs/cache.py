@@ -5,8 +5,7 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
-from onebert_store.blobs.digests import digest_of, digits_of
-from onebert_store.blobs.staging import files
+from onebert_store.blobs.staging import digest_of, digits_of, files
 from onebert_store.errors import OneBertError
 
 _TEMPORARY = "new-"

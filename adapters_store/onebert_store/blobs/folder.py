@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from onebert_store.blobs.digests import DIGEST_PREFIX, digits_of, is_digits
-from onebert_store.blobs.staging import BlobInfo, files
+from onebert_store.blobs.staging import DIGEST_PREFIX, BlobInfo, digits_of, files, is_digits
 from onebert_store.blobs.store import BlobStore
 from onebert_store.disk import storage_errors_are_typed, sync
 from onebert_store.errors import StoreCorrupt

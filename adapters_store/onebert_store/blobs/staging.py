@@ -1,19 +1,57 @@
-"""Temporary files for uploads: each is hashed while it is written, until a blob store takes it."""
+"""Digests of blobs, and temporary files for uploads: each is hashed while it is written, until a store takes it."""
 
 import hashlib
 import os
+import re
 import stat
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Self
 
-from onebert_store.blobs.digests import DIGEST_PREFIX
 from onebert_store.disk import storage_errors_are_typed
-from onebert_store.errors import TooLarge
+from onebert_store.errors import StoreCorrupt, TooLarge
+
+DIGEST_PREFIX = "sha256:"
+_DIGITS = re.compile(r"[0-9a-f]{64}")
+
+
+def digest_of(data: bytes) -> str:
+    """Returns the digest of a blob with this content."""
+    return DIGEST_PREFIX + hashlib.sha256(data).hexdigest()
+
+
+def digits_of(digest: str) -> str:
+    """Returns a digest's 64 digits, the name of its file or object; raises ValueError if the digest is malformed."""
+    digits = digest.removeprefix(DIGEST_PREFIX)
+    if not is_digits(digits):
+        raise ValueError("not a digest")
+    return digits
+
+
+def is_digits(name: str) -> bool:
+    """True if a file or object has a blob's name."""
+    return bool(_DIGITS.fullmatch(name))
+
+
+def verified(pieces: Iterable[bytes], digest: str, most: int) -> Iterator[bytes]:
+    """Yields the pieces of a blob; trust them only after the last one has come without an error.
+
+    Raises StoreCorrupt if the content does not match the digest, or has more than `most` bytes.
+    """
+    found, size = hashlib.sha256(), 0
+    for piece in pieces:
+        found.update(piece)
+        size += len(piece)
+        if size > most:
+            break
+        yield piece
+    if size > most or DIGEST_PREFIX + found.hexdigest() != digest:
+        raise StoreCorrupt(f"the blob {digest} has other content than its digest says")
+
 
 # Younger unfinished files are never removed, because an upload may be writing to them.
 UNFINISHED_GRACE = timedelta(hours=1)

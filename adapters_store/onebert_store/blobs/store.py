@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 
-from onebert_store.blobs.digests import verified
-from onebert_store.blobs.staging import UNFINISHED, BlobInfo, StagedFile, files
+from onebert_store.blobs.staging import UNFINISHED, BlobInfo, StagedFile, files, verified
 from onebert_store.disk import storage_errors_are_typed
 
 

@@ -12,18 +12,9 @@ from threading import Event, Thread
 from typing import Any
 
 import typer
+from rich import progress as bars
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    SpinnerColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 from rich.table import Table
 from rich.text import Text
 
@@ -111,7 +102,7 @@ def note_replaced(out: Path, when: str) -> None:
 def busy(what: str) -> Iterator[None]:
     """Shows a spinner with a clock on standard error, for work without steps; without a terminal, a `heartbeat`."""
     started = time.monotonic()
-    spinner = _bar(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    spinner = _bar(bars.SpinnerColumn(), bars.TextColumn("{task.description}"), bars.TimeElapsedColumn())
     with spinner, heartbeat(lambda: f"{what}: {time.monotonic() - started:.0f} s"):
         spinner.add_task(what, total=None)
         yield
@@ -140,21 +131,26 @@ def heartbeat(describe: Callable[[], str]) -> Iterator[None]:
 
 
 @contextmanager
-def progress(with_results: bool = False, describe: Callable[[], str] | None = None) -> Iterator[Progress]:
+def progress(with_results: bool = False, describe: Callable[[], str] | None = None) -> Iterator[bars.Progress]:
     """Shows a progress bar until the work is done, or a `heartbeat`; on a terminal, results replace the bar."""
     # This width leaves room for the description in 80 columns.
-    columns = TextColumn("{task.description}"), BarColumn(bar_width=10), MofNCompleteColumn(), TimeRemainingColumn()
-    bar = _bar(*columns, TextColumn("left"), hidden=with_results and out.is_terminal)
+    columns = (
+        bars.TextColumn("{task.description}"),
+        bars.BarColumn(bar_width=10),
+        bars.MofNCompleteColumn(),
+        bars.TimeRemainingColumn(),
+    )
+    bar = _bar(*columns, bars.TextColumn("left"), hidden=with_results and out.is_terminal)
     with bar, heartbeat(describe or (lambda: _line(bar))):
         yield bar
 
 
-def _bar(*columns: ProgressColumn, hidden: bool = False) -> Progress:
+def _bar(*columns: bars.ProgressColumn, hidden: bool = False) -> bars.Progress:
     hidden = hidden or not err.is_terminal
-    return Progress(*columns, console=err, transient=True, redirect_stdout=False, disable=hidden)
+    return bars.Progress(*columns, console=err, transient=True, redirect_stdout=False, disable=hidden)
 
 
-def _line(bar: Progress) -> str:
+def _line(bar: bars.Progress) -> str:
     shown = [task for task in bar.tasks if task.visible]
     totals = ["" if task.total is None else f" of {task.total:,.0f}" for task in shown]
     return ", ".join(

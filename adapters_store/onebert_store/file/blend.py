@@ -12,8 +12,7 @@ import numpy as np
 
 from onebert_store.errors import InvalidInput
 from onebert_store.file import delta
-from onebert_store.file.canonical import Array
-from onebert_store.file.delta import Delta
+from onebert_store.file.delta import Array, Delta
 from onebert_store.file.format import MAX_FILE_BYTES
 from onebert_store.file.manifest import Manifest, format_for
 

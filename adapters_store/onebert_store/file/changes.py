@@ -10,7 +10,7 @@ import numpy as np
 
 from onebert_store.file import delta
 from onebert_store.file.blend import weighted
-from onebert_store.file.canonical import Array
+from onebert_store.file.delta import Array
 
 Kind = Literal["added", "low-rank", "sparse", "adapter", "scale", "output-scale", "core"]
 

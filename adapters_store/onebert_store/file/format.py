@@ -13,8 +13,7 @@ import safetensors
 from onebert_store.disk import write_whole
 from onebert_store.errors import InvalidDelta, InvalidInput, InvalidManifest, MalformedFile, TooLarge
 from onebert_store.file import strict_json
-from onebert_store.file.canonical import DTYPES, canonical_bytes
-from onebert_store.file.delta import Delta, require_finite
+from onebert_store.file.delta import DTYPES, Delta, canonical_bytes, require_finite
 from onebert_store.file.manifest import Manifest, parse_manifest
 from onebert_store.file.strict_json import shown
 

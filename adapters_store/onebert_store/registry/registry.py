@@ -19,7 +19,7 @@ from onebert_store.errors import AliasNotFound, StoreCorrupt, VersionInUse
 from onebert_store.file.delta import Delta
 from onebert_store.file.format import dumps
 from onebert_store.file.manifest import Manifest
-from onebert_store.registry import statements
+from onebert_store.registry import queries, statements
 from onebert_store.registry.database import TASKS, VERSIONS
 from onebert_store.registry.dialects.database import Lock
 from onebert_store.registry.feed import Feed, last_change
@@ -28,16 +28,6 @@ from onebert_store.registry.grants import UNLIMITED, Quotas
 from onebert_store.registry.keeping import Keeping, check_keeping
 from onebert_store.registry.keys import Keys
 from onebert_store.registry.names import LIVE, check_alias, check_name
-from onebert_store.registry.queries import (
-    alias_conflict,
-    alias_named,
-    aliases_at,
-    require_task,
-    require_version,
-    task_records,
-    version_entries,
-    version_record,
-)
 from onebert_store.registry.records import CLI, Action, Actor, Added, Alias, TaskRecord, VersionEntry, VersionRecord
 from onebert_store.registry.replicas import Replicas
 from onebert_store.registry.store import Store, StoreAddress, open_store
@@ -171,17 +161,17 @@ class Registry:
 
     def tasks(self) -> list[TaskRecord]:
         with self._store.database.reading() as connection:
-            return task_records(connection, true())
+            return queries.task_records(connection, true())
 
     def task(self, name: str) -> TaskRecord:
         with self._store.database.reading() as connection:
-            require_task(connection, name)
-            return task_records(connection, TASKS.c.name == name)[0]
+            queries.require_task(connection, name)
+            return queries.task_records(connection, TASKS.c.name == name)[0]
 
     def version(self, name: str, n: int) -> VersionRecord:
         """Reads one version with its manifest; raises StoreCorrupt if this manifest is damaged."""
         with self._store.database.reading() as connection:
-            return version_record(connection, name, n)
+            return queries.version_record(connection, name, n)
 
     def manifests(self, entries: Sequence[VersionEntry]) -> Iterator[tuple[VersionEntry, Manifest]]:
         """Reads many manifests in one query, in no order; skips versions that are gone or whose manifest is damaged."""
@@ -196,7 +186,7 @@ class Registry:
     def entries(self) -> list[VersionEntry]:
         """Lists all versions by task and number; without manifests, so that damaged ones do no harm."""
         with self._store.database.reading() as connection:
-            return version_entries(connection)
+            return queries.version_entries(connection)
 
     def read(self, version: VersionEntry) -> bytes:
         """Reads a version's canonical file and verifies its digest.
@@ -242,7 +232,7 @@ class Registry:
         check_target(target)
         with self._store.database.writing(by.until) as connection:
             there = statements.hold_versions(connection, task, target.numbers)
-            at = alias_named(connection, task, alias)
+            at = queries.alias_named(connection, task, alias)
             as_expected = (at and at.target.tag) == (expected and str(expected))
             moved = statements.move_alias(connection, task, alias, target, at) if there and as_expected else None
             if moved is not None:
@@ -256,8 +246,8 @@ class Registry:
                 return moved, seq
         with self._store.database.reading() as connection:
             for number in target.numbers:
-                require_version(connection, task, number)
-            raise alias_conflict(connection, task, alias)
+                queries.require_version(connection, task, number)
+            raise queries.alias_conflict(connection, task, alias)
 
     def delete_alias(self, task: str, alias: str, expected: int | str, by: Actor = CLI) -> int:
         """Deletes `alias` if its tag (a number: one version) is `expected`; returns the number of the change.
@@ -267,14 +257,14 @@ class Registry:
         check_name(task)
         check_alias(alias)
         with self._store.database.writing(by.until) as connection:
-            at = alias_named(connection, task, alias)
+            at = queries.alias_named(connection, task, alias)
             if at and at.target.tag == str(expected) and statements.delete_alias(connection, task, alias, at.target):
                 return self.feed.write(connection, by, Action.DELETE_ALIAS, task, alias=alias, before=at.version)
         with self._store.database.reading() as connection:
-            require_task(connection, task)
-            if alias_named(connection, task, alias) is None:
+            queries.require_task(connection, task)
+            if queries.alias_named(connection, task, alias) is None:
                 raise AliasNotFound(f"{task} has no alias {alias}")
-            raise alias_conflict(connection, task, alias)
+            raise queries.alias_conflict(connection, task, alias)
 
     def delete_version(self, task: str, n: int, by: Actor = CLI) -> int:
         """Deletes version `n`, whose number is never used again; raises VersionInUse if an alias points at it.
@@ -286,15 +276,15 @@ class Registry:
         try:
             with self._store.database.writing(by.until) as connection:
                 if statements.delete_version(connection, task, n):
-                    if needed := aliases_at(connection, task, n):
+                    if needed := queries.aliases_at(connection, task, n):
                         raise VersionInUse(f"version {n} of {task} has the alias {', '.join(needed)}")
                     return self.feed.write(connection, by, Action.DELETE_VERSION, task, n)
         # Only the foreign key can fail here: an alias points at the version. The next transaction reads which one.
         except IntegrityError:
             pass
         with self._store.database.reading() as connection:
-            require_version(connection, task, n)
-            aliases = ", ".join(aliases_at(connection, task, n))
+            queries.require_version(connection, task, n)
+            aliases = ", ".join(queries.aliases_at(connection, task, n))
         raise VersionInUse(f"version {n} of {task} has the alias {aliases}" if aliases else _MEANWHILE)
 
     def delete_task(self, task: str, by: Actor = CLI) -> int:
@@ -316,7 +306,7 @@ class Registry:
         """Has nothing of a task's answers kept; returns the number of the latest change if nothing was."""
         check_name(task)
         with self.database.writing(by.until) as connection:
-            require_task(connection, task)
+            queries.require_task(connection, task)
             if not statements.delete_keeping(connection, task):
                 return last_change(connection)
             return self.feed.write(connection, by, Action.DELETE_SAMPLES, task)
@@ -348,5 +338,5 @@ class Registry:
             yield
         except StoreCorrupt:
             with self._store.database.reading() as connection:
-                require_version(connection, version.task, version.version)
+                queries.require_version(connection, version.task, version.version)
             raise

@@ -11,24 +11,10 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    Table,
-    case,
-    delete,
-    exists,
-    func,
-    insert,
-    literal,
-    or_,
-    select,
-    update,
-)
+import sqlalchemy as sa
 
 from onebert_store.errors import InvalidInput, OverQuota, TaskExists
-from onebert_store.file.canonical import manifest_json
-from onebert_store.file.delta import Delta
+from onebert_store.file.delta import Delta, manifest_json
 from onebert_store.registry.database import (
     ALIASES,
     CHANGES,
@@ -54,25 +40,25 @@ MAX_SEQ = 2**63 - 1
 MAX_ALIASES = 1000
 
 
-def add_version(connection: Connection, task: str, delta: Delta, size: int) -> tuple[VersionRecord, bool, bool]:
+def add_version(connection: sa.Connection, task: str, delta: Delta, size: int) -> tuple[VersionRecord, bool, bool]:
     """Adds a version unless the task has this content; returns it, whether it is new, and whether `live` was set.
 
     A task's first version becomes `live`. For content that the task has, the manifest and size are written again.
     """
     connection.execute(upsert(connection, TASKS).values(name=task, last_version=0).on_conflict_do_nothing())
     _hold(connection, task)
-    connection.execute(delete(ORPHANS).where(ORPHANS.c.digest == delta.digest))
+    connection.execute(sa.delete(ORPHANS).where(ORPHANS.c.digest == delta.digest))
     manifest = manifest_json(delta.manifest)
     same = (VERSIONS.c.task == task, VERSIONS.c.digest == delta.digest)
-    healed = update(VERSIONS).where(*same).values(manifest=manifest, size=size)
+    healed = sa.update(VERSIONS).where(*same).values(manifest=manifest, size=size)
     known = connection.execute(healed.returning(VERSIONS.c.version, VERSIONS.c.created_at)).first()
     is_live = False
     n, created_at = known or (_next_number(connection, task), datetime.now(UTC))
     if not known:
         row = {"task": task, "version": n, "digest": delta.digest, "size": size, "created_at": created_at}
-        connection.execute(insert(VERSIONS).values(**row, manifest=manifest))
-        others = exists().where(VERSIONS.c.task == task, VERSIONS.c.version != n)
-        first = select(literal(task), literal(LIVE), literal(n)).where(~others)
+        connection.execute(sa.insert(VERSIONS).values(**row, manifest=manifest))
+        others = sa.exists().where(VERSIONS.c.task == task, VERSIONS.c.version != n)
+        first = sa.select(sa.literal(task), sa.literal(LIVE), sa.literal(n)).where(~others)
         live = upsert(connection, ALIASES).from_select(["task", "alias", "version"], first)
         made = live.on_conflict_do_nothing().returning(ALIASES.c.version)
         is_live = connection.execute(made).first() is not None
@@ -81,14 +67,16 @@ def add_version(connection: Connection, task: str, delta: Delta, size: int) -> t
     return VersionRecord(task, n, delta.digest, size, created_at, delta.manifest), known is None, is_live
 
 
-def count_upload(connection: Connection, task: str, principal: str, size: int) -> None:
+def count_upload(connection: sa.Connection, task: str, principal: str, size: int) -> None:
     """Adds a new version to the holdings of the principal that uploaded it."""
     first = upsert(connection, HOLDINGS).values(task=task, principal=principal, versions=1, bytes=size)
     more = {"versions": HOLDINGS.c.versions + 1, "bytes": HOLDINGS.c.bytes + size}
     connection.execute(first.on_conflict_do_update(index_elements=["task", "principal"], set_=more))
 
 
-def check_quotas(connection: Connection, principal: str, most: Quotas, task: str | None = None, size: int = 0) -> None:
+def check_quotas(
+    connection: sa.Connection, principal: str, most: Quotas, task: str | None = None, size: int = 0
+) -> None:
     """Raises OverQuota if the versions that a principal uploaded and that still exist exceed its quotas, `most`.
 
     With `task` it counts one more version, of `size` bytes, that is not stored yet. An upload calls it after
@@ -97,23 +85,23 @@ def check_quotas(connection: Connection, principal: str, most: Quotas, task: str
     """
     if not most.of_storage:
         return
-    counted = select(func.count(), func.coalesce(func.sum(HOLDINGS.c.bytes), 0))
+    counted = sa.select(sa.func.count(), sa.func.coalesce(sa.func.sum(HOLDINGS.c.bytes), 0))
     tasks, stored = map(int, connection.execute(counted.where(HOLDINGS.c.principal == principal)).one())
     if task is not None:
-        tasks += connection.execute(select(HOLDINGS).where(*_holding(task, principal))).first() is None
+        tasks += connection.execute(sa.select(HOLDINGS).where(*_holding(task, principal))).first() is None
     for has, may, what in ((tasks, most.tasks, "tasks"), (stored + size, most.bytes, "bytes")):
         if may is not None and has > may:
             raise OverQuota(f"this caller may have {may} {what} stored, and would have {has}")
 
 
-def hold_versions(connection: Connection, task: str, numbers: Collection[int]) -> bool:
+def hold_versions(connection: sa.Connection, task: str, numbers: Collection[int]) -> bool:
     """Keeps versions from being deleted until the commit; returns whether all are there."""
     wanted = VERSIONS.c.task == task, VERSIONS.c.version.in_([_storable(number) for number in numbers])
-    found = select(VERSIONS.c.version).where(*wanted).order_by(VERSIONS.c.version)
+    found = sa.select(VERSIONS.c.version).where(*wanted).order_by(VERSIONS.c.version)
     return len(connection.execute(found.with_for_update(read=True, key_share=True)).all()) == len(numbers)
 
 
-def move_alias(connection: Connection, task: str, alias: str, target: Target, at: Alias | None) -> Alias | None:
+def move_alias(connection: sa.Connection, task: str, alias: str, target: Target, at: Alias | None) -> Alias | None:
     """Moves an alias if it is still `at` (None: missing), else returns None; call it after `hold_versions`."""
     version, text = target.version, target.dumps()
     if at is None:
@@ -123,22 +111,22 @@ def move_alias(connection: Connection, task: str, alias: str, target: Target, at
     if target == at.target:
         return at
     before = {"previous": at.version, "previous_target": at.target.dumps()}
-    moved = update(ALIASES).where(*_at(task, alias, at.target)).values(version=version, target=text, **before)
+    moved = sa.update(ALIASES).where(*_at(task, alias, at.target)).values(version=version, target=text, **before)
     return Alias(target, at.target) if connection.execute(moved).rowcount else None
 
 
-def check_aliases(connection: Connection, task: str) -> None:
+def check_aliases(connection: sa.Connection, task: str) -> None:
     """Raises InvalidInput if the task has more than MAX_ALIASES aliases.
 
     Replicas hold all aliases in memory, and no quota counts them. Call it after `Feed.write`, from where transactions
     run one at a time.
     """
-    count = select(func.count()).select_from(ALIASES).where(ALIASES.c.task == task)
+    count = sa.select(sa.func.count()).select_from(ALIASES).where(ALIASES.c.task == task)
     if connection.execute(count).scalar_one() > MAX_ALIASES:
         raise InvalidInput(f"a task has at most {MAX_ALIASES} aliases; delete one that nobody uses")
 
 
-def delete_version(connection: Connection, task: str, n: int) -> bool:
+def delete_version(connection: sa.Connection, task: str, n: int) -> bool:
     """Deletes a version, if it exists, and marks its blob; raises IntegrityError if an alias points at it.
 
     A version with a smaller share, or a shadow, is no foreign key: the caller asks `aliases_at` next.
@@ -146,23 +134,23 @@ def delete_version(connection: Connection, task: str, n: int) -> bool:
     _hold(connection, task)
     this = (VERSIONS.c.task == task, VERSIONS.c.version == _storable(n))
     _mark_orphans(connection, *this)
-    size = connection.execute(delete(VERSIONS).where(*this).returning(VERSIONS.c.size)).scalar()
+    size = connection.execute(sa.delete(VERSIONS).where(*this).returning(VERSIONS.c.size)).scalar()
     if size is None:
         return False
     _discount_upload(connection, task, n, size)
     # Without versions there is no task, and whoever uses the name next has neither its gate, keeping nor id.
-    others = exists().where(VERSIONS.c.task == task)
+    others = sa.exists().where(VERSIONS.c.task == task)
     for table in (GATES, KEEPINGS, IDENTITIES):
-        connection.execute(delete(table).where(table.c.task == task, ~others))
+        connection.execute(sa.delete(table).where(table.c.task == task, ~others))
     return True
 
 
-def delete_alias(connection: Connection, task: str, alias: str, expected: Target) -> bool:
+def delete_alias(connection: sa.Connection, task: str, alias: str, expected: Target) -> bool:
     """Deletes an alias that means `expected`; returns whether it did."""
-    return bool(connection.execute(delete(ALIASES).where(*_at(task, alias, expected))).rowcount)
+    return bool(connection.execute(sa.delete(ALIASES).where(*_at(task, alias, expected))).rowcount)
 
 
-def delete_task(connection: Connection, task: str) -> None:
+def delete_task(connection: sa.Connection, task: str) -> None:
     """Deletes a task's aliases and versions; raises IntegrityError if an alias was pointed at one meanwhile."""
     _hold(connection, task)
     # Check only now: before its row is held, another process may rename the task.
@@ -170,10 +158,10 @@ def delete_task(connection: Connection, task: str) -> None:
     _mark_orphans(connection, VERSIONS.c.task == task)
     _hold_every_version(connection, task)
     for table in (ALIASES, VERSIONS, HOLDINGS, GATES, KEEPINGS, IDENTITIES):
-        connection.execute(delete(table).where(table.c.task == task))
+        connection.execute(sa.delete(table).where(table.c.task == task))
 
 
-def rename_task(connection: Connection, task: str, name: str) -> None:
+def rename_task(connection: sa.Connection, task: str, name: str) -> None:
     """Renames a task; its version numbers stay, and are never used again under either name.
 
     Raises TaskExists if `name` has had versions and the task did not have this name just before, and IntegrityError if
@@ -184,116 +172,117 @@ def rename_task(connection: Connection, task: str, name: str) -> None:
         _hold(connection, each)
     require_task(connection, task)
     _hold_every_version(connection, task)
-    last = select(TASKS.c.last_version).where(TASKS.c.name == task).scalar_subquery()
-    if connection.scalar(select(TASKS.c.last_version).where(TASKS.c.name == name)) and not _had(connection, name, task):
+    last = sa.select(TASKS.c.last_version).where(TASKS.c.name == task).scalar_subquery()
+    used = connection.scalar(sa.select(TASKS.c.last_version).where(TASKS.c.name == name))
+    if used and not _had(connection, name, task):
         raise TaskExists(f"there are versions of {name}, or were; a task takes a name that none has had")
-    raised = case((TASKS.c.last_version < last, last), else_=TASKS.c.last_version)
-    connection.execute(update(TASKS).where(TASKS.c.name == name).values(last_version=raised))
+    raised = sa.case((TASKS.c.last_version < last, last), else_=TASKS.c.last_version)
+    connection.execute(sa.update(TASKS).where(TASKS.c.name == name).values(last_version=raised))
     columns = [column.name for column in VERSIONS.columns]
-    theirs = [literal(name) if column == "task" else VERSIONS.c[column] for column in columns]
+    theirs = [sa.literal(name) if column == "task" else VERSIONS.c[column] for column in columns]
     # Insert the new rows, move the aliases, then delete the old rows: an alias always points at an existing version.
-    connection.execute(insert(VERSIONS).from_select(columns, select(*theirs).where(VERSIONS.c.task == task)))
-    connection.execute(update(ALIASES).where(ALIASES.c.task == task).values(task=name))
-    connection.execute(delete(VERSIONS).where(VERSIONS.c.task == task))
+    connection.execute(sa.insert(VERSIONS).from_select(columns, sa.select(*theirs).where(VERSIONS.c.task == task)))
+    connection.execute(sa.update(ALIASES).where(ALIASES.c.task == task).values(task=name))
+    connection.execute(sa.delete(VERSIONS).where(VERSIONS.c.task == task))
     for table in (HOLDINGS, GATES, KEEPINGS, IDENTITIES):
-        connection.execute(update(table).where(table.c.task == task).values(task=name))
+        connection.execute(sa.update(table).where(table.c.task == task).values(task=name))
 
 
-def set_gate(connection: Connection, task: str, gate: GateRecord) -> None:
+def set_gate(connection: sa.Connection, task: str, gate: GateRecord) -> None:
     """Sets a task's gate in place of the one that it may have."""
     _set_of_task(connection, GATES, task, vars(gate))
 
 
-def delete_gate(connection: Connection, task: str) -> bool:
+def delete_gate(connection: sa.Connection, task: str) -> bool:
     """Deletes a task's gate; returns whether it had one."""
-    return bool(connection.execute(delete(GATES).where(GATES.c.task == task)).rowcount)
+    return bool(connection.execute(sa.delete(GATES).where(GATES.c.task == task)).rowcount)
 
 
-def set_keeping(connection: Connection, task: str, keeping: Keeping) -> None:
+def set_keeping(connection: sa.Connection, task: str, keeping: Keeping) -> None:
     """Sets how much of a task's answers is kept; the id is new if none was."""
     row = asdict(keeping)
     del row["id"]
     _set_of_task(connection, KEEPINGS, task, row, id=uuid4().hex)
 
 
-def delete_keeping(connection: Connection, task: str) -> bool:
+def delete_keeping(connection: sa.Connection, task: str) -> bool:
     """Has nothing of a task's answers kept; returns whether something was."""
-    return bool(connection.execute(delete(KEEPINGS).where(KEEPINGS.c.task == task)).rowcount)
+    return bool(connection.execute(sa.delete(KEEPINGS).where(KEEPINGS.c.task == task)).rowcount)
 
 
-def _set_of_task(connection: Connection, table: Table, task: str, row: dict[str, Any], **first: str) -> None:
+def _set_of_task(connection: sa.Connection, table: sa.Table, task: str, row: dict[str, Any], **first: str) -> None:
     _hold(connection, task)
     require_task(connection, task)
     made = upsert(connection, table).values(task=task, **row, **first)
     connection.execute(made.on_conflict_do_update(index_elements=["task"], set_=row))
 
 
-def _had(connection: Connection, name: str, task: str) -> bool:
+def _had(connection: sa.Connection, name: str, task: str) -> bool:
     """True if the latest change about `name` renamed it to `task`, so that its numbers still mean the same."""
-    about = or_(CHANGES.c.task == name, CHANGES.c.name == name)
-    found = select(CHANGES.c.task, CHANGES.c.name).where(about).order_by(CHANGES.c.seq.desc()).limit(1)
+    about = sa.or_(CHANGES.c.task == name, CHANGES.c.name == name)
+    found = sa.select(CHANGES.c.task, CHANGES.c.name).where(about).order_by(CHANGES.c.seq.desc()).limit(1)
     row = connection.execute(found).first()
     return row is not None and tuple(row) == (name, task)
 
 
-def _mark_orphans(connection: Connection, *where: ColumnElement[bool]) -> None:
+def _mark_orphans(connection: sa.Connection, *where: sa.ColumnElement[bool]) -> None:
     other = VERSIONS.alias()
-    others = exists().where(other.c.digest == VERSIONS.c.digest, other.c.task != VERSIONS.c.task)
+    others = sa.exists().where(other.c.digest == VERSIONS.c.digest, other.c.task != VERSIONS.c.task)
     now = datetime.now(UTC)
     # Ordered by digest, as in every transaction that marks orphans, so that there are no deadlocks.
-    found = select(VERSIONS.c.digest, literal(now, ORPHANS.c.since.type)).where(*where, ~others)
+    found = sa.select(VERSIONS.c.digest, sa.literal(now, ORPHANS.c.since.type)).where(*where, ~others)
     marked = upsert(connection, ORPHANS).from_select(["digest", "since"], found.order_by(VERSIONS.c.digest))
     connection.execute(marked.on_conflict_do_update(index_elements=["digest"], set_={"since": now}))
 
 
-def _discount_upload(connection: Connection, task: str, n: int, size: int) -> None:
+def _discount_upload(connection: sa.Connection, task: str, n: int, size: int) -> None:
     """Subtracts a deleted version; versions from before the audit trail were never counted."""
     principal = _uploader(connection, task, n)
     if principal is None:
         return
     less = {"versions": HOLDINGS.c.versions - 1, "bytes": HOLDINGS.c.bytes - size}
-    left = update(HOLDINGS).where(*_holding(task, principal)).values(less).returning(HOLDINGS.c.versions)
+    left = sa.update(HOLDINGS).where(*_holding(task, principal)).values(less).returning(HOLDINGS.c.versions)
     if not connection.scalar(left):
-        connection.execute(delete(HOLDINGS).where(*_holding(task, principal)))
+        connection.execute(sa.delete(HOLDINGS).where(*_holding(task, principal)))
 
 
-def _uploader(connection: Connection, task: str, n: int) -> str | None:
+def _uploader(connection: sa.Connection, task: str, n: int) -> str | None:
     """Finds who uploaded a version, following the task's renames; None if the trail does not have it."""
     name, before = task, MAX_SEQ
     while True:
         uploads = (CHANGES.c.task == name, CHANGES.c.version == n, CHANGES.c.action == Action.UPLOAD)
-        principal: str | None = connection.scalar(select(CHANGES.c.principal).where(*uploads))
+        principal: str | None = connection.scalar(sa.select(CHANGES.c.principal).where(*uploads))
         if principal is not None:
             return principal
-        renamed = select(CHANGES.c.task, CHANGES.c.seq).where(CHANGES.c.name == name, CHANGES.c.seq < before)
+        renamed = sa.select(CHANGES.c.task, CHANGES.c.seq).where(CHANGES.c.name == name, CHANGES.c.seq < before)
         row = connection.execute(renamed.order_by(CHANGES.c.seq.desc()).limit(1)).first()
         if row is None:
             return None
         name, before = row
 
 
-def _holding(task: str, principal: str) -> tuple[ColumnElement[bool], ...]:
+def _holding(task: str, principal: str) -> tuple[sa.ColumnElement[bool], ...]:
     return HOLDINGS.c.task == task, HOLDINGS.c.principal == principal
 
 
-def _hold(connection: Connection, task: str) -> None:
+def _hold(connection: sa.Connection, task: str) -> None:
     """Locks the task's row: transactions that add to a task or delete from it run one at a time."""
-    connection.execute(select(TASKS.c.name).where(TASKS.c.name == task).with_for_update(key_share=True))
+    connection.execute(sa.select(TASKS.c.name).where(TASKS.c.name == task).with_for_update(key_share=True))
 
 
-def _hold_every_version(connection: Connection, task: str) -> None:
+def _hold_every_version(connection: sa.Connection, task: str) -> None:
     """Locks a task's versions before its aliases, as a move of an alias does."""
-    every = select(VERSIONS.c.version).where(VERSIONS.c.task == task).order_by(VERSIONS.c.version)
+    every = sa.select(VERSIONS.c.version).where(VERSIONS.c.task == task).order_by(VERSIONS.c.version)
     connection.execute(every.with_for_update())
 
 
-def _next_number(connection: Connection, task: str) -> int:
-    counted = update(TASKS).where(TASKS.c.name == task).values(last_version=TASKS.c.last_version + 1)
+def _next_number(connection: sa.Connection, task: str) -> int:
+    counted = sa.update(TASKS).where(TASKS.c.name == task).values(last_version=TASKS.c.last_version + 1)
     n: int = connection.execute(counted.returning(TASKS.c.last_version)).scalar_one()
     return n
 
 
-def _at(task: str, alias: str, target: Target) -> tuple[ColumnElement[bool], ...]:
+def _at(task: str, alias: str, target: Target) -> tuple[sa.ColumnElement[bool], ...]:
     means = ALIASES.c.version == target.version, ALIASES.c.target.is_not_distinct_from(target.dumps())
     return ALIASES.c.task == task, ALIASES.c.alias == alias, *means
 

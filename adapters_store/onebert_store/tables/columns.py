@@ -7,8 +7,7 @@ from typing import Any
 from onebert_store.errors import InvalidData
 from onebert_store.file.strict_json import shown
 from onebert_store.meant import meant
-from onebert_store.tables.places import said_of_rows
-from onebert_store.tables.table import Table
+from onebert_store.tables.table import Table, said_of_rows
 from onebert_store.tables.text.unicode import text_fault
 
 # Pairs come before single texts; the first entry whose columns all exist wins.

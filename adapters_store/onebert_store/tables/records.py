@@ -12,7 +12,7 @@ from onebert_store.errors import InvalidData, InvalidSettings
 from onebert_store.tables.binary.arrow import BAD_CELL, arrow_batches, label_names_in, parquet_batches, rows_of
 from onebert_store.tables.binary.sheet import Sheet
 from onebert_store.tables.file import File
-from onebert_store.tables.places import Unit
+from onebert_store.tables.table import Unit
 from onebert_store.tables.text.conll import COLUMNS as CONLL_COLUMNS
 from onebert_store.tables.text.conll import are_numbered, are_tagged, sentences
 from onebert_store.tables.text.csv_rows import CsvRows

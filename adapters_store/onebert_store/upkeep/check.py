@@ -8,7 +8,7 @@ from itertools import groupby
 from sqlalchemy import update
 
 from onebert_store.errors import InvalidInput, NotFound, OneBertError, StoreCorrupt
-from onebert_store.file.canonical import manifest_json
+from onebert_store.file.delta import manifest_json
 from onebert_store.file.format import loads
 from onebert_store.registry.database import VERSIONS
 from onebert_store.registry.queries import require_version, version_record

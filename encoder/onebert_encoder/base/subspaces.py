@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from onebert_encoder.layout.directions import Directions
+from onebert_encoder.layout.branches import Directions
 
 
 class Subspaces:

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from onebert_encoder.compute.plain import Linear
-from onebert_encoder.layout.branches import Bottleneck, Branch, Core, LowRank, Sparse
-from onebert_encoder.layout.directions import Directions
+from onebert_encoder.layout.branches import Bottleneck, Branch, Core, Directions, LowRank, Sparse
 from onebert_store.file import delta
 
 

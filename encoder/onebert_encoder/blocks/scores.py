@@ -11,8 +11,7 @@ from torch.nn import functional as F
 
 from onebert_encoder.blocks import disentangled
 from onebert_encoder.blocks.folding import LayerFolding
-from onebert_encoder.compute.rotary import Rotary
-from onebert_encoder.compute.scores import FILLING, PLAIN_SCORES, ByDistance, Own, Scores
+from onebert_encoder.compute.scores import FILLING, PLAIN_SCORES, ByDistance, Own, Rotary, Scores
 from onebert_store.errors import UnsupportedBase
 
 Param = Callable[[str, int | None], Tensor]

@@ -23,8 +23,7 @@ from onebert_encoder.compute.kernels.plain import Gain, normalize
 from onebert_encoder.compute.kernels.products import NativeProducts, Packed
 from onebert_encoder.compute.linear import PackedLinear
 from onebert_encoder.compute.plain import Linear
-from onebert_encoder.compute.rotary import Rotary
-from onebert_encoder.compute.scores import ByDistance
+from onebert_encoder.compute.scores import ByDistance, Rotary
 from onebert_encoder.layout.stage import Stage
 from onebert_encoder.layout.upload import Array
 from onebert_encoder.maths.batch import Batch

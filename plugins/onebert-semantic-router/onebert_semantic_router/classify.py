@@ -14,8 +14,7 @@ from onebert_server.answering.answers import Answered
 from onebert_server.answering.backend import Wanted
 from onebert_server.answering.plan import Reading
 from onebert_server.facades.clients.detections import parts_of
-from onebert_server.facades.facade import Call, JsonParts, json_reply
-from onebert_server.facades.whole import read_whole
+from onebert_server.facades.facade import Call, JsonParts, json_reply, read_whole
 from onebert_server.http.formats import Reply
 from onebert_server.http.schemas.questions import text_of
 from onebert_server.observed import FORWARD, QUEUE

@@ -9,9 +9,7 @@ from onebert_semantic_router.bodies import Flat
 from onebert_semantic_router.heads import require_kind
 from onebert_server.answering.answers import Answered
 from onebert_server.facades.clients.detections import FOUND, detections, parts_of
-from onebert_server.facades.facade import Call, JsonParts, json_reply
-from onebert_server.facades.reading import predicted, ranked
-from onebert_server.facades.whole import read_whole
+from onebert_server.facades.facade import Call, JsonParts, json_reply, predicted, ranked, read_whole
 from onebert_server.http.formats import Reply
 from onebert_store.errors import TooLarge, UnsupportedTask
 

@@ -2,13 +2,16 @@
 
 import logging
 import time
+from contextlib import suppress
+from datetime import datetime
 from threading import Event, Lock, Thread
 
 from onebert_server.access.keys import Holder, KeyRing
 from onebert_server.access.principal import holder_of
 from onebert_store.errors import OneBertError
-from onebert_store.registry.grants import KeyRecord
+from onebert_store.registry.grants import Grant, KeyRecord
 from onebert_store.registry.keys import Keys, KeysMark
+from onebert_store.registry.records import Actor
 
 logger = logging.getLogger("onebert.keys")
 
@@ -48,6 +51,20 @@ class KeyKeeper:
                 self._ring.replace({one.digest: _holder(one) for one in valid}, is_open=not mark.made)
                 self._mark = mark
             self._read_at = time.monotonic()
+
+    def create(self, grant: Grant, expires_at: datetime | None, by: Actor) -> tuple[KeyRecord, str]:
+        """Makes a key, valid here at once if the registry can be read; see `Keys.create`."""
+        made = self._keys.create(grant, expires_at, by)
+        # The key exists, and its secret is shown only this once, so a failing registry must not hide it. The key
+        # becomes valid here later.
+        with suppress(OneBertError):
+            self.look()
+        return made
+
+    def revoke(self, key_id: str, by: Actor) -> None:
+        """Revokes a key, effective here at once; see `Keys.revoke`."""
+        self._keys.revoke(key_id, by)
+        self.look()
 
     def start(self) -> None:
         """Looks once, then starts the thread; raises OneBertError if the registry cannot be read."""

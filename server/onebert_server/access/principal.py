@@ -70,7 +70,7 @@ class Principal:
     expires: float = field(default=inf, compare=False)
 
     def __hash__(self) -> int:
-        # Front ends make us look up a principal for every question; equal principals have equal names.
+        # Front ends look up a principal for every question; equal principals have equal names.
         return hash(self.name)
 
     def may(self, action: Action, task: str = EVERY_TASK) -> bool:

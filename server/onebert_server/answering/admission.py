@@ -103,7 +103,8 @@ class Admission:
         self._rates.check(context.principal)
         one_by_one = _OneByOne(context, wanted.asked, CutOnce(), AnswerSize(wanted.asked), [], [])
         asking: list[Callable[[], Awaitable[Result | Missed]]] = []
-        several = _several(inputs)
+        # A single input is for all references.
+        several = len(next(iter(inputs.values()))) > 1
         try:
             for index, ref in enumerate(wanted.refs or ()):
                 number = index if several else 0
@@ -256,11 +257,6 @@ def _check_headers(context: Context) -> None:
     """Raises HeaderNeeded with the names of all headers that a version was chosen without."""
     if context.lacking:
         raise HeaderNeeded(" ".join(dict.fromkeys(context.lacking)))
-
-
-def _several(inputs: Split) -> bool:
-    """Whether each reference has an input of its own: a single one is for all."""
-    return len(next(iter(inputs.values()))) > 1
 
 
 def refusal(facts: Facts, asked: Asked, pair: bool) -> str | None:

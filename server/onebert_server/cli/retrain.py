@@ -55,7 +55,7 @@ def retrain(
         came_back = client.feedback_rows(task) if feedback else []
         file = out or Path(f"{task}.safetensors")
         record = _trained(task, manifest, data, came_back, file, options or [])
-        wanted = _data_of(manifest).get("digest")
+        wanted = ((manifest.get("training") or {}).get("data") or {}).get("digest")
         if record["data"]["digest"] != wanted:
             raise InvalidInput(
                 f"{data} are not the data of {task}@{number}: digest {record['data']['digest']}, not {wanted}; "
@@ -112,10 +112,6 @@ def _epochs(said: Mapping[str, Any]) -> int | None:
         return None
     passes = ceil(epochs)
     return None if passes == max(_EPOCHS, ceil(_LEAST_STEPS / (steps / epochs))) else passes
-
-
-def _data_of(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
-    return (manifest.get("training") or {}).get("data") or {}
 
 
 def _trained(

@@ -4,14 +4,14 @@ import json
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from random import uniform
 from typing import Any, TypeAlias, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import httpx
 import msgspec
@@ -175,6 +175,14 @@ class Asking(ABC):
 
     async def _decoded(self, kind: type[T], method: str, path: str, body: Body = None, **options: Any) -> T:
         return decode(await self._ask(method, path, body, **options), kind)
+
+    async def _pages(self, kind: type[T], path: str) -> AsyncIterator[T]:
+        """Yields the pages of a list; the `next` of each is the `after` of the one behind it."""
+        page: Any = await self._decoded(kind, "GET", path)
+        yield page
+        while page.next is not None:
+            page = await self._decoded(kind, "GET", f"{path}?{urlencode({'after': page.next})}")
+            yield page
 
     async def _ask(
         self,

@@ -25,14 +25,8 @@ class ReviewCalls(Asking):
 
     async def feedback_rows(self, task: str) -> list[FeedbackRow]:
         """All feedback of a task whose text is kept, by identifier."""
-        found: list[FeedbackRow] = []
-        after: str | None = ""
-        while after is not None:
-            path = f"/v1/tasks/{quoted(task)}/feedback?{urlencode({'after': after})}"
-            page = await self._decoded(FeedbackRows, "GET", path)
-            found += page.feedback
-            after = page.next
-        return found
+        pages = self._pages(FeedbackRows, f"/v1/tasks/{quoted(task)}/feedback")
+        return [one async for page in pages for one in page.feedback]
 
     async def sample_rows(self, task: str, after: str = "") -> SampleRows:
         """A page of a task's kept answers behind the id `after`, each with the latest feedback on it."""

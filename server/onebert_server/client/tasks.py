@@ -51,33 +51,17 @@ class TaskCalls(Asking):
 
     async def tasks(self) -> list[TaskSummary]:
         """All tasks, by name."""
-        found: list[TaskSummary] = []
-        path: str | None = "/v1/tasks"
-        while path is not None:
-            page = await self._decoded(TasksResponse, "GET", path)
-            found += page.tasks
-            path = page.next and f"/v1/tasks?after={quoted(page.next)}"
-        return found
+        return [one async for page in self._pages(TasksResponse, "/v1/tasks") for one in page.tasks]
 
     async def fleet(self) -> list[FleetTask]:
         """All tasks, by name, with live version, traffic, alarm, gate and what cannot be loaded."""
-        found: list[FleetTask] = []
-        path: str | None = "/v1/fleet"
-        while path is not None:
-            page = await self._decoded(FleetResponse, "GET", path)
-            found += page.tasks
-            path = page.next and f"/v1/fleet?after={quoted(page.next)}"
-        return found
+        return [one async for page in self._pages(FleetResponse, "/v1/fleet") for one in page.tasks]
 
     async def task(self, name: str) -> TaskFacts:
         """One task with a summary of each version."""
-        path = f"/v1/tasks/{quoted(name)}"
-        page = await self._decoded(TaskResponse, "GET", path)
-        versions = page.versions
-        while page.next is not None:
-            page = await self._decoded(TaskResponse, "GET", f"{path}?after={page.next}")
-            versions += page.versions
-        return TaskFacts(page.name, page.aliases, page.previous, versions, page.targets)
+        pages = [page async for page in self._pages(TaskResponse, f"/v1/tasks/{quoted(name)}")]
+        last, versions = pages[-1], [one for page in pages for one in page.versions]
+        return TaskFacts(last.name, last.aliases, last.previous, versions, last.targets)
 
     async def version(self, name: str, version: int) -> VersionFacts:
         """One version with its manifest."""

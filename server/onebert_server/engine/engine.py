@@ -14,12 +14,12 @@ import torch
 from onebert_encoder.compute.threads import compute_with
 from onebert_server.access.context import Context
 from onebert_server.engine.host import Host
-from onebert_server.engine.observer import Observer, Unobserved
 from onebert_server.engine.passes import Item
 from onebert_server.engine.queue import INFINITY, QueueLimits
 from onebert_server.engine.request import Flight, Request, Waiting
 from onebert_server.engine.scheduler import Scheduler
 from onebert_server.engine.speed import measure_speed
+from onebert_server.telemetry.metrics import Metrics
 from onebert_store.errors import EngineFailed, ShuttingDown
 
 if TYPE_CHECKING:
@@ -68,18 +68,18 @@ class Engine:
         self,
         hosts: Sequence[Host],
         limits: EngineLimits,
-        observer: Observer | None = None,
+        metrics: Metrics | None = None,
         threads: int | None = None,
         overlaps: bool | None = None,
         tracing: "Tracing | None" = None,
     ) -> None:
         self.hosts = {host.digest: host for host in hosts}
         self._limits = limits
-        self._observer = observer or Unobserved()
+        self._metrics = metrics or Metrics()
         self._tracing = tracing
         self._threads = threads
         self._overlaps = hosts[0].base.device.type != "cpu" if overlaps is None else overlaps
-        self._scheduler = Scheduler(limits.queue, self._observer)
+        self._scheduler = Scheduler(limits.queue, self._metrics)
         self.queue = self._scheduler.queue
         self._landed = 0.0
         self._failed = 0
@@ -299,5 +299,5 @@ class Engine:
         flight.host.speed.observe(flight.launched.computed_tokens, seconds)
         self._note_speed()
         tokens = sum(len(entry.item.tokens) for entry in flight.waiting)
-        self._observer.observe_batch(len(flight.waiting), tokens, seconds)
+        self._metrics.observe_batch(len(flight.waiting), tokens, seconds)
         return tokens

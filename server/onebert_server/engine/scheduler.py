@@ -6,9 +6,9 @@ from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import Future
 
-from onebert_server.engine.observer import Observer
 from onebert_server.engine.queue import Bounds, FairQueue, QueueLimits
 from onebert_server.engine.request import Request, Waiting
+from onebert_server.telemetry.metrics import Metrics
 from onebert_store.errors import DeadlineExceeded, EngineFailed, OneBertError, ShuttingDown
 
 # A request that is cancelled so few seconds before its deadline counts as late, not as left: timers fire a little
@@ -32,10 +32,10 @@ class Scheduler:
         queue: any thread may read its totals and `check` it; all else happens under the lock.
     """
 
-    def __init__(self, limits: QueueLimits, observer: Observer) -> None:
+    def __init__(self, limits: QueueLimits, metrics: Metrics) -> None:
         self.closing = False
         self.queue = FairQueue(limits)
-        self._observer = observer
+        self._metrics = metrics
         self._running: set[Request] = set()
         self._shadows: deque[tuple[Request, int]] = deque()
         self._shadow_tokens = 0
@@ -137,8 +137,8 @@ class Scheduler:
             if left := now < request.deadline - DEADLINE_MARGIN:
                 self.queue.note_left(request.principal, now - request.submitted, now)
         if waiting:
-            self._observer.count_dropped("left" if left else "deadline")
-        self._observer.count_left(waiting, len(request.items) - waiting - request.computed, request.computed)
+            self._metrics.count_dropped("left" if left else "deadline")
+        self._metrics.count_left(waiting, len(request.items) - waiting - request.computed, request.computed)
         return running or Future.cancel(request)
 
     def close(self) -> None:
@@ -199,12 +199,12 @@ class Scheduler:
                 request.left, request.error = True, error
             else:
                 request.fail(error)
-            self._observer.count_dropped("deadline")
+            self._metrics.count_dropped("deadline")
 
     def _observed(self, taken: Iterable[tuple[Request, int]]) -> list[Waiting]:
         now = time.monotonic()
         for request, position in taken:
             if position == 0 and not request.waits:
                 request.began = now
-                self._observer.observe_wait(now - request.submitted)
+                self._metrics.observe_wait(now - request.submitted)
         return [Waiting(request.items[position], request, position) for request, position in taken]

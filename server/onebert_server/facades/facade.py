@@ -2,13 +2,15 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 from pydantic import BaseModel
 
+from onebert_encoder.answering.asked import PLAIN, Asked
+from onebert_encoder.answering.results import Answer, Prediction
 from onebert_encoder.text.tokens import Text
 from onebert_server.access.context import Context
 from onebert_server.answering.answers import Answered
@@ -18,6 +20,8 @@ from onebert_server.answering.sizes import AnswerBytes
 from onebert_server.facades.address import task_of
 from onebert_server.http.formats import Reply
 from onebert_server.http.problems import ErrorForm
+from onebert_server.limits import MAX_ITEMS
+from onebert_store.errors import InvalidInput
 from onebert_store.registry.names import LIVE, parse_ref
 
 if TYPE_CHECKING:
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
 
 Body = TypeVar("Body", bound=BaseModel)
 T = TypeVar("T")
+Kind = TypeVar("Kind", bound=Answer)
 
 JSON = frozenset({"application/json"})
 
@@ -159,3 +164,50 @@ class JsonParts(AnswerBytes):
 def json_reply(value: Any, headers: Mapping[str, str] | None = None) -> Reply:
     """Encodes a JSON reply; raises TooLarge over `MAX_ANSWER_BYTES`."""
     return Reply(AnswerBytes().add(_encode(value)), headers or {})
+
+
+async def read_whole(
+    call: Call[Any],
+    refs: Sequence[str],
+    texts: Sequence[Text],
+    show: Callable[[int, Answered], T],
+    asked: Asked = PLAIN,
+    blank: Callable[[], T] | None = None,
+) -> list[T]:
+    """Classifies each text with its reference, and reads texts over the task's length in windows.
+
+    Splits a request into parts of at most `MAX_ITEMS` texts. A reference resolves to the same version in all parts.
+    """
+    asked = replace(asked, whole=True)
+    shown: list[T] = []
+    resolved: dict[str, str] = {}
+    for begin in range(0, len(texts), MAX_ITEMS):
+        part = slice(begin, begin + MAX_ITEMS)
+
+        def of_part(index: int, answered: Answered, begin: int = begin) -> T:
+            resolved.setdefault(refs[begin + index], answered.facts.ref)
+            return show(begin + index, answered)
+
+        exact = [resolved.get(ref, ref) for ref in refs[part]]
+        # The parts are one request, so quotas count the first part only.
+        call = replace(call, context=replace(call.context, counted=begin > 0))
+        shown += await call.ask(Wanted(exact, asked=asked), texts[part], of_part, blank)
+    return shown
+
+
+def found(answered: Answered, kind: type[Kind], does: str) -> Kind:
+    """Returns the answer if it is of this kind, else raises InvalidInput; `does` describes the required task."""
+    answer = answered.read().answer
+    if isinstance(answer, kind):
+        return answer
+    raise InvalidInput(f"{answered.facts.ref} is a {answered.facts.task_type} task; this is for one that {does}")
+
+
+def predicted(answered: Answered) -> Prediction:
+    """The answer of a task on whole texts; raises like `found`."""
+    return found(answered, Prediction, "labels whole texts")
+
+
+def ranked(prediction: Prediction, top_k: int | None = None) -> list[dict[str, Any]]:
+    """The best `top_k` labels with their scores, or all; a regression keeps its own order."""
+    return [{"label": label, "score": score} for label, score in prediction.top(top_k).items()]

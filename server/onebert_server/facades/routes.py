@@ -3,22 +3,81 @@
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache, cached_property, reduce
 from operator import or_
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, NamedTuple, cast
 
 from fastapi import APIRouter, Header, Path
+from pydantic import BaseModel
 from starlette.routing import compile_path
+from starlette.types import Scope
 
+from onebert_server.access.context import Context
+from onebert_server.answering.edge import Edge
 from onebert_server.contract.declared import REF
 from onebert_server.facades.address import HEADER, PREFIX
-from onebert_server.facades.facade import Facade
-from onebert_server.facades.formats import Claimant, FacadeFormat
+from onebert_server.facades.facade import Call, Facade, Question
 from onebert_server.facades.table import facades
-from onebert_server.http.formats import DataRoute, Format
-from onebert_server.http.problems import ErrorForm
+from onebert_server.http.formats import DataRoute, Format, OwnFormat, Reply
+from onebert_server.http.problems import FORM, ErrorForm
 from onebert_server.http.routes import classify
-from onebert_server.http.strict import ContextOf, EdgeOf
+from onebert_server.http.strict import ContextOf, EdgeOf, parsed, validated
+
+
+class Claimant(NamedTuple):
+    """A façade's question at a path."""
+
+    facade: Facade
+    question: Question
+
+
+class _Read(NamedTuple):
+    question: Question
+    body: BaseModel
+    headers: Sequence[tuple[bytes, bytes]]
+
+
+@dataclass(frozen=True)
+class FacadeFormat:
+    """The format of a path that façades answer; the body selects the claimant.
+
+    `own` is the server's own format of the path, for a body that no claimant claims.
+    """
+
+    path: str
+    pattern: re.Pattern[str]
+    claimants: Sequence[Claimant]
+    own: OwnFormat | None = None
+
+    @cached_property
+    def accepts(self) -> frozenset[str]:
+        return frozenset[str]().union(*(one.question.media_types for one in self.claimants))
+
+    def read(self, body: bytes, scope: Scope) -> Any:
+        """Also chooses the error form of the façade that the body is for."""
+        read = self.claimants[0].question.read
+        if read is not None:
+            # Only this façade has the path, so decoding errors use its form.
+            scope["state"][FORM] = self.claimants[0].facade.form
+        given = parsed(body) if read is None else read(body, scope["headers"])
+        found = next((one for one in self.claimants if one.question.claims(given)), None)
+        if found is None and self.own is not None:
+            return self.own.validate(given)
+        facade, question = found or self.claimants[0]
+        scope["state"][FORM] = facade.form
+        if question.harmless and isinstance(given, dict):
+            given = {name: value for name, value in given.items() if name not in question.harmless}
+        return _Read(question, validated(question.body, given), scope["headers"])
+
+    async def reply(self, parameters: Mapping[str, str], body: Any, context: Context, edge: Edge) -> Reply:
+        if isinstance(body, _Read):
+            call = Call(body.body, parameters, body.headers, context, edge)
+            return await body.question.answer(call)
+        if self.own is None:
+            raise TypeError("only the own format reads anything else")
+        return await self.own.reply(parameters, body, context, edge)
+
 
 PAGE = "docs/reference/clients.md"
 # For the OpenAPI document; names are validated when they are resolved.

@@ -23,14 +23,12 @@ logger = logging.getLogger("onebert.questions")
 
 def setup(splitters: Mapping[str, Splitter]) -> wire.Setup:
     """Builds what a front end gets at its start."""
-    return wire.Setup(
-        {base: wire.SetupOfBase(one.tokenizer.dumps(), one.max_length) for base, one in splitters.items()}
-    )
+    return {base: (one.tokenizer.dumps(), one.max_length) for base, one in splitters.items()}
 
 
 def splitters(setup: wire.Setup) -> dict[str, Splitter]:
     """Rebuilds the splitters in a front end."""
-    return {base: Splitter(Tokenizer.loads(one.tokenizer), one.max_length) for base, one in setup.bases.items()}
+    return {base: Splitter(Tokenizer.loads(tokenizer), most) for base, (tokenizer, most) in setup.items()}
 
 
 def question(
@@ -47,7 +45,7 @@ def question(
         places.setdefault(id(one), place)
     indexes = {key: index for index, key in enumerate(places)}
     return wire.Compute(
-        wire.caller(context.principal),
+        context.principal,
         context.request_id,
         remaining=context.deadline - now,
         waited=now - context.arrived,
@@ -103,7 +101,6 @@ def _why(error: OneBertError) -> wire.Why:
 
 def _context(asked: wire.Compute) -> Context:
     now = time.monotonic()
-    principal = wire.principal(asked.principal)
     observed = Observed(carried=asked.span)
     deadline, arrived = now + asked.remaining, now - asked.waited
 
@@ -115,7 +112,7 @@ def _context(asked: wire.Compute) -> Context:
         return asked.headers.get(name)
 
     what = asked.request_id, asked.min_seq, observed
-    return Context(principal, deadline, arrived, *what, counted=asked.counted, header=header, lacking=lacking)
+    return Context(asked.principal, deadline, arrived, *what, counted=asked.counted, header=header, lacking=lacking)
 
 
 def _split(pieces: Pieces) -> wire.SplitInput:

@@ -92,7 +92,7 @@ def _request(scope: Scope) -> wire.Request:
     return wire.Request(
         {name: scope[name] for name in SCOPE},
         scope["headers"],
-        wire.caller(context.principal),
+        context.principal,
         context.request_id,
         remaining=context.deadline - time.monotonic(),
         min_seq=context.min_seq,

@@ -69,8 +69,7 @@ class Relayed:
         return matched, response, b"".join(part.body for part in parts)
 
     def _scope(self, request: wire.Request) -> Scope:
-        now, principal = time.monotonic(), wire.principal(request.principal)
-        observed = Observed()
+        now, principal, observed = time.monotonic(), request.principal, Observed()
         context = Context(
             principal, now + request.remaining, now, request.request_id, request.min_seq, observed=observed
         )

@@ -1,7 +1,6 @@
 """The msgpack messages between front ends and the process with the engine; a transport carries them."""
 
-from collections.abc import Callable
-from functools import lru_cache
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -12,24 +11,10 @@ from onebert_server.access.keys import Holder, KeyRing
 from onebert_server.access.principal import Principal
 from onebert_server.observed import Kept
 from onebert_server.versions.facts import Facts
-from onebert_store.registry.grants import Quotas, Scope
 from onebert_store.registry.keeping import Keeping
 
-# Cached conversions of principals.
-MAX_PRINCIPALS = 1024
-
-
-class SetupOfBase(msgspec.Struct, frozen=True, array_like=True):
-    """A base, as a front end needs it: `Tokenizer.dumps`, and the maximum length in tokens."""
-
-    tokenizer: str
-    max_length: int
-
-
-class Setup(msgspec.Struct, frozen=True, array_like=True):
-    """The bases of the process with the engine, by digest."""
-
-    bases: dict[str, SetupOfBase]
+Setup = dict[str, tuple[str, int]]
+"""The bases of the process with the engine, by digest, for a front end: `Tokenizer.dumps`, and the most tokens."""
 
 
 class SplitInput(msgspec.Struct, frozen=True, array_like=True):
@@ -39,28 +24,10 @@ class SplitInput(msgspec.Struct, frozen=True, array_like=True):
     lengths: list[int]
 
 
-class Caller(msgspec.Struct, frozen=True, array_like=True):
-    """The fields of Principal."""
-
-    name: str
-    scopes: frozenset[Scope]
-    tasks: tuple[str, ...]
-    default_task: str | None
-    quotas: Quotas
-
-
-class KeyHolder(msgspec.Struct, frozen=True, array_like=True):
-    """A registry key's owner; see Holder."""
-
-    digest: bytes
-    principal: Caller
-    expires: float | None
-
-
 class Keys(msgspec.Struct, tag=True, frozen=True, array_like=True):
-    """To a front end: the complete set of valid registry keys."""
+    """To a front end: the complete set of valid registry keys, by their SHA-256."""
 
-    holders: list[KeyHolder]
+    holders: Mapping[bytes, Holder]
     is_open: bool
 
 
@@ -80,7 +47,7 @@ class Compute(msgspec.Struct, tag=True, frozen=True, array_like=True):
         headers: the request's headers, or null, of those names that the front end knows aliases to choose by.
     """
 
-    principal: Caller
+    principal: Principal
     request_id: str
     remaining: float
     waited: float
@@ -162,7 +129,7 @@ class Request(msgspec.Struct, tag=True, frozen=True, array_like=True):
 
     scope: dict[str, Any]
     headers: list[tuple[bytes, bytes]]
-    principal: Caller
+    principal: Principal
     request_id: str
     remaining: float
     min_seq: int
@@ -215,26 +182,11 @@ def decoder(kind: Any) -> Callable[[bytes | bytearray], Any]:
     return msgspec.msgpack.Decoder(kind, dec_hook=_from_json).decode
 
 
-@lru_cache(MAX_PRINCIPALS)
-def caller(principal: Principal) -> Caller:
-    """Converts a principal to its wire form."""
-    return Caller(principal.name, principal.scopes, principal.tasks, principal.default_task, principal.quotas)
-
-
-@lru_cache(MAX_PRINCIPALS)
-def principal(caller: Caller) -> Principal:
-    """Converts back to a Principal; cached, because a Principal compiles its globs once."""
-    return Principal(caller.name, caller.scopes, caller.tasks, caller.default_task, caller.quotas)
-
-
 def keys(ring: KeyRing) -> Keys:
     """The registry keys that a ring has now."""
-    holders = [
-        KeyHolder(digest, caller(holder.principal), holder.expires) for digest, holder in ring.registered.items()
-    ]
-    return Keys(holders, ring.is_open)
+    return Keys(ring.registered, ring.is_open)
 
 
 def exchange(ring: KeyRing, frame: Keys) -> None:
     """Replaces a ring's registry keys with the keys of a frame."""
-    ring.replace({one.digest: Holder(principal(one.principal), one.expires) for one in frame.holders}, frame.is_open)
+    ring.replace(frame.holders, frame.is_open)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Literal, Protocol
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, generate_latest
 from prometheus_client.exposition import choose_encoder
@@ -16,6 +16,9 @@ from onebert_server.telemetry.tasks import TaskCounts
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 SEQUENCES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 TOKENS = (16, 64, 256, 1024, 2048, 4096, 8192, 16384, 32768, 65536)
+
+Dropped = Literal["deadline", "left"]
+"""Why waiting work was dropped: its deadline passed, or its client left."""
 
 
 class RequestCounts(Protocol):
@@ -131,12 +134,15 @@ class Metrics:
         self.busy_seconds += seconds
 
     def observe_wait(self, seconds: float) -> None:
+        """Counts the time until a request's first sequence is taken."""
         self._queue_wait.observe(seconds)
 
-    def count_dropped(self, why: str) -> None:
+    def count_dropped(self, why: Dropped) -> None:
+        """Counts a request with waiting sequences that were dropped."""
         self._dropped.labels(why).inc()
 
     def count_left(self, waiting: int, running: int, computed: int) -> None:
+        """Counts a request that nobody waits for any more, with its number of sequences by state."""
         for state, sequences in (("waiting", waiting), ("running", running), ("computed", computed)):
             self._left.labels(state).inc(sequences)
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from onebert_server.webhooks.message import Message, move_of, signed
 from onebert_store.errors import OneBertError
-from onebert_store.registry.cursor import Cursor
 from onebert_store.registry.feed import Feed
+from onebert_store.registry.replicas import Cursor
 
 if TYPE_CHECKING:
     import httpx

@@ -10,7 +10,7 @@ import pytest
 from cryptography.fernet import Fernet
 
 from bases import tiny_base
-from onebert_store.blobs.digests import digest_of
+from onebert_store.blobs.staging import digest_of
 from onebert_store.registry.dialects.sqlite import SqliteDatabase
 from onebert_store.samples.store import open_samples
 from plugin_packages import write_package
@@ -20,7 +20,7 @@ from stores import feedback_of
 FACADE = '''
 from onebert_server.answering.backend import Wanted
 from onebert_server.facades.facade import Facade, Listing, Question, json_reply
-from onebert_server.facades.reading import predicted
+from onebert_server.facades.facade import predicted
 from onebert_server.http.schemas.common import RequestBody
 
 class Ask(RequestBody):
@@ -63,7 +63,7 @@ BLOBS = '''
 from datetime import UTC, datetime
 from pathlib import Path
 
-from onebert_store.blobs.digests import digest_of
+from onebert_store.blobs.staging import digest_of
 from onebert_store.blobs.staging import BlobInfo
 from onebert_store.blobs.store import BlobStore
 from onebert_store.errors import StoreCorrupt

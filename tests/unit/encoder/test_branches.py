@@ -11,8 +11,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from onebert_encoder.compute.kernels.plain import PlainKernels
-from onebert_encoder.layout.branches import Branch, Core, Joined, LowRank, merged
-from onebert_encoder.layout.directions import Directions
+from onebert_encoder.layout.branches import Branch, Core, Directions, Joined, LowRank, merged
 from stages import bottleneck, directions, draw, exact, low_rank, sparse
 
 # Tolerances for sums of up to 384 products, of order 1 to 10. float32: a few hundred roundings of 6e-8. bfloat16: the

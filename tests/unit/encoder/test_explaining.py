@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 from bases import Reference, far_delta, manifest_for, tiny_base, torch_tensors
 from bases import loaded as base
-from onebert_encoder.explaining.gradients import gradient_times_input
 from onebert_encoder.explaining.layers import RemovedRows, removals
-from onebert_encoder.explaining.texts import TextExplainer
+from onebert_encoder.explaining.texts import TextExplainer, gradient_times_input
 from onebert_encoder.explaining.words import Stretch, joined, removable, without, words_of
 from onebert_encoder.maths.fold import fold
 from onebert_store.errors import InvalidInput

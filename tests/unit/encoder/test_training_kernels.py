@@ -14,8 +14,7 @@ from torch.nn import functional as F
 from lengths import examples
 from onebert_encoder.compute.kernels import native
 from onebert_encoder.compute.kernels.plain import Gain, PlainKernels
-from onebert_encoder.compute.rotary import Rotary
-from onebert_encoder.compute.scores import FILLING, ByDistance
+from onebert_encoder.compute.scores import FILLING, ByDistance, Rotary
 from onebert_encoder.layout.dropout import NO_DROPOUT, Dropout
 from onebert_encoder.layout.stage import Stage, stage_of
 from stages import draw, needs_kernels

@@ -6,7 +6,6 @@ import tracemalloc
 
 import pytest
 
-from onebert_server.access.administration import Administration
 from onebert_server.access.key_keeper import KeyKeeper
 from onebert_server.access.keys import Holder, KeyRing
 from onebert_server.access.principal import Action, root
@@ -15,8 +14,8 @@ from onebert_server.http.head import Head
 from onebert_store.errors import StorageUnavailable, TooManyAttempts, Unauthorized
 from onebert_store.registry.grants import Grant, Scope
 from onebert_store.registry.keys import Keys
+from onebert_store.registry.records import Actor
 from onebert_store.registry.registry import Registry
-from parts import context
 
 
 def _headers(*values):
@@ -121,9 +120,7 @@ def test_a_key_that_was_made_is_told_although_the_registry_fails_a_moment_later(
         ring = KeyRing({})
         keeper = KeyKeeper(registry.keys, ring)
         failing.setattr(Keys, "mark", away)
-        record, key = Administration(registry, keeper).create_key(
-            context("boss"), Grant("app", frozenset({Scope.CLASSIFY})), None
-        )
+        record, key = keeper.create(Grant("app", frozenset({Scope.CLASSIFY})), None, Actor("boss"))
         assert registry.keys.all() == [record]
         failing.undo()
         keeper.look()

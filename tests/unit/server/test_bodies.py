@@ -17,8 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from loops import Clock
-from onebert_server.http.body import MAX_BYTES_ON_LOOP, PIECE_BYTES, Bodies, Body
-from onebert_server.http.digests import ALGORITHMS, SentDigests
+from onebert_server.http.body import ALGORITHMS, MAX_BYTES_ON_LOOP, PIECE_BYTES, Bodies, Body, SentDigests
 from onebert_server.http.head import HEAD, Head
 from onebert_server.http.strict import MAX_VALUES, count_values
 from onebert_server.limits import BODY_BYTES, MAX_COMING_BYTES

@@ -38,7 +38,7 @@ from onebert_store.errors import OneBertError, QueueFull, Unhealthy
 
 PATIENCE = 1.0
 REQUEST = wire.Request(
-    {"type": "http", "method": "PUT", "path": "/v1/tasks/slow"}, [], wire.caller(root("somebody")), "an-id", 60.0, 0
+    {"type": "http", "method": "PUT", "path": "/v1/tasks/slow"}, [], root("somebody"), "an-id", 60.0, 0
 )
 
 

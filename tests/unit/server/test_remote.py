@@ -46,7 +46,7 @@ async def connected():
         listening = asyncio.create_task(transport.listen(KeyRing({})))
         engine, _ = await asyncio.get_running_loop().sock_accept(listener)
         with engine:
-            engine.sendall(framed(wire.Keys([], is_open=True)))
+            engine.sendall(framed(wire.Keys({}, is_open=True)))
             await listening
             yield RemoteBackend(transport), engine, transport._channel
             transport.close()

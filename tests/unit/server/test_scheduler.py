@@ -9,11 +9,11 @@ from onebert_server.access.principal import root
 from onebert_server.engine import scheduler as scheduler_module
 from onebert_server.engine.bank import Bank
 from onebert_server.engine.host import Host
-from onebert_server.engine.observer import Unobserved
 from onebert_server.engine.passes import Item
 from onebert_server.engine.queue import QueueLimits
 from onebert_server.engine.request import Request
 from onebert_server.engine.scheduler import Scheduler
+from onebert_server.telemetry.metrics import Metrics
 from onebert_store.errors import OverShare, QueueFull
 
 SECONDS_PER_TOKEN = 0.001
@@ -48,7 +48,7 @@ def request(scheduler: Scheduler, tokens: int, deadline: float) -> Request:
 def test_a_request_given_up_at_its_deadline_takes_no_room_from_its_principal(
     clock: type[Clock], before_deadline: float, left: bool
 ) -> None:
-    scheduler = Scheduler(QueueLimits(10**6, 10**9, max_seconds=1.0), Unobserved())
+    scheduler = Scheduler(QueueLimits(10**6, 10**9, max_seconds=1.0), Metrics())
     scheduler.queue.seconds_per_token = SECONDS_PER_TOKEN
     scheduler.open()
     given_up = request(scheduler, 8, deadline=1.0)

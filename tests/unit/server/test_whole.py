@@ -13,7 +13,7 @@ from onebert_semantic_router.bundle import bundle
 from onebert_server.access.principal import Principal, Scope
 from onebert_server.answering import sizes
 from onebert_server.facades.clients import fms
-from onebert_server.facades.whole import read_whole
+from onebert_server.facades.facade import read_whole
 from onebert_server.limits import MAX_ITEMS
 from onebert_store.errors import OneBertError, TooLarge
 from onebert_store.registry.grants import Quotas

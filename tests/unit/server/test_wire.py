@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from bases import loaded
 from onebert_encoder.answering.asked import Asked
 from onebert_encoder.text.tokenizer import Tokenizer
-from onebert_server.access.principal import Scope
+from onebert_server.access.principal import Principal, Scope
 from onebert_server.observed import Ended, Seen
 from onebert_server.remote import wire
 from onebert_server.remote.unix import frames
@@ -24,7 +24,7 @@ rates = st.none() | seconds
 texts = st.none() | st.text()
 quotas = st.builds(Quotas, st.none() | numbers, st.none() | numbers, rates, rates)
 callers = st.builds(
-    wire.Caller, st.text(), st.frozensets(st.sampled_from(Scope)), st.lists(st.text()).map(tuple), texts, quotas
+    Principal, st.text(), st.frozensets(st.sampled_from(Scope)), st.lists(st.text()).map(tuple), texts, quotas
 )
 questions = st.builds(
     wire.Compute,
@@ -83,4 +83,4 @@ def test_a_tokenizer_stays_the_same(family):
 @given(callers)
 def test_a_caller_stays_the_same(caller):
     """What a principal may do, its quotas of storage among it, is what the engine's process goes by."""
-    assert wire.caller(wire.principal(caller)) == caller
+    assert wire.decoder(Principal)(wire.encode(caller)) == caller

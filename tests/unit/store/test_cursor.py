@@ -2,8 +2,8 @@
 
 import pytest
 
-from onebert_store.registry import cursor as module
-from onebert_store.registry.cursor import Cursor
+from onebert_store.registry import replicas as module
+from onebert_store.registry.replicas import Cursor
 from stores import all_at_once
 from tiny_delta import make_delta
 

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onebert_store.errors import InvalidManifest
-from onebert_store.file.canonical import manifest_json
-from onebert_store.file.delta import Delta, check
+from onebert_store.file.delta import Delta, check, manifest_json
 from onebert_store.file.format import dumps, loads
 from onebert_store.file.manifest import parse_manifest
 from tiny_delta import SPEC, make_delta, manifest_dict, tensors_for

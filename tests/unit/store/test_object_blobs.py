@@ -12,8 +12,8 @@ from fake_servers import FakeServer, Handler
 from object_server import BUCKET, KEY, SECRET, environment, free_ports
 from onebert_store.blobs.bucket import PROMPT, open_bucket
 from onebert_store.blobs.cache import BlobCache
-from onebert_store.blobs.digests import digest_of
 from onebert_store.blobs.objects import Objects
+from onebert_store.blobs.staging import digest_of
 from onebert_store.errors import BlobsAway, InvalidSettings, StorageFull, StorageUnavailable, StoreCorrupt
 from tcp_proxy import TcpProxy
 

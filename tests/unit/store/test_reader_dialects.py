@@ -11,8 +11,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from onebert_store.errors import InvalidData
-from onebert_store.tables.files import read_file
 from onebert_store.tables.sample import sample_of
+from onebert_store.tables.tables import read_file
 from table_files import file
 
 HEADER = ("text", "label", "n")

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onebert_store.errors import InvalidData
-from onebert_store.tables import files
+from onebert_store.tables import tables
 from onebert_store.tables.binary import workbook as size_of_workbooks
 from onebert_store.tables.file import File
-from onebert_store.tables.files import Faults, read_file
 from onebert_store.tables.records import READERS
 from onebert_store.tables.sample import sample_of
+from onebert_store.tables.tables import Faults, read_file
 from onebert_store.tables.text import json_rows, lines
 from table_files import book, file, replaced
 
@@ -160,7 +160,7 @@ def test_a_row_as_long_as_a_row_may_be_is_read(monkeypatch):
 
 
 def test_rows_that_share_no_column_do_not_become_a_table_of_empty_cells(monkeypatch):
-    monkeypatch.setattr(files, "_EMPTY", 2**18)
+    monkeypatch.setattr(tables, "_EMPTY", 2**18)
     content = b"".join(b'{"k%d": 1}\n' % i for i in range(30_000))
     with pytest.raises(InvalidData, match=r"a\.jsonl has [\d,]+ columns of which nearly all cells are empty"):
         read_file(file("a.jsonl", content))
@@ -177,7 +177,7 @@ def test_objects_inside_each_other_are_read_or_refused_however_deep_they_are(dep
 
 
 def test_columns_that_few_rows_have_are_no_mistake(monkeypatch):
-    monkeypatch.setattr(files, "_EMPTY", 2**12)
+    monkeypatch.setattr(tables, "_EMPTY", 2**12)
     rows = [b'{"text": "t%d", "label": "a"%s}\n' % (i, b', "n%d": 1' % i if i % 9 == 0 else b"") for i in range(999)]
     assert len(read_file(file("a.jsonl", b"".join(rows)))) == 2 + 111
 
@@ -226,7 +226,7 @@ def test_a_sheet_is_counted_wherever_the_workbook_keeps_it():
 
 
 def test_rows_under_a_wide_header_do_not_become_a_table_of_empty_cells(monkeypatch):
-    monkeypatch.setattr(files, "_EMPTY", 2**20)
+    monkeypatch.setattr(tables, "_EMPTY", 2**20)
     names = b"".join(b"<c><v>%d</v></c>" % i for i in range(16_384))
     rows = b"<row>" + names + b"</row>" + b"<row><c><v>7</v></c></row>" * 999
     bomb = replaced(TABLE, SHEET, sheet_of(rows))

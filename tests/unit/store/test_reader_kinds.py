@@ -14,10 +14,10 @@ from onebert_store.tables import file as files
 from onebert_store.tables.binary import workbook
 from onebert_store.tables.columns import Columns, find_columns
 from onebert_store.tables.file import file_at
-from onebert_store.tables.files import Faults, read_file
 from onebert_store.tables.records import READERS
 from onebert_store.tables.sample import sample_of
 from onebert_store.tables.table import Table
+from onebert_store.tables.tables import Faults, read_file
 from onebert_store.tables.text import json_rows, lines
 from onebert_store.tables.text.unicode import escaped, is_blank, text_fault
 from onebert_store.tables.writers import WRITERS

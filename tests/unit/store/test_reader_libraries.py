@@ -14,7 +14,7 @@ import pyarrow.parquet
 import pytest
 
 from onebert_store.errors import InvalidData
-from onebert_store.tables.files import read_file
+from onebert_store.tables.tables import read_file
 from onebert_training.data.dataset import load_dataset
 from onebert_training.data.options import DataOptions
 

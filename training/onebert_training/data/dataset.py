@@ -20,9 +20,8 @@ from onebert_store.tables.table import Table
 from onebert_store.tables.tables import SPLITS, Source, choose_split, read_source
 from onebert_store.tables.text.unicode import is_blank
 from onebert_training.data import checks
-from onebert_training.data.examples import Cells, Split
+from onebert_training.data.examples import Cells, Split, spans_of, words_of
 from onebert_training.data.options import DataOptions, ReadOptions
-from onebert_training.data.per_token import spans_of, words_of
 from onebert_training.data.splitting import HELD_OUT, SPLIT_SEED, TOO_FEW_TO_SPARE, check_divisible, hold_out, subset
 
 

@@ -12,11 +12,9 @@ from onebert_encoder.text.tokens import Text
 from onebert_store.errors import InvalidData
 from onebert_store.file.manifest import TaskType
 from onebert_store.tables.columns import find_columns
-from onebert_store.tables.files import Fault, Faults
 from onebert_store.tables.labels import find_names, infer_task_type
-from onebert_store.tables.places import Place, said_of_rows
-from onebert_store.tables.table import Table
-from onebert_store.tables.tables import SPLITS, Source
+from onebert_store.tables.table import Place, Table, said_of_rows
+from onebert_store.tables.tables import SPLITS, Fault, Faults, Source
 from onebert_training.data.checks import repeated
 from onebert_training.data.dataset import Dataset, load_dataset, usable_rows
 from onebert_training.data.examples import Cells, Split

@@ -1,7 +1,8 @@
-"""Turns the cells of one split into examples (texts with gold answers), and reports bad rows."""
+"""Turns the cells of one split into examples (texts, words or spans with gold answers), and reports bad rows."""
 
 import math
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,17 +15,18 @@ from onebert_encoder.text.tokens import Span, Text
 from onebert_store.errors import InvalidData
 from onebert_store.file.manifest import MAX_LABELS, SPAN_LABELS, TaskType
 from onebert_store.file.strict_json import shown
-from onebert_store.tables.cells import BadRow
+from onebert_store.tables.cells import BadRow, Nested, parse_list
 from onebert_store.tables.columns import Columns, find_columns
 from onebert_store.tables.labels import NO_LABEL, LabelNames, is_unlabeled
-from onebert_store.tables.places import said_of_rows
-from onebert_store.tables.table import Table
+from onebert_store.tables.table import Table, said_of_rows
+from onebert_store.tables.text.json_rows import parse_json
 from onebert_store.tables.text.unicode import HALF, is_unicode, text_fault
-from onebert_training.data.per_token import GoldAnswer, answers_of, spans_of, words_of
 
 REGRESSION_LABEL = "score"
 # The largest regression target: losses add the squares of errors in float32, which ends at 3e38.
 MAX_NUMBER = 1e15
+
+GoldAnswer = tuple[int, str]  # where the answer starts in the context, in code points, and its text
 
 _Read = TypeVar("_Read")
 
@@ -206,3 +208,56 @@ class Cells:
     def _odd(self) -> str:
         """One label that is not a number, the same for every bad row: equal messages are reported once."""
         return min(shown(str(cell), 40) for cell in self.labels if not abs(self._value(cell)) <= MAX_NUMBER)
+
+
+def answers_of(cell: Any) -> tuple[GoldAnswer, ...]:
+    """The distinct answers of a cell; raises ValueError for a cell of another form or without an answer.
+
+    Args:
+        cell: `{"text": [...], "answer_start": [...]}` or a list of `{"text": ..., "answer_start": ...}`, or either as
+            JSON.
+    """
+    if isinstance(cell, str):
+        with suppress(ValueError):
+            cell = parse_json(cell)
+    if isinstance(cell, dict):
+        starts, texts = cell.get("answer_start"), cell.get("text")
+        if not isinstance(starts, list) or not isinstance(texts, list) or len(starts) != len(texts):
+            raise ValueError("the answers have no lists text and answer_start of one length")
+        answers = list(zip(starts, texts, strict=True))
+    elif isinstance(cell, list) and all(isinstance(answer, dict) for answer in cell):
+        answers = [(answer.get("answer_start"), answer.get("text")) for answer in cell]
+    else:
+        raise ValueError('the answers are not of the form {"text": [...], "answer_start": [...]}')
+    if not answers:
+        raise ValueError("there is no answer, and every question needs one")
+    if any(type(start) is not int or start < 0 or not isinstance(text, str) or not text for start, text in answers):
+        raise ValueError("an answer has no text or no answer_start")
+    return tuple(dict.fromkeys(answers))
+
+
+# A sentence may start with a bracket, but not like this: only a written list does.
+_LIST = re.compile(r"""(?:array\()?\[\s*(?:['"]|np\.)""")
+
+
+def words_of(cell: Any) -> list[str] | None:
+    """The words of a cell: a list, a list written as text, or words joined by spaces; None for any other cell."""
+    if isinstance(cell, str) and _LIST.match(cell):
+        try:
+            cell = parse_list(cell) or cell
+        except Nested:
+            return None
+    if isinstance(cell, str):
+        return [word for word in cell.split(" ") if word]
+    if isinstance(cell, list) and all(isinstance(word, str) for word in cell):
+        return [word.strip() for word in cell]
+    return None
+
+
+def spans_of(words: Sequence[str]) -> tuple[Span, ...]:
+    """The span of each word in the text that joins the words by single spaces."""
+    spans, start = [], 0
+    for word in words:
+        spans.append((start, start + len(word)))
+        start += len(word) + 1
+    return tuple(spans)

@@ -12,8 +12,7 @@ from onebert_store.tables.columns import Columns
 from onebert_training.options import DATA
 
 if TYPE_CHECKING:
-    from onebert_store.tables.files import Faults
-    from onebert_store.tables.tables import Source
+    from onebert_store.tables.tables import Faults, Source
 
 
 @dataclass(frozen=True)

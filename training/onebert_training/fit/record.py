@@ -7,9 +7,8 @@ from typing import Any
 import torch
 
 from onebert_encoder.base.base import Base
-from onebert_store.file.canonical import Array
 from onebert_store.file.changes import changes
-from onebert_store.file.delta import DELTA, OUTPUT_SCALE, SCALE
+from onebert_store.file.delta import DELTA, OUTPUT_SCALE, SCALE, Array
 from onebert_training.fit.keeping import judged, unbeaten
 from onebert_training.fit.result import Result, to_arrays
 from onebert_training.fit.run import Run

@@ -16,20 +16,9 @@ from onebert_encoder.base.source import DEFAULT_BASE, find_base, read_json
 from onebert_encoder.maths.fold import expand_cores
 from onebert_store.disk import whole_folder
 from onebert_store.errors import InvalidInput
+from onebert_store.file import delta as names
 from onebert_store.file.decision import Abstain
-from onebert_store.file.delta import (
-    ADAPTER_DOWN,
-    DELTA,
-    HEAD_BIAS,
-    HEAD_WEIGHT,
-    LORA_A,
-    LORA_B,
-    PLACES,
-    SPARSE_INDEX,
-    SPARSE_VALUE,
-    Delta,
-    require_finite,
-)
+from onebert_store.file.delta import Delta, require_finite
 from onebert_store.file.manifest import Manifest, format_for
 from onebert_training.interop.folders import write_json, write_tensors
 from onebert_training.interop.fused import to_checkpoint
@@ -53,20 +42,20 @@ def merge(base: Base, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
     Raises InvalidInput for Houlsby adapters, which are separate layers, and for biases that the architecture lacks.
     """
-    if any(name.startswith(ADAPTER_DOWN) for name in tensors):
+    if any(name.startswith(names.ADAPTER_DOWN) for name in tensors):
         raise InvalidInput("adapters are layers of their own and cannot be merged into the base's weights")
     tensors = {name: tensor.cpu() for name, tensor in expand_cores(base, tensors).items()}
     params = {name: tensor.detach().cpu().clone() for name, tensor in base.params.items()}
     for name, tensor in tensors.items():
-        if name.startswith(DELTA):
-            params[name.removeprefix(DELTA)] += tensor
+        if name.startswith(names.DELTA):
+            params[name.removeprefix(names.DELTA)] += tensor
     for module in base.anatomy.modules:
         weight, bias = params[f"{module.name}.weight"], params[f"{module.name}.bias"]
-        if (A := tensors.get(LORA_A + module.name)) is not None:
-            weight += tensors[LORA_B + module.name] @ A
-        if (index := tensors.get(SPARSE_INDEX + module.name)) is not None:
-            weight.view(-1)[index.long()] += tensors[SPARSE_VALUE + module.name]
-        for prefix, symbol, side in PLACES.values():
+        if (A := tensors.get(names.LORA_A + module.name)) is not None:
+            weight += tensors[names.LORA_B + module.name] @ A
+        if (index := tensors.get(names.SPARSE_INDEX + module.name)) is not None:
+            weight.view(-1)[index.long()] += tensors[names.SPARSE_VALUE + module.name]
+        for prefix, symbol, side in names.PLACES.values():
             if symbol == module.symbol and (scale := tensors.get(prefix + module.name)) is not None:
                 # A scale applies to the map's input, or to its output including the bias.
                 weight *= scale if side else scale[:, None]
@@ -160,7 +149,7 @@ def without_temperature(delta: Delta) -> Delta:
     with np.errstate(over="ignore"):
         head = {
             name: delta.tensors[name].astype(np.float32) / np.float32(decision.temperature)
-            for name in (HEAD_WEIGHT, HEAD_BIAS)
+            for name in (names.HEAD_WEIGHT, names.HEAD_BIAS)
         }
     require_finite(head)
     abstain = decision.abstain

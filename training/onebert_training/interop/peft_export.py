@@ -15,18 +15,8 @@ from onebert_encoder.base.source import DEFAULT_BASE, find_base
 from onebert_encoder.maths.fold import expand_cores, to_tensors
 from onebert_store.disk import whole_folder
 from onebert_store.errors import InvalidInput
-from onebert_store.file.delta import (
-    ADAPTER_DOWN,
-    DELTA,
-    HEAD_DENSE_WEIGHT,
-    LORA_A,
-    LORA_B,
-    OUTPUT_SCALE,
-    PLACES,
-    SCALE,
-    SPARSE_INDEX,
-    Delta,
-)
+from onebert_store.file import delta as names
+from onebert_store.file.delta import Delta
 from onebert_training.interop import heads
 from onebert_training.interop.folders import write_json, write_tensors
 from onebert_training.interop.fused import fused_maps, join_pairs, join_rows
@@ -64,7 +54,7 @@ def export_adapter(folder: Path, delta: Delta, base: Base, base_name: str | None
     tuned = _tuned(base.anatomy, layout, encoder, params)
     saved = [*layout.saved, *tuned.modules]
     state = heads.head_state(layout, heads.head_layers(delta.manifest, params, head))
-    if layout.has_pooler and HEAD_DENSE_WEIGHT in head:
+    if layout.has_pooler and names.HEAD_DENSE_WEIGHT in head:
         saved.append("pooler")
     elif layout.has_pooler:
         # The pooler's weight is the base's, and its changed bias is written with the other biases.
@@ -88,28 +78,31 @@ def export_adapter(folder: Path, delta: Delta, base: Base, base_name: str | None
 
 
 def _refuse(encoder: Mapping[str, Tensor]) -> None:
-    for prefix, what in ((SPARSE_INDEX, "sparse differences"), (ADAPTER_DOWN, "Houlsby adapters")):
+    for prefix, what in ((names.SPARSE_INDEX, "sparse differences"), (names.ADAPTER_DOWN, "Houlsby adapters")):
         if any(name.startswith(prefix) for name in encoder):
             raise InvalidInput(f"PEFT has no tuner that loads {what}")
-    scales = [name for name in encoder if name.startswith((SCALE, OUTPUT_SCALE))]
+    scales = [name for name in encoder if name.startswith((names.SCALE, names.OUTPUT_SCALE))]
     if scales and len(scales) < len(encoder):
         raise InvalidInput("PEFT has no tuner that holds (IA)3 scales beside other differences")
-    if any(name.startswith(SCALE) and OUTPUT_SCALE + name.removeprefix(SCALE) in encoder for name in scales):
+    if any(
+        name.startswith(names.SCALE) and names.OUTPUT_SCALE + name.removeprefix(names.SCALE) in encoder
+        for name in scales
+    ):
         raise InvalidInput("PEFT scales the input of a module or its output, not both")
 
 
 def _tuned(anatomy: Anatomy, layout: Layout, encoder: Mapping[str, Tensor], params: Mapping[str, Tensor]) -> Tuned:
     # If the class's encoder has no pooler, the pooler's bias is part of the head.
     changed = {
-        name.removeprefix(DELTA)
+        name.removeprefix(names.DELTA)
         for name in encoder
-        if name.startswith(DELTA) and (layout.has_pooler or POOLER not in name)
+        if name.startswith(names.DELTA) and (layout.has_pooler or POOLER not in name)
     }
     of_norms = {parameter.name for parameter in anatomy.parameters if "_LN" in parameter.symbol}
     norms = {name.rpartition(".")[0] for name in changed & of_norms}
-    if any(name.startswith((SCALE, OUTPUT_SCALE)) for name in encoder):
+    if any(name.startswith((names.SCALE, names.OUTPUT_SCALE)) for name in encoder):
         return _ia3(anatomy, encoder)
-    low_rank = any(name.startswith(LORA_A) for name in encoder)
+    low_rank = any(name.startswith(names.LORA_A) for name in encoder)
     if norms and not low_rank and all(name.rpartition(".")[0] in norms for name in changed):
         return _ln_tuning(anatomy, norms, params)
     return _lora(anatomy, encoder, changed, params)
@@ -124,7 +117,7 @@ def _ln_tuning(anatomy: Anatomy, norms: set[str], params: Mapping[str, Tensor]) 
 
 def _ia3(anatomy: Anatomy, encoder: Mapping[str, Tensor]) -> Tuned:
     inputs, outputs = dict[str, Tensor](), dict[str, Tensor]()
-    for module, (prefix, symbol, side) in product(anatomy.modules, PLACES.values()):
+    for module, (prefix, symbol, side) in product(anatomy.modules, names.PLACES.values()):
         scale = encoder.get(prefix + module.name)
         if symbol == module.symbol and scale is not None:
             (inputs if side else outputs)[module.name] = scale[None] if side else scale[:, None]
@@ -140,9 +133,9 @@ def _ia3(anatomy: Anatomy, encoder: Mapping[str, Tensor]) -> Tuned:
 def _lora(anatomy: Anatomy, encoder: Mapping[str, Tensor], changed: set[str], params: Mapping[str, Tensor]) -> Tuned:
     """Low-rank maps, biases, and whole LayerNorms if a gain differs."""
     pairs = {
-        module.name: (encoder[LORA_A + module.name], encoder[LORA_B + module.name])
+        module.name: (encoder[names.LORA_A + module.name], encoder[names.LORA_B + module.name])
         for module in anatomy.modules
-        if LORA_A + module.name in encoder
+        if names.LORA_A + module.name in encoder
     }
     if not pairs:
         # PEFT has no tuner for biases alone, so a low-rank map of zeros accompanies them.

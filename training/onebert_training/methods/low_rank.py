@@ -13,8 +13,7 @@ from torch import Tensor
 
 from onebert_encoder.compute.threads import one_thread
 from onebert_store.errors import NotFinite
-from onebert_store.file.canonical import Array
-from onebert_store.file.delta import LORA_A, LORA_B
+from onebert_store.file.delta import LORA_A, LORA_B, Array
 
 # Smaller singular values, relative to the largest, are rounding in any dtype.
 _ROUNDING = 1e-6

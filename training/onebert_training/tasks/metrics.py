@@ -15,7 +15,7 @@ from sklearn.metrics import mean_absolute_error, r2_score
 
 from onebert_encoder.answering.stretches import is_bio
 from onebert_store.errors import InvalidData, NotFinite
-from onebert_training.data.per_token import GoldAnswer
+from onebert_training.data.examples import GoldAnswer
 
 LOWER_IS_BETTER = frozenset({"mae"})
 REGRESSION = ("pearson", "spearman", "r2", "mae")

@@ -7,7 +7,7 @@ from onebert_encoder.text.tokenizer import Tokenizer
 from onebert_encoder.text.tokens import Alignment, Span, Tokens
 from onebert_training.data.checks import listed
 from onebert_training.data.dataset import Dataset
-from onebert_training.data.per_token import GoldAnswer
+from onebert_training.data.examples import GoldAnswer
 
 CONTEXT = 1  # the half of the pair (question, context) that holds the answers
 

@@ -8,7 +8,7 @@ from itertools import chain, islice
 from typing import Any
 
 from onebert_store.errors import InvalidData
-from onebert_store.tables.places import places_in
+from onebert_store.tables.table import places_in
 from onebert_store.tables.text.lines import MAX_ROW_CHARACTERS, numbered_lines
 
 MAX_WHOLE = 2**28  # characters of a file with one object, which is held whole

@@ -8,8 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from onebert_encoder.compute.kernels.plain import Gain, PlainKernels
-from onebert_encoder.layout.branches import Bottleneck, Branches, Core, LowRank, Sparse
-from onebert_encoder.layout.directions import Directions
+from onebert_encoder.layout.branches import Bottleneck, Branches, Core, Directions, LowRank, Sparse
 from onebert_encoder.layout.dropout import Dropout
 from onebert_encoder.layout.stage import stage_of
 

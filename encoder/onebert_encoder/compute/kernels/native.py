@@ -19,8 +19,7 @@ from onebert_encoder.compute.disentangled import Disentangled
 from onebert_encoder.compute.kernels.check import learns_as_plain
 from onebert_encoder.compute.kernels.library import FLOAT, INT, POINTER, find_library, functions_of
 from onebert_encoder.compute.kernels.plain import Gain, PlainKernels
-from onebert_encoder.compute.rotary import Rotary, turn_tokens
-from onebert_encoder.compute.scores import PLAIN_SCORES, ByDistance, Own, Scores
+from onebert_encoder.compute.scores import PLAIN_SCORES, ByDistance, Own, Rotary, Scores, turn_tokens
 from onebert_encoder.layout.dropout import NO_DROPOUT, Dropout, keep_of
 from onebert_encoder.layout.stage import Stage
 from onebert_encoder.layout.upload import Array

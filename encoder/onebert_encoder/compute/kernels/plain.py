@@ -15,8 +15,7 @@ from torch.nn import functional as F
 
 from onebert_encoder.compute.plain import Linear
 from onebert_encoder.compute.scores import PLAIN_SCORES, Own, Scores
-from onebert_encoder.layout.branches import Branch, Branches, Core, Joined, LayerSite, join, merged
-from onebert_encoder.layout.directions import Directions
+from onebert_encoder.layout.branches import Branch, Branches, Core, Directions, Joined, LayerSite, join, merged
 from onebert_encoder.layout.dropout import NO_DROPOUT, Dropout
 from onebert_encoder.layout.stage import Bucket, Stage
 

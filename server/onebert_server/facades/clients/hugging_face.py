@@ -14,9 +14,7 @@ from onebert_encoder.text.tokens import Text as OneText
 from onebert_server.answering.answers import Answered
 from onebert_server.answering.backend import Wanted
 from onebert_server.facades.clients import zero_shot
-from onebert_server.facades.facade import Call, Facade, JsonParts, Question, json_reply
-from onebert_server.facades.reading import ranked
-from onebert_server.facades.whole import read_whole
+from onebert_server.facades.facade import Call, Facade, JsonParts, Question, json_reply, ranked, read_whole
 from onebert_server.http.formats import Reply
 from onebert_server.http.problems import Fault
 from onebert_server.http.schemas.common import RequestBody

@@ -6,8 +6,7 @@ from pydantic import Field
 
 from onebert_encoder.answering.results import Labeling, Prediction
 from onebert_server.answering.answers import Answered
-from onebert_server.facades.facade import Call, Facade, JsonParts, Listing, Look, Question, json_reply
-from onebert_server.facades.whole import read_whole
+from onebert_server.facades.facade import Call, Facade, JsonParts, Listing, Look, Question, json_reply, read_whole
 from onebert_server.http.formats import Reply
 from onebert_server.http.problems import Fault
 from onebert_server.http.schemas.common import RequestBody

@@ -12,8 +12,7 @@ from onebert_encoder.answering.positives import positives_of
 from onebert_encoder.answering.results import Labeled, Labeling
 from onebert_server.answering.answers import Answered
 from onebert_server.facades.clients.detections import FOUND, detections
-from onebert_server.facades.facade import Call, Facade, JsonParts, Question, json_reply
-from onebert_server.facades.whole import read_whole
+from onebert_server.facades.facade import Call, Facade, JsonParts, Question, json_reply, read_whole
 from onebert_server.http.formats import Reply
 from onebert_server.http.problems import Fault
 from onebert_server.http.schemas.common import Ref, RequestBody

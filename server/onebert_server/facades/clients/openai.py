@@ -9,9 +9,7 @@ from onebert_encoder.answering.asked import Asked, Wording
 from onebert_encoder.answering.positives import flagged, positives_of
 from onebert_server.answering.answers import Answered
 from onebert_server.facades.clients import models
-from onebert_server.facades.facade import Call, Facade, JsonParts, Listing, Question, json_reply
-from onebert_server.facades.reading import predicted
-from onebert_server.facades.whole import read_whole
+from onebert_server.facades.facade import Call, Facade, JsonParts, Listing, Question, json_reply, predicted, read_whole
 from onebert_server.http.formats import Reply
 from onebert_server.http.problems import Fault
 from onebert_server.http.schemas.common import Ref, RequestBody

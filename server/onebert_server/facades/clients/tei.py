@@ -13,8 +13,17 @@ from onebert_encoder.text.tokens import Text as OneText
 from onebert_server.access.principal import Action
 from onebert_server.answering.answers import WORKERS, Answered
 from onebert_server.answering.backend import Wanted
-from onebert_server.facades.facade import Call, Facade, JsonParts, Listing, Look, Question, json_reply
-from onebert_server.facades.reading import predicted, ranked
+from onebert_server.facades.facade import (
+    Call,
+    Facade,
+    JsonParts,
+    Listing,
+    Look,
+    Question,
+    json_reply,
+    predicted,
+    ranked,
+)
 from onebert_server.http.formats import Reply
 from onebert_server.http.problems import Fault
 from onebert_server.http.schemas.common import RequestBody

@@ -10,9 +10,7 @@ from onebert_encoder.answering.results import Prediction
 from onebert_server.answering.answers import Answered
 from onebert_server.answering.backend import Wanted
 from onebert_server.facades.clients.openai import worded
-from onebert_server.facades.facade import Call, Facade, JsonParts, Question, json_reply
-from onebert_server.facades.reading import predicted
-from onebert_server.facades.whole import read_whole
+from onebert_server.facades.facade import Call, Facade, JsonParts, Question, json_reply, predicted, read_whole
 from onebert_server.http.formats import Reply
 from onebert_server.http.schemas.common import Ref, RequestBody
 from onebert_server.http.schemas.questions import Texts

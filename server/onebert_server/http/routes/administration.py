@@ -1,28 +1,33 @@
 """Routes for administrators: keys and the audit trail."""
 
 from datetime import UTC, datetime
-from functools import partial
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Path, Query, Response
+from fastapi import APIRouter, Body, Depends, Path, Query, Response
 
+from onebert_server.access.principal import Action
 from onebert_server.contract.administration import AuditResponse, Change, KeyFacts, KeysResponse, MadeKey
 from onebert_server.contract.declared import NAME
 from onebert_server.http.routes.aliases import facts_of
 from onebert_server.http.routes.runtime_of import RuntimeOf, in_thread
-from onebert_server.http.schemas.administration import (
-    KeyRequest,
-    Time,
-)
+from onebert_server.http.schemas.administration import KeyRequest, Time
 from onebert_server.http.strict import PROBLEMS, ContextOf, StrictRoute
 from onebert_server.limits import MAX_REF
 from onebert_store.registry import records
 from onebert_store.registry.grants import Grant, Quotas, Scope
 
-router = APIRouter(route_class=StrictRoute, responses=PROBLEMS, tags=["administration"])
-
 # Changes on one page of the audit trail.
 MAX_CHANGES = 1000
+
+
+async def _administers(context: ContextOf) -> None:
+    """Admits an admin of all tasks only: one of some tasks could otherwise make itself a key for others."""
+    context.principal.require_all(Action.ADMINISTER)
+
+
+router = APIRouter(
+    route_class=StrictRoute, responses=PROBLEMS, tags=["administration"], dependencies=[Depends(_administers)]
+)
 
 
 @router.post("/v1/keys", status_code=201)
@@ -30,22 +35,17 @@ async def create_key(
     body: Annotated[KeyRequest, Body()], response: Response, runtime: RuntimeOf, context: ContextOf
 ) -> MadeKey:
     """Makes a key; only this answer ever has the key itself."""
-    grant = Grant(
-        body.name,
-        frozenset(map(Scope, body.scopes)),
-        tuple(body.tasks),
-        body.default_task,
-        Quotas(**vars(body.quotas)),
-    )
-    record, key = await in_thread(runtime, runtime.administration.create_key, context, grant, body.expires_at)
+    scopes, quotas = frozenset(map(Scope, body.scopes)), Quotas(**vars(body.quotas))
+    grant = Grant(body.name, scopes, tuple(body.tasks), body.default_task, quotas)
+    record, key = await in_thread(runtime, runtime.keeper.create, grant, body.expires_at, context.actor)
     response.headers["Cache-Control"] = "no-store"
     return MadeKey(key=key, **record.facts(datetime.now(UTC)))
 
 
 @router.get("/v1/keys")
-async def keys(runtime: RuntimeOf, context: ContextOf) -> KeysResponse:
+async def keys(runtime: RuntimeOf) -> KeysResponse:
     """Lists the keys that were ever made, the oldest first; none of them itself."""
-    records = await in_thread(runtime, runtime.administration.keys, context)
+    records = await in_thread(runtime, runtime.registry.keys.all)
     now = datetime.now(UTC)
     return KeysResponse(keys=[KeyFacts(**record.facts(now)) for record in records])
 
@@ -53,13 +53,12 @@ async def keys(runtime: RuntimeOf, context: ContextOf) -> KeysResponse:
 @router.delete("/v1/keys/{key}", status_code=204)
 async def revoke_key(key: Annotated[str, Path(max_length=MAX_REF)], runtime: RuntimeOf, context: ContextOf) -> None:
     """Revokes a key by its id, for good: here at once, on other replicas within five seconds."""
-    await in_thread(runtime, runtime.administration.revoke_key, context, key)
+    await in_thread(runtime, runtime.keeper.revoke, key, context.actor)
 
 
 @router.get("/v1/audit")
 async def audit(
     runtime: RuntimeOf,
-    context: ContextOf,
     after: Annotated[int, Query(ge=0, lt=2**63, description="`next` of the page before")] = 0,
     limit: Annotated[int, Query(ge=1, le=MAX_CHANGES, description="changes of a page")] = MAX_CHANGES,
     task: Annotated[str | None, Query(pattern=NAME)] = None,
@@ -67,8 +66,7 @@ async def audit(
     since: Annotated[Time | None, Query(description="changes from then on")] = None,
 ) -> AuditResponse:
     """Lists changes, the oldest first, in pages: who, when, by which request, from where to where."""
-    query = partial(runtime.administration.audit, after=after, task=task, principal=principal, since=since)
-    found = await in_thread(runtime, query, context, limit + 1)
+    found = await in_thread(runtime, runtime.registry.feed.audit, after, limit + 1, task, principal, since)
     more = found[limit - 1].seq if len(found) > limit else None
     return AuditResponse(changes=[_changed(one) for one in found[:limit]], next=more)
 

@@ -28,7 +28,7 @@ from onebert_server.http.schemas.tasks import AliasRequest
 from onebert_server.http.strict import ContextOf
 from onebert_server.runtime import Runtime
 from onebert_store.errors import AliasConflict, InvalidInput
-from onebert_store.registry.names import LIVE, check_alias, check_name
+from onebert_store.registry.names import LIVE, check_alias
 from onebert_store.registry.records import Alias
 from onebert_store.registry.target import Target, alone
 
@@ -47,14 +47,12 @@ NEW = header("If-None-Match", r"^\*$", "The alias is new.")
 @router.get("/v1/tasks/{task}/aliases/{alias}")
 async def alias(task: Name, alias: AliasName, response: Response, view: ViewOf) -> AliasPlace:
     """Returns what an alias means and meant before; `ETag` is its `tag`, quoted, as `If-Match` takes it."""
-    check_name(task)
     return _place(task, alias, view.alias(task, alias), response)
 
 
 @router.get("/v1/tasks/{task}/aliases/{alias}/shadows")
 async def shadows(task: Name, alias: AliasName, view: ViewOf, runtime: RuntimeOf) -> ShadowsResponse:
     """Returns how often the versions of an alias and its shadows answered alike, on this server since it started."""
-    check_name(task)
     target = view.alias(task, alias).target
     found = []
     for (number, _), shadow in product(target.shares, target.shadows):
@@ -68,7 +66,6 @@ async def shadows(task: Name, alias: AliasName, view: ViewOf, runtime: RuntimeOf
 @router.get("/v1/tasks/{task}/aliases/{alias}/verdicts")
 async def verdicts(task: Name, alias: AliasName, view: ViewOf, runtime: RuntimeOf) -> VerdictsResponse:
     """Judges each candidate of an alias beside its largest share, by feedback; it may be asked at any time."""
-    check_name(task)
     target = view.alias(task, alias).target
     found = await runtime.verdicts.of(task, target)
     return VerdictsResponse(task, alias, target.version, target.decide or LEVEL, target.decide is not None, found)
@@ -92,7 +89,6 @@ async def move_alias(
     if there is one for this alias, must pass for versions that did not answer before: 409 `gate-failed` has its report.
     `force` moves past the gate.
     """
-    check_name(task)
     check_alias(alias)
     expected = _expected(request)
     await in_thread(runtime, runtime.catalog.look)
@@ -125,7 +121,6 @@ async def delete_alias(
     task: Name, alias: AliasName, request: Request, response: Response, runtime: RuntimeOf, context: ContextOf
 ) -> None:
     """Deletes an alias if its tag is as `If-Match: "<tag>"` says; its versions stay."""
-    check_name(task)
     check_alias(alias)
     expected = _expected(request)
     if expected is None:

@@ -10,7 +10,6 @@ from onebert_server.http.routes.runtime_of import RuntimeOf, in_thread
 from onebert_server.http.schemas.tasks import GateRequest
 from onebert_server.http.strict import ContextOf
 from onebert_store.registry.gates import no_gate
-from onebert_store.registry.names import check_name
 
 router = registry_router(RowsRoute)
 
@@ -18,7 +17,6 @@ router = registry_router(RowsRoute)
 @router.get("/v1/tasks/{task}/gate")
 async def gate(task: Name, runtime: RuntimeOf, context: ContextOf) -> GateFacts:
     """Returns a task's gate; of its pinned rows only how many the server keeps."""
-    check_name(task)
     kept = await runtime.gates.of(task, context)
     if kept is None:
         raise no_gate(task)
@@ -34,7 +32,6 @@ async def set_gate(
     With `rows` the server keeps the pinned rows and runs the gate itself. Without them `rules.pinned` has their digest,
     and whoever moves an alias sends a report.
     """
-    check_name(task)
     await in_thread(runtime, runtime.catalog.look)
     kept, seq = await runtime.gates.set(task, body.rules, body.rows, context)
     response.headers[SEQ_HEADER] = str(seq)
@@ -44,7 +41,6 @@ async def set_gate(
 @router.delete("/v1/tasks/{task}/gate", status_code=204)
 async def delete_gate(task: Name, response: Response, runtime: RuntimeOf, context: ContextOf) -> None:
     """Deletes a task's gate with its rows."""
-    check_name(task)
     seq = await in_thread(runtime, runtime.catalog.delete_gate, task, context)
     response.headers[SEQ_HEADER] = str(seq)
 

@@ -4,13 +4,21 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path
 from fastapi.routing import APIRoute
+from pydantic import AfterValidator
 
 from onebert_server.contract.declared import NAME
 from onebert_server.http.routes.runtime_of import RuntimeOf
 from onebert_server.http.strict import PROBLEMS, ContextOf, StrictRoute
+from onebert_store.registry.names import check_name
 
-# The pattern is documentation; the store validates names.
-Name = Annotated[str, Path(json_schema_extra={"pattern": NAME})]
+
+def _named(task: str) -> str:
+    check_name(task)
+    return task
+
+
+# The pattern is documentation, because the store words the rule.
+Name = Annotated[str, Path(json_schema_extra={"pattern": NAME}), AfterValidator(_named)]
 
 
 class RowsRoute(StrictRoute):

@@ -14,20 +14,14 @@ from starlette.exceptions import HTTPException
 from onebert_server.access.context import Context
 from onebert_server.access.principal import Action
 from onebert_server.contract.tasks import TaskResponse, TasksResponse, TaskSummary, Uploaded, VersionSummary
-from onebert_server.http.body import BODY, Body
-from onebert_server.http.digests import SentDigests
+from onebert_server.http.body import BODY, Body, SentDigests
 from onebert_server.http.head import HEAD
 from onebert_server.http.patience import Patience
 from onebert_server.http.pipeline import SEQ_HEADER
 from onebert_server.http.routes.aliases import facts_of
 from onebert_server.http.routes.registry import Name, header, registry_router
 from onebert_server.http.routes.runtime_of import RuntimeOf, ViewOf, in_thread
-from onebert_server.http.schemas.tasks import (
-    ChangeResponse,
-    ChangesResponse,
-    RenameRequest,
-    VersionResponse,
-)
+from onebert_server.http.schemas.tasks import ChangeResponse, ChangesResponse, RenameRequest, VersionResponse
 from onebert_server.http.strict import Answer, ContextOf, require_media_type
 from onebert_server.limits import MAX_REF
 from onebert_server.runtime import Runtime
@@ -58,7 +52,6 @@ async def upload(task: Name, request: Request, response: Response, runtime: Runt
 
     The server checks the file, folds it and compares its golden logits before it stores it; a first version is live.
     """
-    check_name(task)
     require_media_type(request.scope, OCTETS)
     try:
         taken = await _receive(task, request, runtime, context)
@@ -97,7 +90,6 @@ async def task(
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE, description="versions of a page")] = MAX_PAGE,
 ) -> Response:
     """Describes a task: its aliases, and its versions in pages; `next` is as in the list of tasks."""
-    check_name(task)
     # In a thread: a task may have ten thousand versions.
     return Answer(request, await in_thread(runtime, _described, view, task, after, limit), "application/json")
 
@@ -105,7 +97,6 @@ async def task(
 @router.delete("/v1/tasks/{task}", status_code=204)
 async def delete_task(task: Name, response: Response, runtime: RuntimeOf, context: ContextOf) -> None:
     """Deletes a task with all its aliases and versions at one moment; running requests are still answered."""
-    check_name(task)
     home = await in_thread(runtime, runtime.store.home, task)
     seq = await in_thread(runtime, runtime.catalog.delete_task, task, context)
     await in_thread(runtime, runtime.store.sweep, [home.task])
@@ -117,7 +108,6 @@ async def rename_task(
     task: Name, body: RenameRequest, response: Response, runtime: RuntimeOf, context: ContextOf
 ) -> None:
     """Gives a task another name, at one moment; versions, aliases and running requests stay."""
-    check_name(task)
     check_name(body.name)
     seq = await in_thread(runtime, runtime.catalog.rename_task, task, body.name, context)
     response.headers["Location"] = f"/v1/tasks/{body.name}"
@@ -129,7 +119,6 @@ async def version(
     task: Name, version: VersionNumber, response: Response, runtime: RuntimeOf, view: ViewOf
 ) -> VersionResponse:
     """Describes a version with its manifest; `ETag` is its digest."""
-    check_name(task)
     found = view.version(task, version)
     manifest = await in_thread(runtime, view.manifest, found)
     response.headers["ETag"] = f'"{found.entry.digest}"'
@@ -151,7 +140,6 @@ async def changes(
 
     The server measures one at a time; 504 after `X-Request-Timeout`.
     """
-    check_name(task)
     asked = [view.version(task, version)] + ([] if against is None else [view.version(task, against)])
     digests = tuple(one.entry.digest for one in asked)
     # After the body, `receive` yields nothing but the disconnect that Patience waits for.
@@ -170,7 +158,6 @@ async def changes(
 @router.get("/v1/tasks/{task}/versions/{version}/delta", response_class=Response, responses={200: FILE})
 async def delta(task: Name, version: VersionNumber, request: Request, runtime: RuntimeOf, view: ViewOf) -> Response:
     """Downloads a version's delta file, in canonical bytes; its SHA-256 is the version's digest."""
-    check_name(task)
     found = view.version(task, version)
     content = await in_thread(runtime, view.delta, found, pool=runtime.readers)
     return Answer(request, content, OCTETS, headers={"ETag": f'"{found.entry.digest}"'})
@@ -184,7 +171,6 @@ async def delete_version(
 
     One that is only an alias's `previous` may go. Requests that hold it are still answered.
     """
-    check_name(task)
     home = await in_thread(runtime, runtime.store.home, task)
     seq = await in_thread(runtime, runtime.catalog.delete_version, task, version, context)
     # Without versions the task is gone.

@@ -21,7 +21,6 @@ from onebert_server.watching.watch import Watched
 from onebert_server.watching.windows import Live
 from onebert_store.file.manifest import Manifest
 from onebert_store.file.reference import Reference
-from onebert_store.registry.names import check_name
 
 router = registry_router()
 
@@ -32,7 +31,6 @@ async def watch(task: Name, runtime: RuntimeOf, view: ViewOf) -> WatchFacts:
 
     The counts are this server's alone, since its start; counts of several replicas add up.
     """
-    check_name(task)
     return await in_thread(runtime, _described, runtime, view, task)
 
 

@@ -11,18 +11,8 @@ from torch import Tensor
 
 from onebert_encoder.base.base import Base
 from onebert_store.errors import InvalidInput
-from onebert_store.file.canonical import Array
-from onebert_store.file.delta import (
-    DELTA,
-    HEAD_BIAS,
-    HEAD_DENSE_BIAS,
-    HEAD_DENSE_WEIGHT,
-    HEAD_NORM,
-    HEAD_WEIGHT,
-    Delta,
-    check,
-    require_finite,
-)
+from onebert_store.file import delta as names
+from onebert_store.file.delta import Array, Delta, check, require_finite
 from onebert_store.file.format import MAX_FILE_BYTES, MAX_HEADER_BYTES
 from onebert_store.file.manifest import Manifest
 from onebert_training.fit.result import checked_delta
@@ -130,20 +120,20 @@ def exact_tensors(checkpoint: FineTuned, base: Base) -> tuple[dict[str, Array], 
     A changed pooler becomes the head's layer on the first token. Unchanged parameters are left out.
     """
     theirs, head, pooling = checkpoint.params, checkpoint.head, checkpoint.head.pooling
-    found = {HEAD_WEIGHT: theirs[f"{head.linear}.weight"], HEAD_BIAS: theirs[f"{head.linear}.bias"]}
+    found = {names.HEAD_WEIGHT: theirs[f"{head.linear}.weight"], names.HEAD_BIAS: theirs[f"{head.linear}.bias"]}
     if head.dense is not None:
         weight, bias = theirs[f"{head.dense}.weight"], theirs[f"{head.dense}.bias"]
         of_base = base.params.get(f"{head.dense}.weight")
         if of_base is not None and torch.equal(weight, of_base):
             pooling = "pooler"
         else:
-            found |= {HEAD_DENSE_WEIGHT: weight, HEAD_DENSE_BIAS: bias}
-            found |= {HEAD_NORM: theirs[f"{head.norm}.weight"]} if head.norm else {}
+            found |= {names.HEAD_DENSE_WEIGHT: weight, names.HEAD_DENSE_BIAS: bias}
+            found |= {names.HEAD_NORM: theirs[f"{head.norm}.weight"]} if head.norm else {}
     for name in base.spec.parameters:
         if pooling == "pooler" or not name.startswith(POOLER):
             difference = theirs[name] - base.params[name]
             if difference.any():
-                found[DELTA + name] = difference
+                found[names.DELTA + name] = difference
     return {name: tensor.contiguous().numpy() for name, tensor in found.items()}, pooling
 
 
