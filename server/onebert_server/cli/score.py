@@ -60,11 +60,9 @@ def score(
     """
     from onebert_server.engine.memory import keep_freed_memory  # noqa: PLC0415 - see `serve`
     from onebert_server.garbage import importing  # noqa: PLC0415
-    from onebert_server.torch_ahead import load_torch_ahead  # noqa: PLC0415
 
     # Must run before any thread starts.
     keep_freed_memory()
-    load_torch_ahead()
     with importing():
         from onebert_server.score.command import Asked, run_score  # noqa: PLC0415
         from onebert_server.settings import load_settings  # noqa: PLC0415

@@ -54,13 +54,8 @@ def serve(
     When the server is ready, it prints one line on standard output. On an address that other machines can reach it
     needs API keys (ONEBERT_API_KEYS).
     """
-    from onebert_server.engine.memory import keep_freed_memory  # noqa: PLC0415
     from onebert_server.garbage import importing  # noqa: PLC0415
-    from onebert_server.torch_ahead import load_torch_ahead  # noqa: PLC0415
 
-    # Must run before any thread starts.
-    keep_freed_memory()
-    load_torch_ahead()
     with importing():
         from onebert_server.settings import load_settings  # noqa: PLC0415
     settings = load_settings(
