@@ -150,7 +150,7 @@ def write_result(run: Run, result: Result, out: Path, base: str | None) -> list[
 def write_committee(result: Result, out: Path) -> str:
     """Writes the deltas of the folds beside a result's file, in place of earlier folds; returns a note to show."""
     names = f"{out.stem}-committee-*.safetensors"
-    for file in out.parent.glob(f"{escape(out.stem)}-committee-*.safetensors"):
+    for file in out.parent.glob(f"{escape(out.stem)}-committee-[0-9].safetensors"):
         # A file that is no delta is not ours.
         with suppress(OneBertError):
             if "fold" in load(file).manifest.training:

@@ -51,7 +51,8 @@ class Homes:
         found = select(*columns).join_from(KEEPINGS, IDENTITIES, _SAME)
         found = found.where(KEEPINGS.c.id.in_(ids)).order_by(KEEPINGS.c.id)
         with self._beside(connection) as registry:
-            rows = registry.execute(found.with_for_update(read=True, key_share=True, of=KEEPINGS))
+            # Both tables: PostgreSQL reads locked rows anew, and would compare a new name with an old one.
+            rows = registry.execute(found.with_for_update(read=True, key_share=True))
             return {one.keeping: one.task for one in rows}
 
     def hold(self, connection: Connection, tasks: Mapping[str, str]) -> None:

@@ -195,7 +195,8 @@ class SampleStore:
         """Deletes the samples of a task, by its id, and the texts in its feedback; its labels stay."""
         with self._database.writing() as connection:
             connection.execute(delete(SAMPLES).where(SAMPLES.c.task == id))
-            connection.execute(update(FEEDBACK).where(FEEDBACK.c.task == id).values(_NO_TEXT))
+            texts = update(FEEDBACK).where(FEEDBACK.c.task == id, FEEDBACK.c.texts.is_not(None))
+            connection.execute(texts.values(_NO_TEXT))
 
     def sweep(self, ids: Collection[str] | None = None) -> None:
         """Deletes everything of tasks that are gone, and of others the texts that are not kept, or no longer.

@@ -33,10 +33,12 @@ class Given(Strict):
 
     # Its fields exclude each other.
     model_config = ConfigDict(
-        json_schema_extra={"examples": [{"task": "tone", "text": "where is my order?", "label": "question"}]}
+        json_schema_extra={
+            "examples": [{"task": "tone", "text": "where is my order?", "label": "question", "identifier": "order-7"}]
+        }
     )
 
-    id: Annotated[Line | None, Field(max_length=80, description="X-Request-Id of the answer, /, index in results")] = (
+    id: Annotated[Line | None, Field(max_length=96, description="X-Request-Id of the answer, /, index in results")] = (
         None
     )
     task: Line | None = None

@@ -4,14 +4,15 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime
 from functools import partial
+from itertools import islice
 
 from onebert_server.logs import Seldom, log_failure
 from onebert_server.observed import Kept
 from onebert_store import plugins
-from onebert_store.errors import InvalidSettings, NotFound, OneBertError
+from onebert_store.errors import InvalidSettings, OneBertError
 from onebert_store.samples.records import Sample
 from onebert_store.samples.store import SampleStore
 
@@ -19,11 +20,11 @@ logger = logging.getLogger("onebert.samples")
 
 # Bytes of answers that wait to be written; further ones are dropped and counted.
 MAX_BYTES = 2**24
-# Answers per transaction, and seconds between two: one answer alone would cost more than the batch that made it.
-WRITTEN_TOGETHER, WRITE_EVERY = 256, 0.2
-# Seconds between two sweeps of all tasks, for texts that are too old and tasks that are gone, and of growing tasks; a
-# task that has grown by this share of its bound is swept at once.
-SWEEP_EVERY, TRIM_EVERY, GROWTH = 600.0, 30.0, 0.1
+# Answers per transaction. They are written as they come: larger transactions would delay other answers more.
+WRITTEN_TOGETHER = 256
+# Seconds between two sweeps of all tasks, for texts that are too old and tasks that are gone; a task that has grown by
+# this share of its bound is swept at once.
+SWEEP_EVERY, GROWTH = 600.0, 0.1
 
 Redactor = Callable[[str], str]
 """Returns a text without personal data; a text is not kept if it raises."""
@@ -104,47 +105,36 @@ class SampleKeeper:
 
     def delete_sample(self, task: str, id: str) -> None:
         """Deletes one sample, also one that waits to be written; raises SampleNotFound."""
-        with self._writing:
-            with self._changed:
-                waiting = [one for one in self._waiting if (one.answer.task, one.id) != (task, id)]
-                waited = len(waiting) < len(self._waiting)
-                self._waiting, self._bytes = waiting, sum(one.size for one in waiting)
-            try:
-                self._store.delete_sample(task, id)
-            except NotFound:
-                if not waited:
-                    raise
+        self.flush({id})
+        self._store.delete_sample(task, id)
 
-    def flush(self) -> None:
-        """Writes the answers that wait now: feedback on one of them finds it."""
-        # Taken and written under one lock, so that a deletion finds an answer either here or in the store.
-        with self._writing:
-            while together := self._taken():
-                if not self._tried(partial(self._write, together)):
-                    self._count("failed", len(together))
+    def flush(self, ids: Collection[str]) -> None:
+        """Writes those of these answers that wait, so that feedback on one of them, or its deletion, finds it."""
+        self._write_some(lambda one: one.id in ids)
 
     def _run(self) -> None:
-        next_sweep = next_trim = time.monotonic()
+        next_sweep = time.monotonic()
         while not self._ended:
-            now = time.monotonic()
-            if now >= next_sweep:
+            if time.monotonic() >= next_sweep:
                 self._tried(self._store.sweep)
-                next_sweep = now + SWEEP_EVERY
-            if now >= next_trim:
-                with self._writing:
-                    self._tried(partial(self._trim, [*self._grown]))
-                next_trim = now + TRIM_EVERY
+                next_sweep = time.monotonic() + SWEEP_EVERY
             with self._changed:
-                self._changed.wait_for(lambda: self._waiting or self._ended, next_trim - now)
-                self._changed.wait_for(lambda: self._ended, WRITE_EVERY)
-            self.flush()
-        self.flush()
+                self._changed.wait_for(lambda: self._waiting or self._ended, next_sweep - time.monotonic())
+            self._write_some(lambda _: True)
+        while self._waiting:
+            self._write_some(lambda _: True)
 
-    def _taken(self) -> list[Kept]:
-        with self._changed:
-            together, self._waiting = self._waiting[:WRITTEN_TOGETHER], self._waiting[WRITTEN_TOGETHER:]
-            self._bytes -= sum(one.size for one in together)
-            return together
+    def _write_some(self, wanted: Callable[[Kept], bool]) -> None:
+        """Writes some of the answers that wait."""
+        # Taken and written under one lock: whoever looks for an answer finds it here or in the store.
+        with self._writing:
+            with self._changed:
+                together = [*islice(filter(wanted, self._waiting), WRITTEN_TOGETHER)]
+                taken = {id(one) for one in together}
+                self._waiting = [one for one in self._waiting if id(one) not in taken]
+                self._bytes -= sum(one.size for one in together)
+            if together and not self._tried(partial(self._write, together)):
+                self._count("failed", len(together))
 
     def _tried(self, work: Callable[[], None]) -> bool:
         try:
@@ -165,12 +155,10 @@ class SampleKeeper:
         self._count("kept", len(kept))
         self._grown.update(tasks[keeping.id] for keeping in kept)
         most = {tasks[keeping.id]: keeping.most for keeping in kept}
-        self._trim([task for task in most if self._grown[task] > GROWTH * most[task]])
-
-    def _trim(self, tasks: Sequence[str]) -> None:
-        for task in tasks:
-            del self._grown[task]
-        self._store.sweep(tasks)
+        if full := [task for task in most if self._grown[task] > GROWTH * most[task]]:
+            for task in full:
+                del self._grown[task]
+            self._tried(partial(self._store.sweep, full))
 
 
 def _sample(kept: Kept, texts: tuple[str, ...]) -> Sample:

@@ -85,9 +85,9 @@ class Recorder:
     def _resolved(self, given: Sequence[Given], context: Context) -> list[_Asked]:
         ids, found = {one.id for one in given if one.id is not None}, list[Sample]()
         if ids:
-            self._keeper.flush()
+            self._keeper.flush(ids)
             found = self._store.find(ids, context.principal.sees)
-        samples = {one.id: one for one in sorted(found, key=lambda one: one.at)}
+        samples = {one.id: one for one in found}
         made, home = [], cache(self._store.home)
         for index, one in enumerate(given):
             with _named(index):

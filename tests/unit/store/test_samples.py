@@ -1,6 +1,7 @@
 """The sample store on each kind of database: encrypted texts, first samples win, feedback replaces, bounds, counts."""
 
 import random
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -15,6 +16,7 @@ from onebert_store.registry.registry import Registry
 from onebert_store.registry.store import open_store
 from onebert_store.samples.records import Feedback, Home, Kind, Outcomes, Sample
 from onebert_store.samples.store import FILE, open_samples
+from servers import wait_until
 from stores import all_at_once, feedback_of
 from tiny_delta import make_delta
 
@@ -226,6 +228,21 @@ def test_rows_follow_a_rename_by_themselves_and_a_new_task_with_the_name_has_non
     found = samples.find(["r/0", "r/1"], lambda task: True)
     assert {one.id: one.task for one in found} == {"r/0": "mood", "r/1": "mood"}
     assert [one.identifier for one in feedback_of(samples, "mood")] == ["late", "r/0"]
+
+
+def test_what_is_kept_while_a_rename_commits_follows_it(samples, registry):
+    before = samples.home("tone")
+    with ThreadPoolExecutor(1) as other:
+        with registry.database.writing() as connection:
+            for table in ("keepings", "identities"):
+                connection.execute(text(f"UPDATE {table} SET task = 'mood' WHERE task = 'tone'"))
+            kept = other.submit(samples.keep, [(before.keeping, sample())])
+            if registry.shared:
+                # The writer waits for these rows.
+                waiting = text("SELECT COUNT(*) FROM pg_locks WHERE NOT granted")
+                wait_until(lambda: connection.scalar(waiting))
+        assert kept.result() == {before.keeping: before.task}
+    assert [one.task for one in samples.find(["r/0"], lambda _: True)] == ["mood"]
 
 
 def test_of_a_deleted_task_nothing_stays_and_nothing_comes_back(samples, registry):

@@ -13,7 +13,6 @@ from onebert_server.http.strict import ContextOf
 from onebert_server.runtime import Runtime
 from onebert_server.trainer.trainer import Improvement, Trainer
 from onebert_store.errors import TrainerOff
-from onebert_store.registry.names import check_name
 
 router = registry_router(RowsRoute)
 
@@ -28,7 +27,6 @@ async def create(
     over the exact head, decides whether it becomes live in the head's place. Label names alone give a version that
     compares a text with the names.
     """
-    check_name(task)
     context.principal.require(Action.UPLOAD, task)
     trainer = _trainer(runtime)
     async with Patience(context, request.receive):
@@ -53,7 +51,6 @@ async def create(
 @router.get("/v1/tasks/{task}/improvement")
 async def improvement(task: Name, runtime: RuntimeOf, view: ViewOf) -> ImprovementFacts:
     """Returns how far the improvement of a task is; a server that starts again forgets it."""
-    check_name(task)
     view.task(task, after=0, most=0)
     return _facts(_trainer(runtime).improvement(task))
 

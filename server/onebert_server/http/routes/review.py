@@ -23,7 +23,6 @@ from onebert_server.http.routes.registry import Name, registry_router
 from onebert_server.http.routes.runtime_of import RuntimeOf
 from onebert_server.http.strict import ContextOf
 from onebert_server.limits import MAX_REF
-from onebert_store.registry.names import check_name
 from onebert_store.samples.records import Feedback, Label
 
 router = registry_router()
@@ -49,7 +48,6 @@ async def review(
 
     They are chosen from the latest 1,000, or from fewer that half of the request's time is enough for.
     """
-    check_name(task)
     async with Patience(context, request.receive):
         found = await runtime.reviews.queue(task, By(by), limit, context)
     items = [
@@ -65,7 +63,6 @@ async def feedback_rows(
     task: Name, runtime: RuntimeOf, context: ContextOf, after: After = "", limit: Limit = MAX_PAGE
 ) -> FeedbackRows:
     """Lists a task's feedback whose text is kept, by identifier, in pages."""
-    check_name(task)
     found, spans = await runtime.reviews.feedback(task, after, limit, context)
     rows = [
         FeedbackRow(
@@ -85,7 +82,6 @@ async def sample_rows(
     task: Name, runtime: RuntimeOf, context: ContextOf, after: After = "", limit: Limit = MAX_PAGE
 ) -> SampleRows:
     """Lists a task's kept answers by id, in pages, each with the latest feedback on it."""
-    check_name(task)
     found, spans = await runtime.reviews.samples(task, after, limit, context)
     rows = [
         SampleRow(

@@ -14,7 +14,6 @@ from onebert_server.http.schemas.feedback import SamplesRequest
 from onebert_server.http.strict import ContextOf
 from onebert_server.runtime import Runtime
 from onebert_store.errors import SamplesKeyNeeded
-from onebert_store.registry.names import check_name
 
 router = registry_router()
 
@@ -49,7 +48,6 @@ async def set_samples(
 @router.delete("/v1/tasks/{task}/samples", status_code=204)
 async def delete_samples(task: Name, response: Response, runtime: RuntimeOf, context: ContextOf) -> None:
     """Keeps no more answers of a task, and deletes the kept ones, with texts and explanations in feedback."""
-    check_name(task)
     home = await in_thread(runtime, runtime.store.home, task)
     seq = await in_thread(runtime, runtime.catalog.delete_keeping, task, context)
     await in_thread(runtime, runtime.store.delete_texts, home.task)
@@ -64,7 +62,6 @@ async def delete_sample(task: Name, id: AnswerId, runtime: RuntimeOf, context: C
 
 
 def _check(task: str, runtime: Runtime, context: Context) -> None:
-    check_name(task)
     context.principal.require(Action.KEEP, task)
     runtime.directory.task(task, most=0, who=context.principal)
 
