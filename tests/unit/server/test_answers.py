@@ -387,6 +387,7 @@ def test_samples_are_told_of_each_answer_that_a_client_gets_and_of_no_other(part
 
     parts.directory.keepings = dict.fromkeys(("good", "tags"), Keeping(1.0, 1, 1))
     asked = replace(context(), observed=Observed(samples=Samples()))
+    asked.observed.answers_id = "an-id"
     texts = ["it is late", ("was it late", "yes, very late")]
 
     async def ask(answerer):

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 from onebert_server.contract.declared import NAME
 from onebert_server.contract.tasks import ShadowShare, VersionFacts
@@ -87,13 +87,19 @@ class Example(TextPair):
     label: Line
 
 
-_EXAMPLES = [{"text": "where is my order?", "label": "question"}, {"text": "it is broken", "label": "complaint"}]
+_EXAMPLES: list[JsonValue] = [
+    {"text": "where is my order?", "label": "question"},
+    {"text": "it is broken", "label": "complaint"},
+]
 
 
 class ExamplesRequest(RequestBody):
     """Labeled examples of two labels or more, eight of each to begin with; or the labels' names alone."""
 
-    examples: list[Example] | None = Field(None, min_length=2, max_length=MAX_ROWS, examples=[_EXAMPLES])
+    # Its fields exclude each other.
+    model_config = ConfigDict(json_schema_extra={"examples": [{"examples": _EXAMPLES}]})
+
+    examples: list[Example] | None = Field(None, min_length=2, max_length=MAX_ROWS)
     labels: list[Line] | None = Field(
         None, min_length=2, max_length=MAX_ROWS, description="names: a text gets the label whose name is nearest"
     )
