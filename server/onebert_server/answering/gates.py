@@ -1,10 +1,8 @@
 """Runs the gates of tasks: the candidate and the live version answer the pinned rows before an alias moves."""
 
-import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
-from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
@@ -18,6 +16,7 @@ from onebert_server.gate.judge import Answer, Rows, answer_of, judge, measure, m
 from onebert_server.gate.report import COMPARED, Numbers, Report, Side, Wrong
 from onebert_server.gate.rules import Gate, PinnedRow, pin
 from onebert_server.limits import MAX_ITEMS
+from onebert_server.threads import run_in
 from onebert_server.versions.catalog import Catalog
 from onebert_server.versions.version import Version
 from onebert_server.webhooks.sender import Emit, emit_nothing
@@ -56,7 +55,7 @@ class Gates:
 
     async def of(self, task: str, context: Context) -> Kept | None:
         """Returns the gate of a task, if it has one; raises Forbidden, TaskNotFound, or StoreCorrupt."""
-        return await self._in_thread(self._read, task, context)
+        return await run_in(self._registrars, self._read, task, context)
 
     async def set(self, task: str, gate: Gate, rows: Sequence[PinnedRow], context: Context) -> tuple[Kept, int]:
         """Sets the gate of a task; returns it, with the rows pinned, and the number of the change.
@@ -65,7 +64,7 @@ class Gates:
             Forbidden, TaskNotFound: see `Principal.require`.
             InvalidInput: tasks of this type have no such checks, or the rows are not the pinned ones.
         """
-        return await self._in_thread(self._set, task, gate, rows, context)
+        return await run_in(self._registrars, self._set, task, gate, rows, context)
 
     async def require(
         self, task: str, alias: str, target: Target, expected: str | None, report: Report | None, context: Context
@@ -178,9 +177,6 @@ class Gates:
         kept = strict_json.encode(_ROWS.dump_python(list(rows), exclude_defaults=True)) if rows else None
         record = GateRecord(strict_json.encode(gate.model_dump(exclude_defaults=True)), kept)
         return Kept(gate, rows), self._catalog.set_gate(task, record, context)
-
-    async def _in_thread(self, call: Callable[..., T], *arguments: object) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._registrars, partial(call, *arguments))
 
 
 def _unproven(target: Target, at: Alias | None) -> list[int]:

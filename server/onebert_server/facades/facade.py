@@ -1,6 +1,5 @@
 """The parts of a façade: its routes, how they answer, and its error form."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -21,6 +20,7 @@ from onebert_server.facades.address import task_of
 from onebert_server.http.formats import Reply
 from onebert_server.http.problems import ErrorForm
 from onebert_server.limits import MAX_ITEMS
+from onebert_server.threads import run_in
 from onebert_store.errors import InvalidInput
 from onebert_store.registry.names import LIVE, parse_ref
 
@@ -119,7 +119,7 @@ class Look:
 
     async def read(self, call: Callable[[], T]) -> T:
         """Runs a call that may read the registry in a thread."""
-        return await asyncio.get_running_loop().run_in_executor(self.runtime.registrars, call)
+        return await run_in(self.runtime.registrars, call)
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,11 @@
 """Records feedback: every version that `live` means answers the text; all answers stand beside the right label."""
 
-import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import cache, partial
+from functools import cache
 from typing import NamedTuple, TypeVar
 
 from onebert_encoder.text.tokens import Text
@@ -19,6 +18,7 @@ from onebert_server.contract.feedback import Recorded
 from onebert_server.feedback.given import Given, label_of
 from onebert_server.feedback.keeping import SampleKeeper
 from onebert_server.limits import MAX_ITEMS
+from onebert_server.threads import run_in
 from onebert_server.versions.catalog import Catalog
 from onebert_store.errors import InvalidInput, NotFound, OneBertError, VersionUnavailable
 from onebert_store.registry.names import LIVE, check_name
@@ -75,9 +75,9 @@ class Recorder:
             OneBertError: a version could not answer; see `Answerer.answer_each`.
         """
         context.principal.require_scope(Action.GIVE_FEEDBACK)
-        asked = await self._in_thread(self._resolved, given, context)
+        asked = await run_in(self._registrars, self._resolved, given, context)
         answers = await self._answers(asked, context)
-        rows = await self._in_thread(self._stored, asked, answers, context)
+        rows = await run_in(self._registrars, self._stored, asked, answers, context)
         for one in given:
             self._count(one.kind)
         return rows
@@ -158,9 +158,6 @@ class Recorder:
         explanation = redacted[-1] if words else None
         since = sample.at if sample is not None else now
         return replace(row, texts=redacted[: len(texts)], texts_at=since, explanation=explanation)
-
-    async def _in_thread(self, call: Callable[..., T], *arguments: object) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._registrars, partial(call, *arguments))
 
 
 def _texts(text: Text) -> tuple[str, ...]:

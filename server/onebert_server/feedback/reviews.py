@@ -1,11 +1,9 @@
 """The review queue of a task: kept texts without feedback, answered anew by its versions, the most wanted first."""
 
-import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
-from functools import partial
 from typing import NamedTuple, TypeVar
 
 from onebert_encoder.answering.answer import kind_of
@@ -16,6 +14,7 @@ from onebert_server.answering.answers import Answered, Answerer
 from onebert_server.answering.backend import Wanted
 from onebert_server.feedback.ranking import By, Scored, ranked
 from onebert_server.limits import MAX_ITEMS
+from onebert_server.threads import run_in
 from onebert_server.versions.catalog import Catalog
 from onebert_server.versions.facts import Facts
 from onebert_server.versions.version import TaskEntry
@@ -58,9 +57,9 @@ class Reviews:
             SamplesKeyNeeded: a text cannot be read.
             OneBertError: a version could not answer; see `Answerer.answer`.
         """
-        versions = await self._in_thread(self._versions, task, by, context)
+        versions = await run_in(self._registrars, self._versions, task, by, context)
         read = min(MAX_COMPARED, MAX_ANSWERS // len(versions))
-        found = await self._in_thread(self._store.without_feedback, task, read)
+        found = await run_in(self._registrars, self._store.without_feedback, task, read)
         samples = [one for one in found if all(kind_of(facts).takes(len(one.texts) == 2) for facts in versions)]
         until = (time.monotonic() + context.deadline) / 2
         answers: list[list[Scored]] = []
@@ -76,7 +75,8 @@ class Reviews:
     ) -> tuple[list[tuple[Sample, Feedback | None]], bool]:
         """Returns a page of kept answers with the latest feedback on each; see `feedback`."""
         self._require(task, context, after)
-        return await self._in_thread(self._store.page, task, after, most), await self._in_thread(self._has_spans, task)
+        rows = await run_in(self._registrars, self._store.page, task, after, most)
+        return rows, await run_in(self._registrars, self._has_spans, task)
 
     async def feedback(self, task: str, after: str, most: int, context: Context) -> tuple[list[Feedback], bool]:
         """Returns a page of the feedback whose text is kept, and whether the right labels are spans.
@@ -84,8 +84,8 @@ class Reviews:
         Raises Forbidden, TaskNotFound, InvalidInput.
         """
         self._require(task, context, after)
-        rows = await self._in_thread(self._store.feedback_page, task, after, most)
-        return rows, await self._in_thread(self._has_spans, task)
+        rows = await run_in(self._registrars, self._store.feedback_page, task, after, most)
+        return rows, await run_in(self._registrars, self._has_spans, task)
 
     def _has_spans(self, task: str) -> bool:
         [version] = self._catalog.directory.task(task, most=1).versions.values()
@@ -127,9 +127,6 @@ class Reviews:
         each = [text for text in texts for _ in versions]
         answers = await self._answerer.answer(replace(context.of_own_questions, counted=True), asked, each, _scored)
         return [answers[at : at + len(versions)] for at in range(0, len(answers), len(versions))]
-
-    async def _in_thread(self, call: Callable[..., T], *arguments: object) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._registrars, partial(call, *arguments))
 
 
 def _scored(_: int, one: Answered) -> Scored:

@@ -2,9 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import Executor
-from functools import partial
 from typing import TypeVar
 
 from onebert_server.access.context import own_work
@@ -13,6 +12,7 @@ from onebert_server.answering.gates import Gates
 from onebert_server.contract.tasks import VerdictFacts
 from onebert_server.gate.verdicts import decide, e_value
 from onebert_server.logs import log_failure
+from onebert_server.threads import run_in
 from onebert_server.versions.catalog import Catalog
 from onebert_store.errors import AliasConflict, GateFailed, OneBertError
 from onebert_store.registry.feed import Feed
@@ -54,7 +54,7 @@ class Verdicts:
         """Judges every candidate of a target, each at its share of the level; one task at a time, as it reads much."""
         level = (target.decide or LEVEL) / max(1, len(target.candidates))
         async with self._judging:
-            found = await self._in_thread(self._store.outcomes, task, target.version, target.candidates)
+            found = await run_in(self._registrars, self._store.outcomes, task, target.version, target.candidates)
         return [_judged(number, one, level) for number, one in found.items()]
 
     def follow(self, tasks: Collection[str]) -> None:
@@ -83,11 +83,11 @@ class Verdicts:
         at = self._catalog.directory.task(task, most=0).aliases.get(LIVE)
         if at is None or at.target.decide is None:
             return
-        if at.target.tag == await self._in_thread(self._store.refused, task):
+        if at.target.tag == await run_in(self._registrars, self._store.refused, task):
             return
         judged = await self.of(task, at.target)
         to, by = decided(at.target, judged)
-        if by is None or await self._in_thread(self._moved_before, task, by.version, to):
+        if by is None or await run_in(self._registrars, self._moved_before, task, by.version, to):
             return
         evidence = f"e-value {max(by.better, by.worse):.4g}, {by.wins} wins, {by.losses} losses"
         # The audit trail has this in place of a request's id.
@@ -96,18 +96,15 @@ class Verdicts:
             try:
                 await self._gates.require(task, LIVE, to, at.target.tag, None, context)
             except GateFailed:
-                await self._in_thread(self._store.refuse, task, at.target.tag)
+                await run_in(self._registrars, self._store.refuse, task, at.target.tag)
                 raise
-            await self._in_thread(self._catalog.move_alias, task, LIVE, to, at.target.tag, context)
+            await run_in(self._registrars, self._catalog.move_alias, task, LIVE, to, at.target.tag, context)
 
     def _moved_before(self, task: str, version: int, to: Target) -> bool:
         """Whether a verdict on this version has moved `live` to this meaning: somebody has taken that back since."""
         own = self._feed.audit(0, _MOST_MOVES, task, principal=RESERVED, newest=True)
         moves = [one for one in own if one.alias == LIVE and one.request.startswith(_MOVE.format(version))]
         return any((one.target or alone(one.version or 0)) == to for one in moves)
-
-    async def _in_thread(self, call: Callable[..., T], *arguments: object) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._registrars, partial(call, *arguments))
 
 
 def _judged(number: int, found: Outcomes, level: float) -> VerdictFacts:

@@ -7,7 +7,6 @@ from onebert_server.http.routes import (
     aliases,
     docs,
     examples,
-    feedback,
     fleet,
     gates,
     page,
@@ -27,7 +26,7 @@ def create_app(runtime: Runtime) -> WebApp:
         runtime,
         [
             answering(),
-            *(one.router for one in (tasks, fleet, watch, aliases, gates, examples, samples, feedback, review)),
+            *(one.router for one in (tasks, fleet, watch, aliases, gates, examples, samples, review)),
             *(one.router for one in (administration, system, docs)),
             showing(),
             page.router,

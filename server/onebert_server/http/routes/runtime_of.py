@@ -1,14 +1,13 @@
 """Route parameters for the runtime and the principal's view, and a thread helper. Front ends never import this."""
 
-import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
-from functools import partial
 from typing import Annotated, TypeVar
 
 from fastapi import Depends, Request
 
 from onebert_server.runtime import Runtime
+from onebert_server.threads import run_in
 from onebert_server.versions.view import View
 
 T = TypeVar("T")
@@ -30,4 +29,4 @@ ViewOf = Annotated[View, Depends(_view)]
 
 async def in_thread(runtime: Runtime, call: Callable[..., T], *arguments: object, pool: Executor | None = None) -> T:
     """Runs a call in a thread of `pool`, by default one of the registry's threads."""
-    return await asyncio.get_running_loop().run_in_executor(pool or runtime.registrars, partial(call, *arguments))
+    return await run_in(pool or runtime.registrars, call, *arguments)

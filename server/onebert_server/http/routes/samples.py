@@ -1,16 +1,17 @@
-"""Routes of a task's kept answers: show, set, stop, delete one."""
+"""Routes of a task's kept answers (show, set, stop, delete one), and of feedback."""
 
 from typing import Annotated
 
-from fastapi import Path, Response
+from fastapi import Path, Request, Response
 
 from onebert_server.access.context import Context
 from onebert_server.access.principal import Action
-from onebert_server.contract.feedback import SamplesFacts
+from onebert_server.contract.feedback import FeedbackResponse, SamplesFacts
+from onebert_server.http.patience import Patience
 from onebert_server.http.pipeline import SEQ_HEADER
 from onebert_server.http.routes.registry import Name, registry_router
 from onebert_server.http.routes.runtime_of import RuntimeOf, in_thread
-from onebert_server.http.schemas.feedback import SamplesRequest
+from onebert_server.http.schemas.feedback import FeedbackRequest, SamplesRequest
 from onebert_server.http.strict import ContextOf
 from onebert_server.runtime import Runtime
 from onebert_store.errors import SamplesKeyNeeded
@@ -59,6 +60,19 @@ async def delete_sample(task: Name, id: AnswerId, runtime: RuntimeOf, context: C
     """Deletes one kept answer and the text and explanation of feedback on it, or with this identifier."""
     _check(task, runtime, context)
     await in_thread(runtime, runtime.samples.delete_sample, task, id)
+
+
+@router.post("/v1/feedback")
+async def feedback(body: FeedbackRequest, request: Request, runtime: RuntimeOf, context: ContextOf) -> FeedbackResponse:
+    """Records the right labels of 1 to 64 kept answers or texts: all, or none.
+
+    Every version of the task's `live` answers each text, and the row has all answers beside the right label. If `live`
+    decides by verdicts and this feedback completes one, the alias moves soon after the answer.
+    """
+    async with Patience(context, request.receive):
+        rows = await runtime.feedback.record(body.data, context)
+    runtime.verdicts.follow({one.task for one in rows})
+    return FeedbackResponse(rows)
 
 
 def _check(task: str, runtime: Runtime, context: Context) -> None:

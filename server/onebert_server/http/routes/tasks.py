@@ -1,6 +1,5 @@
 """Routes of tasks and their versions: upload, list, describe, download, rename, delete."""
 
-import asyncio
 import math
 import time
 from contextlib import AsyncExitStack
@@ -204,8 +203,7 @@ async def _receive(task: str, request: Request, runtime: Runtime, context: Conte
                 detail = "the upload came too slowly while others waited for its place"
                 raise HTTPException(408, detail, {"Connection": "close"}) from None
             raise
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(runtime.uploader, runtime.catalog.upload, task, body, context)
+        return await in_thread(runtime, runtime.catalog.upload, task, body, context, pool=runtime.uploader)
 
 
 def _page(view: View, after: str, prefix: str, limit: int) -> bytes:
