@@ -1,12 +1,12 @@
 """The sample store: keeps texts of answers encrypted, and feedback with or without them."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, Row, Table, delete, exists, func, or_, select, tuple_, union, update
+from sqlalchemy import Connection, Row, Table, and_, delete, exists, func, or_, select, tuple_, union, update
 
 from onebert_store.errors import SampleNotFound
 from onebert_store.registry.database import upsert
@@ -20,6 +20,8 @@ from onebert_store.samples.tables import FEEDBACK, REFUSALS, SAMPLES, TABLES
 FILE = "samples.sqlite3"
 # Rows of feedback of a task; the oldest go.
 MAX_FEEDBACK = 100_000
+# Tasks in one statement that counts: SQLite parses at most a thousand conditions in one.
+_COUNTED_TOGETHER = 200
 
 
 @contextmanager
@@ -146,6 +148,18 @@ class SampleStore:
             for task in {home.task for home, _ in rows}:
                 _trim(connection, FEEDBACK, FEEDBACK.c.identifier, task, MAX_FEEDBACK)
         return [row["texts"] is not None for row in made]
+
+    def feedback_since(self, times: Mapping[str, datetime]) -> dict[str, int]:
+        """Counts the feedback of each task after its time; a task without any is left out."""
+        names, found = self._homes.by_id(times), dict[str, int]()
+        ids = [*names]
+        with self._database.reading() as connection:
+            for start in range(0, len(ids), _COUNTED_TOGETHER):
+                part = ids[start : start + _COUNTED_TOGETHER]
+                later = or_(*(and_(FEEDBACK.c.task == id, FEEDBACK.c.at > times[names[id]]) for id in part))
+                counted = select(FEEDBACK.c.task, func.count()).where(later).group_by(FEEDBACK.c.task)
+                found |= {names[id]: count for id, count in connection.execute(counted)}
+        return found
 
     def outcomes(self, task: str, main: int, versions: Sequence[int]) -> dict[int, Outcomes]:
         """Counts outcomes that a version and `main` answered, by version: `wins` are rows where it alone is right."""

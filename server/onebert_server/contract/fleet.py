@@ -17,7 +17,7 @@ class LabelShift(Declared, frozen=True, kw_only=True):
 class FleetTask(Declared, frozen=True, kw_only=True):
     """A task with its live version; of a split the one with the largest share."""
 
-    _always = ("base", "live", "created_at", "a_minute", "p95", "shift", "alarm_since", "cause", "gate")
+    _always = ("base", "live", "created_at", "a_minute", "p95", "shift", "alarm_since", "cause", "gate", "feedback")
 
     name: str
     base: Annotated[str | None, Rule("name, or digest if this server has no such base; null: not read yet")] = None
@@ -32,6 +32,9 @@ class FleetTask(Declared, frozen=True, kw_only=True):
     alarm_since: Annotated[datetime | None, Rule("of the first version of `live` with an alarm")] = None
     cause: Annotated[str | None, Rule("as in `/v1/tasks/{task}/watch`")] = None
     gate: Annotated[bool | None, Rule("whether it has one; null for a key that may not move its aliases")] = None
+    feedback: Annotated[
+        int | None, Rule("rows since the live version was made; null without one, or for a key that may not review")
+    ] = None
 
 
 class InputsFacts(Declared, frozen=True, kw_only=True):

@@ -14,6 +14,7 @@ from onebert_store.errors import InvalidSettings, SampleNotFound, SamplesKeyNeed
 from onebert_store.registry.keeping import Keeping
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.store import open_store
+from onebert_store.samples import store as sample_store
 from onebert_store.samples.records import Feedback, Home, Kind, Outcomes, Sample
 from onebert_store.samples.store import FILE, open_samples
 from servers import wait_until
@@ -393,6 +394,14 @@ def test_pages_of_samples_have_each_once_with_the_latest_feedback(samples):
         found, after = found + page, page[-1][0].id
     assert [one.id for one, _ in found] == [f"r/{at}" for at in range(7)]
     assert {one.id: given.identifier for one, given in found if given} == {"r/3": "second"}
+
+
+def test_feedback_is_counted_from_each_tasks_own_time(samples, monkeypatch):
+    monkeypatch.setattr(sample_store, "_COUNTED_TOGETHER", 2)
+    rows = [feedback(f"{at}", task, at=NOW + timedelta(hours=at)) for task in ("tone", "two") for at in range(8)]
+    record(samples, rows)
+    times = {"tone": NOW + timedelta(hours=2), "two": NOW - timedelta(hours=1), "other": NOW, "none": NOW}
+    assert samples.feedback_since(times) == {"tone": 5, "two": 8}
 
 
 def test_pages_of_feedback_have_the_rows_with_a_text(samples):

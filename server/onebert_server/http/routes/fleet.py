@@ -1,5 +1,6 @@
 """The route of all tasks at one glance."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
@@ -31,18 +32,19 @@ async def fleet(
     after: Annotated[str, Query(max_length=MAX_REF, description="the last name of the page before")] = "",
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE, description="tasks of a page")] = MAX_PAGE,
 ) -> Response:
-    """Lists the tasks with their live version, traffic, alarm, gate and what cannot be loaded, in pages as `/v1/tasks`.
+    """Lists the tasks with live version, traffic, alarm, gate, new feedback and what cannot be loaded, in pages.
 
     Traffic and alarms are this server's alone, since its start; null without task metrics and watching.
     """
 
     def page() -> bytes:
-        entries = view.tasks(after, limit + 1, "")
-        gates = runtime.registry.gates.tasks()
+        entries, may = view.tasks(after, limit + 1, ""), context.principal.may
+        gates, feedback = runtime.registry.gates.tasks(), _feedback(runtime, entries[:limit])
         found = []
         for entry in entries[:limit]:
-            gate = entry.name in gates if context.principal.may(Action.PROMOTE, entry.name) else None
-            found.append(_task(runtime, entry, gate))
+            gate = entry.name in gates if may(Action.PROMOTE, entry.name) else None
+            new = feedback.get(entry.name) if may(Action.REVIEW, entry.name) else None
+            found.append(msgspec.structs.replace(_task(runtime, entry), gate=gate, feedback=new))
         more = found[-1].name if len(entries) > limit else None
         inputs = _inputs(runtime) if context.principal.may(Action.MEASURE) else []
         return msgspec.json.encode(FleetResponse(tasks=found, inputs=inputs, next=more))
@@ -63,7 +65,15 @@ def _inputs(runtime: Runtime) -> list[InputsFacts]:
     ]
 
 
-def _task(runtime: Runtime, entry: TaskEntry, gate: bool | None) -> FleetTask:
+def _feedback(runtime: Runtime, entries: Sequence[TaskEntry]) -> dict[str, int]:
+    """By task with a live version: the feedback that the live version has not learned from."""
+    made = {
+        one.name: one.versions[one.aliases[LIVE].version].entry.created_at for one in entries if LIVE in one.aliases
+    }
+    return dict.fromkeys(made, 0) | runtime.store.feedback_since(made)
+
+
+def _task(runtime: Runtime, entry: TaskEntry) -> FleetTask:
     live = entry.aliases.get(LIVE)
     version = entry.versions[live.version] if live else None
     facts = version.known_facts if version else None
@@ -85,7 +95,6 @@ def _task(runtime: Runtime, entry: TaskEntry, gate: bool | None) -> FleetTask:
         shift=_shift(facts.labels, watched.get(facts.version)) if facts else None,
         alarm_since=alarmed.alarm_since if alarmed else None,
         cause=cause_of(alarmed.shift) if alarmed else None,
-        gate=gate,
     )
 
 

@@ -45,7 +45,7 @@ export function Fleet() {
         <table>
           <thead><tr>
             <th scope="col">Task</th><th scope="col">Attention</th><th scope="col">Live</th><th scope="col" class="count">Requests a minute</th>
-            <th scope="col" class="count">p95, ms</th><th scope="col">Largest shift</th><th scope="col">Gate</th>${bases && html`<th scope="col">Base</th>`}
+            <th scope="col" class="count">p95, ms</th><th scope="col">Largest shift</th><th scope="col">Gate</th><th scope="col" class="count">New feedback</th>${bases && html`<th scope="col">Base</th>`}
           </tr></thead>
           <tbody>${rows.slice(0, MOST).map((task) => html`<${Row} key=${task.name} task=${task} bases=${bases} />`)}</tbody>
         </table>
@@ -64,6 +64,7 @@ const Row = ({ task, bases }) => html`
     <td class="count">${task.p95 === null ? "–" : decimal(1000 * task.p95)}</td>
     <td>${task.shift ? html`${percent(task.shift.reference)} → ${percent(task.shift.live)} <span class="quiet">${task.shift.label}</span>` : "–"}</td>
     <td>${task.gate === null ? "–" : task.gate ? "yes" : "none"}</td>
+    <td class="count">${task.feedback === null ? "–" : number(task.feedback)}</td>
     ${bases && html`<td>${task.base ?? "–"}</td>`}
   </tr>`;
 
