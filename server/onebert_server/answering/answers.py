@@ -107,7 +107,7 @@ class Answerer:
             OneBertError: see Backend; QueueFull also if too many texts wait for tokenization.
         """
         whole = wanted.asked.whole or wanted.asked.window is not None
-        inputs = await self._split(context, texts, whole)
+        inputs = await self.split(context, texts, whole)
         at = _not_blank(inputs, refuse=blank is None)
         if blank is None or len(at) == len(texts):
             return await self._answer(context, wanted, texts, inputs, show)
@@ -134,7 +134,7 @@ class Answerer:
             if error.code != WholeTextNeeded.code:
                 raise
             # Only the resolved version says whether it reads windows, and few versions do.
-            inputs = await self._split(context, texts, whole=True)
+            inputs = await self.split(context, texts, whole=True)
             results = await self._backend.compute(context, wanted, inputs)
         return await self._shown(context, texts, inputs, results, wanted.asked, show, at)
 
@@ -142,7 +142,7 @@ class Answerer:
         self, context: Context, wanted: Wanted, texts: Sequence[Text], show: Callable[[int, Answered | Unanswered], T]
     ) -> list[T]:
         """Like `answer`, but a question that fails, or is late slightly before the deadline, gets its own error."""
-        inputs = await self._split(context, texts, whole=True)
+        inputs = await self.split(context, texts, whole=True)
         _not_blank(inputs, refuse=True)
         results = await self._backend.compute_each(_earlier(context), wanted, inputs)
         return await self._shown(context, texts, inputs, results, wanted.asked, show)
@@ -234,7 +234,8 @@ class Answerer:
         context.observed.add(observed.seconds)
         return [[next(found) for _ in one.texts] for one in questions]
 
-    async def _split(self, context: Context, texts: Sequence[Text], whole: bool) -> Split:
+    async def split(self, context: Context, texts: Sequence[Text], whole: bool) -> Split:
+        """Splits texts into pieces for every base; see `Tokenizing.split`."""
         began = time.monotonic()
         inputs = await self._tokenizing.split(context.principal.name, texts, whole)
         context.observed.phase(TOKENIZE, began, time.monotonic())

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -25,8 +25,6 @@ from onebert_store.file import strict_json
 from onebert_store.registry.names import LIVE
 from onebert_store.registry.records import Alias, GateRecord
 from onebert_store.registry.target import Target
-
-T = TypeVar("T")
 
 _ROWS = TypeAdapter(list[PinnedRow])
 

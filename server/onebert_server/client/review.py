@@ -6,7 +6,7 @@ from urllib.parse import urlencode
 from onebert_server.client.exchange import Asking, quoted
 from onebert_server.contract.review import FeedbackRow, FeedbackRows, ReviewQueue, SampleRows
 
-By: TypeAlias = Literal["margin", "disagreement", "spread"]
+By: TypeAlias = Literal["margin", "disagreement", "spread", "novelty"]
 
 
 class ReviewCalls(Asking):
@@ -17,7 +17,7 @@ class ReviewCalls(Asking):
 
         Args:
             by: `margin`: the answer is uncertain; `disagreement`: versions answer differently; `spread`: the committee
-                is uncertain.
+                is uncertain; `novelty`: no text with feedback is like it.
             limit: at most 100.
         """
         query = urlencode({"by": by, "limit": limit})

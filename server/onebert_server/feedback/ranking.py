@@ -1,15 +1,18 @@
-"""Ranks texts by their answers, the most informative to label first: pure functions."""
+"""Ranks texts by their answers or vectors, the most informative to label first: pure functions."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from onebert_encoder.answering.results import Prediction
 from onebert_encoder.answering.scores import thresholds_of
 from onebert_server.versions.facts import Facts
+
+Array: TypeAlias = NDArray[np.float64]
 
 
 class By(StrEnum):
@@ -21,11 +24,13 @@ class By(StrEnum):
         DISAGREEMENT: few versions give the most frequent answer; of equal texts the one with the smaller margin.
             The variation ratio, Freeman 1965.
         SPREAD: the probability of the committee's label has a large standard deviation over its versions.
+        NOVELTY: see `farthest_first`.
     """
 
     MARGIN = "margin"
     DISAGREEMENT = "disagreement"
     SPREAD = "spread"
+    NOVELTY = "novelty"
 
 
 class Scored(NamedTuple):
@@ -46,6 +51,27 @@ def ranked(by: By, texts: Sequence[Sequence[Scored]]) -> list[int]:
     """Returns the indexes of texts by their answers, each text's by the same versions."""
     keys = [_KEYS[by](answers) for answers in texts]
     return sorted(range(len(texts)), key=keys.__getitem__)
+
+
+def farthest_first(vectors: Array, known: Array, most: int) -> list[int]:
+    """Returns the indexes of up to `most` texts, each the farthest from known texts and from those chosen before it.
+
+    The greedy k-center of Sener and Savarese 2018, "Active Learning for Convolutional Neural Networks", algorithm 1;
+    the first text, if none is known, is the farthest from the mean.
+
+    Args:
+        vectors, known: [texts, outputs], of the texts to choose from, and of texts whose label is known.
+    """
+    if not len(vectors):
+        return []
+    centers = known if len(known) else vectors.mean(axis=0, keepdims=True)
+    nearest = np.min([((vectors - center) ** 2).sum(axis=1) for center in centers], axis=0)
+    chosen = list[int]()
+    while len(chosen) < min(most, len(vectors)):
+        chosen.append(int(nearest.argmax()))
+        nearest = np.minimum(nearest, ((vectors - vectors[chosen[-1]]) ** 2).sum(axis=1))
+        nearest[chosen] = -1.0
+    return chosen
 
 
 def _margin(answers: Sequence[Scored]) -> tuple[float, ...]:

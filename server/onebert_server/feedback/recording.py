@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from onebert_encoder.text.tokens import Text
 from onebert_server.access.context import Context
@@ -24,8 +24,6 @@ from onebert_store.errors import InvalidInput, NotFound, OneBertError, VersionUn
 from onebert_store.registry.names import LIVE, check_name
 from onebert_store.samples.records import Feedback, Home, Kind, Label, Sample
 from onebert_store.samples.store import SampleStore, no_sample
-
-T = TypeVar("T")
 
 
 class _Asked(NamedTuple):

@@ -4,15 +4,20 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
-from typing import NamedTuple, TypeVar
+from math import inf
+from typing import NamedTuple
+
+import numpy as np
 
 from onebert_encoder.answering.answer import kind_of
 from onebert_encoder.answering.results import Prediction
+from onebert_encoder.text.tokens import Text
 from onebert_server.access.context import Context
 from onebert_server.access.principal import Action
 from onebert_server.answering.answers import Answered, Answerer
 from onebert_server.answering.backend import Wanted
-from onebert_server.feedback.ranking import By, Scored, ranked
+from onebert_server.answering.vectors import Vectors
+from onebert_server.feedback.ranking import Array, By, Scored, farthest_first, ranked
 from onebert_server.limits import MAX_ITEMS
 from onebert_server.threads import run_in
 from onebert_server.versions.catalog import Catalog
@@ -23,8 +28,6 @@ from onebert_store.file.manifest import PER_TOKEN
 from onebert_store.registry.names import COMMITTEE, LIVE
 from onebert_store.samples.records import Feedback, Sample
 from onebert_store.samples.store import SampleStore
-
-T = TypeVar("T")
 
 # The latest texts that a queue is chosen from, and their answers: ten seconds of a base of twelve layers on a CPU.
 MAX_COMPARED, MAX_ANSWERS = 1000, 2048
@@ -41,10 +44,13 @@ class Queue(NamedTuple):
 class Reviews:
     """Reads kept answers and feedback for people; `registrars` are the threads for the store."""
 
-    def __init__(self, store: SampleStore, catalog: Catalog, answerer: Answerer, registrars: Executor) -> None:
+    def __init__(
+        self, store: SampleStore, catalog: Catalog, answerer: Answerer, vectors: Vectors, registrars: Executor
+    ) -> None:
         self._store = store
         self._catalog = catalog
         self._answerer = answerer
+        self._vectors = vectors
         self._registrars = registrars
 
     async def queue(self, task: str, by: By, most: int, context: Context) -> Queue:
@@ -62,11 +68,11 @@ class Reviews:
         found = await run_in(self._registrars, self._store.without_feedback, task, read)
         samples = [one for one in found if all(kind_of(facts).takes(len(one.texts) == 2) for facts in versions)]
         until = (time.monotonic() + context.deadline) / 2
-        answers: list[list[Scored]] = []
-        together = MAX_ITEMS // len(versions)
-        while len(answers) < len(samples) and (not answers or time.monotonic() < until):
-            part = samples[len(answers) : len(answers) + together]
-            answers += await self._answers(versions, part, context)
+        if by is By.NOVELTY and samples:
+            compared, chosen = await self._novel(versions[0], samples, most, until, context)
+            answers = await self._answers(versions, chosen, inf, context)
+            return Queue(versions[0], compared, [*zip(chosen, answers, strict=True)])
+        answers = await self._answers(versions, samples, until, context)
         order = ranked(by, answers)[:most]
         return Queue(versions[0], len(answers), [(samples[index], answers[index]) for index in order])
 
@@ -113,20 +119,44 @@ class Reviews:
         if len(facts) < len(versions):
             raise VersionUnavailable(f"a manifest of {task} cannot be read")
         kinds = {one.task_type for one in facts}
-        if not kinds.isdisjoint(PER_TOKEN) or (by is not By.SPREAD and "regression" in kinds) or len(kinds) > 1:
+        by_label = by in (By.MARGIN, By.DISAGREEMENT)
+        if not kinds.isdisjoint(PER_TOKEN) or (by_label and "regression" in kinds) or len(kinds) > 1:
             raise InvalidInput(f"{task} is a {' and '.join(sorted(kinds))} task, which has no queue by {by}")
         if by is By.SPREAD and any(one.labels != facts[0].labels for one in facts):
             raise InvalidInput(f"the versions of {task}@{COMMITTEE} have different labels")
         return facts
 
+    async def _novel(
+        self, facts: Facts, samples: Sequence[Sample], most: int, until: float, context: Context
+    ) -> tuple[int, list[Sample]]:
+        """Returns how many samples are compared, and those least like the texts with feedback and like each other."""
+        given = await run_in(self._registrars, self._store.feedback_page, facts.task, "", MAX_COMPARED)
+        known = [_text(one.texts) for one in given if one.texts]
+        texts, found = [*known, *(_text(one.texts) for one in samples)], list[Array]()
+        while len(found) < len(texts) and (len(found) <= len(known) or time.monotonic() < until):
+            found += [*await self._vectors.of(facts.base, texts[len(found) : len(found) + MAX_ITEMS], context)]
+        vectors = np.array(found)
+        own = vectors[len(known) :]
+        order = await run_in(self._registrars, farthest_first, own, vectors[: len(known)], most)
+        return len(own), [samples[index] for index in order]
+
     async def _answers(
-        self, versions: Sequence[Facts], samples: Sequence[Sample], context: Context
+        self, versions: Sequence[Facts], samples: Sequence[Sample], until: float, context: Context
     ) -> list[list[Scored]]:
-        texts = [one.texts[0] if len(one.texts) == 1 else (one.texts[0], one.texts[1]) for one in samples]
-        asked = Wanted([facts.ref for _ in texts for facts in versions])
-        each = [text for text in texts for _ in versions]
-        answers = await self._answerer.answer(replace(context.of_own_questions, counted=True), asked, each, _scored)
-        return [answers[at : at + len(versions)] for at in range(0, len(answers), len(versions))]
+        """Returns the answers of all versions to each sample, to fewer if the time is over."""
+        own, found = replace(context.of_own_questions, counted=True), list[list[Scored]]()
+        together = MAX_ITEMS // len(versions)
+        while len(found) < len(samples) and (not found or time.monotonic() < until):
+            texts = [_text(one.texts) for one in samples[len(found) : len(found) + together]]
+            asked = Wanted([facts.ref for _ in texts for facts in versions])
+            each = [text for text in texts for _ in versions]
+            answers = await self._answerer.answer(own, asked, each, _scored)
+            found += [answers[at : at + len(versions)] for at in range(0, len(answers), len(versions))]
+        return found
+
+
+def _text(texts: Sequence[str]) -> Text:
+    return texts[0] if len(texts) == 1 else (texts[0], texts[1])
 
 
 def _scored(_: int, one: Answered) -> Scored:

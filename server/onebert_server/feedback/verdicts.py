@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import Collection, Sequence
 from concurrent.futures import Executor
-from typing import TypeVar
 
 from onebert_server.access.context import own_work
 from onebert_server.access.principal import RESERVED
@@ -22,8 +21,6 @@ from onebert_store.samples.records import Outcomes
 from onebert_store.samples.store import SampleStore
 
 logger = logging.getLogger("onebert.verdicts")
-
-T = TypeVar("T")
 
 # The level of verdicts that people decide by.
 LEVEL = 0.05

@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 from cryptography.fernet import Fernet
 
+from bases import Reference, tiny_base
+from onebert_server.engine.probe import probe
 from runtimes import ask, get, opened
-from servers import Task, store, wait_until
+from servers import Task, store, tokenizer, wait_until
 
 KEY = Fernet.generate_key().decode()
 WORDS = "late broken parcel lovely good screen bad refund help great invoice password".split()
@@ -94,7 +96,31 @@ def test_by_spread_the_committee_is_least_sure_of_the_first(runtime):
     assert [spread(text) for text in found] == pytest.approx(sorted(map(spread, TEXTS)), abs=1e-6)
 
 
-@pytest.mark.parametrize(("task", "by"), [("names", "margin"), ("stars", "margin"), ("stars", "disagreement")])
+def test_by_novelty_each_is_the_farthest_from_labeled_texts_and_from_those_before_it(runtime):
+    labeled = TEXTS[::5]
+    data = [{"id": one["id"], "label": "a"} for one in queue(runtime)["items"] if one["text"] in labeled]
+    assert ask(runtime, "POST", "/v1/feedback", json={"data": data}).status_code == 200
+    weight = probe(runtime.hosts[0].base).weight.numpy()
+    plain = Reference(tiny_base(), {"head.weight": weight, "head.bias": np.zeros(len(weight), np.float32)}, "mean")
+    vectors = {text: plain.logits(tokenizer()(text)["input_ids"]).numpy() for text in TEXTS}
+
+    def distance(text, others):
+        return min(np.linalg.norm(vectors[text] - vectors[other]) for other in others)
+
+    found = [one["text"] for one in queue(runtime, "by=novelty&limit=100")["items"]]
+    assert sorted(found) == sorted({*TEXTS} - {*labeled})
+    for place, text in enumerate(found):
+        known = labeled + found[:place]
+        farthest = max(distance(other, known) for other in found[place:])
+        # Float32 of two implementations; the vectors differ by some tenths.
+        assert distance(text, known) == pytest.approx(farthest, abs=1e-3)
+    [first] = queue(runtime, "by=novelty&limit=1", task="stars")["items"]
+    assert first["text"] in TEXTS
+
+
+@pytest.mark.parametrize(
+    ("task", "by"), [("names", "margin"), ("names", "novelty"), ("stars", "margin"), ("stars", "disagreement")]
+)
 def test_a_task_without_such_an_order_is_refused_in_words(runtime, task, by):
     refused = ask(runtime, "GET", f"/v1/tasks/{task}/review?by={by}")
     assert refused.status_code == 422

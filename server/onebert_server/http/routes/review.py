@@ -30,7 +30,7 @@ router = registry_router()
 # Rows of a page, each with two texts and an explanation at most; texts of a queue; scores of an answer in it.
 MAX_PAGE, MAX_QUEUE, MAX_SCORES = 50, 100, 20
 
-Order = Literal["margin", "disagreement", "spread"]
+Order = Literal["margin", "disagreement", "spread", "novelty"]
 After = Annotated[str, Query(max_length=MAX_REF, description="`next` of the page before")]
 Limit = Annotated[int, Query(ge=1, le=MAX_PAGE, description="rows of a page")]
 
