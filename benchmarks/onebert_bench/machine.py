@@ -14,16 +14,18 @@ from pathlib import Path
 import torch
 
 from onebert_bench.report import Json
+from onebert_encoder.compute.kernels.compiler import supported
 
 
 def machine(device: str) -> Json:
     """The machine and the date."""
-    name = processor()
+    name, found = processor(), instructions()
     gpu = torch.cuda.get_device_name(device) if device != "cpu" else None
     return {
         # Of its files.
-        "name": re.sub(r"[^a-z0-9]+", "-", (gpu or f"{name} {os.cpu_count()} cores").lower()).strip("-"),
+        "name": re.sub(r"[^a-z0-9]+", "-", (gpu or f"{name} {found} {os.cpu_count()} cores").lower()).strip("-"),
         "processor": name,
+        "instructions": found,
         "cores": os.cpu_count(),
         "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9),
         "system": platform.platform(terse=True),
@@ -34,11 +36,19 @@ def machine(device: str) -> Json:
 
 def processor() -> str:
     """The processor's name."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
+    return _cpu("model name") or platform.processor() or platform.machine()
+
+
+def instructions() -> str:
+    """The best set of instructions that OneBERT has products for and this processor computes, by oneDNN's name."""
+    levels = supported(platform.machine(), (_cpu("flags") or _cpu("Features")).split())
+    return levels[0].name if levels else platform.machine()
+
+
+def _cpu(field: str) -> str:
+    cpu = Path("/proc/cpuinfo")
+    lines = cpu.read_text(encoding="utf-8").splitlines() if cpu.exists() else []
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith(field)), "")
 
 
 def conditions() -> str:

@@ -90,7 +90,7 @@ class Results:
         texts = "texts of the real data" if self.real_texts else "made-up texts with the lengths of the real data"
         left_out = "".join(f" {dtype} is left out: this processor does not multiply it." for dtype in at["left_out"])
         return (
-            f"# {at['processor']}, {at['cores']} cores, {at['device']}\n\n"
+            f"# {at['processor']}, {at['instructions']}, {at['cores']} cores, {at['device']}\n\n"
             f"Measured on {at['date']} with `make bench`: {at['threads']} threads, {at['repetitions']} repetitions, "
             f"{texts}. "
             "[README.md](README.md) says how. Numbers are medians with smallest and largest of the repetitions; "
