@@ -7,9 +7,10 @@ rest, as a live version answers traffic; as many rows are labeled by an order of
 head is fitted again.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,7 @@ from onebert_bench.report import markdown_table
 from onebert_bench.script import options, say
 from onebert_encoder.answering.results import Prediction
 from onebert_encoder.base.base import Base, load_base
-from onebert_server.feedback.ranking import By, Scored, ranked
+from onebert_server.feedback.ranking import By, Scored, farthest_first, ranked
 from onebert_server.versions.facts import Facts
 from onebert_training.data.dataset import Dataset, load_dataset
 from onebert_training.data.options import DataOptions
@@ -33,7 +34,16 @@ POOL, TESTED = 2500, 2000
 # The strength that cross-validation chooses most often for few rows.
 STRENGTH = 0.1
 
-Chooses = Callable[[NDArray[np.float64], np.random.Generator], NDArray[np.int64]]
+
+class Open(NamedTuple):
+    """Rows to choose from: scores [n, labels] and vectors [n, h], and the vectors of labeled rows."""
+
+    scores: NDArray[np.float64]
+    vectors: NDArray[np.float64]
+    labeled: NDArray[np.float64]
+
+
+Chooses = Callable[[Open, int, np.random.Generator], Sequence[int]]
 
 
 @dataclass(frozen=True)
@@ -61,17 +71,20 @@ def main() -> None:
     for name in asked.sets:
         rows = _read(base, asked.data / name)
         found = {}
-        for how, chooses in (("chance", _by_chance), ("margin", _by_margin)):
+        for how, chooses in ORDERS.items():
             found[how] = np.array([_replay(rows, chooses, asked.rounds, seed) for seed in range(asked.seeds)])
             say(f"{name}: {how}")
-        lead = found["margin"] - found["chance"]
         for turn in range(1, asked.rounds + 1):
-            error = 2 * lead[:, turn].std(ddof=1) / asked.seeds**0.5
-            scores = [f"{100 * found[how][:, turn].mean():.1f}" for how in found]
-            table.append(
-                [name, str(rows.step * (turn + 1)), *scores, f"{100 * lead[:, turn].mean():+.1f} ± {100 * error:.1f}"]
-            )
-    print(markdown_table(["data", "labeled rows", "by chance", "by margin", "margin − chance"], table))
+            at = {how: 100 * scores[:, turn] for how, scores in found.items()}
+            leads = [_lead(at[how] - at["chance"]) for how in at if how != "chance"]
+            means = [f"{scores.mean():.1f}" for scores in at.values()]
+            table.append([name, str(rows.step * (turn + 1)), *means, *leads])
+    others = [f"{how} − chance" for how in ORDERS if how != "chance"]
+    print(markdown_table(["data", "labeled rows", *(f"by {how}" for how in ORDERS), *others], table))
+
+
+def _lead(each: NDArray[np.float64]) -> str:
+    return f"{each.mean():+.1f} ± {2 * each.std(ddof=1) / len(each) ** 0.5:.1f}"
 
 
 def _read(base: Base, folder: Path) -> Rows:
@@ -92,7 +105,8 @@ def _replay(rows: Rows, chooses: Chooses, rounds: int, seed: int) -> list[float]
         accuracies.append(float((answer(rows.tested).argmax(axis=1) == rows.tested_gold).mean()))
         if turn < rounds:
             rest = np.setdiff1d(np.arange(len(rows.pool)), labeled)
-            labeled = np.append(labeled, rest[chooses(answer(rows.pool[rest]), random)[: rows.step]])
+            at = Open(answer(rows.pool[rest]), _plain(rows.pool[rest]), _plain(rows.pool[labeled]))
+            labeled = np.append(labeled, rest[[*chooses(at, rows.step, random)]])
     return accuracies
 
 
@@ -102,15 +116,26 @@ def _fitted(rows: Rows, labeled: NDArray[np.int64]) -> Callable[[Vectors], NDArr
     return lambda vectors: softmax(head.logits(vectors, TargetScale()).astype(np.float64), axis=1)
 
 
-def _by_chance(scores: NDArray[np.float64], random: np.random.Generator) -> NDArray[np.int64]:
-    return random.permutation(len(scores))
+def _plain(vectors: Vectors) -> NDArray[np.float64]:
+    return np.asarray(vectors, np.float64)
 
 
-def _by_margin(scores: NDArray[np.float64], _: np.random.Generator) -> NDArray[np.int64]:
-    names = [str(label) for label in range(scores.shape[1])]
+def _by_chance(at: Open, most: int, random: np.random.Generator) -> Sequence[int]:
+    return [*random.permutation(len(at.scores))[:most]]
+
+
+def _by_margin(at: Open, most: int, _: np.random.Generator) -> Sequence[int]:
+    names = [str(label) for label in range(at.scores.shape[1])]
     facts = Facts("replay", 1, "", "", "single_label", names, 128, "mean")
-    answers = [[Scored(facts, Prediction(names, row, int(row.argmax())))] for row in scores]
-    return np.array(ranked(By.MARGIN, answers), dtype=np.int64)
+    answers = [[Scored(facts, Prediction(names, row, int(row.argmax())))] for row in at.scores]
+    return ranked(By.MARGIN, answers)[:most]
+
+
+def _by_novelty(at: Open, most: int, _: np.random.Generator) -> Sequence[int]:
+    return farthest_first(at.vectors, at.labeled, most)
+
+
+ORDERS: Mapping[str, Chooses] = {"chance": _by_chance, "margin": _by_margin, "novelty": _by_novelty}
 
 
 if __name__ == "__main__":
