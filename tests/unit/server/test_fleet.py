@@ -116,6 +116,9 @@ def test_feedback_is_new_until_a_version_made_after_it_is_live(tmp_path):
         given("one", "two")
         assert new() == {"other": 0, "tone": 2}
         upload(runtime, "tone", Task(labels=2, seed=2))
+        assert new() == {"other": 0, "tone": 2}
+        moved = ask(runtime, "PUT", "/v1/tasks/tone/aliases/live", json={"version": 2}, headers={"If-Match": '"1"'})
+        assert moved.status_code == 200, moved.text
         given("three")
         assert new() == {"other": 0, "tone": 1}
 
