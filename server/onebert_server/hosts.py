@@ -1,5 +1,6 @@
 """Loads the bases of the settings, each with an empty bank, in the precision that they mean on this device."""
 
+import logging
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
@@ -16,6 +17,8 @@ from onebert_server.engine.host import Host
 from onebert_server.engine.probe import probe
 from onebert_server.settings import Settings
 from onebert_store.errors import InvalidSettings
+
+logger = logging.getLogger("onebert.hosts")
 
 T = TypeVar("T")
 
@@ -68,6 +71,9 @@ def _load(name: str | None, settings: Settings) -> Base:
     device = device_for(settings.device)
     auto = settings.dtype == "auto"
     dtype = fast_dtype(device) if auto else getattr(torch, settings.dtype)
+    if dtype == torch.bfloat16 != fast_dtype(device):
+        logger.warning("this machine does not multiply bfloat16, so float32 is used, which is faster here and exact")
+        dtype = torch.float32
     base = load_base(name, dtype=dtype, device=device, batch_invariant=settings.batch_invariant is True)
     if auto or settings.dtype == "int8":
         base = trusted(base)

@@ -51,10 +51,11 @@ class Settings(BaseSettings):
     #: Hub ids, local folders or names of added bases (`onebert base list`), with commas; without it the default
     #: base.
     base: Annotated[tuple[str, ...], NoDecode] = ()
-    #: Numbers that the encoder computes with. `auto` is bfloat16 if the processor or GPU multiplies it. `int8` is for
-    #: CPUs, and faster than bfloat16 in full batches, at a small cost in accuracy
-    #: ([decision 14](../decisions.md#14-products-in-8-bit-integers-on-request)). With both, the base's vectors must
-    #: agree with float32's at start; else the server warns and takes float32.
+    #: Numbers that the encoder computes with. `auto` is bfloat16 if the processor or GPU multiplies it; without that,
+    #: `bfloat16` would be slower than float32, which the server takes instead, with a warning. `int8` is for CPUs, and
+    #: faster than bfloat16 in full batches, at a small cost in accuracy
+    #: ([decision 14](../decisions.md#14-products-in-8-bit-integers-on-request)). With `auto` and `int8` the base's
+    #: vectors must agree with float32's at start; else the server warns and takes float32.
     dtype: Literal["auto", "float32", "bfloat16", "int8"] = "auto"
     #: Whether a text gets the same bits alone and in every batch. `auto`: on a CPU with the fast kernels, at no cost.
     #: `True` or `1`: everywhere, or the server does not start; its cost on a GPU is not measured.

@@ -161,7 +161,7 @@ def test_a_change_of_the_server_is_red_where_answers_change(tmp_path):
             "left_out": {"bare": "it has no rows"},
         }
         assert "0 red; 3 of 3 tasks answer as before" in told(run_onebert(*asked, url=server.url))
-    with Server(tmp_path, dtype="bfloat16") as server:
+    with Server(tmp_path, dtype="int8") as server:
         with Client(server.url) as client:
             said = [one.label for one in client.classify("tone", texts)]
         told(run_onebert("promote", "moved", 2, url=server.url))
@@ -172,11 +172,11 @@ def test_a_change_of_the_server_is_red_where_answers_change(tmp_path):
     assert flips, "a test of nothing else"
     gone, tone = found["red"]
     assert gone == {"task": "gone", "version": 1, "rows": 36, "why": "there is no such task"}
-    assert (tone["task"], tone["differ"], 0 < tone["largest"] < 0.04) == ("tone", len(flips), True)
+    assert (tone["task"], tone["differ"], 0 < tone["largest"] < 0.21) == ("tone", len(flips), True)
     # The first line of the file names the columns.
     assert tone["first"].startswith(f"line {flips[0] + 2}: ")
     assert found["changed"] == {"moved": "version 1 was live, now it is version 2"}
-    assert printed[0] == "the answers were computed in float32, now in bfloat16"
+    assert printed[0] == "the answers were computed in float32, now in int8"
     assert printed[-3:] == [
         "2 red; 0 of 1 tasks answer as before",
         "not compared: moved: version 1 was live, now it is version 2",

@@ -6,8 +6,9 @@ from functools import cache
 
 import numpy as np
 import pytest
+import torch
 
-from bases import far_row, loaded, wide_base
+from bases import far_row, loaded, tiny_base, wide_base
 from onebert_encoder.answering.asked import Asked
 from onebert_encoder.base.base import load_base
 from onebert_encoder.text.tokens import Tokens
@@ -21,6 +22,8 @@ from onebert_server.engine.host import Host
 from onebert_server.engine.passes import Item
 from onebert_server.engine.queue import QueueLimits
 from onebert_server.engine.speed import Speed
+from onebert_server.hosts import load_only_host
+from onebert_server.settings import Settings
 from onebert_store.errors import BankFull, EngineFailed, OneBertError, TooLarge
 from parts import Batches, Parts, assert_like, context, same
 
@@ -223,3 +226,10 @@ def test_a_long_batch_makes_way_for_short_texts_of_another_base_by_their_time(mo
         future.result(WAIT)
     engine.close(WAIT)
     assert ended == ["short", "long", "longer"]
+
+
+def test_bfloat16_is_float32_where_it_would_be_slower(monkeypatch, caplog):
+    monkeypatch.setattr("onebert_server.hosts.fast_dtype", lambda device: torch.float32)
+    host = load_only_host(Settings(base=(str(tiny_base()),), dtype="bfloat16", device="cpu"))
+    assert host.base.precision == torch.float32
+    assert "does not multiply bfloat16" in caplog.text
