@@ -20,6 +20,7 @@ from onebert_bench.report import markdown_table
 from onebert_bench.script import options, say
 from onebert_encoder.answering.results import Prediction
 from onebert_encoder.base.base import Base, load_base
+from onebert_server.engine.probe import probe
 from onebert_server.feedback.ranking import By, Scored, farthest_first, ranked
 from onebert_server.versions.facts import Facts
 from onebert_training.data.dataset import Dataset, load_dataset
@@ -36,7 +37,7 @@ STRENGTH = 0.1
 
 
 class Open(NamedTuple):
-    """Rows to choose from: scores [n, labels] and vectors [n, h], and the vectors of labeled rows."""
+    """Rows to choose from: scores [n, labels] and the probe's vectors [n, outputs]; the vectors of labeled rows."""
 
     scores: NDArray[np.float64]
     vectors: NDArray[np.float64]
@@ -48,10 +49,11 @@ Chooses = Callable[[Open, int, np.random.Generator], Sequence[int]]
 
 @dataclass(frozen=True)
 class Rows:
-    """One set: vectors [n, h] of the frozen base and label indices [n]."""
+    """One set: vectors [n, h] of the frozen base, [n, outputs] of the server's probe, and label indices [n]."""
 
     data: Dataset
     pool: Vectors
+    probed: NDArray[np.float64]
     gold: NDArray[np.int64]
     tested: Vectors
     tested_gold: NDArray[np.int64]
@@ -92,7 +94,8 @@ def _read(base: Base, folder: Path) -> Rows:
     test = data.splits.get("test", data.splits["validation"])
     texts = data.splits["train"].texts, test.texts[:TESTED]
     vectors = [frozen_vectors(base, each, 128) for each in texts]
-    return Rows(data, vectors[0], data.splits["train"].gold, vectors[1], test.gold[:TESTED])
+    probed = np.asarray(vectors[0] @ probe(base).weight.numpy().T, np.float64)
+    return Rows(data, vectors[0], probed, data.splits["train"].gold, vectors[1], test.gold[:TESTED])
 
 
 def _replay(rows: Rows, chooses: Chooses, rounds: int, seed: int) -> list[float]:
@@ -105,7 +108,7 @@ def _replay(rows: Rows, chooses: Chooses, rounds: int, seed: int) -> list[float]
         accuracies.append(float((answer(rows.tested).argmax(axis=1) == rows.tested_gold).mean()))
         if turn < rounds:
             rest = np.setdiff1d(np.arange(len(rows.pool)), labeled)
-            at = Open(answer(rows.pool[rest]), _plain(rows.pool[rest]), _plain(rows.pool[labeled]))
+            at = Open(answer(rows.pool[rest]), rows.probed[rest], rows.probed[labeled])
             labeled = np.append(labeled, rest[[*chooses(at, rows.step, random)]])
     return accuracies
 
@@ -114,10 +117,6 @@ def _fitted(rows: Rows, labeled: NDArray[np.int64]) -> Callable[[Vectors], NDArr
     objective = OBJECTIVES["single_label"](rows.data.labels)
     [head] = fit_heads(objective, rows.pool[labeled], rows.gold[labeled], [STRENGTH])
     return lambda vectors: softmax(head.logits(vectors, TargetScale()).astype(np.float64), axis=1)
-
-
-def _plain(vectors: Vectors) -> NDArray[np.float64]:
-    return np.asarray(vectors, np.float64)
 
 
 def _by_chance(at: Open, most: int, random: np.random.Generator) -> Sequence[int]:

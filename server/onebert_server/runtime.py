@@ -218,7 +218,7 @@ def open_runtime(
             samples=samples,
             store=store,
             feedback=Recorder(store, samples, catalog, answerer, registrars, metrics.count_feedback),
-            reviews=Reviews(store, catalog, answerer, Vectors(engine, answerer), registrars),
+            reviews=Reviews(store, catalog, answerer, Vectors(admission, answerer), registrars),
             verdicts=Verdicts(store, registry.feed, catalog, gates, registrars),
             answerer=answerer,
             metrics=metrics,

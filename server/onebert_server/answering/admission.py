@@ -7,9 +7,12 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from onebert_encoder.answering.answer import kind_of
 from onebert_encoder.answering.asked import Asked
 from onebert_encoder.answering.scores import Logits
+from onebert_encoder.maths.batch import BASE_ROW
 from onebert_encoder.text.tokenizer import CutOnce
 from onebert_server.access.context import Context
 from onebert_server.access.principal import Action
@@ -30,7 +33,14 @@ from onebert_server.observed import FORWARD, QUEUE, Observed
 from onebert_server.versions.facts import Facts
 from onebert_server.versions.residency.residents import Residents
 from onebert_server.versions.version import Held, Version
-from onebert_store.errors import DeadlineExceeded, HeaderNeeded, InvalidInput, OneBertError
+from onebert_store.errors import (
+    DeadlineExceeded,
+    EngineFailed,
+    HeaderNeeded,
+    InvalidInput,
+    OneBertError,
+    VersionUnavailable,
+)
 from onebert_store.file.manifest import SIAMESE
 
 if TYPE_CHECKING:
@@ -123,6 +133,28 @@ class Admission:
             self._directory.unpin(one_by_one.pinned)
         if one_by_one.done:
             _note(observed, began, one_by_one.done)
+        return found
+
+    async def probe(self, context: Context, base: str, inputs: Split) -> list[Logits]:
+        """Returns the vectors [outputs] of inputs on the base with this digest; see `engine.probe`.
+
+        Quotas count their tokens and no request.
+
+        Raises:
+            VersionUnavailable: the base is not loaded.
+            EngineFailed: the vectors are not finite, or could not be computed.
+            QueueFull, OverShare, DeadlineExceeded, ShuttingDown, TooLarge: nothing was computed.
+        """
+        host = self._engine.hosts.get(base)
+        if host is None:
+            raise VersionUnavailable("the base of these texts is not loaded")
+        tokenizer, longest = host.base.tokenizer, host.base.spec.max_length
+        items = [Item(tokenizer.cut(one, tokenizer.fit(one, longest)), BASE_ROW) for one in inputs[base]]
+        request = self._engine.submit(host, items, context)
+        self._rates.count(context.principal, 0, sum(request.lengths))
+        found = await asyncio.wrap_future(request)
+        if not all(np.isfinite(one).all() for one in found):
+            raise EngineFailed("the base's vectors of these texts are not finite numbers")
         return found
 
     async def _take_up(self, context: Context) -> None:

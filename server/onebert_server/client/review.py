@@ -17,7 +17,7 @@ class ReviewCalls(Asking):
 
         Args:
             by: `margin`: the answer is uncertain; `disagreement`: versions answer differently; `spread`: the committee
-                is uncertain; `novelty`: no text with feedback is like it.
+                is uncertain; `novelty`: none of the latest texts with feedback is like it.
             limit: at most 100.
         """
         query = urlencode({"by": by, "limit": limit})

@@ -7,8 +7,6 @@ from dataclasses import replace
 from math import inf
 from typing import NamedTuple
 
-import numpy as np
-
 from onebert_encoder.answering.answer import kind_of
 from onebert_encoder.answering.results import Prediction
 from onebert_encoder.text.tokens import Text
@@ -17,7 +15,7 @@ from onebert_server.access.principal import Action
 from onebert_server.answering.answers import Answered, Answerer
 from onebert_server.answering.backend import Wanted
 from onebert_server.answering.vectors import Vectors
-from onebert_server.feedback.ranking import Array, By, Scored, farthest_first, ranked
+from onebert_server.feedback.ranking import By, Scored, farthest_first, ranked
 from onebert_server.limits import MAX_ITEMS
 from onebert_server.threads import run_in
 from onebert_server.versions.catalog import Catalog
@@ -64,7 +62,7 @@ class Reviews:
             OneBertError: a version could not answer; see `Answerer.answer`.
         """
         versions = await run_in(self._registrars, self._versions, task, by, context)
-        read = min(MAX_COMPARED, MAX_ANSWERS // len(versions))
+        read = MAX_COMPARED if by is By.NOVELTY else min(MAX_COMPARED, MAX_ANSWERS // len(versions))
         found = await run_in(self._registrars, self._store.without_feedback, task, read)
         samples = [one for one in found if all(kind_of(facts).takes(len(one.texts) == 2) for facts in versions)]
         until = (time.monotonic() + context.deadline) / 2
@@ -130,15 +128,13 @@ class Reviews:
         self, facts: Facts, samples: Sequence[Sample], most: int, until: float, context: Context
     ) -> tuple[int, list[Sample]]:
         """Returns how many samples are compared, and those least like the texts with feedback and like each other."""
-        given = await run_in(self._registrars, self._store.feedback_page, facts.task, "", MAX_COMPARED)
-        known = [_text(one.texts) for one in given if one.texts]
-        texts, found = [*known, *(_text(one.texts) for one in samples)], list[Array]()
-        while len(found) < len(texts) and (len(found) <= len(known) or time.monotonic() < until):
-            found += [*await self._vectors.of(facts.base, texts[len(found) : len(found) + MAX_ITEMS], context)]
-        vectors = np.array(found)
-        own = vectors[len(known) :]
-        order = await run_in(self._registrars, farthest_first, own, vectors[: len(known)], most)
-        return len(own), [samples[index] for index in order]
+        given = await run_in(self._registrars, self._store.labeled_texts, facts.task, MAX_COMPARED)
+        own = replace(context.of_own_questions, counted=True)
+        soon = (time.monotonic() + until) / 2
+        known = await self._vectors.of(facts.base, [*map(_text, given)], soon, own)
+        vectors = await self._vectors.of(facts.base, [_text(one.texts) for one in samples], until, own)
+        order = await run_in(self._registrars, farthest_first, vectors, known, most)
+        return len(vectors), [samples[index] for index in order]
 
     async def _answers(
         self, versions: Sequence[Facts], samples: Sequence[Sample], until: float, context: Context

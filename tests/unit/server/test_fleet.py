@@ -135,3 +135,8 @@ def test_a_key_sees_its_own_tasks_and_the_gates_that_it_may_pass(tmp_path):
         assert fleet("key-of-blue") == {"blue-tone": (False, 0)}
         assert fleet("key-of-nobody") == {}
         assert fleet("key-to-classify") == {"acme-tone": (None, None), "acme-two1": (None, None)}
+        data = [{"task": "acme-tone", "text": "late", "label": "label 1", "identifier": "one"}]
+        asyncio.run(asker.ask("key-of-acme", "POST", "/v1/feedback", json={"data": data}))
+        assert fleet("key-of-acme") == {"acme-tone": (False, 1), "acme-two1": (False, 0)}
+        assert fleet("key-of-blue") == {"blue-tone": (False, 0)}
+        assert fleet("key-to-classify") == {"acme-tone": (None, None), "acme-two1": (None, None)}

@@ -1,11 +1,16 @@
 """The review queue over HTTP beside scores from the models themselves, and the lists of kept answers and feedback."""
 
+import hashlib
+
 import numpy as np
 import pytest
 from cryptography.fernet import Fernet
 
-from bases import Reference, tiny_base
+from bases import Reference, tiny_base, wide_base
+from onebert_server.access.keys import Holder
+from onebert_server.access.principal import Principal, Quotas, Scope
 from onebert_server.engine.probe import probe
+from onebert_server.feedback import reviews
 from runtimes import ask, get, opened
 from servers import Task, store, tokenizer, wait_until
 
@@ -96,7 +101,7 @@ def test_by_spread_the_committee_is_least_sure_of_the_first(runtime):
     assert [spread(text) for text in found] == pytest.approx(sorted(map(spread, TEXTS)), abs=1e-6)
 
 
-def test_by_novelty_each_is_the_farthest_from_labeled_texts_and_from_those_before_it(runtime):
+def test_by_novelty_each_is_the_farthest_from_labeled_texts_and_from_those_before_it(runtime, monkeypatch):
     labeled = TEXTS[::5]
     data = [{"id": one["id"], "label": "a"} for one in queue(runtime)["items"] if one["text"] in labeled]
     assert ask(runtime, "POST", "/v1/feedback", json={"data": data}).status_code == 200
@@ -114,8 +119,35 @@ def test_by_novelty_each_is_the_farthest_from_labeled_texts_and_from_those_befor
         farthest = max(distance(other, known) for other in found[place:])
         # Float32 of two implementations; the vectors differ by some tenths.
         assert distance(text, known) == pytest.approx(farthest, abs=1e-3)
+    # Without labeled texts the first one is the farthest from the mean.
     [first] = queue(runtime, "by=novelty&limit=1", task="stars")["items"]
-    assert first["text"] in TEXTS
+    mean = np.mean([*vectors.values()], axis=0)
+    farthest = max(np.linalg.norm(vector - mean) for vector in vectors.values())
+    assert np.linalg.norm(vectors[first["text"]] - mean) == pytest.approx(farthest, abs=1e-3)
+    # Only the latest labeled texts are read, and a late request compares some.
+    monkeypatch.setattr(reviews, "MAX_COMPARED", 1)
+    assert queue(runtime, "by=novelty")["compared"] == 1
+
+
+def test_the_vectors_of_a_queue_are_tokens_of_its_reader(runtime):
+    who = Principal("key:slow", frozenset((Scope.REVIEW, Scope.CLASSIFY)), ("*",), quotas=Quotas(tokens=50))
+    runtime.keys.replace({hashlib.sha256(b"slow").digest(): Holder(who)})
+    headers = {"Authorization": "Bearer slow"}
+    assert ask(runtime, "GET", f"{QUEUE}?by=novelty&limit=1", headers=headers).status_code == 200
+    refused = ask(runtime, "POST", "/v1/tasks/tone/classify", json={"inputs": "late"}, headers=headers)
+    assert (refused.status_code, refused.json()["code"]) == (429, "over-quota")
+
+
+def test_texts_of_a_base_that_is_not_loaded_have_no_queue(tmp_path):
+    store(tmp_path, tone=TONE[0])
+    with opened(tmp_path, samples_key=[KEY]) as runtime:
+        ask(runtime, "PUT", "/v1/tasks/tone/samples", json={"share": 1.0})
+        ask(runtime, "POST", "/v1/tasks/tone/classify", json={"inputs": TEXTS})
+        wait_until(lambda: runtime.store.count("tone") == len(TEXTS))
+    with opened(tmp_path, base=(str(wide_base()),), samples_key=[KEY]) as other:
+        for by in ("margin", "novelty"):
+            refused = ask(other, "GET", f"{QUEUE}?by={by}")
+            assert (refused.status_code, refused.json()["code"]) == (503, "version-unavailable")
 
 
 @pytest.mark.parametrize(

@@ -39,12 +39,12 @@ async def fleet(
 
     def page() -> bytes:
         entries, may = view.tasks(after, limit + 1, ""), context.principal.may
-        gates, feedback = runtime.registry.gates.tasks(), _feedback(runtime, entries[:limit])
+        gates = runtime.registry.gates.tasks()
+        feedback = _feedback(runtime, [one for one in entries[:limit] if may(Action.REVIEW, one.name)])
         found = []
         for entry in entries[:limit]:
             gate = entry.name in gates if may(Action.PROMOTE, entry.name) else None
-            new = feedback.get(entry.name) if may(Action.REVIEW, entry.name) else None
-            found.append(msgspec.structs.replace(_task(runtime, entry), gate=gate, feedback=new))
+            found.append(msgspec.structs.replace(_task(runtime, entry), gate=gate, feedback=feedback.get(entry.name)))
         more = found[-1].name if len(entries) > limit else None
         inputs = _inputs(runtime) if context.principal.may(Action.MEASURE) else []
         return msgspec.json.encode(FleetResponse(tasks=found, inputs=inputs, next=more))
@@ -66,7 +66,7 @@ def _inputs(runtime: Runtime) -> list[InputsFacts]:
 
 
 def _feedback(runtime: Runtime, entries: Sequence[TaskEntry]) -> dict[str, int]:
-    """By task with a live version: the feedback that the live version has not learned from."""
+    """Counts, by task with a live version, the rows of feedback since that version was made."""
     made = {
         one.name: one.versions[one.aliases[LIVE].version].entry.created_at for one in entries if LIVE in one.aliases
     }
