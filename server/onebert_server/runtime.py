@@ -14,9 +14,8 @@ from onebert_server.answering.admission import Admission
 from onebert_server.answering.answers import WORKERS, Answerer
 from onebert_server.answering.edge import Edge
 from onebert_server.answering.gates import Gates
-from onebert_server.answering.probing import Probing
+from onebert_server.answering.probing import Probing, Vectors
 from onebert_server.answering.shadows import ShadowCounts
-from onebert_server.answering.vectors import Vectors
 from onebert_server.engine.engine import Engine, EngineLimits
 from onebert_server.engine.host import Host
 from onebert_server.engine.memory import give_back_freed_memory
@@ -218,7 +217,7 @@ def open_runtime(
             samples=samples,
             store=store,
             feedback=Recorder(store, samples, catalog, answerer, registrars, metrics.count_feedback),
-            reviews=Reviews(store, catalog, answerer, Vectors(admission, answerer), registrars),
+            reviews=Reviews(store, catalog, answerer, Vectors(engine, admission.rates, answerer), registrars),
             verdicts=Verdicts(store, registry.feed, catalog, gates, registrars),
             answerer=answerer,
             metrics=metrics,

@@ -51,6 +51,9 @@ def prepare(job):
 
 serve(prepare)
 """
+# The machine of a run, as a page shows it.
+MACHINE = {"name": "m", "processor": "p", "instructions": "i", "cores": 1, "device": "cpu"}
+MACHINE |= {"date": "d", "threads": 1, "repetitions": 3}
 
 
 def test_a_ratio_is_taken_within_each_repetition():
@@ -255,17 +258,7 @@ def test_a_page_tells_what_is_reached_and_what_failed(tmp_path):
     found = {line[0]: line[3:] for line in lines}
     assert found["times transformers, padded"] == ["5.00 (5.00–6.00)", "≥ 4", "yes"]
     assert found["rate of oneDNN's matrix products"] == ["0.70 (0.64–0.70)", "≥ 0.92", "no"]
-    machine = {
-        "name": "m",
-        "processor": "p",
-        "instructions": "i",
-        "cores": 1,
-        "device": "cpu",
-        "date": "d",
-        "threads": 1,
-        "repetitions": 3,
-    }
-    results = Results({**machine, "left_out": ["int4"]}, False)
+    results = Results({**MACHINE, "left_out": ["int4"]}, False)
     results.scenes.append((scene, outcomes))
     results.tokens[scene.name] = 1000
     page = results.write_page(tmp_path).read_text(encoding="utf-8")
@@ -284,17 +277,7 @@ def test_a_scene_or_part_that_fails_is_rows_with_its_reason(tmp_path):
     [scene, *_] = (one for one in scenes("cpu", ["float32"]) if one.kind == "many tasks")
     with Measurer(settings) as measurer:
         tokens, outcomes = bench["measured_scene"](measurer, scene, missing)
-    machine = {
-        "name": "m",
-        "processor": "p",
-        "instructions": "i",
-        "cores": 1,
-        "device": "cpu",
-        "date": "d",
-        "threads": 1,
-        "repetitions": 3,
-    }
-    results = Results({**machine, "left_out": []}, False, [(scene, outcomes)], {scene.name: tokens})
+    results = Results({**MACHINE, "left_out": []}, False, [(scene, outcomes)], {scene.name: tokens})
     part = partial(PARTS["tasks held"], settings, {BERT_BASE: missing})
     results.parts["tasks held"] = bench["measured_part"]("tasks held", part)
     page = results.write_page(tmp_path).read_text(encoding="utf-8")

@@ -7,12 +7,9 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
 from onebert_encoder.answering.answer import kind_of
 from onebert_encoder.answering.asked import Asked
 from onebert_encoder.answering.scores import Logits
-from onebert_encoder.maths.batch import BASE_ROW
 from onebert_encoder.text.tokenizer import CutOnce
 from onebert_server.access.context import Context
 from onebert_server.access.principal import Action
@@ -33,14 +30,7 @@ from onebert_server.observed import FORWARD, QUEUE, Observed
 from onebert_server.versions.facts import Facts
 from onebert_server.versions.residency.residents import Residents
 from onebert_server.versions.version import Held, Version
-from onebert_store.errors import (
-    DeadlineExceeded,
-    EngineFailed,
-    HeaderNeeded,
-    InvalidInput,
-    OneBertError,
-    VersionUnavailable,
-)
+from onebert_store.errors import DeadlineExceeded, HeaderNeeded, InvalidInput, OneBertError
 from onebert_store.file.manifest import SIAMESE
 
 if TYPE_CHECKING:
@@ -50,7 +40,8 @@ if TYPE_CHECKING:
 class Admission:
     """The Backend of the engine's process: the directory resolves, the engine computes.
 
-    `probing` sees one text of each request to the engine that is answered; None compares none.
+    `probing` sees one text of each request to the engine that is answered; None compares none. `rates` has what
+    is left of the principals' quotas.
     """
 
     probing: Probing | None = None
@@ -68,7 +59,7 @@ class Admission:
         self._plan = plan or Sequences()
         self.shadows = Shadows(engine, residents.directory, self._plan)
         self._tracing = tracing
-        self._rates = Rates()
+        self.rates = Rates()
         self._waking_from: asyncio.AbstractEventLoop | None = None
         self._arrivals: Arrivals[list[Logits]] | None = None
 
@@ -85,7 +76,7 @@ class Admission:
     def _check_rates(self, context: Context) -> None:
         # The first part of a request in parts was admitted; quotas do not refuse the other parts any more.
         if not context.counted:
-            self._rates.check(context.principal)
+            self.rates.check(context.principal)
 
     async def compute(self, context: Context, wanted: Wanted, inputs: Split) -> list[Result]:
         """The versions stay unchanged until the engine is done, even if an alias moves or a version is deleted."""
@@ -110,7 +101,7 @@ class Admission:
         began, observed = time.monotonic(), context.observed
         await self._take_up(context)
         context.principal.require_scope(Action.CLASSIFY)
-        self._rates.check(context.principal)
+        self.rates.check(context.principal)
         one_by_one = _OneByOne(context, wanted.asked, CutOnce(), AnswerSize(wanted.asked), [], [])
         asking: list[Callable[[], Awaitable[Result | Missed]]] = []
         # A single input is for all references.
@@ -126,35 +117,13 @@ class Admission:
                     one_by_one.pinned.append(versions)
                     asking.append(partial(self._compute_one, versions, ref, number, inputs, one_by_one))
             _check_headers(context)
-            self._rates.count(context.principal, requests=1, tokens=0)
+            self.rates.count(context.principal, requests=1, tokens=0)
             found = await asyncio.gather(*(ask() for ask in asking))
         finally:
             # Unpins the versions of questions that never started, because the request ended first.
             self._directory.unpin(one_by_one.pinned)
         if one_by_one.done:
             _note(observed, began, one_by_one.done)
-        return found
-
-    async def probe(self, context: Context, base: str, inputs: Split) -> list[Logits]:
-        """Returns the vectors [outputs] of inputs on the base with this digest; see `engine.probe`.
-
-        Quotas count their tokens and no request.
-
-        Raises:
-            VersionUnavailable: the base is not loaded.
-            EngineFailed: the vectors are not finite, or could not be computed.
-            QueueFull, OverShare, DeadlineExceeded, ShuttingDown, TooLarge: nothing was computed.
-        """
-        host = self._engine.hosts.get(base)
-        if host is None:
-            raise VersionUnavailable("the base of these texts is not loaded")
-        tokenizer, longest = host.base.tokenizer, host.base.spec.max_length
-        items = [Item(tokenizer.cut(one, tokenizer.fit(one, longest)), BASE_ROW) for one in inputs[base]]
-        request = self._engine.submit(host, items, context)
-        self._rates.count(context.principal, 0, sum(request.lengths))
-        found = await asyncio.wrap_future(request)
-        if not all(np.isfinite(one).all() for one in found):
-            raise EngineFailed("the base's vectors of these texts are not finite numbers")
         return found
 
     async def _take_up(self, context: Context) -> None:
@@ -204,7 +173,7 @@ class Admission:
             of.setdefault(question.host, []).append(question)
         parts = [(host, [item for one in own for item in one.items]) for host, own in of.items()]
         submitted = self._engine.submit_all(parts, context, wake=False)
-        self._rates.count(context.principal, requests, sum(sum(request.lengths) for request in submitted))
+        self.rates.count(context.principal, requests, sum(sum(request.lengths) for request in submitted))
         loop = asyncio.get_running_loop()
         if self._waking_from is not loop:
             self._waking_from = loop

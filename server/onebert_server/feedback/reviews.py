@@ -14,7 +14,7 @@ from onebert_server.access.context import Context
 from onebert_server.access.principal import Action
 from onebert_server.answering.answers import Answered, Answerer
 from onebert_server.answering.backend import Wanted
-from onebert_server.answering.vectors import Vectors
+from onebert_server.answering.probing import Vectors
 from onebert_server.feedback.ranking import By, Scored, farthest_first, ranked
 from onebert_server.limits import MAX_ITEMS
 from onebert_server.threads import run_in
