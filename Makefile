@@ -40,7 +40,7 @@ bench-gpu:
 # What a machine with PyTorch, Triton and transformers may lack for `make bench-gpu`, into .wheels: to be taken there with the checkout.
 gpu-wheels:
 	$(PYTHON) -m pip wheel --quiet --no-deps --use-pep517 --wheel-dir .wheels seqeval==1.2.2
-	$(PYTHON) -m pip download --quiet --no-deps --only-binary=:all: --python-version 3.12 --implementation cp $(patsubst %,--platform manylinux%_x86_64,2_28 2_27 2_24 2_17 2014 1) \
+	$(PYTHON) -m pip download --quiet --no-deps --only-binary=:all: --python-version 3.12 --implementation cp $(patsubst %,--platform manylinux%_x86_64,_2_28 _2_27 _2_24 _2_17 2014 1) \
 		--constraint constraints.txt --dest .wheels --requirement benchmarks/gpu-wheels.txt
 
 test: checked unit

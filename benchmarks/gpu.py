@@ -22,9 +22,9 @@ from onebert_bench.checkout import complete_path
 from onebert_bench.script import ROOT, options, say
 
 # For the tests, and for one section.
-TEST_SECONDS, SECTION_SECONDS = 150.0, 150.0
+TEST_SECONDS, SECTION_SECONDS = 120.0, 90.0
 # Processes that test at once: what takes the time is compiling, which the processor does.
-TESTERS = 6
+TESTERS = 12
 
 
 def main() -> None:
@@ -86,7 +86,20 @@ def versions() -> dict[str, str]:
 
 def tested(out: Path) -> str:
     """pytest's last line for the tests that are marked for GPUs; its whole output is kept beside the results."""
-    command = [sys.executable, "-m", "pytest", "--verbose", "-m", "gpu", "-W", "default", "-p", "no:cacheprovider"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "--verbose",
+        "-m",
+        "gpu",
+        "--nightly",
+        "gpu",
+        "-W",
+        "default",
+        "-p",
+        "no:cacheprovider",
+    ]
     command += ["--continue-on-collection-errors", "tests/unit/encoder"]
     if importlib.util.find_spec("xdist") is not None:
         command += ["--numprocesses", str(min(TESTERS, os.cpu_count() or 1))]

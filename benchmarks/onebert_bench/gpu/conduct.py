@@ -19,6 +19,8 @@ from onebert_bench.report import Section
 SECTIONS = {
     **dict.fromkeys(("exactness", "latency", "throughput", "mixed"), "answering"),
     **dict.fromkeys(("profile", "kernels"), "kernels"),
+    "training": "training",
+    "served": "served",
 }
 
 

@@ -13,7 +13,6 @@ from onebert_bench.report import Cell, Section
 from onebert_bench.timing import device_ms
 from onebert_bench.workload import BERT_BASE, LORA, bank_of
 from onebert_encoder.base.base import Base
-from onebert_encoder.compute.kernels.gpu.kernels import GpuKernels
 from onebert_encoder.compute.kernels.plain import Gain
 from onebert_encoder.layout.dropout import NO_DROPOUT
 from onebert_encoder.maths.batch import pack
@@ -75,8 +74,6 @@ def _calls(base: Base, count: int, length: int) -> Iterator[Call]:
     yield f"add_norm ({fast.name})", 3 * size, 0, lambda: fast.add_norm(y, x, b_h, at, gain, base.config.eps)
     yield f"add_activate ({fast.name})", 2 * size * f / h, 0, lambda: fast.add_activate(z, b_f, at)
     yield "product, then add_activate", 0, 0, lambda: fast.add_activate(F.linear(x, weight), b_f, at)
-    if isinstance(fast, GpuKernels):
-        yield "product with activation", 0, 0, lambda: fast.project_activate_at_once(weight, x, b_f, at)
     yield f"LoRA of {count} tasks on q, v ({fast.name})", 7 * size, 0, lambda: fast.add_branches(qkv, x, joined)
     yield "layer_norm (PyTorch, no addition)", 2 * size, 0, lambda: F.layer_norm(y, (h,))
     yield "gelu (PyTorch, no addition)", 2 * size * f / h, 0, lambda: F.gelu(z)

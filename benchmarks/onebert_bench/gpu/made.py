@@ -32,10 +32,13 @@ class Made:
         """The number of sequences, tasks or repetitions: `full`, or `tiny` for a tiny run."""
         return tiny if self.tiny else full
 
+    def base_folder(self, name: str) -> Path:
+        """The folder of a base."""
+        return base_folder(TINY if self.tiny else name, self.folder)
+
     def base(self, name: str, dtype: torch.dtype = torch.bfloat16, device: str | None = None) -> Base:
         """The base on the device, or another one."""
-        folder = base_folder(TINY if self.tiny else name, self.folder)
-        return load_base(str(folder), dtype=dtype, device=device or self.device)
+        return load_base(str(self.base_folder(name)), dtype=dtype, device=device or self.device)
 
 
 def texts(base: Base, lengths: Iterable[int]) -> list[Tokens]:

@@ -215,6 +215,10 @@ BranchesOf = Mapping[LayerSite, tuple[Branch, ...]]
 """All branches of one row."""
 
 
+# As many as there are kinds of tasks.
+_TURNS: dict[tuple[tuple[LayerSite, int], ...], tuple[tuple[LayerSite, int], ...]] = {}
+
+
 class Branches(dict[LayerSite, tuple[Branch, ...]]):
     """All branches of one row in the compute dtype; immutable, since the kernels' view of them is cached."""
 
@@ -222,14 +226,17 @@ class Branches(dict[LayerSite, tuple[Branch, ...]]):
 
     @cached_property
     def dense(self) -> tuple[tuple[tuple[LayerSite, int], ...], Array]:
-        """The n branches that are not sparse: (site, number of earlier ones there), and [n, 5] of `native`."""
+        """The n branches that are not sparse: (site, number of earlier ones there), and [n, 5] of `native`.
+
+        Rows with branches at the same sites share the first object.
+        """
         found = [
             ((site, turn), branch.native[:5])
             for site, branches in self.items()
             for turn, branch in enumerate(one for one in branches if not isinstance(one, Sparse))
         ]
         turns, numbers = zip(*found, strict=True) if found else ((), ())
-        return tuple(turns), np.array(numbers, dtype=np.int64).reshape(-1, 5)
+        return _TURNS.setdefault(turns, turns), np.array(numbers, dtype=np.int64).reshape(-1, 5)
 
     def native(self, sites: Sequence[str]) -> tuple[Array, Array]:
         """[n, 7] for branches that are not sparse and [n, 5] for sparse ones: the site's number, then `native`.

@@ -153,7 +153,8 @@ def _embedding_indices(base: Base, texts: Mapping[int, Tokens], layout: "_Layout
     word, segment = np.zeros((2, layout.num_tokens + layout.filling), dtype=np.int64)
     typed = word[: layout.num_tokens]
     typed[:] = list(chain.from_iterable(text.input_ids for text in laid))
-    segment[: layout.num_tokens] = list(chain.from_iterable(text.type_ids for text in laid))
+    if any(any(text.type_ids) for text in laid):
+        segment[: layout.num_tokens] = list(chain.from_iterable(text.type_ids for text in laid))
     if "position" not in base.anatomy.family.outside:
         return word, segment
     position, first = layout.position + base.config.first_position, base.config.first_position

@@ -26,8 +26,9 @@ from onebert_encoder.maths.rows import Rows
 
 logger = logging.getLogger("onebert.graphs")
 
-# Larger batches keep a GPU busy without recordings.
-_MOST_TOKENS = 2048
+# The largest batch of a server's default settings. A host launches a MiniLM's kernels no faster than a GPU runs them,
+# however large the batch.
+_MOST_TOKENS = 8192
 
 # A recording has room for one sequence per 8 tokens; a batch with more sequences is not replayed.
 _TOKENS_PER_SEQUENCE = 8
@@ -36,7 +37,7 @@ _TOKENS_PER_SEQUENCE = 8
 # invalidates recordings.
 _RECORDED_AT = 3
 
-# Beyond this the least recently replayed recording is dropped: each keeps its inputs and output on the device.
+# Beyond this the least recently replayed recording is dropped: each keeps its inputs on the device.
 _MOST_RECORDINGS = 128
 
 # Most kinds to count at once; then counting restarts, so that ever new mixtures do not use up memory.
@@ -58,6 +59,10 @@ class CudaRecorder:
 
     def __init__(self, device: torch.device) -> None:
         self._device, self._stream = device, torch.cuda.Stream(device)
+        self.renew()
+
+    def renew(self) -> None:
+        """Takes a new memory pool; PyTorch records nothing more into one whose recordings are all gone."""
         self._pool = torch.cuda.graph_pool_handle()
 
     def record(self, run: Callable[[], Tensor]) -> Callable[[], Tensor]:
@@ -94,6 +99,8 @@ class Graphs:
     def __init__(self, base: Base, recorder: CudaRecorder) -> None:
         self._base, self._recorder = base, recorder
         self._tables: Sequence[Tensor] = ()
+        # Every recording ends with a copy into this, so that none keeps memory for its output.
+        self._out = torch.empty(0, 0, dtype=base.dtype, device=base.device)
         # Least recently replayed first.
         self._graphs: OrderedDict[_Kind, _Graph] = OrderedDict()
         self._seen: Counter[_Kind] = Counter()
@@ -129,16 +136,19 @@ class Graphs:
         tables = (rows.shift, rows.gain, rows.g_LN0, *(scales.table for scales in rows.scales.values()))
         if [table.data_ptr() for table in tables] != [table.data_ptr() for table in self._tables]:
             self._graphs.clear()
+            self._recorder.renew()
             self._seen.clear()
             self._tables = tables
 
     def _record(self, kind: _Kind, eager: Pass, batch: Batch, x: Tensor) -> None:
         """Records this batch's kind, if replaying gives the bits of `x`, computed without a recording."""
         try:
-            graph = _Graph(eager, kind, self._recorder)
+            if not len(self._out):
+                self._out = x.new_empty(_MOST_TOKENS, x.shape[1])
+            graph = _Graph(eager, kind, self._recorder, self._out)
             got = graph.replay(batch, eager.gathered)
         except Exception as error:  # drivers may raise anything
-            logger.warning("batches of %d tokens are not recorded: %s", len(x), type(error).__name__)
+            logger.warning("batches of %d tokens are not recorded: %s: %s", len(x), type(error).__name__, error)
             return
         tokens = len(x) - batch.stages[0].filling
         if not torch.equal(got[:tokens].view(torch.uint8), x[:tokens].view(torch.uint8)):
@@ -176,7 +186,7 @@ def _kind_of(batch: Batch, gathered: Gathered, max_length: int) -> _Kind:
 class _Graph:
     """The recording of one kind, and its inputs: at first zeros in the longest sequences, which no batch has."""
 
-    def __init__(self, eager: Pass, kind: _Kind, recorder: CudaRecorder) -> None:
+    def __init__(self, eager: Pass, kind: _Kind, recorder: CudaRecorder, out: Tensor) -> None:
         base, branches, size = eager.base, _branches_of(eager.gathered), kind.size
         zeros = torch.zeros(4 + len(kind.scaled), size, dtype=torch.int64, device=base.device)
         word, position, row_of_token, gains, *scales = zeros
@@ -191,7 +201,7 @@ class _Graph:
         self._stage = Stage(layers, None, filling, row_of_token, [], edges, rows, lengths, base.dtype)
         self._batch = Batch(word, position, [self._stage], [], rows, lengths, [], base.batch_invariant)
         recorded = replace(eager, stage=self._stage, gathered=self._gathered)
-        self._replay = recorder.record(lambda: run_passes([recorded], self._batch))
+        self._replay = recorder.record(lambda: out[:size].copy_(run_passes([recorded], self._batch)))
 
     def replay(self, batch: Batch, gathered: Gathered) -> Tensor:
         """Copies a batch into the inputs on the device (all indices of tokens in one launch) and replays."""

@@ -16,7 +16,6 @@ from onebert_encoder.compute.kernels.gpu.attention import VarlenAttention
 from onebert_encoder.compute.kernels.gpu.choice import Shape, choose, choose_ways
 from onebert_encoder.compute.kernels.gpu.kernels import GpuKernels
 from onebert_encoder.compute.kernels.plain import PlainKernels
-from onebert_encoder.compute.plain import PlainLinear
 from onebert_encoder.layout.stage import stage_of
 from stages import DEVICE, HALF, anew
 
@@ -114,17 +113,12 @@ def test_what_is_faster_here_is_computed_so_and_shown(varlen: None, caplog: pyte
     kernels = GpuKernels()
     assert kernels.description == "gpu (triton attention)"
     assert kernels.batch_invariant
-    # Attention: ours, varlen. Then activation of 60 and 40 tokens: apart, in the product.
-    clock = Clock(2, 1, 2, 1, 1, 2)
+    clock = Clock(2, 1)
     with caplog.at_level(logging.INFO, "onebert.kernels"):
-        choose_ways(kernels, shape(HALF), 0.1, clock, compared=((3, 20), (2, 20), (1, 20)))
-    assert kernels.description == "gpu (varlen attention, activation in the product from 60 tokens on)"
+        choose_ways(kernels, shape(HALF), 0.1, clock, compared=(3, 20))
+    assert kernels.description == "gpu (varlen attention)"
     assert not kernels.batch_invariant
-    assert caplog.messages == [
-        "attention: varlen (triton 2 ms, varlen 1 ms)",
-        "activation of 60 tokens: in the product (apart 2 ms, in the product 1 ms)",
-        "activation of 40 tokens: apart (apart 1 ms, in the product 2 ms)",
-    ]
+    assert caplog.messages == ["attention: varlen (triton 2 ms, varlen 1 ms)"]
 
 
 def test_a_device_without_packed_attention_keeps_ours(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,27 +129,8 @@ def test_a_device_without_packed_attention_keeps_ours(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(module, "varlen_attn", unwritten)
     kernels = GpuKernels()
-    choose_ways(kernels, shape(torch.float32), 1e-4, Clock(2), compared=((3, 20),))
+    choose_ways(kernels, shape(torch.float32), 1e-4, Clock(2), compared=(3, 20))
     assert kernels.description == "gpu (triton attention)"
-
-
-def test_small_batches_keep_the_product_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    kernels, linear = GpuKernels(), PlainLinear(draw(64, 32, dtype=torch.float32), False)
-    kernels.fused_from = 16
-    together: list[int] = []
-    at_once = kernels.project_activate_at_once
-
-    def counted(weight: Tensor, x: Tensor, *rest: Any) -> Tensor:
-        together.append(len(x))
-        return at_once(weight, x, *rest)
-
-    monkeypatch.setattr(kernels, "project_activate_at_once", counted)
-    for tokens in (15, 16):
-        at = stage_of([tokens], [0], 0, torch.float32, torch.device(DEVICE))
-        x, b = draw(tokens, 32, dtype=torch.float32), draw(1, 64, dtype=torch.float32)
-        got = kernels.project_activate(linear, x, b, at)
-        torch.testing.assert_close(got, F.gelu(linear(x) + b), rtol=1e-5, atol=1e-5)
-    assert together == [16]
 
 
 def test_texts_that_shall_have_the_same_bits_are_computed_in_one_way(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -123,5 +123,6 @@ def test_programs_that_agree_are_used_and_others_are_told_of(
     ]
     monkeypatch.setitem(sys.modules, "triton", None)
     monkeypatch.delitem(sys.modules, "onebert_encoder.compute.kernels.gpu.head_programs", raising=False)
+    monkeypatch.delattr("onebert_encoder.compute.kernels.gpu.head_programs", raising=False)
     with anew(load_heads):
         assert load_heads(device) is None

@@ -40,6 +40,9 @@ class Imitation:
     def __init__(self) -> None:
         self.replays = 0
 
+    def renew(self) -> None:
+        pass
+
     def record(self, run: Callable[[], Tensor]) -> Callable[[], Tensor]:
         out, addresses = run().clone(), self._addresses(run)
 
@@ -202,6 +205,7 @@ def test_rows_that_change_in_their_place_are_read_anew_and_tables_that_move_are_
     _, moved = zoo(seed=50)
     for seed in range(5):
         assert_same(graphs, base, moved, [8], [1], seed)
+    assert graphs.sizes == {8}
     if not ON_GPU:
         assert recorder.replays == 3 + 3
 
@@ -220,7 +224,7 @@ def test_texts_that_share_layers_are_launched_as_ever(recorder: Any) -> None:
         assert recorder.replays == 0
 
 
-class Wrong:
+class Wrong(Imitation):
     """A broken recording: always returns the output of its first batch."""
 
     def record(self, run: Callable[[], Tensor]) -> Callable[[], Tensor]:
@@ -228,7 +232,7 @@ class Wrong:
         return lambda: before
 
 
-class Broken:
+class Broken(Imitation):
     def record(self, run: Callable[[], Tensor]) -> Callable[[], Tensor]:
         raise RuntimeError("operation not permitted when stream is capturing")
 
@@ -237,7 +241,10 @@ class Broken:
     ("recorder", "said"),
     [
         (Wrong(), "a recording of 8 tokens gives other numbers, so it is not used"),
-        (Broken(), "batches of 8 tokens are not recorded: RuntimeError"),
+        (
+            Broken(),
+            "batches of 8 tokens are not recorded: RuntimeError: operation not permitted when stream is capturing",
+        ),
     ],
 )
 def test_a_recording_that_fails_is_told_of_once_and_not_used(

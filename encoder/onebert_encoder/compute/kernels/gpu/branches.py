@@ -9,6 +9,7 @@ numbers (fields as in `Tile`). Blocks are the same in every batch, so a text's s
 import triton
 import triton.language as tl
 
+from onebert_encoder.compute.kernels.gpu.programs import gelu
 from onebert_encoder.compute.kernels.gpu.tiles import RANK_BLOCK, TILE_TOKENS, Tile
 
 _START = tl.constexpr(Tile.START.value)
@@ -54,7 +55,7 @@ def shrink(
     if bias != 0:
         c = tl.load(bias.to(tl.pointer_type(x.dtype.element_ty)) + of_rank, mask=in_rank, other=0.0)
         total += c.to(tl.float32)[None, :]
-        total = 0.5 * total * (1.0 + tl.erf(total * 0.7071067811865476))
+        total = gelu(total)
     # Columns from the rank to the end of its block are written as zeros, since `expand` reads whole blocks.
     low_width = low_blocks * _BLOCK
     address = low + token[:, None] * low_width + of_rank[None, :]

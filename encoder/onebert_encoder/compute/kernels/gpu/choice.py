@@ -1,7 +1,7 @@
 """Checks the GPU kernels at start, and picks the fastest of several implementations ("ways")."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import pairwise
@@ -9,7 +9,6 @@ from statistics import median
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from onebert_encoder.compute.kernels.check import TOLERANCE, matches_plain
 from onebert_encoder.compute.kernels.gpu.attention import Attention, TritonAttention, VarlenAttention
@@ -28,8 +27,8 @@ _CALLS = 10
 _WORTH_IT = 0.97
 
 
-# Batches for the comparison, largest first: (sequences, tokens of each).
-_COMPARED = ((64, 128), (16, 128), (4, 128))
+# The batch of the comparison: sequences, tokens of each.
+_COMPARED = (64, 128)
 
 _ATTENTIONS: Mapping[str, Callable[[GpuKernels], Attention]] = {
     "triton": lambda kernels: TritonAttention(kernels.programs),
@@ -129,21 +128,13 @@ def choose_ways(
     shape: Shape,
     tolerance: float,
     milliseconds: Callable[[Way], float],
-    compared: Sequence[tuple[int, int]] = _COMPARED,
+    compared: tuple[int, int] = _COMPARED,
 ) -> None:
     """Sets `kernels` to the fastest ways, and logs the timings."""
-    ways = {name: partial(_attention, kernels, made, shape, *compared[0]) for name, made in _ATTENTIONS.items()}
+    ways = {name: partial(_attention, kernels, made, shape, *compared) for name, made in _ATTENTIONS.items()}
     attention = choose(ways, tolerance, milliseconds)
     logger.info("attention: %s", attention)
-    fused_from = None
-    # In float32 the sums would need tensor cores, which round.
-    for count, length in compared if shape.dtype.itemsize == 2 else ():
-        activation = choose(_activations(kernels, shape, count, length), tolerance, milliseconds)
-        logger.info("activation of %d tokens: %s", count * length, activation)
-        if activation.name == "apart":
-            break
-        fused_from = count * length
-    kernels.attention, kernels.fused_from = _ATTENTIONS[attention.name](kernels), fused_from
+    kernels.attention = _ATTENTIONS[attention.name](kernels)
 
 
 def _attention(
@@ -153,16 +144,6 @@ def _attention(
     # New for each way, since some add to the queries.
     qkv, b_q = _drawn(shape, count * length, 3 * shape.hidden), _drawn(shape, count, shape.hidden)
     return lambda: attention(qkv, b_q, stage, shape.num_heads)
-
-
-def _activations(kernels: GpuKernels, shape: Shape, count: int, length: int) -> dict[str, Callable[[], Way]]:
-    stage, x = _stage(shape, count, length), _drawn(shape, count * length, shape.hidden)
-    b = _drawn(shape, count, shape.intermediate)
-    weight = _drawn(shape, shape.intermediate, shape.hidden) / shape.hidden**0.5
-    return {
-        "apart": lambda: lambda: kernels.add_activate(F.linear(x, weight), b, stage),
-        "in the product": lambda: lambda: kernels.project_activate_at_once(weight, x, b, stage),
-    }
 
 
 def _stage(shape: Shape, count: int, length: int) -> Stage:

@@ -14,18 +14,16 @@ from torch.nn import functional as F
 from onebert_encoder.compute.kernels.gpu.attention import Attention, TritonAttention, power_of_two
 from onebert_encoder.compute.kernels.gpu.tiles import RANK_BLOCK, Tile, Turn, are_aligned, tiles_of
 from onebert_encoder.compute.kernels.plain import Gain, PlainKernels
-from onebert_encoder.compute.plain import Linear, PlainLinear
 from onebert_encoder.compute.scores import PLAIN_SCORES, Own, Scores
 from onebert_encoder.layout.branches import Branches, Joined, LayerSite, Sparse, join
 from onebert_encoder.layout.stage import Stage
 from onebert_encoder.layout.upload import upload
 
-# Columns of one program of `add_activate`.
-_ACTIVATED = 1024
+# Columns of one program of `add_activate`, and its warps: it waits for memory, so few that read much are fastest.
+_ACTIVATED, _ACTIVATING = 1024, {"num_warps": 2}
 
-# One program of `project_activate`: 128 x 128 sums in 8 warps just fit the registers of an H100.
-_PROJECTED = {"T_BLOCK": 128, "C_BLOCK": 128, "K_BLOCK": 64, "GROUP": 8}
-_LAUNCHED = {"num_warps": 8, "num_stages": 3}
+# Columns per warp of `add_norm`, whose sums within one warp need no barrier.
+_NORMED = 1024
 
 # One program of `shrink` takes K_BLOCK columns of the input at a time, for R_BLOCK of the rank: more than most ranks,
 # so that a token is read once. _EXPANDED: columns of one program of `expand`.
@@ -34,10 +32,7 @@ _EXPANDED = 128
 
 
 class GpuKernels(PlainKernels):
-    """Kernels of one launch and one pass over memory each; sums are float32 in any dtype; attention has no padding.
-
-    From `fused_from` tokens on a product and its activation are one program; None is never.
-    """
+    """Kernels of one launch and one pass over memory each; sums are float32 in any dtype; attention has no padding."""
 
     name = "gpu"
 
@@ -47,16 +42,14 @@ class GpuKernels(PlainKernels):
         super().__init__(F.gelu)
         self.programs, self._branches = programs, branches
         self.attention: Attention = TritonAttention(programs)
-        self.fused_from: int | None = None
 
     @property
     def batch_invariant(self) -> bool:
-        return isinstance(self.attention, TritonAttention) and self.fused_from is None
+        return isinstance(self.attention, TritonAttention)
 
     @property
     def description(self) -> str:
-        fused = "" if self.fused_from is None else f", activation in the product from {self.fused_from} tokens on"
-        return f"{self.name} ({self.attention.name} attention{fused})"
+        return f"{self.name} ({self.attention.name} attention)"
 
     def attend(
         self,
@@ -72,10 +65,12 @@ class GpuKernels(PlainKernels):
     def add_norm(self, y: Tensor, x: Tensor, b: Tensor, stage: Stage, gain: Gain, eps: float) -> Tensor:
         tokens, h = y.shape
         table = gain.shared if gain.of_token is None else gain.table
+        block = power_of_two(h)
         with torch.cuda.device_of(y):
             self.programs.add_norm[(tokens,)](
                 *(y, x, b, b.stride(0), stage.row_of_token, table, table.stride(0), gain.of_token),
-                *(eps, h, power_of_two(h)),
+                *(eps, h, block),
+                num_warps=max(1, block // _NORMED),
             )
         return y
 
@@ -83,22 +78,7 @@ class GpuKernels(PlainKernels):
         tokens, f = z.shape
         with torch.cuda.device_of(z):
             self.programs.add_activate[(tokens, -(-f // _ACTIVATED))](
-                z, b, b.stride(0), stage.row_of_token, f, _ACTIVATED
-            )
-        return z
-
-    def project_activate(self, linear: Linear, x: Tensor, b: Tensor, stage: Stage) -> Tensor:
-        if self.fused_from is None or len(x) < self.fused_from or not isinstance(linear, PlainLinear):
-            return super().project_activate(linear, x, b, stage)
-        return self.project_activate_at_once(linear.weight, x, b, stage)
-
-    def project_activate_at_once(self, weight: Tensor, x: Tensor, b: Tensor, stage: Stage) -> Tensor:
-        out, into = weight.shape
-        z = x.new_empty(len(x), out)
-        grid = -(-len(x) // _PROJECTED["T_BLOCK"]) * -(-out // _PROJECTED["C_BLOCK"])
-        with torch.cuda.device_of(x):
-            self.programs.project_activate[(grid,)](
-                *(x, weight, b, b.stride(0), stage.row_of_token, z, len(x), into, out), **_PROJECTED, **_LAUNCHED
+                z, b, b.stride(0), stage.row_of_token, f, _ACTIVATED, **_ACTIVATING
             )
         return z
 

@@ -37,16 +37,25 @@ def tiles_of(branches: Sequence[Branches], spans: Sequence[tuple[int, int, int]]
     Two branches of one span have different turns: both add to the same numbers, so they must not run at once. Spans
     (row, start, stop) with fewer branches at a site have tiles of rank 0.
     """
-    own = [(start, stop, *branches[row].dense) for row, start, stop in spans if branches[row]]
-    turns = sorted({turn for _, _, found, _ in own for turn in found}, key=lambda turn: (turn[1], turn[0]))
-    column_of = {turn: column for column, turn in enumerate(turns)}
-    columns = {found: [column_of[turn] for turn in found] for found in {found for _, _, found, _ in own}}
-    of_spans = np.zeros((len(own), len(turns), len(Tile)), dtype=np.int64)
+    edges: list[tuple[int, int]] = []
+    # By turns, which rows with equal turns share: hashing hundreds of them would take longer than all else here.
+    alike: dict[int, tuple[tuple[Turn, ...], list[int], list[Array]]] = {}
+    for row, start, stop in spans:
+        if branches[row]:
+            own, numbers = branches[row].dense
+            _, members, of_members = alike.setdefault(id(own), (own, [], []))
+            members.append(len(edges))
+            of_members.append(numbers)
+            edges.append((start, stop))
+    turns = sorted({turn for found, _, _ in alike.values() for turn in found}, key=lambda turn: (turn[1], turn[0]))
+    of_spans = np.zeros((len(edges), len(turns), len(Tile)), dtype=np.int64)
     if not turns:
         return [], of_spans.transpose(1, 0, 2)
-    for span, (start, stop, found, numbers) in zip(of_spans, own, strict=True):
-        span[:, : Tile.RANK] = start, stop
-        span[columns[found], Tile.RANK :] = numbers
+    of_spans[:, :, : Tile.RANK] = np.array(edges)[:, None]
+    column_of = {turn: column for column, turn in enumerate(turns)}
+    for found, members, of_members in alike.values():
+        columns = [column_of[turn] for turn in found]
+        of_spans[np.ix_(members, columns, range(Tile.RANK, len(Tile)))] = np.stack(of_members)
     return turns, np.ascontiguousarray(_cut(of_spans).transpose(1, 0, 2))
 
 
