@@ -15,12 +15,20 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from importlib.metadata import distributions
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from onebert_bench.checkout import complete_path
 from onebert_bench.script import ROOT, options, say
 
+if TYPE_CHECKING:
+    from onebert_bench.gpu.run import Run
+
+# Sections without times of their own, beside which the tests run.
+UNTIMED = ("exactness",)
 # For the tests, and for one section.
 TEST_SECONDS, SECTION_SECONDS = 120.0, 90.0
 # Processes that test at once: what takes the time is compiling, which the processor does.
@@ -57,10 +65,6 @@ def main() -> None:
         sys.exit("error: PyTorch sees no GPU; `--tiny --device cpu` tries whether everything runs")
     weights = "BERT-base and MiniLM-L6 have" if minilm_folder() is None else "BERT-base has"
     run = Run({**machine(asked.device), "versions": versions(), "weights": f"{weights} random weights."})
-    if not asked.no_tests:
-        run.tests = tested(asked.out)
-        say(f"tests: {run.tests}")
-        run.write(asked.out)
 
     def report(name: str, result: Section | str) -> None:
         if isinstance(result, Section):
@@ -73,7 +77,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="onebert-bench-gpu-", ignore_cleanup_errors=True) as folder:
         made = Made(Path(folder), asked.device, asked.tiny)
         wanted = [name for name in SECTIONS if {"", name} & set(asked.only)]
-        conduct(wanted, made, SECTION_SECONDS, started + asked.seconds, report)
+        untimed = [name for name in wanted if name in UNTIMED]
+        with nullcontext() if asked.no_tests else testing(run, asked.out):
+            conduct(untimed, made, SECTION_SECONDS, started + asked.seconds, report)
+        timed = [name for name in wanted if name not in UNTIMED]
+        conduct(timed, made, SECTION_SECONDS, started + asked.seconds, report)
     say(f"wrote {run.write(asked.out)}")
 
 
@@ -84,8 +92,9 @@ def versions() -> dict[str, str]:
     return {"Python": sys.version.split()[0], **found}
 
 
-def tested(out: Path) -> str:
-    """pytest's last line for the tests that are marked for GPUs; its whole output is kept beside the results."""
+@contextmanager
+def testing(run: "Run", out: Path) -> Iterator[None]:
+    """Runs the tests that are marked for GPUs beside the block, and waits; their output is kept beside the results."""
     command = [
         sys.executable,
         "-m",
@@ -106,16 +115,20 @@ def tested(out: Path) -> str:
     out.mkdir(parents=True, exist_ok=True)
     log = out / "tests.log"
     with log.open("w", encoding="utf-8") as written:
+        started = time.monotonic()
         process = subprocess.Popen(command, cwd=ROOT, stdout=written, stderr=written, start_new_session=True)
+        yield
         try:
-            process.wait(TEST_SECONDS)
+            process.wait(started + TEST_SECONDS - time.monotonic())
+            run.tests = (log.read_text(encoding="utf-8").strip().splitlines() or ["pytest did not run"])[-1].strip("= ")
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             lines = log.read_text(encoding="utf-8").splitlines()
             passed, failed = (sum(f" {word} " in line for line in lines) for word in ("PASSED", "FAILED"))
-            return f"not done after {TEST_SECONDS:.0f} s, {passed} passed, {failed} failed"
-    return (log.read_text(encoding="utf-8").strip().splitlines() or ["pytest did not run"])[-1].strip("= ")
+            run.tests = f"not done after {TEST_SECONDS:.0f} s, {passed} passed, {failed} failed"
+    say(f"tests: {run.tests}")
+    run.write(out)
 
 
 if __name__ == "__main__":

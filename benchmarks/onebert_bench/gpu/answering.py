@@ -11,7 +11,7 @@ from torch import Tensor
 
 from onebert_bench.gpu.made import BASES, Made, texts
 from onebert_bench.report import Cell, Goal, Section
-from onebert_bench.timing import device_ms, in_turns, launch_ms, row_ms, step_ms
+from onebert_bench.timing import device_ms, in_turns, interleaved_ms, launch_ms, row_ms, step_ms
 from onebert_bench.workload import BERT_BASE, LORA, MINILM, bank_of, sentence_lengths, task_tensors
 from onebert_encoder.base.base import Base
 from onebert_encoder.layout.dropout import NO_DROPOUT
@@ -45,6 +45,35 @@ def exactness(made: Made) -> Section:
         "Eight texts of BERT-base's shape, BitFit and LoRA tasks in turn: |logits − float32 on the CPU| / |float32|."
     )
     return Section("Exactness", about, ("dtype", "kernels", "relative error"), rows)
+
+
+def invariance(made: Made) -> Section:
+    """Whether a text has the same bits alone and among others where the setting asks for that, and its cost."""
+    rows: list[list[Cell]] = []
+    inputs_lengths = sentence_lengths(made.count(64, 8))
+    for dtype in (torch.float32, torch.bfloat16):
+        usual, invariant = (made.base(BERT_BASE, dtype, batch_invariant=own) for own in (False, True))
+        inputs = texts(usual, inputs_lengths)
+        tasks = [task_tensors(usual, ("bitfit", LORA)[i % 2], i) for i in range(len(inputs))]
+        equal = []
+        for base in (usual, invariant):
+            among = _logits(base, inputs, tasks).view(len(inputs), -1)
+            alone = [_logits(base, [text], [task]) for text, task in zip(inputs, tasks, strict=True)]
+            equal.append(sum(torch.equal(one, other) for one, other in zip(among, alone, strict=True)) / len(inputs))
+        full = texts(usual, [made.count(128, 16)] * made.count(256, 4))
+        runs = {}
+        for name, base in (("usual", usual), ("invariant", invariant)):
+            bank, slots = bank_of(base, "bitfit", 1)
+            runs[name] = partial(answer_on_host, base, bank.rows, full, slots * len(full))
+        with torch.inference_mode():
+            one, other = interleaved_ms(runs, made.count(10, 1)).values()
+        rows.append([usual.dtype_name, *equal, other / one])
+    about = (
+        f"{len(inputs_lengths)} sentences of as many tasks, BERT-base: the share whose logits have the same bits alone "
+        "and in one batch, as usual and with `ONEBERT_BATCH_INVARIANT=1`; and the time of a full batch with it, of the "
+        "usual time."
+    )
+    return Section("Equal bits", about, ("dtype", "as usual", "invariant", "time"), rows)
 
 
 def _logits(base: Base, inputs: Sequence[Tokens], tasks: Sequence[dict[str, Tensor]]) -> Tensor:

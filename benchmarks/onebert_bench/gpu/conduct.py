@@ -18,9 +18,10 @@ from onebert_bench.report import Section
 # By name, where its function is; what matters most comes first.
 SECTIONS = {
     **dict.fromkeys(("exactness", "latency", "throughput", "mixed"), "answering"),
-    **dict.fromkeys(("profile", "kernels"), "kernels"),
-    "training": "training",
     "served": "served",
+    "training": "training",
+    "invariance": "answering",
+    **dict.fromkeys(("profile", "kernels"), "kernels"),
 }
 
 

@@ -70,7 +70,7 @@ def _calls(base: Base, count: int, length: int) -> Iterator[Call]:
     b_h, b_f, weight = bank.rows.shift[:, 0, :h], bank.rows.shift[:, 0, 3 * h :], draw(f, h)
     gain = Gain(base.layers[0].g["LN1"], bank.rows.gain[:, 0, 0], None)
     size = tokens * h * base.dtype.itemsize
-    yield f"attend ({fast.description})", 0, 0, lambda: fast.attend(qkv, b_h, at, heads)
+    yield f"attend ({fast.name})", 0, 0, lambda: fast.attend(qkv, b_h, at, heads)
     yield f"add_norm ({fast.name})", 3 * size, 0, lambda: fast.add_norm(y, x, b_h, at, gain, base.config.eps)
     yield f"add_activate ({fast.name})", 2 * size * f / h, 0, lambda: fast.add_activate(z, b_f, at)
     yield "product, then add_activate", 0, 0, lambda: fast.add_activate(F.linear(x, weight), b_f, at)

@@ -13,7 +13,7 @@ def served(made: Made) -> Section:
     """What clients of `onebert serve` see, whose pushes also compare the server's answers with the trainer's."""
     base = made.base(MINILM, device="cpu")
     serving = Serving(str(made.base_folder(MINILM)), "bfloat16" if made.device != "cpu" else "float32", made.device)
-    found = measure_served(serving, base, (0,), _TRAFFIC, made.count(3, 1), 0.2 if made.tiny else 2.0)
+    found = measure_served(serving, base, (0,), _TRAFFIC, made.count(2, 1), 0.2 if made.tiny else 1.0)
     rows: list[list[Cell]] = []
     for one in _TRAFFIC:
         loads = found.loads[one, 0]

@@ -13,9 +13,9 @@ def training(made: Made) -> Section:
     inputs, folder = made_up_rows(made.base(BERT_BASE)), str(made.base_folder(BERT_BASE))
     rows: list[list[Cell]] = []
     for method in (*FLAGS, *PEFT):
-        ours, theirs = rates([one_run(inputs, method), hugging_face(inputs, method, folder)], made.count(30, 1))
+        ours, theirs = rates([one_run(inputs, method), hugging_face(inputs, method, folder)], made.count(12, 1))
         rows.append([method, ours, theirs, ours / theirs])
-    steps = made.count(45, 1)
+    steps = made.count(12, 1)
     rows += [
         [f"bitfit, {width} runs in one batch", None, None, 1 / together(inputs, steps, width)] for width in _TOGETHER
     ]

@@ -170,9 +170,10 @@ class _Layout:
     def __init__(self, keys: Sequence[Key], texts: Mapping[int, Tokens]) -> None:
         self.keys = keys
         # Sequences of one length class and row keep the caller's order, so that equal calls are packed equally.
-        self.order = sorted(dict.fromkeys(keys), key=lambda key: (length_class(len(texts[key[0]])), key[1]))
+        length_of = {text: len(own) for text, own in texts.items()}
+        self.order = sorted(dict.fromkeys(keys), key=lambda key: (length_class(length_of[key[0]]), key[1]))
         self.rows = np.array([row for _, row in self.order], dtype=np.int64)
-        self.lengths = np.array([len(texts[text]) for text, _ in self.order], dtype=np.int64)
+        self.lengths = np.array([length_of[text] for text, _ in self.order], dtype=np.int64)
         self.stops = np.cumsum(self.lengths)
         self.starts = self.stops - self.lengths
         self.start_of: dict[Key, int] = dict(zip(self.order, self.starts.tolist(), strict=True))

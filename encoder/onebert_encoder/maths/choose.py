@@ -8,7 +8,7 @@ import torch
 from onebert_encoder.base.base import Base, EmbeddingWeights
 from onebert_encoder.blocks.running import LayerWeights
 from onebert_encoder.blocks.sublayers import Sublayers
-from onebert_encoder.compute.kernels.gpu.choice import Shape, load_gpu
+from onebert_encoder.compute.kernels.gpu.load import Shape, load_gpu
 from onebert_encoder.compute.kernels.native import load_native
 from onebert_encoder.compute.kernels.plain import PlainKernels
 from onebert_encoder.compute.kernels.products import GROUP_BYTES, load_products
@@ -46,8 +46,7 @@ def answering_kernels(base: Base) -> PlainKernels:
     """The fastest kernels for answers, without gradients and dropout."""
     config, fast = base.config, None
     if base.device.type == "cuda" and _compiled(base):
-        shape = Shape(base.device, base.dtype, config.hidden_size, config.num_heads, config.intermediate_size)
-        fast = load_gpu(shape, base.batch_invariant)
+        fast = load_gpu(Shape(base.device, base.dtype, config.hidden_size, config.num_heads))
     return _on_cpu(base, NO_DROPOUT) if fast is None else fast
 
 

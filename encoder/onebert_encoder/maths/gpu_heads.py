@@ -28,9 +28,10 @@ class GpuHeads:
         from onebert_encoder.compute.kernels.gpu import head_programs  # noqa: PLC0415
 
         self._programs = head_programs
-        self.counts = [len(head.bias) for head in heads]
-        addresses = [(head.weight.data_ptr(), head.bias.data_ptr()) for head in heads]
-        readers = np.column_stack([addresses, self.counts, np.cumsum([0, *self.counts[:-1]])]).astype(np.int64)
+        # The addresses of weight and bias, and the number of labels.
+        own = np.array([head.reads for head in heads], dtype=np.int64)
+        self.counts = own[:, 2].tolist()
+        readers = np.column_stack([own, np.cumsum(own[:, 2]) - own[:, 2]])
         spans = np.stack([first, np.where([head.pooling == "mean" for head in heads], lengths, 1)], axis=1)
         # Pooled spans [sequences, 2] (first token, count) and readers [sequences, fields] (see `Reader`).
         found = upload({"spans": spans, "readers": readers}, device)

@@ -85,7 +85,7 @@ def _classify_sequences(
     pooled = pool(first, lengths, x, mean) if on_gpu is None else on_gpu.pool(x)
     for depth in range(max(len(head.dense) for head in heads)):
         pooled = _layer(heads, pooled, depth, apart, eps)
-    if on_gpu is not None and all(head.weight.is_contiguous() and head.bias.is_contiguous() for head in heads):
+    if on_gpu is not None and all(head.is_contiguous for head in heads):
         return on_gpu.classify(pooled)
     return _by_labels(heads, pooled, apart)
 

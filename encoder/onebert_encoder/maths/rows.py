@@ -59,6 +59,16 @@ class Head:
     gain: Tensor | None = None
 
     @cached_property
+    def reads(self) -> tuple[int, int, int]:
+        """Numbers for a GPU's programs: the addresses of `weight` and `bias`, and the number of labels."""
+        return self.weight.data_ptr(), self.bias.data_ptr(), self.bias.shape[0]
+
+    @cached_property
+    def is_contiguous(self) -> bool:
+        """Whether the classifier can be read by its address."""
+        return self.weight.is_contiguous() and self.bias.is_contiguous()
+
+    @cached_property
     def native(self) -> tuple[int, ...] | None:
         """Numbers for the compiled code; None if the tensors' layout differs, or PyTorch computes it.
 

@@ -21,8 +21,8 @@ from torch.nn import functional as F
 import stages
 from bases import Reference, far_task, loaded, random_texts, tiny_base
 from onebert_encoder.compute.kernels.check import matches_plain
-from onebert_encoder.compute.kernels.gpu.choice import Shape, load_gpu
 from onebert_encoder.compute.kernels.gpu.kernels import GpuKernels
+from onebert_encoder.compute.kernels.gpu.load import Shape, load_gpu
 from onebert_encoder.compute.kernels.plain import Gain, PlainKernels
 from onebert_encoder.layout.stage import Stage, stage_of
 from onebert_encoder.maths.batch import pack
@@ -179,7 +179,7 @@ def test_kernels_that_agree_are_used_and_kernels_that_do_not_are_seen() -> None:
             return super().add_norm(y, x, torch.zeros_like(b), stage, gain, eps)
 
     device = torch.device(DEVICE)
-    assert load_gpu(Shape(device, torch.float32, 384, 12, 1536), True) is not None
+    assert load_gpu(Shape(device, torch.float32, 384, 12)) is not None
     assert matches_plain(PLAIN, device, torch.bfloat16)
     assert not matches_plain(Forgetful(F.gelu), device, torch.bfloat16)
 
@@ -190,7 +190,7 @@ def test_without_triton_plain_kernels_take_over(
     monkeypatch.setitem(sys.modules, "triton", None)
     monkeypatch.delitem(sys.modules, "onebert_encoder.compute.kernels.gpu.programs", raising=False)
     with anew(load_gpu), caplog.at_level(logging.WARNING):
-        found = [load_gpu(Shape(torch.device(DEVICE), torch.float32, 48, 2, 96), True) for _ in range(2)]
+        found = [load_gpu(Shape(torch.device(DEVICE), torch.float32, 48, 2)) for _ in range(2)]
     assert found == [None, None]
     assert [record.message for record in caplog.records] == ["Triton is not installed, so plain PyTorch is used"]
 
@@ -203,7 +203,7 @@ def test_the_programs_compile_for_gpus(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", COMPILE], env=environment, stdout=subprocess.PIPE, text=True, check=True
     )
-    for_one = ["attend", "add_norm", "add_norm", "add_activate", "add_bias", "shrink", "expand", "pool", "classify"]
+    for_one = ["attend", "add_norm", "add_norm", "add_activate", "shrink", "expand", "pool", "classify"]
     assert done.stdout.split() == for_one * 4
 
 
@@ -213,12 +213,12 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from onebert_encoder.compute.kernels.gpu.branches import expand, shrink
 from onebert_encoder.compute.kernels.gpu.head_programs import classify, pool
-from onebert_encoder.compute.kernels.gpu.programs import add_activate, add_bias, add_norm, attend
+from onebert_encoder.compute.kernels.gpu.programs import add_activate, add_norm, attend
 
 OTHERS = {
     **dict.fromkeys(("row_of_token", "gain_of_token", "tiles", "spans", "readers"), "*i64"),
     **dict.fromkeys(("pooled", "logits"), "*fp32"),
-    **dict.fromkeys(("b_stride", "gain_stride", "q_stride"), "i32"),
+    **dict.fromkeys(("b_stride", "gain_stride"), "i32"),
     **dict.fromkeys(("num_sequences", "num_tokens", "low_blocks"), "i32"),
     **{"edges": "*i32", "scale": "fp32", "eps": "fp32"},
 }
@@ -237,8 +237,7 @@ for arch in (80, 90):
         build(attend, number, arch, {"H": 768, "D": 64, "D_BLOCK": 64, "T_BLOCK": block})
         build(add_norm, number, arch, {"WIDTH": 768, "WIDTH_BLOCK": 1024})
         build(add_norm, number, arch, {"WIDTH": 768, "WIDTH_BLOCK": 1024, "gain_of_token": None})
-        build(add_activate, number, arch, {"WIDTH": 3072, "WIDTH_BLOCK": 1024})
-        build(add_bias, number, arch, {"WIDTH": 768, "WIDTH_BLOCK": 1024})
+        build(add_activate, number, arch, {"WIDTH": 3072, "WIDTH_BLOCK": 4096})
         build(shrink, number, arch, {"WIDTH": 768, "K_BLOCK": 64, "R_BLOCK": 64})
         build(expand, number, arch, {"WIDTH": 2304, "C_BLOCK": 128})
         build(pool, number, arch, {"WIDTH": 768, "T_BLOCK": 16, "C_BLOCK": 128})

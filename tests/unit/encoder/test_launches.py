@@ -19,7 +19,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from bases import far_row, random_texts, tiny_base
 from onebert_encoder.base.base import Base, load_base
 from onebert_encoder.compute import linear
-from onebert_encoder.compute.kernels.gpu.attention import TritonAttention
 from onebert_encoder.compute.kernels.gpu.kernels import GpuKernels
 from onebert_encoder.layout import upload
 from onebert_encoder.maths import encode as encoder
@@ -108,7 +107,6 @@ def launches(monkeypatch: pytest.MonkeyPatch, kinds: tuple[str, ...], count: int
 
     kernels = GpuKernels()
     kernels.programs = programs("attend", "add_norm", "add_activate")
-    kernels.attention = TritonAttention(kernels.programs)
     kernels._branches = programs("shrink", "expand")
     monkeypatch.setattr(linear, "load_products", lambda *_: None)
     base, rows, _ = tasks(kinds, count=count)

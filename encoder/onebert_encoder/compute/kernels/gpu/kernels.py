@@ -4,6 +4,7 @@ Triton comes with the CUDA and ROCm builds of PyTorch; without it the plain kern
 decision 13 explains the choice of Triton.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -11,7 +12,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from onebert_encoder.compute.kernels.gpu.attention import Attention, TritonAttention, power_of_two
 from onebert_encoder.compute.kernels.gpu.tiles import RANK_BLOCK, Tile, Turn, are_aligned, tiles_of
 from onebert_encoder.compute.kernels.plain import Gain, PlainKernels
 from onebert_encoder.compute.scores import PLAIN_SCORES, Own, Scores
@@ -19,11 +19,13 @@ from onebert_encoder.layout.branches import Branches, Joined, LayerSite, Sparse,
 from onebert_encoder.layout.stage import Stage
 from onebert_encoder.layout.upload import upload
 
-# Columns of one program of `add_activate`, and its warps: it waits for memory, so few that read much are fastest.
-_ACTIVATED, _ACTIVATING = 1024, {"num_warps": 2}
+# Bytes of one column of a block: one program of `attend` takes 64 queries, and 64 keys at a time, in bfloat16, and 32
+# in float32, which is exact only without tensor cores and fills the registers sooner. The size is the same in every
+# batch, so a text's sums have one order.
+_BLOCK_BYTES = 128
 
-# Columns per warp of `add_norm`, whose sums within one warp need no barrier.
-_NORMED = 1024
+# Columns per warp of `add_norm` and `add_activate`: they wait for memory, so few warps that read much are fastest.
+_PER_WARP = 1024
 
 # One program of `shrink` takes K_BLOCK columns of the input at a time, for R_BLOCK of the rank: more than most ranks,
 # so that a token is read once. _EXPANDED: columns of one program of `expand`.
@@ -41,15 +43,10 @@ class GpuKernels(PlainKernels):
 
         super().__init__(F.gelu)
         self.programs, self._branches = programs, branches
-        self.attention: Attention = TritonAttention(programs)
 
     @property
     def batch_invariant(self) -> bool:
-        return isinstance(self.attention, TritonAttention)
-
-    @property
-    def description(self) -> str:
-        return f"{self.name} ({self.attention.name} attention)"
+        return True
 
     def attend(
         self,
@@ -60,7 +57,17 @@ class GpuKernels(PlainKernels):
         scores: Scores = PLAIN_SCORES,
         own: Sequence[Own] = (),
     ) -> Tensor:
-        return self.attention(qkv, b_q, stage, num_heads)
+        """`PlainKernels.attend`; programs of blocks past a sequence's end do nothing."""
+        tokens, h = len(qkv), b_q.shape[1]
+        d, block, sequences = h // num_heads, _BLOCK_BYTES // qkv.element_size(), len(stage.lengths)
+        out = qkv.new_empty(tokens, h)
+        blocks = -(-max(int(stage.lengths.max()), stage.filling) // block)
+        with torch.cuda.device_of(qkv):
+            self.programs.attend[(sequences + 1, num_heads, blocks)](
+                *(qkv, b_q, b_q.stride(0), stage.row_of_token, stage.edges, out, sequences, tokens),
+                *(math.log2(math.e) * d**-0.5, h, d, max(16, power_of_two(d)), block),
+            )
+        return out
 
     def add_norm(self, y: Tensor, x: Tensor, b: Tensor, stage: Stage, gain: Gain, eps: float) -> Tensor:
         tokens, h = y.shape
@@ -70,15 +77,16 @@ class GpuKernels(PlainKernels):
             self.programs.add_norm[(tokens,)](
                 *(y, x, b, b.stride(0), stage.row_of_token, table, table.stride(0), gain.of_token),
                 *(eps, h, block),
-                num_warps=max(1, block // _NORMED),
+                num_warps=max(1, block // _PER_WARP),
             )
         return y
 
     def add_activate(self, z: Tensor, b: Tensor, stage: Stage) -> Tensor:
         tokens, f = z.shape
+        block = power_of_two(f)
         with torch.cuda.device_of(z):
-            self.programs.add_activate[(tokens, -(-f // _ACTIVATED))](
-                z, b, b.stride(0), stage.row_of_token, f, _ACTIVATED, **_ACTIVATING
+            self.programs.add_activate[(tokens,)](
+                z, b, b.stride(0), stage.row_of_token, f, block, num_warps=max(1, block // _PER_WARP)
             )
         return z
 
@@ -150,6 +158,11 @@ class GpuBranches(dict[LayerSite, GpuJoined]):
             count = other.tiles.shape[1]
             self.tiles[:, :count].copy_(other.tiles)
             self.tiles[:, count:, Tile.RANK].zero_()
+
+
+def power_of_two(n: int) -> int:
+    """The lowest power of two that is not below `n`."""
+    return 1 << (n - 1).bit_length()
 
 
 def _add_spans(y: Tensor, x: Tensor, joined: Sequence[Joined]) -> Tensor:

@@ -125,33 +125,12 @@ def add_activate(
     WIDTH: tl.constexpr,
     WIDTH_BLOCK: tl.constexpr,
 ) -> None:
-    """gelu(z + b), written into z; one program: WIDTH_BLOCK columns of one token."""
+    """gelu(z + b), written into z; one program: one token."""
     token = tl.program_id(0).to(tl.int64)
-    column = tl.program_id(1) * WIDTH_BLOCK + tl.arange(0, WIDTH_BLOCK)
+    column = tl.arange(0, WIDTH_BLOCK)
     inside = column < WIDTH
     address = z + token * WIDTH + column
     row = tl.load(row_of_token + token)
     total = tl.load(address, mask=inside, other=0.0).to(tl.float32)
     total += tl.load(b + row * b_stride + column, mask=inside, other=0.0).to(tl.float32)
     tl.store(address, gelu(total).to(z.dtype.element_ty), mask=inside)
-
-
-@triton.jit
-def add_bias(
-    q: tl.tensor,
-    q_stride: tl.tensor,
-    b: tl.tensor,
-    b_stride: tl.tensor,
-    row_of_token: tl.tensor,
-    WIDTH: tl.constexpr,
-    WIDTH_BLOCK: tl.constexpr,
-) -> None:
-    """q + b, written into q; one program: one token."""
-    token = tl.program_id(0).to(tl.int64)
-    column = tl.arange(0, WIDTH_BLOCK)
-    inside = column < WIDTH
-    address = q + token * q_stride + column
-    total = tl.load(address, mask=inside, other=0.0).to(tl.float32)
-    row = tl.load(row_of_token + token)
-    total += tl.load(b + row * b_stride + column, mask=inside, other=0.0).to(tl.float32)
-    tl.store(address, total.to(q.dtype.element_ty), mask=inside)

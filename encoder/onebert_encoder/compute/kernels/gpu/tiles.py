@@ -55,7 +55,9 @@ def tiles_of(branches: Sequence[Branches], spans: Sequence[tuple[int, int, int]]
     column_of = {turn: column for column, turn in enumerate(turns)}
     for found, members, of_members in alike.values():
         columns = [column_of[turn] for turn in found]
-        of_spans[np.ix_(members, columns, range(Tile.RANK, len(Tile)))] = np.stack(of_members)
+        fields = range(Tile.RANK, len(Tile))
+        numbers = np.concatenate(of_members).reshape(len(members), len(columns), len(fields))
+        of_spans[np.ix_(members, columns, fields)] = numbers
     return turns, np.ascontiguousarray(_cut(of_spans).transpose(1, 0, 2))
 
 
