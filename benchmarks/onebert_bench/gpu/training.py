@@ -15,10 +15,9 @@ def training(made: Made) -> Section:
     for method in (*FLAGS, *PEFT):
         ours, theirs = rates([one_run(inputs, method), hugging_face(inputs, method, folder)], made.count(12, 1))
         rows.append([method, ours, theirs, ours / theirs])
-    steps = made.count(12, 1)
-    rows += [
-        [f"bitfit, {width} runs in one batch", None, None, 1 / together(inputs, steps, width)] for width in _TOGETHER
-    ]
+    for width in _TOGETHER:
+        ratio = width / together(inputs, made.count(12, 1), width)
+        rows.append([f"bitfit, {width} runs in one batch", None, None, ratio])
     about = (
         "Steps of BERT-base in bfloat16 on sentences, batches of 16, in turns with Hugging Face's model on padded "
         "batches with `requires_grad` flags, and with `peft` for LoRA. The last rows are the rate of all runs relative "
