@@ -8,7 +8,9 @@ import pytest
 from cryptography.fernet import Fernet
 
 from bases import tiny_base
+from onebert_server.cli.retrain import settings_of
 from onebert_server.client import Client
+from onebert_training.fit.settings import Schedule, Settings
 from servers import Server, run_onebert, wait_until
 from trainings import write_tone
 
@@ -89,3 +91,19 @@ def test_other_data_are_refused_and_nothing_is_pushed(server, data, pushed, tmp_
         assert made.returncode == 1
         assert "are not the data of tone@" in made.stderr.splitlines()[-1]
         assert len(client.task("tone").versions) == before
+
+
+@pytest.mark.parametrize("rows", [12, 32, 48, 60, 200, 1000])
+@pytest.mark.parametrize("warm", [True, False])
+def test_a_number_of_epochs_is_asked_for_again_if_it_is_not_the_default(rows, warm):
+    def asked(settings):
+        schedule = Schedule.of(settings, rows, validates=False, warm=warm)
+        steps = {"steps": schedule.steps, "epochs": float(schedule.epochs), "contrastive": warm}
+        said = {"training": {**steps, "start": "head" if warm else "fresh"}, "base": {"name": BASE}}
+        others = {"task_type": "single_label", "pooling": "mean", "max_length": 128, "method": "bitfit"}
+        options = settings_of({**said, **others})
+        return dict(zip(options[::2], options[1::2], strict=True)).get("--epochs")
+
+    usual = Schedule.of(Settings(), rows, validates=False, warm=warm).epochs
+    assert asked(Settings()) is None
+    assert asked(Settings(epochs=usual + 1)) == str(usual + 1)

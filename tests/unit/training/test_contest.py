@@ -91,8 +91,8 @@ def test_of_few_rows_what_was_trained_is_kept_where_the_head_alone_is_no_better(
     assert (kept.facts["kept"], kept.run) == ("head", run)
     assert kept.result.folds == 5
     assert kept.facts["validation"]["head"] == kept.result.validation["accuracy"]
-    # Its folds take three times as long, and are seen to move on.
-    assert {progress.step for one, progress in seen if one.held_out.size} == set(range(61))
+    # Its folds take half as long again, and are seen to move on.
+    assert {progress.step for one, progress in seen if one.held_out.size} == set(range(25))
 
 
 def test_the_runs_are_those_of_the_same_settings_alone(base, data):

@@ -121,9 +121,7 @@ def test_the_last_step_is_kept_where_nothing_validates(base, few):
 @pytest.mark.parametrize("rows", [12, 60, 250, 299])
 def test_few_rows_take_no_more_steps_than_a_row_more_would(base, few, rows):
     """299 rows took 380 steps and five folds of 300; 300 rows took 102."""
-    train_split = few.splits["train"]
-    chosen = np.resize(np.arange(len(train_split)), rows)
-    data = replace(few, splits={"train": train_split.take(chosen)})
+    data = _resized(few, rows)
     run = run_of(base, data, epochs=None)
     assert 100 <= run.steps < 100 + run.schedule.steps_per_epoch
     assert {fold.steps for fold in fold_runs(run)} == {ceil(0.6 * run.steps)}
@@ -131,6 +129,26 @@ def test_few_rows_take_no_more_steps_than_a_row_more_would(base, few, rows):
     # What a user asks for is not judged by fewer steps.
     assert {fold.steps for fold in fold_runs(run_of(base, data, epochs=None, max_steps=50))} == {50}
     assert run_of(base, data, epochs=3).steps == 3 * run.schedule.steps_per_epoch
+
+
+@pytest.mark.parametrize(
+    ("rows", "steps", "of_fold"),
+    [(12, 50, 20), (16, 50, 20), (32, 64, 20), (48, 96, 29), (60, 100, 30), (250, 112, 34)],
+)
+def test_fewest_rows_take_fewer_steps_from_the_exact_head(base, few, rows, steps, of_fold):
+    warm = partial(run_of, base, _resized(few, rows), epochs=None, kind=ContrastiveRun)
+    assert (warm().steps, {fold.steps for fold in fold_runs(warm())}) == (steps, {of_fold})
+    assert fold_steps(warm()) == [of_fold] * 5
+    # A fresh head takes as many as that of any other run; what a user asks for is not judged by still fewer.
+    fresh = warm(start="fresh")
+    assert (fresh.steps >= 100, fold_steps(fresh)) == (True, [max(60, ceil(0.6 * fresh.steps))] * 5)
+    assert fold_steps(warm(max_steps=9)) == [9] * 5
+
+
+def _resized(few, rows):
+    """The training rows, as many as asked: again from the first where there are too few."""
+    train_split = few.splits["train"]
+    return replace(few, splits={"train": train_split.take(np.resize(np.arange(len(train_split)), rows))})
 
 
 @pytest.mark.parametrize(

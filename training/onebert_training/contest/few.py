@@ -24,9 +24,10 @@ from onebert_training.methods.methods import parse_method
 from onebert_training.tasks.metrics import is_better
 from onebert_training.tasks.objective import Logits, Measurement
 
-# A fold takes this share of the run's steps, and at least LEAST_STEPS if the run has them: a run that was asked for
-# fewer is not judged by still fewer (decision 44).
+# A fold takes this share of the run's steps, and at least so many if the run has them: a run that was asked for fewer
+# is not judged by still fewer. A fold of a warm run starts from its own exact head (decision 44).
 SHARE, LEAST_STEPS = 0.6, 60
+WARM_SHARE, WARM_STEPS = 0.3, 20
 FEW = 1000
 """From this number of training pairs on, training does better with both texts as one (decision 54)."""
 
@@ -39,7 +40,7 @@ def fold_runs(run: Run, folds: int = FOLDS) -> list[Run]:
 
 def fold_steps(run: Run) -> list[int]:
     """The steps of each run of `fold_runs`."""
-    return [Schedule.of(_settings(run), len(rows), validates=False).steps for rows in _rows(run)]
+    return [Schedule.of(_settings(run), len(rows), validates=False, warm=run.warm).steps for rows in _rows(run)]
 
 
 def _rows(run: Run, folds: int = FOLDS) -> list[NDArray[np.int64]]:
@@ -48,7 +49,8 @@ def _rows(run: Run, folds: int = FOLDS) -> list[NDArray[np.int64]]:
 
 
 def _settings(run: Run) -> Settings:
-    return replace(run.settings, max_steps=max(ceil(SHARE * run.steps), min(LEAST_STEPS, run.steps)))
+    share, least = (WARM_SHARE, WARM_STEPS) if run.warm else (SHARE, LEAST_STEPS)
+    return replace(run.settings, max_steps=max(ceil(share * run.steps), min(least, run.steps)))
 
 
 def train_folds(runs: Sequence[Run], report: Report = ignore) -> list[tuple[Run, Result]]:
