@@ -8,6 +8,7 @@ torch.
 
 import asyncio
 import math
+import random
 import re
 import time
 from collections import deque
@@ -87,13 +88,16 @@ class Load:
 
 @dataclass(frozen=True)
 class Stream:
-    """Requests of one kind at a constant rate.
+    """Requests of one kind, so many a second.
 
     Attributes:
         requests: encoded requests, sent in turn; after the last comes the first again.
         rate: requests per second.
         begin, end: seconds from the start of the load.
         patience: seconds after which a client closes its connection; None waits for the answer.
+        by_chance: requests are due at random, as from many clients who do not know of each other (a Poisson process
+            with this number of arrivals), and not at equal distances, which may always or never meet a rhythm of the
+            server's.
     """
 
     requests: Sequence[bytes]
@@ -101,6 +105,16 @@ class Stream:
     begin: float
     end: float
     patience: float | None = None
+    by_chance: bool = False
+
+    @property
+    def dues(self) -> list[float]:
+        """When each request is due, in seconds from the start of the load."""
+        count = int((self.end - self.begin) * self.rate)
+        if self.by_chance:
+            draw = random.Random(count)  # noqa: S311 - not a secret
+            return sorted(draw.uniform(self.begin, self.end) for _ in range(count))
+        return [self.begin + number / self.rate for number in range(count)]
 
 
 @dataclass(frozen=True)
@@ -215,8 +229,7 @@ class _Open:
         return self._replies
 
     async def _send(self, name: str, stream: Stream) -> None:
-        for number in range(int((stream.end - stream.begin) * stream.rate)):
-            due = stream.begin + number / stream.rate
+        for number, due in enumerate(stream.dues):
             if (wait := self._started + due - time.perf_counter()) > 0:
                 await asyncio.sleep(wait)
             request = stream.requests[number % len(stream.requests)]

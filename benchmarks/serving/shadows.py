@@ -4,7 +4,7 @@
 
 Every task has a live version and the shadows, random BitFit deltas; a request has one text. One server has nothing
 else; in the other every version is watched, every answer is kept, and feedback comes by text, so many times a second.
-The load comes from a process of its own.
+Requests and feedback come at random moments, from a process of its own.
 """
 
 import json
@@ -50,9 +50,9 @@ def main() -> None:
             with Client(url) as client:
                 for name in _NAMES:
                     _set_shadows(client, name, shadows)
-            streams = {"load": Stream(requests_for(url, texts), asked.rate, 0.0, asked.seconds)}
+            streams = {"load": Stream(requests_for(url, texts), asked.rate, 0.0, asked.seconds, by_chance=True)}
             if feedback:
-                streams["feedback"] = Stream(_feedback(url, texts), feedback, 0.0, asked.seconds)
+                streams["feedback"] = Stream(_feedback(url, texts), feedback, 0.0, asked.seconds, by_chance=True)
             replies = sender.submit(run_open_load, url, streams).result()
             failed = sum(one.status >= 400 for one in replies.get("feedback", ()))
             if failed:

@@ -19,7 +19,7 @@ DEADLINE_MARGIN = 0.05
 MAX_SHADOW_TOKENS = 16_384
 SHADOW_SECONDS = 0.006
 # Seconds without other work before a batch of shadows: the answers of the last batch are written meanwhile.
-SHADOW_PAUSE = 0.005
+SHADOW_PAUSE = 0.001
 
 
 class Scheduler:
