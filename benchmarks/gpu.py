@@ -117,16 +117,18 @@ def testing(run: "Run", out: Path) -> Iterator[None]:
     with log.open("w", encoding="utf-8") as written:
         started = time.monotonic()
         process = subprocess.Popen(command, cwd=ROOT, stdout=written, stderr=written, start_new_session=True)
-        yield
         try:
+            yield
             process.wait(started + TEST_SECONDS - time.monotonic())
             run.tests = (log.read_text(encoding="utf-8").strip().splitlines() or ["pytest did not run"])[-1].strip("= ")
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
             lines = log.read_text(encoding="utf-8").splitlines()
             passed, failed = (sum(f" {word} " in line for line in lines) for word in ("PASSED", "FAILED"))
             run.tests = f"not done after {TEST_SECONDS:.0f} s, {passed} passed, {failed} failed"
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
     say(f"tests: {run.tests}")
     run.write(out)
 

@@ -88,16 +88,15 @@ class Load:
 
 @dataclass(frozen=True)
 class Stream:
-    """Requests of one kind, so many a second.
+    """Requests of one kind.
 
     Attributes:
         requests: encoded requests, sent in turn; after the last comes the first again.
         rate: requests per second.
         begin, end: seconds from the start of the load.
         patience: seconds after which a client closes its connection; None waits for the answer.
-        by_chance: requests are due at random, as from many clients who do not know of each other (a Poisson process
-            with this number of arrivals), and not at equal distances, which may always or never meet a rhythm of the
-            server's.
+        by_chance: requests are due at random, as from many independent clients (a Poisson process with this number of
+            arrivals), and not at equal distances, which may always or never meet work that the server repeats.
     """
 
     requests: Sequence[bytes]

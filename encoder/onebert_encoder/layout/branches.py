@@ -215,7 +215,7 @@ BranchesOf = Mapping[LayerSite, tuple[Branch, ...]]
 """All branches of one row."""
 
 
-# As many as there are kinds of tasks.
+# The turns of each kind of task that this process has seen; equal ones are one object.
 _TURNS: dict[tuple[tuple[LayerSite, int], ...], tuple[tuple[LayerSite, int], ...]] = {}
 
 

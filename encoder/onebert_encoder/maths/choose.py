@@ -46,7 +46,7 @@ def answering_kernels(base: Base) -> PlainKernels:
     """The fastest kernels for answers, without gradients and dropout."""
     config, fast = base.config, None
     if base.device.type == "cuda" and _compiled(base):
-        fast = load_gpu(Shape(base.device, base.dtype, config.hidden_size, config.num_heads))
+        fast = load_gpu(Shape(base.device, base.dtype, config.hidden_size, config.num_heads, config.intermediate_size))
     return _on_cpu(base, NO_DROPOUT) if fast is None else fast
 
 

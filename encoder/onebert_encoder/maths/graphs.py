@@ -1,6 +1,6 @@
-"""CUDA graphs of small batches: the encoder's launches are recorded once per size and replayed together.
+"""CUDA graphs of a server's batches: the encoder's launches are recorded once per size and replayed together.
 
-For a small batch the host needs longer to launch the kernels than the GPU to run them. A recording uses fixed
+For most batches the host needs longer to launch the kernels than the GPU to run them. A recording uses fixed
 addresses, so each batch is first copied to the recording's inputs (decision 13).
 """
 
@@ -26,19 +26,15 @@ from onebert_encoder.maths.rows import Rows
 
 logger = logging.getLogger("onebert.graphs")
 
-# The largest batch of a server's default settings. A host launches a MiniLM's kernels no faster than a GPU runs them,
-# however large the batch.
-_MOST_TOKENS = 8192
+# The largest batch of a server's default settings, and beyond `_SMALL` tokens the longest text of a recorded one. (256
+# sentences, 5,888 tokens, take about half of the time on an H200.)
+_MOST_TOKENS, _SMALL, _LONGEST_IN_LARGE = 8192, 2048, 128
 
-# A recording has room for one sequence per 8 tokens; a batch with more sequences is not replayed.
-_TOKENS_PER_SEQUENCE = 8
-
-# The third batch of a kind is recorded, not the first: while a server loads its tasks its tables still move, which
-# invalidates recordings.
+# The third batch of a kind is recorded, not the first: many kinds come once or twice.
 _RECORDED_AT = 3
 
 # Beyond this the least recently replayed recording is dropped: each keeps its inputs on the device.
-_MOST_RECORDINGS = 128
+_MOST_RECORDINGS = 256
 
 # Most kinds to count at once; then counting restarts, so that ever new mixtures do not use up memory.
 _MOST_KINDS = 1024
@@ -62,7 +58,7 @@ class CudaRecorder:
         self.renew()
 
     def renew(self) -> None:
-        """Takes a new memory pool; PyTorch records nothing more into one whose recordings are all gone."""
+        """Takes a new memory pool; PyTorch refuses to record into one whose recordings are all gone."""
         self._pool = torch.cuda.graph_pool_handle()
 
     def record(self, run: Callable[[], Tensor]) -> Callable[[], Tensor]:
@@ -136,14 +132,14 @@ class Graphs:
         tables = (rows.shift, rows.gain, rows.g_LN0, *(scales.table for scales in rows.scales.values()))
         if [table.data_ptr() for table in tables] != [table.data_ptr() for table in self._tables]:
             self._graphs.clear()
-            self._recorder.renew()
             self._seen.clear()
             self._tables = tables
 
     def _record(self, kind: _Kind, eager: Pass, batch: Batch, x: Tensor) -> None:
         """Records this batch's kind, if replaying gives the bits of `x`, computed without a recording."""
         try:
-            if not len(self._out):
+            if not self._graphs:
+                self._recorder.renew()
                 self._out = x.new_empty(_MOST_TOKENS, x.shape[1])
             graph = _Graph(eager, kind, self._recorder, self._out)
             got = graph.replay(batch, eager.gathered)
@@ -164,12 +160,17 @@ class Graphs:
 def _fits(batch: Batch, passes: Sequence[Pass]) -> bool:
     size = len(batch.word)
     return (
-        size <= _MOST_TOKENS
+        size <= (_MOST_TOKENS if batch.lengths.max() <= _LONGEST_IN_LARGE else _SMALL)
         and len(batch.stages) == 1
         and batch.stages[0].source is None
-        and len(batch.stages[0].lengths) <= size // _TOKENS_PER_SEQUENCE
+        and len(batch.stages[0].lengths) <= _room(size)
         and not _branches_of(passes[0].gathered).has_spans
     )
+
+
+def _room(size: int) -> int:
+    """The most sequences of a recorded batch: one for 8 tokens, in a large one for 16; surplus ones cost launches."""
+    return max(1, size // (8 if size <= _SMALL else 16))
 
 
 def _branches_of(gathered: Gathered) -> GpuBranches:
@@ -190,7 +191,7 @@ class _Graph:
         base, branches, size = eager.base, _branches_of(eager.gathered), kind.size
         zeros = torch.zeros(4 + len(kind.scaled), size, dtype=torch.int64, device=base.device)
         word, position, row_of_token, gains, *scales = zeros
-        sequences = max(1, size // _TOKENS_PER_SEQUENCE)
+        sequences = _room(size)
         edges = torch.arange(sequences + 1, dtype=torch.int32, device=base.device).mul_(kind.longest).clamp_(max=size)
         lengths = np.full(sequences, kind.longest)
         filling, layers = step_at(size), range(base.config.num_layers)

@@ -19,8 +19,8 @@ from onebert_store.command.process import record_of
 from onebert_store.errors import InvalidInput
 from onebert_store.registry.names import LIVE
 
-# Training's own default number of epochs, and the least number of steps that few rows get; a run by contrast from the
-# exact head gets so many epochs within so many steps and that number.
+# Training's own default number of epochs, and the least number of steps that few rows get. A run by contrast from the
+# exact head gets `_FEW_EPOCHS`, within `_FEW_STEPS` and `_LEAST_STEPS` steps.
 _EPOCHS, _LEAST_STEPS = 4, 100
 _FEW_EPOCHS, _FEW_STEPS = 32, 50
 
@@ -112,7 +112,7 @@ def _epochs(said: Mapping[str, Any]) -> int | None:
     steps, epochs = said.get("steps"), said.get("epochs")
     if not steps or not epochs:
         return None
-    passes, each = ceil(epochs), round(steps / epochs)
+    passes, each = ceil(epochs), max(1, round(steps / epochs))
     warm = said.get("contrastive") and said.get("start") == "head"
     least = min(_LEAST_STEPS, max(_FEW_STEPS, _FEW_EPOCHS * each)) if warm else _LEAST_STEPS
     return None if passes == max(_EPOCHS, ceil(least / each)) else passes

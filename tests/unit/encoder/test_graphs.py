@@ -4,9 +4,11 @@ Without a GPU a recording is imitated: it runs again, on the kernels for GPUs in
 which addresses they read; what it kept of the batch that it was made with would answer for that batch forever.
 """
 
+import gc
 import logging
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
+from weakref import WeakSet
 
 import pytest
 import torch
@@ -39,27 +41,30 @@ class Imitation:
 
     def __init__(self) -> None:
         self.replays = 0
+        self.renew()
 
     def renew(self) -> None:
-        pass
+        self._recorded, self._live = 0, WeakSet[Callable[[], Tensor]]()
 
     def record(self, run: Callable[[], Tensor]) -> Callable[[], Tensor]:
-        out, addresses = run().clone(), self._addresses(run)
+        gc.collect()  # these recordings, unlike a GPU's, refer to themselves
+        if self._recorded and not self._live:
+            raise RuntimeError("the recordings of this pool are all gone")
+        out, addresses = run(), self._addresses(run)
 
         def replay() -> Tensor:
             self.replays += 1
-            assert self._addresses(run, out) == addresses
+            assert self._addresses(run) == addresses
             return out
 
+        self._recorded += 1
+        self._live.add(replay)
         return replay
 
-    def _addresses(self, run: Callable[[], Tensor], out: Tensor | None = None) -> list[int]:
-        """Addresses of the inputs that outlive the run: indices and tables."""
+    def _addresses(self, run: Callable[[], Tensor]) -> list[int]:
+        """Addresses of the inputs and of the output, which outlive the run: indices and tables."""
         Noting.seen.clear()
-        x = run()
-        if out is not None:
-            out.copy_(x)
-        return Noting.seen.copy()
+        return [run().data_ptr(), *Noting.seen]
 
 
 class Noting(GpuKernels):
@@ -193,6 +198,40 @@ def test_kinds_whose_recording_failed_take_no_place(recorder: Any, monkeypatch: 
     for _ in range(3):
         assert_same(graphs, base, rows, [16], [1])
     assert graphs.sizes == {16}
+
+
+def test_after_a_first_recording_that_is_wrong_others_are_still_made(
+    recorder: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base, rows = zoo()
+    graphs, record = Graphs(base, recorder), recorder.record
+
+    def wrong(run: Callable[[], Tensor]) -> Callable[[], Tensor]:
+        replay = record(run)
+        return lambda: replay().mul_(2)
+
+    monkeypatch.setattr(recorder, "record", wrong)
+    for seed in range(4):
+        assert_same(graphs, base, rows, [8], [1], seed)
+    assert not graphs.sizes
+    monkeypatch.setattr(recorder, "record", record)
+    for seed in range(4):
+        assert_same(graphs, base, rows, [16], [1], seed)
+    assert graphs.sizes == {16}
+
+
+def test_large_batches_of_long_texts_are_not_recorded(recorder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graphs_module, "_SMALL", 16)
+    monkeypatch.setattr(graphs_module, "_LONGEST_IN_LARGE", 20)
+    base, rows = zoo()
+    graphs = Graphs(base, recorder)
+    for lengths in ([24], [24], [24], [20, 4], [20, 4], [20, 4]):
+        assert_same(graphs, base, rows, lengths, list(range(1, len(lengths) + 1)))
+    # The room of a large one: a sequence for 16 tokens.
+    assert graphs.sizes == set()
+    for _ in range(3):
+        assert_same(graphs, base, rows, [20], [1])
+    assert graphs.sizes == {24}
 
 
 def test_rows_that_change_in_their_place_are_read_anew_and_tables_that_move_are_recorded_anew(recorder: Any) -> None:

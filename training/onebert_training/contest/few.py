@@ -24,8 +24,8 @@ from onebert_training.methods.methods import parse_method
 from onebert_training.tasks.metrics import is_better
 from onebert_training.tasks.objective import Logits, Measurement
 
-# A fold takes this share of the run's steps, and at least so many if the run has them: a run that was asked for fewer
-# is not judged by still fewer. A fold of a warm run starts from its own exact head (decision 44).
+# A fold takes this share of the run's steps, and at least LEAST_STEPS if the run has them: a run that was asked for
+# fewer is not judged by still fewer. A fold of a warm run starts from its own exact head (decision 44).
 SHARE, LEAST_STEPS = 0.6, 60
 WARM_SHARE, WARM_STEPS = 0.3, 20
 FEW = 1000

@@ -18,11 +18,17 @@ TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.1}
 
 
 def matches_plain(
-    kernels: PlainKernels, device: torch.device, dtype: torch.dtype, hidden_size: int = 48, num_heads: int = 2
+    kernels: PlainKernels,
+    device: torch.device,
+    dtype: torch.dtype,
+    hidden_size: int = 48,
+    num_heads: int = 2,
+    intermediate: int = 96,
 ) -> bool:
     """Compares the outputs of every kernel with `PlainKernels`, for two small sequences."""
     got, want = (
-        _sample(each, device, dtype, hidden_size, num_heads).float() for each in (kernels, PlainKernels(F.gelu))
+        _sample(each, device, dtype, hidden_size, num_heads, intermediate).float()
+        for each in (kernels, PlainKernels(F.gelu))
     )
     return torch.allclose(got, want, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
 
@@ -59,7 +65,7 @@ def _learned(kernels: PlainKernels, dtype: torch.dtype, computed: torch.dtype) -
 
 
 @torch.no_grad()
-def _sample(kernels: PlainKernels, device: torch.device, dtype: torch.dtype, h: int, num_heads: int) -> Tensor:
+def _sample(kernels: PlainKernels, device: torch.device, dtype: torch.dtype, h: int, num_heads: int, f: int) -> Tensor:
     """The outputs of all kernels for two sequences of different rows and some filling, joined into one vector."""
     stage = stage_of([5, 80], [0, 1], 3, dtype, device)
     tokens, of_token, filled = 88, stage.row_of_token, 85
@@ -81,7 +87,7 @@ def _sample(kernels: PlainKernels, device: torch.device, dtype: torch.dtype, h: 
         kernels.attend(draw(tokens, 3 * h), b, stage, num_heads)[:filled],
         kernels.add_norm(draw(tokens, h), draw(tokens, h), b, stage, Gain(shared, gains, None), 1e-12),
         kernels.add_norm(draw(tokens, h), draw(tokens, h), b, stage, Gain(shared, gains, of_token), 1e-12),
-        kernels.add_activate(draw(tokens, h), b, stage),
+        kernels.add_activate(draw(tokens, f), draw(2, f), stage),
         kernels.add_branches(draw(tokens, h), draw(tokens, h), joined),
     )
     return torch.cat([one.flatten() for one in found])

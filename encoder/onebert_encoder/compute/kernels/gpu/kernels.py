@@ -24,8 +24,9 @@ from onebert_encoder.layout.upload import upload
 # batch, so a text's sums have one order.
 _BLOCK_BYTES = 128
 
-# Columns per warp of `add_norm` and `add_activate`: they wait for memory, so few warps that read much are fastest.
-_PER_WARP = 1024
+# Columns per warp of `add_norm` and `add_activate`: they wait for memory, so few warps that read much are fastest. A
+# program has at most 32 warps.
+_PER_WARP, _MOST_WARPS = 1024, 32
 
 # One program of `shrink` takes K_BLOCK columns of the input at a time, for R_BLOCK of the rank: more than most ranks,
 # so that a token is read once. _EXPANDED: columns of one program of `expand`.
@@ -77,7 +78,7 @@ class GpuKernels(PlainKernels):
             self.programs.add_norm[(tokens,)](
                 *(y, x, b, b.stride(0), stage.row_of_token, table, table.stride(0), gain.of_token),
                 *(eps, h, block),
-                num_warps=max(1, block // _PER_WARP),
+                num_warps=warps_of(block),
             )
         return y
 
@@ -86,7 +87,7 @@ class GpuKernels(PlainKernels):
         block = power_of_two(f)
         with torch.cuda.device_of(z):
             self.programs.add_activate[(tokens,)](
-                z, b, b.stride(0), stage.row_of_token, f, block, num_warps=max(1, block // _PER_WARP)
+                z, b, b.stride(0), stage.row_of_token, f, block, num_warps=warps_of(block)
             )
         return z
 
@@ -158,6 +159,11 @@ class GpuBranches(dict[LayerSite, GpuJoined]):
             count = other.tiles.shape[1]
             self.tiles[:, :count].copy_(other.tiles)
             self.tiles[:, count:, Tile.RANK].zero_()
+
+
+def warps_of(columns: int) -> int:
+    """The warps of a program that reads so many columns of one token, a power of two."""
+    return min(max(1, columns // _PER_WARP), _MOST_WARPS)
 
 
 def power_of_two(n: int) -> int:

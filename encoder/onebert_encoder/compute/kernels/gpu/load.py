@@ -20,6 +20,7 @@ class Shape:
     dtype: torch.dtype
     hidden: int
     num_heads: int
+    intermediate: int
 
 
 @cache
@@ -27,7 +28,7 @@ def load_gpu(shape: Shape) -> GpuKernels | None:
     """The kernels for one shape; None, with a warning, if they do not run or give wrong numbers."""
     try:
         kernels = GpuKernels()
-        if matches_plain(kernels, shape.device, shape.dtype, shape.hidden, shape.num_heads):
+        if matches_plain(kernels, shape.device, shape.dtype, shape.hidden, shape.num_heads, shape.intermediate):
             return kernels
         logger.warning("the fast GPU kernels give wrong numbers on this machine, so plain PyTorch is used")
     except ImportError:

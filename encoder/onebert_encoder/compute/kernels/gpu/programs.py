@@ -12,7 +12,7 @@ import triton.language as tl
 
 @triton.jit
 def gelu(x: tl.tensor) -> tl.tensor:
-    """x Φ(x), exact to 4e-7; the library's error function would take longer than the memory that `x` comes from.
+    """x Φ(x), exact to 5e-7; the library's error function would take longer than the memory that `x` comes from.
 
     Φ by Abramowitz and Stegun 1964, 7.1.26, whose polynomial is the lower tail, so that small results cancel nothing.
     """

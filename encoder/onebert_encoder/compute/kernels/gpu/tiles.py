@@ -38,7 +38,7 @@ def tiles_of(branches: Sequence[Branches], spans: Sequence[tuple[int, int, int]]
     (row, start, stop) with fewer branches at a site have tiles of rank 0.
     """
     edges: list[tuple[int, int]] = []
-    # By turns, which rows with equal turns share: hashing hundreds of them would take longer than all else here.
+    # By the identity of their turns, which alike rows share: hashing hundreds of them would take longer than all else.
     alike: dict[int, tuple[tuple[Turn, ...], list[int], list[Array]]] = {}
     for row, start, stop in spans:
         if branches[row]:
