@@ -9,6 +9,8 @@ from pathlib import Path
 
 import httpx
 
+from ports import free_ports
+
 BUCKET = "models"
 KEY, SECRET = "test-access-key", "test-secret-key-0123456789"
 
@@ -91,20 +93,3 @@ def environment(port: int) -> dict[str, str]:
         "AWS_ACCESS_KEY_ID": KEY,
         "AWS_SECRET_ACCESS_KEY": SECRET,
     }
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody has now, also 10000 higher, where each part of the server listens for its own kind."""
-    found: list[int] = []
-    while len(found) < count:
-        with socket.socket() as one, socket.socket() as other:
-            one.bind(("127.0.0.1", 0))
-            port = one.getsockname()[1]
-            try:
-                other.bind(("127.0.0.1", port + 10000))
-            except (OSError, OverflowError):
-                # Taken, or no port at all: the system gives another one next.
-                one.close()
-                continue
-            found.append(port)
-    return found

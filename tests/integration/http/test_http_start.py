@@ -17,12 +17,8 @@ from bases import tiny_base
 from forked import Forked
 from onebert_server.run.serve import bind
 from onebert_store.errors import InvalidSettings
+from ports import free_port
 from servers import LAYOUTS, ONEBERT, Server, Task, clean_env, wait_until
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return found.getsockname()[1]
 
 
 @contextmanager

@@ -1,7 +1,6 @@
 """The pods of the RayService without Kubernetes: restricted as there, with a token, told what KubeRay tells."""
 
 import shutil
-import socket
 import subprocess
 import sys
 from contextlib import ExitStack
@@ -14,6 +13,7 @@ import yaml
 from bases import tiny_base
 from kustomize import by_name, render
 from pods import in_a_pod, needs_pods
+from ports import free_port
 from servers import Task, assert_answers, clean_env, wait_until
 
 # Beside other tests the pods take minutes to be ready.
@@ -26,12 +26,6 @@ KEY, TOKEN = "a key of this test alone", "a-token-of-this-test-alone-" + 32 * "0
 TEXT = "the screen was broken"
 # `ray`, as the image has it, with the packages of these tests.
 RAY = f'#!/bin/sh\nexec {sys.executable} -m ray.scripts.scripts "$@"\n'
-
-
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
 
 
 class Pod:

@@ -9,12 +9,13 @@ import pytest
 
 from blob_stores import BucketLocation
 from fake_servers import FakeServer, Handler
-from object_server import BUCKET, KEY, SECRET, environment, free_ports
+from object_server import BUCKET, KEY, SECRET, environment
 from onebert_store.blobs.bucket import PROMPT, open_bucket
 from onebert_store.blobs.cache import BlobCache
 from onebert_store.blobs.objects import Objects
 from onebert_store.blobs.staging import digest_of
 from onebert_store.errors import BlobsAway, InvalidSettings, StorageFull, StorageUnavailable, StoreCorrupt
+from ports import free_port
 from tcp_proxy import TcpProxy
 
 HELLO = digest_of(b"hello")
@@ -150,7 +151,7 @@ def test_wrong_credentials_are_refused_by_the_server_itself(location, tmp_path, 
 
 
 def test_nobody_listens(tmp_path, bucket_at):
-    bucket_at(*free_ports(1))
+    bucket_at(free_port())
     blobs = away(tmp_path)
     for call in every_call(blobs).values():
         with pytest.raises(StorageUnavailable, match="cannot be reached"):

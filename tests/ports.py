@@ -1,0 +1,27 @@
+"""Free ports for servers that cannot take port 0 and say which one they got."""
+
+import secrets
+import socket
+
+# Below the ports that this machine gives to those who ask for any, so that none of them takes one that is chosen here.
+_LOWEST, _COUNT = 10_000, 10_000
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody has now, also 10000 higher, where each part of SeaweedFS listens for its own kind."""
+    found: list[int] = []
+    while len(found) < count:
+        port = _LOWEST + secrets.randbelow(_COUNT)
+        with socket.socket() as one, socket.socket() as other:
+            try:
+                one.bind(("127.0.0.1", port))
+                other.bind(("127.0.0.1", port + 10_000))
+            except OSError:
+                continue
+        found += [port] * (port not in found)
+    return found
+
+
+def free_port() -> int:
+    """One of them."""
+    return free_ports(1)[0]
