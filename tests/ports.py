@@ -3,8 +3,9 @@
 import secrets
 import socket
 
-# Below the ports that this machine gives to those who ask for any, so that none of them takes one that is chosen here.
-_LOWEST, _COUNT = 10_000, 10_000
+# Below the ports that a Linux gives to those who ask for any, so that none of them takes one that is chosen here, and
+# above those of Ray's workers.
+_LOWEST, _COUNT = 20_000, 2_700
 
 
 def free_ports(count: int) -> list[int]:
