@@ -20,8 +20,8 @@ logger = logging.getLogger("onebert.samples")
 
 # Bytes of answers that wait to be written; further ones are dropped and counted.
 MAX_BYTES = 2**24
-# Answers per transaction. They are written as they come: larger transactions would delay other answers more.
-WRITTEN_TOGETHER = 256
+# Most answers per transaction, and seconds in which they gather: a transaction for each would delay other answers more.
+WRITTEN_TOGETHER, GATHERED = 256, 0.1
 # Seconds between two sweeps of all tasks, for texts that are too old and tasks that are gone; a task that has grown by
 # this share of its bound is swept at once.
 SWEEP_EVERY, GROWTH = 600.0, 0.1
@@ -119,7 +119,8 @@ class SampleKeeper:
                 self._tried(self._store.sweep)
                 next_sweep = time.monotonic() + SWEEP_EVERY
             with self._changed:
-                self._changed.wait_for(lambda: self._waiting or self._ended, next_sweep - time.monotonic())
+                if self._changed.wait_for(lambda: self._waiting or self._ended, next_sweep - time.monotonic()):
+                    self._changed.wait_for(lambda: len(self._waiting) >= WRITTEN_TOGETHER or self._ended, GATHERED)
             self._write_some(lambda _: True)
         while self._waiting:
             self._write_some(lambda _: True)
