@@ -8,6 +8,8 @@ the same operation by operation; tests compare the two.
 import ctypes
 import math
 from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -36,9 +38,18 @@ _GROUP = 384
 
 # Size of a site in forward.h, and of a classifier in heads.h, in 64-bit numbers.
 _OF_SITE, _OF_CLASSIFIER = 4, 8
-# A function to call between layers.
-Between = Callable[[], None] | None
 _NO_CLASSIFIERS: Array = np.empty((0, _OF_CLASSIFIER), dtype=np.int64)
+
+
+class Way(NamedTuple):
+    """Lets other work run between two layers of a pass.
+
+    Once another thread has set `asked` to a number other than 0, the pass stops behind its layer, calls `make`, which
+    may run another pass and should reset `asked`, and goes on. Nobody takes Python's lock before.
+    """
+
+    asked: ctypes.c_int32
+    make: Callable[[], None]
 
 
 class Forward:
@@ -62,7 +73,7 @@ class Forward:
         )
 
     def classify(
-        self, rows: Rows, batch: Batch, heads: Sequence[Head], between: Between = None
+        self, rows: Rows, batch: Batch, heads: Sequence[Head], way: Way | None = None
     ) -> tuple[Tensor, dict[int, Tensor]]:
         """Encodes, and returns the logits by input for every head with a native form; see `compute_logits`."""
         native = {i: head.native for i, head in enumerate(heads) if head.native is not None}
@@ -74,30 +85,33 @@ class Forward:
             (int(length), labels) if pooled == POOLED["none"] else (labels,)
             for length, labels, pooled in zip(batch.lengths[inputs], *classifiers[:, 3:5].T.tolist(), strict=True)
         ]
-        sizes = [math.prod(shape) for shape in shapes]
-        logits = torch.empty(sum(sizes))
-        classifiers[:, -1] = logits.data_ptr() + (np.cumsum(sizes) - sizes) * logits.itemsize
+        # numpy throughout: each of PyTorch's operations gives Python's lock away, and may wait for it while the cores
+        # that compute next are idle.
+        edges = np.cumsum([0, *map(math.prod, shapes)])
+        logits: Array = np.empty(edges[-1], dtype=np.float32)
+        classifiers[:, -1] = logits.ctypes.data + edges[:-1] * logits.itemsize
         classifiers = classifiers[np.argsort(classifiers[:, 0], kind="stable")]
-        x = self._run_stages(rows, batch, None, classifiers, between)
-        found = (own.view(shape) for own, shape in zip(torch.split_with_sizes(logits, sizes), shapes, strict=True))
-        return x, dict(zip(inputs, found, strict=True))
+        x = self._run_stages(rows, batch, None, classifiers, way)
+        own = zip(inputs, pairwise(edges.tolist()), shapes, strict=True)
+        return x, {i: torch.from_numpy(logits[start:stop].reshape(shape)) for i, (start, stop), shape in own}
 
     def encode(self, rows: Rows, batch: Batch, activations: Tensor | None = None) -> Tensor:
         return self._run_stages(rows, batch, activations, _NO_CLASSIFIERS)
 
     def _run_stages(
-        self, rows: Rows, batch: Batch, x: Tensor | None, classifiers: Array, between: Between = None
+        self, rows: Rows, batch: Batch, x: Tensor | None, classifiers: Array, way: Way | None = None
     ) -> Tensor:
         if x is None and self._embeddings.W_e is not None:
             x = self._projected(rows, batch, self._embeddings.W_e)
         enters = batch if x is None else None
-        x = torch.empty(len(batch.word), self._width) if x is None else x
+        if x is None:
+            x = torch.from_numpy(np.empty((len(batch.word), self._width), dtype=np.float32))
         for stage in batch.stages:
             if stage.source is not None:
                 # numpy gathers with one thread: PyTorch's team would spin on the cores that C++ needs next.
                 x = torch.from_numpy(np.take(x.float().numpy(), stage.source.numpy(), axis=0))
             last = stage is batch.stages[-1]
-            self._run_stage(rows, stage, x, enters, classifiers if last else _NO_CLASSIFIERS, between)
+            self._run_stage(rows, stage, x, enters, classifiers if last else _NO_CLASSIFIERS, way)
             enters = None
         return x
 
@@ -123,7 +137,7 @@ class Forward:
         return np.array([table.data_ptr() for table in tables], dtype=np.int64), tables
 
     def _run_stage(
-        self, rows: Rows, stage: Stage, x: Tensor, enters: Batch | None, classifiers: Array, between: Between
+        self, rows: Rows, stage: Stage, x: Tensor, enters: Batch | None, classifiers: Array, way: Way | None
     ) -> None:
         gains = stage.of_token(rows.gain_of_row)
         scales = [(one.table, stage.of_token(one.of_row)) for one in rows.scales.values()]
@@ -134,6 +148,7 @@ class Forward:
         group = -(-tokens // (threads * rounds)) if 3 * tokens > threads * _GROUP else 0
         # A sequence is never divided: one thread would take a long one through all layers while the others wait.
         group = 0 if stage.lengths.max() > 2 * group else group
+        reached: Array = np.full(len(stage.lengths), stage.layers.start)
         job = Job(
             *(tokens, len(stage.lengths), stage.layers.start, stage.layers.stop),
             *((enters.word.data_ptr(), self._positions(enters)) if enters is not None else (None, None)),
@@ -146,16 +161,13 @@ class Forward:
             ),
             *(None if sites is None else sites.ctypes.data, classifiers.ctypes.data),
             *(len(classifiers), threads, group),
+            *(None if way is None else ctypes.addressof(way.asked), reached.ctypes.data),
         )
-        # Only `x`, in float32, is passed between layers, so a pass that is split between layers has the same bits.
-        if between is not None:
-            for layer in stage.layers[:-1]:
-                job.first_layer, job.last_layer, job.classifier_count = layer, layer + 1, 0
-                self._run(ctypes.byref(self._model), ctypes.byref(job))
-                between()
-                job.first_layer, job.last_layer, job.classifier_count = layer + 1, stage.layers.stop, len(classifiers)
-                job.word = job.position = None
         self._run(ctypes.byref(self._model), ctypes.byref(job))
+        # Only `x`, in float32, is passed between layers, so a pass that has stopped has the same bits.
+        while way is not None and (reached < stage.layers.stop).any():
+            way.make()
+            self._run(ctypes.byref(self._model), ctypes.byref(job))
 
 
 def packed_weights(layer: LayerWeights) -> list[Packed]:

@@ -1,6 +1,6 @@
 """Computes logits from rows and tokens; golden logits check that this machine folds and computes like the trainer."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -11,6 +11,7 @@ from onebert_encoder.layout.dropout import NO_DROPOUT, Dropout
 from onebert_encoder.maths.batch import Batch, pack
 from onebert_encoder.maths.choose import choose_forward, choose_heads
 from onebert_encoder.maths.encode import encode
+from onebert_encoder.maths.forward import Way
 from onebert_encoder.maths.graphs import Graphs
 from onebert_encoder.maths.heads import classify
 from onebert_encoder.maths.rows import Head, Row, Rows, stack_rows
@@ -35,18 +36,17 @@ def compute_logits(
     dropout: Dropout = NO_DROPOUT,
     activations: Tensor | None = None,
     graphs: Graphs | None = None,
-    between: Callable[[], None] | None = None,
+    way: Way | None = None,
 ) -> list[Tensor]:
     """Gathers, encodes and classifies: [labels] float32 per input, or [length, labels] for a per-token task.
 
-    With `graphs` the encoder runs on recordings, without dropout or activations. `between` splits the one-call pass
-    into one call per layer and is called between them; it may run another pass. Raises ValueError for a row without a
-    head.
+    With `graphs` the encoder runs on recordings, without dropout or activations. The one-call pass makes
+    `way` for other work. Raises ValueError for a row without a head.
     """
     heads = [_head(rows, row) for row in batch.rows]
     forward = None if graphs or activations is not None else choose_forward(base, dropout)
     if forward is not None:
-        x, logits = forward.classify(rows, batch, heads, between)
+        x, logits = forward.classify(rows, batch, heads, way)
         rest = [i for i in batch.inputs if i not in logits]
         if rest:
             logits |= zip(rest, classify(heads, batch, x, base.config.eps, inputs=rest), strict=True)

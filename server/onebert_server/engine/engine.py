@@ -1,9 +1,9 @@
-"""The engine: one thread owns the device and computes waiting sequences of any tasks in one batch."""
+"""The engine: its lanes own the device and compute waiting sequences of any tasks in one batch."""
 
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from onebert_encoder.compute.threads import compute_with
+from onebert_encoder.maths.forward import Way
 from onebert_server.access.context import Context
 from onebert_server.engine.host import Host
 from onebert_server.engine.passes import Item
@@ -30,6 +31,9 @@ logger = logging.getLogger("onebert.engine")
 # A batch of at least so many seconds lets short texts of other principals run between its layers, each time up to half
 # of its own work: one text of 512 tokens may take over 0.25 s on a slow processor.
 _LONG_BATCH, _PART_BESIDE = 0.02, 2
+# Lanes on a CPU. While both have work each computes with half of the threads: one computes while Python answers the
+# other's batch, and no thread waits for another whose core the event loop has taken.
+LANES = 2
 # Seconds after which a start goes on although the device has not finished the first measurement.
 MEASURE_TIMEOUT = 60.0
 
@@ -50,9 +54,10 @@ class EngineLimits:
 class Engine:
     """Owns the device; `submit` may be called from any thread, and futures deliver the answers.
 
-    A forward pass runs on `threads` PyTorch threads; None leaves the number to PyTorch. No other thread should compute
-    in parallel and stay: each such thread keeps a team of threads, and if all teams together have more threads than the
-    machine, libgomp lets none of them spin at a barrier, and a small batch takes twice as long.
+    Forward passes run on `threads` PyTorch threads, in `LANES` at a time if more waits than one batch takes; None
+    leaves the number to PyTorch, in one lane. No other thread should compute in parallel and stay: each such thread
+    keeps a team of threads, and if all teams together have more threads than the machine, libgomp lets none of them
+    spin at a barrier, and a small batch takes twice as long.
 
     An engine that `overlaps` packs and launches the next batch while the device computes one, if the waiting work fills
     it; a smaller batch waits, and grows, until the device is free. None means: on every device but the CPU.
@@ -79,18 +84,24 @@ class Engine:
         self._tracing = tracing
         self._threads = threads
         self._overlaps = hosts[0].base.device.type != "cpu" if overlaps is None else overlaps
-        self._scheduler = Scheduler(limits.queue, self._metrics)
+        lanes = LANES if not self._overlaps and (threads or 1) >= LANES else 1
+        self._scheduler = Scheduler(limits.queue, self._metrics, self._bounds, lanes)
         self.queue = self._scheduler.queue
         self._landed = 0.0
         self._failed = 0
-        self._pass_started: float | None = None
+        self._pass_started: dict[int, float] = {}  # by thread
+        self._observing = threading.Lock()
         self._measured = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="onebert-engine", daemon=True)
+        self._lanes = [
+            threading.Thread(target=self._run, args=(number == 0,), name="onebert-engine", daemon=True)
+            for number in range(lanes)
+        ]
 
     def start(self) -> None:
-        """Starts the owner thread and measures the machine's speed; nothing else should compute until it returns."""
+        """Starts the lanes and measures the machine's speed; nothing else should compute until it returns."""
         self._scheduler.open()
-        self._thread.start()
+        for lane in self._lanes:
+            lane.start()
         self._measured.wait(MEASURE_TIMEOUT)
 
     def check(self, context: Context) -> None:
@@ -146,17 +157,20 @@ class Engine:
         """
         started, spent = time.monotonic(), [0.0]
         host, tokens = waiting[0].request.host, sum(len(entry.item.tokens) for entry in waiting)
-        between: Callable[[], None] | None = None
+        work: float | None = None
         if not (whole or self._overlaps):
             if waiting[0].request.waits:
-                between = partial(self._make_way, waiting, self._limits.max_batch_tokens, spent)
+                work = self._limits.max_batch_tokens
             elif host.speed.seconds(tokens) >= _LONG_BATCH:
-                between = partial(self._make_way, waiting, tokens * host.weight / _PART_BESIDE, spent)
-        launched = host.passes.launch([entry.item for entry in waiting], between)
-        return Flight(waiting, launched, started + sum(spent))
+                work = tokens * host.weight / _PART_BESIDE
+        way = None if work is None else Way(self._scheduler.asked, partial(self._make_way, waiting, work, spent))
+        launched = host.passes.launch([entry.item for entry in waiting], way)
+        ended = None if self._overlaps else time.monotonic()
+        share = torch.get_num_threads() / self._threads if self._threads else 1.0
+        return Flight(waiting, launched, started + sum(spent), ended, share)
 
     def land(self, flight: Flight) -> None:
-        answers = flight.launched.read()
+        answers = flight.launched.logits.read()
         # Before any request ends: an ended request reports which batches it was in.
         span = None if self._tracing is None else self._tracing.batch(flight.requests, flight.started)
         for entry, logits in zip(flight.waiting, answers, strict=True):
@@ -167,29 +181,31 @@ class Engine:
             span.end()
 
     def close(self, timeout: float) -> None:
-        """Takes nothing new, answers waiting requests for at most `timeout` seconds, and stops the thread.
+        """Takes nothing new, answers waiting requests for at most `timeout` seconds, and stops the lanes.
 
         Every future has ended then. A forward pass that hangs may still read its rows, but no row is given to another
         version any more.
         """
         self._scheduler.close()
-        self._thread.join(timeout)
+        until = time.monotonic() + timeout
+        for lane in self._lanes:
+            lane.join(max(until - time.monotonic(), 0.0))
         self._scheduler.end(ShuttingDown("the server is shutting down"))
 
     @property
     def alive(self) -> bool:
-        return self._thread.is_alive() and not self._scheduler.closing
+        return all(lane.is_alive() for lane in self._lanes) and not self._scheduler.closing
 
     @property
     def dead(self) -> bool:
-        """Whether the owner thread has ended although nobody closed the engine; false before `start`."""
-        return self._thread.ident is not None and not self._thread.is_alive() and not self._scheduler.closing
+        """Whether a lane has ended although nobody closed the engine; false before `start`."""
+        ended = any(lane.ident is not None and not lane.is_alive() for lane in self._lanes)
+        return ended and not self._scheduler.closing
 
     @property
     def pass_seconds(self) -> float:
-        """Seconds that the running forward pass has taken so far; 0 if none runs."""
-        started = self._pass_started
-        return 0.0 if started is None else time.monotonic() - started
+        """Seconds that the longest running forward pass has taken so far; 0 if none runs."""
+        return max((time.monotonic() - started for started in [*self._pass_started.values()]), default=0.0)
 
     @property
     def failed_in_a_row(self) -> int:
@@ -204,18 +220,30 @@ class Engine:
         most = host.speed.tokens_within(self._limits.max_batch_seconds, self._limits.max_batch_tokens)
         return host.speed.worthwhile(most), most
 
-    def _run(self) -> None:
+    def _run(self, first: bool) -> None:
         try:
             with torch.inference_mode():
-                self._measure()
-                self._fly()
+                self._compute_with(1, first)
+                if first:
+                    self._measure()
+                self._measured.wait()
+                self._fly(first)
         except BaseException:
             logger.critical("the engine's thread dies", exc_info=True)
             self._scheduler.end(EngineFailed("the engine does not run"))
 
-    def _fly(self) -> None:
+    def _compute_with(self, lanes: int, first: bool) -> None:
+        """Sets the calling lane's threads for a batch; of an odd number shared by two lanes the first has one more."""
+        if self._threads is not None:
+            threads = (self._threads + (lanes - 1) * first) // lanes
+            if torch.get_num_threads() != threads:
+                compute_with(threads)
+
+    def _fly(self, first: bool) -> None:
         flight: Flight | None = None
-        while (waiting := self._scheduler.take(self._bounds, flight is not None)) or flight:
+        while (taken := self._scheduler.take(flight is not None, first))[0] or flight:
+            waiting, lanes = taken
+            self._compute_with(lanes, first)
             following = self._launched(waiting, flight) if waiting else None
             if flight:
                 self._land(flight, following)
@@ -225,11 +253,15 @@ class Engine:
             flight = following
 
     def _launched(self, waiting: Sequence[Waiting], before: Flight | None) -> Flight | None:
-        self._pass_started = self._pass_started or time.monotonic()
+        flight = None
+        self._pass_started.setdefault(threading.get_ident(), time.monotonic())
         with self._losing(waiting):
-            return self.launch(waiting)
-        self._let_go(before)
-        return None
+            flight = self.launch(waiting)
+        if flight is None or not self._overlaps:
+            self._scheduler.computed()
+        if flight is None:
+            self._let_go({entry.request for entry in waiting}, before)
+        return flight
 
     def _make_way(self, running: Sequence[Waiting], work: float, spent: list[float]) -> None:
         """Between two layers of a batch: answers texts of other principals, and adds the time to `spent`."""
@@ -238,17 +270,27 @@ class Engine:
             return int(work / host.weight), int(work / host.weight)
 
         if waiting := self._scheduler.take_beside((entry.request for entry in running), bounds):
-            began, landed = time.monotonic(), self._landed
+            began = time.monotonic()
             with self._losing(waiting):
                 self.land(self.launch(waiting, whole=True))
-            self._landed = landed
+            self._scheduler.release({entry.request for entry in waiting})
             spent.append(time.monotonic() - began)
 
     def _land(self, flight: Flight, following: Flight | None) -> None:
         with self._losing(flight.waiting):
             self.land(flight)
             self._failed = 0
-        self._let_go(following)
+        if self._overlaps:
+            self._scheduler.computed()
+        self._let_go(flight.requests, following)
+
+    def _let_go(self, batch: set[Request], running: Flight | None) -> None:
+        """Releases the requests of a batch that has ended. `running`: the one that this lane has in the air, if any."""
+        if running:
+            self._pass_started[threading.get_ident()] = running.started
+        else:
+            self._pass_started.pop(threading.get_ident(), None)
+        self._scheduler.release(batch)
 
     @contextmanager
     def _losing(self, batch: Sequence[Waiting]) -> Iterator[None]:
@@ -263,16 +305,9 @@ class Engine:
             if not isinstance(error, Exception):
                 raise
 
-    def _let_go(self, running: Flight | None) -> None:
-        """Releases the finished batch's requests. `running`: the batch launched behind it, if any."""
-        self._pass_started = running.started if running else None
-        self._scheduler.release(running.requests if running else set())
-
     def _measure(self) -> None:
         try:
-            if self._threads is not None:
-                compute_with(self._threads)
-            self._pass_started = time.monotonic()
+            self._pass_started[threading.get_ident()] = time.monotonic()
             for host in self.hosts.values():
                 host.speed = measure_speed(host.base, host.bank.rows)
             self._note_speed()
@@ -281,7 +316,7 @@ class Engine:
             # gets its error. Without a measured speed only sequences and tokens bound the queue.
             logger.exception("the speed of this machine could not be measured")
         finally:
-            self._pass_started = None
+            self._pass_started.clear()
             self._measured.set()
 
     def _note_speed(self) -> None:
@@ -294,10 +329,14 @@ class Engine:
 
     def _observe(self, flight: Flight) -> int:
         """Returns a batch's tokens. With overlapping batches, a batch's time begins when the one before it is done."""
-        now = time.monotonic()
-        seconds, self._landed = now - max(flight.started, self._landed), now
-        flight.host.speed.observe(flight.launched.computed_tokens, seconds)
-        self._note_speed()
+        if flight.ended is None:
+            ended = time.monotonic()
+            seconds, self._landed = ended - max(flight.started, self._landed), ended
+        else:
+            seconds = flight.ended - flight.started
         tokens = sum(len(entry.item.tokens) for entry in flight.waiting)
-        self._metrics.observe_batch(len(flight.waiting), tokens, seconds)
+        with self._observing:
+            flight.host.speed.observe(flight.launched.computed_tokens, seconds * flight.share)
+            self._note_speed()
+            self._metrics.observe_batch(len(flight.waiting), tokens, seconds, flight.share)
         return tokens

@@ -153,6 +153,10 @@ class FairQueue:
         first = self._turns.first()
         return first is not None and self._tokens_of[first.host] > bounds(first.host)[0]
 
+    def others_wait(self, principals: Collection[str]) -> bool:
+        """Whether anybody but these principals waits."""
+        return self._turns.others_wait(principals)
+
     def take(self, bounds: Bounds, now: float, beside: Collection[str] | None = None) -> list[tuple[Request, int]]:
         """Takes the next batch: requests of one base, with the index of the sequence that was taken.
 

@@ -2,7 +2,7 @@
 
 import itertools
 from bisect import bisect_left, insort
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Generic, NamedTuple, TypeVar
 
@@ -136,6 +136,10 @@ class Turns(Generic[T]):
                 flow.held_back = True
                 self._list(flow)
         self._overtaken.clear()
+
+    def others_wait(self, principals: Collection[str]) -> bool:
+        """Whether anybody but these principals has a waiting thing."""
+        return len(self._flows) > sum(one in self._flows for one in principals)
 
     @contextmanager
     def without(self, principals: Iterable[str]) -> Iterator[None]:

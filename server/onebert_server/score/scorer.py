@@ -145,7 +145,7 @@ class Scorer:
         check(delta, self.base.spec)
         slot = bank.install(fold_delta(self.base, delta))
         proof = Proof.of(self.base, delta)
-        proof.check(list(self._passes.launch([Item(tokens, slot) for tokens in proof.tokens]).read()))
+        proof.check(self._passes.launch([Item(tokens, slot) for tokens in proof.tokens]).logits.read())
         return slot
 
     def _batches(self, pieces: Sequence[Pieces], read: Sequence[Read]) -> list[list[Asked]]:
@@ -173,7 +173,7 @@ class Scorer:
 
     def _land(self, window: Prepared, batch: Sequence[Asked], launched: Launched | None) -> Iterator[Prepared]:
         if launched is not None:
-            for asked, logits in zip(batch, launched.read(), strict=True):
+            for asked, logits in zip(batch, launched.logits.read(), strict=True):
                 window.read[asked.task].logits[asked.place] = logits
         if not window.batches or batch is window.batches[-1]:
             yield window

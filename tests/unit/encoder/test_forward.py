@@ -1,5 +1,6 @@
 """The forward pass in one call against the one that goes operation by operation, and whatever its threads do."""
 
+import ctypes
 import os
 import resource
 import threading
@@ -31,7 +32,7 @@ from onebert_encoder.maths.batch import Batch, pack
 from onebert_encoder.maths.choose import choose_forward, choose_kernels
 from onebert_encoder.maths.encode import encode, passes_of, run_passes
 from onebert_encoder.maths.fold import fold
-from onebert_encoder.maths.forward import Forward
+from onebert_encoder.maths.forward import Forward, Way
 from onebert_encoder.maths.heads import classify
 from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.rows import POOLED, Rows, diverges_at, stack_rows
@@ -233,7 +234,8 @@ def test_a_pass_that_makes_way_for_another_between_its_layers_has_the_same_bits(
     other, others = pack(base, texts_of([5, 19]), [2, 3]), list[list[Tensor]]()
     with torch.inference_mode():
         wanted, alone = (compute_logits(base, rows, one) for one in (batch, other))
-        made_way = compute_logits(base, rows, batch, between=lambda: others.append(compute_logits(base, rows, other)))
+        way = Way(ctypes.c_int32(1), lambda: others.append(compute_logits(base, rows, other)))
+        made_way = compute_logits(base, rows, batch, way=way)
     assert len(others) == sum(len(stage.layers) - 1 for stage in batch.stages)
     assert all(map(torch.equal, made_way, wanted))
     assert all(all(map(torch.equal, one, alone)) for one in others)

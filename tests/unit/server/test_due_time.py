@@ -16,6 +16,7 @@ import pytest
 
 from bases import loaded
 from onebert_encoder.maths.batch import BASE_ROW
+from onebert_encoder.maths.forward import Way
 from onebert_encoder.text.tokens import Tokens
 from onebert_server.access.context import Context
 from onebert_server.access.principal import root
@@ -107,13 +108,13 @@ class Device(Engine):
             self._device = device
             self.costs = device.host.passes.costs
 
-        def launch(self, items: Sequence[Sequenced], between: Callable[[], None] | None) -> Launched:
+        def launch(self, items: Sequence[Sequenced], way: Way | None) -> Launched:
             tokens = sum(len(one.tokens) for one in items)
             for layer in range(LAYERS):
                 self._device._let_come(Clock.now + self._device._cost.of(tokens) / LAYERS)
-                if between and layer < LAYERS - 1:
-                    between()
-            return Launched([], None, tokens)  # type: ignore[arg-type]
+                if way and way.asked.value and layer < LAYERS - 1:
+                    way.make()
+            return Launched(None, tokens)  # type: ignore[arg-type]
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, cost: Cost, asked: Sequence[Asked], again: Again) -> None:
         queue = QueueLimits(DEFAULTS.max_queue_sequences, DEFAULTS.max_queue_tokens, MAX_WAIT)

@@ -53,4 +53,5 @@ class Job(ctypes.Structure):
         ("scales", Scale * len(PLACES)),
         *((name, POINTER) for name in ("sites", "classifiers")),
         *((name, INT) for name in ("classifier_count", "threads", "group")),
+        *((name, POINTER) for name in ("asked", "reached")),
     ]

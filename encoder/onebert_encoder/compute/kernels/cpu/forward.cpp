@@ -9,7 +9,7 @@ namespace {
 constexpr int OUTSIDE = 2;
 
 // Most phases per layer, and phases before the first and after the last layer.
-constexpr int64_t PHASES_OF_LAYER = 20, PHASES_OUTSIDE = 3;
+constexpr int64_t PHASES_OF_LAYER = 21, PHASES_OUTSIDE = 3;
 
 template <typename T>
 int64_t scratch_floats(const Job<T> &job, int64_t h, int64_t inner, int64_t heads) {
@@ -65,17 +65,27 @@ void forward(const Model<T, W> &model, const Job<T> &job) {
     for (int64_t i = 0; i < (together ? 1 : threads); ++i) memory.spaces[i].fit(largest, model.h, model.f, model.inner(), model.kind.pre_norm);
     // `memory` is thread_local: helpers reach the caller's through this reference.
     auto &kept = memory;
+    // A call that goes on finds the same groups.
+    std::fill(job.reached + groups.size(), job.reached + job.sequences, job.last_layer);
     const auto scratch = [&](int64_t thread) { return BranchScratch{kept.zeros.data() + thread * zeros, kept.scratch.data() + thread * floats}; };
     if (together) {
         std::vector<Phase> phases((job.last_layer - job.first_layer) * PHASES_OF_LAYER + PHASES_OUTSIDE);
-        return Team::own().call(threads, [&](int64_t thread) {
-            Walk<T, W>(model, job, 0, job.sequences, kept.spaces[0], scratch(thread), threads > 1 ? phases.data() : nullptr).run();
+        std::atomic<int64_t> end{job.last_layer};
+        Team::call(threads, [&](int64_t thread) {
+            Walk<T, W>(model, job, 0, job.sequences, kept.spaces[0], scratch(thread), threads > 1 ? phases.data() : nullptr)
+                .run(job.reached[0], end);
         });
+        job.reached[0] = end;
+        return;
     }
     Phase phase;
-    Team::own().call(threads, [&](int64_t thread) {
+    Team::call(threads, [&](int64_t thread) {
         phase.run(groups.size(), [&](int64_t i) {
-            Walk<T, W>(model, job, groups[i].first, groups[i].last, kept.spaces[thread], scratch(thread), nullptr).run();
+            if (job.reached[i] == job.last_layer) return;
+            std::atomic<int64_t> end{job.last_layer};
+            Walk<T, W>(model, job, groups[i].first, groups[i].last, kept.spaces[thread], scratch(thread), nullptr)
+                .run(job.reached[i], end);
+            job.reached[i] = end;
         });
     });
 }
@@ -94,7 +104,7 @@ void product(const T *x, int64_t tokens, int64_t in, const Weight<W> &weight, in
     std::vector<Range> ranges(sizeof(W) == 1 ? tokens : 0);
     if constexpr (sizeof(W) == 1) quantized.resize(tokens * in);
     Phase preparing, multiplying;
-    Team::own().call(threads, [&](int64_t) {
+    Team::call(threads, [&](int64_t) {
         const Input<W> *read;
         if constexpr (sizeof(W) == 1) {
             preparing.run(tokens, [&](int64_t t) { ranges[t] = quantize_token(x + t * in, in, quantized.data() + t * in); });

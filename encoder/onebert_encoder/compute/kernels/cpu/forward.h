@@ -5,6 +5,7 @@
 // 8-bit integers. A token's bits depend on its own sequence and row alone.
 #pragma once
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <type_traits>
 #include <vector>
@@ -89,6 +90,8 @@ struct Job {
     const Classifier *classifiers;     // by their sequences
     int64_t classifier_count;
     int64_t threads, group;            // group: tokens that one thread takes through all layers; 0: all threads share
+    const std::int32_t *asked;         // once not 0, each group stops behind its layer; null: none stops
+    int64_t *reached;                  // [sequences], by group: its next layer, in and out
 };
 
 // Whether every token is in the embedding tables, and no sequence is longer than the tables by position.
@@ -152,9 +155,14 @@ class Walk {
           h_(model.h), f_(model.f), wide_(panels(h_) * PANEL), wider_(panels(f_) * PANEL), space_(space), scratch_(scratch),
           phases_(phases), x_(job.x + base_ * h_), read_(model.kind.pre_norm ? space.normed.data() : x_) {}
 
-    void run() {
-        embed();
-        for (layer_ = job_.first_layer; layer_ < job_.last_layer; ++layer_) {
+    // Runs the layers from `from` to `end`. If somebody has asked, `end` becomes the next layer; every walk advances, so
+    // that a stream of questions cannot hold it up.
+    void run(int64_t from, std::atomic<int64_t> &end) {
+        embed(from == job_.first_layer);
+        for (layer_ = from; layer_ < end; ++layer_) {
+            if (job_.asked && layer_ > from)
+                phase(1, [&](int64_t) { if (__atomic_load_n(job_.asked, __ATOMIC_RELAXED)) end = layer_; });
+            if (layer_ >= end) break;
             const Layer<T, W> &w = model_.layer[layer_];
             if (model_.kind.pre_norm) norm_ahead(0, w.g_LN1);
             attention(w);
@@ -171,6 +179,7 @@ class Walk {
             add_branches(AFTER_M3, Lines<const float>{space_.y.data(), h_, wide_}, y(h_, wide_));
             norm(1, w.g_LN2);
         }
+        if (layer_ < job_.last_layer) return;
         if (model_.kind.pre_norm && layer_ == model_.layers)
             for_tokens([&](int64_t t) { normalize<T>(x_ + t * h_, nullptr); });
         classify();
@@ -215,11 +224,11 @@ class Walk {
     int64_t behind_attention() const { return model_.layer[layer_].cos ? 2 * h_ : h_; }
     Lines<float> y(int64_t width, int64_t stride) { return {space_.y.data(), width, stride}; }
 
-    // Embeds and normalizes word and position; a walk that starts above the embeddings reads its given input.
-    void embed() {
+    // Embeds and normalizes word and position; a walk that `begins` above the embeddings, or goes on, reads its x.
+    void embed(bool begins) {
         for_tokens([&](int64_t t) {
             float *x = x_ + t * h_;
-            if (job_.word) {
+            if (job_.word && begins) {
                 const T *word = model_.word + job_.word[base_ + t] * h_;
                 const T *position = job_.position ? model_.position + job_.position[base_ + t] * h_ : nullptr;
 #pragma omp simd
