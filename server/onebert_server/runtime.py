@@ -29,6 +29,7 @@ from onebert_server.feedback.verdicts import Verdicts
 from onebert_server.hosts import begin_loading, compute_threads, on_a_thread
 from onebert_server.progress import Progress
 from onebert_server.settings import Settings, webhook_secret
+from onebert_server.store import store_address
 from onebert_server.telemetry.metrics import Metrics
 from onebert_server.telemetry.telemetry import open_telemetry
 from onebert_server.trainer.trainer import Trainer
@@ -47,7 +48,6 @@ from onebert_server.webhooks.sender import Emit, Sender, emit_nothing
 from onebert_store.errors import Unhealthy
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.replicas import Cursor
-from onebert_store.registry.store import StoreAddress
 from onebert_store.samples.store import SampleStore, open_samples
 
 T = TypeVar("T")
@@ -239,11 +239,6 @@ def engine_limits(settings: Settings) -> EngineLimits:
     """Builds the engine's limits from the settings."""
     queue = QueueLimits(settings.max_queue_sequences, settings.max_queue_tokens, settings.max_queue_seconds)
     return EngineLimits(settings.max_batch_tokens, queue, MAX_BATCH_SECONDS)
-
-
-def store_address(settings: Settings) -> StoreAddress:
-    """Builds the address of the tasks and files from the settings."""
-    return StoreAddress.within(settings.data_dir, settings.registry, settings.blobs, settings.blob_cache_bytes)
 
 
 def _pool(opened: ExitStack, size: int, name: str) -> ThreadPoolExecutor:

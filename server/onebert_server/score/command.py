@@ -11,7 +11,6 @@ import torch
 
 from onebert_server.garbage import collect_seldom
 from onebert_server.hosts import compute_threads, load_only_host, on_a_thread
-from onebert_server.runtime import store_address
 from onebert_server.score.job import Job
 from onebert_server.score.local import score_here
 from onebert_server.score.output import Parts, open_output
@@ -21,6 +20,7 @@ from onebert_server.score.scorer import Scorer, require_takes
 from onebert_server.score.sources import Source, find_sources
 from onebert_server.score.tasks import ScoredTask, find_tasks
 from onebert_server.settings import Settings
+from onebert_server.store import store_address
 from onebert_store.command import console
 from onebert_store.tables.columns import Columns
 from onebert_store.tables.text.encoding import check_encoding

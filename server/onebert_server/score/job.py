@@ -13,9 +13,9 @@ from onebert_store.errors import InvalidSettings
 
 ERROR = "error"
 _FORMAT = 1
-# Rows per window: enough to fill batches with texts of similar length, and fewer with many tasks or labels, since a
-# window's sequences and logits are in memory together.
-_WINDOW_ROWS, _WINDOW_SEQUENCES, _WINDOW_LOGITS, _LEAST_ROWS = 4096, 2**18, 2**24, 16
+# Rows per window: enough to fill batches, and not more, since the first window is read and tokenized before anything is
+# computed; fewer with many tasks or labels, since a window's sequences and logits are in memory together.
+_WINDOW_ROWS, _WINDOW_SEQUENCES, _WINDOW_LOGITS, _LEAST_ROWS = 1024, 2**18, 2**24, 16
 
 # Estimated windows per row, for tasks that read texts in windows.
 _ROW_WINDOWS = 16

@@ -72,7 +72,7 @@ def score_part(windows: Sequence[Window], setup: WorkerSetup) -> Iterator[list[p
         torch.set_num_threads(1)
     scorer = _scorer(setup)
     with ahead(map(scorer.prepare, windows), 1, "onebert-tokenizer") as prepared:
-        yield [scorer.answers(one) for one in scorer.compute(prepared)]
+        yield [scorer.answers(scorer.compute(one)) for one in prepared]
 
 
 @lru_cache(maxsize=1)

@@ -1,9 +1,8 @@
 """Scores windows: tokenizes once for all tasks, batches texts of similar length, and converts logits to columns."""
 
 import sys
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -46,7 +45,8 @@ class Prepared:
     Attributes:
         of_row: index into the distinct texts for each row; None for a row without a usable text.
         pieces: by text; empty unless a task is per-token.
-        read: by task; `compute` fills in the logits.
+        read: by task; `answers` fills in the logits.
+        launched: by batch, as far as it is computed.
     """
 
     window: Window
@@ -54,6 +54,7 @@ class Prepared:
     pieces: Sequence[Pieces]
     read: Sequence[Read]
     batches: Sequence[Sequence[Asked]]
+    launched: list[Launched] = field(default_factory=list)
 
 
 class Scorer:
@@ -111,21 +112,21 @@ class Scorer:
                 refused[number] = error.detail
         return kept, [False] * len(kept), refused
 
-    def compute(self, windows: Iterable[Prepared]) -> Iterator[Prepared]:
-        """Computes windows in order; on a GPU, the next batch is launched before the previous one's logits are read."""
-        flying: deque[tuple[Prepared, Sequence[Asked], Launched | None]] = deque()
-        for window in windows:
-            for batch in window.batches or ((),):
-                with torch.inference_mode():
-                    launched = self._passes.launch([asked.item for asked in batch]) if batch else None
-                flying.append((window, batch, launched))
-                if len(flying) > 1:
-                    yield from self._land(*flying.popleft())
-        while flying:
-            yield from self._land(*flying.popleft())
+    def compute(self, window: Prepared) -> Prepared:
+        """Launches a window's batches; a GPU may still compute them."""
+        with torch.inference_mode():
+            for batch in window.batches:
+                window.launched.append(self._passes.launch([asked.item for asked in batch]))
+        return window
 
     def answers(self, computed: Prepared) -> pyarrow.Table:
-        """The output rows of a window: kept columns, every task's columns, and the error column."""
+        """The output rows of a window: kept columns, every task's columns, and the error column.
+
+        Another thread may compute the next window meanwhile.
+        """
+        for batch, launched in zip(computed.batches, computed.launched, strict=True):
+            for asked, logits in zip(batch, launched.logits.read(), strict=True):
+                computed.read[asked.task].logits[asked.place] = logits
         rows, errors = computed.window.rows, list(computed.window.rows.errors)
         made: dict[str, pyarrow.Array] = {}
         index = pyarrow.array(computed.of_row, pyarrow.int64())
@@ -170,13 +171,6 @@ class Scorer:
                 batches[-1].append(one)
                 room -= cost
         return [batch for batch in batches if batch]
-
-    def _land(self, window: Prepared, batch: Sequence[Asked], launched: Launched | None) -> Iterator[Prepared]:
-        if launched is not None:
-            for asked, logits in zip(batch, launched.logits.read(), strict=True):
-                window.read[asked.task].logits[asked.place] = logits
-        if not window.batches or batch is window.batches[-1]:
-            yield window
 
     def _aligned(self, pieces: Sequence[Pieces], kept: Sequence[Sequence[Cut]]) -> list[Alignment]:
         texts = zip(pieces, kept, strict=True)
