@@ -19,7 +19,7 @@ int64_t scratch_floats(const Job<T> &job, int64_t h, int64_t inner, int64_t head
         for (const Site<T> *site = job.sites + job.first_layer * SITES; site < job.sites + job.last_layer * SITES; ++site)
             for (int64_t i = 0; i < site->low_ranks; ++i) low_rank = std::max(low_rank, floats(site->low_rank[i], h));
     const int64_t branches = job.sites ? std::max(low_rank, std::max(h, inner) * LANES) : 0;
-    return std::max({Head::floats(longest, h / heads), branches, 3 * h});
+    return padded(std::max({Head::floats(longest, h / heads), branches, 3 * h}));
 }
 
 // Sequences [first, last), which one thread takes through all layers.
@@ -50,7 +50,7 @@ std::vector<Group> groups_of(const Job<T> &job) {
 template <typename W>
 struct Memory {
     std::vector<Workspace<W>> spaces;
-    std::vector<float> zeros, scratch;
+    Room<float> zeros, scratch;
 };
 
 template <typename T, typename W>

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <new>
 #include <type_traits>
 #include <vector>
 
@@ -113,17 +114,31 @@ constexpr int64_t UNITS = 6;
 template <typename W>
 using Kept = std::conditional_t<sizeof(W) == 1, float, W>;
 
+// Allocates from a cache line on: a register that lies on two lines takes two loads or stores.
 template <typename T>
-inline void grow(std::vector<T> &memory, int64_t size) {
+struct FromLine {
+    using value_type = T;
+    FromLine() = default;
+    template <typename U>
+    FromLine(const FromLine<U> &) {}
+    T *allocate(std::size_t count) { return static_cast<T *>(::operator new(count * sizeof(T), std::align_val_t{64})); }
+    void deallocate(T *memory, std::size_t) { ::operator delete(memory, std::align_val_t{64}); }
+    bool operator==(const FromLine &) const = default;
+};
+template <typename T>
+using Room = std::vector<T, FromLine<T>>;
+
+template <typename Memory>
+inline void grow(Memory &memory, int64_t size) {
     if (static_cast<int64_t>(memory.size()) < size) memory.resize(size);
 }
 
 // Memory for the tokens of one walk through the layers.
 template <typename W>
 struct Workspace {
-    std::vector<float> qkv, y, normed;
-    std::vector<Kept<W>> context, activations;
-    std::vector<Input<W>> input;
+    Room<float> qkv, y, normed;
+    Room<Kept<W>> context, activations;
+    Room<Input<W>> input;
     std::vector<Range> ranges;
 
     // Makes room for `tokens`; never shrinks.
