@@ -58,7 +58,7 @@ class Batches(Metrics):
         self.entered, self.opened = Event(), Event()
         self.opened.set()
 
-    def observe_batch(self, sequences, tokens, seconds, share):
+    def observe_batch(self, sequences, tokens, seconds):
         self.sequences.append(sequences)
         self.entered.set()
         self.opened.wait(180)

@@ -1,4 +1,4 @@
-"""The engine: its lanes own the device and compute waiting sequences of any tasks in one batch."""
+"""The engine: one thread owns the device and computes waiting sequences of any tasks in one batch."""
 
 import logging
 import threading
@@ -31,9 +31,6 @@ logger = logging.getLogger("onebert.engine")
 # A batch of at least so many seconds lets short texts of other principals run between its layers, each time up to half
 # of its own work: one text of 512 tokens may take over 0.25 s on a slow processor.
 _LONG_BATCH, _PART_BESIDE = 0.02, 2
-# Lanes on a CPU. While both have work each computes with half of the threads: one computes while Python answers the
-# other's batch, and no thread waits for another whose core the event loop has taken.
-LANES = 2
 # Seconds after which a start goes on although the device has not finished the first measurement.
 MEASURE_TIMEOUT = 60.0
 
@@ -54,10 +51,9 @@ class EngineLimits:
 class Engine:
     """Owns the device; `submit` may be called from any thread, and futures deliver the answers.
 
-    Forward passes run on `threads` PyTorch threads, in `LANES` at a time if more waits than one batch takes; None
-    leaves the number to PyTorch, in one lane. No other thread should compute in parallel and stay: each such thread
-    keeps a team of threads, and if all teams together have more threads than the machine, libgomp lets none of them
-    spin at a barrier, and a small batch takes twice as long.
+    A forward pass runs on `threads` PyTorch threads; None leaves the number to PyTorch. No other thread should compute
+    in parallel and stay: each such thread keeps a team of threads, and if all teams together have more threads than the
+    machine, libgomp lets none of them spin at a barrier, and a small batch takes twice as long.
 
     An engine that `overlaps` packs and launches the next batch while the device computes one, if the waiting work fills
     it; a smaller batch waits, and grows, until the device is free. None means: on every device but the CPU.
@@ -84,24 +80,18 @@ class Engine:
         self._tracing = tracing
         self._threads = threads
         self._overlaps = hosts[0].base.device.type != "cpu" if overlaps is None else overlaps
-        lanes = LANES if not self._overlaps and (threads or 1) >= LANES else 1
-        self._scheduler = Scheduler(limits.queue, self._metrics, self._bounds, lanes)
+        self._scheduler = Scheduler(limits.queue, self._metrics)
         self.queue = self._scheduler.queue
         self._landed = 0.0
         self._failed = 0
-        self._pass_started: dict[int, float] = {}  # by thread
-        self._observing = threading.Lock()
+        self._pass_started: float | None = None
         self._measured = threading.Event()
-        self._lanes = [
-            threading.Thread(target=self._run, args=(number == 0,), name="onebert-engine", daemon=True)
-            for number in range(lanes)
-        ]
+        self._thread = threading.Thread(target=self._run, name="onebert-engine", daemon=True)
 
     def start(self) -> None:
-        """Starts the lanes and measures the machine's speed; nothing else should compute until it returns."""
+        """Starts the owner thread and measures the machine's speed; nothing else should compute until it returns."""
         self._scheduler.open()
-        for lane in self._lanes:
-            lane.start()
+        self._thread.start()
         self._measured.wait(MEASURE_TIMEOUT)
 
     def check(self, context: Context) -> None:
@@ -165,9 +155,7 @@ class Engine:
                 work = tokens * host.weight / _PART_BESIDE
         way = None if work is None else Way(self._scheduler.asked, partial(self._make_way, waiting, work, spent))
         launched = host.passes.launch([entry.item for entry in waiting], way)
-        ended = None if self._overlaps else time.monotonic()
-        share = torch.get_num_threads() / self._threads if self._threads else 1.0
-        return Flight(waiting, launched, started + sum(spent), ended, share)
+        return Flight(waiting, launched, started + sum(spent))
 
     def land(self, flight: Flight) -> None:
         answers = flight.launched.logits.read()
@@ -181,31 +169,29 @@ class Engine:
             span.end()
 
     def close(self, timeout: float) -> None:
-        """Takes nothing new, answers waiting requests for at most `timeout` seconds, and stops the lanes.
+        """Takes nothing new, answers waiting requests for at most `timeout` seconds, and stops the thread.
 
         Every future has ended then. A forward pass that hangs may still read its rows, but no row is given to another
         version any more.
         """
         self._scheduler.close()
-        until = time.monotonic() + timeout
-        for lane in self._lanes:
-            lane.join(max(until - time.monotonic(), 0.0))
+        self._thread.join(timeout)
         self._scheduler.end(ShuttingDown("the server is shutting down"))
 
     @property
     def alive(self) -> bool:
-        return all(lane.is_alive() for lane in self._lanes) and not self._scheduler.closing
+        return self._thread.is_alive() and not self._scheduler.closing
 
     @property
     def dead(self) -> bool:
-        """Whether a lane has ended although nobody closed the engine; false before `start`."""
-        ended = any(lane.ident is not None and not lane.is_alive() for lane in self._lanes)
-        return ended and not self._scheduler.closing
+        """Whether the owner thread has ended although nobody closed the engine; false before `start`."""
+        return self._thread.ident is not None and not self._thread.is_alive() and not self._scheduler.closing
 
     @property
     def pass_seconds(self) -> float:
-        """Seconds that the longest running forward pass has taken so far; 0 if none runs."""
-        return max((time.monotonic() - started for started in [*self._pass_started.values()]), default=0.0)
+        """Seconds that the running forward pass has taken so far; 0 if none runs."""
+        started = self._pass_started
+        return 0.0 if started is None else time.monotonic() - started
 
     @property
     def failed_in_a_row(self) -> int:
@@ -220,30 +206,18 @@ class Engine:
         most = host.speed.tokens_within(self._limits.max_batch_seconds, self._limits.max_batch_tokens)
         return host.speed.worthwhile(most), most
 
-    def _run(self, first: bool) -> None:
+    def _run(self) -> None:
         try:
             with torch.inference_mode():
-                self._compute_with(1, first)
-                if first:
-                    self._measure()
-                self._measured.wait()
-                self._fly(first)
+                self._measure()
+                self._fly()
         except BaseException:
             logger.critical("the engine's thread dies", exc_info=True)
             self._scheduler.end(EngineFailed("the engine does not run"))
 
-    def _compute_with(self, lanes: int, first: bool) -> None:
-        """Sets the calling lane's threads for a batch; of an odd number shared by two lanes the first has one more."""
-        if self._threads is not None:
-            threads = (self._threads + (lanes - 1) * first) // lanes
-            if torch.get_num_threads() != threads:
-                compute_with(threads)
-
-    def _fly(self, first: bool) -> None:
+    def _fly(self) -> None:
         flight: Flight | None = None
-        while (taken := self._scheduler.take(flight is not None, first))[0] or flight:
-            waiting, lanes = taken
-            self._compute_with(lanes, first)
+        while (waiting := self._scheduler.take(self._bounds, flight is not None)) or flight:
             following = self._launched(waiting, flight) if waiting else None
             if flight:
                 self._land(flight, following)
@@ -253,15 +227,11 @@ class Engine:
             flight = following
 
     def _launched(self, waiting: Sequence[Waiting], before: Flight | None) -> Flight | None:
-        flight = None
-        self._pass_started.setdefault(threading.get_ident(), time.monotonic())
+        self._pass_started = self._pass_started or time.monotonic()
         with self._losing(waiting):
-            flight = self.launch(waiting)
-        if flight is None or not self._overlaps:
-            self._scheduler.computed()
-        if flight is None:
-            self._let_go({entry.request for entry in waiting}, before)
-        return flight
+            return self.launch(waiting)
+        self._let_go(before)
+        return None
 
     def _make_way(self, running: Sequence[Waiting], work: float, spent: list[float]) -> None:
         """Between two layers of a batch: answers texts of other principals, and adds the time to `spent`."""
@@ -270,27 +240,17 @@ class Engine:
             return int(work / host.weight), int(work / host.weight)
 
         if waiting := self._scheduler.take_beside((entry.request for entry in running), bounds):
-            began = time.monotonic()
+            began, landed = time.monotonic(), self._landed
             with self._losing(waiting):
                 self.land(self.launch(waiting, whole=True))
-            self._scheduler.release({entry.request for entry in waiting})
+            self._landed = landed
             spent.append(time.monotonic() - began)
 
     def _land(self, flight: Flight, following: Flight | None) -> None:
         with self._losing(flight.waiting):
             self.land(flight)
             self._failed = 0
-        if self._overlaps:
-            self._scheduler.computed()
-        self._let_go(flight.requests, following)
-
-    def _let_go(self, batch: set[Request], running: Flight | None) -> None:
-        """Releases the requests of a batch that has ended. `running`: the one that this lane has in the air, if any."""
-        if running:
-            self._pass_started[threading.get_ident()] = running.started
-        else:
-            self._pass_started.pop(threading.get_ident(), None)
-        self._scheduler.release(batch)
+        self._let_go(following)
 
     @contextmanager
     def _losing(self, batch: Sequence[Waiting]) -> Iterator[None]:
@@ -305,9 +265,16 @@ class Engine:
             if not isinstance(error, Exception):
                 raise
 
+    def _let_go(self, running: Flight | None) -> None:
+        """Releases the finished batch's requests. `running`: the batch launched behind it, if any."""
+        self._pass_started = running.started if running else None
+        self._scheduler.release(running.requests if running else set())
+
     def _measure(self) -> None:
         try:
-            self._pass_started[threading.get_ident()] = time.monotonic()
+            if self._threads is not None:
+                compute_with(self._threads)
+            self._pass_started = time.monotonic()
             for host in self.hosts.values():
                 host.speed = measure_speed(host.base, host.bank.rows)
             self._note_speed()
@@ -316,7 +283,7 @@ class Engine:
             # gets its error. Without a measured speed only sequences and tokens bound the queue.
             logger.exception("the speed of this machine could not be measured")
         finally:
-            self._pass_started.clear()
+            self._pass_started = None
             self._measured.set()
 
     def _note_speed(self) -> None:
@@ -329,14 +296,10 @@ class Engine:
 
     def _observe(self, flight: Flight) -> int:
         """Returns a batch's tokens. With overlapping batches, a batch's time begins when the one before it is done."""
-        if flight.ended is None:
-            ended = time.monotonic()
-            seconds, self._landed = ended - max(flight.started, self._landed), ended
-        else:
-            seconds = flight.ended - flight.started
+        now = time.monotonic()
+        seconds, self._landed = now - max(flight.started, self._landed), now
+        flight.host.speed.observe(flight.launched.computed_tokens, seconds)
+        self._note_speed()
         tokens = sum(len(entry.item.tokens) for entry in flight.waiting)
-        with self._observing:
-            flight.host.speed.observe(flight.launched.computed_tokens, seconds * flight.share)
-            self._note_speed()
-            self._metrics.observe_batch(len(flight.waiting), tokens, seconds, flight.share)
+        self._metrics.observe_batch(len(flight.waiting), tokens, seconds)
         return tokens

@@ -23,7 +23,7 @@ class Item:
 
 @dataclass(frozen=True)
 class Launched:
-    """A pass that the device computes or has computed; `logits` are those of all items, in order."""
+    """A pass that the device computes or has computed, with the logits of its items in order."""
 
     logits: HostCopy
     computed_tokens: float

@@ -82,19 +82,11 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Flight:
-    """A pass with its sequences.
-
-    Attributes:
-        started, ended: its launch, and when it was computed, on the monotonic clock; `ended` is None if the device may
-            still compute it.
-        share: its share of the device's threads.
-    """
+    """A pass with its sequences; `started` is its launch on the monotonic clock."""
 
     waiting: Sequence[Waiting]
     launched: Launched
     started: float
-    ended: float | None = None
-    share: float = 1.0
 
     @property
     def requests(self) -> set[Request]:

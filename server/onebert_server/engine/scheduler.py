@@ -1,13 +1,12 @@
-"""The waiting, running and ending requests: the state that the engine's lanes share with their callers' threads."""
+"""The waiting, running and ending requests: the state that the engine's thread shares with its callers' threads."""
 
 import ctypes
 import threading
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import Future
 
-from onebert_server.engine.host import Host
 from onebert_server.engine.queue import Bounds, FairQueue, QueueLimits
 from onebert_server.engine.request import Request, Waiting
 from onebert_server.telemetry.metrics import Metrics
@@ -25,35 +24,27 @@ SHADOW_PAUSE = 0.001
 
 
 class Scheduler:
-    """Requests from submission to end. Any thread may call; only the engine's lanes take and release.
+    """Requests from submission to end. Any thread may call; only the engine's thread takes and releases.
 
     A request that ends without answers ends as soon as no batch reads its rows, and not before: its submitter then
     gives the rows back, and another version may be written in their place.
 
-    Args:
-        bounds: the bounds on a batch that has the device alone.
-        lanes: number of threads that take; a batch beside another lane's has an equal part of the bounds.
-
     Attributes:
         queue: any thread may read its totals and `check` it; all else happens under the lock.
-        asked: 1 once others than the running batches' principals wait; a long batch makes way for them (`take_beside`).
+        asked: 1 once others than the running batch's principals wait; a long batch makes way for them (`take_beside`).
     """
 
-    def __init__(self, limits: QueueLimits, metrics: Metrics, bounds: Bounds, lanes: int = 1) -> None:
+    def __init__(self, limits: QueueLimits, metrics: Metrics) -> None:
         self.closing = False
         self.queue = FairQueue(limits)
+        self._metrics = metrics
         self.asked = ctypes.c_int32(0)
-        self._metrics, self._bounds, self._lanes = metrics, bounds, lanes
-        self._running: Counter[Request] = Counter()  # the batches that hold a sequence of each
-        self._computing, self._computed = 0, 0.0  # batches of lanes, and when the last one was computed
-        self._shared = False  # the batch that was taken last shares the device
-        self._computed_for: set[str] = set()  # the running batches' principals; a shadow has none
+        self._running: set[Request] = set()
+        self._computed_for: set[str] = set()  # principals of the batch that was taken last; a shadow has none
         self._shadows: deque[tuple[Request, int]] = deque()
         self._shadow_tokens = 0
         self._serves = False
-        lock = threading.RLock()
-        # What the first lane waits for, and the other ones: they compute beside it, so one text has one lane's caches.
-        self._changed, self._more = threading.Condition(lock), threading.Condition(lock)
+        self._changed = threading.Condition()
 
     def open(self) -> None:
         with self._changed:
@@ -65,14 +56,14 @@ class Scheduler:
         self.queue.check(principal)
 
     def put(self, requests: Sequence[Request], wake: bool) -> None:
-        """Queues requests and, with `wake`, notifies the lane that should take; raises as `Engine.submit_all`."""
+        """Queues requests and, with `wake`, notifies the engine's thread; raises the errors of `Engine.submit_all`."""
         with self._changed:
             self._check_open()
             self.queue.put(requests, requests[0].submitted)
             if requests[0].principal not in self._computed_for:
                 self.asked.value = 1
             if wake:
-                self._notify()
+                self._changed.notify()
 
     def put_shadow(self, request: Request) -> bool:
         """Queues a shadow's request, which is taken while nothing else waits; returns whether there is room for it."""
@@ -87,57 +78,42 @@ class Scheduler:
 
     def wake(self) -> None:
         with self._changed:
-            self._notify()
+            self._changed.notify()
 
-    def take(self, only_full: bool = False, first: bool = True) -> tuple[list[Waiting], int]:
-        """Returns the next batch, and the number of lanes that share the device; blocks, and first drops late requests.
+    def take(self, bounds: Bounds, only_full: bool) -> list[Waiting]:
+        """Returns the next batch; blocks until there is one, and first drops late requests.
 
-        While another lane computes it waits for more than a batch, and a lane that is not the `first` takes nothing
-        else. The batch is empty once the engine is closing and nothing waits. With `only_full` it does not block, and
-        returns nothing unless more than the batch takes waits.
+        The batch is empty once the engine is closing and nothing waits. With `only_full` it does not block, and returns
+        nothing unless more than the batch takes is waiting.
         """
         idle = time.monotonic()
         while True:
             with self._changed:
-                if only_full and not self.queue.fills(self._bounds):
-                    return [], 1
-                while not (only_full or self._ready(first) or (self.closing and not self.queue.sequences)):
-                    waits = first and self._shadows and not (self.queue.sequences or self._computing)
-                    left = max(idle, self._computed) + SHADOW_PAUSE - time.monotonic() if waits else None
+                if only_full and not self.queue.fills(bounds):
+                    return []
+                while not (self.queue.sequences or self.closing):
+                    left = idle + SHADOW_PAUSE - time.monotonic() if self._shadows else None
                     if left is not None and left <= 0:
                         break
-                    (self._changed if first else self._more).wait(left)
-                lanes = self._lanes if self._computing or self.queue.fills(self._bounds) else 1
-                self._shared = lanes > 1
-                late, taken = self._take(self._part if self._shared else self._bounds)
-                if not (taken or self._computing):
-                    taken = self._take_shadows()
-                self._note_others()
-                self._computing += bool(taken)
-                self._notify()
-                waiting = self._observed(taken)
+                    self._changed.wait(left)
+                late, taken = self._take(bounds)
+                self._computed_for = {request.principal for request, _ in taken}
+                self.asked.value = self.queue.others_wait(self._computed_for)
+                taken = taken or self._take_shadows(bounds)
             self._drop(late)
             if taken or (self.closing and not self.queue.sequences):
-                return waiting, lanes
-
-    def computed(self) -> None:
-        """Ends the computation of a batch of `take`, whose lane answers next."""
-        with self._changed:
-            self._computing -= 1
-            self._computed = time.monotonic()
-            self._notify()
+                return self._observed(taken)
 
     def take_beside(self, running: Iterable[Request], bounds: Bounds) -> list[Waiting]:
-        """Returns a batch of short sequences of principals that are not `running`; never blocks, may be empty.
+        """Returns short sequences of principals that are not `running`; never blocks, may be empty.
 
         After an empty one `asked` is 0 until somebody else comes.
         """
         with self._changed:
             late, taken = self._take(bounds, {request.principal for request in running})
             self.asked.value = bool(taken)
-            waiting = self._observed(taken)
         self._drop(late)
-        return waiting
+        return self._observed(taken)
 
     def lose(self, requests: Iterable[Request]) -> None:
         """Marks the requests of a failed batch: none of their other sequences is computed."""
@@ -146,12 +122,11 @@ class Scheduler:
                 self.queue.remove(request)
                 request.left, request.error = True, EngineFailed("the forward pass failed")
 
-    def release(self, batch: Collection[Request]) -> None:
-        """Ends a batch: ends its requests that left, were late or were lost, except those of a running batch."""
+    def release(self, still: set[Request]) -> None:
+        """After a batch: ends requests that left, were late or were lost, except those `still` in a batch."""
         with self._changed:
-            self._running -= Counter(batch)
-            self._note_others()
-            left = [request for request in batch if request.left and request not in self._running]
+            left = [request for request in self._running - still if request.left]
+            self._running &= still
         for request in left:
             if request.error is not None:
                 request.fail(request.error)
@@ -182,7 +157,7 @@ class Scheduler:
         """Lets nothing new in; waiting requests are still taken, but no shadows."""
         with self._changed:
             self.closing = True
-            self._notify()
+            self._changed.notify()
 
     def end(self, error: OneBertError) -> None:
         """Ends every unfinished request with this error, and lets nothing more in."""
@@ -200,22 +175,6 @@ class Scheduler:
         if not self._serves:
             raise EngineFailed("the engine does not run")
 
-    def _ready(self, first: bool) -> bool:
-        """Whether a free lane should take a batch: beside one that has the device alone, only if a whole one waits."""
-        if not (self.queue.sequences and self._computing):
-            return bool(self.queue.sequences) and first
-        return self.queue.fills(self._part if self._shared else self._bounds)
-
-    def _part(self, host: Host) -> tuple[int, int]:
-        """Returns the bounds on a batch beside another lane's."""
-        cost, tokens = self._bounds(host)
-        return max(cost // self._lanes, 1), max(tokens // self._lanes, 1)
-
-    def _notify(self) -> None:
-        for first, condition in ((True, self._changed), (False, self._more)):
-            if self.closing or self._ready(first):
-                condition.notify()
-
     def _take(
         self, bounds: Bounds, beside: Collection[str] | None = None
     ) -> tuple[list[Request], list[tuple[Request, int]]]:
@@ -223,17 +182,17 @@ class Scheduler:
         now = time.monotonic()
         late = self.queue.expire(now)
         taken = self.queue.take(bounds, now, beside)
-        self._running.update({request for request, _ in taken})
+        self._running |= {request for request, _ in taken}
         return late, taken
 
-    def _take_shadows(self) -> list[tuple[Request, int]]:
+    def _take_shadows(self, bounds: Bounds) -> list[tuple[Request, int]]:
         """Returns a small batch of shadows' sequences of one base, in the order in which they came."""
         taken = list[tuple[Request, int]]()
         room = 0
         while self._shadows and not self.closing:
             request, position = self._shadows[0]
             if not taken:
-                room = request.host.speed.tokens_within(SHADOW_SECONDS, self._bounds(request.host)[0])
+                room = request.host.speed.tokens_within(SHADOW_SECONDS, bounds(request.host)[0])
             elif request.host is not taken[0][0].host or request.lengths[position] > room:
                 break
             self._shadows.popleft()
@@ -241,21 +200,16 @@ class Scheduler:
             if not request.left:
                 taken.append((request, position))
                 room -= request.lengths[position]
-        self._running.update({request for request, _ in taken})
+        self._running |= {request for request, _ in taken}
         return taken
-
-    def _note_others(self) -> None:
-        self._computed_for = {request.principal for request in self._running if not request.waits}
-        self.asked.value = self.queue.others_wait(self._computed_for)
 
     def _drop(self, late: Sequence[Request]) -> None:
         for request in late:
             error = DeadlineExceeded("the request's time was over before its work was done")
-            with self._changed:
-                # A running batch may read its rows.
-                if runs := request in self._running:
-                    request.left, request.error = True, error
-            if not runs:
+            # On a GPU a running batch may read its rows. No lock: `_running` changes only on this thread.
+            if request in self._running:
+                request.left, request.error = True, error
+            else:
                 request.fail(error)
             self._metrics.count_dropped("deadline")
 

@@ -127,12 +127,11 @@ class Metrics:
         """Adds a change in the number of requests that another process is answering."""
         self._in_progress += change
 
-    def observe_batch(self, sequences: int, tokens: int, seconds: float, share: float) -> None:
-        """Counts one forward pass, and its seconds of its share of the device as busy."""
+    def observe_batch(self, sequences: int, tokens: int, seconds: float) -> None:
         self._batch_sequences.observe(sequences)
         self._batch_tokens.observe(tokens)
         self._batch_seconds.observe(seconds)
-        self.busy_seconds += seconds * share
+        self.busy_seconds += seconds
 
     def observe_wait(self, seconds: float) -> None:
         """Counts the time until a request's first sequence is taken."""

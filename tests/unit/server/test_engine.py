@@ -5,7 +5,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from functools import cache
-from threading import Barrier, Event
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -13,11 +13,9 @@ import pytest
 import torch
 
 from bases import Reference, far_delta, far_task, loaded, tiny_base, torch_tensors
-from onebert_encoder.base.base import Base
 from onebert_encoder.maths import encode, predict
 from onebert_encoder.maths.encode import Pass
 from onebert_encoder.maths.fold import fold
-from onebert_encoder.maths.rows import Rows
 from onebert_encoder.text.tokens import Tokens
 from onebert_server.access.context import Context, own_work
 from onebert_server.engine import engine as engine_module
@@ -59,7 +57,7 @@ class Gate:
         self.dropped: list[str] = []
         self.left: list[tuple[int, int, int]] = []
 
-    def observe_batch(self, sequences: int, tokens: int, seconds: float, share: float) -> None:
+    def observe_batch(self, sequences: int, tokens: int, seconds: float) -> None:
         self.batches.append((sequences, tokens))
         self.entered.set()
         assert self.opened.wait(WAIT)
@@ -87,14 +85,10 @@ def started(*observer: Gate, limits: EngineLimits = LIMITS, **more: Any) -> Engi
 
 @pytest.fixture(params=[False, True], ids=["one-batch-at-a-time", "overlapping"])
 def engine(gate: Gate, request: pytest.FixtureRequest) -> Iterator[Engine]:
-    running = started(gate, overlaps=request.param is True, threads=2 if request.param == 2 else None)
+    running = started(gate, overlaps=request.param)
     yield running
     gate.opened.set()
     running.close(WAIT)
-
-
-# How many batches are under way when more waits depends on the lanes; these tests do not.
-on_lanes_too = pytest.mark.parametrize("engine", [False, True, 2], indirect=True)
 
 
 def item(slot: int, length: int = 8, seed: int = 0) -> Item:
@@ -119,7 +113,6 @@ def check(items: list[Item], answers: list[np.ndarray]) -> None:
         np.testing.assert_allclose(logits, wanted, rtol=0, atol=1e-4)
 
 
-@on_lanes_too
 def test_callers_in_many_threads_get_their_own_answers(engine: Engine, gate: Gate) -> None:
     gate.opened.set()
     rng = np.random.default_rng(1)
@@ -188,40 +181,6 @@ def test_a_long_batch_makes_way_between_its_layers_for_short_texts_of_others(
     assert set(ended[-2:]) == {"own", "longer"}
 
 
-def test_two_lanes_compute_while_more_waits_than_a_batch_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each with half of the threads, on half of a batch; one text alone has all threads, and a few go together."""
-    host = Host(base(), bank()[0])
-    engine, launched = Engine([host], LIMITS, threads=2), host.passes.launch
-    batches, both, held, entered = list[tuple[int, int]](), Barrier(2), Event(), Event()
-
-    def launch(found: Any, way: Any) -> Any:
-        batches.append((sum(len(one.tokens) for one in found), torch.get_num_threads()))
-        if len(batches) <= 2:
-            both.wait(WAIT)  # for the other lane
-        elif len(found) == 1:
-            entered.set()
-            assert held.wait(WAIT)
-        return launched(found, way)
-
-    def noted(device: Base, rows: Rows) -> Speed:
-        monkeypatch.setattr(host.passes, "launch", launch)
-        return Speed(0.0, 1e-9)
-
-    monkeypatch.setattr(engine_module, "measure_speed", noted)
-    items = [item(1 + i % 12, length=16, seed=i) for i in range(16)]
-    engine.start()
-    check(items, submit(engine, items).result(WAIT))
-    assert batches[:2] == [(64, 1), (64, 1)], "of 128 tokens"
-    alone = submit(engine, [items[0]])
-    assert entered.wait(WAIT)
-    few = [submit(engine, [one]) for one in items[1:4]]
-    held.set()
-    for one, future in zip(items, [alone, *few], strict=False):
-        check([one], future.result(WAIT))
-    engine.close(WAIT)
-    assert batches[-2:] == [(16, 2), (48, 2)]
-
-
 def test_a_request_keeps_its_answers_in_its_result_alone(engine: Engine, gate: Gate) -> None:
     gate.opened.set()
     request = submit(engine, [item(1)] * 20)
@@ -231,7 +190,6 @@ def test_a_request_keeps_its_answers_in_its_result_alone(engine: Engine, gate: G
     assert [answer() for answer in answers] == [None] * 20
 
 
-@on_lanes_too
 def test_a_full_queue_refuses_at_once_and_recovers(engine: Engine, gate: Gate) -> None:
     hold(engine, gate)
     waiting = [submit(engine, [item(1)] * 20, context(principal)) for principal in "abcd"]
@@ -244,7 +202,6 @@ def test_a_full_queue_refuses_at_once_and_recovers(engine: Engine, gate: Gate) -
     assert len(submit(engine, [item(1)]).result(WAIT)) == 1
 
 
-@on_lanes_too
 def test_a_caller_who_left_costs_nothing_and_makes_room_at_once(engine: Engine, gate: Gate) -> None:
     hold(engine, gate)
     leaving, staying = submit(engine, [item(1)] * 3), submit(engine, [item(2)])
@@ -308,7 +265,6 @@ def test_who_leaves_says_how_long_its_principals_requests_are_worth_queueing(
     engine.close(0)
 
 
-@on_lanes_too
 def test_what_is_late_is_dropped_before_it_costs_a_pass(engine: Engine, gate: Gate) -> None:
     hold(engine, gate)
     asked = context(seconds=0.001)
@@ -339,7 +295,6 @@ def test_a_short_text_does_not_wait_for_another_principals_fan_out(engine: Engin
     assert order == ["short", "flood"]
 
 
-@on_lanes_too
 def test_the_servers_own_work_is_let_in_when_the_queue_is_full(engine: Engine, gate: Gate) -> None:
     hold(engine, gate)
     for principal in "abcd":
@@ -365,7 +320,6 @@ def test_the_wait_is_bounded_in_seconds_of_the_machines_own_measured_speed(gate:
     engine.close(0)
 
 
-@on_lanes_too
 def test_a_pass_under_way_is_seen_from_outside(engine: Engine, gate: Gate) -> None:
     held = hold(engine, gate)
     before = engine.pass_seconds
@@ -378,7 +332,6 @@ def test_a_pass_under_way_is_seen_from_outside(engine: Engine, gate: Gate) -> No
     assert engine.pass_seconds == 0
 
 
-@on_lanes_too
 def test_a_task_that_gives_nan_touches_nobody_beside_it(engine: Engine, gate: Gate) -> None:
     tensors = far_delta(base().spec, "bitfit", "mean", labels=2, seed=3)
     tensors["delta.encoder.layer.0.output.dense.bias"][:] = np.nan
@@ -414,7 +367,6 @@ def test_an_engine_that_does_not_run_says_so() -> None:
         submit(stopped, [item(1)])
 
 
-@on_lanes_too
 def test_closing_answers_what_was_admitted_and_takes_nothing_new(engine: Engine, gate: Gate) -> None:
     hold(engine, gate)
     admitted = [submit(engine, [item(1 + i)]) for i in range(5)]

@@ -48,7 +48,7 @@ def request(scheduler: Scheduler, tokens: int, deadline: float) -> Request:
 def test_a_request_given_up_at_its_deadline_takes_no_room_from_its_principal(
     clock: type[Clock], before_deadline: float, left: bool
 ) -> None:
-    scheduler = Scheduler(QueueLimits(10**6, 10**9, max_seconds=1.0), Metrics(), lambda host: (512, 512))
+    scheduler = Scheduler(QueueLimits(10**6, 10**9, max_seconds=1.0), Metrics())
     scheduler.queue.seconds_per_token = SECONDS_PER_TOKEN
     scheduler.open()
     given_up = request(scheduler, 8, deadline=1.0)

@@ -71,7 +71,7 @@ void forward(const Model<T, W> &model, const Job<T> &job) {
     if (together) {
         std::vector<Phase> phases((job.last_layer - job.first_layer) * PHASES_OF_LAYER + PHASES_OUTSIDE);
         std::atomic<int64_t> end{job.last_layer};
-        Team::call(threads, [&](int64_t thread) {
+        Team::own().call(threads, [&](int64_t thread) {
             Walk<T, W>(model, job, 0, job.sequences, kept.spaces[0], scratch(thread), threads > 1 ? phases.data() : nullptr)
                 .run(job.reached[0], end);
         });
@@ -79,7 +79,7 @@ void forward(const Model<T, W> &model, const Job<T> &job) {
         return;
     }
     Phase phase;
-    Team::call(threads, [&](int64_t thread) {
+    Team::own().call(threads, [&](int64_t thread) {
         phase.run(groups.size(), [&](int64_t i) {
             if (job.reached[i] == job.last_layer) return;
             std::atomic<int64_t> end{job.last_layer};
@@ -104,7 +104,7 @@ void product(const T *x, int64_t tokens, int64_t in, const Weight<W> &weight, in
     std::vector<Range> ranges(sizeof(W) == 1 ? tokens : 0);
     if constexpr (sizeof(W) == 1) quantized.resize(tokens * in);
     Phase preparing, multiplying;
-    Team::call(threads, [&](int64_t) {
+    Team::own().call(threads, [&](int64_t) {
         const Input<W> *read;
         if constexpr (sizeof(W) == 1) {
             preparing.run(tokens, [&](int64_t t) { ranges[t] = quantize_token(x + t * in, in, quantized.data() + t * in); });

@@ -46,7 +46,7 @@ inline void transpose(const float *from, int64_t apart, int64_t rows, int64_t co
 // packed [panels][in][32] of w [out, in]; element (o, k) is w[o * across + k * down], where one of both is 1.
 void pack(const float *w, int64_t out, int64_t in, int64_t across, int64_t down, float *packed, int64_t threads) {
     Phase phase;
-    Team::call(threads, [&](int64_t) {
+    Team::own().call(threads, [&](int64_t) {
         phase.run(panels(out), [&](int64_t p) {
             const float *from = w + p * PANEL * across;
             const int64_t columns = std::min(PANEL, out - p * PANEL);
@@ -62,7 +62,7 @@ void pack(const float *w, int64_t out, int64_t in, int64_t across, int64_t down,
 
 void turn(const float *from, int64_t rows, int64_t columns, float *to, int64_t threads) {
     Phase phase;
-    Team::call(threads, [&](int64_t) {
+    Team::own().call(threads, [&](int64_t) {
         phase.run((columns + PANEL - 1) / PANEL, [&](int64_t unit) {
             const int64_t c = unit * PANEL;
             transpose(from + c, columns, rows, std::min(PANEL, columns - c), to + c * rows, rows);

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cstdint>
 #include <mutex>
@@ -55,34 +54,25 @@ struct alignas(64) Phase {
 
 class Team {
   public:
+    // This process's team: a forked child has none of its parent's threads, and starts its own.
+    static Team &own() {
+        static std::atomic<Team *> current{nullptr};
+        Team *team = current.load(std::memory_order_acquire);
+        if (team && team->process_ == getpid()) return *team;
+        // Never deleted: its helpers sleep on it until the process ends.
+        Team *made = new Team;
+        if (current.compare_exchange_strong(team, made)) return *made;
+        delete made;  // another thread was faster; this team has not started a helper
+        return *team;
+    }
+
     // Runs `work(thread)` on this thread as number 0, and on the helpers (at most `threads - 1`) that arrive in time. A
-    // call beside two others does all of its work on its own thread.
+    // concurrent call does all of its work on its own thread.
     template <typename Work>
-    static void call(int64_t threads, const Work &work) {
-        if (threads > 1)
-            for (Team &team : own())
-                if (std::unique_lock<std::mutex> only(team.busy_, std::try_to_lock); only) return team.run(threads, work);
-        work(int64_t{0});
-    }
-
-  private:
-    // One for each lane of an engine.
-    using Teams = std::array<Team, 2>;
-
-    // This process's teams: a forked child has none of its parent's threads, and starts its own.
-    static Teams &own() {
-        static std::atomic<Teams *> current{nullptr};
-        Teams *teams = current.load(std::memory_order_acquire);
-        if (teams && teams->front().process_ == getpid()) return *teams;
-        // Never deleted: helpers sleep on it until the process ends.
-        Teams *made = new Teams;
-        if (current.compare_exchange_strong(teams, made)) return *made;
-        delete made;  // another thread was faster; these teams have not started a helper
-        return *teams;
-    }
-
-    template <typename Work>
-    void run(int64_t threads, const Work &work) {
+    void call(int64_t threads, const Work &work) {
+        if (threads <= 1) return work(int64_t{0});
+        std::unique_lock<std::mutex> only(busy_, std::try_to_lock);
+        if (!only) return work(int64_t{0});
         start(threads - 1);
         work_ = &work;
         run_ = [](const void *any, int64_t thread) { (*static_cast<const Work *>(any))(thread); };
@@ -94,6 +84,7 @@ class Team {
         wait_until([&] { return inside_.load() == 0; });
     }
 
+  private:
     // Starting fewer helpers, or none, is fine: the caller does the remaining work. The system may refuse more threads.
     void start(int64_t helpers) try {
         for (; started_ < helpers; ++started_) std::thread([this, number = started_ + 1] { help(number); }).detach();

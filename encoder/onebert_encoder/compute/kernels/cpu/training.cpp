@@ -15,7 +15,7 @@ namespace {
 template <typename Work>
 void share(int64_t threads, int64_t units, Work work) {
     Phase phase;
-    Team::call(threads, [&](int64_t thread) { phase.run(units, [&](int64_t unit) { work(unit, thread); }); });
+    Team::own().call(threads, [&](int64_t thread) { phase.run(units, [&](int64_t unit) { work(unit, thread); }); });
 }
 
 // Tokens per unit of work, and columns per unit that sums over all tokens.
