@@ -25,6 +25,7 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import numpy as np
+import torch
 import uvicorn
 
 from onebert_bench.checkout import copied, import_path
@@ -46,7 +47,8 @@ from onebert_server.run.app import create_app
 from onebert_server.runtime import open_runtime
 from onebert_server.settings import Settings
 
-_LOGITS = np.array([0.3, -0.2], np.float32)
+_LOGITS = np.tile(np.array([0.3, -0.2], np.float32), 2**14)
+_SHAPE = torch.Size([2])
 # Runs `serve` below as it is in the revision of the process.
 _CHILD = "import sys; from multiprocessing.connection import Connection; from edge import serve; "
 _CHILD += "serve(sys.argv[1] or None, Connection(int(sys.argv[2])))"
@@ -58,14 +60,14 @@ class Ready(HostCopy):
     def __init__(self, sequences: int) -> None:
         self._sequences = sequences
 
-    def read(self) -> list[np.ndarray]:
+    def read(self) -> np.ndarray:
         """The logits of all sequences."""
-        return [_LOGITS] * self._sequences
+        return _LOGITS[: 2 * self._sequences]
 
 
 def launch(waiting: Sequence[Waiting]) -> Flight:
     """In place of `Engine.launch`: nothing is computed."""
-    launched = Launched(Ready(len(waiting)), float(len(waiting)))
+    launched = Launched([_SHAPE] * len(waiting), Ready(len(waiting)), float(len(waiting)))
     return Flight(waiting, launched, time.monotonic())
 
 

@@ -218,7 +218,7 @@ def launch(
     base: Base, rows: Rows, inputs: Sequence[Tokens], slots: Sequence[int], graphs: Graphs | None = None
 ) -> HostCopy:
     """Launches a step as the engine does."""
-    return HostCopy(compute_logits(base, rows, pack(base, inputs, slots), graphs=graphs))
+    return HostCopy(torch.cat(compute_logits(base, rows, pack(base, inputs, slots), graphs=graphs)))
 
 
 def answer_on_host(

@@ -158,7 +158,7 @@ class Engine:
         return Flight(waiting, launched, started + sum(spent))
 
     def land(self, flight: Flight) -> None:
-        answers = flight.launched.logits.read()
+        answers = flight.launched.read()
         # Before any request ends: an ended request reports which batches it was in.
         span = None if self._tracing is None else self._tracing.batch(flight.requests, flight.started)
         for entry, logits in zip(flight.waiting, answers, strict=True):

@@ -1,8 +1,11 @@
 """Forward passes over any mix of tasks, for the engine and for `onebert score`."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import torch
+
+from onebert_encoder.answering.scores import Logits
 from onebert_encoder.base.base import Base
 from onebert_encoder.maths.batch import pack
 from onebert_encoder.maths.forward import Way
@@ -23,10 +26,18 @@ class Item:
 
 @dataclass(frozen=True)
 class Launched:
-    """A pass that the device computes or has computed, with the logits of its items in order."""
+    """A pass that the device computes or has computed; `copy` holds the logits of all items, flat."""
 
-    logits: HostCopy
+    shapes: Sequence[torch.Size]
+    copy: HostCopy
     computed_tokens: float
+
+    def read(self) -> Iterator[Logits]:
+        """Waits for the pass, and yields the logits of every item in order, as views of one array."""
+        answers, end = self.copy.read(), 0
+        for shape in self.shapes:
+            start, end = end, end + shape.numel()
+            yield answers[start:end].reshape(shape)
 
 
 class Passes:
@@ -43,7 +54,8 @@ class Passes:
         diverges_at = [self._bank.diverges_at[slot] for slot in slots]
         batch = pack(self._base, [item.tokens for item in items], slots, diverges_at)
         logits = compute_logits(self._base, self._bank.rows, batch, graphs=self._graphs, way=way)
-        return Launched(HostCopy(logits), batch.computed_tokens)
+        copy = HostCopy(torch.cat([row.flatten() for row in logits]))
+        return Launched([row.shape for row in logits], copy, batch.computed_tokens)
 
     def costs(self, items: Sequence[Item]) -> list[int]:
         """Returns the computed tokens per item: a text that an earlier item has costs only the layers that differ."""

@@ -125,7 +125,7 @@ class Scorer:
         Another thread may compute the next window meanwhile.
         """
         for batch, launched in zip(computed.batches, computed.launched, strict=True):
-            for asked, logits in zip(batch, launched.logits.read(), strict=True):
+            for asked, logits in zip(batch, launched.read(), strict=True):
                 computed.read[asked.task].logits[asked.place] = logits
         rows, errors = computed.window.rows, list(computed.window.rows.errors)
         made: dict[str, pyarrow.Array] = {}
@@ -146,7 +146,7 @@ class Scorer:
         check(delta, self.base.spec)
         slot = bank.install(fold_delta(self.base, delta))
         proof = Proof.of(self.base, delta)
-        proof.check(self._passes.launch([Item(tokens, slot) for tokens in proof.tokens]).logits.read())
+        proof.check(list(self._passes.launch([Item(tokens, slot) for tokens in proof.tokens]).read()))
         return slot
 
     def _batches(self, pieces: Sequence[Pieces], read: Sequence[Read]) -> list[list[Asked]]:

@@ -114,7 +114,7 @@ class Device(Engine):
                 self._device._let_come(Clock.now + self._device._cost.of(tokens) / LAYERS)
                 if way and way.asked.value and layer < LAYERS - 1:
                     way.make()
-            return Launched(None, tokens)  # type: ignore[arg-type]
+            return Launched([], None, tokens)  # type: ignore[arg-type]
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, cost: Cost, asked: Sequence[Asked], again: Again) -> None:
         queue = QueueLimits(DEFAULTS.max_queue_sequences, DEFAULTS.max_queue_tokens, MAX_WAIT)

@@ -2,7 +2,7 @@
 
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from functools import cache
 from threading import Event
@@ -394,7 +394,7 @@ def test_closing_tells_those_whose_pass_hangs(monkeypatch: pytest.MonkeyPatch) -
     entered, ended = Event(), Event()
 
     class Hung(HostCopy):
-        def read(self) -> list[np.ndarray]:
+        def read(self) -> np.ndarray:
             entered.set()
             assert ended.wait(WAIT)
             return super().read()
@@ -479,12 +479,12 @@ def test_a_full_batch_is_launched_while_the_one_before_it_runs(
     events: list[str] = []
 
     class Noted(HostCopy):
-        def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
-            super().__init__(tensors)
+        def __init__(self, tensor: torch.Tensor) -> None:
+            super().__init__(tensor)
             self._number = sum(event.endswith("a") for event in events)
             events.append(f"{self._number}a")
 
-        def read(self) -> list[np.ndarray]:
+        def read(self) -> np.ndarray:
             events.append(f"{self._number}b")
             return super().read()
 
@@ -512,11 +512,11 @@ class Reads:
         reads = self
 
         class Noted(HostCopy):
-            def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
-                super().__init__(tensors)
+            def __init__(self, tensor: torch.Tensor) -> None:
+                super().__init__(tensor)
                 reads.packed()
 
-            def read(self) -> list[np.ndarray]:
+            def read(self) -> np.ndarray:
                 if reads.request is not None:
                     reads.ended.append(reads.request.done())
                 if len(reads.ended) - 1 in reads.lost:
