@@ -225,16 +225,22 @@ def test_bits_depend_neither_on_groups_nor_on_threads(dtype: torch.dtype, monkey
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shared", [False, True], ids=["one stage", "shared layers"])
+@pytest.mark.parametrize("group", [384, 16], ids=["together", "in groups"])
 def test_a_pass_that_makes_way_for_another_between_its_layers_has_the_same_bits(
-    dtype: torch.dtype, shared: bool
+    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, shared: bool, group: int
 ) -> None:
+    """It stops once somebody has asked, and not before; groups of tokens go on where each of them stopped."""
+    monkeypatch.setattr(forward, "_GROUP", group)
     base, rows, low = zoo(dtype)
     chosen = list(range(1, len(low)))
     batch = pack(base, texts_of([23]) * len(chosen), chosen, [low[row] for row in chosen] if shared else None)
     other, others = pack(base, texts_of([5, 19]), [2, 3]), list[list[Tensor]]()
     with torch.inference_mode():
         wanted, alone = (compute_logits(base, rows, one) for one in (batch, other))
-        way = Way(ctypes.c_int32(1), lambda: others.append(compute_logits(base, rows, other)))
+        way = Way(ctypes.c_int32(0), lambda: others.append(compute_logits(base, rows, other)))
+        assert all(map(torch.equal, compute_logits(base, rows, batch, way=way), wanted))
+        assert not others
+        way.asked.value = 1
         made_way = compute_logits(base, rows, batch, way=way)
     assert len(others) == sum(len(stage.layers) - 1 for stage in batch.stages)
     assert all(map(torch.equal, made_way, wanted))
