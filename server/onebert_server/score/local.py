@@ -31,7 +31,7 @@ def score_here(job: Job, scored: Container[str], scorer: Scorer, threads: int) -
 
 def _compute(scorer: Scorer, prepared: Iterator[Prepared], threads: int) -> Iterator[Prepared]:
     compute_with(threads)
-    yield from map(scorer.compute, prepared)
+    yield from scorer.compute(prepared)
 
 
 @contextmanager

@@ -71,11 +71,8 @@ def score_part(windows: Sequence[Window], setup: WorkerSetup) -> Iterator[list[p
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
         torch.set_num_threads(1)
     scorer = _scorer(setup)
-    with (
-        ahead(map(scorer.prepare, windows), 1, "onebert-tokenizer") as prepared,
-        ahead(map(scorer.compute, prepared), 1, "onebert-engine") as computed,
-    ):
-        yield [scorer.answers(one) for one in computed]
+    with ahead(map(scorer.prepare, windows), 1, "onebert-tokenizer") as prepared:
+        yield [scorer.answers(one) for one in scorer.compute(prepared)]
 
 
 @lru_cache(maxsize=1)

@@ -1,7 +1,7 @@
 """Scores windows: tokenizes once for all tasks, batches texts of similar length, and converts logits to columns."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -112,12 +112,18 @@ class Scorer:
                 refused[number] = error.detail
         return kept, [False] * len(kept), refused
 
-    def compute(self, window: Prepared) -> Prepared:
-        """Launches a window's batches; a GPU may still compute them."""
-        with torch.inference_mode():
-            for batch in window.batches:
-                window.launched.append(self._passes.launch([asked.item for asked in batch]))
-        return window
+    def compute(self, windows: Iterable[Prepared]) -> Iterator[Prepared]:
+        """Launches windows in order; yields each one behind the launch of the next, since a GPU may still compute."""
+        before: Prepared | None = None
+        for window in windows:
+            with torch.inference_mode():
+                for batch in window.batches:
+                    window.launched.append(self._passes.launch([asked.item for asked in batch]))
+            if before is not None:
+                yield before
+            before = window
+        if before is not None:
+            yield before
 
     def answers(self, computed: Prepared) -> pyarrow.Table:
         """The output rows of a window: kept columns, every task's columns, and the error column.
