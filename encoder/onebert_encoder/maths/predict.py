@@ -40,8 +40,8 @@ def compute_logits(
 ) -> list[Tensor]:
     """Gathers, encodes and classifies: [labels] float32 per input, or [length, labels] for a per-token task.
 
-    With `graphs` the encoder runs on recordings, without dropout or activations. The one-call pass makes
-    `way` for other work. Raises ValueError for a row without a head.
+    With `graphs` the encoder runs on recordings, without dropout or activations. The one-call pass
+    makes `way` for other work. Raises ValueError for a row without a head.
     """
     heads = [_head(rows, row) for row in batch.rows]
     forward = None if graphs or activations is not None else choose_forward(base, dropout)

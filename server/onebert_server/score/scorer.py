@@ -46,7 +46,7 @@ class Prepared:
         of_row: index into the distinct texts for each row; None for a row without a usable text.
         pieces: by text; empty unless a task is per-token.
         read: by task; `answers` fills in the logits.
-        launched: by batch, as far as it is computed.
+        launched: by batch; `compute` fills it.
     """
 
     window: Window
@@ -113,7 +113,7 @@ class Scorer:
         return kept, [False] * len(kept), refused
 
     def compute(self, windows: Iterable[Prepared]) -> Iterator[Prepared]:
-        """Launches windows in order; yields each one behind the launch of the next, since a GPU may still compute."""
+        """Launches windows in order, and yields each one after the next is launched: a GPU may still compute it."""
         before: Prepared | None = None
         for window in windows:
             with torch.inference_mode():
@@ -128,7 +128,7 @@ class Scorer:
     def answers(self, computed: Prepared) -> pyarrow.Table:
         """The output rows of a window: kept columns, every task's columns, and the error column.
 
-        Another thread may compute the next window meanwhile.
+        Waits for a GPU's logits; another thread may launch the next windows meanwhile.
         """
         for batch, launched in zip(computed.batches, computed.launched, strict=True):
             for asked, logits in zip(batch, launched.read(), strict=True):
