@@ -39,7 +39,13 @@ GROUPS = {
     ),
     "gpu": Group(
         "the kernels for GPUs in Triton's interpreter, every shape",
-        (f"{ENCODER}/compute/kernels/gpu", f"{ENCODER}/maths/graphs.py", f"{ENCODER}/maths/gpu_heads.py"),
+        (
+            *(
+                f"{ENCODER}/{own}"
+                for own in ("compute/kernels/gpu", "maths/graphs.py", "maths/fixed.py", "maths/gpu_heads.py")
+            ),
+            "training/onebert_training/fit/recorded.py",
+        ),
     ),
     "programs": Group(
         "other people's programs, installed and asking a server",

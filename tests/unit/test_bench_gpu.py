@@ -16,7 +16,7 @@ from onebert_bench.gpu.run import Run
 from onebert_bench.report import Goal, Section
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "gpu.py"
-SECTIONS = ("exactness", "latency", "throughput", "mixed", "served", "training", "invariance", "profile", "kernels")
+SECTIONS = ("exactness", "latency", "throughput", "mixed", "training", "served", "invariance", "profile", "kernels")
 
 
 def measured(out: Path, *options: str) -> tuple[dict, str]:

@@ -18,8 +18,8 @@ from onebert_bench.report import Section
 # By name, where its function is; what matters most comes first.
 SECTIONS = {
     **dict.fromkeys(("exactness", "latency", "throughput", "mixed"), "answering"),
-    "served": "served",
     "training": "training",
+    "served": "served",
     "invariance": "answering",
     **dict.fromkeys(("profile", "kernels"), "kernels"),
 }

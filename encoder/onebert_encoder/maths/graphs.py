@@ -8,27 +8,27 @@ import logging
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import TypeVar, cast
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from onebert_encoder.base.base import Base
 from onebert_encoder.compute.kernels.gpu.kernels import GpuBranches
 from onebert_encoder.compute.kernels.gpu.tiles import TILE_TOKENS, Turn
-from onebert_encoder.layout.shapes import step_at
-from onebert_encoder.layout.stage import Stage
 from onebert_encoder.maths.batch import Batch
 from onebert_encoder.maths.choose import answering_kernels
 from onebert_encoder.maths.encode import Gathered, Pass, passes_of, run_passes
+from onebert_encoder.maths.fixed import SMALL, FixedBatch, fits, longest_of, room
 from onebert_encoder.maths.rows import Rows
 
 logger = logging.getLogger("onebert.graphs")
 
-# The largest batch of a server's default settings, and beyond `_SMALL` tokens the longest text of a recorded one. (256
+Out = TypeVar("Out")
+
+# The largest batch of a server's default settings, and beyond `SMALL` tokens the longest text of a recorded one. (256
 # sentences, 5,888 tokens, take about half of the time on an H200.)
-_MOST_TOKENS, _SMALL, _LONGEST_IN_LARGE = 8192, 2048, 128
+_MOST_TOKENS, _LONGEST_IN_LARGE = 8192, 128
 
 # The third batch of a kind is recorded, not the first: many kinds come once or twice.
 _RECORDED_AT = 3
@@ -61,10 +61,17 @@ class CudaRecorder:
         """Takes a new memory pool; PyTorch refuses to record into one whose recordings are all gone."""
         self._pool = torch.cuda.graph_pool_handle()
 
-    def record(self, run: Callable[[], Tensor]) -> Callable[[], Tensor]:
+    @property
+    def has_room(self) -> bool:
+        """Whether over a quarter of the device's memory is free; what PyTorch keeps for itself counts as taken."""
+        free, total = torch.cuda.mem_get_info(self._device)
+        return 4 * free > total
+
+    def record(self, run: Callable[[], Out], rehearse: bool = True) -> Callable[[], Out]:
         """Records the launches of `run`; the result replays them at the same addresses and returns the output.
 
-        Runs twice: the first run compiles programs and lets libraries allocate, the second is recorded.
+        Runs twice: the first run compiles programs and lets libraries allocate, the second is recorded. Without
+        `rehearse` there is no first run.
 
         Unlike this, the context manager `torch.cuda.graph` first empties PyTorch's memory pools and waits for the
         device, which is serving requests here.
@@ -73,7 +80,8 @@ class CudaRecorder:
         self._stream.wait_stream(current)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.device(self._device), torch.cuda.stream(self._stream):
-            run()
+            if rehearse:
+                run()
             # `thread_local`: other threads, which load tasks, may use the GPU during the recording.
             graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
             try:
@@ -82,7 +90,7 @@ class CudaRecorder:
                 graph.capture_end()
         current.wait_stream(self._stream)
 
-        def replay() -> Tensor:
+        def replay() -> Out:
             graph.replay()
             return out
 
@@ -158,19 +166,8 @@ class Graphs:
 
 
 def _fits(batch: Batch, passes: Sequence[Pass]) -> bool:
-    size = len(batch.word)
-    return (
-        size <= (_MOST_TOKENS if batch.lengths.max() <= _LONGEST_IN_LARGE else _SMALL)
-        and len(batch.stages) == 1
-        and batch.stages[0].source is None
-        and len(batch.stages[0].lengths) <= _room(size)
-        and not _branches_of(passes[0].gathered).has_spans
-    )
-
-
-def _room(size: int) -> int:
-    """The most sequences of a recorded batch: one for 8 tokens, in a large one for 16; surplus ones cost launches."""
-    return max(1, size // (8 if size <= _SMALL else 16))
+    most = _MOST_TOKENS if batch.lengths.max() <= _LONGEST_IN_LARGE else SMALL
+    return len(batch.word) <= most and fits(batch) and not _branches_of(passes[0].gathered).has_spans
 
 
 def _branches_of(gathered: Gathered) -> GpuBranches:
@@ -178,48 +175,30 @@ def _branches_of(gathered: Gathered) -> GpuBranches:
 
 
 def _kind_of(batch: Batch, gathered: Gathered, max_length: int) -> _Kind:
-    # Programs are launched for the longest possible sequence. Classes keep programs and recordings few.
-    size, longest = len(batch.word), int(batch.lengths.max())
-    bound = next((bound for bound in (64, 128, 256, 512) if longest <= bound), max_length)
-    return _Kind(size, min(bound, size, max_length), tuple(gathered.scales), _branches_of(gathered).key)
+    # Programs are launched for the longest possible sequence.
+    longest = longest_of(batch, max_length)
+    return _Kind(len(batch.word), longest, tuple(gathered.scales), _branches_of(gathered).key)
 
 
 class _Graph:
-    """The recording of one kind, and its inputs: at first zeros in the longest sequences, which no batch has."""
+    """The recording of one kind, and its inputs."""
 
     def __init__(self, eager: Pass, kind: _Kind, recorder: CudaRecorder, out: Tensor) -> None:
         base, branches, size = eager.base, _branches_of(eager.gathered), kind.size
-        zeros = torch.zeros(4 + len(kind.scaled), size, dtype=torch.int64, device=base.device)
-        word, position, row_of_token, gains, *scales = zeros
-        sequences = _room(size)
-        edges = torch.arange(sequences + 1, dtype=torch.int32, device=base.device).mul_(kind.longest).clamp_(max=size)
-        lengths = np.full(sequences, kind.longest)
-        filling, layers = step_at(size), range(base.config.num_layers)
+        self._fixed = fixed = FixedBatch(base, size, kind.longest)
+        gains, *scales = torch.zeros(1 + len(kind.scaled), size, dtype=torch.int64, device=base.device)
         # One span per sequence and one for the filling, each with one partial tile.
-        room = branches.static(sequences + 1 + size // TILE_TOKENS)
-        self._gathered = Gathered(gains, dict(zip(kind.scaled, scales, strict=True)), room)
-        rows = np.zeros(sequences, dtype=np.int64)
-        self._stage = Stage(layers, None, filling, row_of_token, [], edges, rows, lengths, base.dtype)
-        self._batch = Batch(word, position, [self._stage], [], rows, lengths, [], base.batch_invariant)
-        recorded = replace(eager, stage=self._stage, gathered=self._gathered)
-        self._replay = recorder.record(lambda: out[:size].copy_(run_passes([recorded], self._batch)))
+        tiles = branches.static(room(size) + 1 + size // TILE_TOKENS)
+        self._gathered = Gathered(gains, dict(zip(kind.scaled, scales, strict=True)), tiles)
+        recorded = replace(eager, stage=fixed.stage, gathered=self._gathered)
+        self._replay = recorder.record(lambda: out[:size].copy_(run_passes([recorded], fixed.batch)))
 
     def replay(self, batch: Batch, gathered: Gathered) -> Tensor:
-        """Copies a batch into the inputs on the device (all indices of tokens in one launch) and replays."""
-        (stage,), here, own = batch.stages, self._stage, self._gathered
-        copied = [
-            (self._batch.word, batch.word),
-            (self._batch.position, batch.position),
-            (here.row_of_token, stage.row_of_token),
-            *((index, gathered.scales[place]) for place, index in own.scales.items()),
-            (own.gains, gathered.gains),
-        ]
-        given = [(into, index) for into, index in copied if into is not None and index is not None]
-        torch._foreach_copy_([into for into, _ in given], [index for _, index in given])
+        """Copies a batch into the inputs on the device and replays."""
+        own = self._gathered
+        found = [(own.gains, gathered.gains), *((index, gathered.scales[place]) for place, index in own.scales.items())]
+        self._fixed.load(batch, *((into, index) for into, index in found if into is not None and index is not None))
         if own.gains is not None and gathered.gains is None:
             own.gains.zero_()
-        here.edges[: len(stage.edges)].copy_(stage.edges)
-        # The recording's surplus sequences are empty: they start and end where the filling starts.
-        here.edges[len(stage.edges) :].copy_(stage.edges[-1:].expand(len(here.edges) - len(stage.edges)))
         _branches_of(own).load(_branches_of(gathered))
         return self._replay()

@@ -18,6 +18,7 @@ from bases import far_row, random_texts, tiny_base
 from onebert_encoder.base.base import Base, load_base
 from onebert_encoder.compute.kernels.gpu.kernels import GpuKernels
 from onebert_encoder.maths import encode as encoder
+from onebert_encoder.maths import fixed
 from onebert_encoder.maths import graphs as graphs_module
 from onebert_encoder.maths.batch import pack
 from onebert_encoder.maths.encode import encode
@@ -221,7 +222,8 @@ def test_after_a_first_recording_that_is_wrong_others_are_still_made(
 
 
 def test_large_batches_of_long_texts_are_not_recorded(recorder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graphs_module, "_SMALL", 16)
+    for module in (graphs_module, fixed):
+        monkeypatch.setattr(module, "SMALL", 16)
     monkeypatch.setattr(graphs_module, "_LONGEST_IN_LARGE", 20)
     base, rows = zoo()
     graphs = Graphs(base, recorder)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from onebert_store.file.delta import HEAD_BIAS, HEAD_WEIGHT
 from onebert_training.fit import checkpoint
+from onebert_training.fit.recorded import RecordedSteps, records
 from onebert_training.tasks.objective import Measurement, Verdict
 
 CLIP = 1.0
@@ -30,6 +31,7 @@ class State:
         stale: number of evaluations since the metric or the loss last got better.
         losses: sum and number of the training losses since the last evaluation.
         step_seconds: time of steps, without activations that are computed once and kept.
+        recorded: its steps on a GPU; None before the first.
     """
 
     values: dict[str, Tensor]
@@ -51,6 +53,7 @@ class State:
     tokens: int = 0
     seconds: float = 0.0
     step_seconds: float = 0.0
+    recorded: RecordedSteps | None = None
 
     _FACTS = (
         *("step", "kept_step", "kept_loss", "lowest_loss", "validation", "warnings", "useful", "stale", "losses"),
@@ -72,7 +75,11 @@ class State:
         # The fused optimizer is fast for many small tensors: a run has a hundred leaves, and many runs step together.
         head = [leaf for name, leaf in self.leaves.items() if name in (HEAD_WEIGHT, HEAD_BIAS)]
         rest = [leaf for name, leaf in self.leaves.items() if name not in (HEAD_WEIGHT, HEAD_BIAS)]
-        return torch.optim.AdamW([{"params": head}, {"params": rest}], weight_decay=0.0, fused=True)
+        groups: list[dict[str, Any]] = [{"params": head}, {"params": rest}]
+        if records(head[0].device):
+            # What is recorded reads its learning rates from the device.
+            groups = [{**group, "lr": torch.zeros((), device=head[0].device), "capturable": True} for group in groups]
+        return torch.optim.AdamW(groups, weight_decay=0.0, fused=True)
 
     def update(self, grads: Sequence[Tensor], learning_rates: tuple[float, float]) -> None:
         """Takes an optimizer step with the learning rates of the head and of the rest.
@@ -80,20 +87,28 @@ class State:
         The gradients, in the order of the leaves, are scaled in place to a common norm of at most `CLIP`. A large
         table's gradient may be sparse, because a batch reads few of its rows.
         """
-        grads = [grad.coalesce() if grad.is_sparse else grad for grad in grads]
-        numbers = [grad.values() if grad.is_sparse else grad for grad in grads]
-        scale = (CLIP / (torch.nn.utils.get_total_norm(numbers) + 1e-6)).clamp(max=1.0)
-        for one in numbers:
-            one.mul_(scale)
-        for (name, leaf), grad in zip(self.leaves.items(), grads, strict=True):
-            leaf.grad = self._as_dense(name, grad) if grad.is_sparse else _laid_out_as(leaf, grad)
         for group, learning_rate in zip(self.optimizer.param_groups, learning_rates, strict=True):
-            group["lr"] = learning_rate
-        self.optimizer.step()
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(learning_rate)
+            else:
+                group["lr"] = learning_rate
+        if self.recorded is not None and grads is self.recorded.grads:
+            self.recorded.update(lambda: self._optimize(grads))
+        else:
+            self._optimize(grads)
         self.step += 1
         if self._means:
             leaves = [leaf.detach() for leaf in self.leaves.values()]
             torch._foreach_lerp_(list(self._means.values()), leaves, 1 / min(self.step, self.averaged_steps))
+
+    def _optimize(self, grads: Sequence[Tensor]) -> None:
+        grads = [grad.coalesce() if grad.is_sparse else grad for grad in grads]
+        numbers = [grad.values() if grad.is_sparse else grad for grad in grads]
+        scale = (CLIP / (torch.nn.utils.get_total_norm(numbers) + 1e-6)).clamp(max=1.0)
+        torch._foreach_mul_(numbers, scale)
+        for (name, leaf), grad in zip(self.leaves.items(), grads, strict=True):
+            leaf.grad = self._as_dense(name, grad) if grad.is_sparse else _laid_out_as(leaf, grad)
+        self.optimizer.step()
 
     @property
     def averaged(self) -> dict[str, Tensor]:

@@ -21,9 +21,7 @@ def sweep(
         list[str] | None, typer.Option(help="Only this data set or method of the recipe; may be given several times.")
     ] = None,
     machine: Machine = Machine(),  # noqa: B008 - frozen
-    together: Annotated[
-        int | None, typer.Option(min=1, help="Runs that train in one batch; else 4 on a CPU, 16 on a GPU.")
-    ] = None,
+    together: Annotated[int, typer.Option(min=1, help="Runs that train in one batch; on a GPU each trains alone.")] = 4,
     ray: Annotated[
         str | None,
         typer.Option(

@@ -31,7 +31,7 @@ def run_sweep(
     out: Path,
     only: Collection[str],
     machine: Machine,
-    together: int | None,
+    together: int,
     ray: str | None,
     as_json: bool,
 ) -> None:
@@ -74,11 +74,10 @@ def run_sweep(
         raise OneBertError(f"{lost} of {len(names)} runs were lost; the same command tries them again")
 
 
-def _here(base: Base, folder: RunsFolder, width: int | None) -> work.Execute:
+def _here(base: Base, folder: RunsFolder, width: int) -> work.Execute:
     def execute(job_sets: Sequence[work.JobSet]) -> Iterator[Outcome]:
-        most = width or work.WIDTH[base.device.type]
         for job_set in job_sets:
-            yield from work.train_job_set(job_set, work.make_runs(base, job_set), most, folder.checkpoint_file, ignore)
+            yield from work.train_job_set(job_set, work.make_runs(base, job_set), width, folder.checkpoint_file, ignore)
 
     return execute
 

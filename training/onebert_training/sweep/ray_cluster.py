@@ -19,7 +19,7 @@ from onebert_training.data.dataset import Dataset
 from onebert_training.device import load_on
 from onebert_training.fit.loop import groups, ignore
 from onebert_training.options import Machine
-from onebert_training.sweep.work import WIDTH, Execute, Job, JobSet, Outcome, make_runs, make_sample_runs, train_job_set
+from onebert_training.sweep.work import Execute, Job, JobSet, Outcome, make_runs, make_sample_runs, train_job_set
 
 ATTEMPTS = 3  # attempts in a row without a finished run before a group is given up
 
@@ -43,11 +43,11 @@ class Group:
     failures: int = 0
 
 
-def on_cluster(address: str, loaded: Base, machine: Machine, width: int | None) -> Execute:
+def on_cluster(address: str, loaded: Base, machine: Machine, width: int) -> Execute:
     """Returns a function that connects to a cluster, trains sets of jobs on it and then disconnects.
 
     `loaded` is the base on this machine, to find out which runs can step together; nodes load the base of
-    `machine`. At most `width` runs form a batch; None is the device's default. The function raises as `connected` does.
+    `machine`. At most `width` runs form a batch. The function raises as `connected` does.
     """
 
     def execute(job_sets: Sequence[JobSet]) -> Iterator[Outcome]:
@@ -57,8 +57,7 @@ def on_cluster(address: str, loaded: Base, machine: Machine, width: int | None) 
             threads = 1 if cluster.device == "cuda" else max(1, min(*cpus, sum(cpus) // runs))
             own = replace(machine, base=on_nodes(machine.base), device=cluster.device)
             setup = WorkerSetup(own, loaded.spec.digest, threads)
-            most = width or WIDTH[cluster.device]
-            yield from _train(_divide(job_sets, loaded, most, cluster.slots(threads)), setup)
+            yield from _train(_divide(job_sets, loaded, width, cluster.slots(threads)), setup)
 
     return execute
 

@@ -114,8 +114,6 @@ class RunsFolder:
         self.checkpoint_file(outcome.name).unlink(missing_ok=True)
 
 
-# Runs that step together by default: a few fill a CPU's caches; a GPU needs more to be busy.
-WIDTH = {"cpu": 4, "cuda": 16}
 SAMPLE_ROWS = 4
 
 

@@ -60,12 +60,13 @@ class GpuKernels(PlainKernels):
     ) -> Tensor:
         """`PlainKernels.attend`; programs of blocks past a sequence's end do nothing."""
         tokens, h = len(qkv), b_q.shape[1]
-        d, block, sequences = h // num_heads, _BLOCK_BYTES // qkv.element_size(), len(stage.lengths)
+        d, block, sequences = h // num_heads, block_of(qkv), len(stage.lengths)
         out = qkv.new_empty(tokens, h)
         blocks = -(-max(int(stage.lengths.max()), stage.filling) // block)
         with torch.cuda.device_of(qkv):
             self.programs.attend[(sequences + 1, num_heads, blocks)](
-                *(qkv, b_q, b_q.stride(0), stage.row_of_token, stage.edges, out, sequences, tokens),
+                *(qkv, b_q, b_q.stride(0), stage.row_of_token, stage.edges, out, None, None, None, 0, 1.0),
+                *(sequences, tokens),
                 *(math.log2(math.e) * d**-0.5, h, d, max(16, power_of_two(d)), block),
             )
         return out
@@ -77,7 +78,7 @@ class GpuKernels(PlainKernels):
         with torch.cuda.device_of(y):
             self.programs.add_norm[(tokens,)](
                 *(y, x, b, b.stride(0), stage.row_of_token, table, table.stride(0), gain.of_token),
-                *(eps, h, block),
+                *(y, None, None, eps, h, block),
                 num_warps=warps_of(block),
             )
         return y
@@ -87,7 +88,7 @@ class GpuKernels(PlainKernels):
         block = power_of_two(f)
         with torch.cuda.device_of(z):
             self.programs.add_activate[(tokens,)](
-                z, b, b.stride(0), stage.row_of_token, f, block, num_warps=warps_of(block)
+                z, b, b.stride(0), stage.row_of_token, z, f, block, num_warps=warps_of(block)
             )
         return z
 
@@ -159,6 +160,11 @@ class GpuBranches(dict[LayerSite, GpuJoined]):
             count = other.tiles.shape[1]
             self.tiles[:, :count].copy_(other.tiles)
             self.tiles[:, count:, Tile.RANK].zero_()
+
+
+def block_of(qkv: Tensor) -> int:
+    """Queries, and keys at a time, of one program of `attend`."""
+    return _BLOCK_BYTES // qkv.element_size()
 
 
 def warps_of(columns: int) -> int:
