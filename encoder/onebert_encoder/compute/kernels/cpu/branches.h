@@ -43,19 +43,41 @@ struct Sparse {
     const T *values;
 };
 
+// What one instruction multiplies and adds up: `NUMBERS` of two lines, in each lane one of them or neighbors.
+template <typename X, typename T>
+struct Step {
+    static constexpr bool PAIRS = false;
+    static constexpr int NUMBERS = LANES;
+    template <typename Number>
+    static lanes read(const Number *p) {
+        return load_lanes(p);
+    }
+    static lanes add(lanes sum, lanes a, lanes b) { return sum + a * b; }
+};
+#ifdef __AVX512BF16__
+template <>
+struct Step<bf16, bf16> {
+    static constexpr bool PAIRS = true;
+    static constexpr int NUMBERS = 2 * LANES;
+    static __m512bh read(const bf16 *p) { return (__m512bh)_mm512_loadu_si512(p); }
+    static lanes add(lanes sum, __m512bh a, __m512bh b) { return (lanes)_mm512_dpbf16_ps((__m512)sum, a, b); }
+};
+#endif
+
 // p [TOKENS][RANKS] = x Aᵀ. At an edge x or A repeats its last token or row.
 template <typename X, typename T>
 inline void multiply_down(const X *const *x, const T *const *A, int64_t in, float (*p)[RANKS]) {
+    using S = Step<X, T>;
     constexpr int SUMS = TOKENS * RANKS;
     static_assert(SUMS % LANES == 0);
     lanes sums[SUMS] = {};
     int64_t i = 0;
-    for (; i + LANES <= in; i += LANES) {
-        lanes a[RANKS];
-        for (int j = 0; j < RANKS; ++j) a[j] = load_lanes(A[j] + i);
+    for (; i + S::NUMBERS <= in; i += S::NUMBERS) {
+        decltype(S::read(A[0])) a[RANKS];
+        for (int j = 0; j < RANKS; ++j) a[j] = S::read(A[j] + i);
         for (int t = 0; t < TOKENS; ++t) {
-            const lanes own = load_lanes(x[t] + i);
-            for (int j = 0; j < RANKS; ++j) sums[t * RANKS + j] += own * a[j];
+            const auto own = S::read(x[t] + i);
+            for (int j = 0; j < RANKS; ++j) sums[t * RANKS + j] = S::add(sums[t * RANKS + j], own, a[j]);
         }
     }
     // All sums add up their lanes side by side: one after the other would take longer than the products.

@@ -50,7 +50,7 @@ std::vector<Group> groups_of(const Job<T> &job) {
 template <typename W>
 struct Memory {
     std::vector<Workspace<W>> spaces;
-    Room<float> zeros, scratch;
+    AlignedVector<float> zeros, scratch;
 };
 
 template <typename T, typename W>
@@ -65,7 +65,7 @@ void forward(const Model<T, W> &model, const Job<T> &job) {
     for (int64_t i = 0; i < (together ? 1 : threads); ++i) memory.spaces[i].fit(largest, model.h, model.f, model.inner(), model.kind.pre_norm);
     // `memory` is thread_local: helpers reach the caller's through this reference.
     auto &kept = memory;
-    // A call that goes on finds the same groups.
+    // A call that goes on finds the same groups; the entries behind the last group count as done.
     std::fill(job.reached + groups.size(), job.reached + job.sequences, job.last_layer);
     const auto scratch = [&](int64_t thread) { return BranchScratch{kept.zeros.data() + thread * zeros, kept.scratch.data() + thread * floats}; };
     if (together) {

@@ -116,17 +116,17 @@ using Kept = std::conditional_t<sizeof(W) == 1, float, W>;
 
 // Allocates from a cache line on: a register that lies on two lines takes two loads or stores.
 template <typename T>
-struct FromLine {
+struct AlignedAllocator {
     using value_type = T;
-    FromLine() = default;
+    AlignedAllocator() = default;
     template <typename U>
-    FromLine(const FromLine<U> &) {}
+    AlignedAllocator(const AlignedAllocator<U> &) {}
     T *allocate(std::size_t count) { return static_cast<T *>(::operator new(count * sizeof(T), std::align_val_t{64})); }
     void deallocate(T *memory, std::size_t) { ::operator delete(memory, std::align_val_t{64}); }
-    bool operator==(const FromLine &) const = default;
+    bool operator==(const AlignedAllocator &) const = default;
 };
 template <typename T>
-using Room = std::vector<T, FromLine<T>>;
+using AlignedVector = std::vector<T, AlignedAllocator<T>>;
 
 template <typename Memory>
 inline void grow(Memory &memory, int64_t size) {
@@ -136,9 +136,9 @@ inline void grow(Memory &memory, int64_t size) {
 // Memory for the tokens of one walk through the layers.
 template <typename W>
 struct Workspace {
-    Room<float> qkv, y, normed;
-    Room<Kept<W>> context, activations;
-    Room<Input<W>> input;
+    AlignedVector<float> qkv, y, normed;
+    AlignedVector<Kept<W>> context, activations;
+    AlignedVector<Input<W>> input;
     std::vector<Range> ranges;
 
     // Makes room for `tokens`; never shrinks.
@@ -237,6 +237,12 @@ class Walk {
     }
     // Where b_m1 begins in a row's shift: behind the biases of queries and, if they are turned, of keys.
     int64_t behind_attention() const { return model_.layer[layer_].cos ? 2 * h_ : h_; }
+    // What branches at AT_QKV and AT_M2 read: where they multiply pairs of bfloat16, what the products read.
+    auto inputs() const {
+        if constexpr (Step<Input<W>, T>::PAIRS) return Lines<const bf16>{space_.input.data(), h_, wide_};
+        else return Lines<const float>{read_, h_, h_};
+    }
+
     Lines<float> y(int64_t width, int64_t stride) { return {space_.y.data(), width, stride}; }
 
     // Embeds and normalizes word and position; a walk that `begins` above the embeddings, or goes on, reads its x.
@@ -257,7 +263,7 @@ class Walk {
     void attention(const Layer<T, W> &w) {
         const int64_t d = h_ / model_.heads, stride = panels(3 * h_) * PANEL;
         multiply(w.qkv, residual(), h_, 3 * h_, kept_in(space_.qkv.data(), stride));
-        add_branches(AT_QKV, Lines<const float>{read_, h_, h_}, Lines<float>{space_.qkv.data(), 3 * h_, stride});
+        add_branches(AT_QKV, inputs(), Lines<float>{space_.qkv.data(), 3 * h_, stride});
         phase(model_.heads * (last_ - first_), [&](int64_t unit) {
             const int64_t sequence = first_ + unit / model_.heads, column = unit % model_.heads * d;
             const int64_t start = job_.edges[sequence] - base_, length = job_.edges[sequence + 1] - job_.edges[sequence];
@@ -290,7 +296,7 @@ class Walk {
         } else {
             const int64_t inner = model_.inner(), stride = panels(inner) * PANEL;
             project(w.m2, residual(), h_, inner, stride);
-            add_branches(AT_M2, Lines<const float>{read_, h_, h_}, y(inner, stride));
+            add_branches(AT_M2, inputs(), y(inner, stride));
             for_tokens([&](int64_t t) { activate_token(t); });
         }
         if constexpr (sizeof(W) == 1) for_tokens([&](int64_t t) { prepare(space_.activations.data() + t * wider_, f_, t, wider_); });
