@@ -62,11 +62,16 @@ class Speed:
         return min(max(int(left / self._per_token), ceil(self._start / self._per_token), 1), most)
 
     def worthwhile(self, most: int) -> int:
-        """Returns the tokens, at most `most`, of the smallest batch with a small share of fixed cost."""
+        """Returns the tokens, at most `most`, of the smallest batch with a small share of fixed cost.
+
+        Batches grow if the machine turns out faster than measured, as after a start beside other work; if it turns out
+        slower, they keep their size: smaller ones would be slower still for each token.
+        """
         share = _START_SHARE / (1 - _START_SHARE)
         if self._start >= share * most * self._per_token:
             return most
-        return min(ceil(max(self._start / share, LEAST_SECONDS) / self._per_token), most)
+        least = LEAST_SECONDS / min(self._correction, 1.0)
+        return min(ceil(max(self._start / share, least) / self._per_token), most)
 
     def observe(self, tokens: float, seconds: float) -> None:
         """Corrects the estimate by a batch, both costs alike; in `tokens`, layers that texts share count once."""
