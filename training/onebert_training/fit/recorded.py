@@ -36,7 +36,7 @@ def records(device: torch.device) -> bool:
 
 @dataclass(frozen=True)
 class Kind:
-    """What batches of one recording have in common: tokens with the filling, and a bound for a sequence's."""
+    """The batches of one recording: their tokens with the filling, and a bound for the tokens of a sequence."""
 
     size: int
     longest: int
@@ -85,7 +85,7 @@ class RecordedSteps:
         return self.grads
 
     def update(self, run: Callable[[], None]) -> None:
-        """Replays what `run`, always the same, has done with `grads`."""
+        """Records `run`, which is always the same and reads `grads`, at the first call, and replays it."""
         if self._update is None:
             try:
                 self._update = self._recorder.record(run, rehearse=False)

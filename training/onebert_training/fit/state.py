@@ -77,7 +77,7 @@ class State:
         rest = [leaf for name, leaf in self.leaves.items() if name not in (HEAD_WEIGHT, HEAD_BIAS)]
         groups: list[dict[str, Any]] = [{"params": head}, {"params": rest}]
         if records(head[0].device):
-            # What is recorded reads its learning rates from the device.
+            # Recorded launches read their learning rates from the device.
             groups = [{**group, "lr": torch.zeros((), device=head[0].device), "capturable": True} for group in groups]
         return torch.optim.AdamW(groups, weight_decay=0.0, fused=True)
 

@@ -42,7 +42,7 @@ def learns_as_plain(
 ) -> bool:
     """Compares outputs and gradients with `PlainKernels` in float32, for two small sequences with dropout, two heads.
 
-    Wider layers have more numbers, of which some would round beyond the tolerance.
+    In wider layers some numbers would round beyond the tolerance.
     """
 
     def learned(made: Callable[[Dropout], PlainKernels], computed: torch.dtype) -> list[Tensor]:

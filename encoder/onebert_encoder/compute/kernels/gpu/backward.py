@@ -65,7 +65,7 @@ def activate_back(
     WIDTH: tl.constexpr,
     WIDTH_BLOCK: tl.constexpr,
 ) -> None:
-    """The gradient times that of gelu at z + b, Φ(x) + x φ(x); one program: one token."""
+    """The gradient times Φ(x) + x φ(x), the slope of gelu, at x = z + b; one program: one token."""
     token = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, WIDTH_BLOCK)
     inside = column < WIDTH

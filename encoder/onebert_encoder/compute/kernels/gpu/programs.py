@@ -33,7 +33,7 @@ def gelu(x: tl.tensor) -> tl.tensor:
 def dropout_factor(
     seeds: tl.tensor, row: tl.tensor, draw: tl.tensor, at: tl.tensor, beside: tl.tensor, keep: tl.tensor
 ) -> tl.tensor:
-    """What dropout multiplies numbers by: 1 / `keep` or 0, by Philox with a row's seed and 3 counters of 32 bits.
+    """Dropout's factors, 1 / `keep` or 0, by Philox with a row's seed and 3 counters of 32 bits.
 
     `draw` is the number of the drawing in the pass; `at` and `beside` are a number's own, of any shape. The same
     counters give the same numbers again, so a backward pass needs no mask.

@@ -17,9 +17,9 @@ from onebert_encoder.layout.stage import Stage
 
 
 class Drawn(NamedTuple):
-    """What a drawing drops: seeds of rows, places of tokens in their rows, the drawing, and the share that is kept.
+    """One drawing of dropout: seeds of rows, places of tokens in their rows, its number, and the share that is kept.
 
-    Without seeds nothing is dropped. The drawings of a pass have numbers of their own, for tokens below 0.
+    Without seeds nothing is dropped. Each drawing of a pass has its own number, below 0 for tokens.
     """
 
     seeds: Tensor | None
@@ -75,7 +75,7 @@ class GpuTraining(PlainKernels):
 
 
 def _places(stage: Stage) -> Tensor:
-    """[tokens] int32, the number of each token among those of its row; the filling's do not matter."""
+    """[tokens] int32, the number of each token in its row; the filling's do not matter."""
     rows = torch.arange(int(stage.rows.max()) + 1, device=stage.row_of_token.device)
     before = (stage.row_of_token[:, None] == rows).cumsum(0, dtype=torch.int32) - 1
     return before.gather(1, stage.row_of_token[:, None])[:, 0]
