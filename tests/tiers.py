@@ -44,7 +44,8 @@ GROUPS = {
                 f"{ENCODER}/{own}"
                 for own in ("compute/kernels/gpu", "maths/graphs.py", "maths/fixed.py", "maths/gpu_heads.py")
             ),
-            "training/onebert_training/fit/recorded.py",
+            *(f"training/onebert_training/fit/{own}.py" for own in ("recorded", "state")),
+            f"{ENCODER}/layout/dropout.py",
         ),
     ),
     "programs": Group(

@@ -181,6 +181,6 @@ def _stacked(found: Mapping[int, Sparse], count: int) -> Sparse:
     first = next(iter(found.values()))
     out, into = first.shape
     # int64, which makes the sums int64 as well: the kernels read no other indices.
-    below = torch.tensor([[1], [0]], device=first.indices.device)
+    below = torch.arange(1, -1, -1, device=first.indices.device)[:, None]
     indices = torch.cat([one.indices + i * out * below for i, one in found.items()], dim=1)
     return Sparse(indices, torch.cat([one.values for one in found.values()]), (count * out, into))

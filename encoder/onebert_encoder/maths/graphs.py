@@ -63,15 +63,16 @@ class CudaRecorder:
 
     @property
     def has_room(self) -> bool:
-        """Whether over a quarter of the device's memory is free; what PyTorch keeps for itself counts as taken."""
+        """Whether over a quarter of the device's memory is free, or kept by PyTorch for later tensors."""
         free, total = torch.cuda.mem_get_info(self._device)
-        return 4 * free > total
+        kept = torch.cuda.memory_reserved(self._device) - torch.cuda.memory_allocated(self._device)
+        return 4 * (free + kept) > total
 
     def record(self, run: Callable[[], Out], rehearse: bool = True) -> Callable[[], Out]:
         """Records the launches of `run`; the result replays them at the same addresses and returns the output.
 
-        Runs twice: the first run compiles programs and lets libraries allocate, the second is recorded. Without
-        `rehearse` there is no first run.
+        Runs twice: the first run compiles programs and lets libraries allocate, the second is recorded. Launches that
+        this device has seen before need no `rehearse`.
 
         Unlike this, the context manager `torch.cuda.graph` first empties PyTorch's memory pools and waits for the
         device, which is serving requests here.

@@ -66,6 +66,9 @@ def test_after_a_disturbed_start_batches_grow_to_the_size_of_a_calm_one():
         tokens = disturbed.worthwhile(8192)
         disturbed.observe(tokens, calm.seconds(tokens))
     assert disturbed.worthwhile(8192) == pytest.approx(calm.worthwhile(8192), rel=0.05)
+    for _ in range(60):
+        disturbed.observe(500, 2 * 500 * 8 * 16e-6)
+    assert disturbed.worthwhile(8192) < calm.worthwhile(8192) / 7, "as slow as measured, and slower"
 
 
 def test_batches_that_take_no_time_never_make_the_estimate_nothing():

@@ -19,6 +19,7 @@ from onebert_training.contest.few import fold_runs, fold_steps, make_run, measur
 from onebert_training.fit.features import BATCH_TOKENS
 from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.loop import Progress, Report, groups, ignore, take_step
+from onebert_training.fit.recorded import records
 from onebert_training.fit.run import Run
 from onebert_training.fit.settings import Settings, methods_for
 from onebert_training.fit.state import State
@@ -29,6 +30,8 @@ from onebert_training.tasks.objective import Logits, Measurement
 
 # With a validation split a candidate takes one in `SHARE` of its steps, at least LEAST_STEPS, by its own schedule.
 SHARE, LEAST_STEPS = 4, 100
+# Steps for a price: two are launched, and of a recorded run later ones are several times faster.
+_PRICED, _PRICED_RECORDED = 3, 12
 # Half way, a candidate leaves if it is behind by this number of standard errors: slow learners may catch up.
 _CLEARLY = 2
 
@@ -67,12 +70,12 @@ class InShort(Candidate):
         return measured(self.run, [found[row] for row in range(len(found))])
 
     def price(self) -> float:
-        """Estimated seconds of its training, from the shorter of two steps after a first one.
+        """Estimated seconds of its training, from the shortest of a few steps after a first one.
 
         Another candidate takes these steps: a candidate's own steps in a batch with others would round otherwise.
         """
         again, seconds = InShort(self.run), []
-        for _ in range(3):
+        for _ in range(_PRICED_RECORDED if records(self.run) else _PRICED):
             started = time.perf_counter()
             step_of([again])
             seconds.append(time.perf_counter() - started)

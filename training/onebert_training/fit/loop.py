@@ -84,7 +84,7 @@ def train_together(
     """Trains many runs, up to `width` of them in one batch; yields each as it ends, with its result or error.
 
     Runs step together if they share the base and enter it at the same layer; a run that changes the base's weights
-    steps alone, and on a GPU every run. When a run ends, the next one starts.
+    steps alone, and so does one that a GPU records. When a run ends, the next one starts.
     """
     for together in groups(runs):
         yield from _train_group(deque(together), width, report, checkpoint_of)
@@ -112,12 +112,11 @@ def _train_group(
 def groups(runs: Sequence[Run]) -> list[list[Run]]:
     """Groups runs by base and entry layer, to step together; a run that changes the base's weights is alone.
 
-    So is every run on a GPU, where its steps are recorded: replaying them one by one is faster than launching the
-    operations of many.
+    So is a run whose steps a GPU records: replaying them one by one is faster than launching the operations of many.
     """
     found: dict[tuple[int, int | None, int], list[Run]] = {}
     for run in runs:
-        alone = None if run.plan.shares_base and not records(run.base.device) else id(run)
+        alone = None if run.plan.shares_base and not records(run) else id(run)
         found.setdefault((id(run.base), alone, run.plan.lowest_layer), []).append(run)
     return list(found.values())
 
@@ -263,7 +262,7 @@ def compute_losses(active: Sequence[tuple[Run, State]]) -> list[Tensor]:
     config = first.base.config
     dropout = Dropout(config.hidden_dropout, config.attention_dropout, generators)
     batch = pack(first.base, tokens, row_of, layers=first.features("train").layers)
-    if records(first.base.device) and not activations and len(active) == 1:
+    if len(active) == 1 and records(first):
         state.recorded = state.recorded or RecordedSteps(first, state.values, CudaRecorder(first.base.device))
         x, head = state.recorded.encode(batch, dropout)
         logits = iter(classify([head] * len(batch.rows), batch, x, config.eps))

@@ -29,9 +29,18 @@ logger = logging.getLogger("onebert.training")
 _RECORDED_AT, _MOST_RECORDINGS = 3, 32
 
 
-def records(device: torch.device) -> bool:
-    """Whether steps on this device are recorded."""
+def has_graphs(device: torch.device) -> bool:
+    """Whether launches on this device can be recorded."""
     return device.type == "cuda"
+
+
+def records(run: Run) -> bool:
+    """Whether a run's steps are recorded: on a GPU with fast kernels, from the embeddings on.
+
+    The plain kernels read the lengths of a batch's sequences on the host.
+    """
+    whole = has_graphs(run.base.device) and run.plan.lowest_layer == 0 and run.plan.recordable
+    return whole and choose_kernels(run.base, NO_DROPOUT).name == "gpu"
 
 
 @dataclass(frozen=True)
@@ -57,15 +66,12 @@ class RecordedSteps:
         self._recordings: dict[Kind, _Recording] = {}
         self._replayed: tuple[_Recording, list[Tensor]] | None = None
         self._update: Callable[[], None] | None = None
-        # The plain kernels read the lengths of a batch's sequences on the host; a penalty is not recorded.
-        fixed = choose_kernels(run.base, NO_DROPOUT).name == "gpu"
-        self._can_record = fixed and not isinstance(run.plan.penalty(values), Tensor)
+        self._can_record = True
 
     def encode(self, batch: Batch, dropout: Dropout) -> tuple[Tensor, Head]:
         """`encode` of a batch of one row, the run's, and its folded head, for a loss that `gradients` takes."""
         recording = self._recording_of(batch, dropout)
         if recording is None:
-            self._replayed = None
             return self._encode(batch, dropout)
         recording.fixed.load(batch)
         recording.dropout.seeds.copy_(dropout.seeds)
@@ -76,9 +82,10 @@ class RecordedSteps:
 
     def gradients(self, loss: Tensor) -> Sequence[Tensor]:
         """The gradients of the run's leaves, from the loss of what `encode` has returned last."""
-        if self._replayed is None:
+        replayed, self._replayed = self._replayed, None
+        if replayed is None:
             return torch.autograd.grad(loss, self._leaves, allow_unused=True, materialize_grads=True)
-        recording, outputs = self._replayed
+        recording, outputs = replayed
         found = torch.autograd.grad(loss, outputs, allow_unused=True, materialize_grads=True)
         torch._foreach_copy_(list(recording.given), list(found))
         recording.backward()
@@ -86,13 +93,12 @@ class RecordedSteps:
 
     def update(self, run: Callable[[], None]) -> None:
         """Records `run`, which is always the same and reads `grads`, at the first call, and replays it."""
-        if self._update is None:
+        if self._update is None and self._can_record:
             try:
                 self._update = self._recorder.record(run, rehearse=False)
             except Exception as error:  # drivers may raise anything
                 self._give_up(error)
-                self._update = run
-        self._update()
+        (self._update or run)()
 
     def _recording_of(self, batch: Batch, dropout: Dropout) -> "_Recording | None":
         if not self._can_record or not fits(batch):
@@ -103,13 +109,14 @@ class RecordedSteps:
         if self._seen[kind] == _RECORDED_AT and has_room:
             try:
                 self._recordings[kind] = self._record(kind, batch, dropout)
-            except Exception as error:  # drivers may raise anything; a method may read numbers from the device
+            except Exception as error:  # drivers may raise anything
                 self._give_up(error)
         return self._recordings.get(kind)
 
     def _give_up(self, error: Exception) -> None:
         logger.info("steps of %s are not recorded: %s: %s", self._run.method.text, type(error).__name__, error)
         self._can_record = False
+        self._recordings.clear()
 
     def _encode(self, batch: Batch, dropout: Dropout) -> tuple[Tensor, Head]:
         view, rows = self._fold()
@@ -125,8 +132,8 @@ class RecordedSteps:
         fixed.load(batch)
         with torch.no_grad():
             view, rows = self._fold()
-            # Uploads cannot be recorded: the indices of the one row, the same for every batch, are made before.
-            gathered = Gathered.of(rows, fixed.stage, choose_kernels(view, dropout))
+        # Uploads cannot be recorded: the indices of the one row, the same for every batch, are made before.
+        gathered = Gathered.of(rows, fixed.stage, choose_kernels(view, dropout))
         _ = dropout.seeds  # likewise
         found: list[tuple[list[Tensor], Head]] = []
 
@@ -139,7 +146,6 @@ class RecordedSteps:
             found[:] = [([x, *head.tensors], head)]
 
         replay_forward = self._recorder.record(forward)
-        replay_forward()
         [(outputs, head)] = found
         given = [torch.zeros_like(one) for one in outputs]
         trained = [(one, grad) for one, grad in zip(outputs, given, strict=True) if one.requires_grad]

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from onebert_store.file.delta import HEAD_BIAS, HEAD_WEIGHT
 from onebert_training.fit import checkpoint
-from onebert_training.fit.recorded import RecordedSteps, records
+from onebert_training.fit.recorded import RecordedSteps, has_graphs
 from onebert_training.tasks.objective import Measurement, Verdict
 
 CLIP = 1.0
@@ -76,9 +76,10 @@ class State:
         head = [leaf for name, leaf in self.leaves.items() if name in (HEAD_WEIGHT, HEAD_BIAS)]
         rest = [leaf for name, leaf in self.leaves.items() if name not in (HEAD_WEIGHT, HEAD_BIAS)]
         groups: list[dict[str, Any]] = [{"params": head}, {"params": rest}]
-        if records(head[0].device):
+        device = next(iter(self.leaves.values())).device
+        if has_graphs(device):
             # Recorded launches read their learning rates from the device.
-            groups = [{**group, "lr": torch.zeros((), device=head[0].device), "capturable": True} for group in groups]
+            groups = [{**group, "lr": torch.zeros((), device=device), "capturable": True} for group in groups]
         return torch.optim.AdamW(groups, weight_decay=0.0, fused=True)
 
     def update(self, grads: Sequence[Tensor], learning_rates: tuple[float, float]) -> None:

@@ -43,9 +43,9 @@ struct Sparse {
     const T *values;
 };
 
-// What one instruction multiplies and adds up: `NUMBERS` of two lines, in each lane one of them or neighbors.
+// One instruction multiplies `NUMBERS` pairs; with `PAIRS` each lane adds up the products of two neighbors.
 template <typename X, typename T>
-struct Step {
+struct MultiplyAdd {
     static constexpr bool PAIRS = false;
     static constexpr int NUMBERS = LANES;
     template <typename Number>
@@ -56,7 +56,7 @@ struct Step {
 };
 #ifdef __AVX512BF16__
 template <>
-struct Step<bf16, bf16> {
+struct MultiplyAdd<bf16, bf16> {
     static constexpr bool PAIRS = true;
     static constexpr int NUMBERS = 2 * LANES;
     static __m512bh read(const bf16 *p) { return (__m512bh)_mm512_loadu_si512(p); }
@@ -67,7 +67,7 @@ struct Step<bf16, bf16> {
 // p [TOKENS][RANKS] = x Aᵀ. At an edge x or A repeats its last token or row.
 template <typename X, typename T>
 inline void multiply_down(const X *const *x, const T *const *A, int64_t in, float (*p)[RANKS]) {
-    using S = Step<X, T>;
+    using S = MultiplyAdd<X, T>;
     constexpr int SUMS = TOKENS * RANKS;
     static_assert(SUMS % LANES == 0);
     lanes sums[SUMS] = {};

@@ -237,9 +237,9 @@ class Walk {
     }
     // Where b_m1 begins in a row's shift: behind the biases of queries and, if they are turned, of keys.
     int64_t behind_attention() const { return model_.layer[layer_].cos ? 2 * h_ : h_; }
-    // What branches at AT_QKV and AT_M2 read: where they multiply pairs of bfloat16, what the products read.
+    // Branches at AT_QKV and AT_M2 read x in float32, or where they multiply pairs of bfloat16 rounded, as the products do.
     auto inputs() const {
-        if constexpr (Step<Input<W>, T>::PAIRS) return Lines<const bf16>{space_.input.data(), h_, wide_};
+        if constexpr (MultiplyAdd<Input<W>, T>::PAIRS) return Lines<const bf16>{space_.input.data(), h_, wide_};
         else return Lines<const float>{read_, h_, h_};
     }
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import torch
 
-from onebert_encoder.compute.kernels.check import learns_as_plain, matches_plain
+from onebert_encoder.compute.kernels.check import drops_its_share, learns_as_plain, matches_plain
 from onebert_encoder.compute.kernels.gpu.kernels import GpuKernels
 from onebert_encoder.compute.kernels.gpu.training import GpuTraining
 
@@ -44,8 +44,12 @@ def load_gpu_training(shape: Shape) -> type[GpuTraining] | None:
 
         return GpuTraining
 
-    head_size = shape.hidden // shape.num_heads
-    return _checked(make, lambda kernels: learns_as_plain(kernels, shape.dtype, shape.device, 0.0, head_size))
+    def is_right(kernels: type[GpuTraining]) -> bool:
+        head_size = shape.hidden // shape.num_heads
+        learns = learns_as_plain(kernels, shape.dtype, shape.device, 0.0, head_size)
+        return learns and drops_its_share(kernels, shape.dtype, shape.device, 2 * head_size)
+
+    return _checked(make, is_right)
 
 
 def _checked(make: Callable[[], T], is_right: Callable[[T], bool]) -> T | None:

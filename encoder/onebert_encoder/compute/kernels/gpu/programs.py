@@ -90,6 +90,8 @@ def attend(
     q = tl.load(qkv + query.to(tl.int64)[:, None] * (3 * H) + column[None, :], mask=is_query, other=0.0)
     q = (q.to(tl.float32) + bias[None, :]).to(q.dtype)
 
+    if seeds is not None:
+        at = tl.load(place + query, mask=query < stop, other=0)
     highest = tl.full([T_BLOCK], float("-inf"), tl.float32)
     total = tl.zeros([T_BLOCK], tl.float32)
     context = tl.zeros([T_BLOCK, D_BLOCK], tl.float32)
@@ -106,7 +108,6 @@ def attend(
         shrink = tl.exp2(highest - higher)
         total = total * shrink + tl.sum(p, 1)
         if seeds is not None:
-            at = tl.load(place + query, mask=query < stop, other=0)
             p *= dropout_factor(seeds, row, draw * tl.num_programs(1) + head, at[:, None], key[None, :], keep)
         context = context * shrink[:, None] + tl.dot(p.to(v.dtype), v, input_precision="ieee")
         highest = higher
