@@ -58,7 +58,7 @@ def upload_while_the_uploader_does_nothing(runtime, files, until, address=lambda
     async def live():
         puts = asyncio.gather(*(put(number, file) for number, file in enumerate(files)))
         try:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(120):
                 while not until():
                     await asyncio.sleep(0)
         finally:

@@ -105,13 +105,16 @@ class RecordedSteps:
             return None
         kind = Kind(len(batch.word), longest_of(batch, self._run.base.config.max_length))
         self._seen[kind] += 1
-        has_room = len(self._recordings) < _MOST_RECORDINGS and self._recorder.has_room
-        if self._seen[kind] == _RECORDED_AT and has_room:
+        if self._seen[kind] == _RECORDED_AT and self._has_room:
             try:
                 self._recordings[kind] = self._record(kind, batch, dropout)
             except Exception as error:  # drivers may raise anything
                 self._give_up(error)
         return self._recordings.get(kind)
+
+    @property
+    def _has_room(self) -> bool:
+        return len(self._recordings) < _MOST_RECORDINGS and self._recorder.has_room
 
     def _give_up(self, error: Exception) -> None:
         logger.info("steps of %s are not recorded: %s: %s", self._run.method.text, type(error).__name__, error)
