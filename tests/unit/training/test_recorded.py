@@ -5,6 +5,7 @@ same memory, as a CUDA graph does; whatever is not read from fixed inputs would 
 """
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from onebert_training.data.examples import Split
 from onebert_training.fit import loop, recorded
 from onebert_training.fit import state as state_module
 from onebert_training.fit.inputs import TaskInputs
+from onebert_training.fit.keeping import validate
 from onebert_training.fit.recorded import RecordedSteps
 from onebert_training.fit.run import Run
 from onebert_training.fit.settings import Settings
@@ -130,10 +132,12 @@ def inputs_of(base: Base) -> TaskInputs:
     return TaskInputs(base, Dataset("x", "single_label", ("no", "yes"), None, rows), 48)
 
 
-def steps(run: Run, count: int, record: bool, monkeypatch: pytest.MonkeyPatch) -> tuple[list[float], State]:
-    """Losses of the first steps, and the state behind them."""
+def steps(
+    run: Run, count: int, record: bool, monkeypatch: pytest.MonkeyPatch, state: State | None = None
+) -> tuple[list[float], State]:
+    """Losses of the next steps, of the first without a state, and the state behind them."""
     monkeypatch.setattr(recorded, "_RECORDED_AT", 2 if record else 10**9)
-    state = State(run.init_values())
+    state = state or State(run.init_values())
     recorder: Any = CudaRecorder(run.base.device) if ON_GPU else Imitation()
     state.recorded = RecordedSteps(run, state.values, recorder)
     losses = [loop.take_step([(run, state)])[0] for _ in range(count)]
@@ -163,6 +167,30 @@ def test_recorded_steps_are_the_same_steps(method: str, monkeypatch: pytest.Monk
     for name, leaf in state.leaves.items():
         torch.testing.assert_close(leaf, plainly.leaves[name], rtol=1e-3, atol=1e-4)
     assert len(set(wanted)) > 3
+
+
+@pytest.mark.slow("Triton's interpreter computes twenty steps")
+def test_a_run_is_evaluated_between_recorded_steps_and_continues_from_a_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = load_base(str(tiny_base("bert")), device=DEVICE)
+    monkeypatch.setattr(loop, "records", lambda _: True)
+    monkeypatch.setattr(state_module, "has_graphs", lambda _: True)
+    run = Run(inputs_of(base), Settings(method="bitfit", batch_size=2, epochs=9), "task")
+    wanted, plainly = steps(run, 10, False, monkeypatch)
+    got, state = steps(run, 5, True, monkeypatch)
+    state.losses = [sum(got), len(got)]  # as the loop counts them
+    validate(run, state)
+    state.save(tmp_path / "checkpoint", "of this run")
+    resumed = State(run.init_values())
+    assert resumed.restore(tmp_path / "checkpoint", "of this run")
+    more, again = steps(run, 5, True, monkeypatch, resumed)
+    assert again.recorded is not None
+    assert again.recorded._recordings
+    # As above.
+    torch.testing.assert_close(torch.tensor(got + more), torch.tensor(wanted), rtol=1e-4, atol=1e-5)
+    for name, leaf in again.leaves.items():
+        torch.testing.assert_close(leaf, plainly.leaves[name], rtol=1e-3, atol=1e-4)
 
 
 def test_what_cannot_be_recorded_is_computed_as_usual(
