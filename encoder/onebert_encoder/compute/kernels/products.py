@@ -14,7 +14,8 @@ from onebert_encoder.compute.kernels.library import INT, POINTER, find_library, 
 
 logger = logging.getLogger("onebert.kernels")
 
-# Outputs per panel, and bytes of the inputs that one instruction multiplies (tiles.h).
+# Outputs of the widest panel, for which memory is taken, and bytes of the inputs that one instruction multiplies
+# (tiles.h).
 PANEL, GROUP_BYTES = 32, 4
 # Bytes that are prefetched beyond the end of a packed weight, but not used.
 FETCHED_AHEAD = 16384
@@ -33,7 +34,7 @@ class Packed:
     """A weight W [out, in] in the layout of the products.
 
     Attributes:
-        numbers: W by panels of 32 outputs.
+        numbers: W by panels.
         scale: [panels * 32] float32, each output's scale; None unless int8.
         sums: [panels * 32] float32, the sum of each output's weights; None unless int8.
         shape: (out, in), with `in` padded by zeros to a multiple of one instruction's inputs.

@@ -46,14 +46,13 @@ inline void multiply(const float *a, int64_t across, int64_t down, const float *
         for (int n = 0; n < N; ++n) at(out + r * out_stride + n * LANES) = sum[r][n];
 }
 
-template <int N>
+// Takes as many rows at once as sums and the numbers that they read have registers for.
+template <int N, int R = REGISTERS / 4>
 inline void multiply(const float *a, int64_t across, int64_t down, const float *b, int64_t b_stride, int64_t depth, float *out,
                      int64_t out_stride, int64_t rows) {
-    int64_t r = 0;
-    for (; r + 8 <= rows; r += 8) multiply<8, N>(a + r * across, across, down, b, b_stride, depth, out + r * out_stride, out_stride);
-    if (rows & 4) multiply<4, N>(a + r * across, across, down, b, b_stride, depth, out + r * out_stride, out_stride), r += 4;
-    if (rows & 2) multiply<2, N>(a + r * across, across, down, b, b_stride, depth, out + r * out_stride, out_stride), r += 2;
-    if (rows & 1) multiply<1, N>(a + r * across, across, down, b, b_stride, depth, out + r * out_stride, out_stride);
+    for (; rows >= R; rows -= R, a += R * across, out += R * out_stride)
+        multiply<R, N>(a, across, down, b, b_stride, depth, out, out_stride);
+    if constexpr (R > 1) multiply<N, R / 2>(a, across, down, b, b_stride, depth, out, out_stride, rows);
 }
 
 // Softmax over the rows of s [length][N lanes], not yet divided by the sums, which are written to `total`.

@@ -100,7 +100,7 @@ constexpr int64_t PANELS = 4;
 template <typename T, typename W>
 void product(const T *x, int64_t tokens, int64_t in, const Weight<W> &weight, int64_t out, T *y, int64_t threads) {
     const int64_t blocks = (tokens + BLOCK - 1) / BLOCK, of_block = (panels(out) + PANELS - 1) / PANELS;
-    std::vector<std::uint8_t> quantized;
+    std::vector<Input<W>> quantized;
     std::vector<Range> ranges(sizeof(W) == 1 ? tokens : 0);
     if constexpr (sizeof(W) == 1) quantized.resize(tokens * in);
     Phase preparing, multiplying;

@@ -55,6 +55,11 @@ constexpr int LANES = 8;
 #else
 constexpr int LANES = 4;
 #endif
+#if defined(__AVX512F__) || defined(__aarch64__)
+constexpr int REGISTERS = 32;
+#else
+constexpr int REGISTERS = 16;
+#endif
 typedef float lanes __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 typedef std::int32_t ints __attribute__((vector_size(LANES * 4)));
 typedef std::int32_t loose_ints __attribute__((vector_size(LANES * 4), aligned(4), may_alias));

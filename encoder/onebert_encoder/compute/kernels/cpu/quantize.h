@@ -44,8 +44,8 @@ inline void find_range(const X *x, int64_t width, float &low, float &high, float
 }
 
 // Writes q. Scale and offset are NaN if a number is not finite.
-template <typename X>
-Range quantize_token(const X *x, int64_t width, std::uint8_t *q) {
+template <typename X, typename Q>
+Range quantize_token(const X *x, int64_t width, Q *q) {
     float low, high, poison;
     find_range(x, width, low, high, poison);
     const float scale = std::max(high - low, 1e-30f) / 255 + poison, inverse = 1 / scale;
@@ -53,7 +53,7 @@ Range quantize_token(const X *x, int64_t width, std::uint8_t *q) {
 #pragma omp simd
     for (int64_t i = 0; i < width; ++i) {
         const float place = load(x[i]) * inverse + (zero + 0.5f), positive = place > 0 ? place : 0;
-        q[i] = static_cast<std::uint8_t>(static_cast<std::int32_t>(positive < 255 ? positive : 255));
+        q[i] = static_cast<Q>(static_cast<std::int32_t>(positive < 255 ? positive : 255));
     }
     return {scale, scale * (zero - 128)};
 }

@@ -1,9 +1,9 @@
 // Products with a frozen weight, y = x Wᵀ, with the widest instructions that this file is compiled for.
 //
-// A weight is packed once, as panels of 32 outputs with all their inputs in order: [panels][in / G][32][G], where one
-// instruction multiplies the G neighboring inputs of an output (1 float, 2 bfloat16, 4 bytes). Zeros fill the last
-// panel up. A sum runs over the inputs in order, independently of the other rows of x: a row of y has the same bits
-// alone and with any others.
+// A weight is packed once, as panels of two registers of outputs with all their inputs in order: [panels][in / G][P][G],
+// where one instruction multiplies the G neighboring inputs of an output: 1 float, 2 bfloat16, 4 bytes or, without an
+// instruction for these, 2. Zeros fill the last panel up. A sum runs over the inputs in order, independently of the other
+// rows of x: a row of y has the same bits alone and with any others.
 #pragma once
 #include <algorithm>
 #include <utility>
@@ -17,14 +17,13 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
+#if defined(__AVX2__) && !defined(__AVX512VNNI__)
+#define BYTES_IN_PAIRS  // as 16-bit numbers
+#endif
 
 namespace {
 
-constexpr int64_t PANEL = 32;
-
-// Neighboring inputs of one output.
-template <typename T>
-constexpr int64_t GROUP = 4 / sizeof(T);
+constexpr int64_t PANEL = 2 * LANES;  // P
 
 // Type of the sums of products with this type of weight, and the type of x.
 template <typename T>
@@ -34,13 +33,21 @@ struct Product {
 };
 template <>
 struct Product<std::int8_t> {
+#ifdef BYTES_IN_PAIRS
+    using Input = std::uint16_t;
+#else
     using Input = std::uint8_t;
+#endif
     using Sum = std::int32_t;
 };
 template <typename T>
 using Input = typename Product<T>::Input;
 template <typename T>
 using Sum = typename Product<T>::Sum;
+
+// Neighboring inputs of one output.
+template <typename T>
+constexpr int64_t GROUP = 4 / sizeof(Input<T>);
 
 inline int64_t panels(int64_t out) { return (out + PANEL - 1) / PANEL; }
 
@@ -68,46 +75,26 @@ constexpr int64_t AHEAD = 2048;
 // ---- one step over the inputs: R rows of x with a panel, summed in registers ----
 // Sums are a parameter pack: GCC 12 stores every number of an array that a loop indexes, in every step.
 
-#ifdef __AVX512F__
-constexpr int ROWS = 14;  // 28 sums, two registers of weights, and one to spare
-#else
-constexpr int ROWS = 3;  // 16 registers of 8 lanes: 12 sums, one of weights, and one of x for each row
-#endif
+// Registers: two sums for each row, two of weights, and one of x.
+constexpr int ROWS = REGISTERS / 2 - 2;
 
-// Calls the same function for each register of a panel, whose number is a compile-time constant.
-template <int... c, typename F>
-inline void across(std::integer_sequence<int, c...>, F of) {
-    (of(std::integral_constant<int, c * LANES>{}), ...);
+// Prefetches what a later step reads of a panel.
+template <typename T>
+inline void fetch_ahead(const T *w) {
+    for (std::size_t line = 0; line < PANEL * GROUP<T> * sizeof(T); line += 64)
+        __builtin_prefetch(reinterpret_cast<const char *>(w) + AHEAD + line);
 }
-constexpr auto REGISTERS = std::make_integer_sequence<int, PANEL / LANES>{};
 
-#ifdef __AVX512F__
 template <int... r>
 [[gnu::noinline]] void tile(std::integer_sequence<int, r...>, const float *x, int64_t stride, const float *w, int64_t depth, float *out) {
     lanes low[sizeof...(r)] = {((void)r, lanes{})...}, high[sizeof...(r)] = {((void)r, lanes{})...};
     for (int64_t k = 0; k < depth; ++k, w += PANEL) {
-        __builtin_prefetch(reinterpret_cast<const char *>(w) + AHEAD);
-        __builtin_prefetch(reinterpret_cast<const char *>(w) + AHEAD + 64);
+        fetch_ahead(w);
         const lanes left = at(w), right = at(w + LANES);
         ((low[r] += x[r * stride + k] * left, high[r] += x[r * stride + k] * right), ...);
     }
     ((at(out + r * PANEL) = low[r], at(out + r * PANEL + LANES) = high[r]), ...);
 }
-#else
-template <int... r>
-[[gnu::noinline]] void tile(std::integer_sequence<int, r...>, const float *x, int64_t stride, const float *w, int64_t depth, float *out) {
-    lanes sums[sizeof...(r)][PANEL / LANES] = {};
-    for (int64_t k = 0; k < depth; ++k, w += PANEL) {
-        __builtin_prefetch(reinterpret_cast<const char *>(w) + AHEAD);
-        __builtin_prefetch(reinterpret_cast<const char *>(w) + AHEAD + 64);
-        across(REGISTERS, [&](auto c) {
-            const lanes own = at(w + c);
-            ((sums[r][c / LANES] += x[r * stride + k] * own), ...);
-        });
-    }
-    across(REGISTERS, [&](auto c) { ((at(out + r * PANEL + c) = sums[r][c / LANES]), ...); });
-}
-#endif
 
 #ifdef __AVX512BF16__
 inline __m512bh two(const bf16 *x) {
@@ -119,8 +106,7 @@ template <int... r>
 [[gnu::noinline]] void tile(std::integer_sequence<int, r...>, const bf16 *x, int64_t stride, const bf16 *w, int64_t depth, float *out) {
     __m512 low[sizeof...(r)] = {((void)r, _mm512_setzero_ps())...}, high[sizeof...(r)] = {((void)r, _mm512_setzero_ps())...};
     for (int64_t k = 0; k < depth; k += 2, w += 2 * PANEL) {
-        __builtin_prefetch(reinterpret_cast<const char *>(w) + AHEAD);
-        __builtin_prefetch(reinterpret_cast<const char *>(w) + AHEAD + 64);
+        fetch_ahead(w);
         const __m512bh left = (__m512bh)_mm512_loadu_si512(w), right = (__m512bh)_mm512_loadu_si512(w + PANEL);
         ((low[r] = _mm512_dpbf16_ps(low[r], two(x + r * stride + k), left),
           high[r] = _mm512_dpbf16_ps(high[r], two(x + r * stride + k), right)),
@@ -132,81 +118,50 @@ template <int... r>
 // A pair of bfloat16 is one word: its upper half is the second number, its lower half, shifted up, the first.
 inline lanes first_of(const bf16 *w) { return (lanes)(*reinterpret_cast<const words *>(w) << 16); }
 inline lanes second_of(const bf16 *w) { return (lanes)(*reinterpret_cast<const words *>(w) & 0xffff0000u); }
-#ifdef __AVX512F__
 template <int... r>
 [[gnu::noinline]] void tile(std::integer_sequence<int, r...>, const bf16 *x, int64_t stride, const bf16 *w, int64_t depth, float *out) {
     lanes low[sizeof...(r)] = {((void)r, lanes{})...}, high[sizeof...(r)] = {((void)r, lanes{})...};
     for (int64_t k = 0; k < depth; k += 2, w += 2 * PANEL) {
-        const lanes left = first_of(w), right = first_of(w + PANEL), next = second_of(w), last = second_of(w + PANEL);
+        const lanes left = first_of(w), right = first_of(w + PANEL);
         ((low[r] += load(x[r * stride + k]) * left, high[r] += load(x[r * stride + k]) * right), ...);
+        const lanes next = second_of(w), last = second_of(w + PANEL);
         ((low[r] += load(x[r * stride + k + 1]) * next, high[r] += load(x[r * stride + k + 1]) * last), ...);
     }
     ((at(out + r * PANEL) = low[r], at(out + r * PANEL + LANES) = high[r]), ...);
 }
-#else
-template <int... r>
-[[gnu::noinline]] void tile(std::integer_sequence<int, r...>, const bf16 *x, int64_t stride, const bf16 *w, int64_t depth, float *out) {
-    lanes sums[sizeof...(r)][PANEL / LANES] = {};
-    for (int64_t k = 0; k < depth; k += 2, w += 2 * PANEL) {
-        across(REGISTERS, [&](auto c) {
-            const lanes own = first_of(w + 2 * c);
-            ((sums[r][c / LANES] += load(x[r * stride + k]) * own), ...);
-        });
-        across(REGISTERS, [&](auto c) {
-            const lanes own = second_of(w + 2 * c);
-            ((sums[r][c / LANES] += load(x[r * stride + k + 1]) * own), ...);
-        });
-    }
-    across(REGISTERS, [&](auto c) { ((at(out + r * PANEL + c) = sums[r][c / LANES]), ...); });
-}
-#endif
 #endif
 
+#if defined(__AVX512VNNI__) || defined(BYTES_IN_PAIRS)
 #ifdef __AVX512VNNI__
-inline __m512i four(const std::uint8_t *x) {
+// Adds the products of four neighboring bytes.
+inline ints multiply_add(ints sum, ints x, ints w) { return (ints)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)x, (__m512i)w); }
+inline ints weights_at(const std::int8_t *w) { return (ints)_mm512_loadu_si512(w); }
+#elif defined(__AVX512BW__)
+// Adds the products of two neighboring 16-bit numbers.
+inline ints multiply_add(ints sum, ints x, ints w) { return sum + (ints)_mm512_madd_epi16((__m512i)x, (__m512i)w); }
+inline ints weights_at(const std::int8_t *w) { return (ints)_mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)w)); }
+#else
+inline ints multiply_add(ints sum, ints x, ints w) { return sum + (ints)_mm256_madd_epi16((__m256i)x, (__m256i)w); }
+inline ints weights_at(const std::int8_t *w) { return (ints)_mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)w)); }
+#endif
+inline ints group_at(const Input<std::int8_t> *x) {
     std::int32_t group;
     std::memcpy(&group, x, 4);
-    return _mm512_set1_epi32(group);
+    return ints{} + group;
 }
 template <int... r>
-[[gnu::noinline]] void tile(std::integer_sequence<int, r...>, const std::uint8_t *x, int64_t stride, const std::int8_t *w, int64_t depth,
-                 std::int32_t *out) {
-    __m512i low[sizeof...(r)] = {((void)r, _mm512_setzero_si512())...}, high[sizeof...(r)] = {((void)r, _mm512_setzero_si512())...};
-    for (int64_t k = 0; k < depth; k += 4, w += 4 * PANEL) {
-        __builtin_prefetch(reinterpret_cast<const char *>(w) + AHEAD);
-        __builtin_prefetch(reinterpret_cast<const char *>(w) + AHEAD + 64);
-        const __m512i left = _mm512_loadu_si512(w), right = _mm512_loadu_si512(w + 64);
-        ((low[r] = _mm512_dpbusd_epi32(low[r], four(x + r * stride + k), left),
-          high[r] = _mm512_dpbusd_epi32(high[r], four(x + r * stride + k), right)),
+[[gnu::noinline]] void tile(std::integer_sequence<int, r...>, const Input<std::int8_t> *x, int64_t stride, const std::int8_t *w,
+                            int64_t depth, std::int32_t *out) {
+    constexpr int64_t G = GROUP<std::int8_t>;
+    ints low[sizeof...(r)] = {((void)r, ints{})...}, high[sizeof...(r)] = {((void)r, ints{})...};
+    for (int64_t k = 0; k < depth; k += G, w += G * PANEL) {
+        fetch_ahead(w);
+        const ints left = weights_at(w), right = weights_at(w + G * LANES);
+        ((low[r] = multiply_add(low[r], group_at(x + r * stride + k), left),
+          high[r] = multiply_add(high[r], group_at(x + r * stride + k), right)),
          ...);
     }
-    ((_mm512_storeu_si512(out + r * PANEL, low[r]), _mm512_storeu_si512(out + r * PANEL + LANES, high[r])), ...);
-}
-#elif defined(__AVX512BW__) || (defined(__AVX2__) && !defined(__AVX512F__))
-// 16-bit numbers; the sums of the products of two neighbors fit into 32 bits.
-typedef std::int16_t shorts __attribute__((vector_size(LANES * 4)));
-#ifdef __AVX512BW__
-inline ints products(shorts a, shorts b) { return (ints)_mm512_madd_epi16((__m512i)a, (__m512i)b); }
-#else
-inline ints products(shorts a, shorts b) { return (ints)_mm256_madd_epi16((__m256i)a, (__m256i)b); }
-#endif
-// Bytes 0 and 2 of a group, or 1 and 3 if the group was shifted down.
-inline shorts two(std::uint32_t group) { return (shorts)(words{} + (group & 0x00ff00ff)); }
-template <int... r>
-inline void tile(std::integer_sequence<int, r...>, const std::uint8_t *x, int64_t stride, const std::int8_t *w, int64_t depth,
-                 std::int32_t *out) {
-    ints sums[sizeof...(r)][PANEL / LANES] = {};
-    for (int64_t k = 0; k < depth; k += 4, w += 4 * PANEL) {
-        std::uint32_t group[sizeof...(r)];
-        (std::memcpy(group + r, x + r * stride + k, 4), ...);
-        across(REGISTERS, [&](auto c) {
-            shorts own;
-            std::memcpy(&own, w + 4 * c, sizeof own);
-            const shorts even = (own << 8) >> 8, odd = own >> 8;
-            ((sums[r][c / LANES] += products(even, two(group[r])) + products(odd, two(group[r] >> 8))), ...);
-        });
-    }
-    std::memcpy(out, sums, sizeof sums);
+    ((std::memcpy(out + r * PANEL, low + r, sizeof *low), std::memcpy(out + r * PANEL + LANES, high + r, sizeof *high)), ...);
 }
 #else
 template <int... r>
