@@ -4,7 +4,6 @@ import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,12 +16,6 @@ WITH_KERNELS = sys.platform == "linux" and shutil.which("g++") is not None
 
 needs_kernels = pytest.mark.skipif(not WITH_KERNELS, reason="the C++ kernels are for Linux with GCC")
 """Elsewhere plain kernels answer; where this does not skip, kernels that cannot be built fail the test."""
-
-needs_int8 = pytest.mark.skipif(
-    not (WITH_KERNELS and "vnni" in Path("/proc/cpuinfo").read_text(encoding="utf-8")),
-    reason="int8 is for processors with VNNI, and needs the C++ kernels",
-)
-
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 """For tests of GPU kernels: Triton's interpreter runs them without a GPU, and has no bfloat16 in matrix products."""

@@ -13,9 +13,9 @@ from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.rows import stack_rows
 from onebert_store.errors import GoldenMismatch
 from servers import Server, Task
-from stages import needs_int8
+from stages import needs_kernels
 
-pytestmark = needs_int8
+pytestmark = needs_kernels
 
 TEXTS = (
     "The parcel never came and nobody answers my mails.",

@@ -22,13 +22,13 @@ from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.rows import Rows, diverges_at, stack_rows
 from onebert_encoder.text.tokens import Tokens
 from servers import Server, Task
-from stages import needs_int8, needs_kernels
+from stages import needs_kernels
 
 KINDS = (
     *("frozen", "bitfit", "layernorm", "gains", "lora", "spafit", "sparse", "adapter", "scale", "output-scale"),
     "everything",
 )
-DTYPES = [torch.float32, torch.bfloat16, pytest.param(torch.int8, marks=needs_int8)]
+DTYPES = [torch.float32, torch.bfloat16, torch.int8]
 
 pytestmark = [needs_kernels, pytest.mark.usefixtures("two_threads")]
 

@@ -37,10 +37,10 @@ from onebert_encoder.maths.heads import classify
 from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.rows import POOLED, Rows, diverges_at, stack_rows
 from onebert_encoder.text.tokens import Tokens
-from stages import bottleneck, directions, draw, low_rank, needs_int8, needs_kernels, sparse
+from stages import bottleneck, directions, draw, low_rank, needs_kernels, sparse
 
 KINDS = ("bitfit", "gains", "lora", "spafit", "sparse", "adapter", "scale", "output-scale", "everything", "lora-xs")
-DTYPES = [torch.float32, torch.bfloat16, pytest.param(torch.int8, marks=needs_int8)]
+DTYPES = [torch.float32, torch.bfloat16, torch.int8]
 # Of vectors of order 1 to 4. float32: sums in another order. bfloat16: here only what products read is rounded, there
 # each result too, to 8 bits three times a layer. int8: bfloat16 around it, and a number that lies between two of the
 # 256 may become another one.

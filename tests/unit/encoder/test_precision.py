@@ -11,7 +11,7 @@ from bases import FAMILIES, tiny_base
 from onebert_encoder.base.base import load_base
 from onebert_encoder.compute.linear import make_linear
 from onebert_encoder.maths.precision import fast_dtype, relative_error, trusted
-from stages import needs_int8
+from stages import needs_kernels
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -22,7 +22,7 @@ def test_bfloat16_is_trusted_where_it_only_rounds(family: str) -> None:
     assert relative_error(base, base.in_dtype(torch.float32)) > 1e-4
 
 
-@needs_int8
+@needs_kernels
 def test_int8_is_trusted_on_the_default_base_where_it_rounds_as_measured() -> None:
     base = load_base(dtype=torch.int8)
     assert trusted(base) is base
@@ -30,7 +30,7 @@ def test_int8_is_trusted_on_the_default_base_where_it_rounds_as_measured() -> No
     assert 0.05 < relative_error(base, base.in_dtype(torch.float32)) < 0.3
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, pytest.param(torch.int8, marks=needs_int8)])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, pytest.param(torch.int8, marks=needs_kernels)])
 def test_float32_takes_over_where_something_else_is_computed(
     dtype: torch.dtype, caplog: pytest.LogCaptureFixture
 ) -> None:

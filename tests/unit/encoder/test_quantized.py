@@ -14,9 +14,9 @@ from onebert_encoder.base.base import load_base
 from onebert_encoder.compute import linear
 from onebert_encoder.compute.linear import Int8Linear
 from onebert_store.errors import InvalidSettings
-from stages import draw, needs_int8
+from stages import draw, needs_kernels
 
-pytestmark = needs_int8
+pytestmark = needs_kernels
 
 
 def step(x: Tensor) -> Tensor:
@@ -52,6 +52,14 @@ def test_errors_average_out_over_a_sum() -> None:
     want = x.float() @ weight.T
     # Uniform errors: x of a step of 6/255 and W of 3/127, each divided by the root of 12, together 0.0098.
     assert float((Int8Linear(weight)(x).float() - want).norm() / want.norm()) < 0.015
+
+
+def test_the_largest_sums_of_a_deep_product_are_exact() -> None:
+    """Every factor is 255 or 127, so all sums of neighbors are the largest there are."""
+    signs = torch.tensor([1.0, -1.0, 1.0]).repeat(22)[:64, None].expand(-1, 4096).clone()
+    signs[2::3, ::2] = -1
+    x = torch.full((9, 4096), 255.0, dtype=torch.bfloat16)
+    assert torch.equal(Int8Linear(signs)(x), (x.float() @ signs.T).to(torch.bfloat16))
 
 
 @pytest.mark.parametrize(

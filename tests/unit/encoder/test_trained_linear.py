@@ -18,7 +18,7 @@ from onebert_encoder.maths.batch import pack
 from onebert_encoder.maths.fold import fold
 from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.rows import stack_rows
-from stages import anew, draw, needs_int8, needs_kernels
+from stages import anew, draw, needs_kernels
 
 pytestmark = [needs_kernels, pytest.mark.usefixtures("two_threads")]
 
@@ -47,7 +47,7 @@ def learned(x: Tensor, weight: Tensor, grad: Tensor) -> tuple[Tensor, ...]:
     return (y.detach(), *torch.autograd.grad(y, (x, weight), grad))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, pytest.param(torch.int8, marks=needs_int8)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8])
 @pytest.mark.parametrize("tokens", [1, 16, 33, 70, 300])
 def test_a_large_weight_is_multiplied_whole_and_each_token_by_itself(dtype: torch.dtype, tokens: int) -> None:
     products, into = load_products("cpu", dtype), INPUTS[dtype]

@@ -35,8 +35,8 @@ class Packed:
 
     Attributes:
         numbers: W by panels.
-        scale: [panels * 32] float32, each output's scale; None unless int8.
-        sums: [panels * 32] float32, the sum of each output's weights; None unless int8.
+        scale: [out, filled up to whole panels of PANEL] float32, each output's scale; None unless int8.
+        sums: as `scale`, the sum of each output's weights; None unless int8.
         shape: (out, in), with `in` padded by zeros to a multiple of one instruction's inputs.
     """
 

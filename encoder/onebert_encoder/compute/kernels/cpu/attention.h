@@ -46,13 +46,13 @@ inline void multiply(const float *a, int64_t across, int64_t down, const float *
         for (int n = 0; n < N; ++n) at(out + r * out_stride + n * LANES) = sum[r][n];
 }
 
-// Takes as many rows at once as sums and the numbers that they read have registers for.
+// The same for any number of rows; at most R at once, whose 2 R sums and what they read have registers.
 template <int N, int R = REGISTERS / 4>
-inline void multiply(const float *a, int64_t across, int64_t down, const float *b, int64_t b_stride, int64_t depth, float *out,
+inline void multiply_rows(const float *a, int64_t across, int64_t down, const float *b, int64_t b_stride, int64_t depth, float *out,
                      int64_t out_stride, int64_t rows) {
     for (; rows >= R; rows -= R, a += R * across, out += R * out_stride)
         multiply<R, N>(a, across, down, b, b_stride, depth, out, out_stride);
-    if constexpr (R > 1) multiply<N, R / 2>(a, across, down, b, b_stride, depth, out, out_stride, rows);
+    if constexpr (R > 1) multiply_rows<N, R / 2>(a, across, down, b, b_stride, depth, out, out_stride, rows);
 }
 
 // Softmax over the rows of s [length][N lanes], not yet divided by the sums, which are written to `total`.
@@ -142,12 +142,12 @@ void attend_queries(const X *query, int64_t apart, const T *b_q, int64_t first, 
     if (beside.window) length = std::min(length, first + queries + beside.window) - from;
     keys.first += from * keys.apart, values.first += from * values.apart;
     lay_across<N>(query, apart, b_q, queries, d, scale, q);
-    multiply<N>(keys.first, keys.apart, 1, q, WIDTH, d, s, WIDTH, length);
+    multiply_rows<N>(keys.first, keys.apart, 1, q, WIDTH, d, s, WIDTH, length);
     if (beside.added || beside.window) add_beside<N>(beside, first, from, length, s);
     softmax<N>(s, length, total);
     int64_t i = 0;
-    for (; i + 2 * LANES <= wide; i += 2 * LANES) multiply<2>(s, 1, WIDTH, values.first + i, values.apart, length, c + i, wide, queries);
-    if (i < wide) multiply<1>(s, 1, WIDTH, values.first + i, values.apart, length, c + i, wide, queries);
+    for (; i + 2 * LANES <= wide; i += 2 * LANES) multiply_rows<2>(s, 1, WIDTH, values.first + i, values.apart, length, c + i, wide, queries);
+    if (i < wide) multiply_rows<1>(s, 1, WIDTH, values.first + i, values.apart, length, c + i, wide, queries);
     for (int64_t r = 0; r < queries; ++r) {
         const float share = 1 / total[r];
         int64_t i = 0;

@@ -94,7 +94,7 @@ void forward(const Model<T, W> &model, const Job<T> &job) {
 constexpr int64_t BLOCK = 256;
 
 // Panels per unit of work of a thread.
-constexpr int64_t PANELS = 4;
+constexpr int64_t PANELS = 128 / PANEL;
 
 // y [tokens, out] = x Wᵀ in the type of x; for int8, x is quantized first.
 template <typename T, typename W>

@@ -43,7 +43,7 @@ inline void transpose(const float *from, int64_t apart, int64_t rows, int64_t co
         }
 }
 
-// packed [panels][in][32] of w [out, in]; element (o, k) is w[o * across + k * down], where one of both is 1.
+// packed [panels][in][PANEL] of w [out, in]; element (o, k) is w[o * across + k * down], where one of both is 1.
 void pack(const float *w, int64_t out, int64_t in, int64_t across, int64_t down, float *packed, int64_t threads) {
     Phase phase;
     Team::own().call(threads, [&](int64_t) {

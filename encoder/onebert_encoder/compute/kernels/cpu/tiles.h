@@ -12,12 +12,12 @@
 #ifdef __AVX2__
 #include <immintrin.h>
 #endif
-#if defined(__AMX_BF16__) && defined(__AMX_INT8__)
+#if defined(__AMX_BF16__) && defined(__AMX_INT8__) && defined(__AVX512VNNI__)
 #define MATRIX_REGISTERS
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
-#if defined(__AVX2__) && !defined(__AVX512VNNI__)
+#if !defined(__AVX512VNNI__) && (defined(__AVX512BW__) || (defined(__AVX2__) && !defined(__AVX512F__)))
 #define BYTES_IN_PAIRS  // as 16-bit numbers
 #endif
 
@@ -75,8 +75,9 @@ constexpr int64_t AHEAD = 2048;
 // ---- one step over the inputs: R rows of x with a panel, summed in registers ----
 // Sums are a parameter pack: GCC 12 stores every number of an array that a loop indexes, in every step.
 
-// Registers: two sums for each row, two of weights, and one of x.
-constexpr int ROWS = REGISTERS / 2 - 2;
+// Registers: two sums for each row, two of weights, and one of x. On ARM, GCC 12 keeps sums of more rows on the stack.
+template <typename T>
+constexpr int ROWS = REGISTERS == 16 ? 6 : LANES == 4 ? 8 : 14;
 
 // Prefetches what a later step reads of a panel.
 template <typename T>
@@ -164,6 +165,8 @@ template <int... r>
     ((std::memcpy(out + r * PANEL, low + r, sizeof *low), std::memcpy(out + r * PANEL + LANES, high + r, sizeof *high)), ...);
 }
 #else
+template <>
+constexpr int ROWS<std::int8_t> = 3;
 template <int... r>
 [[gnu::noinline]] void tile(std::integer_sequence<int, r...>, const std::uint8_t *x, int64_t stride, const std::int8_t *w, int64_t depth,
                  std::int32_t *out) {
@@ -184,12 +187,12 @@ inline void tile_of(int64_t rows, const Input<T> *x, int64_t stride, const T *w,
 
 template <typename T, typename F>
 inline void multiply_vectors(int64_t tokens, const Input<T> *x, int64_t stride, int64_t depth, const T *w, int64_t count, F done) {
-    alignas(64) Sum<T> out[ROWS * PANEL];
-    const int64_t tiles = (tokens + ROWS - 1) / ROWS, rows = (tokens + tiles - 1) / tiles;
+    alignas(64) Sum<T> out[ROWS<T> * PANEL];
+    const int64_t tiles = (tokens + ROWS<T> - 1) / ROWS<T>, rows = (tokens + tiles - 1) / tiles;
     for (int64_t p = 0; p < count; ++p)
         for (int64_t t = 0; t < tokens; t += rows) {
             const int64_t some = std::min(rows, tokens - t);
-            tile_of<T, ROWS>(some, x + t * stride, stride, w + p * PANEL * depth, depth, out);
+            tile_of<T, ROWS<T>>(some, x + t * stride, stride, w + p * PANEL * depth, depth, out);
             done(p, t, some, out);
         }
 }
@@ -313,7 +316,7 @@ inline void multiply_matrix(int64_t tokens, const Input<T> *x, int64_t stride, i
 inline int enable_instructions() { return 0; }
 #endif
 
-// Multiplies all rows of x, `stride` numbers apart, by `count` panels; `done(panel, first row, rows, sums [rows][32])`
+// Multiplies all rows of x, `stride` numbers apart, by `count` panels; `done(panel, first row, rows, sums [rows][PANEL])`
 // receives each tile.
 template <typename T, typename F>
 inline void multiply_panels(int64_t tokens, const Input<T> *x, int64_t stride, int64_t depth, const T *w, int64_t count, F done) {

@@ -188,8 +188,8 @@ inline float together(lanes all, Operation operation) {
 // out [rows, columns] = a b for b [depth, columns]; element (r, k) of a is a[r * across + k * down].
 inline void multiply(const float *a, int64_t across, int64_t down, const float *b, int64_t depth, float *out, int64_t rows, int64_t columns) {
     int64_t i = 0;
-    for (; i + 2 * LANES <= columns; i += 2 * LANES) multiply<2>(a, across, down, b + i, columns, depth, out + i, columns, rows);
-    if (i < columns) multiply<1>(a, across, down, b + i, columns, depth, out + i, columns, rows);
+    for (; i + 2 * LANES <= columns; i += 2 * LANES) multiply_rows<2>(a, across, down, b + i, columns, depth, out + i, columns, rows);
+    if (i < columns) multiply_rows<1>(a, across, down, b + i, columns, depth, out + i, columns, rows);
 }
 
 // One head of one sequence: its inputs as matrices [length, d] and transposed, rows padded to whole registers.
