@@ -50,11 +50,14 @@ def run_sanitized(processor: str, selected: str) -> subprocess.CompletedProcess[
     )
 
 
-@pytest.mark.parametrize("processor", ["native", *(pytest.param(level, marks=of_x86) for level in ("x86-64-v3", "x86-64-v4"))])
+@pytest.mark.parametrize(
+    "processor", ["native", *(pytest.param(level, marks=of_x86) for level in ("x86-64-v3", "x86-64-v4"))]
+)
 def test_the_kernels_touch_no_memory_of_others_and_do_nothing_undefined(processor: str) -> None:
     """Also with registers of eight lanes, which most processors have, and without instructions for bytes."""
     done = run_sanitized(
         processor,
-        "attention or add_ or finite or bits or product or gelu or branch or mixture or share or norm or dropout or large",
+        "attention or add_ or finite or bits or product or large or gelu or branch or mixture or share or norm "
+        "or dropout",
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
