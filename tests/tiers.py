@@ -76,6 +76,10 @@ GROUPS = {
         "many trainings compared: contests, folds, sweeps, runs in one batch",
         ("training/onebert_training", "encoder/onebert_encoder"),
     ),
+    "trainers": Group(
+        "the process that trains beside a server: three versions and more, its death, its bounds",
+        (f"{SERVER}/trainer", f"{SERVER}/http/routes/examples.py", "training/onebert_training/worker.py"),
+    ),
     "leaks": Group(
         "memory after ten thousand tasks and 200 MB of texts, an alias that moves under load",
         (f"{SERVER}/engine", f"{SERVER}/versions", f"{SERVER}/score", f"{ENCODER}/maths"),
