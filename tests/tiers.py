@@ -94,7 +94,10 @@ GROUPS = {
             "benchmarks/onebert_bench/mpnet.py",
         ),
     ),
-    "benches": Group("the benchmarks' scripts", ("benchmarks",)),
+    "benches": Group(
+        "the benchmarks' scripts",
+        tuple(f"benchmarks/{own}" for own in ("bench.py", "gpu.py", "onebert_bench", "peers", "serving", "training")),
+    ),
     "readers": Group(
         "README, recipes and the code of pages, followed to the letter",
         ("README.md", "docs/guide/python.md", "docs/recipes", "demo", "training/recipes", "api"),
