@@ -76,9 +76,12 @@ GROUPS = {
         "many trainings compared: contests, folds, sweeps, runs in one batch",
         ("training/onebert_training", "encoder/onebert_encoder"),
     ),
-    "trainers": Group(
-        "the process that trains beside a server: three versions and more, its death, its bounds",
-        (f"{SERVER}/trainer", f"{SERVER}/http/routes/examples.py", "training/onebert_training/worker.py"),
+    "improvements": Group(
+        "trainings by the process beside a server: several versions, its death, its bounds",
+        (
+            *(f"{SERVER}/{own}" for own in ("trainer", "gate", "http/routes/examples.py")),
+            "training/onebert_training/worker.py",
+        ),
     ),
     "leaks": Group(
         "memory after ten thousand tasks and 200 MB of texts, an alias that moves under load",

@@ -114,7 +114,7 @@ def test_the_guides_request_makes_a_task(client):
     assert labels(client, "mail@1", rows) == [label for _, label in rows]
 
 
-@pytest.mark.nightly("trainers")
+@pytest.mark.nightly("improvements")
 def test_an_improvement_is_live_as_the_gate_decides(server, client):
     """Equal examples train equal versions: the first one's answer is a rule that others pass or break."""
     began = post(client, "free", EXAMPLES, improve=True).json()["improvement"]
@@ -207,7 +207,7 @@ def test_names_that_are_no_labels_are_refused(server, client, body, said):
         client.send("POST", "/v1/tasks/bad/examples", json=body)
 
 
-@pytest.mark.nightly("trainers")
+@pytest.mark.nightly("improvements")
 def test_principals_take_turns(tmp_path):
     """One of a principal's three improvements runs and two wait; another's, asked last, ends before the last."""
     names = {"acme": "a-key-of-sixteen", "blue": "b-key-of-sixteen"}
@@ -223,7 +223,7 @@ def test_principals_take_turns(tmp_path):
     assert made["blue"] < made["acme-2"]
 
 
-@pytest.mark.nightly("trainers")
+@pytest.mark.nightly("improvements")
 def test_a_killed_worker_fails_its_job_and_is_started_again(tmp_path):
     with Server(tmp_path, **SETTINGS) as server, server.client() as client:
         post(client, "tone", EXAMPLES, improve=True)
@@ -279,7 +279,7 @@ async def reached(improvement, state):
     assert improvement.state == state, improvement.reason
 
 
-@pytest.mark.nightly("trainers")
+@pytest.mark.nightly("improvements")
 def test_an_improvement_ends_with_its_token_and_with_the_server(tmp_path, monkeypatch):
     async def asked(runtime):
         alice, bob = of("alice", expires=time.time() + 3600), of("bob")
@@ -305,7 +305,7 @@ def test_an_improvement_ends_with_its_token_and_with_the_server(tmp_path, monkey
         asyncio.run(asked(runtime))
 
 
-@pytest.mark.nightly("trainers")
+@pytest.mark.nightly("improvements")
 def test_a_version_without_room_is_not_trained_and_one_over_the_bound_of_uploads_not_stored(tmp_path):
     async def asked(runtime):
         first = await created(runtime, "one", of("acme"))
