@@ -1,6 +1,7 @@
 """Builds the OpenAPI document: FastAPI's, plus problem media types, open paths, and examples."""
 
 from collections.abc import Mapping
+from threading import Lock
 from typing import Any
 
 import msgspec
@@ -9,6 +10,8 @@ from fastapi import FastAPI
 from onebert_server.http.auth import is_open
 
 PROBLEM = "#/components/schemas/Problem"
+# The name of the security scheme.
+KEY = "HTTPBearer"
 # Tags of this server's own operations, which get examples.
 OWN = frozenset({"classify", "tasks", "administration", "system"})
 # Example values by field name. An optional field is in an example only if it is listed here; fields without a value
@@ -29,26 +32,37 @@ _OF_TYPE: Mapping[str, Any] = {"integer": 1, "number": 0.5, "boolean": False, "s
 
 
 class DocumentedApp(FastAPI):
-    """FastAPI with an amended OpenAPI document."""
+    """FastAPI with an amended OpenAPI document; `needs_keys` only documents keys, which the pipeline checks."""
+
+    def __init__(self, *, needs_keys: bool, **settings: Any) -> None:
+        super().__init__(openapi_url=None, docs_url=None, redoc_url=None, **settings)
+        self._needs_keys = needs_keys
+        self._building = Lock()
 
     def openapi(self) -> dict[str, Any]:
-        if self.openapi_schema is None:
-            document = super().openapi()
-            for path, methods in document["paths"].items():
-                for method, operation in methods.items():
-                    _describe(path, method, operation)
-                    if not OWN.isdisjoint(operation["tags"]):
-                        _exemplify(operation, document["components"]["schemas"])
-        return super().openapi()
+        """Any thread may call; the first call takes about half a second."""
+        with self._building:
+            if self.openapi_schema is None:
+                self._amend(super().openapi())
+            return super().openapi()
+
+    def _amend(self, document: dict[str, Any]) -> None:
+        if self._needs_keys:
+            document["components"]["securitySchemes"] = {KEY: {"type": "http", "scheme": "bearer"}}
+        for path, methods in document["paths"].items():
+            for method, operation in methods.items():
+                _describe(operation)
+                if self._needs_keys and not is_open({"path": path, "method": method.upper()}):
+                    operation["security"] = [{KEY: []}]
+                if not OWN.isdisjoint(operation["tags"]):
+                    _exemplify(operation, document["components"]["schemas"])
 
 
-def _describe(path: str, method: str, operation: dict[str, Any]) -> None:
+def _describe(operation: dict[str, Any]) -> None:
     for parameter in operation.get("parameters", []):
         # FastAPI documents an optional parameter as nullable, although no parameter accepts `null`.
         kinds = parameter["schema"].pop("anyOf", [])
         parameter["schema"] |= next((kind for kind in kinds if kind != {"type": "null"}), {})
-    if is_open({"path": path, "method": method.upper()}):
-        operation.pop("security", None)
     for answer in operation["responses"].values():
         content = answer.get("content", {})
         if content.get("application/json", {}).get("schema") == {"$ref": PROBLEM}:

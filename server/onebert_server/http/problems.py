@@ -9,7 +9,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
-from starlette.routing import BaseRoute, Match, Route
+from starlette.routing import Match, Route
 from starlette.types import ExceptionHandler, Scope
 
 from onebert_server.http.schemas.questions import PAIR, TAGS
@@ -150,13 +150,13 @@ def internal_error(scope: Scope) -> JSONResponse:
     return problem_response(scope, OneBertError("the server failed to answer; its log has the request's id"))
 
 
-def install_handlers(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
-    """Registers handlers that turn typed, HTTP and validation errors into problems; `routes` are the app's."""
+def install_handlers(app: FastAPI) -> None:
+    """Registers handlers that turn typed, HTTP and validation errors into problems."""
 
     async def refuse_method(request: Request, error: Exception) -> JSONResponse:
         allowed = {
             method
-            for route in routes
+            for route in app.routes
             if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE
             for method in route.methods or ()
         }

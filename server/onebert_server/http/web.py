@@ -6,8 +6,7 @@ from functools import partial
 from typing import cast
 
 import uvicorn
-from fastapi import APIRouter, Depends, FastAPI
-from fastapi.security import HTTPBearer
+from fastapi import APIRouter, FastAPI
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
@@ -80,16 +79,13 @@ def web_app(
     control = DocumentedApp(
         title="OneBERT",
         description="One frozen encoder, hundreds of classifiers: answers for any mix of tasks in one batch.",
-        docs_url=None,
-        redoc_url=None,
         redirect_slashes=False,
-        # Documentation only: the pipeline has checked the key before routing.
-        dependencies=[Depends(HTTPBearer(auto_error=False))] if not keys.is_open else [],
+        needs_keys=not keys.is_open,
     )
     control.state.edge = edge
-    for router in routers:
-        control.include_router(router)
-    install_handlers(control, [route for router in routers for route in router.routes])
+    # FastAPI would build the routes of an included router once more, at its first request.
+    control.router.routes.extend(route for router in routers for route in router.routes)
+    install_handlers(control)
     inner: ASGIApp = Dispatch(
         edge, formats_of(routers), beyond(control) if beyond else control, ApiKeys(keys, tokens), settings
     )

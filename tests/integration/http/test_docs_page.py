@@ -1,6 +1,7 @@
 """The page at /docs comes whole from the server, and the OpenAPI document that it shows is true."""
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urljoin, urlsplit
 
 import httpx
@@ -102,7 +103,8 @@ def test_a_refused_method_is_told_all_that_are_taken(web, document):
         assert answer.headers["allow"].lower().split(", ") == sorted({*methods, *ALSO.get(path, ())})
 
 
-def test_without_keys_none_is_asked_for(tmp_path):
-    with Server(tmp_path) as server:
-        found = httpx.get(f"{server.url}/openapi.json").json()
-    assert all("security" not in operation for _, _, operation in operations(found))
+def test_all_who_ask_at_once_get_the_whole_document_and_without_keys_it_asks_for_none(tmp_path):
+    with Server(tmp_path) as server, ThreadPoolExecutor(4) as pool:
+        first, *others = pool.map(httpx.get, [f"{server.url}/openapi.json"] * 4)
+    assert {other.content for other in others} == {first.content}
+    assert all("security" not in operation for _, _, operation in operations(first.json()))

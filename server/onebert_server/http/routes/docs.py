@@ -1,10 +1,10 @@
-"""The API documentation page: Swagger UI, served without network access."""
+"""The API documentation: the OpenAPI document, and Swagger UI, served without network access."""
 
 from importlib.metadata import distribution
 from pathlib import Path
 
-from fastapi import APIRouter
-from starlette.responses import FileResponse, HTMLResponse, Response
+from fastapi import APIRouter, Request
+from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Response
 
 router = APIRouter(include_in_schema=False)
 
@@ -39,6 +39,12 @@ PAGE = """<!doctype html>
 # Without validatorUrl, Swagger UI would call a validator on the internet.
 START = """SwaggerUIBundle({url: "openapi.json", dom_id: "#page", deepLinking: true, validatorUrl: null});
 """
+
+
+@router.get("/openapi.json")
+def document(request: Request) -> Response:
+    """The OpenAPI document. FastAPI runs this in a thread, so that answers go on while it is built."""
+    return JSONResponse(request.app.openapi())
 
 
 @router.get("/docs")
