@@ -1,6 +1,7 @@
 """The façades' read-only routes, which only the process with the engine serves."""
 
 from collections.abc import Awaitable, Callable, Mapping
+from functools import cache
 
 from fastapi import APIRouter, Request, Response
 from fastapi.routing import APIRoute
@@ -16,8 +17,12 @@ from onebert_server.http.strict import Answer, ContextOf
 from onebert_store.errors import InvalidSettings
 
 
+@cache
 def showing() -> APIRouter:
-    """A router with all listings; raises InvalidSettings if a façade claims a route of the server's own."""
+    """A router with all listings, for every app of a process.
+
+    Raises InvalidSettings if a façade claims a route of the server's own.
+    """
     own = _own_routes()
     router = APIRouter()
     for facade in facades():

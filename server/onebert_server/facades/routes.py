@@ -131,8 +131,9 @@ def _parameter(name: str, annotation: Any) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
 
 
+@cache
 def answering() -> APIRouter:
-    """The routes that classify, for every process that serves HTTP: the server's own and the façades'."""
+    """The routes that classify, for every app that a process serves: the server's own and the façades'."""
     router = APIRouter()
     at = _claimants()
     own = {route.path: route for route in classify.router.routes if isinstance(route, DataRoute)}
