@@ -37,14 +37,19 @@ class DocumentedApp(FastAPI):
     def __init__(self, *, needs_keys: bool, **settings: Any) -> None:
         super().__init__(openapi_url=None, docs_url=None, redoc_url=None, **settings)
         self._needs_keys = needs_keys
-        self._building = Lock()
+        self._encoding = Lock()
+        self._encoded = b""
+
+    def document(self) -> bytes:
+        """The document in JSON. Any thread may call; the first call takes about half a second."""
+        with self._encoding:
+            self._encoded = self._encoded or msgspec.json.encode(self.openapi())
+            return self._encoded
 
     def openapi(self) -> dict[str, Any]:
-        """Any thread may call; the first call takes about half a second."""
-        with self._building:
-            if self.openapi_schema is None:
-                self._amend(super().openapi())
-            return super().openapi()
+        if self.openapi_schema is None:
+            self._amend(super().openapi())
+        return super().openapi()
 
     def _amend(self, document: dict[str, Any]) -> None:
         if self._needs_keys:
