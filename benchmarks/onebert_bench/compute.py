@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from functools import partial
 from itertools import cycle
 
 import torch
@@ -52,6 +53,18 @@ def measure_compute(name: str | None, dtype: torch.dtype, device: str, repetitio
             repetitions,
         )
     return {**times, "tokens": float(sum(map(len, tokens)))}
+
+
+def measure_mixed(name: str | None, dtype: torch.dtype, device: str, repetitions: int) -> dict[str, float]:
+    """`one_ms` and `mixed_ms` of `measure_compute`, alone."""
+    base = load_base(name, dtype=dtype, device=device)
+    tokens = tokenized(base, sentences(base, SEQUENCES))
+    bank, slots = bank_of(base, "bitfit", TASKS)
+    tasks = {"one_ms": slots[:1] * SEQUENCES, "mixed_ms": slots}
+    with torch.inference_mode():
+        return interleaved_ms(
+            {kind: partial(_forward, base, bank.rows, tokens, own) for kind, own in tasks.items()}, repetitions
+        )
 
 
 def measure_resident(
