@@ -6,6 +6,7 @@ option, `tests/promises.toml`.
 """
 
 import ast
+import json
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -86,7 +87,7 @@ def _errors() -> str:
 def _routes() -> str:
     app = create_app(cast(Runtime, SimpleNamespace(keys=KeyRing({}), settings=Settings())))
     own, others = [], []
-    for path, methods in app.control.openapi()["paths"].items():
+    for path, methods in json.loads(app.control.document())["paths"].items():
         for method, operation in methods.items():
             route = f"`{method.upper()} {path}`"
             if OWN.isdisjoint(operation["tags"]):

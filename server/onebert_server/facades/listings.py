@@ -11,10 +11,27 @@ from onebert_server.facades.routes import errors_of, paths_of
 from onebert_server.facades.table import facades, routes_of, shape_of
 from onebert_server.http.formats import DataRoute
 from onebert_server.http.patience import Patience
-from onebert_server.http.routes import administration, aliases, classify, docs, page, system, tasks
+from onebert_server.http.routes import (
+    administration,
+    aliases,
+    classify,
+    docs,
+    examples,
+    fleet,
+    gates,
+    page,
+    review,
+    samples,
+    system,
+    tasks,
+    watch,
+)
 from onebert_server.http.routes.runtime_of import RuntimeOf, ViewOf
 from onebert_server.http.strict import Answer, ContextOf
 from onebert_store.errors import InvalidSettings
+
+# The modules with the server's own routes that do not classify, in the order of the OpenAPI document.
+CONTROL = (tasks, fleet, watch, aliases, gates, examples, samples, review, administration, system, docs, page)
 
 
 @cache
@@ -38,8 +55,7 @@ def showing() -> APIRouter:
 
 def _own_routes() -> Mapping[str, bool]:
     """The shapes of the server's own routes, and whether façades may share them."""
-    modules = (classify, tasks, aliases, administration, system, docs, page)
-    routes = [route for module in modules for route in module.router.routes if isinstance(route, APIRoute)]
+    routes = [route for module in (classify, *CONTROL) for route in module.router.routes if isinstance(route, APIRoute)]
     return {
         shape_of(f"{method} {route.path}"): isinstance(route, DataRoute)
         for route in routes

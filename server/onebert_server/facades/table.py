@@ -50,7 +50,7 @@ def facades() -> tuple[Facade, ...]:
 
 def shape_of(route: str) -> str:
     """A route without the names of its parameters: two of one shape match the same requests."""
-    return re.sub(r"{\w+}", "{}", route)
+    return re.sub(r"{\w+(:\w+)?}", "{}", route)
 
 
 def routes_of(facade: Facade) -> Iterator[tuple[str, bool]]:

@@ -1,12 +1,14 @@
-"""Builds the OpenAPI document: FastAPI's, plus problem media types, open paths, and examples."""
+"""Builds the OpenAPI document: FastAPI's, plus problem media types, the key that an operation needs, and examples."""
 
 from collections.abc import Mapping
+from copy import deepcopy
 from threading import Lock
 from typing import Any
 
 import msgspec
 from fastapi import FastAPI
 
+from onebert_server.access.keys import KeyRing
 from onebert_server.http.auth import is_open
 
 PROBLEM = "#/components/schemas/Problem"
@@ -32,35 +34,35 @@ _OF_TYPE: Mapping[str, Any] = {"integer": 1, "number": 0.5, "boolean": False, "s
 
 
 class DocumentedApp(FastAPI):
-    """FastAPI with an amended OpenAPI document; `needs_keys` only documents keys, which the pipeline checks."""
+    """FastAPI with an amended OpenAPI document. It documents keys, which the pipeline checks."""
 
-    def __init__(self, *, needs_keys: bool, **settings: Any) -> None:
+    def __init__(self, keys: KeyRing, **settings: Any) -> None:
         super().__init__(openapi_url=None, docs_url=None, redoc_url=None, **settings)
-        self._needs_keys = needs_keys
+        self._keys = keys
         self._encoding = Lock()
-        self._encoded = b""
+        self._encoded: dict[bool, bytes] = {}
 
     def document(self) -> bytes:
-        """The document in JSON. Any thread may call; the first call takes about half a second."""
+        """The document in JSON, by whether requests need a key. Any thread may call; the first takes half a second."""
         with self._encoding:
-            self._encoded = self._encoded or msgspec.json.encode(self.openapi())
-            return self._encoded
+            needs_key = not self._keys.is_open
+            if needs_key not in self._encoded:
+                self._encoded[needs_key] = msgspec.json.encode(_amended(self.openapi(), needs_key))
+            return self._encoded[needs_key]
 
-    def openapi(self) -> dict[str, Any]:
-        if self.openapi_schema is None:
-            self._amend(super().openapi())
-        return super().openapi()
 
-    def _amend(self, document: dict[str, Any]) -> None:
-        if self._needs_keys:
-            document["components"]["securitySchemes"] = {KEY: {"type": "http", "scheme": "bearer"}}
-        for path, methods in document["paths"].items():
-            for method, operation in methods.items():
-                _describe(operation)
-                if self._needs_keys and not is_open({"path": path, "method": method.upper()}):
-                    operation["security"] = [{KEY: []}]
-                if not OWN.isdisjoint(operation["tags"]):
-                    _exemplify(operation, document["components"]["schemas"])
+def _amended(plain: Mapping[str, Any], needs_key: bool) -> Mapping[str, Any]:
+    document = deepcopy(plain)
+    if needs_key:
+        document["components"]["securitySchemes"] = {KEY: {"type": "http", "scheme": "bearer"}}
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            _describe(operation)
+            if needs_key and not is_open({"path": path, "method": method.upper()}):
+                operation["security"] = [{KEY: []}]
+            if not OWN.isdisjoint(operation["tags"]):
+                _exemplify(operation, document["components"]["schemas"])
+    return document
 
 
 def _describe(operation: dict[str, Any]) -> None:
@@ -94,12 +96,13 @@ def _example(schema: Mapping[str, Any], schemas: Mapping[str, Any], name: str = 
     if kinds:
         nothing = {"type": "null"} in kinds and name not in EXAMPLES
         return None if nothing else _example(kinds[0], schemas, name)
-    value = EXAMPLES.get(name, _OF_TYPE.get(schema["type"]))
+    kind = schema.get("type")  # None: a value of any type
+    value = EXAMPLES.get(name, _OF_TYPE.get(kind))
     if fixed := schema.get("enum") or ([schema["const"]] if "const" in schema else None):
         value = fixed[0]
     elif schema.get("format") == "date-time":
         value = "2026-01-31T12:00:00Z"
-    elif schema["type"] == "array":
+    elif kind == "array":
         value = [_example(schema["items"], schemas)]
     elif "properties" in schema and not (value and value.keys() <= schema["properties"].keys()):
         needed, fields = schema.get("required", ()), schema["properties"].items()

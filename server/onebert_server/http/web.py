@@ -77,13 +77,13 @@ def web_app(
     `beyond` wraps the control plane, for a process that has only a part of it.
     """
     control = DocumentedApp(
+        keys,
         title="OneBERT",
         description="One frozen encoder, hundreds of classifiers: answers for any mix of tasks in one batch.",
         redirect_slashes=False,
-        needs_keys=not keys.is_open,
     )
     control.state.edge = edge
-    # FastAPI would build the routes of an included router once more, at its first request.
+    # FastAPI would build the routes of an included router once more.
     control.router.routes.extend(route for router in routers for route in router.routes)
     install_handlers(control)
     inner: ASGIApp = Dispatch(

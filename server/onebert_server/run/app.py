@@ -1,21 +1,7 @@
 """The HTTP app of a replica: the routers on top of an open runtime."""
 
-from onebert_server.facades.listings import showing
+from onebert_server.facades.listings import CONTROL, showing
 from onebert_server.facades.routes import answering, form_of
-from onebert_server.http.routes import (
-    administration,
-    aliases,
-    docs,
-    examples,
-    fleet,
-    gates,
-    page,
-    review,
-    samples,
-    system,
-    tasks,
-    watch,
-)
 from onebert_server.http.web import WebApp, oidc_tokens, web_app
 from onebert_server.runtime import Runtime
 
@@ -24,13 +10,7 @@ def create_app(runtime: Runtime) -> WebApp:
     """Builds the app for an open runtime; the caller closes the runtime."""
     return web_app(
         runtime,
-        [
-            answering(),
-            *(one.router for one in (tasks, fleet, watch, aliases, gates, examples, samples, review)),
-            *(one.router for one in (administration, system, docs)),
-            showing(),
-            page.router,
-        ],
+        [answering(), *(module.router for module in CONTROL), showing()],
         keys=runtime.keys,
         settings=runtime.settings,
         tokens=oidc_tokens(runtime.settings.oidc),

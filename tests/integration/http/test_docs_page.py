@@ -103,8 +103,12 @@ def test_a_refused_method_is_told_all_that_are_taken(web, document):
         assert answer.headers["allow"].lower().split(", ") == sorted({*methods, *ALSO.get(path, ())})
 
 
-def test_all_who_ask_at_once_get_the_whole_document_and_without_keys_it_asks_for_none(tmp_path):
+def test_all_who_ask_at_once_get_the_whole_document_and_it_asks_for_keys_once_there_is_one(tmp_path):
     with Server(tmp_path) as server, ThreadPoolExecutor(4) as pool:
-        first, *others = pool.map(httpx.get, [f"{server.url}/openapi.json"] * 4)
-    assert {other.content for other in others} == {first.content}
-    assert all("security" not in operation for _, _, operation in operations(first.json()))
+        address = f"{server.url}/openapi.json"
+        first, *others = pool.map(httpx.get, [address] * 4)
+        assert {other.content for other in others} == {first.content}
+        assert httpx.head(address).headers["content-length"] == first.headers["content-length"]
+        assert all("security" not in operation for _, _, operation in operations(first.json()))
+        assert httpx.post(f"{server.url}/v1/keys", json={"name": "ci", "scopes": ["classify"]}).status_code == 201
+        assert any("security" in operation for _, _, operation in operations(httpx.get(address).json()))

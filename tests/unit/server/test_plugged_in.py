@@ -2,10 +2,15 @@
 
 import asyncio
 import json
+from types import SimpleNamespace
 
 import pytest
 
+from onebert_server.access.keys import KeyRing
 from onebert_server.facades import listings, plugged, routes, table
+from onebert_server.http.auth import is_open
+from onebert_server.run.app import create_app
+from onebert_server.settings import Settings
 from onebert_store.errors import InvalidSettings
 from onebert_store.registry.store import StoreAddress, open_store
 from plugin_packages import write_package
@@ -42,6 +47,9 @@ info = made("Info", [], [Listing("/info", show)])
 base = made("Base", [], [Listing("/v1/base", show)])
 keys = made("Keys", [Question("/v1/keys", Ask, answer, claims=has_text)])
 rename = made("Rename", [Question("/v1/tasks/{name}/rename", Ask, answer)])
+feedback = made("Feedback", [Question("/v1/feedback", Ask, answer)])
+fleet = made("Fleet", [], [Listing("/v1/fleet", show)])
+page = made("Page", [], [Listing("/page/{name}", show)])
 number = 5
 '''
 
@@ -91,6 +99,9 @@ OURS = "which is a route of the server's own"
         ({"base": "base"}, f"the façade 'Base' has GET /v1/base, {OURS}"),
         ({"keys": "keys"}, f"the façade 'Keys' has POST /v1/keys, {OURS}"),
         ({"rename": "rename"}, f"the façade 'Rename' has POST /v1/tasks/{{name}}/rename, {OURS}"),
+        ({"feedback": "feedback"}, f"the façade 'Feedback' has POST /v1/feedback, {OURS}"),
+        ({"fleet": "fleet"}, f"the façade 'Fleet' has GET /v1/fleet, {OURS}"),
+        ({"page": "page"}, f"the façade 'Page' has GET /page/{{name}}, {OURS}"),
     ],
 )
 def test_a_facade_that_does_not_fit_is_one_line(install, names, line):
@@ -105,6 +116,15 @@ def test_facades_share_paths_that_bodies_tell_apart(install):
     names = {path: [one.facade.name for one in claimants] for path, claimants in routes._claimants().items()}
     assert names["/classify"] == ["vLLM", "vLLM Semantic Router", "Shared"]
     assert names["/v1/classify"] == ["vLLM Semantic Router", "Shared"]
+
+
+def test_the_document_has_a_facade_whose_answers_have_any_form(install):
+    install("onebert.facades", shared="shared")
+    runtime = SimpleNamespace(keys=KeyRing({b"digest": "ci"}), settings=Settings())
+    document = json.loads(create_app(runtime).control.document())
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            assert ("security" in operation) is not is_open({"path": path, "method": method.upper()})
 
 
 def test_without_plugins_the_list_of_models_is_the_one_of_openai(tmp_path, monkeypatch, install):

@@ -41,7 +41,7 @@ START = """SwaggerUIBundle({url: "openapi.json", dom_id: "#page", deepLinking: t
 """
 
 
-@router.get("/openapi.json")
+@router.api_route("/openapi.json", methods=["GET", "HEAD"])
 def document(request: Request) -> Response:
     """The OpenAPI document. FastAPI runs this in a thread, so that answers go on while it is made."""
     return Response(request.app.document(), media_type="application/json")
