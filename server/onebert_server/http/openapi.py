@@ -96,7 +96,7 @@ def _example(schema: Mapping[str, Any], schemas: Mapping[str, Any], name: str = 
     if kinds:
         nothing = {"type": "null"} in kinds and name not in EXAMPLES
         return None if nothing else _example(kinds[0], schemas, name)
-    kind = schema.get("type")  # None: a value of any type
+    kind = schema.get("type", "")  # a value of any type has none
     value = EXAMPLES.get(name, _OF_TYPE.get(kind))
     if fixed := schema.get("enum") or ([schema["const"]] if "const" in schema else None):
         value = fixed[0]
