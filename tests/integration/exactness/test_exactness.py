@@ -56,17 +56,24 @@ class Zoo:
 
 
 @cache
-def zoo(family: str, dtype: torch.dtype = torch.float32) -> Zoo:
-    base = load_base(str(tiny_base(family)), dtype=dtype)
-    bare = fold(base, {})
-    rows, references = [bare], []
+def plain_tasks(family: str) -> list[tuple[dict[str, np.ndarray], Reference]]:
+    """The tensors of each task of a zoo with the model that it must equal, the same for every dtype of ours."""
+    base, found = load_base(str(tiny_base(family))), []
     for pooling in base.spec.poolings:
         for kind in KINDS:
-            seed = len(rows)
+            seed = len(found) + 1
             tensors = far_delta(base.spec, kind, pooling, labels=2 + seed % 4, seed=seed)
-            references.append(Reference(tiny_base(family), tensors, pooling))
-            rows.append(fold(base, torch_tensors(tensors), pooling))
-    return Zoo(base, stack_rows(base, rows), references, [diverges_at(row, bare, base) for row in rows])
+            found.append((tensors, Reference(tiny_base(family), tensors, pooling)))
+    return found
+
+
+@cache
+def zoo(family: str, dtype: torch.dtype = torch.float32) -> Zoo:
+    base = load_base(str(tiny_base(family)), dtype=dtype)
+    bare, tasks = fold(base, {}), plain_tasks(family)
+    rows = [bare, *(fold(base, torch_tensors(tensors), reference.pooling) for tensors, reference in tasks)]
+    parts = [diverges_at(row, bare, base) for row in rows]
+    return Zoo(base, stack_rows(base, rows), [reference for _, reference in tasks], parts)
 
 
 def random_texts(base: Base, count: int, seed: int) -> list[Tokens]:
