@@ -1,8 +1,8 @@
 """The forward pass in one native call per stage of a batch, from token ids to logits.
 
 Small batches spend more time between operations than in them. In one call the threads synchronize a few times per
-layer, no thread waits for one that the operating system has not scheduled, and Python is left once. `encode` computes
-the same operation by operation; tests compare the two.
+layer, and with a larger batch, of which each takes groups of texts, only at the end; Python is left once. `encode`
+computes the same operation by operation; tests compare the two.
 """
 
 import ctypes
@@ -29,11 +29,6 @@ from onebert_encoder.layout.stage import Stage
 from onebert_encoder.layout.upload import Array
 from onebert_encoder.maths.batch import Batch
 from onebert_encoder.maths.rows import POOLED, Head, Rows
-
-# Tokens that one thread takes through all layers alone, as one group. With smaller groups the weights, loaded from far
-# memory once per group, cost more; larger ones do not fit the cache. All threads get equally many groups; if a thread
-# would get less than a third of one, all threads share the batch instead.
-_GROUP = 384
 
 # Size of a site in forward.h, and of a classifier in heads.h, in 64-bit numbers.
 _OF_SITE, _OF_CLASSIFIER = 4, 8
@@ -140,14 +135,9 @@ class Forward:
         scales = [(one.table, stage.of_token(one.of_row)) for one in rows.scales.values()]
         added, _tables = self._added(rows, stage)
         sites, _kept = _sites(rows, stage, self._depth)
-        tokens, threads = len(stage.row_of_token), torch.get_num_threads()
-        rounds = max(1, round(tokens / (threads * _GROUP)))
-        group = -(-tokens // (threads * rounds)) if 3 * tokens > threads * _GROUP else 0
-        # A sequence is never divided: one thread would take a long one through all layers while the others wait.
-        group = 0 if stage.lengths.max() > 2 * group else group
         reached: Array = np.full(len(stage.lengths), stage.layers.start)
         job = Job(
-            *(tokens, len(stage.lengths), stage.layers.start, stage.layers.stop),
+            *(len(stage.row_of_token), len(stage.lengths), stage.layers.start, stage.layers.stop),
             *((enters.word.data_ptr(), self._positions(enters)) if enters is not None else (None, None)),
             *(x.data_ptr(), stage.edges.data_ptr(), stage.row_of_token.data_ptr()),
             *(rows.shift.data_ptr(), rows.shift.stride(0), rows.shift.stride(1)),
@@ -157,7 +147,7 @@ class Forward:
                 *(Scale(table.data_ptr(), None if own is None else own.ctypes.data) for table, own in scales)
             ),
             *(None if sites is None else sites.ctypes.data, classifiers.ctypes.data),
-            *(len(classifiers), threads, group),
+            *(len(classifiers), torch.get_num_threads()),
             *(None if way is None else ctypes.addressof(way.asked), reached.ctypes.data),
         )
         self._run(ctypes.byref(self._model), ctypes.byref(job))

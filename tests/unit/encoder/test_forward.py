@@ -27,7 +27,6 @@ from onebert_encoder.compute.kernels.products import load_products
 from onebert_encoder.compute.trained import TrainedTiles
 from onebert_encoder.layout.branches import Branch, Branches, Core, LowRank
 from onebert_encoder.layout.dropout import NO_DROPOUT
-from onebert_encoder.maths import forward
 from onebert_encoder.maths.batch import Batch, pack
 from onebert_encoder.maths.choose import choose_forward, choose_kernels
 from onebert_encoder.maths.encode import encode, passes_of, run_passes
@@ -211,28 +210,31 @@ def branches_of(base: Base, rank: int, seed: int) -> Branches:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_bits_depend_neither_on_groups_nor_on_threads(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bits_depend_neither_on_groups_nor_on_threads(dtype: torch.dtype) -> None:
+    """All threads share few texts; of many, each takes groups through a layer."""
     base, rows, _ = zoo(dtype)
-    lengths = [3, 17, 40, 1, 29, 16, 33, 8]
-    batch = pack(base, texts_of(lengths), range(1, 9))
-    alone = one_call(base).encode(rows, batch)[: sum(lengths)].clone()
+    lengths = [3, 17, 40, 1, 29, 16, 33, 8] * 12
+    texts, chosen = texts_of(lengths), [1 + i % 8 for i in range(len(lengths))]
+    alone = [
+        one_call(base).encode(rows, pack(base, [text], [row]))[: len(text)]
+        for text, row in zip(texts, chosen, strict=True)
+    ]
     for threads in (1, 2, 5):
-        for group in (1, 20, 10_000):
-            monkeypatch.setattr(forward, "_GROUP", group)
-            torch.set_num_threads(threads)
-            assert torch.equal(one_call(base).encode(rows, batch)[: sum(lengths)], alone)
+        torch.set_num_threads(threads)
+        for count in (2, 8, 40, len(texts)):
+            batch = pack(base, texts[:count], chosen[:count])
+            assert all(map(torch.equal, batch.of_inputs(one_call(base).encode(rows, batch)), alone))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shared", [False, True], ids=["one stage", "shared layers"])
-@pytest.mark.parametrize("group", [384, 16], ids=["together", "in groups"])
+@pytest.mark.parametrize("each", [1, 8], ids=["together", "in groups"])
 def test_a_pass_that_makes_way_for_another_between_its_layers_has_the_same_bits(
-    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, shared: bool, group: int
+    dtype: torch.dtype, shared: bool, each: int
 ) -> None:
     """It stops once somebody has asked, and not before; groups of tokens go on where each of them stopped."""
-    monkeypatch.setattr(forward, "_GROUP", group)
     base, rows, low = zoo(dtype)
-    chosen = list(range(1, len(low)))
+    chosen = list(range(1, len(low))) * each
     batch = pack(base, texts_of([23]) * len(chosen), chosen, [low[row] for row in chosen] if shared else None)
     other, others = pack(base, texts_of([5, 19]), [2, 3]), list[list[Tensor]]()
     with torch.inference_mode():

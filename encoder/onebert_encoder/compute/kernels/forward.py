@@ -52,6 +52,6 @@ class Job(ctypes.Structure):
         *((name, POINTER) for name in ("g_LN0", "gain", "gain_of_token", "added")),
         ("scales", Scale * len(PLACES)),
         *((name, POINTER) for name in ("sites", "classifiers")),
-        *((name, INT) for name in ("classifier_count", "threads", "group")),
+        *((name, INT) for name in ("classifier_count", "threads")),
         *((name, POINTER) for name in ("asked", "reached")),
     ]

@@ -1,6 +1,8 @@
 // Entry points of a whole forward pass, of a single product, and of the packing of weights.
 #include "forward.h"
 
+#include <limits>
+
 #include "scratch.h"
 
 namespace {
@@ -22,28 +24,65 @@ int64_t scratch_floats(const Job<T> &job, int64_t h, int64_t inner, int64_t head
     return padded(std::max({Head::floats(longest, h / heads), branches, 3 * h}));
 }
 
-// Sequences [first, last), which one thread takes through all layers.
+// Tokens of a group, and the fewest groups per thread. Threads that share several small groups are seldom without work,
+// also while the system runs something else on their cores; larger groups load weights less often, which counts where
+// products are fast. Measured with AVX2 alone, chosen by that for faster products.
+struct Grouping {
+    int64_t tokens, per_thread;
+};
+#ifdef MATRIX_REGISTERS
+template <typename W>
+constexpr Grouping GROUPING = sizeof(W) < 4 ? Grouping{384, 1} : Grouping{128, 2};
+#else
+template <typename W>
+constexpr Grouping GROUPING{LANES == 16 ? 128 : 96, 2};
+#endif
+
+// Sequences [first, last), which one thread at a time takes through a layer.
 struct Group {
     int64_t first, last;
 };
 
-// Groups of whole sequences, of about job.group tokens each, largest first: if it came last, one thread would work on
-// it alone.
+// Groups of whole sequences, about equally many per thread, the largest first. One group, which all threads share, if the
+// tokens are few or the largest group would keep one thread busy while the others wait.
 template <typename T>
-std::vector<Group> groups_of(const Job<T> &job) {
-    if (!job.group) return {{0, job.sequences}};
+std::vector<Group> groups_of(const Job<T> &job, Grouping wanted) {
     const auto *edges = job.edges;
-    const int64_t tokens = edges[job.sequences];
+    const int64_t tokens = edges[job.sequences], round = job.threads * wanted.tokens;
+    const int64_t count = job.threads * std::max(job.threads > 1 ? wanted.per_thread : 1, (tokens + round / 2) / round);
     std::vector<Group> groups;
     for (int64_t first = 0, last; first < job.sequences; first = last) {
-        const int64_t parts = std::max<int64_t>(1, (tokens + job.group - 1) / job.group - static_cast<int64_t>(groups.size()));
-        const int64_t wanted = edges[first] + (tokens - edges[first]) / parts;
-        for (last = first + 1; last < job.sequences && edges[last + 1] - wanted <= wanted - edges[last];) ++last;
+        const int64_t left = std::max<int64_t>(1, count - static_cast<int64_t>(groups.size())), end = edges[first] + (tokens - edges[first]) / left;
+        for (last = first + 1; last < job.sequences && edges[last + 1] - end <= end - edges[last];) ++last;
         groups.push_back({first, last});
     }
     const auto size = [&](const Group &one) { return edges[one.last] - edges[one.first]; };
     std::stable_sort(groups.begin(), groups.end(), [&](const Group &left, const Group &right) { return size(left) > size(right); });
+    if (3 * tokens <= round * wanted.per_thread || 8 * size(groups[0]) * job.threads > 9 * tokens) return {{0, job.sequences}};
     return groups;
+}
+
+// In place of a group's next layer while a thread runs it.
+constexpr int64_t HELD = std::numeric_limits<int64_t>::max();
+
+// Calls `run(thread, group, layer)` for all layers of all groups; once somebody has asked, at most for each group's next
+// one. The group that is furthest behind comes first: all read a layer's weights while these are in the cache, and a
+// thread that the system does not run holds up its own group alone.
+template <typename T, typename Run>
+void take_layers(const Job<T> &job, int64_t groups, Run run) {
+    const int64_t least = *std::min_element(job.reached, job.reached + groups);
+    const auto reached = [&](int64_t group) { return std::atomic_ref<int64_t>(job.reached[group]); };
+    Team::own().call(job.threads, [&](int64_t thread) {
+        for (;;) {
+            int64_t next = -1, layer = job.asked && __atomic_load_n(job.asked, __ATOMIC_RELAXED) ? least + 1 : job.last_layer;
+            for (int64_t i = 0; i < groups; ++i)
+                if (const int64_t own = reached(i).load(std::memory_order_relaxed); own < layer) next = i, layer = own;
+            if (next < 0) return;
+            if (!reached(next).compare_exchange_strong(layer, HELD, std::memory_order_acquire)) continue;
+            run(thread, next, layer);
+            reached(next).store(layer + 1, std::memory_order_release);
+        }
+    });
 }
 
 // Memory that a calling thread keeps for its next call.
@@ -58,7 +97,7 @@ void forward(const Model<T, W> &model, const Job<T> &job) {
     thread_local Memory<W> memory;
     const int64_t threads = job.threads, zeros = job.sites ? std::max(3 * model.h, model.inner()) * LANES : 0;
     const int64_t floats = scratch_floats(job, model.h, model.inner(), model.heads);
-    const std::vector<Group> groups = groups_of(job);
+    const std::vector<Group> groups = groups_of(job, GROUPING<W>);
     const int64_t largest = job.edges[groups[0].last] - job.edges[groups[0].first];
     const bool together = groups.size() == 1;
     grow(memory.zeros, threads * zeros), grow(memory.scratch, threads * floats), grow(memory.spaces, together ? 1 : threads);
@@ -78,15 +117,9 @@ void forward(const Model<T, W> &model, const Job<T> &job) {
         job.reached[0] = end;
         return;
     }
-    Phase phase;
-    Team::own().call(threads, [&](int64_t thread) {
-        phase.run(groups.size(), [&](int64_t i) {
-            if (job.reached[i] == job.last_layer) return;
-            std::atomic<int64_t> end{job.last_layer};
-            Walk<T, W>(model, job, groups[i].first, groups[i].last, kept.spaces[thread], scratch(thread), nullptr)
-                .run(job.reached[i], end);
-            job.reached[i] = end;
-        });
+    take_layers(job, static_cast<int64_t>(groups.size()), [&](int64_t thread, int64_t group, int64_t layer) {
+        std::atomic<int64_t> end{layer + 1};
+        Walk<T, W>(model, job, groups[group].first, groups[group].last, kept.spaces[thread], scratch(thread), nullptr).run(layer, end);
     });
 }
 

@@ -89,8 +89,7 @@ struct Job {
     Scale<T> scales[PLACES];
     const Site<T> *sites;              // [layers][SITES], or null
     const Classifier *classifiers;     // by their sequences
-    int64_t classifier_count;
-    int64_t threads, group;            // group: tokens that one thread takes through all layers; 0: all threads share
+    int64_t classifier_count, threads;
     const std::int32_t *asked;         // once not 0, each group stops behind its layer; null: none stops
     int64_t *reached;                  // [sequences], by group: its next layer, in and out
 };
