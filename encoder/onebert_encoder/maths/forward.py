@@ -1,8 +1,8 @@
 """The forward pass in one native call per stage of a batch, from token ids to logits.
 
-Small batches spend more time between operations than in them. In one call the threads synchronize a few times per
-layer, and with a larger batch, of which each takes groups of texts, only at the end; Python is left once. `encode`
-computes the same operation by operation; tests compare the two.
+Small batches spend more time between operations than in them. In one call the threads that share a small batch
+synchronize a few times per layer; of a larger one each takes groups of texts, and they wait only at the end. Python is
+left once. `encode` computes the same operation by operation; tests compare the two.
 """
 
 import ctypes

@@ -228,14 +228,14 @@ def test_bits_depend_neither_on_groups_nor_on_threads(dtype: torch.dtype) -> Non
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shared", [False, True], ids=["one stage", "shared layers"])
-@pytest.mark.parametrize("each", [1, 8], ids=["together", "in groups"])
+@pytest.mark.parametrize(("each", "length"), [(1, 5), (8, 23)], ids=["together", "in groups"])
 def test_a_pass_that_makes_way_for_another_between_its_layers_has_the_same_bits(
-    dtype: torch.dtype, shared: bool, each: int
+    dtype: torch.dtype, shared: bool, each: int, length: int
 ) -> None:
     """It stops once somebody has asked, and not before; groups of tokens go on where each of them stopped."""
     base, rows, low = zoo(dtype)
     chosen = list(range(1, len(low))) * each
-    batch = pack(base, texts_of([23]) * len(chosen), chosen, [low[row] for row in chosen] if shared else None)
+    batch = pack(base, texts_of([length]) * len(chosen), chosen, [low[row] for row in chosen] if shared else None)
     other, others = pack(base, texts_of([5, 19]), [2, 3]), list[list[Tensor]]()
     with torch.inference_mode():
         wanted, alone = (compute_logits(base, rows, one) for one in (batch, other))
@@ -247,6 +247,34 @@ def test_a_pass_that_makes_way_for_another_between_its_layers_has_the_same_bits(
     assert len(others) == sum(len(stage.layers) - 1 for stage in batch.stages)
     assert all(map(torch.equal, made_way, wanted))
     assert all(all(map(torch.equal, one, alone)) for one in others)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_pass_that_is_asked_at_any_time_has_the_same_bits(dtype: torch.dtype) -> None:
+    """Some of its groups are then a layer ahead of others."""
+    base, rows, _ = zoo(dtype)
+    lengths, chosen = [3, 17, 40, 1, 29, 16, 33, 8] * 12, [1 + i % 8 for i in range(96)]
+    batch, made, over = pack(base, texts_of(lengths), chosen), list[int](), threading.Event()
+
+    def make() -> None:
+        made.append(1)
+        way.asked.value = 0
+
+    def ask() -> None:
+        while not over.wait(0.0002):
+            way.asked.value = 1
+
+    way, asking = Way(ctypes.c_int32(0), make), threading.Thread(target=ask)
+    torch.set_num_threads(2)
+    with torch.inference_mode():
+        wanted = compute_logits(base, rows, batch)
+        asking.start()
+        try:
+            while len(made) < 50:
+                assert all(map(torch.equal, compute_logits(base, rows, batch, way=way), wanted))
+        finally:
+            over.set()
+            asking.join()
 
 
 def test_heads_of_every_pooling_are_answered_in_the_call() -> None:
@@ -268,9 +296,10 @@ def test_heads_of_every_pooling_are_answered_in_the_call() -> None:
 
 
 def answers_of(base: Base, rows: Rows) -> list[Tensor]:
-    lengths = [11, 30, 7, 22]
+    """Of so many texts that two threads take groups of them."""
+    lengths, chosen = [11, 30, 7, 22] * 12, [1, 3, 5, 8] * 12
     with torch.inference_mode():
-        return compute_logits(base, rows, pack(base, texts_of(lengths), [1, 3, 5, 8]))
+        return compute_logits(base, rows, pack(base, texts_of(lengths), chosen))
 
 
 def test_calls_at_the_same_time_do_not_disturb_each_other() -> None:

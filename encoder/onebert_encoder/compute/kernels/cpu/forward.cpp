@@ -24,9 +24,9 @@ int64_t scratch_floats(const Job<T> &job, int64_t h, int64_t inner, int64_t head
     return padded(std::max({Head::floats(longest, h / heads), branches, 3 * h}));
 }
 
-// Tokens of a group, and the fewest groups per thread. Threads that share several small groups are seldom without work,
-// also while the system runs something else on their cores; larger groups load weights less often, which counts where
-// products are fast. Measured with AVX2 alone, chosen by that for faster products.
+// Tokens of a group, and the fewest groups for each of several threads. Threads that share several small groups are seldom
+// without work, also while the system runs something else on their cores; larger groups load weights less often, which
+// counts where products are fast. With AVX-512 and matrix registers these sizes were not measured.
 struct Grouping {
     int64_t tokens, per_thread;
 };
@@ -43,8 +43,8 @@ struct Group {
     int64_t first, last;
 };
 
-// Groups of whole sequences, about equally many per thread, the largest first. One group, which all threads share, if the
-// tokens are few or the largest group would keep one thread busy while the others wait.
+// Groups of whole sequences, the largest first; equally many for each thread if the sequences allow it. One group, which
+// all threads share, if the tokens are few or the largest group would keep one thread busy while the others wait.
 template <typename T>
 std::vector<Group> groups_of(const Job<T> &job, Grouping wanted) {
     const auto *edges = job.edges;
@@ -52,8 +52,8 @@ std::vector<Group> groups_of(const Job<T> &job, Grouping wanted) {
     const int64_t count = job.threads * std::max(job.threads > 1 ? wanted.per_thread : 1, (tokens + round / 2) / round);
     std::vector<Group> groups;
     for (int64_t first = 0, last; first < job.sequences; first = last) {
-        const int64_t left = std::max<int64_t>(1, count - static_cast<int64_t>(groups.size())), end = edges[first] + (tokens - edges[first]) / left;
-        for (last = first + 1; last < job.sequences && edges[last + 1] - end <= end - edges[last];) ++last;
+        const int64_t left = std::max<int64_t>(1, count - static_cast<int64_t>(groups.size())), edge = edges[first] + (tokens - edges[first]) / left;
+        for (last = first + 1; last < job.sequences && edges[last + 1] - edge <= edge - edges[last];) ++last;
         groups.push_back({first, last});
     }
     const auto size = [&](const Group &one) { return edges[one.last] - edges[one.first]; };
@@ -65,22 +65,31 @@ std::vector<Group> groups_of(const Job<T> &job, Grouping wanted) {
 // In place of a group's next layer while a thread runs it.
 constexpr int64_t HELD = std::numeric_limits<int64_t>::max();
 
-// Calls `run(thread, group, layer)` for all layers of all groups; once somebody has asked, at most for each group's next
-// one. The group that is furthest behind comes first: all read a layer's weights while these are in the cache, and a
-// thread that the system does not run holds up its own group alone.
+// Calls `run(thread, group, layer)` for all layers of all groups; once somebody has asked, at most for the layer that was
+// the lowest at the start. The group that is furthest behind comes first: all read a layer's weights while these are in
+// the cache, and a thread that the system does not run holds up its own group alone. A thread that finds no group for a
+// while leaves, and its core to others.
 template <typename T, typename Run>
 void take_layers(const Job<T> &job, int64_t groups, Run run) {
     const int64_t least = *std::min_element(job.reached, job.reached + groups);
     const auto reached = [&](int64_t group) { return std::atomic_ref<int64_t>(job.reached[group]); };
     Team::own().call(job.threads, [&](int64_t thread) {
-        for (;;) {
+        for (int turns = 0; turns < SLEEP_AFTER; ++turns) {
             int64_t next = -1, layer = job.asked && __atomic_load_n(job.asked, __ATOMIC_RELAXED) ? least + 1 : job.last_layer;
-            for (int64_t i = 0; i < groups; ++i)
-                if (const int64_t own = reached(i).load(std::memory_order_relaxed); own < layer) next = i, layer = own;
-            if (next < 0) return;
-            if (!reached(next).compare_exchange_strong(layer, HELD, std::memory_order_acquire)) continue;
-            run(thread, next, layer);
-            reached(next).store(layer + 1, std::memory_order_release);
+            bool held = false;
+            for (int64_t i = 0; i < groups; ++i) {
+                const int64_t own = reached(i).load(std::memory_order_relaxed);
+                held |= own == HELD;
+                if (own < layer) next = i, layer = own;
+            }
+            if (next < 0 && !held) return;
+            if (next < 0) {
+                pause_briefly();
+            } else if (reached(next).compare_exchange_strong(layer, HELD, std::memory_order_acquire)) {
+                run(thread, next, layer);
+                reached(next).store(layer + 1, std::memory_order_release);
+                turns = 0;
+            }
         }
     });
 }

@@ -169,8 +169,8 @@ class Walk {
           h_(model.h), f_(model.f), wide_(panels(h_) * PANEL), wider_(panels(f_) * PANEL), space_(space), scratch_(scratch),
           phases_(phases), x_(job.x + base_ * h_), read_(model.kind.pre_norm ? space.normed.data() : x_) {}
 
-    // Runs the layers from `from` to `end`. If somebody has asked, `end` becomes the next layer; every walk advances, so
-    // that a stream of questions cannot hold it up.
+    // Runs the layers from `from` to `end`. If somebody has asked, `end` becomes the next layer, not `from`, so that a
+    // stream of questions cannot hold a walk up.
     void run(int64_t from, std::atomic<int64_t> &end) {
         embed(from == job_.first_layer);
         for (layer_ = from; layer_ < end; ++layer_) {

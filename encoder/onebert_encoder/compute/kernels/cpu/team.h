@@ -1,5 +1,5 @@
-// Threads that help with a call while it runs. A thread takes units of work from a shared counter, so no thread ever
-// waits for one that the operating system has not scheduled, neither during a call nor at its end.
+// Threads that help with a call while it runs. A call hands out units of work one by one, so no thread ever waits for one
+// that the operating system has not scheduled before it took a unit, neither during a call nor at its end.
 #pragma once
 #include <sched.h>
 #include <unistd.h>
@@ -25,7 +25,7 @@ inline void pause_briefly() {
 #endif
 }
 
-// Turns of a waiting loop before it yields the processor, and before an idle helper sleeps.
+// Turns of a waiting loop before it yields the processor, and before a thread without work leaves or sleeps.
 constexpr int YIELD_AFTER = 4000, SLEEP_AFTER = 1000;
 
 // Returns once `ready()`.
@@ -122,5 +122,7 @@ class Team {
 }  // namespace onebert
 
 using onebert::Phase;
+using onebert::SLEEP_AFTER;
 using onebert::Team;
+using onebert::pause_briefly;
 using std::int64_t;
