@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from onebert_encoder.compute.kernels import compiler, library
 from stages import needs_kernels
 
-of_x86 = pytest.mark.skipif(platform.machine() != "x86_64", reason="flags of x86")
+HERE = [level.name for level in compiler.supported(platform.machine(), library._cpu_flags().split())]
 pytestmark = [needs_kernels, pytest.mark.nightly("builds")]
 
 SANITIZE = ("-O1", "-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined")
@@ -50,8 +51,13 @@ def run_sanitized(processor: str, selected: str) -> subprocess.CompletedProcess[
     )
 
 
+def needs(level: str) -> pytest.MarkDecorator:
+    return pytest.mark.skipif(level not in HERE, reason="instructions that this processor lacks")
+
+
 @pytest.mark.parametrize(
-    "processor", ["native", *(pytest.param(level, marks=of_x86) for level in ("x86-64-v3", "x86-64-v4"))]
+    "processor",
+    ["native", pytest.param("x86-64-v3", marks=needs("avx2")), pytest.param("x86-64-v4", marks=needs("avx512"))],
 )
 def test_the_kernels_touch_no_memory_of_others_and_do_nothing_undefined(processor: str) -> None:
     """Also with registers of eight lanes, which most processors have, and without instructions for bytes."""
