@@ -199,12 +199,18 @@ class Engine:
 
     def batch_tokens(self, host: Host) -> int:
         """Returns the tokens that a batch computes if more wait: the fewest that lose no capacity of the device."""
-        return self._bounds(host)[0]
+        return host.speed.worthwhile(self._most_tokens(host))
+
+    def _most_tokens(self, host: Host) -> int:
+        return host.speed.tokens_within(self._limits.max_batch_seconds, self._limits.max_batch_tokens)
 
     def _bounds(self, host: Host) -> tuple[int, int]:
-        """Returns `batch_tokens`, and the most tokens in a batch, where shared ones count once per sequence."""
-        most = host.speed.tokens_within(self._limits.max_batch_seconds, self._limits.max_batch_tokens)
-        return host.speed.worthwhile(most), most
+        """Returns the tokens that the next batch computes, and its most tokens; shared ones count once per sequence.
+
+        A batch of one principal alone is larger than `batch_tokens` if much of it waits; others run between its layers.
+        """
+        most = self._most_tokens(host)
+        return host.speed.worthwhile(most, 0.0 if self._overlaps else self.queue.alone_seconds), most
 
     def _run(self) -> None:
         try:

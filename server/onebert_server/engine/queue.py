@@ -114,6 +114,11 @@ class FairQueue:
         """Estimated seconds of all waiting work."""
         return self._work * self.seconds_per_token
 
+    @property
+    def alone_seconds(self) -> float:
+        """`seconds` if all waiting work is one principal's, else 0."""
+        return self.seconds if self._tokens.principals == 1 else 0.0
+
     def check(self, principal: str) -> None:
         """Raises QueueFull or OverShare if `put` would refuse the smallest request of this principal; cheap."""
         self._refuse(principal, 1, 1, self._wait(principal, min(1, self._counted)), late=False)

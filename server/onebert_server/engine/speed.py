@@ -30,13 +30,16 @@ _START_SHARE = 0.028
 # busy machine the engine thread's own turn: a shorter batch would be too short even if its measured fixed cost is
 # small. 512 tokens of MiniLM-L6 take about this time on two cores.
 LEAST_SECONDS = 0.014
+# A batch may take this share of the work that a larger batch keeps nobody else from, up to so many times the least
+# duration: beside a busy event loop each batch costs milliseconds that no measurement at start can show.
+_GROWN_SHARE, _MOST_GROWN = 0.25, 3.0
 
-# Tokens of the batches that are measured at start, and of each sequence in them. If the second batch takes over `_LONG`
-# seconds, the third is left out. The best of `_REPEATED` measurements counts; the first batch, which is short and shows
-# the fixed cost, is repeated more often.
-_MEASURED = (16, 1024, 8192)
+# Tokens of the batches that are measured at start, and of each sequence in them. No larger batch is measured after one
+# that takes over `_LONG` seconds. The best of `_REPEATED` measurements counts; the first batch, which is short and
+# shows the fixed cost, is repeated more often.
+_MEASURED = (16, 256, 1024, 8192)
 _MEASURED_LENGTH, _LONG = 32, 0.02
-_REPEATED = (8, 2, 2)
+_REPEATED = (8, 2, 2, 2)
 
 
 class Speed:
@@ -61,16 +64,18 @@ class Speed:
         left = seconds / self._correction - self._start
         return min(max(int(left / self._per_token), ceil(self._start / self._per_token), 1), most)
 
-    def worthwhile(self, most: int) -> int:
+    def worthwhile(self, most: int, alone: float = 0.0) -> int:
         """Returns the tokens, at most `most`, of the smallest batch with a small share of fixed cost.
 
+        If all waiting work is one principal's, `alone` is its estimated seconds, and the batch grows with it.
         Batches grow if the machine turns out faster than measured, as after a start beside other work; if it turns out
         slower, they keep their size: smaller ones would be slower still for each token.
         """
         share = _START_SHARE / (1 - _START_SHARE)
         if self._start >= share * most * self._per_token:
             return most
-        least = LEAST_SECONDS / min(self._correction, 1.0)
+        grown = min(alone * _GROWN_SHARE, LEAST_SECONDS * _MOST_GROWN)
+        least = max(LEAST_SECONDS, grown) / min(self._correction, 1.0)
         return min(ceil(max(self._start / share, least) / self._per_token), most)
 
     def observe(self, tokens: float, seconds: float) -> None:

@@ -317,9 +317,19 @@ def test_a_short_text_beside_somebody_elses_flood_waits_for_a_batch_and_its_own(
     device = simulate(monkeypatch, ONE_CALL, [*flooding, *probes])
     assert any(one.refused for one in flooding)
     assert not any(one.refused for one in probes)
+    assert max(one.waited for one in probes) <= batches * ONE_CALL.of(device.batch_tokens(device.host))
+
+
+@pytest.mark.parametrize(("load", "principals", "times"), [(3.0, 1, 3), (3.0, 2, 1), (0.8, 1, 1)])
+def test_a_batch_grows_with_the_work_of_one_principal_that_waits_alone(
+    monkeypatch: pytest.MonkeyPatch, load: float, principals: int, times: int
+) -> None:
+    """Beside another principal it stays small, and so it does while little waits."""
+    device = simulate(monkeypatch, ONE_CALL, poisson([24] * 2_000, ONE_CALL, load, principals))
     longest = max(sum(len(entry.item.tokens) for entry in waiting) for _, waiting in device.batches)
-    assert longest <= 560
-    assert max(one.waited for one in probes) <= batches * ONE_CALL.of(longest)
+    least = device.batch_tokens(device.host)
+    assert longest <= times * least
+    assert longest > (times - 0.1) * least or load < 1
 
 
 @pytest.mark.parametrize("lengths", [[512] * 64, [64] * 64, [510, 30] * 8], ids=["long texts", "explained", "mixed"])

@@ -112,4 +112,4 @@ def test_a_machine_of_any_speed_is_measured_with_batches_of_the_bare_base(monkey
     with torch.inference_mode():
         speed = measure_speed(base, Bank(base).rows)
     assert 0 < speed.seconds(16) <= speed.seconds(1024) <= speed.seconds(100_000)
-    assert max(sizes) == (8192 if long else 1024)
+    assert max(sizes) == (8192 if long else 256)
