@@ -17,9 +17,9 @@ from onebert_server.access.context import Context
 from onebert_server.engine.host import Host
 from onebert_server.engine.passes import Item
 from onebert_server.engine.queue import INFINITY, QueueLimits
-from onebert_server.engine.request import Flight, Request, Waiting
+from onebert_server.engine.request import Beside, Flight, Request, Waiting, tokens_of
 from onebert_server.engine.scheduler import Scheduler
-from onebert_server.engine.speed import measure_speed
+from onebert_server.engine.speed import LEAST_SECONDS, measure_speed
 from onebert_server.telemetry.metrics import Metrics
 from onebert_store.errors import EngineFailed, ShuttingDown
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("onebert.engine")
 
-# A batch of at least so many seconds lets short texts of other principals run between its layers, each time up to half
-# of its own work: one text of 512 tokens may take over 0.25 s on a slow processor.
+# A batch of at least so many seconds lets short texts of other principals run between its layers, up to half of its own
+# work in all: one text of 512 tokens may take over 0.25 s on a slow processor. More would serve others ahead of theirs.
 _LONG_BATCH, _PART_BESIDE = 0.02, 2
 # Seconds after which a start goes on although the device has not finished the first measurement.
 MEASURE_TIMEOUT = 60.0
@@ -145,17 +145,16 @@ class Engine:
         On a CPU a long batch, unless it runs as a `whole`, lets short texts of others run between its layers, and a
         batch of shadows lets all others; their time does not count as the batch's.
         """
-        started, spent = time.monotonic(), [0.0]
-        host, tokens = waiting[0].request.host, sum(len(entry.item.tokens) for entry in waiting)
-        work: float | None = None
+        started, beside = time.monotonic(), Beside()
+        host, tokens = waiting[0].request.host, tokens_of(waiting)
         if not (whole or self._overlaps):
             if waiting[0].request.waits:
-                work = self._limits.max_batch_tokens
+                beside.room = self._limits.max_batch_tokens
             elif host.speed.seconds(tokens) >= _LONG_BATCH:
-                work = tokens * host.weight / _PART_BESIDE
-        way = None if work is None else Way(self._scheduler.asked, partial(self._make_way, waiting, work, spent))
+                beside.room = tokens * host.weight / _PART_BESIDE
+        way = Way(self._scheduler.asked, partial(self._make_way, waiting, beside)) if beside.room else None
         launched = host.passes.launch([entry.item for entry in waiting], way)
-        return Flight(waiting, launched, started + sum(spent))
+        return Flight(waiting, launched, started + beside.seconds)
 
     def land(self, flight: Flight) -> None:
         answers = flight.launched.read()
@@ -207,10 +206,11 @@ class Engine:
     def _bounds(self, host: Host) -> tuple[int, int]:
         """Returns the tokens that the next batch computes, and its most tokens; shared ones count once per sequence.
 
-        A batch of one principal alone is larger than `batch_tokens` if much of it waits; others run between its layers.
+        If each waiting principal has enough for a batch, it exceeds `batch_tokens`: others run between its layers. A
+        device that overlaps batches gains nothing by that.
         """
         most = self._most_tokens(host)
-        return host.speed.worthwhile(most, 0.0 if self._overlaps else self.queue.alone_seconds), most
+        return host.speed.worthwhile(most, 0.0 if self._overlaps else self.queue.flood_seconds(LEAST_SECONDS)), most
 
     def _run(self) -> None:
         try:
@@ -239,18 +239,19 @@ class Engine:
         self._let_go(before)
         return None
 
-    def _make_way(self, running: Sequence[Waiting], work: float, spent: list[float]) -> None:
-        """Between two layers of a batch: answers texts of other principals, and adds the time to `spent`."""
+    def _make_way(self, running: Sequence[Waiting], beside: Beside) -> None:
+        """Between two layers of a batch: answers texts of other principals."""
 
         def bounds(host: Host) -> tuple[int, int]:
-            return int(work / host.weight), int(work / host.weight)
+            return int(beside.room / host.weight), int(beside.room / host.weight)
 
         if waiting := self._scheduler.take_beside((entry.request for entry in running), bounds):
             began, landed = time.monotonic(), self._landed
+            beside.room -= tokens_of(waiting) * waiting[0].request.host.weight
             with self._losing(waiting):
                 self.land(self.launch(waiting, whole=True))
             self._landed = landed
-            spent.append(time.monotonic() - began)
+            beside.seconds += time.monotonic() - began
 
     def _land(self, flight: Flight, following: Flight | None) -> None:
         with self._losing(flight.waiting):
@@ -306,6 +307,6 @@ class Engine:
         seconds, self._landed = now - max(flight.started, self._landed), now
         flight.host.speed.observe(flight.launched.computed_tokens, seconds)
         self._note_speed()
-        tokens = sum(len(entry.item.tokens) for entry in flight.waiting)
+        tokens = tokens_of(flight.waiting)
         self._metrics.observe_batch(len(flight.waiting), tokens, seconds)
         return tokens

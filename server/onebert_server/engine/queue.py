@@ -114,10 +114,9 @@ class FairQueue:
         """Estimated seconds of all waiting work."""
         return self._work * self.seconds_per_token
 
-    @property
-    def alone_seconds(self) -> float:
-        """`seconds` if all waiting work is one principal's, else 0."""
-        return self.seconds if self._tokens.principals == 1 else 0.0
+    def flood_seconds(self, each: float) -> float:
+        """Returns `seconds` if each principal with waiting work has about `each` seconds of it or more, else 0."""
+        return self.seconds if self._tokens.least() * self.seconds_per_token >= each else 0.0
 
     def check(self, principal: str) -> None:
         """Raises QueueFull or OverShare if `put` would refuse the smallest request of this principal; cheap."""

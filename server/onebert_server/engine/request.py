@@ -80,6 +80,24 @@ class Waiting:
     position: int
 
 
+def tokens_of(waiting: Sequence[Waiting]) -> int:
+    """Returns the tokens of some sequences together."""
+    return sum(len(entry.item.tokens) for entry in waiting)
+
+
+@dataclass
+class Beside:
+    """What runs between the layers of a batch.
+
+    Attributes:
+        room: tokens of the slowest host that still may.
+        seconds: time of what did.
+    """
+
+    room: float = 0.0
+    seconds: float = 0.0
+
+
 @dataclass(frozen=True)
 class Flight:
     """A pass with its sequences; `started` is its launch on the monotonic clock."""

@@ -30,8 +30,8 @@ _START_SHARE = 0.028
 # busy machine the engine thread's own turn: a shorter batch would be too short even if its measured fixed cost is
 # small. 512 tokens of MiniLM-L6 take about this time on two cores.
 LEAST_SECONDS = 0.014
-# A batch may take this share of the work that a larger batch keeps nobody else from, up to so many times the least
-# duration: beside a busy event loop each batch costs milliseconds that no measurement at start can show.
+# A batch may take this share of a flood, up to so many times the least duration: beside a busy event loop each batch
+# costs milliseconds that no measurement at start can show.
 _GROWN_SHARE, _MOST_GROWN = 0.25, 3.0
 
 # Tokens of the batches that are measured at start, and of each sequence in them. No larger batch is measured after one
@@ -64,17 +64,17 @@ class Speed:
         left = seconds / self._correction - self._start
         return min(max(int(left / self._per_token), ceil(self._start / self._per_token), 1), most)
 
-    def worthwhile(self, most: int, alone: float = 0.0) -> int:
+    def worthwhile(self, most: int, flood: float = 0.0) -> int:
         """Returns the tokens, at most `most`, of the smallest batch with a small share of fixed cost.
 
-        If all waiting work is one principal's, `alone` is its estimated seconds, and the batch grows with it.
+        It grows with the estimated seconds of a `flood`, waiting work that a larger batch keeps nobody else from.
         Batches grow if the machine turns out faster than measured, as after a start beside other work; if it turns out
         slower, they keep their size: smaller ones would be slower still for each token.
         """
         share = _START_SHARE / (1 - _START_SHARE)
         if self._start >= share * most * self._per_token:
             return most
-        grown = min(alone * _GROWN_SHARE, LEAST_SECONDS * _MOST_GROWN)
+        grown = min(flood * _GROWN_SHARE, LEAST_SECONDS * _MOST_GROWN)
         least = max(LEAST_SECONDS, grown) / min(self._correction, 1.0)
         return min(ceil(max(self._start / share, least) / self._per_token), most)
 

@@ -96,6 +96,11 @@ class Backlog(Shares):
                 level[1] += count * held
         return after
 
+    def least(self) -> int:
+        """Estimates the least amount that a principal holds, from half of it up; 0 if nobody holds any."""
+        # A copy, as in `served`.
+        return min((1 << level >> 1 for level, (count, _) in [*self._levels.items()] if count), default=0)
+
     def served(self, amount: float) -> float:
         """Estimates the work that is served until each principal has had this amount, or all of its own work.
 

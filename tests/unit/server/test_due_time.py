@@ -287,16 +287,17 @@ def test_a_long_text_among_ever_more_short_ones_is_served(monkeypatch: pytest.Mo
     assert max(one.waited for one in long) <= (1 + MAX_SLACK) * MAX_WAIT + 3 * ONE_CALL.of(512)
 
 
-def test_principals_that_flood_are_served_equally(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One with sentences, one with reviews among them, one with fan-outs."""
-    rate = 2.0 / ONE_CALL.per_token  # tokens a second, of each
+@pytest.mark.parametrize("cost", [ONE_CALL, BY_OPERATION], ids=["one call", "by operation"])
+def test_principals_that_flood_are_served_equally(monkeypatch: pytest.MonkeyPatch, cost: Cost) -> None:
+    """One with sentences, one with reviews among them, one with fan-outs; also where batches let others run beside."""
+    rate = 2.0 / cost.per_token  # tokens a second, of each
     kinds = {"sentences": [[24]] * 6000, "mixed": [[n] for n in mixed(4000)], "fan-outs": [[24] * 200] * 40}
     asked = [
         Asked(at, lengths, principal)
         for principal, requests in kinds.items()
         for at, lengths in zip(np.cumsum([sum(one) / rate for one in requests]), requests, strict=True)
     ]
-    device = simulate(monkeypatch, ONE_CALL, asked)
+    device = simulate(monkeypatch, cost, asked)
     end = min(max(one.at for one in asked if one.principal == principal) for principal in kinds)
     served: dict[str, int] = defaultdict(int)
     for started, waiting in device.batches:
@@ -304,7 +305,9 @@ def test_principals_that_flood_are_served_equally(monkeypatch: pytest.MonkeyPatc
             for entry in waiting:
                 served[entry.request.principal] += len(entry.item.tokens)
     assert set(served) == set(kinds)
-    assert max(served.values()) <= 1.05 * min(served.values())
+    # The last batch may be one principal's alone.
+    longest = max(sum(len(entry.item.tokens) for entry in waiting) for _, waiting in device.batches)
+    assert max(served.values()) <= min(served.values()) + longest
 
 
 @pytest.mark.parametrize(("flood", "batches"), [([24] * 20_000, 2), (mixed(8_000), 3)], ids=["sentences", "mixed"])
@@ -320,12 +323,14 @@ def test_a_short_text_beside_somebody_elses_flood_waits_for_a_batch_and_its_own(
     assert max(one.waited for one in probes) <= batches * ONE_CALL.of(device.batch_tokens(device.host))
 
 
-@pytest.mark.parametrize(("load", "principals", "times"), [(3.0, 1, 3), (3.0, 2, 1), (0.8, 1, 1)])
-def test_a_batch_grows_with_the_work_of_one_principal_that_waits_alone(
+@pytest.mark.parametrize(
+    ("load", "principals", "times"), [(3.0, 1, 3), (3.0, 3, 3), (3.0, 100, 1), (0.8, 1, 1)], ids=str
+)
+def test_a_batch_grows_while_each_principal_that_waits_has_enough_for_one(
     monkeypatch: pytest.MonkeyPatch, load: float, principals: int, times: int
 ) -> None:
-    """Beside another principal it stays small, and so it does while little waits."""
-    device = simulate(monkeypatch, ONE_CALL, poisson([24] * 2_000, ONE_CALL, load, principals))
+    """Beside principals with a few texts it stays small, and so it does while little waits."""
+    device = simulate(monkeypatch, ONE_CALL, poisson([24] * 3_000, ONE_CALL, load, principals))
     longest = max(sum(len(entry.item.tokens) for entry in waiting) for _, waiting in device.batches)
     least = device.batch_tokens(device.host)
     assert longest <= times * least

@@ -87,6 +87,8 @@ def test_sums_over_principals_are_those_of_a_walk_through_all(changes, tokens):
     exact = sum(min(one, tokens) for one in held.values())
     assert exact <= backlog.served(tokens) <= 1.21 * exact
     assert backlog.served(10**9) == sum(held.values())
+    least = min(filter(None, held.values()), default=0)
+    assert (least + 1) // 2 <= backlog.least() <= least
 
 
 @given(

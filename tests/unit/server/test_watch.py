@@ -150,7 +150,7 @@ def begun(watch, task="tone"):
 def test_an_alarm_stays_with_a_renamed_task_and_ends_with_its_alias(watch, versions, changed, monkeypatch):
     begun(watch)
     tell(watch, "label 0")
-    wait_until(lambda: watch.alarms() == [("tone", 1)])
+    wait_until(lambda: changed)
     watch.rename("tone", "voice")
     assert watch.alarms() == [("voice", 1)]
     assert watch.of("tone", 1) is None
@@ -158,7 +158,8 @@ def test_an_alarm_stays_with_a_renamed_task_and_ends_with_its_alias(watch, versi
     versions.aliased.clear()
     monkeypatch.setattr("onebert_server.watching.watch.LOOK_EVERY", 0.0)
     tell(watch, "label 0", PART, task="voice")
-    wait_until(lambda: not watch.alarms())
+    wait_until(lambda: changed[1:])
+    assert not watch.alarms()
     assert changed[1:] == [("off", "voice", 1, None)]
 
 
