@@ -19,7 +19,7 @@ from onebert_server.engine.passes import Item
 from onebert_server.engine.queue import INFINITY, QueueLimits
 from onebert_server.engine.request import Beside, Flight, Request, Waiting, tokens_of
 from onebert_server.engine.scheduler import Scheduler
-from onebert_server.engine.speed import LEAST_SECONDS, measure_speed
+from onebert_server.engine.speed import measure_speed
 from onebert_server.telemetry.metrics import Metrics
 from onebert_store.errors import EngineFailed, ShuttingDown
 
@@ -28,9 +28,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("onebert.engine")
 
-# A batch of at least so many seconds lets short texts of other principals run between its layers, up to half of its own
-# work in all: one text of 512 tokens may take over 0.25 s on a slow processor. More would serve others ahead of theirs.
-_LONG_BATCH, _PART_BESIDE = 0.02, 2
+# A batch of at least so many seconds lets short texts of other principals run between its layers: one text of 512
+# tokens may take over 0.25 s on a slow processor. Each other principal gets about as much as one of the batch's, and at
+# most this share of the batch's work at a time; with more, one that floods would be served ahead of its share.
+_LONG_BATCH, _SHARE_BESIDE = 0.02, 0.5
 # Seconds after which a start goes on although the device has not finished the first measurement.
 MEASURE_TIMEOUT = 60.0
 
@@ -142,16 +143,18 @@ class Engine:
     def launch(self, waiting: Sequence[Waiting], whole: bool = False) -> Flight:
         """The hot path: packs waiting sequences and starts the device on them; never waits for a GPU.
 
-        On a CPU a long batch, unless it runs as a `whole`, lets short texts of others run between its layers, and a
-        batch of shadows lets all others; their time does not count as the batch's.
+        On a CPU a long batch, unless it runs as a `whole`, and a batch of shadows let short texts of others run between
+        their layers; the time of these does not count as the batch's.
         """
         started, beside = time.monotonic(), Beside()
         host, tokens = waiting[0].request.host, tokens_of(waiting)
         if not (whole or self._overlaps):
+            plain = self.batch_tokens(host)
             if waiting[0].request.waits:
-                beside.room = self._limits.max_batch_tokens
-            elif host.speed.seconds(tokens) >= _LONG_BATCH:
-                beside.room = tokens * host.weight / _PART_BESIDE
+                beside.room = plain * host.weight
+            elif tokens > plain or host.speed.seconds(tokens) >= _LONG_BATCH:
+                principals = {entry.request.principal for entry in waiting}
+                beside.room = tokens * host.weight * min(_SHARE_BESIDE, 1 / len(principals))
         way = Way(self._scheduler.asked, partial(self._make_way, waiting, beside)) if beside.room else None
         launched = host.passes.launch([entry.item for entry in waiting], way)
         return Flight(waiting, launched, started + beside.seconds)
@@ -197,7 +200,7 @@ class Engine:
         return self._failed
 
     def batch_tokens(self, host: Host) -> int:
-        """Returns the tokens that a batch computes if more wait: the fewest that lose no capacity of the device."""
+        """Returns the fewest tokens of a batch that lose no capacity of the device; a flood's batch may have more."""
         return host.speed.worthwhile(self._most_tokens(host))
 
     def _most_tokens(self, host: Host) -> int:
@@ -206,11 +209,11 @@ class Engine:
     def _bounds(self, host: Host) -> tuple[int, int]:
         """Returns the tokens that the next batch computes, and its most tokens; shared ones count once per sequence.
 
-        If each waiting principal has enough for a batch, it exceeds `batch_tokens`: others run between its layers. A
-        device that overlaps batches gains nothing by that.
+        In a flood a batch is longer than a plain one of `batch_tokens`, because others run between its layers. A device
+        that overlaps batches gains nothing by that.
         """
-        most = self._most_tokens(host)
-        return host.speed.worthwhile(most, 0.0 if self._overlaps else self.queue.flood_seconds(LEAST_SECONDS)), most
+        most, plain = self._most_tokens(host), host.speed.seconds(self.batch_tokens(host))
+        return host.speed.worthwhile(most, 0.0 if self._overlaps else self.queue.flood_seconds(plain)), most
 
     def _run(self) -> None:
         try:
@@ -240,14 +243,16 @@ class Engine:
         return None
 
     def _make_way(self, running: Sequence[Waiting], beside: Beside) -> None:
-        """Between two layers of a batch: answers texts of other principals."""
+        """Between two layers of a batch: answers texts of principals that are not in it and had no share beside it."""
 
         def bounds(host: Host) -> tuple[int, int]:
-            return int(beside.room / host.weight), int(beside.room / host.weight)
+            return self.batch_tokens(host), min(int(beside.room / host.weight), self._most_tokens(host))
 
-        if waiting := self._scheduler.take_beside((entry.request for entry in running), bounds):
+        if waiting := self._scheduler.take_beside(
+            {entry.request.principal for entry in running} | beside.served, bounds
+        ):
             began, landed = time.monotonic(), self._landed
-            beside.room -= tokens_of(waiting) * waiting[0].request.host.weight
+            beside.count(waiting)
             with self._losing(waiting):
                 self.land(self.launch(waiting, whole=True))
             self._landed = landed

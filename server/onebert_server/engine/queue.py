@@ -115,8 +115,12 @@ class FairQueue:
         return self._work * self.seconds_per_token
 
     def flood_seconds(self, each: float) -> float:
-        """Returns `seconds` if each principal with waiting work has about `each` seconds of it or more, else 0."""
-        return self.seconds if self._tokens.least() * self.seconds_per_token >= each else 0.0
+        """Returns the seconds of waiting work in a flood, if each waiting principal has `each` seconds of it; else 0.
+
+        Some need twice as much, since `Backlog.least` estimates. The server's own work does not count.
+        """
+        least, total = self._tokens.least(), self._tokens.total
+        return total * self.seconds_per_token if least * self.seconds_per_token >= each else 0.0
 
     def check(self, principal: str) -> None:
         """Raises QueueFull or OverShare if `put` would refuse the smallest request of this principal; cheap."""
@@ -166,7 +170,7 @@ class FairQueue:
 
         Args:
             bounds: a first sequence over either bound still goes, alone.
-            beside: principals with a running batch; takes nothing of theirs, and no sequence over the bounds.
+            beside: principals with a running batch; takes nothing of theirs, and no sequence over the second bound.
         """
         taken: list[tuple[Request, int]] = []
         # A batch `beside` another one may take turns ahead of rounds that skipped principals still have.
@@ -179,7 +183,7 @@ class FairQueue:
             while request is not None:
                 progress = self._progress[request]
                 length, cost = request.lengths[progress.next], request.costs[progress.next]
-                if (taken or beside is not None) and (cost > max_cost or length > max_tokens):
+                if (taken and cost > max_cost) or ((taken or beside is not None) and length > max_tokens):
                     break
                 taken.append((request, progress.next))
                 max_cost -= cost

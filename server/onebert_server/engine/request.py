@@ -1,10 +1,11 @@
 """The engine's units of work: requests, and the batches that the device computes."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from onebert_encoder.answering.scores import Logits
@@ -87,15 +88,26 @@ def tokens_of(waiting: Sequence[Waiting]) -> int:
 
 @dataclass
 class Beside:
-    """What runs between the layers of a batch.
+    """The share of other principals between the layers of a batch.
 
     Attributes:
-        room: tokens of the slowest host that still may.
-        seconds: time of what did.
+        room: tokens, in those of the slowest host, that may run between two layers.
+        seconds: what has run there took.
     """
 
     room: float = 0.0
     seconds: float = 0.0
+    _tokens: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def served(self) -> set[str]:
+        """Principals that had over half of the room; with more they could have twice their share."""
+        return {principal for principal, tokens in self._tokens.items() if tokens > self.room / 2}
+
+    def count(self, waiting: Sequence[Waiting]) -> None:
+        """Counts what runs now."""
+        for entry in waiting:
+            self._tokens[entry.request.principal] += entry.request.work[entry.position]
 
 
 @dataclass(frozen=True)

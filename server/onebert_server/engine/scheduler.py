@@ -104,13 +104,13 @@ class Scheduler:
             if taken or (self.closing and not self.queue.sequences):
                 return self._observed(taken)
 
-    def take_beside(self, running: Iterable[Request], bounds: Bounds) -> list[Waiting]:
-        """Returns short sequences of principals that are not `running`; never blocks, may be empty.
+    def take_beside(self, but: Collection[str], bounds: Bounds) -> list[Waiting]:
+        """Returns short sequences of all principals `but` these; never blocks, may be empty.
 
         After an empty one `asked` is 0 until somebody else comes.
         """
         with self._changed:
-            late, taken = self._take(bounds, {request.principal for request in running})
+            late, taken = self._take(bounds, but)
             self.asked.value = bool(taken)
         self._drop(late)
         return self._observed(taken)

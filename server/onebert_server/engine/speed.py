@@ -34,12 +34,12 @@ LEAST_SECONDS = 0.014
 # costs milliseconds that no measurement at start can show.
 _GROWN_SHARE, _MOST_GROWN = 0.25, 3.0
 
-# Tokens of the batches that are measured at start, and of each sequence in them. No larger batch is measured after one
-# that takes over `_LONG` seconds. The best of `_REPEATED` measurements counts; the first batch, which is short and
-# shows the fixed cost, is repeated more often.
+# Tokens of the batches that are measured at start, and of each sequence in them. If a batch but the first takes over
+# `_LONG` seconds, no larger one is measured. The best of `_REPEATED` measurements counts; short batches, which anything
+# disturbs, are repeated more often.
 _MEASURED = (16, 256, 1024, 8192)
 _MEASURED_LENGTH, _LONG = 32, 0.02
-_REPEATED = (8, 2, 2, 2)
+_REPEATED = (8, 4, 2, 2)
 
 
 class Speed:
@@ -67,7 +67,7 @@ class Speed:
     def worthwhile(self, most: int, flood: float = 0.0) -> int:
         """Returns the tokens, at most `most`, of the smallest batch with a small share of fixed cost.
 
-        It grows with the estimated seconds of a `flood`, waiting work that a larger batch keeps nobody else from.
+        It grows with a `flood`, the estimated seconds of waiting work of principals that all have enough for a batch.
         Batches grow if the machine turns out faster than measured, as after a start beside other work; if it turns out
         slower, they keep their size: smaller ones would be slower still for each token.
         """
@@ -75,7 +75,7 @@ class Speed:
         if self._start >= share * most * self._per_token:
             return most
         grown = min(flood * _GROWN_SHARE, LEAST_SECONDS * _MOST_GROWN)
-        least = max(LEAST_SECONDS, grown) / min(self._correction, 1.0)
+        least = max(LEAST_SECONDS / min(self._correction, 1.0), grown / self._correction)
         return min(ceil(max(self._start / share, least) / self._per_token), most)
 
     def observe(self, tokens: float, seconds: float) -> None:

@@ -97,9 +97,8 @@ class Backlog(Shares):
         return after
 
     def least(self) -> int:
-        """Estimates the least amount that a principal holds, from half of it up; 0 if nobody holds any."""
-        # A copy, as in `served`.
-        return min((1 << level >> 1 for level, (count, _) in [*self._levels.items()] if count), default=0)
+        """Returns the least amount that a principal holds, or as little as half of it; 0 if nobody holds any."""
+        return min((2 ** (level - 1) for level, (count, _) in self._levels.items() if count), default=0)
 
     def served(self, amount: float) -> float:
         """Estimates the work that is served until each principal has had this amount, or all of its own work.

@@ -147,8 +147,8 @@ def test_what_waits_goes_together_up_to_the_token_budget(engine: Engine, gate: G
 def test_a_long_batch_makes_way_between_its_layers_for_short_texts_of_others(
     monkeypatch: pytest.MonkeyPatch, fails: bool
 ) -> None:
-    """On a processor where a token takes a second; what fails beside a batch is lost alone."""
-    monkeypatch.setattr(engine_module, "measure_speed", lambda base, rows: Speed(0.0, 1.0))
+    """On a processor where a token takes a second, and a batch 0.4 more; what fails beside a batch is lost alone."""
+    monkeypatch.setattr(engine_module, "measure_speed", lambda base, rows: Speed(0.4, 1.0))
     host = Host(base(), bank()[0])
     engine = Engine([host], LIMITS, overlaps=False)
     asked = {"own": (5, "a"), "short": (5, "b"), "longer": (20, "c"), "next": (6, "b")}
