@@ -315,7 +315,7 @@ def _add_gauges(metrics: Metrics, engine: Engine, catalog: Catalog, follower: Fo
     metrics.gauge("queue_tokens", "Tokens that wait.", lambda: engine.queue.tokens)
     metrics.gauge("queue_seconds", "Estimated seconds of work that waits.", lambda: engine.queue.seconds)
     batch_tokens = {digest: partial(engine.batch_tokens, host) for digest, host in engine.hosts.items()}
-    metrics.gauge_of("base", "batch_tokens_limit", "Tokens computed in a batch where more wait; in a flood more.", batch_tokens)
+    metrics.gauge_of("base", "batch_tokens_limit", "Tokens of a batch where more wait; in a flood more.", batch_tokens)
     metrics.gauge("bank_rows", "Rows on the device.", lambda: sum(host.bank.num_resident for host in hosts))
     metrics.gauge("bank_bytes", "Bytes of the rows on the device.", lambda: bound.total)
     metrics.gauge("bank_bytes_limit", "What the rows may take.", lambda: bound.most)

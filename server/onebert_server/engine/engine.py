@@ -29,9 +29,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("onebert.engine")
 
 # A batch of at least so many seconds lets short texts of other principals run between its layers: one text of 512
-# tokens may take over 0.25 s on a slow processor. Each other principal gets about as much as one of the batch's, and at
-# most this share of the batch's work at a time; with more, one that floods would be served ahead of its share.
-_LONG_BATCH, _SHARE_BESIDE = 0.02, 0.5
+# tokens may take over 0.25 s on a slow processor.
+_LONG_BATCH = 0.02
 # Seconds after which a start goes on although the device has not finished the first measurement.
 MEASURE_TIMEOUT = 60.0
 
@@ -146,16 +145,16 @@ class Engine:
         On a CPU a long batch, unless it runs as a `whole`, and a batch of shadows let short texts of others run between
         their layers; the time of these does not count as the batch's.
         """
-        started, beside = time.monotonic(), Beside()
-        host, tokens = waiting[0].request.host, tokens_of(waiting)
+        started, beside = time.monotonic(), Beside(())
+        host, tokens, way = waiting[0].request.host, tokens_of(waiting), None
         if not (whole or self._overlaps):
             plain = self.batch_tokens(host)
             if waiting[0].request.waits:
                 beside.room = plain * host.weight
             elif tokens > plain or host.speed.seconds(tokens) >= _LONG_BATCH:
-                principals = {entry.request.principal for entry in waiting}
-                beside.room = tokens * host.weight * min(_SHARE_BESIDE, 1 / len(principals))
-        way = Way(self._scheduler.asked, partial(self._make_way, waiting, beside)) if beside.room else None
+                beside = Beside((entry.request, entry.position) for entry in waiting)
+            if beside.room:
+                way = Way(self._scheduler.asked, partial(self._make_way, beside))
         launched = host.passes.launch([entry.item for entry in waiting], way)
         return Flight(waiting, launched, started + beside.seconds)
 
@@ -242,17 +241,15 @@ class Engine:
         self._let_go(before)
         return None
 
-    def _make_way(self, running: Sequence[Waiting], beside: Beside) -> None:
-        """Between two layers of a batch: answers texts of principals that are not in it and had no share beside it."""
+    def _make_way(self, beside: Beside) -> None:
+        """Between two layers of a batch: answers texts of principals that had no share in it or beside it."""
 
         def bounds(host: Host) -> tuple[int, int]:
             return self.batch_tokens(host), min(int(beside.room / host.weight), self._most_tokens(host))
 
-        if waiting := self._scheduler.take_beside(
-            {entry.request.principal for entry in running} | beside.served, bounds
-        ):
+        if waiting := self._scheduler.take_beside(beside.served, bounds):
             began, landed = time.monotonic(), self._landed
-            beside.count(waiting)
+            beside.count((entry.request, entry.position) for entry in waiting)
             with self._losing(waiting):
                 self.land(self.launch(waiting, whole=True))
             self._landed = landed

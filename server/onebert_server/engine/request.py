@@ -2,10 +2,10 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from onebert_encoder.answering.scores import Logits
@@ -86,28 +86,34 @@ def tokens_of(waiting: Sequence[Waiting]) -> int:
     return sum(len(entry.item.tokens) for entry in waiting)
 
 
-@dataclass
 class Beside:
-    """The share of other principals between the layers of a batch.
+    """Counts what each principal gets in a batch and between its layers.
+
+    An equal share of the batch, at most `PART` of it, is the room between two layers. With more, a flood would be
+    served ahead of its turn.
 
     Attributes:
         room: tokens, in those of the slowest host, that may run between two layers.
-        seconds: what has run there took.
+        seconds: the time of all that ran there.
     """
 
-    room: float = 0.0
-    seconds: float = 0.0
-    _tokens: Counter[str] = field(default_factory=Counter)
+    PART = 0.5
+
+    def __init__(self, batch: Iterable[tuple[Request, int]]) -> None:
+        self._tokens: Counter[str] = Counter()
+        self.count(batch)
+        self.room = self._tokens.total() * min(self.PART, 1 / max(len(self._tokens), 1))
+        self.seconds = 0.0
 
     @property
     def served(self) -> set[str]:
-        """Principals that had over half of the room; with more they could have twice their share."""
+        """Principals with over half of the room; with one more turn they could have twice their share."""
         return {principal for principal, tokens in self._tokens.items() if tokens > self.room / 2}
 
-    def count(self, waiting: Sequence[Waiting]) -> None:
-        """Counts what runs now."""
-        for entry in waiting:
-            self._tokens[entry.request.principal] += entry.request.work[entry.position]
+    def count(self, taken: Iterable[tuple[Request, int]]) -> None:
+        """Counts sequences of the batch, or between its layers."""
+        for request, position in taken:
+            self._tokens[request.principal] += request.work[position]
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import Future
 
 from onebert_server.engine.queue import Bounds, FairQueue, QueueLimits
-from onebert_server.engine.request import Request, Waiting
+from onebert_server.engine.request import Beside, Request, Waiting
 from onebert_server.telemetry.metrics import Metrics
 from onebert_store.errors import DeadlineExceeded, EngineFailed, OneBertError, ShuttingDown
 
@@ -31,7 +31,7 @@ class Scheduler:
 
     Attributes:
         queue: any thread may read its totals and `check` it; all else happens under the lock.
-        asked: 1 once others than the running batch's principals wait; a long batch makes way for them (`take_beside`).
+        asked: 1 once somebody waits who has no share of the running batch; a long one makes way (`take_beside`).
     """
 
     def __init__(self, limits: QueueLimits, metrics: Metrics) -> None:
@@ -40,7 +40,8 @@ class Scheduler:
         self._metrics = metrics
         self.asked = ctypes.c_int32(0)
         self._running: set[Request] = set()
-        self._computed_for: set[str] = set()  # principals of the batch that was taken last; a shadow has none
+        # Principals that had a share of the batch that was taken last; a shadow has none.
+        self._served: set[str] = set()
         self._shadows: deque[tuple[Request, int]] = deque()
         self._shadow_tokens = 0
         self._serves = False
@@ -60,7 +61,7 @@ class Scheduler:
         with self._changed:
             self._check_open()
             self.queue.put(requests, requests[0].submitted)
-            if requests[0].principal not in self._computed_for:
+            if requests[0].principal not in self._served:
                 self.asked.value = 1
             if wake:
                 self._changed.notify()
@@ -97,8 +98,8 @@ class Scheduler:
                         break
                     self._changed.wait(left)
                 late, taken = self._take(bounds)
-                self._computed_for = {request.principal for request, _ in taken}
-                self.asked.value = self.queue.others_wait(self._computed_for)
+                self._served = Beside(taken).served
+                self.asked.value = self.queue.others_wait(self._served)
                 taken = taken or self._take_shadows(bounds)
             self._drop(late)
             if taken or (self.closing and not self.queue.sequences):

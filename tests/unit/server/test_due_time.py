@@ -375,6 +375,16 @@ def test_a_flood_beside_long_texts_gets_as_much_and_keeps_no_third_principal_wai
     assert served["flood"] == pytest.approx(served["large"], rel=0.1)
 
 
+def test_a_text_of_who_has_little_in_the_batch_runs_between_its_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its client asks again before the batch has ended, and most times waits for no other one."""
+    flooding = poisson([24] * 8_000, BY_OPERATION, 3.0)
+    probes = [Asked(at, [24], "other") for at in np.arange(0.1, flooding[-1].at, 0.02)]
+    device = simulate(monkeypatch, BY_OPERATION, [*flooding, *probes])
+    waited = sorted(one.waited for one in probes)
+    assert waited[len(waited) // 2] <= BY_OPERATION.of(device.batch_tokens(device.host)) / 2
+    assert waited[-1] <= 2 * BY_OPERATION.of(device.batch_tokens(device.host))
+
+
 def test_what_is_late_is_never_computed_and_what_is_computed_is_rarely_late(monkeypatch: pytest.MonkeyPatch) -> None:
     """The device itself sees to the first; a request is put back by no more than its time leaves."""
     asked = poisson(mixed(8_000), ONE_CALL, 1.5, principals=2)
