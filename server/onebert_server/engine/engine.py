@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -17,7 +16,7 @@ from onebert_server.access.context import Context
 from onebert_server.engine.host import Host
 from onebert_server.engine.passes import Item
 from onebert_server.engine.queue import INFINITY, QueueLimits
-from onebert_server.engine.request import Beside, Flight, Request, Waiting, tokens_of
+from onebert_server.engine.request import Flight, Request, Waiting, tokens_of
 from onebert_server.engine.scheduler import Scheduler
 from onebert_server.engine.speed import measure_speed
 from onebert_server.telemetry.metrics import Metrics
@@ -28,8 +27,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("onebert.engine")
 
-# A batch of at least so many seconds lets short texts of other principals run between its layers: one text of 512
-# tokens may take over 0.25 s on a slow processor.
+# A batch of at least so many seconds lets others run between its layers: one text of 512 tokens may take over 0.25 s on
+# a slow processor.
 _LONG_BATCH = 0.02
 # Seconds after which a start goes on although the device has not finished the first measurement.
 MEASURE_TIMEOUT = 60.0
@@ -142,21 +141,14 @@ class Engine:
     def launch(self, waiting: Sequence[Waiting], whole: bool = False) -> Flight:
         """The hot path: packs waiting sequences and starts the device on them; never waits for a GPU.
 
-        On a CPU a long batch, unless it runs as a `whole`, and a batch of shadows let short texts of others run between
-        their layers; the time of these does not count as the batch's.
+        On a CPU a long batch, unless it runs as a `whole`, lets others run between its layers. It is not charged with
+        their time.
         """
-        started, beside = time.monotonic(), Beside(())
-        host, tokens, way = waiting[0].request.host, tokens_of(waiting), None
-        if not (whole or self._overlaps):
-            plain = self.batch_tokens(host)
-            if waiting[0].request.waits:
-                beside.room = plain * host.weight
-            elif tokens > plain or host.speed.seconds(tokens) >= _LONG_BATCH:
-                beside = Beside((entry.request, entry.position) for entry in waiting)
-            if beside.room:
-                way = Way(self._scheduler.asked, partial(self._make_way, beside))
-        launched = host.passes.launch([entry.item for entry in waiting], way)
-        return Flight(waiting, launched, started + beside.seconds)
+        started, beside = time.monotonic(), self._scheduler.beside
+        makes_way = not (whole or self._overlaps) and self._is_long(waiting[0].request)
+        way = Way(self._scheduler.asked, self._make_way) if makes_way else None
+        launched = waiting[0].request.host.passes.launch([entry.item for entry in waiting], way)
+        return Flight(waiting, launched, started + (beside.seconds if way else 0.0))
 
     def land(self, flight: Flight) -> None:
         answers = flight.launched.read()
@@ -241,19 +233,23 @@ class Engine:
         self._let_go(before)
         return None
 
-    def _make_way(self, beside: Beside) -> None:
-        """Between two layers of a batch: answers texts of principals that had no share in it or beside it."""
+    def _is_long(self, first: Request) -> bool:
+        """Whether the batch that was taken last makes way for others; shadows do even if they are short."""
+        host, tokens = first.host, self._scheduler.beside.tokens / first.host.weight
+        return first.waits or tokens > self.batch_tokens(host) or host.speed.seconds(tokens) >= _LONG_BATCH
+
+    def _make_way(self) -> None:
+        """Between two layers of a batch: answers texts of principals that have not had their share of it."""
+        began, landed, beside = time.monotonic(), self._landed, self._scheduler.beside
 
         def bounds(host: Host) -> tuple[int, int]:
-            return self.batch_tokens(host), min(int(beside.room / host.weight), self._most_tokens(host))
+            return self.batch_tokens(host), int(min(beside.room / host.weight, self._limits.max_batch_tokens))
 
-        if waiting := self._scheduler.take_beside(beside.served, bounds):
-            began, landed = time.monotonic(), self._landed
-            beside.count((entry.request, entry.position) for entry in waiting)
+        if waiting := self._scheduler.take_beside(bounds):
             with self._losing(waiting):
                 self.land(self.launch(waiting, whole=True))
             self._landed = landed
-            beside.seconds += time.monotonic() - began
+        beside.seconds += time.monotonic() - began
 
     def _land(self, flight: Flight, following: Flight | None) -> None:
         with self._losing(flight.waiting):

@@ -35,6 +35,9 @@ QUANTUM = 32
 # Tokens that a request is served before the rest of it is due anew.
 REQUEST_TURN = 2048
 
+# Beside a batch at most so many principals with a text too long for it are passed over.
+MAX_PASSED_OVER = 16
+
 # A new request counts with its own tokens, up to this share of the longest wait: a larger one is served in many turns,
 # beside others of its kind.
 COUNTED = 0.25
@@ -170,12 +173,18 @@ class FairQueue:
 
         Args:
             bounds: a first sequence over either bound still goes, alone.
-            beside: principals with a running batch; takes nothing of theirs, and no sequence over the second bound.
+            beside: the principals that get no more, if another batch runs; no sequence over the second bound is taken.
         """
         taken: list[tuple[Request, int]] = []
         # A batch `beside` another one may take turns ahead of rounds that skipped principals still have.
-        with self._turns.without(beside or ()):
-            if (request := self._turns.first()) is None:
+        with self._turns.without(beside or ()) as pass_over:
+            request = self._turns.first()
+            for _ in range(MAX_PASSED_OVER if beside is not None else 0):
+                if request is None or self._next_length(request) <= bounds(request.host)[1]:
+                    break
+                pass_over(request)
+                request = self._turns.first()
+            if request is None:
                 return []
             host = request.host
             max_cost, max_tokens = bounds(host)
@@ -234,6 +243,9 @@ class FairQueue:
         for request in requests:
             self.remove(request)
         return requests
+
+    def _next_length(self, request: Request) -> int:
+        return request.lengths[self._progress[request].next]
 
     def _advance(self, request: Request, progress: Progress, now: float) -> None:
         """Records that a request's next sequence was taken."""

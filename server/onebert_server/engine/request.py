@@ -1,8 +1,7 @@
 """The engine's units of work: requests, and the batches that the device computes."""
 
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass
@@ -84,36 +83,6 @@ class Waiting:
 def tokens_of(waiting: Sequence[Waiting]) -> int:
     """Returns the tokens of some sequences together."""
     return sum(len(entry.item.tokens) for entry in waiting)
-
-
-class Beside:
-    """Counts what each principal gets in a batch and between its layers.
-
-    An equal share of the batch, at most `PART` of it, is the room between two layers. With more, a flood would be
-    served ahead of its turn.
-
-    Attributes:
-        room: tokens, in those of the slowest host, that may run between two layers.
-        seconds: the time of all that ran there.
-    """
-
-    PART = 0.5
-
-    def __init__(self, batch: Iterable[tuple[Request, int]]) -> None:
-        self._tokens: Counter[str] = Counter()
-        self.count(batch)
-        self.room = self._tokens.total() * min(self.PART, 1 / max(len(self._tokens), 1))
-        self.seconds = 0.0
-
-    @property
-    def served(self) -> set[str]:
-        """Principals with over half of the room; with one more turn they could have twice their share."""
-        return {principal for principal, tokens in self._tokens.items() if tokens > self.room / 2}
-
-    def count(self, taken: Iterable[tuple[Request, int]]) -> None:
-        """Counts sequences of the batch, or between its layers."""
-        for request, position in taken:
-            self._tokens[request.principal] += request.work[position]
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,9 @@ from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import Future
 
+from onebert_server.engine.beside import Beside
 from onebert_server.engine.queue import Bounds, FairQueue, QueueLimits
-from onebert_server.engine.request import Beside, Request, Waiting
+from onebert_server.engine.request import Request, Waiting
 from onebert_server.telemetry.metrics import Metrics
 from onebert_store.errors import DeadlineExceeded, EngineFailed, OneBertError, ShuttingDown
 
@@ -31,17 +32,17 @@ class Scheduler:
 
     Attributes:
         queue: any thread may read its totals and `check` it; all else happens under the lock.
-        asked: 1 once somebody waits who has no share of the running batch; a long one makes way (`take_beside`).
+        beside: the shares of the batch that was taken last.
+        asked: 1 once somebody waits who has not had a share of that batch; a long one then makes way (`take_beside`).
     """
 
     def __init__(self, limits: QueueLimits, metrics: Metrics) -> None:
         self.closing = False
         self.queue = FairQueue(limits)
         self._metrics = metrics
+        self.beside = Beside()
         self.asked = ctypes.c_int32(0)
         self._running: set[Request] = set()
-        # Principals that had a share of the batch that was taken last; a shadow has none.
-        self._served: set[str] = set()
         self._shadows: deque[tuple[Request, int]] = deque()
         self._shadow_tokens = 0
         self._serves = False
@@ -61,7 +62,7 @@ class Scheduler:
         with self._changed:
             self._check_open()
             self.queue.put(requests, requests[0].submitted)
-            if requests[0].principal not in self._served:
+            if not self.beside.is_served(requests[0].principal):
                 self.asked.value = 1
             if wake:
                 self._changed.notify()
@@ -98,21 +99,22 @@ class Scheduler:
                         break
                     self._changed.wait(left)
                 late, taken = self._take(bounds)
-                self._served = Beside(taken).served
-                self.asked.value = self.queue.others_wait(self._served)
+                self.beside = Beside(taken)
+                self.asked.value = self.queue.others_wait(self.beside.served)
                 taken = taken or self._take_shadows(bounds)
             self._drop(late)
             if taken or (self.closing and not self.queue.sequences):
                 return self._observed(taken)
 
-    def take_beside(self, but: Collection[str], bounds: Bounds) -> list[Waiting]:
-        """Returns short sequences of all principals `but` these; never blocks, may be empty.
+    def take_beside(self, bounds: Bounds) -> list[Waiting]:
+        """Returns short sequences of principals that have not had their share of the running batch; never blocks.
 
-        After an empty one `asked` is 0 until somebody else comes.
+        After an empty one `asked` is 0 until such a principal asks again.
         """
         with self._changed:
-            late, taken = self._take(bounds, but)
-            self.asked.value = bool(taken)
+            late, taken = self._take(bounds, self.beside.served)
+            self.beside.count(taken)
+            self.asked.value = bool(taken) and self.queue.others_wait(self.beside.served)
         self._drop(late)
         return self._observed(taken)
 
@@ -207,7 +209,7 @@ class Scheduler:
     def _drop(self, late: Sequence[Request]) -> None:
         for request in late:
             error = DeadlineExceeded("the request's time was over before its work was done")
-            # On a GPU a running batch may read its rows. No lock: `_running` changes only on this thread.
+            # A running batch may read its rows. No lock: `_running` changes only on this thread.
             if request in self._running:
                 request.left, request.error = True, error
             else:

@@ -142,15 +142,24 @@ class Turns(Generic[T]):
         return len(self._flows) > sum(one in self._flows for one in principals)
 
     @contextmanager
-    def without(self, principals: Iterable[str]) -> Iterator[None]:
-        """Passes over some principals, for which nothing may be put meanwhile; they keep their rounds."""
-        flows = [self._flows[one] for one in principals if one in self._flows]
-        for flow in flows:
+    def without(self, principals: Iterable[str]) -> Iterator[Callable[[T], None]]:
+        """Passes over some principals, for which nothing may be put meanwhile; they keep their rounds.
+
+        The block may pass over the principal of a waiting thing, too, by calling what it gets.
+        """
+        passed = list[_Flow[T]]()
+
+        def pass_over(flow: _Flow[T]) -> None:
             self._unlist(flow)
+            passed.append(flow)
+
+        for one in principals:
+            if one in self._flows:
+                pass_over(self._flows[one])
         try:
-            yield
+            yield lambda thing: pass_over(self._waiting[thing].flow)
         finally:
-            for flow in flows:
+            for flow in passed:
                 self._list(flow)
 
     def _head(self) -> _Flow[T] | None:

@@ -360,7 +360,7 @@ def test_a_flood_beside_long_texts_gets_as_much_and_keeps_no_third_principal_wai
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """On a slow processor, where one text of 512 tokens takes 0.28 s: what runs between its layers is a small batch."""
-    cost, until = Cost(1e-3, 0.55e-3), 4.0
+    cost, until = Cost(1e-3, 0.55e-3), 16.0
     probes = [Asked(at, [24], "other") for at in np.arange(0.1, until, 12.3 * cost.of(24))]
     large = [Asked(at, [512], "large") for at in np.arange(0.0, until, 512 * cost.per_token / 2)]
     flood = [Asked(at, [24], "flood") for at in np.arange(0.0, until, 24 * cost.per_token / 2)]
@@ -373,6 +373,19 @@ def test_a_flood_beside_long_texts_gets_as_much_and_keeps_no_third_principal_wai
         for entry in waiting:
             served[entry.request.principal] += len(entry.item.tokens)
     assert served["flood"] == pytest.approx(served["large"], rel=0.1)
+
+
+@pytest.mark.parametrize("floods", [1, 2, 5])
+def test_a_short_text_waits_for_no_other_long_text_than_the_one_that_is_computed(
+    monkeypatch: pytest.MonkeyPatch, floods: int
+) -> None:
+    """Those whose turn it is are too long to run beside it, and hold up nobody: it waits for a layer or two."""
+    cost, until = Cost(1e-3, 0.55e-3), 4.0
+    probes = [Asked(at, [24], "other") for at in np.arange(0.1, until, 0.4)]
+    apart = 512 * cost.per_token / 2
+    large = [Asked(at, [512], f"large {n}") for n in range(floods) for at in np.arange(0.0, until, apart)]
+    simulate(monkeypatch, cost, [*large, *probes])
+    assert max(one.waited for one in probes) <= 2 * cost.of(512) / LAYERS + cost.of(24)
 
 
 def test_a_text_of_who_has_little_in_the_batch_runs_between_its_layers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -181,6 +181,35 @@ def test_a_long_batch_makes_way_between_its_layers_for_short_texts_of_others(
     assert set(ended[-2:]) == {"own", "longer"}
 
 
+def test_a_shadow_makes_way_for_all_that_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also for texts that are long, and for those of the shadow's own principal."""
+    monkeypatch.setattr(engine_module, "measure_speed", lambda base, rows: Speed(0.0, 1.0))
+    host = Host(base(), bank()[0])
+    engine = Engine([host], LIMITS, overlaps=False)
+    items = {"shadow": item(1, 30), "b": item(2, 28), "a": item(3, 25)}
+    futures, ended, launched = dict[str, Future[Any]](), list[str](), host.passes.launch
+
+    def follow(name: str, future: Future[Any] | None) -> None:
+        assert future is not None
+        futures[name] = future
+        future.add_done_callback(lambda _: ended.append(name))
+
+    def launch(found: Any, way: Any) -> Any:
+        for first, name in (("shadow", "b"), ("b", "a")):
+            if items[first] in found:
+                follow(name, submit(engine, [items[name]], context(name)))
+        return launched(found, way)
+
+    monkeypatch.setattr(host.passes, "launch", launch)
+    engine.start()
+    follow("shadow", engine.submit_shadow(host, [items["shadow"]], context("a")))
+    futures["shadow"].result(WAIT)
+    engine.close(WAIT)
+    assert ended == ["b", "a", "shadow"]
+    for name, future in futures.items():
+        check([items[name]], future.result())
+
+
 def test_a_request_keeps_its_answers_in_its_result_alone(engine: Engine, gate: Gate) -> None:
     gate.opened.set()
     request = submit(engine, [item(1)] * 20)

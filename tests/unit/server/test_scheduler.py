@@ -1,13 +1,15 @@
-"""What ends a request before its answer: its deadline, or a client who leaves, which says how long clients wait."""
+"""Requests that end before their answer, by deadline or since the client left; and who stops a batch between layers."""
 
 import pytest
 
 from bases import loaded
+from onebert_encoder.maths.batch import BASE_ROW
 from onebert_encoder.text.tokens import Tokens
 from onebert_server.access.context import Context
 from onebert_server.access.principal import root
 from onebert_server.engine import scheduler as scheduler_module
 from onebert_server.engine.bank import Bank
+from onebert_server.engine.beside import Beside
 from onebert_server.engine.host import Host
 from onebert_server.engine.passes import Item
 from onebert_server.engine.queue import QueueLimits
@@ -33,8 +35,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> type[Clock]:
     return Clock
 
 
-def request(scheduler: Scheduler, tokens: int, deadline: float) -> Request:
-    context = Context(root("someone"), deadline, 0.0, "request")
+def request(scheduler: Scheduler, tokens: int, deadline: float, principal: str = "someone") -> Request:
+    context = Context(root(principal), deadline, 0.0, "request")
     return Request(HOST, [Item(Tokens([5] * tokens, [0] * tokens), 1)], context, scheduler.withdraw)
 
 
@@ -61,3 +63,38 @@ def test_a_request_given_up_at_its_deadline_takes_no_room_from_its_principal(
             scheduler.check("someone")
     else:
         scheduler.check("someone")
+
+
+def test_only_who_has_had_no_share_of_the_batch_stops_it(clock: type[Clock]) -> None:
+    """Each stop takes Python's lock from the event loop, between two layers."""
+    scheduler = Scheduler(QueueLimits(10**6, 10**9), Metrics())
+    scheduler.open()
+
+    def ask(principal: str, tokens: int) -> int:
+        scheduler.put([request(scheduler, tokens, 60.0, principal)], wake=True)
+        return scheduler.asked.value
+
+    def beside() -> list[int]:
+        return [len(one.item.tokens) for one in scheduler.take_beside(lambda _: (20, 20))]
+
+    ask("flood", 40)
+    assert [len(one.item.tokens) for one in scheduler.take(lambda _: (40, 40), only_full=False)] == [40]
+    assert ask("flood", 40) == 0
+    assert ask("light", 5) == 1
+    assert beside() == [5]
+    assert ask("light", 12) == 1, "it had a quarter of the room, which is 20"
+    assert beside() == [12]
+    assert (scheduler.asked.value, ask("light", 5), ask("flood", 5)) == (0, 0, 0)
+    assert ask("long", 30) == 1
+    assert beside() == []
+    assert scheduler.asked.value == 0
+
+
+def test_a_text_that_many_sequences_share_counts_once_for_the_share_of_its_principal() -> None:
+    scheduler = Scheduler(QueueLimits(10**6, 10**9), Metrics())
+    shared, alone = Tokens([5] * 30, [0] * 30), Tokens([6] * 30, [0] * 30)
+    fan_out = Request(HOST, [Item(shared, BASE_ROW)] * 10, Context(root("a"), 60.0, 0.0, "a"), scheduler.withdraw)
+    single = Request(HOST, [Item(alone, BASE_ROW)], Context(root("b"), 60.0, 0.0, "b"), scheduler.withdraw)
+    beside = Beside([*((fan_out, position) for position in range(10)), (single, 0)])
+    assert beside.tokens == sum(fan_out.costs) + 30 < sum(fan_out.lengths)
+    assert beside.served == {"a", "b"}
