@@ -54,9 +54,14 @@ def _shape(base: Base) -> Shape:
     return Shape(base.device, base.dtype, config.hidden_size, config.num_heads, config.intermediate_size)
 
 
+def goes_in_one_call(base: Base) -> bool:
+    """Whether answers are computed by a forward pass in one call."""
+    return _one_call(base) is not None
+
+
 def rounds_alike(base: Base) -> bool:
     """Whether answers have the same bits in every batch, provided that the base is batch-invariant."""
-    return _one_call(base) is not None or answering_kernels(base).batch_invariant
+    return goes_in_one_call(base) or answering_kernels(base).batch_invariant
 
 
 def choose_heads(base: Base) -> type[GpuHeads] | None:

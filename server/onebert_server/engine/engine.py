@@ -79,7 +79,7 @@ class Engine:
         self._tracing = tracing
         self._threads = threads
         self._overlaps = hosts[0].base.device.type != "cpu" if overlaps is None else overlaps
-        self._scheduler = Scheduler(limits.queue, self._metrics)
+        self._scheduler = Scheduler(limits.queue, self._metrics, makes_way=not self._overlaps)
         self.queue = self._scheduler.queue
         self._landed = 0.0
         self._failed = 0
@@ -200,11 +200,11 @@ class Engine:
     def _bounds(self, host: Host) -> tuple[int, int]:
         """Returns the tokens that the next batch computes, and its most tokens; shared ones count once per sequence.
 
-        In a flood a batch is longer than a plain one of `batch_tokens`, because others run between its layers. A device
-        that overlaps batches gains nothing by that.
+        In a flood a batch is longer than a plain one of `batch_tokens`, if others run between its layers.
         """
-        most, plain = self._most_tokens(host), host.speed.seconds(self.batch_tokens(host))
-        return host.speed.worthwhile(most, 0.0 if self._overlaps else self.queue.flood_seconds(plain)), most
+        most, grows = self._most_tokens(host), host.makes_way and not self._overlaps
+        flood = self.queue.flood_seconds(host.speed.seconds(self.batch_tokens(host))) if grows else 0.0
+        return host.speed.worthwhile(most, flood), most
 
     def _run(self) -> None:
         try:
@@ -239,16 +239,18 @@ class Engine:
         return first.waits or tokens > self.batch_tokens(host) or host.speed.seconds(tokens) >= _LONG_BATCH
 
     def _make_way(self) -> None:
-        """Between two layers of a batch: answers texts of principals that have not had their share of it."""
+        """Between two layers: answers short texts of others. Beside shadows it answers any; long ones make way, too."""
         began, landed, beside = time.monotonic(), self._landed, self._scheduler.beside
 
         def bounds(host: Host) -> tuple[int, int]:
-            return self.batch_tokens(host), int(min(beside.room / host.weight, self._limits.max_batch_tokens))
+            room = self._most_tokens(host) if beside.empty else int(beside.room / host.weight)
+            return self.batch_tokens(host), room
 
         if waiting := self._scheduler.take_beside(bounds):
             with self._losing(waiting):
-                self.land(self.launch(waiting, whole=True))
+                self.land(self.launch(waiting, whole=not beside.empty))
             self._landed = landed
+            self._scheduler.go_on(beside)
         beside.seconds += time.monotonic() - began
 
     def _land(self, flight: Flight, following: Flight | None) -> None:

@@ -1,10 +1,12 @@
 """A host: a base in memory with the bank of its tasks' rows, and their measured speed; an engine has one or several."""
 
 from collections.abc import Sequence
+from functools import cached_property
 from math import ceil
 from typing import NamedTuple
 
 from onebert_encoder.base.base import Base
+from onebert_encoder.maths.choose import goes_in_one_call
 from onebert_encoder.maths.rows import Row
 from onebert_server.engine.bank import Bank
 from onebert_server.engine.passes import Passes
@@ -27,6 +29,11 @@ class Host:
     @property
     def digest(self) -> str:
         return self.base.spec.digest
+
+    @cached_property
+    def makes_way(self) -> bool:
+        """Whether a pass lets others run between its layers."""
+        return goes_in_one_call(self.base)
 
     def install(self, row: Row) -> "Slot":
         """See `Bank.install`."""

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from onebert_server.access.principal import RESERVED
+from onebert_server.engine.beside import Beside
 from onebert_server.engine.host import Host
 from onebert_server.engine.request import Request
 from onebert_server.fairness.agenda import Agenda
@@ -168,38 +169,47 @@ class FairQueue:
         """Whether anybody but these principals waits."""
         return self._turns.others_wait(principals)
 
-    def take(self, bounds: Bounds, now: float, beside: Collection[str] | None = None) -> list[tuple[Request, int]]:
+    def may_run_beside(self, principal: str, batch: Beside) -> bool:
+        """Whether `take_beside` may take a waiting principal's work, unless its next text is too long."""
+        return principal not in batch.served and self._turns.may_go_ahead(principal, _rounds(batch))
+
+    def take(self, bounds: Bounds, now: float) -> list[tuple[Request, int]]:
         """Takes the next batch: requests of one base, with the index of the sequence that was taken.
 
-        Args:
-            bounds: a first sequence over either bound still goes, alone.
-            beside: the principals that get no more, if another batch runs; no sequence over the second bound is taken.
+        A first sequence over either bound still goes, alone.
         """
-        taken: list[tuple[Request, int]] = []
-        # A batch `beside` another one may take turns ahead of rounds that skipped principals still have.
-        with self._turns.without(beside or ()) as pass_over:
-            request = self._turns.first()
-            for _ in range(MAX_PASSED_OVER if beside is not None else 0):
-                if request is None or self._next_length(request) <= bounds(request.host)[1]:
-                    break
-                pass_over(request)
+        first = self._turns.first()
+        return [] if first is None else self._take(first, bounds, now)
+
+    def take_beside(self, batch: Beside, bounds: Bounds, now: float) -> list[tuple[Request, int]]:
+        """Takes what runs between the layers of a batch: no sequence over the second bound."""
+        with self._turns.ahead(_rounds(batch), batch.served) as pass_over:
+            for _ in range(MAX_PASSED_OVER):
                 request = self._turns.first()
-            if request is None:
-                return []
-            host = request.host
-            max_cost, max_tokens = bounds(host)
-            self._tokens_of[host] -= max_tokens
-            while request is not None:
-                progress = self._progress[request]
-                length, cost = request.lengths[progress.next], request.costs[progress.next]
-                if (taken and cost > max_cost) or ((taken or beside is not None) and length > max_tokens):
+                if request is None:
                     break
-                taken.append((request, progress.next))
-                max_cost -= cost
-                max_tokens -= length
-                self._advance(request, progress, now)
-                request = self._turns.first_of(host)
-            self._tokens_of[host] += max_tokens
+                if self._next_length(request) <= bounds(request.host)[1]:
+                    return self._take(request, bounds, now)
+                pass_over(request)
+        return []
+
+    def _take(self, first: Request, bounds: Bounds, now: float) -> list[tuple[Request, int]]:
+        taken: list[tuple[Request, int]] = []
+        host = first.host
+        request: Request | None = first
+        max_cost, max_tokens = bounds(host)
+        self._tokens_of[host] -= max_tokens
+        while request is not None:
+            progress = self._progress[request]
+            length, cost = request.lengths[progress.next], request.costs[progress.next]
+            if taken and (cost > max_cost or length > max_tokens):
+                break
+            taken.append((request, progress.next))
+            max_cost -= cost
+            max_tokens -= length
+            self._advance(request, progress, now)
+            request = self._turns.first_of(host)
+        self._tokens_of[host] += max_tokens
         self._turns.hold_back()
         return taken
 
@@ -310,6 +320,11 @@ class FairQueue:
         if self._tokens.is_over(principal):
             raise OverShare("more of this caller's work is waiting than of others'; try again soon", seconds)
         raise QueueFull("as much work is waiting as the server holds; try again soon", seconds)
+
+
+def _rounds(batch: Beside) -> int:
+    """Returns by how many rounds a principal may be ahead of all others while a batch runs."""
+    return int(batch.room / QUANTUM)
 
 
 def _amounts(request: Request) -> tuple[int, int, int]:

@@ -4,7 +4,7 @@ import ctypes
 import threading
 import time
 from collections import deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 
 from onebert_server.engine.beside import Beside
@@ -32,14 +32,15 @@ class Scheduler:
 
     Attributes:
         queue: any thread may read its totals and `check` it; all else happens under the lock.
-        beside: the shares of the batch that was taken last.
-        asked: 1 once somebody waits who has not had a share of that batch; a long one then makes way (`take_beside`).
+        beside: the room between the layers of the batch that was taken last; empty if batches never make way.
+        asked: 1 once somebody waits who may run there; a long batch then makes way (`take_beside`).
     """
 
-    def __init__(self, limits: QueueLimits, metrics: Metrics) -> None:
+    def __init__(self, limits: QueueLimits, metrics: Metrics, makes_way: bool) -> None:
         self.closing = False
         self.queue = FairQueue(limits)
         self._metrics = metrics
+        self._makes_way = makes_way
         self.beside = Beside()
         self.asked = ctypes.c_int32(0)
         self._running: set[Request] = set()
@@ -62,7 +63,7 @@ class Scheduler:
         with self._changed:
             self._check_open()
             self.queue.put(requests, requests[0].submitted)
-            if not self.beside.is_served(requests[0].principal):
+            if self.beside.empty or self.queue.may_run_beside(requests[0].principal, self.beside):
                 self.asked.value = 1
             if wake:
                 self._changed.notify()
@@ -99,24 +100,29 @@ class Scheduler:
                         break
                     self._changed.wait(left)
                 late, taken = self._take(bounds)
-                self.beside = Beside(taken)
-                self.asked.value = self.queue.others_wait(self.beside.served)
+                self._run(Beside(taken if self._makes_way else ()))
                 taken = taken or self._take_shadows(bounds)
             self._drop(late)
             if taken or (self.closing and not self.queue.sequences):
                 return self._observed(taken)
 
     def take_beside(self, bounds: Bounds) -> list[Waiting]:
-        """Returns short sequences of principals that have not had their share of the running batch; never blocks.
+        """Returns short sequences of who may run between the layers of the running batch; never blocks.
 
-        After an empty one `asked` is 0 until such a principal asks again.
+        After an empty one `asked` is 0 until such a principal asks again. Beside shadows it returns a batch like any
+        other, which makes way itself until `go_on`.
         """
         with self._changed:
-            late, taken = self._take(bounds, self.beside.served)
-            self.beside.count(taken)
-            self.asked.value = bool(taken) and self.queue.others_wait(self.beside.served)
+            late, taken = self._take(bounds, self.beside)
+            self._run(Beside(taken) if self.beside.empty else self.beside)
+            self.asked.value &= bool(taken)
         self._drop(late)
         return self._observed(taken)
+
+    def go_on(self, beside: Beside) -> None:
+        """Goes on with a batch that made way, and may do so again."""
+        with self._changed:
+            self._run(beside)
 
     def lose(self, requests: Iterable[Request]) -> None:
         """Marks the requests of a failed batch: none of their other sequences is computed."""
@@ -178,13 +184,18 @@ class Scheduler:
         if not self._serves:
             raise EngineFailed("the engine does not run")
 
-    def _take(
-        self, bounds: Bounds, beside: Collection[str] | None = None
-    ) -> tuple[list[Request], list[tuple[Request, int]]]:
-        """Returns the requests that are late, and the next batch."""
+    def _run(self, beside: Beside) -> None:
+        self.beside = beside
+        self.asked.value = self.queue.others_wait(beside.served)
+
+    def _take(self, bounds: Bounds, beside: Beside | None = None) -> tuple[list[Request], list[tuple[Request, int]]]:
+        """Returns the requests that are late, and the next batch, or what runs beside one that is not empty."""
         now = time.monotonic()
         late = self.queue.expire(now)
-        taken = self.queue.take(bounds, now, beside)
+        if beside is None or beside.empty:
+            taken = self.queue.take(bounds, now)
+        else:
+            taken = self.queue.take_beside(beside, bounds, now)
         self._running |= {request for request, _ in taken}
         return late, taken
 

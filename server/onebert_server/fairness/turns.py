@@ -2,6 +2,7 @@
 
 import itertools
 from bisect import bisect_left, insort
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Generic, NamedTuple, TypeVar
@@ -9,6 +10,8 @@ from typing import Generic, NamedTuple, TypeVar
 from onebert_server.fairness.agenda import Agenda
 
 T = TypeVar("T")
+
+INFINITY = float("inf")
 
 
 class _Flow(Generic[T]):
@@ -51,6 +54,9 @@ class Turns(Generic[T]):
     Things may be of several kinds that are served in batches of one kind. A batch then takes things of its kind ahead
     of other things of the same principal, which pays for them from its own turns.
 
+    Principals may be served `ahead` of their turns. They keep the turns that they have then, also if they leave and
+    come back before the others are as far.
+
     Args:
         cost: returns what serving the next part of a thing costs. With the quantum of 1, principals are served one
             thing each per round.
@@ -60,7 +66,11 @@ class Turns(Generic[T]):
         self._quantum = quantum
         self._cost = cost
         self._round = 0
+        # Only turns up to this round are served.
+        self._last = INFINITY
         self._flows: dict[str, _Flow[T]] = {}
+        # Round and credit of principals that left while they were ahead.
+        self._gone: OrderedDict[str, tuple[int, int]] = OrderedDict()
         # The flows with things of each kind, by their rounds.
         self._orders: dict[Hashable, Agenda[_Flow[T]]] = {}
         self._places = itertools.count()
@@ -80,7 +90,10 @@ class Turns(Generic[T]):
             return
         flow = self._flows.get(principal)
         if flow is None:
-            flow = self._flows[principal] = _Flow(principal, self._round + 1, self._quantum)
+            turn, credit = self._gone.pop(principal, (0, 0))
+            if turn <= self._round:
+                turn, credit = self._round + 1, self._quantum
+            flow = self._flows[principal] = _Flow(principal, turn, credit)
         self._put(thing, flow, kind, due)
         self._settle(flow)
 
@@ -91,12 +104,12 @@ class Turns(Generic[T]):
     def first(self) -> T | None:
         """Returns the thing that is served next; None if nothing waits."""
         flow = self._head()
-        return None if flow is None else flow.first
+        return None if flow is None or flow.round > self._last else flow.first
 
     def first_of(self, kind: Hashable) -> T | None:
         """Returns the next thing of a kind, by the first principal in turn; None if no principal may be served one."""
         head = self._orders[kind].head() if kind in self._orders else None
-        return None if head is None else head[2].things[kind][0][2]
+        return None if head is None or head[0] > self._last else head[2].things[kind][0][2]
 
     def take(self, wanted: Callable[[T], bool]) -> T | None:
         """Takes the next wanted thing; None if nothing waits. An unwanted thing is dropped and costs no turn."""
@@ -111,14 +124,13 @@ class Turns(Generic[T]):
         """Charges a principal for a thing of `first` or `first_of`; one that is `left` waits on, maybe due anew."""
         flow, kind, _, _ = self._waiting[thing]
         # This runs for every sequence; with one kind the thing is the first of all.
-        if len(self._orders) > 1:
-            self._round = max(self._round, (self._head() or flow).round)
-            if flow.first is thing:
-                flow.held_back = False
-            else:
-                self._overtaken.add(flow)
-        else:
-            self._round = max(self._round, flow.round)
+        alone = len(self._orders) <= 1
+        if self._last == INFINITY:
+            self._round = max(self._round, (flow if alone else self._head() or flow).round)
+        if not alone and flow.first is thing:
+            flow.held_back = False
+        elif not alone:
+            self._overtaken.add(flow)
         flow.credit -= cost
         if not left or due is not None:
             self._drop(thing)
@@ -141,11 +153,17 @@ class Turns(Generic[T]):
         """Whether anybody but these principals has a waiting thing."""
         return len(self._flows) > sum(one in self._flows for one in principals)
 
-    @contextmanager
-    def without(self, principals: Iterable[str]) -> Iterator[Callable[[T], None]]:
-        """Passes over some principals, for which nothing may be put meanwhile; they keep their rounds.
+    def may_go_ahead(self, principal: str, rounds: int) -> bool:
+        """Whether a principal is at most so many rounds ahead of all others."""
+        flow = self._flows.get(principal)
+        return flow is not None and flow.round <= self._least() + rounds
 
-        The block may pass over the principal of a waiting thing, too, by calling what it gets.
+    @contextmanager
+    def ahead(self, rounds: int, but: Iterable[str]) -> Iterator[Callable[[T], None]]:
+        """Serves principals that may go ahead, all `but` some; nothing may be put meanwhile.
+
+        The block may pass over the principal of a waiting thing, too, by calling the function that it gets. The round
+        does not move: a newcomer does not wait for the principals that are ahead.
         """
         passed = list[_Flow[T]]()
 
@@ -153,14 +171,21 @@ class Turns(Generic[T]):
             self._unlist(flow)
             passed.append(flow)
 
-        for one in principals:
+        self._last = self._least() + rounds
+        for one in but:
             if one in self._flows:
                 pass_over(self._flows[one])
         try:
             yield lambda thing: pass_over(self._waiting[thing].flow)
         finally:
+            self._last = INFINITY
             for flow in passed:
                 self._list(flow)
+
+    def _least(self) -> int:
+        """Returns the first round in which anybody has a turn, or may have one who comes now."""
+        head = self._head()
+        return self._round + 1 if head is None else min(self._round + 1, head.round)
 
     def _head(self) -> _Flow[T] | None:
         heads = [head for order in self._orders.values() if (head := order.head()) is not None]
@@ -187,6 +212,7 @@ class Turns(Generic[T]):
         if not flow.things:
             self._unlist(flow)
             del self._flows[flow.principal]
+            self._keep(flow)
             return
         spare = flow.credit - self._cost(flow.first)
         rounds = min(max(flow.round - self._round - 1, 0), spare // self._quantum)
@@ -198,6 +224,13 @@ class Turns(Generic[T]):
                 flow.places[kind] = self._orders[kind].put(flow.round, flow)
         if flow.held_back or flow.places.keys() != flow.things.keys():
             self._list(flow)
+
+    def _keep(self, gone: _Flow[T]) -> None:
+        """Remembers a principal that leaves while it is ahead; forgets who is not ahead any more."""
+        while self._gone and next(iter(self._gone.values()))[0] <= self._round:
+            self._gone.popitem(last=False)
+        if (gone.round - self._round) * self._quantum > gone.credit:
+            self._gone[gone.principal] = gone.round, gone.credit
 
     def _list(self, flow: _Flow[T]) -> None:
         """Gives a flow the places that it lacks."""

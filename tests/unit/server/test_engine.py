@@ -181,12 +181,13 @@ def test_a_long_batch_makes_way_between_its_layers_for_short_texts_of_others(
     assert set(ended[-2:]) == {"own", "longer"}
 
 
-def test_a_shadow_makes_way_for_all_that_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also for texts that are long, and for those of the shadow's own principal."""
+@pytest.mark.parametrize(("length", "order"), [(25, ["b", "a", "shadow"]), (5, ["a", "b", "shadow"])])
+def test_a_shadow_makes_way_for_all_that_comes(monkeypatch: pytest.MonkeyPatch, length: int, order: list[str]) -> None:
+    """Also for texts that are long, which make way for a short one, and for those of the shadow's own principal."""
     monkeypatch.setattr(engine_module, "measure_speed", lambda base, rows: Speed(0.0, 1.0))
     host = Host(base(), bank()[0])
     engine = Engine([host], LIMITS, overlaps=False)
-    items = {"shadow": item(1, 30), "b": item(2, 28), "a": item(3, 25)}
+    items = {"shadow": item(1, 30), "b": item(2, 28), "a": item(3, length)}
     futures, ended, launched = dict[str, Future[Any]](), list[str](), host.passes.launch
 
     def follow(name: str, future: Future[Any] | None) -> None:
@@ -205,7 +206,7 @@ def test_a_shadow_makes_way_for_all_that_comes(monkeypatch: pytest.MonkeyPatch) 
     follow("shadow", engine.submit_shadow(host, [items["shadow"]], context("a")))
     futures["shadow"].result(WAIT)
     engine.close(WAIT)
-    assert ended == ["b", "a", "shadow"]
+    assert ended == order
     for name, future in futures.items():
         check([items[name]], future.result())
 

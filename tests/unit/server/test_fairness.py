@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from onebert_server.engine.beside import Beside
 from onebert_server.engine.queue import FairQueue, QueueLimits
 from onebert_server.fairness.places import PartByPart
 from onebert_server.fairness.shares import Backlog, Permits
@@ -120,6 +121,33 @@ def test_things_are_taken_once_and_none_waits_longer_than_its_principals_turns(a
     assert (len(turns), turns.first(), list(turns)) == (0, None, [])
 
 
+def test_who_is_served_ahead_pays_for_it_also_after_leaving_and_then_it_is_forgotten():
+    turns = Turns(10, cost=lambda thing: thing[1])
+    turns.put(("other", 40), "other")
+
+    def ahead(cost, rounds=3):
+        turns.put(("early", cost), "early")
+        with turns.ahead(rounds, but=["other"]):
+            if (first := turns.first()) is not None:
+                turns.serve(first, cost)
+        turns.remove(("early", cost)) if ("early", cost) in turns else None
+        return first is not None
+
+    served = 0
+    while ahead(10):
+        served += 1
+        assert served < 9
+    assert served == 4, "its own turn, and three rounds ahead"
+    assert not ahead(10)
+    turns.put(("newcomer", 40), "newcomer")
+    assert [turns.take(bool)[0] for _ in range(2)] == ["other", "newcomer"]
+    assert ahead(10)
+    for number in range(2000):
+        turns.put((number, 5), str(number))
+        turns.remove((number, 5))
+    assert len(turns._gone) <= 1
+
+
 class Counted(int):
     """A number that counts the sums and comparisons that it is in, also those of loops in C."""
 
@@ -159,13 +187,19 @@ def steps_of(work):
     return count + Counted.steps
 
 
+class Host:
+    """The one base."""
+
+    weight = 1.0
+
+
 class Waiting:
     """A request of the queue."""
 
     def __init__(self, principal, tokens):
         self.principal, self.deadline, self.lengths = principal, 1e9, [tokens]
         self.costs = self.work = self.lengths
-        self.host = None
+        self.host = Host
 
 
 class Crowd:
@@ -182,6 +216,7 @@ class Crowd:
             self.queue.put([Waiting(str(principal), tokens)], 0.0)
 
 
+BATCH = Beside([(Waiting(principal, 70), 0) for principal in "34"])
 OPERATIONS = {
     "hold": lambda crowd: [crowd.permits.take("3", Counted(5)), crowd.permits.give_back("3", Counted(5))],
     "refuse": lambda crowd: taken(crowd.permits, "3", 10**12),
@@ -191,7 +226,7 @@ OPERATIONS = {
     "check": lambda crowd: crowd.queue.check("3"),
     "put": lambda crowd: crowd.queue.put([Waiting("one more", Counted(10))], 0.0),
     "take": lambda crowd: crowd.queue.take(lambda _: (70, 70), 0.0),
-    "take beside": lambda crowd: crowd.queue.take(lambda _: (70, 70), 0.0, beside={"3", "4"}),
+    "take beside": lambda crowd: crowd.queue.take_beside(BATCH, lambda _: (70, 70), 0.0),
     "expire": lambda crowd: crowd.queue.expire(1.0),
 }
 

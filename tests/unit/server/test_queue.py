@@ -3,6 +3,7 @@
 from collections import defaultdict
 from contextlib import suppress
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from weakref import WeakSet
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onebert_server.access.principal import RESERVED
+from onebert_server.engine.beside import Beside
 from onebert_server.engine.queue import (
     COUNTED,
     MAX_REMEMBERED,
@@ -416,13 +418,22 @@ def test_large_requests_of_many_principals_leave_room_for_a_short_text(floods):
 
 
 def test_beside_a_batch_only_short_ones_of_others_are_taken():
-    """A batch under way holds something of `served`: what goes beside it is small, whosever turn comes first."""
+    """The batch under way holds 80 tokens of `served`: what goes beside it is small, whosever turn comes first."""
     waiting = queue()
-    put(waiting, Request("served", [5] * 3), Request("long", [300]), short := Request("short", [8] * 3))
-    assert waiting.take(lambda _: (20, 20), 0.0, beside={"served"}) == [(short, 0), (short, 1)]
-    put(waiting, Request("served", [5]))
-    assert waiting.take(lambda _: (20, 20), 0.0, beside={"served", "short"}) == []
-    assert sum(len(batch) for batch in drain(waiting)) == 6
+    put(waiting, Request("served", [80]))
+    assert take(waiting) != []
+    batch = Beside([(Request("served", [80], host=SimpleNamespace(weight=1.0)), 0)])
+    assert (batch.room, batch.served) == (40, {"served"})
+    put(waiting, Request("served", [5] * 3), Request("long", [300]), short := Request("short", [8] * 9))
+    assert waiting.take_beside(batch, lambda _: (20, 40), 0.0) == [(short, 0), (short, 1)]
+    assert waiting.may_run_beside("short", batch)
+    assert waiting.take_beside(batch, lambda _: (200, 200), 0.0) == [(short, place) for place in range(2, 8)]
+    assert not waiting.may_run_beside("short", batch), "it is ahead by all of the room"
+    assert waiting.take_beside(batch, lambda _: (200, 200), 0.0) == []
+    waiting.remove(short)
+    put(waiting, Request("short", [8]))
+    assert waiting.take_beside(batch, lambda _: (200, 200), 0.0) == [], "also when it has left and comes back"
+    assert sum(len(batch) for batch in drain(waiting)) == 5
 
 
 @pytest.mark.parametrize(("waited", "longest"), [(0.6, 0.3), (60.0, 1.0), (0.4, 1.0)])

@@ -50,7 +50,7 @@ def request(scheduler: Scheduler, tokens: int, deadline: float, principal: str =
 def test_a_request_given_up_at_its_deadline_takes_no_room_from_its_principal(
     clock: type[Clock], before_deadline: float, left: bool
 ) -> None:
-    scheduler = Scheduler(QueueLimits(10**6, 10**9, max_seconds=1.0), Metrics())
+    scheduler = Scheduler(QueueLimits(10**6, 10**9, max_seconds=1.0), Metrics(), makes_way=True)
     scheduler.queue.seconds_per_token = SECONDS_PER_TOKEN
     scheduler.open()
     given_up = request(scheduler, 8, deadline=1.0)
@@ -67,7 +67,7 @@ def test_a_request_given_up_at_its_deadline_takes_no_room_from_its_principal(
 
 def test_only_who_has_had_no_share_of_the_batch_stops_it(clock: type[Clock]) -> None:
     """Each stop takes Python's lock from the event loop, between two layers."""
-    scheduler = Scheduler(QueueLimits(10**6, 10**9), Metrics())
+    scheduler = Scheduler(QueueLimits(10**6, 10**9), Metrics(), makes_way=True)
     scheduler.open()
 
     def ask(principal: str, tokens: int) -> int:
@@ -75,23 +75,22 @@ def test_only_who_has_had_no_share_of_the_batch_stops_it(clock: type[Clock]) -> 
         return scheduler.asked.value
 
     def beside() -> list[int]:
-        return [len(one.item.tokens) for one in scheduler.take_beside(lambda _: (20, 20))]
+        return [len(one.item.tokens) for one in scheduler.take_beside(lambda _: (200, 200))]
 
-    ask("flood", 40)
-    assert [len(one.item.tokens) for one in scheduler.take(lambda _: (40, 40), only_full=False)] == [40]
-    assert ask("flood", 40) == 0
-    assert ask("light", 5) == 1
-    assert beside() == [5]
-    assert ask("light", 12) == 1, "it had a quarter of the room, which is 20"
-    assert beside() == [12]
-    assert (scheduler.asked.value, ask("light", 5), ask("flood", 5)) == (0, 0, 0)
-    assert ask("long", 30) == 1
+    ask("flood", 400)
+    assert [len(one.item.tokens) for one in scheduler.take(lambda _: (400, 400), only_full=False)] == [400]
+    assert ask("flood", 400) == 0
+    assert ask("light", 50) == 1
+    assert beside() == [50]
+    assert ask("light", 120) == 1, "it is ahead by 50 tokens of the room, which is 200"
+    assert beside() == [120]
+    assert (scheduler.asked.value, ask("light", 100), ask("flood", 5), ask("long", 300)) == (0, 0, 0, 0)
     assert beside() == []
-    assert scheduler.asked.value == 0
+    assert ask("other", 5) == 1
 
 
 def test_a_text_that_many_sequences_share_counts_once_for_the_share_of_its_principal() -> None:
-    scheduler = Scheduler(QueueLimits(10**6, 10**9), Metrics())
+    scheduler = Scheduler(QueueLimits(10**6, 10**9), Metrics(), makes_way=True)
     shared, alone = Tokens([5] * 30, [0] * 30), Tokens([6] * 30, [0] * 30)
     fan_out = Request(HOST, [Item(shared, BASE_ROW)] * 10, Context(root("a"), 60.0, 0.0, "a"), scheduler.withdraw)
     single = Request(HOST, [Item(alone, BASE_ROW)], Context(root("b"), 60.0, 0.0, "b"), scheduler.withdraw)
