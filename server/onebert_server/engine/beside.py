@@ -13,7 +13,8 @@ class Beside:
 
     Attributes:
         tokens: computed tokens of the batch, converted to tokens of the slowest host.
-        room: the most tokens between two layers, and those by which a principal may be ahead of all others.
+        room: the most tokens of one text between two layers, and of the work (`FairQueue`) by which a principal may be
+            ahead of all others.
         served: the principals with over half of `room` in the batch: they wait for the next one.
         seconds: the time of everything between the layers.
     """

@@ -243,8 +243,7 @@ class Engine:
         began, landed, beside = time.monotonic(), self._landed, self._scheduler.beside
 
         def bounds(host: Host) -> tuple[int, int]:
-            room = self._most_tokens(host) if beside.empty else int(beside.room / host.weight)
-            return self.batch_tokens(host), room
+            return self.batch_tokens(host), self._most_tokens(host)
 
         if waiting := self._scheduler.take_beside(bounds):
             with self._losing(waiting):

@@ -182,18 +182,18 @@ class FairQueue:
         return [] if first is None else self._take(first, bounds, now)
 
     def take_beside(self, batch: Beside, bounds: Bounds, now: float) -> list[tuple[Request, int]]:
-        """Takes what runs between the layers of a batch: no sequence over the second bound."""
+        """Takes what runs between the layers of a batch: no sequence over its room."""
         with self._turns.ahead(_rounds(batch), batch.served) as pass_over:
             for _ in range(MAX_PASSED_OVER):
                 request = self._turns.first()
                 if request is None:
                     break
-                if self._next_length(request) <= bounds(request.host)[1]:
-                    return self._take(request, bounds, now)
+                if request.work[self._progress[request].next] <= batch.room:
+                    return self._take(request, bounds, now, batch.room)
                 pass_over(request)
         return []
 
-    def _take(self, first: Request, bounds: Bounds, now: float) -> list[tuple[Request, int]]:
+    def _take(self, first: Request, bounds: Bounds, now: float, room: float = INFINITY) -> list[tuple[Request, int]]:
         taken: list[tuple[Request, int]] = []
         host = first.host
         request: Request | None = first
@@ -202,13 +202,15 @@ class FairQueue:
         while request is not None:
             progress = self._progress[request]
             length, cost = request.lengths[progress.next], request.costs[progress.next]
-            if taken and (cost > max_cost or length > max_tokens):
+            if taken and (cost > max_cost or length > max_tokens or request.work[progress.next] > room):
                 break
             taken.append((request, progress.next))
             max_cost -= cost
             max_tokens -= length
             self._advance(request, progress, now)
-            request = self._turns.first_of(host)
+            # A text beside a batch is computed once for all its tasks, as far as they fit.
+            if room == INFINITY or not self._repeats(request):
+                request = self._turns.first_of(host)
         self._tokens_of[host] += max_tokens
         self._turns.hold_back()
         return taken
@@ -254,8 +256,10 @@ class FairQueue:
             self.remove(request)
         return requests
 
-    def _next_length(self, request: Request) -> int:
-        return request.lengths[self._progress[request].next]
+    def _repeats(self, request: Request) -> bool:
+        """Whether the text of a request's next sequence is that of one before."""
+        progress = self._progress.get(request)
+        return progress is not None and request.costs[progress.next] < request.lengths[progress.next]
 
     def _advance(self, request: Request, progress: Progress, now: float) -> None:
         """Records that a request's next sequence was taken."""

@@ -32,8 +32,8 @@ class Scheduler:
 
     Attributes:
         queue: any thread may read its totals and `check` it; all else happens under the lock.
-        beside: the room between the layers of the batch that was taken last; empty if batches never make way.
-        asked: 1 once somebody waits who may run there; a long batch then makes way (`take_beside`).
+        beside: the room between the layers of the batch that was taken last; empty where batches overlap.
+        asked: 1 if anybody waits who may run there, perhaps; a long batch then makes way (`take_beside`).
     """
 
     def __init__(self, limits: QueueLimits, metrics: Metrics, makes_way: bool) -> None:
@@ -114,8 +114,10 @@ class Scheduler:
         """
         with self._changed:
             late, taken = self._take(bounds, self.beside)
-            self._run(Beside(taken) if self.beside.empty else self.beside)
-            self.asked.value &= bool(taken)
+            if not taken:
+                self.asked.value = 0
+            elif self.beside.empty:
+                self._run(Beside(taken))
         self._drop(late)
         return self._observed(taken)
 

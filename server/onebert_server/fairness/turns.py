@@ -91,7 +91,7 @@ class Turns(Generic[T]):
         flow = self._flows.get(principal)
         if flow is None:
             turn, credit = self._gone.pop(principal, (0, 0))
-            if turn <= self._round:
+            if not self._is_ahead(turn, credit):
                 turn, credit = self._round + 1, self._quantum
             flow = self._flows[principal] = _Flow(principal, turn, credit)
         self._put(thing, flow, kind, due)
@@ -227,10 +227,14 @@ class Turns(Generic[T]):
 
     def _keep(self, gone: _Flow[T]) -> None:
         """Remembers a principal that leaves while it is ahead; forgets who is not ahead any more."""
-        while self._gone and next(iter(self._gone.values()))[0] <= self._round:
+        while self._gone and not self._is_ahead(*next(iter(self._gone.values()))):
             self._gone.popitem(last=False)
-        if (gone.round - self._round) * self._quantum > gone.credit:
+        if self._is_ahead(gone.round, gone.credit):
             self._gone[gone.principal] = gone.round, gone.credit
+
+    def _is_ahead(self, turn: int, credit: int) -> bool:
+        """Whether who has nothing waiting would come behind a newcomer."""
+        return (turn - self._round) * self._quantum > credit
 
     def _list(self, flow: _Flow[T]) -> None:
         """Gives a flow the places that it lacks."""

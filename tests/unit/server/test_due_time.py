@@ -311,7 +311,8 @@ def test_principals_that_flood_are_served_equally(monkeypatch: pytest.MonkeyPatc
             for entry in waiting:
                 served[entry.request.principal] += len(entry.item.tokens)
     assert set(served) == set(kinds)
-    assert max(served.values()) <= 1.05 * min(served.values())
+    # Some 22,000 tokens each: nobody is ahead of another by more than a batch.
+    assert max(served.values()) - min(served.values()) <= device.longest
 
 
 @pytest.mark.parametrize(("flood", "batches"), [([24] * 20_000, 2), (mixed(8_000), 3)], ids=["sentences", "mixed"])

@@ -436,6 +436,19 @@ def test_beside_a_batch_only_short_ones_of_others_are_taken():
     assert sum(len(batch) for batch in drain(waiting)) == 5
 
 
+def test_a_text_beside_a_batch_is_computed_once_for_all_its_tasks():
+    """Its principal pays for all of them by its turns, as ever."""
+    waiting = queue()
+    batch = Beside([(Request("served", [400], host=SimpleNamespace(weight=1.0)), 0)])
+    shared, alone = Request("light", [20] * 50, costs=[20] + [2] * 49), Request("light", [20] * 50)
+    put(waiting, shared)
+    assert waiting.take_beside(batch, lambda _: (100, 8192), 0.0) == [(shared, place) for place in range(41)]
+    assert waiting.take_beside(batch, lambda _: (100, 8192), 0.0) == []
+    other = queue()
+    put(other, alone)
+    assert other.take_beside(batch, lambda _: (8192, 8192), 0.0) == [(alone, place) for place in range(11)]
+
+
 @pytest.mark.parametrize(("waited", "longest"), [(0.6, 0.3), (60.0, 1.0), (0.4, 1.0)])
 def test_a_principal_whose_clients_leave_queues_for_half_of_what_they_waited(waited, longest):
     """For all of the bound where they left at once or long ago: that was not because of the wait."""

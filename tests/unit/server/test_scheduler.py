@@ -75,7 +75,9 @@ def test_only_who_has_had_no_share_of_the_batch_stops_it(clock: type[Clock]) -> 
         return scheduler.asked.value
 
     def beside() -> list[int]:
-        return [len(one.item.tokens) for one in scheduler.take_beside(lambda _: (200, 200))]
+        if taken := scheduler.take_beside(lambda _: (200, 200)):
+            scheduler.go_on(scheduler.beside)
+        return [len(one.item.tokens) for one in taken]
 
     ask("flood", 400)
     assert [len(one.item.tokens) for one in scheduler.take(lambda _: (400, 400), only_full=False)] == [400]
