@@ -15,7 +15,7 @@ class Beside:
         tokens: computed tokens of the batch, converted to tokens of the slowest host.
         room: the most tokens of one text between two layers, and of the work (`FairQueue`) by which a principal may be
             ahead of all others.
-        served: the principals with over half of `room` in the batch: they wait for the next one.
+        served: the principals with over half of `room` in the batch, which wait for the next batch.
         seconds: the time of everything between the layers.
     """
 

@@ -257,7 +257,7 @@ class FairQueue:
         return requests
 
     def _repeats(self, request: Request) -> bool:
-        """Whether the text of a request's next sequence is that of one before."""
+        """Whether the next sequence of a request has the text of an earlier one."""
         progress = self._progress.get(request)
         return progress is not None and request.costs[progress.next] < request.lengths[progress.next]
 

@@ -5,13 +5,12 @@ from bisect import bisect_left, insort
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from contextlib import contextmanager
+from math import inf
 from typing import Generic, NamedTuple, TypeVar
 
 from onebert_server.fairness.agenda import Agenda
 
 T = TypeVar("T")
-
-INFINITY = float("inf")
 
 
 class _Flow(Generic[T]):
@@ -67,7 +66,7 @@ class Turns(Generic[T]):
         self._cost = cost
         self._round = 0
         # Only turns up to this round are served.
-        self._last = INFINITY
+        self._last = inf
         self._flows: dict[str, _Flow[T]] = {}
         # Round and credit of principals that left while they were ahead.
         self._gone: OrderedDict[str, tuple[int, int]] = OrderedDict()
@@ -124,12 +123,12 @@ class Turns(Generic[T]):
         """Charges a principal for a thing of `first` or `first_of`; one that is `left` waits on, maybe due anew."""
         flow, kind, _, _ = self._waiting[thing]
         # This runs for every sequence; with one kind the thing is the first of all.
-        alone = len(self._orders) <= 1
-        if self._last == INFINITY:
-            self._round = max(self._round, (flow if alone else self._head() or flow).round)
-        if not alone and flow.first is thing:
+        several = len(self._orders) > 1
+        if self._last == inf:
+            self._round = max(self._round, ((self._head() or flow) if several else flow).round)
+        if several and flow.first is thing:
             flow.held_back = False
-        elif not alone:
+        elif several:
             self._overtaken.add(flow)
         flow.credit -= cost
         if not left or due is not None:
@@ -160,7 +159,7 @@ class Turns(Generic[T]):
 
     @contextmanager
     def ahead(self, rounds: int, but: Iterable[str]) -> Iterator[Callable[[T], None]]:
-        """Serves principals that may go ahead, all `but` some; nothing may be put meanwhile.
+        """Serves principals that may go ahead (`may_go_ahead`), except `but`; nothing may be put meanwhile.
 
         The block may pass over the principal of a waiting thing, too, by calling the function that it gets. The round
         does not move: a newcomer does not wait for the principals that are ahead.
@@ -178,12 +177,12 @@ class Turns(Generic[T]):
         try:
             yield lambda thing: pass_over(self._waiting[thing].flow)
         finally:
-            self._last = INFINITY
+            self._last = inf
             for flow in passed:
                 self._list(flow)
 
     def _least(self) -> int:
-        """Returns the first round in which anybody has a turn, or may have one who comes now."""
+        """Returns the first round in which anybody has a turn, or a newcomer would have one."""
         head = self._head()
         return self._round + 1 if head is None else min(self._round + 1, head.round)
 
@@ -226,14 +225,14 @@ class Turns(Generic[T]):
             self._list(flow)
 
     def _keep(self, gone: _Flow[T]) -> None:
-        """Remembers a principal that leaves while it is ahead; forgets who is not ahead any more."""
+        """Remembers the turn of a principal that leaves while it is ahead; forgets turns that are no longer ahead."""
         while self._gone and not self._is_ahead(*next(iter(self._gone.values()))):
             self._gone.popitem(last=False)
         if self._is_ahead(gone.round, gone.credit):
             self._gone[gone.principal] = gone.round, gone.credit
 
     def _is_ahead(self, turn: int, credit: int) -> bool:
-        """Whether who has nothing waiting would come behind a newcomer."""
+        """Whether a principal with this turn comes behind a newcomer."""
         return (turn - self._round) * self._quantum > credit
 
     def _list(self, flow: _Flow[T]) -> None:

@@ -130,7 +130,8 @@ def test_who_is_served_ahead_pays_for_it_also_after_leaving_and_then_it_is_forgo
         with turns.ahead(3, but=["other"]):
             if (first := turns.first()) is not None:
                 turns.serve(first, cost)
-        turns.remove((who, cost)) if first is None else None
+        if first is None:
+            turns.remove((who, cost))
         return first is not None
 
     served = 0

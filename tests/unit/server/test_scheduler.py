@@ -65,7 +65,7 @@ def test_a_request_given_up_at_its_deadline_takes_no_room_from_its_principal(
         scheduler.check("someone")
 
 
-def test_only_who_has_had_no_share_of_the_batch_stops_it(clock: type[Clock]) -> None:
+def test_only_who_may_run_between_its_layers_stops_a_batch(clock: type[Clock]) -> None:
     """Each stop takes Python's lock from the event loop, between two layers."""
     scheduler = Scheduler(QueueLimits(10**6, 10**9), Metrics(), makes_way=True)
     scheduler.open()
