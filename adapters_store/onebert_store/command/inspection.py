@@ -43,14 +43,14 @@ def inspect_file(path: Path) -> dict[str, Any]:
         "bytes": len(data),
         "tensors": len(delta.tensors),
         "dtypes": sorted({tensor.dtype.name for tensor in delta.tensors.values()}),
-        "parameters": count_parameters(delta),
+        "parameters": _count_parameters(delta),
         "golden": len(delta.manifest.golden.input_ids) if delta.manifest.golden else 0,
         "reference": delta.manifest.reference and delta.manifest.reference.model_dump(include={"split", "rows"}),
         "changes": _by_name(changes(delta.tensors)),
     }
 
 
-def count_parameters(delta: Delta) -> dict[str, int]:
+def _count_parameters(delta: Delta) -> dict[str, int]:
     """Counts the numbers outside the head and in it; indices of sparse values are not among them."""
     sizes = {name: tensor.size for name, tensor in delta.tensors.items() if not name.startswith(SPARSE_INDEX)}
     head = sum(size for name, size in sizes.items() if name.startswith("head."))
@@ -61,10 +61,10 @@ def render(facts: dict[str, Any]) -> RenderableType:
     """Makes the tables for people; client text in them is printable and truncated."""
     parts: list[RenderableType] = [_pairs(_lines(facts))]
     if facts.get("decision"):
-        decided = ((shown(name, 40), shown(value, 200)) for name, value in flat(facts["decision"], exact=True))
+        decided = ((shown(name, 40), shown(value, 200)) for name, value in _flat(facts["decision"], exact=True))
         parts += ["", console.title("How its answers are decided"), _pairs(decided)]
     if facts["training"]:
-        rows = ((shown(name, 40), shown(value, 200)) for name, value in flat(facts["training"]))
+        rows = ((shown(name, 40), shown(value, 200)) for name, value in _flat(facts["training"]))
         parts += ["", console.title("How it was trained"), _pairs(rows)]
     if facts["changes"]:
         title = console.title("What it changes (size: root mean square of the change)")
@@ -135,7 +135,7 @@ def measured_on(training: Mapping[str, Any], split: str) -> str:
     return f"{folds} folds" if split == "validation" and isinstance(folds, int) and folds > 0 else split
 
 
-def flat(value: dict[str, Any], before: str = "", exact: bool = False) -> Iterator[tuple[str, str]]:
+def _flat(value: dict[str, Any], before: str = "", exact: bool = False) -> Iterator[tuple[str, str]]:
     """Flattens nested objects to one row per value, or per rate with its interval: `digest` in `data` is `data digest`.
 
     `exact` shows numbers with all digits, as decisions need: a threshold of 0.99996 lets answers through, 1 none.
@@ -146,7 +146,7 @@ def flat(value: dict[str, Any], before: str = "", exact: bool = False) -> Iterat
             here, low, high = (in_words(item[part], exact) for part in ("here", "low", "high"))
             yield name, here if item["low"] is None else f"{here} (new rows: {low} to {high})"
         elif isinstance(item, dict) and item:
-            yield from flat(item, name, exact)
+            yield from _flat(item, name, exact)
         else:
             yield name, in_words(item, exact)
 
