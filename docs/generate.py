@@ -2,7 +2,7 @@
 
 `tests/unit/test_reference.py` fails when a committed page differs from the code. An explanation stands once, in the
 code: a `#:` comment above a setting or an HTTP error, the docstring of an error or of a route, the sentence of an
-option, `tests/promises.toml`.
+option, `tests/promises.toml` with the tests' `promise` markers.
 """
 
 import ast
@@ -48,7 +48,6 @@ NOT_ON_THE_WIRE = frozenset(
         "whole-text-needed",
     }
 )
-NIGHTLY = re.compile(r'nightly\("(\w+)"\)')
 
 
 def main() -> None:
@@ -118,16 +117,17 @@ def _promises() -> str:
     parts = []
     for section in promises():
         lines = [f"## {section['title']}\n"]
-        for promise in section["promise"]:
-            held, measured = promise.get("tests", []), promise.get("measured", [])
-            runs = ", ".join(_tiers(held) + (["measured"] if measured else []))
-            lines += [f"- {promise['says']} [{runs}]", f"  {', '.join(f'`{one}`' for one in held + measured)}"]
+        for promise, sentence in section["promises"].items():
+            tests, command = _tests_of_promises().get(promise, {}), section.get("measured", {}).get(promise)
+            runs = sorted(set().union(*tests.values())) + ["measured"] * bool(command)
+            names = ", ".join(f"`{name}`" for name in (*tests, command) if name)
+            lines += [f"- {sentence} [{', '.join(runs)}]", f"  {names}"]
         parts.append("\n".join(lines))
     return _page("Promises", PROMISES, *parts)
 
 
 def promises() -> list[dict[str, Any]]:
-    """The sections of the promises, each with its `title` and its `promise`s."""
+    """The sections of the promises: `title`, `promises` (sentences by id), `measured` (commands by id, if any)."""
     text = (ROOT / "tests" / "promises.toml").read_text(encoding="utf-8")
     return cast(list[dict[str, Any]], tomllib.loads(text)["section"])
 
@@ -160,35 +160,36 @@ def _range(schema: Mapping[str, Any]) -> str:
     return f" ({_values(schema)})" if "maximum" in schema else ""
 
 
-def _tiers(names: Iterable[str]) -> list[str]:
-    """When these tests run: `landing`, or `nightly: GROUP`; a file counts as its tests.
-
-    Raises:
-        KeyError: the name is of no test.
-    """
-    return sorted(set().union(*(tests()[name] for name in names)))
+def _arguments(mark: str, *nodes: ast.AST) -> set[str]:
+    """The arguments of all `pytest.mark.MARK(…)` in these nodes."""
+    calls = [call for node in nodes for call in ast.walk(node) if isinstance(call, ast.Call)]
+    marks = [call for call in calls if isinstance(call.func, ast.Attribute) and call.func.attr == mark]
+    return {ast.literal_eval(argument) for call in marks for argument in call.args}
 
 
 @cache
-def tests() -> dict[str, set[str]]:
-    """Each test, test class and file of tests, and when it runs; a class or a file runs when any of its tests does."""
-    found: dict[str, set[str]] = {}
-    for path in (ROOT / "tests").rglob("test_*.py"):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        in_file = found.setdefault(path.relative_to(ROOT).as_posix(), set())
-        assigned = [one for one in tree.body if isinstance(one, ast.Assign)]
-        of_file = [one.value for one in assigned if ast.unparse(one.targets[0]) == "pytestmark"]
-        in_classes = [one for node in tree.body if isinstance(node, ast.ClassDef) for one in node.body]
-        for node in (*tree.body, *in_classes):
+def _tests_of_promises() -> dict[str, dict[str, set[str]]]:
+    """By promise: its tests, test classes and files of tests, and when they run: `landing` or `nightly: GROUP`."""
+    tests: dict[str, dict[str, set[str]]] = {}
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        text = path.read_text(encoding="utf-8")
+        if "mark.promise(" not in text:
+            continue
+        tree = ast.parse(text)
+        assigned = [node for node in tree.body if isinstance(node, ast.Assign)]
+        of_file = [node.value for node in assigned if ast.unparse(node.targets[0]) == "pytestmark"]
+        in_file: set[str] = set()
+        for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 # A group inside a parameter's marks holds for some of the cases only.
-                own = [one for one in node.decorator_list if "parametrize" not in ast.unparse(one)]
-                marks = " ".join(ast.unparse(one).replace("'", '"') for one in (*of_file, *own))
-                tiers = {f"nightly: {group}" for group in NIGHTLY.findall(marks)} or {"landing"}
-                found.setdefault(node.name, set()).update(tiers)
-                if node.name.startswith("test_"):
-                    in_file |= tiers
-    return found
+                marks = [mark for mark in node.decorator_list if "parametrize" not in ast.unparse(mark)]
+                tiers = {f"nightly: {group}" for group in _arguments("nightly", *of_file, *marks)} or {"landing"}
+                in_file |= tiers if node.name.lower().startswith("test") else set()
+                for promise in _arguments("promise", *marks):
+                    tests.setdefault(promise, {})[node.name] = tiers
+        for promise in _arguments("promise", *of_file):
+            tests.setdefault(promise, {})[path.relative_to(ROOT).as_posix()] = in_file
+    return tests
 
 
 def _page(title: str, *parts: str) -> str:

@@ -18,6 +18,8 @@ from onebert_server.facades.routes import form_of
 from onebert_server.http.auth import DOCS_PATHS
 from servers import LAYOUTS, Server, Task, assert_answers, layouts, wait_until
 
+pytestmark = pytest.mark.promise("body-values")
+
 KEY, OTHER_KEY = "first-key-0123456789", "second-key-0123456789"
 CANARY = "canary7f3a"
 TEXT = "where is my parcel"
@@ -265,6 +267,7 @@ def patient(request, tmp_path_factory):
         yield running
 
 
+@pytest.mark.promise("fair-uploads")
 @pytest.mark.parametrize("patient", indirect=True, **LAYOUTS)
 def test_stalled_uploads_do_not_stop_others(patient):
     """They hold no place that an honest one needs: it is taken while all of them still wait for an answer."""
@@ -279,6 +282,7 @@ def test_stalled_uploads_do_not_stop_others(patient):
                 connection.recv(1)
 
 
+@pytest.mark.promise("fair-uploads")
 def test_the_slowest_upload_makes_room_when_all_places_are_taken(patient):
     with ExitStack() as stalled:
         waiting = [stalled.enter_context(_begin_upload(patient, "slow", Task().file, 100 + i)) for i in range(64)]
@@ -298,6 +302,7 @@ def test_the_slowest_upload_makes_room_when_all_places_are_taken(patient):
 
 
 # What gzip may become is in tests/integration/http/test_compressed.py.
+@pytest.mark.promise("body-digests")
 @pytest.mark.parametrize("encoding", ["gzip, gzip", "br", "identity, gzip", "zstd"])
 @pytest.mark.parametrize("path", ["/v1/classify", "/v1/tasks/task/aliases/live", "/v1/tasks/task/versions"])
 def test_encoded_bodies_are_refused(web, path, encoding):
@@ -318,6 +323,7 @@ def _digests(body):
     ]
 
 
+@pytest.mark.promise("body-digests")
 @pytest.mark.parametrize("which", range(4))
 def test_a_body_that_is_not_its_digest_is_refused(web, task, which):
     body = b'{"inputs": "x"}'

@@ -13,6 +13,8 @@ import pytest
 from framing import REFUSED, UPGRADE
 from servers import Server, Task, layouts, wait_until
 
+pytestmark = pytest.mark.promise("not-http")
+
 MIB = 2**20
 UPLOAD_CAP = 2 * MIB
 SETTINGS = {"max_upload_bytes": UPLOAD_CAP, "receive_timeout": 1}
@@ -81,6 +83,7 @@ def test_what_is_not_http_gets_a_problem(server, sent):
     wait_until(lambda: server.metric(BAD_REQUESTS) == before + 1)
 
 
+@pytest.mark.promise("ambiguous-requests")
 def test_what_a_proxy_may_read_differently_smuggles_nothing(server, web):
     for case, sent in REFUSED.items():
         with connect(server) as connection:
@@ -110,6 +113,7 @@ HEADS = {
 }
 
 
+@pytest.mark.promise("head-bounds")
 @layouts
 @pytest.mark.parametrize(("begin", "more"), HEADS.values(), ids=HEADS.keys())
 def test_heads_without_an_end_are_refused(server, begin, more):
@@ -140,6 +144,7 @@ def _send_now(connection, data):
         return 0
 
 
+@pytest.mark.promise("head-bounds")
 @pytest.mark.parametrize(
     ("fields", "status"),
     [
@@ -160,6 +165,7 @@ QUESTION = b'{"inputs": "GET / HTTP/1.1"}'
 CHUNKS = b"5\r\n%b\r\n%x\r\n%b\r\n0\r\n\r\n" % (QUESTION[:5], len(QUESTION) - 5, QUESTION[5:])
 
 
+@pytest.mark.promise("upgrade-requests")
 @pytest.mark.parametrize("at_once", [1, 1000])
 @pytest.mark.parametrize(
     "framed",
@@ -187,6 +193,7 @@ def test_tiny_chunks_are_a_body_like_any_other(server):
         assert connection.recv(12) == b"HTTP/1.1 200"
 
 
+@pytest.mark.promise("idle-connections")
 @layouts
 @pytest.mark.parametrize("sent", [b"", GET + b"X: a", GET + b"X: a\r\n" * 3], ids=["silent", "field", "lines"])
 def test_who_sends_no_request_is_let_go(server, sent):
@@ -196,6 +203,7 @@ def test_who_sends_no_request_is_let_go(server, sent):
     assert [answer[0] for answer in found] == ([408] if sent else [])
 
 
+@pytest.mark.promise("idle-connections")
 def test_a_second_request_that_stops_half_way_is_let_go(server):
     with connect(server) as connection:
         connection.sendall(GET + b"\r\n")
@@ -205,6 +213,7 @@ def test_a_second_request_that_stops_half_way_is_let_go(server):
     assert_problem(answer, 408, "request-timeout")
 
 
+@pytest.mark.promise("early-refusals")
 @layouts
 def test_a_refused_body_does_not_keep_its_sender_from_the_answer(server):
     """A plain client sends its whole body before it reads; it must not meet a reset instead of the answer."""
@@ -216,6 +225,7 @@ def test_a_refused_body_does_not_keep_its_sender_from_the_answer(server):
     connection.close()
 
 
+@pytest.mark.promise("early-refusals")
 @layouts
 def test_a_body_without_an_end_is_not_read_for_ever(server):
     with server.begin("PUT", "/v1/tasks/big/versions", b"", 99999999999, "application/octet-stream") as connection:
@@ -237,6 +247,7 @@ def test_a_body_that_nobody_reads_leaves_the_connection_to_the_next_request(serv
     assert (first[0], second[0]) == (404, 200)
 
 
+@pytest.mark.promise("slow-readers")
 def test_who_does_not_read_its_answers_is_let_go(server):
     """No key is needed to ask for the documentation again and again, and to leave it all in the server's memory."""
     where = urlsplit(server.url)
@@ -264,6 +275,7 @@ def test_noise_is_no_flood_of_the_log(server):
     assert len(server.log.read_text().splitlines()) - before <= 2
 
 
+@pytest.mark.promise("silent-connections")
 @pytest.mark.parametrize("sent", [b"", POST + b"Content-Length: 9\r\n\r\n"], ids=["silent", "body that does not come"])
 def test_more_connections_than_descriptors_do_not_shut_out_who_asks(tmp_path, sent):
     """The one that has been silent longest makes room, be it in the middle of a request; the log says so once."""

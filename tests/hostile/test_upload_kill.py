@@ -31,6 +31,7 @@ def prototype():
     return Task("everything", "mean", seed=1)
 
 
+@pytest.mark.promise("uploads-survive-kill")
 @pytest.mark.nightly("kills")
 def test_acknowledged_uploads_survive_kill(tmp_path, prototype):
     acknowledged = {}
@@ -42,6 +43,7 @@ def test_acknowledged_uploads_survive_kill(tmp_path, prototype):
     assert len(acknowledged) >= sum(ROUNDS)
 
 
+@pytest.mark.promise("uploads-survive-kill")
 @pytest.mark.nightly("kills")
 @pytest.mark.parametrize("seed", range(STORES))
 def test_two_hundred_kills_lose_nothing_that_was_acknowledged(tmp_path, prototype, seed):

@@ -160,6 +160,7 @@ def test_classify_asks_for_what_a_request_may_ask(server, onebert, task):
         assert "Traceback" not in done.stderr
 
 
+@pytest.mark.promise("classify-reads-as-train")
 @pytest.mark.parametrize(
     ("name", "content", "options", "expected"),
     [

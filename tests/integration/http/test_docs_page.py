@@ -11,6 +11,8 @@ from onebert_server.facades.routes import facade_paths
 from onebert_server.http.auth import DOCS_PATHS
 from servers import Server, layouts
 
+pytestmark = pytest.mark.promise("docs-page")
+
 KEY = "first-key-0123456789"
 SETTINGS = {"api_keys": KEY}
 # What the document leaves out: the page; and what asked by GET is the name of a model.

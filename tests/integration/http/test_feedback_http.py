@@ -89,6 +89,7 @@ def test_every_answer_of_a_task_that_keeps_all_is_kept_from_many_threads(server)
         client.delete_samples("tone")
 
 
+@pytest.mark.promise("no-text-stored")
 @pytest.mark.parametrize("front_ends", [0, 2], ids=["one process", "front ends"])
 def test_without_storing_no_text_touches_a_disk_even_if_it_is_killed(tmp_path, front_ends):
     store(tmp_path / "data", **STORED)
@@ -127,6 +128,7 @@ def open_samples_of(folder):
     return open_samples(SqliteDatabase(folder / "data/registry.sqlite3"), [KEY])
 
 
+@pytest.mark.promise("feedback-survives")
 @pytest.mark.parametrize("front_ends", [0, 2], ids=["one process", "front ends"])
 def test_killed_in_the_middle_it_has_all_feedback_that_was_acknowledged(tmp_path, front_ends):
     store(tmp_path / "data", **STORED)
@@ -187,6 +189,7 @@ def test_two_replicas_share_samples_and_feedback(tmp_path, postgres_url):
         assert samples._ids() == []
 
 
+@pytest.mark.promise("deletions-hold")
 @pytest.mark.slow("starts a server four times")
 def test_killed_inside_a_rename_a_task_has_one_name_with_everything(tmp_path):
     store(tmp_path / "data", **STORED)
@@ -224,6 +227,7 @@ def test_killed_inside_a_rename_a_task_has_one_name_with_everything(tmp_path):
             assert (client.samples(names[1]).share, client.samples(names[1]).kept) == (None, 0)
 
 
+@pytest.mark.promise("verdict-level")
 @pytest.mark.slow("starts a server four times")
 def test_killed_inside_the_move_of_a_verdict_it_has_moved_or_not_and_the_trail_says_which(tmp_path):
     """The server dies while the gate asks its texts before the move, beside the move without a gate, and after it."""

@@ -62,6 +62,7 @@ def test_what_all_have_counted_is_one_sum(server, task):
     wait_until(lambda: (server.metric(COUNTED), server.metric(TIMED)) == (before[0] + MANY, before[1] + MANY))
 
 
+@pytest.mark.promise("front-end-dies")
 @pytest.mark.nightly("layouts")
 def test_what_a_front_end_has_counted_outlives_it(server, task):
     """Nobody scrapes between their answers and their end."""
@@ -76,6 +77,7 @@ def test_what_a_front_end_has_counted_outlives_it(server, task):
     wait_until(lambda: server.in_progress() == 1)  # the one that asks
 
 
+@pytest.mark.promise("moves-reach-front-ends")
 @pytest.mark.nightly("layouts")
 def test_what_a_front_end_has_seen_decides_nothing(server, client):
     """A span task takes pairs alone, the version after it texts too; every front end has last seen the other."""
@@ -141,6 +143,7 @@ def test_signals_are_for_the_engines_process(server, client, task):
     assert len(before) == 2
 
 
+@pytest.mark.promise("front-end-dies")
 def test_a_front_end_that_dies_is_replaced_and_the_others_answer(server, client, task):
     before = server.children()
     os.kill(min(before), signal.SIGKILL)
@@ -224,6 +227,7 @@ def test_where_the_engines_process_takes_no_request_the_answer_is_a_problem(tmp_
     assert answer.json()["instance"].endswith(answer.headers["X-Request-Id"])
 
 
+@pytest.mark.promise("front-end-refuses")
 @pytest.mark.slow("stops and goes on with a server")
 def test_requests_without_a_key_are_refused_without_the_engines_process(tmp_path, monkeypatch):
     with tempfile.TemporaryDirectory() as folder:
@@ -239,6 +243,7 @@ def test_requests_without_a_key_are_refused_without_the_engines_process(tmp_path
             assert web.get("/healthz").status_code == 503
 
 
+@pytest.mark.promise("health")
 @pytest.mark.nightly("layouts")
 def test_an_engine_that_hangs_keeps_nobody_waiting(tmp_path):
     """Its whole process stands still: requests end at their own time, and whoever asks for health is told."""

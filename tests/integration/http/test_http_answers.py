@@ -13,7 +13,7 @@ from onebert_encoder.maths.predict import golden_tokens
 from onebert_store.errors import TooLarge
 from servers import MAX_LENGTH, Task, assert_answers, layouts, spec
 
-pytestmark = layouts
+pytestmark = [pytest.mark.promise("answer-size"), layouts]
 
 TEXT = "late"
 LARGEST = float(np.finfo(np.float32).max)
@@ -43,6 +43,7 @@ def overflowing(client):
     return TEXT
 
 
+@pytest.mark.promise("nonfinite-answer")
 def test_an_answer_that_is_not_finite_is_one_entry_of_many(server, client, good, overflowing):
     for results in (
         client.fanout(overflowing),

@@ -67,6 +67,7 @@ async def lived(tmp_path, **settings):
                 held.opened.set()
 
 
+@pytest.mark.promise("deadlines")
 async def test_an_answer_that_is_late_is_504_and_its_work_is_dropped(tmp_path):
     async with lived(tmp_path) as held:
         await held.hold()
@@ -106,6 +107,7 @@ async def test_the_default_is_a_setting(tmp_path):
         assert (await held.ask()).status_code == 504
 
 
+@pytest.mark.promise("departed-clients")
 async def test_who_leaves_is_no_longer_worked_for(tmp_path):
     """Their waiting work is gone while the batch before it still runs, and is never computed."""
     async with lived(tmp_path) as held:
@@ -127,6 +129,7 @@ async def test_who_leaves_is_no_longer_worked_for(tmp_path):
         assert "onebert_queue_wait_seconds_count 3.0" in metrics
 
 
+@pytest.mark.promise("refusals")
 async def test_a_full_queue_refuses_before_the_body_is_read(tmp_path):
     async with lived(tmp_path, max_queue_seconds=1e-9) as held:
         await held.hold()
@@ -142,6 +145,7 @@ async def test_a_full_queue_refuses_before_the_body_is_read(tmp_path):
         assert malformed.status_code == 400
 
 
+@pytest.mark.promise("health")
 async def test_health_fails_while_a_pass_hangs_and_is_well_again_after_it(tmp_path):
     async with lived(tmp_path, engine_timeout=0.05) as held:
         assert (await held.web.get("/healthz")).status_code == 200
@@ -158,6 +162,7 @@ async def test_health_fails_while_a_pass_hangs_and_is_well_again_after_it(tmp_pa
         assert (await held.web.get("/readyz")).status_code == 200
 
 
+@pytest.mark.promise("health")
 async def test_health_fails_when_the_engines_thread_is_dead_and_who_waits_is_told(tmp_path):
     async with lived(tmp_path) as held:
         await held.hold(end=SystemExit)
@@ -172,6 +177,7 @@ async def test_health_fails_when_the_engines_thread_is_dead_and_who_waits_is_tol
         assert (await held.ask()).json()["code"] == "engine-failed"
 
 
+@pytest.mark.promise("health")
 async def test_health_fails_when_every_pass_fails_and_is_well_again_after_an_answer(tmp_path):
     # Without the probe of the texts' source, whose pass does not fail, at its own time.
     async with lived(tmp_path, false_alarms=0) as held:

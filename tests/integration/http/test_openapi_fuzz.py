@@ -118,6 +118,7 @@ def fuzz(server, operation, checks):
     return statuses
 
 
+@pytest.mark.promise("openapi-kept")
 @pytest.mark.nightly("document")
 @layouts
 def test_the_server_does_what_its_document_says(server):

@@ -57,6 +57,7 @@ def watched(server):
     return common, other
 
 
+@pytest.mark.promise("false-alarms")
 @both_layouts
 def test_an_alarm_goes_on_with_a_shift_and_off_when_it_ends(server, watched):
     common, other = watched

@@ -15,6 +15,7 @@ def server(tmp_path, proxy):
         yield server
 
 
+@pytest.mark.promise("database-away")
 @pytest.mark.slow("a database goes away and comes back")
 def test_answers_go_on_changes_are_refused_and_all_heals_without_a_restart(server, proxy):
     tasks = [Task(seed=seed) for seed in range(4)]

@@ -97,6 +97,7 @@ def test_replicas_on_postgresql_hear_of_changes(tmp_path, postgres_url, monkeypa
         wait_until(lambda: there.counts()["tasks"] == 0)
 
 
+@pytest.mark.promise("change-number")
 def test_whoever_sends_the_number_of_a_change_reads_it_on_every_replica(replicas):
     first = replicas.upload(0, "task", 1)
     assert replicas.classify(1, "task", first).json()["version"] == 1
@@ -117,6 +118,7 @@ def test_whoever_sends_the_number_of_a_change_reads_it_on_every_replica(replicas
     assert [first, second, third, fourth, fifth, sixth, seventh] == list(range(1, 8))
 
 
+@pytest.mark.promise("change-after-change")
 def test_a_change_knows_what_another_replica_changed_a_moment_ago(replicas):
     first = replicas.upload(0, "task", 1)
     # Known content, although this replica has not looked since: no version is made of it.
@@ -133,6 +135,7 @@ def test_a_change_knows_what_another_replica_changed_a_moment_ago(replicas):
     assert set(replicas.runtimes[1].directory.task("task").versions) == {1, 3}
 
 
+@pytest.mark.promise("gate-holds")
 def test_a_gate_that_one_replica_takes_holds_on_every_replica(replicas):
     for seed in (1, 2):
         replicas.upload(0, "task", seed)
@@ -148,6 +151,7 @@ def test_a_gate_that_one_replica_takes_holds_on_every_replica(replicas):
     assert replicas.ask(1, "PUT", "/v1/tasks/mood/aliases/live", seq, **moved).status_code == 200
 
 
+@pytest.mark.promise("blend-exact")
 def test_a_blend_that_one_replica_makes_answers_on_every_replica_and_is_made_once(replicas):
     for seed in (1, 2):
         seq = replicas.upload(0, "tone", seed)
@@ -168,6 +172,7 @@ def test_a_change_that_nobody_has_made_is_refused_at_once(replicas):
         assert (answer.status_code, answer.json()["code"]) == (412, "change-unknown")
 
 
+@pytest.mark.promise("change-number")
 def test_a_change_of_a_registry_that_does_not_answer_is_waited_for_until_the_requests_time_is_over(
     replicas, monkeypatch
 ):
@@ -185,6 +190,7 @@ def test_what_is_no_number_of_a_change_is_refused(replicas, given):
     assert replicas.classify(0, "task", given).json()["code"] == "invalid-input"
 
 
+@pytest.mark.promise("wait-all")
 def test_a_promotion_that_waits_for_all_is_answered_when_all_show_it(replicas, monkeypatch):
     monkeypatch.setattr(follower, "LOOK_EVERY", 0.01)
     for runtime in replicas.runtimes:

@@ -76,6 +76,7 @@ def logits(base, delta):
         return torch.stack(compute_logits(base, rows, pack(base, TEXTS, [0] * len(TEXTS))))
 
 
+@pytest.mark.promise("blend-exact")
 @pytest.mark.parametrize("family", ["bert", "modernbert"])
 @pytest.mark.parametrize("kinds", MIXES, ids="+".join)
 def test_a_blend_answers_as_the_model_of_mean_parameters(family, kinds):

@@ -22,6 +22,7 @@ from onebert_store.registry.keeping import Keeping
 from parts import assert_like, context, same
 
 
+@pytest.mark.promise("cut-to-version")
 @pytest.mark.parametrize("count", [1, 60], ids=["on the loop", "in a worker"])
 def test_every_answer_is_what_its_version_says_alone(parts, count):
     text, pair = "order late late late now now", ("what is late", "order is late " * 9)
@@ -79,6 +80,7 @@ def test_more_tasks_than_a_fan_out_may_have_are_refused(parts, monkeypatch):
     assert parts.unpinned()
 
 
+@pytest.mark.promise("answer-size")
 def test_answers_that_would_be_too_large_are_refused_before_they_are_computed(parts, monkeypatch):
     monkeypatch.setattr(sizes, "MAX_LOGITS", 100)
     assert len(parts.answer(["good"] * 40, ["it is late"] * 40)) == 40  # two labels each
@@ -106,6 +108,7 @@ class Watched(Sequences):
         return super().reduce(question, computed, tokenizer)
 
 
+@pytest.mark.promise("answer-size")
 @pytest.mark.parametrize(("task", "beside"), [("good", False), ("tags", False), ("wide", True), ("manytags", True)])
 def test_many_numbers_are_read_and_written_beside_the_event_loop(parts, task, beside):
     """One text: its numbers count, not its rows."""
@@ -196,6 +199,7 @@ def test_what_is_asked_in_one_turn_of_the_loop_wakes_the_engine_once(parts, monk
         )  # how many still wait then is not said: a thread that was awake has taken some already
 
 
+@pytest.mark.promise("front-end-departed")
 def test_what_waits_for_who_has_left_is_not_computed(parts):
     """While a batch holds the engine, a request behind it ends; its version is free at once, and it is never run."""
 
@@ -223,6 +227,7 @@ def test_what_waits_for_who_has_left_is_not_computed(parts):
     assert parts.unpinned()
 
 
+@pytest.mark.promise("front-end-memory")
 @pytest.mark.parametrize("parts", [True], indirect=True)
 def test_a_front_end_keeps_as_many_versions_as_its_bound_allows(parts, monkeypatch):
     """Versions come and go; what is remembered of those that are gone stays within a bound in bytes."""
@@ -285,6 +290,7 @@ def wide(parts):
     return parts
 
 
+@pytest.mark.promise("fair-writing")
 def test_nothing_is_written_any_more_for_who_has_left_or_whose_time_is_over(wide):
     """The writing is held at its first text until the request is given up; of 64 texts that part alone is written."""
     begun, given_up, written = Event(), Event(), []
@@ -310,6 +316,7 @@ def test_nothing_is_written_any_more_for_who_has_left_or_whose_time_is_over(wide
     assert wide.unpinned()
 
 
+@pytest.mark.promise("fair-writing")
 def test_who_has_much_written_takes_turns_with_others(wide):
     """Another principal's answer is written after the part that has begun, and not behind all 64."""
     begun, opened, order = Event(), Event(), []

@@ -7,6 +7,7 @@ from itertools import count
 from threading import Event
 
 import httpx
+import pytest
 
 from onebert_encoder.text.tokens import Tokens
 from onebert_server import runtime as composition
@@ -80,6 +81,7 @@ def test_uploads_that_wait_to_be_taken_do_not_hold_up_those_that_come(tmp_path):
     assert {answer.status_code for answer in answers} == {201}
 
 
+@pytest.mark.promise("fair-uploads")
 def test_an_upload_does_not_wait_for_all_of_somebody_else(tmp_path):
     """The last of nine comes from another address; it is taken in that principal's turn, and not the last."""
     files = [Task(seed=seed).file for seed in range(9)]
@@ -105,6 +107,7 @@ def test_more_uploads_than_may_wait_are_refused_at_once(tmp_path):
         assert all(int(answer.headers["retry-after"]) >= 1 for answer in answers if answer.status_code == 503)
 
 
+@pytest.mark.promise("alias-waits-for-load")
 def test_aliases_that_wait_for_their_versions_hold_no_thread_that_others_need(tmp_path, monkeypatch):
     """More aliases than there are registrars wait for the device; a list of tasks needs a registrar and has it."""
     count = REGISTRARS + 1
@@ -136,6 +139,7 @@ def test_aliases_that_wait_for_their_versions_hold_no_thread_that_others_need(tm
     assert [answer.status_code for answer in moved] == [200] * count
 
 
+@pytest.mark.promise("alias-waits-for-load")
 def test_an_alias_whose_version_is_not_loaded_in_time_stays_where_it_is(tmp_path, monkeypatch):
     store(tmp_path, task=[Task(seed=seed) for seed in range(2)])
 

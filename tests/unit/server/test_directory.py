@@ -150,6 +150,7 @@ def test_live_tasks_that_are_not_wanted_are_not_pinned(directory):
     assert directory.released == [1]
 
 
+@pytest.mark.promise("fanout-limit")
 def test_more_live_tasks_than_wanted_are_refused_without_looking_at_all_of_them(directory):
     """Of a hundred thousand tasks as few are looked at as of a dozen, and nothing is pinned."""
     looked_at = []
@@ -181,6 +182,7 @@ def test_a_principal_lists_and_asks_all_of_its_own_tasks_by_name(names, globs, a
     assert [task.name for task in directory.tasks(after, 2, prefix, who)] == page[:2]
 
 
+@pytest.mark.promise("tenants-are-invisible")
 def test_a_tenants_list_and_its_fan_out_look_at_no_other_tenants_tasks(directory, monkeypatch):
     """Of ten tasks as few as of a hundred thousand, which would keep everybody waiting: one lock holds them."""
     for number in range(1, 11):
@@ -323,6 +325,7 @@ def test_the_least_recently_used_goes_first_and_comes_back_when_it_is_asked_for(
     assert back.state is State.LOADING
 
 
+@pytest.mark.promise("pinned-stays")
 def test_what_is_pinned_is_never_evicted(directory):
     directory.add("task", slot=1)
     pinned = directory.ask("task")
@@ -332,6 +335,7 @@ def test_what_is_pinned_is_never_evicted(directory):
     assert directory.evict() is None
 
 
+@pytest.mark.promise("pinned-stays")
 def test_a_version_that_is_deleted_while_it_is_loaded_gives_its_slot_back(directory):
     version = directory.add("task")
     pinned = directory.ask("task")

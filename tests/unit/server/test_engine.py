@@ -211,6 +211,7 @@ def test_a_shadow_makes_way_for_all_that_comes(monkeypatch: pytest.MonkeyPatch, 
         check([items[name]], future.result())
 
 
+@pytest.mark.promise("abandoned-requests")
 def test_a_request_keeps_its_answers_in_its_result_alone(engine: Engine, gate: Gate) -> None:
     gate.opened.set()
     request = submit(engine, [item(1)] * 20)
@@ -232,6 +233,7 @@ def test_a_full_queue_refuses_at_once_and_recovers(engine: Engine, gate: Gate) -
     assert len(submit(engine, [item(1)]).result(WAIT)) == 1
 
 
+@pytest.mark.promise("departed-clients")
 def test_a_caller_who_left_costs_nothing_and_makes_room_at_once(engine: Engine, gate: Gate) -> None:
     hold(engine, gate)
     leaving, staying = submit(engine, [item(1)] * 3), submit(engine, [item(2)])
@@ -266,6 +268,7 @@ def test_who_leaves_while_a_part_runs_is_let_go_only_when_the_rows_are_no_longer
     assert gate.left == [(2 - engine._overlaps, int(engine._overlaps), 1)], "waiting, running and computed"
 
 
+@pytest.mark.promise("early-leavers")
 def test_who_leaves_says_how_long_its_principals_requests_are_worth_queueing(
     monkeypatch: pytest.MonkeyPatch, gate: Gate
 ) -> None:
@@ -295,6 +298,7 @@ def test_who_leaves_says_how_long_its_principals_requests_are_worth_queueing(
     engine.close(0)
 
 
+@pytest.mark.promise("deadlines")
 def test_what_is_late_is_dropped_before_it_costs_a_pass(
     engine: Engine, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -316,6 +320,7 @@ def test_what_is_late_is_dropped_before_it_costs_a_pass(
     assert len(gate.waits) == 2, "of the requests that ran"
 
 
+@pytest.mark.promise("short-beside-fanout")
 def test_a_short_text_does_not_wait_for_another_principals_fan_out(engine: Engine, gate: Gate) -> None:
     held = submit(engine, [item(1, length=65, seed=i) for i in range(9)], context("flood"))
     assert gate.entered.wait(WAIT)
@@ -329,6 +334,7 @@ def test_a_short_text_does_not_wait_for_another_principals_fan_out(engine: Engin
     assert order == ["short", "flood"]
 
 
+@pytest.mark.promise("upload-beside-full-queue")
 def test_the_servers_own_work_is_let_in_when_the_queue_is_full(engine: Engine, gate: Gate) -> None:
     hold(engine, gate)
     for principal in "abcd":
@@ -340,6 +346,7 @@ def test_the_servers_own_work_is_let_in_when_the_queue_is_full(engine: Engine, g
     check([item(2)] * 3, proof.result(WAIT))
 
 
+@pytest.mark.promise("queue-bound")
 def test_the_wait_is_bounded_in_seconds_of_the_machines_own_measured_speed(gate: Gate) -> None:
     engine = started(gate, limits=EngineLimits(128, QueueLimits(10**6, 10**9, max_seconds=0.05)))
     hold(engine, gate)
@@ -424,6 +431,7 @@ def test_closing_in_haste_tells_those_who_still_wait(engine: Engine, gate: Gate)
         left.result(WAIT)
 
 
+@pytest.mark.promise("close-beside-hang")
 def test_closing_tells_those_whose_pass_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     entered, ended = Event(), Event()
 

@@ -233,6 +233,7 @@ OPERATIONS = {
 }
 
 
+@pytest.mark.promise("queue-bound")
 def test_no_question_and_no_batch_walks_all_principals():
     """From 16 to 16,384 principals the steps of each operation grow no faster than the logarithm of their number."""
     few, *more = map(Crowd, (16, 512, 16_384))

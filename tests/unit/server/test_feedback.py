@@ -197,6 +197,7 @@ def test_feedback_of_each_task_type_is_in_the_form_of_its_answers(runtime):
     assert feedback_of(runtime.store, "pairs")[0].answers == {1: label_of(Task(seed=7), "late", "screen")}
 
 
+@pytest.mark.promise("feedback-survives")
 @pytest.mark.parametrize(
     ("item", "said"),
     [
@@ -390,6 +391,7 @@ def redact(text):
     return text.replace("late", "####")
 
 
+@pytest.mark.promise("no-text-stored")
 def test_a_redactor_changes_what_is_kept_and_its_fault_keeps_nothing(runtime, caplog):
     runtime.samples._redactor = redact
     keep(runtime)
@@ -425,6 +427,7 @@ def keeping_of(runtime):
     return runtime.directory.keepings["tone"]
 
 
+@pytest.mark.promise("feedback-survives")
 def test_too_much_to_keep_is_dropped_and_counted_and_nobody_waits(runtime, monkeypatch):
     monkeypatch.setattr(keeping, "MAX_BYTES", 20_000)
     keep(runtime)
@@ -437,6 +440,7 @@ def test_too_much_to_keep_is_dropped_and_counted_and_nobody_waits(runtime, monke
     assert dropped >= 96 + 7 - 4
 
 
+@pytest.mark.promise("feedback-survives")
 def test_a_database_that_fails_loses_samples_and_no_answer(runtime, monkeypatch, caplog):
     keep(runtime)
 

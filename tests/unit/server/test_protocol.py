@@ -79,6 +79,7 @@ async def exchanged(sent):
     return received, asked
 
 
+@pytest.mark.promise("upgrade-requests", "ambiguous-requests")
 @pytest.mark.parametrize("sent", REFUSED.values(), ids=REFUSED)
 async def test_what_readers_understand_differently_is_refused_and_nothing_behind_it_is_read(sent):
     received, asked = await exchanged(sent + LAST)
@@ -124,6 +125,7 @@ async def test_a_client_of_an_old_version_is_not_told_to_continue(version, expec
     assert (statuses(received), asked) == (expected, [("/", b"hello")])
 
 
+@pytest.mark.promise("pipelining")
 async def test_pipelined_requests_wait_unread_until_those_before_them_are_answered(monkeypatch):
     """Parsed, they would hold the event loop, and memory for as long as they wait."""
     read, at_each = [], []
@@ -146,6 +148,7 @@ async def test_pipelined_requests_wait_unread_until_those_before_them_are_answer
     assert at_each == list(range(1, 1002))
 
 
+@pytest.mark.promise("pipelining")
 async def test_a_connection_holds_a_bounded_part_of_the_requests_sent_ahead():
     async def app(scope, receive, send):
         await asyncio.get_running_loop().create_future()
@@ -159,6 +162,7 @@ async def test_a_connection_holds_a_bounded_part_of_the_requests_sent_ahead():
     assert sent <= HIGH_WATER + 2 * 100 * len(GET)
 
 
+@pytest.mark.promise("pipelining")
 async def test_a_body_full_of_empty_lines_leaves_the_event_loop_to_others():
     """Each of them may end a message, so the parser gets what lies between two of them at a time."""
 
@@ -197,6 +201,7 @@ async def test_a_connection_without_a_request_is_closed_after_a_while_and_one_wi
     assert (answered, still_open, wire.closed) == ([200] * 20, True, True)
 
 
+@pytest.mark.promise("head-bounds")
 @pytest.mark.parametrize(
     ("begin", "more"),
     [
@@ -270,6 +275,7 @@ async def turns(count=10):
         await asyncio.sleep(0)
 
 
+@pytest.mark.promise("head-bounds")
 async def test_a_head_has_so_much_time_however_often_a_part_of_it_comes():
     protocol, wire = wired(answer)
     protocol.data_received(GET[:-2])
@@ -284,6 +290,7 @@ async def test_a_head_has_so_much_time_however_often_a_part_of_it_comes():
     assert parts <= 2 * (LINGER_TIMEOUT + 10) + 2
 
 
+@pytest.mark.promise("head-bounds")
 async def test_the_lines_of_a_head_are_counted_as_they_come():
     protocol, wire = wired(answer)
     protocol.data_received(GET[:-2] + b"a:\r\n" * 60_000)
@@ -292,6 +299,7 @@ async def test_the_lines_of_a_head_are_counted_as_they_come():
     assert len(protocol._reader._fields) <= MAX_HEADER_LINES + 1
 
 
+@pytest.mark.promise("pipelining")
 async def test_a_body_that_the_app_does_not_take_is_left_in_the_socket():
     """As is all of a request that waits for the answer before it."""
 
@@ -320,6 +328,7 @@ async def test_a_body_that_the_app_does_not_take_is_left_in_the_socket():
     assert statuses(wire.written) == [200] * 2
 
 
+@pytest.mark.promise("departed-clients")
 @pytest.mark.parametrize("requests", [1, 2, 3])
 async def test_a_request_hears_that_its_client_has_left_whatever_waits_behind_it(requests):
     """What is pipelined behind it never begins."""

@@ -93,6 +93,7 @@ def test_what_was_refused_for_its_own_size_says_nothing_of_others(refused):
     backend.check(context("flood"))
 
 
+@pytest.mark.promise("front-end-queue")
 async def test_questions_that_an_engine_which_hangs_does_not_read_are_bounded():
     wanted = Wanted(["task"] * 64)
     inputs = {"base": [Pieces((tuple(range(1000, 1512)),), (512,)) for _ in range(64)]}

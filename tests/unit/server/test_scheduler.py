@@ -42,6 +42,7 @@ def request(scheduler: Scheduler, tokens: int, deadline: float, principal: str =
 
 # A timer of uvloop fires up to a millisecond early. The engine's process counts the deadline of a front end's request
 # from when its message comes, which is later by the time on the way.
+@pytest.mark.promise("early-leavers")
 @pytest.mark.parametrize(
     ("before_deadline", "left"),
     [(-0.001, False), (0.0009, False), (0.03, False), (0.2, True)],

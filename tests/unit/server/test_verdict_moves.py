@@ -150,6 +150,7 @@ def test_corrections_and_reviews_count_in_no_verdict_and_without_a_rule_people_d
     assert verdicts(runtime)["decides"] is False
 
 
+@pytest.mark.promise("verdict-level")
 def test_two_feedbacks_that_both_complete_a_verdict_move_once(runtime):
     move(runtime, RULE)
     won = pairs(runtime, 2, 1)

@@ -41,6 +41,7 @@ def test_an_answer_where_both_are_equally_right_changes_nothing_in_the_mean():
     np.testing.assert_allclose(ahead, e_value(wins, losses), rtol=1e-9)
 
 
+@pytest.mark.promise("verdict-level")
 @pytest.mark.parametrize("rate", [0.5, 0.45])
 def test_of_ten_thousand_nulls_looked_at_after_every_pair_at_most_five_percent_are_promoted(rate):
     promoted = np.isfinite(promoted_after(rate, seed=34)).mean()

@@ -152,6 +152,7 @@ def test_a_shift_of_labels_and_another_cause_are_told_apart():
     assert causes[OTHER_CAUSE].count(OTHER_CAUSE) >= 97
 
 
+@pytest.mark.promise("false-alarms")
 def test_levels_add_up_to_the_allowance_whatever_the_traffic():
     random, now, spent = np.random.default_rng(0), [0.0], []
     budget = Budget(2.0, lambda: now[0])
@@ -171,6 +172,7 @@ def sliding(parts):
     return sum(parts[:, i : parts.shape[1] - PARTS + 1 + i] for i in range(PARTS))
 
 
+@pytest.mark.promise("false-alarms")
 def test_no_more_false_alarms_than_promised():
     """300 tasks, 10,000 requests a day over all of them, for 40 months without a change: one a month at most."""
     random, tasks, months, rows, part = np.random.default_rng(0), 300, 40, 200, WINDOW // PARTS
@@ -196,6 +198,7 @@ def test_no_more_false_alarms_than_promised():
     assert alarms < 60
 
 
+@pytest.mark.promise("false-alarms")
 def test_a_shift_from_a_fifth_to_a_half_is_heard_within_500_answers():
     """The change comes just after a part has begun, so of the last full window 101 answers are from before it."""
     random, heard, part = np.random.default_rng(0), Counter(), WINDOW // PARTS

@@ -42,6 +42,7 @@ def test_a_list_is_read_as_whichever_program_wrote_it(text, items):
     assert parse_list(text) == items
 
 
+@pytest.mark.promise("labels-not-misread")
 @pytest.mark.parametrize(
     "text",
     ['[[5, 9, "city"]]', "[(5, 9, 'city')]", "[{'start': 5, 'label': 'city'}]", '{"choices": ["a"]}', "{'a': 1}"],
@@ -68,6 +69,7 @@ def test_a_number_for_each_label_is_no_list_of_names():
     assert find_form([[0], [1, 2]], None).names([1, 2]) == [1, 2]
 
 
+@pytest.mark.promise("labels-not-misread")
 @pytest.mark.parametrize("separator", SEPARATORS)
 @pytest.mark.parametrize("blank", ["", " "])
 def test_a_separator_is_found_where_the_parts_are_labels_of_their_own(separator, blank):
@@ -82,6 +84,7 @@ def test_a_separator_is_found_where_the_parts_are_labels_of_their_own(separator,
     assert find_form([*joined, "lost", "size", "late"], None) == form
 
 
+@pytest.mark.promise("labels-not-misread")
 def test_a_name_of_words_that_are_labels_too_is_one_label_and_doubted():
     intents = ["cancel", "order", "cancel order", "refund"]
     form = find_form(intents, None)
@@ -109,6 +112,7 @@ def test_parts_that_never_stand_alone_may_recur():
         assert not find_form(names, None).lists
 
 
+@pytest.mark.promise("labels-not-misread")
 def test_what_looks_like_several_labels_without_evidence_is_said():
     form = find_form(["Sports, indoor", "Sports, outdoor", "Food, indoor"], None)
     assert form.separator is None

@@ -92,6 +92,7 @@ def test_a_blob_is_an_orphan_once_no_task_has_it(registry, place, tmp_path):
     assert orphans(place) == {shared.digest}
 
 
+@pytest.mark.promise("alias-limit")
 def test_a_task_has_so_many_aliases_whoever_makes_them_at_once(registry, monkeypatch):
     monkeypatch.setattr(statements, "MAX_ALIASES", 5)
     registry.add("spam", make_delta(1))
@@ -108,6 +109,7 @@ def test_a_task_has_so_many_aliases_whoever_makes_them_at_once(registry, monkeyp
     registry.move_alias("ham", "other", 1, None)
 
 
+@pytest.mark.promise("failing-disk")
 def test_a_deletion_stands_when_the_disk_refuses_to_remove_anything(registry, tmp_path, monkeypatch):
     registry.add("spam", make_delta(1))
     registry.add("spam", make_delta(2))
@@ -157,6 +159,7 @@ def test_a_refused_upload_leaves_nothing(registry, tmp_path):
     assert registry.tasks() == []
 
 
+@pytest.mark.promise("concurrent-changes")
 def test_numbers_are_never_used_again(place):
     with Registry.open(place) as registry:
         registry.add("spam", make_delta(1))
@@ -370,6 +373,7 @@ def test_a_task_is_deleted_whole_or_not_at_all(registry, place):
     assert registry.add("spam", make_delta(1))[0].version == 4
 
 
+@pytest.mark.promise("damage-is-contained")
 def test_damage_is_found_on_reading_and_healed_by_the_same_upload(registry, tmp_path):
     other, _ = registry.add("ham", make_delta(1))
     record, _ = registry.add("spam", make_delta())
@@ -395,6 +399,7 @@ def test_reading_a_version_deleted_meanwhile_is_not_damage(registry, place):
             look(record)
 
 
+@pytest.mark.promise("sweep-grace")
 def test_opening_removes_nothing(place, tmp_path):
     with Registry.open(place) as registry:
         record, _ = registry.add("spam", make_delta())
@@ -466,6 +471,7 @@ def test_a_database_that_is_none_is_refused_and_the_lock_let_go(tmp_path):
     Registry.open(folder).close()
 
 
+@pytest.mark.promise("failing-disk")
 def test_a_disk_that_refuses_writes_changes_nothing_and_heals(in_folder):
     """Every write fails, as the operating system lets a file of this process grow no further."""
     for seed in range(3):
@@ -518,6 +524,7 @@ def held(in_folder, tmp_path):
         yield in_folder
 
 
+@pytest.mark.promise("locked-database")
 @pytest.mark.parametrize(
     "change",
     [
@@ -536,6 +543,7 @@ def test_a_database_that_another_program_holds_is_waited_for_until_the_change_is
     assert held.task("spam").aliases == {"live": Alias(alone(1))}
 
 
+@pytest.mark.promise("locked-database")
 def test_a_start_beside_a_database_that_another_program_has_for_itself_gives_up(tmp_path, for_ever, monkeypatch):
     monkeypatch.setattr(sqlite, "READ_TIMEOUT_S", 0.01)
     Registry.open(tmp_path).close()
@@ -576,6 +584,7 @@ def test_a_database_that_cannot_be_opened_read_or_locked_is_a_typed_error(tmp_pa
         pass
 
 
+@pytest.mark.promise("damage-is-contained")
 @pytest.mark.parametrize("manifest", ["{}", "", "not JSON", '{"format":1}'])
 def test_a_damaged_row_is_one_versions_error_and_healed_by_the_same_upload(registry, place, manifest):
     records = [registry.add(task, make_delta(seed))[0] for seed, task in enumerate(["ham", "spam", "tone"])]

@@ -112,6 +112,7 @@ def test_what_has_feedback_waits_no_more(samples):
     assert [one.id for one in samples.without_feedback("tone", 1)] == ["r/3"]
 
 
+@pytest.mark.promise("no-text-stored")
 def test_no_text_is_readable_in_the_database(place):
     with opened(place, KEY) as (samples, registry):
         keep(samples, [sample(texts=(MARKER, MARKER))])
@@ -283,6 +284,7 @@ def two_stores(place):
         yield one, two, registry
 
 
+@pytest.mark.promise("deletions-hold")
 def test_a_deletion_holds_on_a_replica_that_has_not_heard_of_it(place):
     with two_stores(place) as (one, two, registry):
         before = two.home("tone")
@@ -298,6 +300,7 @@ def test_a_deletion_holds_on_a_replica_that_has_not_heard_of_it(place):
         assert ids(two) == ["new"]
 
 
+@pytest.mark.promise("deletions-hold")
 def test_no_order_of_a_deletion_and_writes_leaves_a_text(place):
     """Two replicas write while a third call deletes: when all have ended, no text is there."""
     with two_stores(place) as (one, two, registry):
@@ -320,6 +323,7 @@ def test_no_order_of_a_deletion_and_writes_leaves_a_text(place):
             assert {row.texts for row in feedback_of(one, "tone")} <= {None}
 
 
+@pytest.mark.promise("deletions-hold")
 def test_no_order_of_one_deletion_and_feedback_leaves_a_text(place):
     with two_stores(place) as (one, two, _):
         for turn in range(20):

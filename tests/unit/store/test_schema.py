@@ -55,6 +55,7 @@ def tables(folder):
     return {name for (name,) in dump(folder, "SELECT name FROM sqlite_master WHERE type = 'table'")[0]}
 
 
+@pytest.mark.promise("schema-upgrades")
 def test_a_store_of_schema_1_is_upgraded_with_every_row(old_store):
     before, of_schema_1 = dump(old_store, *ROWS), tables(old_store)
     with Registry.open(old_store) as registry:
@@ -152,6 +153,7 @@ def test_the_schema_of_the_code_is_that_of_its_latest_table_or_column():
     assert {part.info["since"] for part in parts if part.info} == {1, *WITHOUT} == {*range(1, schema.SCHEMA + 1)}
 
 
+@pytest.mark.promise("schema-upgrades")
 def test_a_newer_store_is_refused_in_one_line_and_left_as_it_is(old_store):
     with closing(sqlite3.connect(old_store / "registry.sqlite3")) as connection:
         connection.execute("PRAGMA user_version = 99")
@@ -162,6 +164,7 @@ def test_a_newer_store_is_refused_in_one_line_and_left_as_it_is(old_store):
     assert (old_store / "registry.sqlite3").read_bytes()[100:] == before[100:]
 
 
+@pytest.mark.promise("schema-upgrades")
 def test_an_upgrade_that_fails_changes_nothing(old_store):
     """A table of the new schema is there already, as after an upgrade by hand."""
     with closing(sqlite3.connect(old_store / "registry.sqlite3")) as connection:

@@ -105,6 +105,7 @@ def test_a_copy_has_every_row_and_the_blobs_that_they_name(onebert, source, targ
         assert registry.task("spam").aliases["live"].previous == 1
 
 
+@pytest.mark.promise("backup-is-consistent")
 def test_a_copy_of_a_copy_is_the_store(source, target, tmp_path):
     copy(source, target)
     back = StoreAddress.within(tmp_path / "back")
@@ -124,6 +125,7 @@ def test_a_finished_copy_is_brought_up_to_date(source, target):
     assert rows(target) == rows(source)
 
 
+@pytest.mark.promise("backup-is-consistent")
 def test_a_copy_that_was_broken_off_goes_on_where_it_stopped(source, target, monkeypatch):
     monkeypatch.setattr(transfer, "_BLOBS_TOGETHER", 2)
 
@@ -139,6 +141,7 @@ def test_a_copy_that_was_broken_off_goes_on_where_it_stopped(source, target, mon
     assert rows(target) == rows(source)
 
 
+@pytest.mark.promise("backup-is-consistent")
 def test_what_changes_while_it_is_copied_is_there_whole_or_not_at_all(source, target):
     with (
         Registry.open(source) as registry,
@@ -163,6 +166,7 @@ def test_what_changes_while_it_is_copied_is_there_whole_or_not_at_all(source, ta
     assert problems(target) == []
 
 
+@pytest.mark.promise("backup-is-consistent")
 def test_a_target_that_is_swept_while_it_is_filled_keeps_what_the_copy_needs(source, target):
     """A backup with files of no version, for longer than the grace, of which the source has one again."""
     copy(source, target)
@@ -184,6 +188,7 @@ def test_a_target_that_is_swept_while_it_is_filled_keeps_what_the_copy_needs(sou
     assert problems(target) == []
 
 
+@pytest.mark.promise("backup-is-consistent")
 def test_another_store_is_not_overwritten(source, target):
     with Registry.open(target) as registry:
         registry.add("spam", make_delta(9))
@@ -193,6 +198,7 @@ def test_another_store_is_not_overwritten(source, target):
     assert rows(target) == before
 
 
+@pytest.mark.promise("backup-is-consistent")
 def test_a_newer_state_of_the_store_is_not_overwritten(source, target):
     copy(source, target)
     with Registry.open(target) as registry:
@@ -265,6 +271,7 @@ def test_a_folder_that_is_no_store_is_not_copied(onebert, tmp_path):
     assert (code, err) == (1, "error: there is no store in this folder\n")
 
 
+@pytest.mark.promise("backup-is-consistent")
 def test_a_copy_is_not_ended_by_the_time_that_other_statements_have(source, postgres, postgres_url, tmp_path):
     hurried = StoreAddress.within(tmp_path / "target", f"{postgres_url}&options=-c%20statement_timeout%3D500ms")
     copy(source, hurried)
