@@ -1,13 +1,10 @@
-"""`onebert review` and `onebert export-traffic` of a real server: kept answers to files, labels back as feedback."""
+"""`onebert review` of a real server: kept answers to files, labels back as feedback; and the route of kept answers."""
 
 import json
 import re
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import httpx
-import numpy as np
-import pyarrow.parquet
 import pytest
 from cryptography.fernet import Fernet
 
@@ -110,14 +107,14 @@ def test_the_queue_comes_back_as_feedback(server, client, ids, tmp_path, tool):
 
 def test_the_example_of_the_page(server, client, ids, tmp_path):
     queue, labeled = tmp_path / "queue.json", tmp_path / "labeled.json"
-    lines = re.findall(r"^onebert .* tone .*(?:queue|labeled|traffic).*$", PAGE, re.MULTILINE)
-    out, back, traffic = (re.sub(r"(\w+\.\w+)", rf"{tmp_path}/\1", line).split()[1:] for line in lines)
+    lines = re.findall(r"^onebert .* tone .*(?:queue|labeled).*$", PAGE, re.MULTILINE)
+    out, back = (re.sub(r"(\w+\.\w+)", rf"{tmp_path}/\1", line).split()[1:] for line in lines)
     done(server, *out)
     labeled.write_text(json.dumps([answered("label-studio", one, "praise") for one in json.loads(queue.read_text())]))
     assert done(server, *back) == "tone: feedback on 5 texts\n"
-    done(server, *traffic)
-    rows = pyarrow.parquet.read_table(tmp_path / "traffic.parquet").to_pylist()
-    assert {row["id"]: row["target"] for row in rows} == {f"{ids['tone']}/{n}": "praise" for n in range(5)}
+    assert {row.id: row.right.label for row in client.sample_rows("tone").samples} == {
+        f"{ids['tone']}/{n}": "praise" for n in range(5)
+    }
 
 
 @pytest.mark.parametrize("tool", ["label-studio", "argilla"])
@@ -156,48 +153,41 @@ def test_what_is_refused_records_nothing(server, client, ids, tmp_path):
     assert "--in" in refused(server, "review", "tone", "--tool", "argilla")
 
 
-def test_traffic_with_its_feedback_is_read_by_pyarrow(server, client, ids, tmp_path):
+def test_kept_answers_come_in_pages_with_the_latest_feedback_on_them(server, client, ids):
+    client.feedback([{"id": f"{ids['tone']}/1", "label": "question", "kind": "review"}])
     client.feedback([{"id": f"{ids['tone']}/1", "label": "praise", "kind": "review"}])
-    out = tmp_path / "traffic.parquet"
-    assert done(server, "export-traffic", "tone", "--out", out) == f"5 rows in {out}, 1 with a target\n"
-    table = pyarrow.parquet.read_table(out)
-    assert table.column_names == "timestamp id version prediction prediction_score target weight".split()
-    rows = {row["id"]: row for row in table.to_pylist()}
-    for n, text in enumerate(TEXTS):
-        row, scores = rows[f"{ids['tone']}/{n}"], TONE.scores(text)
-        assert row["prediction"] == max(scores, key=scores.get)
-        assert row["prediction_score"] == pytest.approx(max(scores.values()), abs=1e-4)
-        assert (row["version"], row["target"], row["weight"]) == (1, "praise" if n == 1 else None, 1.0)
-        assert timedelta() <= datetime.now(UTC) - row["timestamp"] < timedelta(hours=1)
-    done(server, "export-traffic", "tone", "--out", out, "--texts")
-    found = pyarrow.parquet.read_table(out, columns=["id", "text", "text_pair"]).to_pylist()
-    assert {row["id"]: row["text"] for row in found} == {f"{ids['tone']}/{n}": text for n, text in enumerate(TEXTS)}
-    assert "--out ends in one of .csv, .jsonl, .parquet" in refused(server, "export-traffic", "tone", "--out", "a.txt")
+    rows, after = [], ""
+    while after is not None:
+        asked = {"after": after, "limit": 2}
+        page = httpx.get(f"{server.url}/v1/tasks/tone/sample-rows", params=asked, timeout=60).raise_for_status().json()
+        assert len(page["samples"]) <= 2
+        rows, after = [*rows, *page["samples"]], page["next"]
+    assert [row["id"] for row in rows] == [f"{ids['tone']}/{n}" for n in range(len(TEXTS))]
+    for n, (row, text) in enumerate(zip(rows, TEXTS, strict=True)):
+        scores = TONE.scores(text)
+        assert (row["text"], row["version"], row["share"]) == (text, 1, 1.0)
+        assert row["labels"] == [max(scores, key=scores.get)]
+        assert row["score"] == pytest.approx(max(scores.values()), abs=1e-4)
+        right = row.get("right") or {}
+        assert (right.get("kind"), right.get("label")) == (("review", "praise") if n == 1 else (None, None))
+    assert [row.id for row in client.sample_rows("tone", rows[2]["id"]).samples] == [row["id"] for row in rows[3:]]
 
 
-def test_traffic_of_other_task_types(server, client, ids, tmp_path):
-    client.set_samples("topics", 0.5)
-    httpx.post(f"{server.url}/v1/tasks/topics/classify", json={"inputs": TEXTS * 12}, timeout=60).raise_for_status()
-    wait_until(lambda: client.samples("topics").kept > len(TEXTS))
+def test_feedback_on_kept_answers_is_in_the_field_of_the_task_type(server, client, ids):
     client.feedback(
         [{"id": f"{ids['topics']}/0", "labels": ["late", "size"]}, {"id": f"{ids['topics']}/1", "labels": []}]
     )
     client.feedback([{"id": f"{ids['stars']}/0", "value": 2.5}])
     client.feedback([{"id": f"{ids['names']}/1", "spans": [{"start": 0, "end": 5, "label": "X"}]}])
-    rows = {}
-    for task in ("topics", "stars", "names"):
-        done(server, "export-traffic", task, "--out", tmp_path / f"{task}.parquet")
-        rows[task] = {row["id"]: row for row in pyarrow.parquet.read_table(tmp_path / f"{task}.parquet").to_pylist()}
-    for n, text in enumerate(TEXTS):
-        logits = TOPICS.logits(text)
-        over = [label for label, logit in zip(TOPICS.manifest["labels"], np.asarray(logits), strict=True) if logit > 0]
-        assert sorted(json.loads(rows["topics"][f"{ids['topics']}/{n}"]["prediction"])) == sorted(over)
-    assert [rows["topics"][f"{ids['topics']}/{n}"]["target"] for n in range(3)] == ['["late", "size"]', "[]", None]
-    assert {row["weight"] for row in rows["topics"].values()} == {1.0, 2.0}
-    assert (rows["stars"][f"{ids['stars']}/0"]["target"], rows["stars"][f"{ids['stars']}/1"]["target"]) == (2.5, None)
-    assert json.loads(rows["names"][f"{ids['names']}/1"]["target"]) == [{"start": 0, "end": 5, "label": "X"}]
-    done(server, "export-traffic", "topics", "--out", tmp_path / "topics.jsonl")
-    lines = [json.loads(line) for line in (tmp_path / "topics.jsonl").read_text().splitlines()]
-    assert {line["id"]: line["target"] for line in lines}[f"{ids['topics']}/0"] == ["late", "size"]
-    done(server, "export-traffic", "stars", "--out", tmp_path / "stars.csv")
-    assert "2.5" in (tmp_path / "stars.csv").read_text().splitlines()[1]
+    rows = {task: client.sample_rows(task).samples for task in ("topics", "stars", "names")}
+    for row, text in zip(rows["topics"], TEXTS, strict=True):
+        over = [
+            label
+            for label, logit in zip(TOPICS.manifest["labels"], TOPICS.logits(text).tolist(), strict=True)
+            if logit > 0
+        ]
+        assert sorted(row.labels) == sorted(over)
+    assert [row.right and row.right.labels for row in rows["topics"][:3]] == [["late", "size"], [], None]
+    assert [row.right and row.right.value for row in rows["stars"][:2]] == [2.5, None]
+    [span] = rows["names"][1].right.spans
+    assert (span.start, span.end, span.label) == (0, 5, "X")

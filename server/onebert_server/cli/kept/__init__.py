@@ -1,1 +1,1 @@
-"""`onebert export-traffic` and `onebert review`: kept answers as rows, and to and from programs for labeling."""
+"""`onebert review`: kept answers to and from programs for labeling."""
