@@ -8,7 +8,7 @@ import httpx
 from bases import tiny_base
 from onebert_server.access.context import own_work
 from onebert_server.run.app import create_app
-from onebert_server.runtime import open_runtime
+from onebert_server.run.opening import open_runtime
 from onebert_server.settings import load_settings
 
 WORK = own_work("test")

@@ -36,7 +36,7 @@ from onebert_server.engine.memory import keep_freed_memory
 from onebert_server.engine.passes import Item
 from onebert_server.engine.queue import QueueLimits
 from onebert_server.process import ChildServer, serving
-from onebert_server.runtime import MAX_BATCH_SECONDS
+from onebert_server.run.opening import MAX_BATCH_SECONDS
 from onebert_server.settings import Settings
 from onebert_store.file.format import dumps
 

@@ -44,7 +44,7 @@ from onebert_server.engine.request import Flight, Waiting
 from onebert_server.garbage import collect_seldom
 from onebert_server.http.web import uvicorn_config
 from onebert_server.run.app import create_app
-from onebert_server.runtime import open_runtime
+from onebert_server.run.opening import open_runtime
 from onebert_server.settings import Settings
 
 _LOGITS = np.tile(np.array([0.3, -0.2], np.float32), 2**14)

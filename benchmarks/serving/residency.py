@@ -38,7 +38,8 @@ from onebert_server.engine.memory import keep_freed_memory
 from onebert_server.garbage import collect_seldom
 from onebert_server.progress import Progress
 from onebert_server.run.app import create_app
-from onebert_server.runtime import Runtime, open_runtime
+from onebert_server.run.opening import open_runtime
+from onebert_server.runtime import Runtime
 from onebert_server.settings import Settings, load_settings
 from onebert_store.file.delta import Delta, manifest_json
 from onebert_store.registry.database import ALIASES, TASKS, VERSIONS

@@ -1,39 +1,24 @@
-"""A replica without HTTP: `open_runtime` is the only place that builds and links its parts."""
+"""The parts of a replica without HTTP, as its routes see them; `run/opening.py` builds them."""
 
-from collections.abc import Iterator, Mapping
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from functools import partial
-from typing import TypeVar
 
-from onebert_encoder.compute.threads import compute_with
 from onebert_server.access.key_keeper import KeyKeeper
 from onebert_server.access.keys import KeyRing
 from onebert_server.answering.admission import Admission
-from onebert_server.answering.answers import WORKERS, Answerer
 from onebert_server.answering.edge import Edge
 from onebert_server.answering.gates import Gates
-from onebert_server.answering.probing import Probing, Vectors
-from onebert_server.answering.shadows import ShadowCounts
-from onebert_server.engine.engine import Engine, EngineLimits
+from onebert_server.engine.engine import Engine
 from onebert_server.engine.host import Host
-from onebert_server.engine.memory import give_back_freed_memory
-from onebert_server.engine.probe import SEED, outputs_of
-from onebert_server.engine.queue import QueueLimits
 from onebert_server.fairness.receiving import Receiving
-from onebert_server.feedback.keeping import SampleKeeper, redactor_named
+from onebert_server.feedback.keeping import SampleKeeper
 from onebert_server.feedback.recording import Recorder
 from onebert_server.feedback.reviews import Reviews
 from onebert_server.feedback.verdicts import Verdicts
-from onebert_server.hosts import begin_loading, compute_threads, on_a_thread
-from onebert_server.progress import Progress
-from onebert_server.settings import Settings, webhook_secret
-from onebert_server.store import store_address
+from onebert_server.settings import Settings
 from onebert_server.telemetry.metrics import Metrics
-from onebert_server.telemetry.telemetry import open_telemetry
 from onebert_server.trainer.trainer import Trainer
-from onebert_server.trainer.worker import Worker
 from onebert_server.versions.blending import Blending
 from onebert_server.versions.catalog import Catalog
 from onebert_server.versions.directory import Directory
@@ -44,23 +29,13 @@ from onebert_server.versions.residency.loader import Loader
 from onebert_server.versions.residency.residents import Residents
 from onebert_server.watching.inputs import Inputs
 from onebert_server.watching.watch import Watch
-from onebert_server.webhooks.sender import Emit, Sender, emit_nothing
 from onebert_store.errors import Unhealthy
 from onebert_store.registry.registry import Registry
-from onebert_store.registry.replicas import Cursor
-from onebert_store.samples.store import SampleStore, open_samples
+from onebert_store.samples.store import SampleStore
 
-T = TypeVar("T")
-
-REGISTRARS = 4
-# Target duration of a batch in seconds: a text that arrives meanwhile waits for it. Larger batches are hardly faster on
-# a CPU, and a GPU runs the largest in less time.
-MAX_BATCH_SECONDS = 0.1
 # After this many failed batches in a row we blame the device and not the texts: after some errors a GPU answers nothing
 # until its process ends.
 MAX_FAILED_IN_A_ROW = 10
-# Seconds for the running batch at the end; the requests had `shutdown_timeout` before.
-CLOSE_TIMEOUT = 5.0
 
 
 @dataclass
@@ -136,196 +111,3 @@ class Runtime(Edge):
             raise Unhealthy("a forward pass takes longer than ONEBERT_ENGINE_TIMEOUT")
         if self.engine.failed_in_a_row >= MAX_FAILED_IN_A_ROW:
             raise Unhealthy("every forward pass fails")
-
-
-@contextmanager
-def open_runtime(
-    settings: Settings, progress: Progress | None = None, loading: Future[list[Host]] | None = None
-) -> Iterator[Runtime]:
-    """Opens a replica that answers while the block runs; `progress` may give the start up.
-
-    `loading` are the hosts if `begin_loading` was called before.
-
-    The calling thread never computes, so its number of compute threads does not change.
-
-    Raises:
-        BaseNotFound, UnsupportedBase, InvalidSettings: the base or the device is not available.
-        StoreLocked, StoreCorrupt, StorageFull: the data folder cannot be used.
-        ShuttingDown: the start was given up.
-    """
-    progress = progress or Progress()
-    hosts = (loading or begin_loading(settings)).result()
-    give_back_freed_memory()
-    with ExitStack() as opened:
-        progress.begin("store", 1)
-        registry = opened.enter_context(Registry.open(store_address(settings)))
-        store = opened.enter_context(open_samples(registry.database, settings.samples_key))
-        telemetry = opened.enter_context(open_telemetry(settings))
-        metrics = Metrics(settings.task_metrics, exemplars=telemetry.tracing is not None)
-        engine = Engine(hosts, engine_limits(settings), metrics, compute_threads(settings), tracing=telemetry.tracing)
-        residents = Residents(engine, registry)
-        loader = Loader(residents, registry)
-        presence = Presence(registry.replicas) if registry.shared else None
-        follower = Follower(registry.feed, residents.directory, presence, metrics.rename_task)
-        catalog = Catalog(registry, residents, follower, settings.max_upload_bytes)
-        samples = SampleKeeper(store, redactor_named(settings.redactor), metrics.count_samples)
-        opened.callback(samples.close)
-        emit = _webhooks(opened, settings, registry, presence, metrics)
-        watch = _watch(opened, settings, catalog, metrics, emit) if settings.false_alarms else None
-        inputs = _inputs(settings, hosts, watch, metrics, emit) if watch else {}
-        opened.callback(follower.close)
-        opened.callback(loader.close)
-        workers, registrars, readers, uploader = (
-            _pool(opened, size, f"onebert-{name}")
-            for name, size in (("worker", WORKERS), ("registrar", REGISTRARS), ("reader", REGISTRARS), ("uploader", 1))
-        )
-        # The engine closes before the threads above are joined: an upload or a load on one of them may wait for the
-        # engine's answers, and ends once the engine is closed.
-        opened.callback(engine.close, CLOSE_TIMEOUT)
-        engine.start()
-        left = on_a_thread(1, partial(catalog.load, progress))
-        loader.start(left)
-        follower.start()
-        keys = KeyRing(settings.api_keys, closed=settings.oidc is not None)
-        keeper = KeyKeeper(registry.keys, keys)
-        opened.callback(keeper.close)
-        keeper.start()
-        admission = Admission(engine, residents, tracing=telemetry.tracing)
-        admission.probing = Probing(engine, {digest: one.add for digest, one in inputs.items()}) if inputs else None
-        metrics.registry.register(ShadowCounts(admission.shadows, settings.task_metrics))
-        telemetry.samples = samples
-        samples.start()
-        answerer = Answerer(admission.splitters, admission, workers)
-        gates = Gates(catalog, answerer, registrars, emit)
-        _add_gauges(metrics, engine, catalog, follower, keeper)
-        runtime = Runtime(
-            settings=settings,
-            keys=keys,
-            keeper=keeper,
-            engine=engine,
-            catalog=catalog,
-            blending=Blending(catalog, residents),
-            residents=residents,
-            loader=loader,
-            follower=follower,
-            watch=watch,
-            inputs=inputs,
-            presence=presence,
-            registry=registry,
-            admission=admission,
-            gates=gates,
-            samples=samples,
-            store=store,
-            feedback=Recorder(store, samples, catalog, answerer, registrars, metrics.count_feedback),
-            reviews=Reviews(store, catalog, answerer, Vectors(engine, admission.rates, answerer), registrars),
-            verdicts=Verdicts(store, registry.feed, catalog, gates, registrars),
-            answerer=answerer,
-            metrics=metrics,
-            telemetry=telemetry,
-            workers=workers,
-            registrars=registrars,
-            readers=readers,
-            uploader=uploader,
-        )
-        if settings.trainer:
-            runtime.trainer = _trainer(opened, runtime)
-        try:
-            yield runtime
-        finally:
-            runtime.draining = True
-
-
-def engine_limits(settings: Settings) -> EngineLimits:
-    """Builds the engine's limits from the settings."""
-    queue = QueueLimits(settings.max_queue_sequences, settings.max_queue_tokens, settings.max_queue_seconds)
-    return EngineLimits(settings.max_batch_tokens, queue, MAX_BATCH_SECONDS)
-
-
-def _pool(opened: ExitStack, size: int, name: str) -> ThreadPoolExecutor:
-    """Opens threads that compute with one thread each: see Engine."""
-    pool = ThreadPoolExecutor(size, name, compute_with, (1,))
-    opened.callback(pool.shutdown, cancel_futures=True)
-    return pool
-
-
-def _webhooks(
-    opened: ExitStack, settings: Settings, registry: Registry, presence: Presence | None, metrics: Metrics
-) -> Emit:
-    """Starts to send webhooks if the settings have a receiver; returns the place for events."""
-    if settings.webhook_url is None or settings.webhook_key is None:
-        return emit_nothing
-    # The one owner of a registry goes on at once after a death; a replica waits for the lease of a dead one.
-    cursor = Cursor(registry.database, "webhooks", presence.id if presence else "owner")
-    secret = webhook_secret(settings.webhook_key)
-    sender = Sender(settings.webhook_url, secret, registry.feed, cursor, metrics.count_webhook)
-    opened.callback(sender.close)
-    sender.start()
-    return sender.emit
-
-
-def _watch(opened: ExitStack, settings: Settings, catalog: Catalog, metrics: Metrics, emit: Emit) -> Watch:
-    """Starts to watch the answers that the metrics count."""
-
-    def changed(state: str, task: str, version: int, cause: str | None) -> None:
-        metrics.count_alarm(state)
-        emit(f"alarm.{state}", {"task": task, "version": version, "cause": cause})
-
-    watch = Watch(settings.false_alarms, catalog, settings.task_metrics, changed)
-    metrics.registry.register(watch)
-    metrics.watch = watch
-    opened.callback(watch.close)
-    watch.start()
-    return watch
-
-
-def _trainer(opened: ExitStack, runtime: Runtime) -> Trainer:
-    """Starts the process that trains on the first base."""
-    worker = Worker(runtime.settings.base[0] if runtime.settings.base else None)
-    opened.callback(worker.close)
-    worker.start()
-    parts = runtime.catalog, runtime.gates, runtime.keys, runtime.receiving, runtime.registrars, runtime.uploader
-    return Trainer(worker, runtime, *parts)
-
-
-def _inputs(settings: Settings, hosts: list[Host], watch: Watch, metrics: Metrics, emit: Emit) -> dict[str, Inputs]:
-    """Compares the texts of each base; vectors of another precision or probe are another reference."""
-
-    def changed(base: str, state: str) -> None:
-        metrics.count_alarm(state)
-        emit(f"alarm.{state}", {"inputs": base, "cause": None})
-
-    found = {}
-    for host in hosts:
-        outputs = outputs_of(host.base)
-        path = settings.data_dir / f"inputs-{host.digest[-12:]}-{host.base.dtype_name}-{outputs}-{SEED}.npz"
-        found[host.digest] = Inputs(path, outputs, watch.later, watch.budget.spend, partial(changed, host.digest))
-    alarms = {digest: partial(_is_on, one) for digest, one in found.items()}
-    metrics.gauge_of("base", "inputs_alarm", "1 while the texts are unlike those of the first day.", alarms)
-    return found
-
-
-def _is_on(inputs: Inputs) -> bool:
-    return inputs.alarm_since is not None
-
-
-def _add_gauges(metrics: Metrics, engine: Engine, catalog: Catalog, follower: Follower, keeper: KeyKeeper) -> None:
-    hosts = [*engine.hosts.values()]
-    bound = hosts[0].bank.bound
-    metrics.gauge("queue_sequences", "Sequences that wait.", lambda: engine.queue.sequences)
-    metrics.gauge("queue_tokens", "Tokens that wait.", lambda: engine.queue.tokens)
-    metrics.gauge("queue_seconds", "Estimated seconds of work that waits.", lambda: engine.queue.seconds)
-    batch_tokens = {digest: partial(engine.batch_tokens, host) for digest, host in engine.hosts.items()}
-    metrics.gauge_of("base", "batch_tokens_limit", "Tokens of a batch where more wait; in a flood more.", batch_tokens)
-    metrics.gauge("bank_rows", "Rows on the device.", lambda: sum(host.bank.num_resident for host in hosts))
-    metrics.gauge("bank_bytes", "Bytes of the rows on the device.", lambda: bound.total)
-    metrics.gauge("bank_bytes_limit", "What the rows may take.", lambda: bound.most)
-    counts = catalog.directory.counts
-    metrics.gauge("tasks", "Tasks.", lambda: counts()["tasks"])
-    metrics.gauge("versions", "Versions of all tasks.", lambda: counts()["versions"])
-    metrics.gauge("versions_unavailable", "Versions that could not be loaded.", lambda: counts()["unavailable"])
-    metrics.gauge("files_damaged", "Stored files that were found damaged.", lambda: counts()["damaged"])
-    position = catalog.directory.position
-    metrics.gauge("feed_seq", "The registry's last change that is shown here.", lambda: position.seq)
-    metrics.gauge("feed_age_seconds", "Time since the registry was last looked at.", lambda: follower.age)
-    metrics.gauge("keys_age_seconds", "Time since the registry's keys were last seen.", lambda: keeper.age)
-    metrics.gauge("storage_ok", "Whether the disk took the last change.", lambda: catalog.storage == "ok")

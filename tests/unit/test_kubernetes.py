@@ -14,7 +14,7 @@ import yaml
 from kustomize import MERGED, by_name, render
 from onebert_server.http.auth import OPEN_PATHS
 from onebert_server.run.engine_server import STOP_MARGIN
-from onebert_server.runtime import CLOSE_TIMEOUT
+from onebert_server.run.opening import CLOSE_TIMEOUT
 from onebert_server.settings import PREFIX, Settings
 
 ROOT = Path(__file__).parents[2]

@@ -16,7 +16,7 @@ from onebert_server.progress import Progress, shown
 from onebert_server.remote import questions, wire
 from onebert_server.remote.relayed import Relayed
 from onebert_server.run.app import create_app
-from onebert_server.runtime import open_runtime
+from onebert_server.run.opening import open_runtime
 from onebert_server.settings import Settings
 
 _question = wire.decoder(wire.Compute)

@@ -108,7 +108,7 @@ class Server(uvicorn.Server):
                 # Beside the other imports: loading hardly needs the interpreter.
                 loading = begin_loading(self._settings)
                 from onebert_server.run.app import create_app  # noqa: PLC0415
-                from onebert_server.runtime import open_runtime  # noqa: PLC0415
+                from onebert_server.run.opening import open_runtime  # noqa: PLC0415
 
             with shown(self._progress):
                 runtime = self._opened.enter_context(open_runtime(self._settings, self._progress, loading))

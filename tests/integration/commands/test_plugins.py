@@ -223,7 +223,7 @@ async def serve_until_stopped(settings, port):
     # Front ends import this module without torch.
     from onebert_server.progress import Progress
     from onebert_server.run.app import create_app
-    from onebert_server.runtime import open_runtime
+    from onebert_server.run.opening import open_runtime
 
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)

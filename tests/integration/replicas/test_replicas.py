@@ -9,7 +9,7 @@ import pytest
 from bases import tiny_base
 from onebert_server import runtime as composition
 from onebert_server.run.app import create_app
-from onebert_server.runtime import open_runtime
+from onebert_server.run.opening import open_runtime
 from onebert_server.settings import load_settings
 from onebert_server.versions import follower, presence
 from onebert_server.versions.version import State

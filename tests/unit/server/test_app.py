@@ -14,7 +14,7 @@ from onebert_server import runtime as composition
 from onebert_server.engine.passes import Item
 from onebert_server.fairness.receiving import MAX_UPLOADS
 from onebert_server.run.app import create_app
-from onebert_server.runtime import REGISTRARS
+from onebert_server.run.opening import REGISTRARS
 from onebert_server.telemetry.metrics import Metrics
 from onebert_server.versions.version import State
 from runtimes import WORK, client, opened

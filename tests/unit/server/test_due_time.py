@@ -29,7 +29,7 @@ from onebert_server.engine.passes import Launched
 from onebert_server.engine.queue import MAX_SLACK, QueueLimits
 from onebert_server.engine.request import Flight, Waiting, tokens_of
 from onebert_server.engine.speed import LEAST_SECONDS, Speed
-from onebert_server.runtime import MAX_BATCH_SECONDS
+from onebert_server.run.opening import MAX_BATCH_SECONDS
 from onebert_server.settings import Settings
 from onebert_store.errors import DeadlineExceeded, OverShare, QueueFull
 
