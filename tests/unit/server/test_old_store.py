@@ -1,0 +1,113 @@
+"""A store that revision 82b92e21 wrote, whose tasks use features that are gone since: it opens, and answers as then.
+
+`tests/old_store.tar.xz` has the store, its base, the answers of that revision, and `write.py`, which wrote all three.
+
+- `tone`: two versions with a twin each; version 5 is a blend that the server made, and `canary`; `committee` is a split
+  of three; `live` is version 1 with the shadow 2 and a level in `decide`. A verdict for version 2 is complete; the gate,
+  with rows on the server, refused it. Answers are kept, with a review.
+- `mood`: a verdict has moved `live` to version 2. A client keeps the rows of the gate.
+- `few`: version 1 trained with `auto`; `committee` means the folds of version 2.
+"""
+
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from runtimes import ask, get, opened
+from stores import feedback_of
+
+ARCHIVE = Path(__file__).parents[2] / "old_store.tar.xz"
+KEY = "b25lYmVydC1vbmViZXJ0LW9uZWJlcnQtb25lYmVydCE="
+TONE = "/v1/tasks/tone/aliases"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    unpacked = tmp_path_factory.mktemp("old")
+    with tarfile.open(ARCHIVE) as archive:
+        archive.extractall(unpacked, filter="data")
+    return unpacked
+
+
+@pytest.fixture(scope="module")
+def runtime(folder):
+    with opened(folder / "data", base=(str(folder / "base"),), samples_key=[KEY]) as runtime:
+        yield runtime
+
+
+def classified(runtime, reference, texts):
+    return ask(runtime, "POST", f"/v1/tasks/{reference}/classify", json={"inputs": texts}).json()
+
+
+@pytest.mark.parametrize("reference", ["tone@1", "tone@2", "tone@canary", "tone@5", "mood", "few", "few@3"])
+def test_versions_answer_as_then(runtime, folder, reference):
+    expected = json.loads((folder / "answers.json").read_text())
+    results = classified(runtime, reference, expected["texts"])["results"]
+    scores = expected["scores"][reference.replace("@5", "@canary")]
+    assert [result["scores"] for result in results] == [pytest.approx(row, abs=1e-4) for row in scores]
+
+
+def test_aliases_keep_their_targets(runtime):
+    places = {
+        path: get(runtime, f"/v1/tasks/{path}").json()
+        for path in ("tone/aliases/live", "tone/aliases/committee", "mood/aliases/live", "few/aliases/committee")
+    }
+    live = places["tone/aliases/live"]
+    assert live["version"] == 1
+    assert (live["target"]["split"], live["target"]["shadow"]) == ({"1": 100}, [{"version": 2, "percent": 100}])
+    assert places["tone/aliases/committee"]["target"]["split"] == {"1": 34, "2": 33, "3": 33}
+    assert places["few/aliases/committee"]["target"]["split"] == dict.fromkeys("34567", 20)
+    moved = places["mood/aliases/live"]
+    assert (moved["version"], moved["target"], moved["previous"]) == (2, None, 1)
+    assert moved["previous_target"]["shadow"] == [{"version": 2, "percent": 100}]
+
+
+@pytest.mark.parametrize(("task", "members"), [("tone", {1, 2, 3}), ("few", {3, 4, 5, 6, 7})])
+def test_an_alias_named_committee_answers_with_one_of_its_versions(runtime, task, members):
+    assert classified(runtime, f"{task}@committee", "late parcel")["version"] in members
+
+
+def test_feedback_and_kept_answers_are_readable(runtime):
+    [verdict] = get(runtime, f"{TONE}/live/verdicts").json()["verdicts"]
+    assert (verdict["version"], verdict["wins"], verdict["losses"]) == (2, 12, 0)
+    [review] = [row for row in feedback_of(runtime.store, "tone") if row.answer_id]
+    assert (review.kind, review.right, review.answers.keys()) == ("review", "label 1", {1, 2})
+    # The store keeps its texts for 3,650 days, until 2036.
+    assert review.texts is not None
+    assert review.explanation == "sarcasm"
+    assert runtime.store.count("tone") > 0
+
+
+def test_manifests_gates_and_the_feed_are_readable(runtime):
+    blend, auto, fold = (
+        get(runtime, f"/v1/tasks/{path}").json()["manifest"]
+        for path in ("tone/versions/5", "few/versions/1", "few/versions/3")
+    )
+    assert [(part["version"], part["weight"]) for part in blend["training"]["blend"]] == [(1, 0.25), (2, 0.75)]
+    assert auto["training"]["choice"]["chosen"] == auto["method"] == "head"
+    assert fold["training"]["fold"] == 1
+    gates = {task: get(runtime, f"/v1/tasks/{task}/gate").json() for task in ("tone", "mood")}
+    assert {task: gate["rows"] for task, gate in gates.items()} == {"tone": 8, "mood": 0}
+    moves = [
+        (change["principal"], change["version"])
+        for change in get(runtime, "/v1/audit?task=mood").json()["changes"]
+        if change["action"] == "promote" and change["alias"] == "live"
+    ]
+    assert moves[-2:] == [("127.0.0.1", 1), ("(server)", 2)]
+
+
+def test_an_alias_that_decided_moves_and_goes_back(folder, tmp_path):
+    with tarfile.open(ARCHIVE) as archive:
+        archive.extractall(tmp_path, filter="data")
+    with opened(tmp_path / "data", base=(str(folder / "base"),), samples_key=[KEY]) as runtime:
+        tag = get(runtime, f"{TONE}/live").headers["ETag"]
+        body = {"version": 2, "force": True, "message": "proven"}
+        moved = ask(runtime, "PUT", f"{TONE}/live", json=body, headers={"If-Match": tag})
+        assert moved.status_code == 200, moved.text
+        assert moved.json()["previous_target"]["shadow"] == [{"version": 2, "percent": 100}]
+        back = {"version": 1, "shadow": [{"version": 2, "percent": 100}]}
+        moved = ask(runtime, "PUT", f"{TONE}/live", json=back, headers={"If-Match": moved.headers["ETag"]})
+        assert (moved.status_code, moved.json()["version"]) == (200, 1)
+        assert classified(runtime, "tone", "late parcel")["version"] == 1
