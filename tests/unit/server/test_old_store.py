@@ -2,9 +2,9 @@
 
 `tests/old_store.tar.xz` has the store, its base, the answers of that revision, and `write.py`, which wrote all three.
 
-- `tone`: two versions with a twin each; version 5 is a blend that the server made, and `canary`; `committee` is a split
-  of three; `live` is version 1 with the shadow 2 and a level in `decide`. A verdict for version 2 is complete; the gate,
-  with rows on the server, refused it. Answers are kept, with a review.
+- `tone`: two versions with a twin each; `committee` is a split of three; `canary` is version 5, a blend that the server
+  made. `live` is version 1 with the shadow 2 and a level in `decide`: the gate, with rows on the server, refused its
+  verdict for version 2. Answers are kept, with a review.
 - `mood`: a verdict has moved `live` to version 2. A client keeps the rows of the gate.
 - `few`: version 1 trained with `auto`; `committee` means the folds of version 2.
 """
