@@ -240,7 +240,7 @@ One list of fields makes the options of `onebert train`, the names in a recipe o
 OF_METHODS = """
 ## Methods
 
-Brackets are optional parts, `|` separates alternatives; methods add, as in `bitfit+gamma`, and `auto` chooses one.
+Brackets are optional parts, `|` separates alternatives; methods add, as in `bitfit+gamma`.
 From BitFit (Ben Zaken et al. 2022), LoRA (Hu et al. 2022), LoRA-XS (Bałazy et al. 2024), (IA)³ (Liu et al. 2022), RED
 (Wu et al. 2024), *SPAFIT*, adapters (Houlsby et al. 2019), diff pruning (Guo et al. 2020), and the comparisons of
 *What Parameters to Freeze?* and *BitFit+* ([papers](../experiments.md)); `svd` is [decision

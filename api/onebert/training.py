@@ -71,7 +71,7 @@ def train(
             its own device; None is the default base.
         dtype: `float32` or `bfloat16`, for the forward pass; the delta file has the same types with both.
         device: `cpu`, `cuda` or `cuda:N`; None is a GPU if there is one.
-        on_progress: called after every step, also during the comparison for `method="auto"`.
+        on_progress: called after every step.
         options: every other option of the command by its name in a recipe: `method`, `epochs`, `learning_rate`, …
 
     Raises:
@@ -82,7 +82,6 @@ def train(
     settings, reading = _made(options)
     job = prepare(task, source_of(data), reading, settings, base, dtype, device, None if out is None else Path(out))
     listen = on_progress or (lambda _: None)
-    job = job.chosen(lambda _, progress: listen(progress))
     kept = train_kept(job.run, lambda _, progress: listen(progress), job.checkpoint)
     record, notes = job.finish(kept)
     result = kept.result

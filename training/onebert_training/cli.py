@@ -7,8 +7,7 @@ import typer
 from rich.markup import escape
 
 from onebert_training.data.options import DataOptions, ReadOptions
-from onebert_training.fit.settings import Settings, methods_for, refuse_steps
-from onebert_training.methods.grammar import AUTO
+from onebert_training.fit.settings import Settings, refuse_steps
 from onebert_training.options import DATA, OUTPUT, AsJson, BaseName, Device, Dtype, Machine, with_options
 
 # torch and other slow libraries are imported inside the functions, so that `onebert --help` stays quick.
@@ -103,8 +102,6 @@ def methods() -> None:
     from onebert_training.methods.table import METHODS  # noqa: PLC0415
 
     rows = [(entry.syntax, entry.trains) for entry in METHODS.values()]
-    compared = ", ".join(method.partition(":")[0] for method in methods_for(layers=2))
-    rows.append((AUTO, f"in train: what comes out best of {compared}, or the smallest near it"))
     console.show(("method", "trains, beside the classifier head"), rows)
     console.say("Methods add: bitfit+gamma. Which one for what: docs/guide/tasks.md")
 

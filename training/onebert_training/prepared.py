@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from glob import escape
 from pathlib import Path
 from typing import Any
@@ -15,21 +15,19 @@ from onebert_store.file.format import load, save
 from onebert_store.file.manifest import SIAMESE
 from onebert_store.registry.names import check_name
 from onebert_store.tables.tables import Source
-from onebert_training.contest.auto import Choice, Comparison, choice_file, choose, forget, make_comparison
-from onebert_training.contest.contest import Kept
+from onebert_training.contest.contest import Kept, forget
 from onebert_training.contest.few import make_run, read_pairs
 from onebert_training.data.dataset import load_dataset
 from onebert_training.data.options import DataOptions
 from onebert_training.device import load_on
 from onebert_training.fit.checkpoint import checkpoint_path
 from onebert_training.fit.inputs import TaskInputs
-from onebert_training.fit.loop import Report, ignore
 from onebert_training.fit.record import make_record
 from onebert_training.fit.result import Result
 from onebert_training.fit.run import Run
 from onebert_training.fit.settings import Settings, refuse_steps
 from onebert_training.interop.merged import merge, write_checkpoint
-from onebert_training.methods.grammar import AUTO, HEAD
+from onebert_training.methods.grammar import HEAD
 
 Busy = Callable[[str], AbstractContextManager[None]]
 
@@ -39,10 +37,8 @@ class PreparedRun:
     """A training that can start: all checks are done.
 
     Attributes:
-        run: the run to train; while a method is still to be chosen, one run of the comparison.
         out: the file to write; a folder for a method that changes the base's weights.
         base: the base's Hub id or folder as the user gave it.
-        comparison: the methods to choose from; None if the user named a method, or the choice is made.
         committee: whether the deltas of the folds are written, too.
     """
 
@@ -50,20 +46,11 @@ class PreparedRun:
     out: Path
     base: str | None
     train_rows: int | None
-    comparison: Comparison | None = None
-    choice: Choice | None = None
     committee: bool = False
 
     @property
     def checkpoint(self) -> Path:
         return checkpoint_path(self.out)
-
-    def chosen(self, report: Report = ignore) -> "PreparedRun":
-        """The training of the chosen method, after any pending comparison; NotFinite if that measured no candidate."""
-        if self.comparison is None:
-            return self
-        choice = choose(self.comparison, report, choice_file(self.checkpoint))
-        return replace(self, run=choice.run, comparison=None, choice=choice)
 
     def forget(self) -> None:
         forget(self.checkpoint)
@@ -71,12 +58,11 @@ class PreparedRun:
     def finish(self, kept: Kept) -> tuple[dict[str, Any], list[str]]:
         """Writes the kept result; returns the record, and notes on the file to show. Raises StorageFull."""
         run, yardsticks = kept.run, self.run.yardsticks
-        said = {
+        compared = {
             **{"yardsticks": yardsticks.provenance(run.metric)},
-            **({"choice": self.choice.facts} if self.choice else {}),
             **({"contest": kept.facts} if kept.facts else {}),
         }
-        result = kept.result.with_provenance(said)
+        result = kept.result.with_provenance(compared)
         notes = write_result(run, result, self.out, self.base)
         if self.committee:
             notes.append(write_committee(result, self.out))
@@ -84,8 +70,7 @@ class PreparedRun:
         files = [self.out, *self.out.rglob("*")]
         size = sum(file.stat().st_size for file in files if file.is_file())
         record = make_record(run, result, size, self.train_rows, yardsticks=yardsticks, contest=kept.facts)
-        choice = self.choice and {**self.choice.facts, "seconds": round(self.choice.seconds, 3)}
-        return record | {"choice": choice, "out": str(self.out)}, notes
+        return record | {"out": str(self.out)}, notes
 
 
 def prepare(
@@ -127,14 +112,13 @@ def prepare(
         inputs = TaskInputs(loaded, dataset, settings.max_length)
         inputs.check_targets()
         settings = read_pairs(inputs, settings, task)
-        comparison = make_comparison(inputs, settings, task) if settings.method == AUTO else None
-        run = comparison.runs[0] if comparison else make_run(inputs, settings, task)
+        run = make_run(inputs, settings, task)
     if committee and (run.validates or not run.plan.servable or settings.method == HEAD):
         raise InvalidSettings("--committee keeps the deltas of folds, which only few rows and a trained delta have")
     out = out or Path(f"{task}.safetensors" if run.plan.servable else task)
     _check_result(run, out)
     name = base.spec.name if isinstance(base, Base) else base
-    return PreparedRun(run, out, name, reading.train_rows, comparison, committee=committee)
+    return PreparedRun(run, out, name, reading.train_rows, committee)
 
 
 def write_result(run: Run, result: Result, out: Path, base: str | None) -> list[str]:

@@ -224,23 +224,6 @@ def test_the_yardsticks_come_before_the_first_step_and_what_is_kept_after_the_la
     assert list(tmp_path.iterdir()) == [out]
 
 
-def test_auto_chooses_says_what_was_compared_and_trains_that(onebert, folder, tmp_path):
-    out = tmp_path / "tone.safetensors"
-    record, progress = recorded(
-        onebert(*train_arguments(folder, out, "--method", "auto", "--max-steps", "4", "--json"))
-    )
-    choice = record["choice"]
-    (line,) = (line for line in progress.splitlines() if line.startswith("chosen: "))
-    for name, said in choice["methods"].items():
-        assert f"{name}, accuracy {said['score']:.4f} on validation" in line or f"{name} {said['score']:.4f} (" in line
-    assert progress.index("yardstick: ") < progress.index(line) < progress.index(f": {choice['chosen']} trains ")
-    assert load(out).manifest.training["choice"] == {name: one for name, one in choice.items() if name != "seconds"}
-    assert list(tmp_path.iterdir()) == [out]
-    _, found, listed = onebert("methods")[1].partition("\nauto ")
-    assert found
-    assert all(name.partition(":")[0] in listed for name in choice["methods"])
-
-
 def test_the_head_alone_is_one_command_and_no_step(onebert, folder, tmp_path):
     out = tmp_path / "tone.safetensors"
     printed, _ = succeeded(onebert(*head_arguments(folder, out)))
@@ -426,8 +409,6 @@ def test_a_killed_run_continues_to_the_same_bytes(onebert, folder, tmp_path):
         (["--task", "Tone!"], "is not a name"),
         (["--method", "adapters"], "Methods are frozen, head, bitfit"),
         (["--method", "bitfitt:bq"], "there is no method 'bitfitt'; is bitfit meant?"),
-        (["--method", "bitfit+auto"], "auto is no method but chooses one"),
-        (["--time-budget", "9"], "--time-budget is for --method auto"),
         (["--method", "spafit:1-2-I"], "needs 4 layers or more; the base has 3"),
         (["--data", "nowhere"], "neither a file nor a folder"),
         (["--label", "kind"], "train.csv: no column kind"),

@@ -180,7 +180,6 @@ def test_paths_and_hub_names_are_taken_as_they_are(tmp_path):
         ('skip = ["b"]', 'skip = ["bee"]', InvalidSettings, "no run has the data bee"),
         ('["bitfit", "layernorm"]', '"bitfat"', InvalidMethod, "no method 'bitfat'; is bitfit meant? Methods are"),
         ('["bitfit", "layernorm"]', '"zzz"', InvalidMethod, "there is no method 'zzz'. Methods are frozen, head, "),
-        ('["bitfit", "layernorm"]', '"auto"', InvalidMethod, "auto is no method but chooses one"),
         ('metric = "f1"', 'data = "a"', InvalidSettings, "a task has no data of its own"),
         ('description = "two methods"', "", InvalidSettings, "description: Field required"),
         ("description", 'papers = "none"\ndescription', InvalidSettings, "small.toml: papers: Extra inputs"),

@@ -34,7 +34,7 @@ def test_a_record_says_what_was_asked_and_what_came_of_it(base, data):
         **{"method": "bitfit", "pooling": "mean", "max_length": 128, "epochs": 3, "max_steps": None, "batch_size": 16},
         **{"learning_rate": 1e-2, "seed": 7, "evals_per_epoch": 2, "patience": 0, "metric": None},
         **{"train_rows": 48, "measure_train": True, "positive": None, "head_learning_rate": None, "start": None},
-        **{"class_weight": None, "time_budget": None, "keep": "last", "averaging": 0.03},
+        **{"class_weight": None, "keep": "last", "averaging": 0.03},
     }
     assert record["data"] == {"name": data.name, "digest": data.digest}
     assert (record["experiment"], record["fingerprint"]) == ("figure 1", run.fingerprint)

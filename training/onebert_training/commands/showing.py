@@ -12,7 +12,6 @@ from onebert_training.contest.few import fold_steps, needs_folds
 from onebert_training.fit.loop import Progress
 from onebert_training.fit.run import Run
 from onebert_training.insight.decision_rules import REFUSED
-from onebert_training.prepared import PreparedRun
 
 _THRESHOLDS = 8  # thresholds in a line
 _BY = "by more than the lead's standard error"
@@ -29,22 +28,6 @@ def summary(run: Run) -> str:
         f"{run.task}, {what}: {run.method.text} trains {trained} of {run.base.spec.name}, "
         f"and {run.head_parameters:,} of the classifier"
     )
-
-
-def choose_shown(job: PreparedRun) -> PreparedRun:
-    """Chooses the method of a training, and prints the choice with its reason."""
-    with console.progress() as bar:
-        drawn = bar.add_task("comparing methods", total=None)
-
-        def report(_: Run, progress: Progress) -> None:
-            if progress.note:
-                console.tell(f"note: {progress.note}")
-            bar.update(drawn, completed=progress.step, total=progress.steps)
-
-        chosen = job.chosen(report)
-    if chosen.choice is not None:
-        console.tell(chosen.choice.line)
-    return chosen
 
 
 def train_shown(run: Run, checkpoint: Path) -> Kept:

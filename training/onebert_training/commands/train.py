@@ -4,7 +4,7 @@ from pathlib import Path
 
 from onebert_store.command import console
 from onebert_store.errors import NotFinite
-from onebert_training.commands.showing import choose_shown, next_step, show_trained, summary, train_shown
+from onebert_training.commands.showing import next_step, show_trained, summary, train_shown
 from onebert_training.data.options import DataOptions
 from onebert_training.fit.settings import Settings
 from onebert_training.prepared import PreparedRun, prepare
@@ -23,7 +23,8 @@ def run_train(
     as_json: bool,
 ) -> None:
     """Trains, writes the file and shows the record; rejects invalid input before the slow work."""
-    job = _begun(prepare(task, data, reading, settings, base, dtype, device, out, committee, console.busy))
+    job = prepare(task, data, reading, settings, base, dtype, device, out, committee, console.busy)
+    _show_beginning(job)
     try:
         kept = train_shown(job.run, job.checkpoint)
     except KeyboardInterrupt:
@@ -45,11 +46,10 @@ def run_train(
         console.say(next_step(kept.run, record))
 
 
-def _begun(job: PreparedRun) -> PreparedRun:
-    """Prints the facts known before the first step, and chooses the method if requested."""
+def _show_beginning(job: PreparedRun) -> None:
+    """Prints the facts known before the first step."""
     run = job.run
-    if job.comparison is None:
-        console.tell(summary(run))
+    console.tell(summary(run))
     for note in run.notes:
         console.tell(f"note: {note}")
     console.note_replaced(job.out, "when the training is done")
@@ -57,8 +57,3 @@ def _begun(job: PreparedRun) -> PreparedRun:
         yardsticks = run.yardsticks
     for line in yardsticks.lines(run.metric):
         console.tell(line)
-    if job.comparison is None:
-        return job
-    chosen = choose_shown(job)
-    console.tell(summary(chosen.run))
-    return chosen

@@ -1,1 +1,1 @@
-"""Trains several candidates side by side and keeps one."""
+"""Trains candidates side by side and keeps one; trains few rows in folds."""

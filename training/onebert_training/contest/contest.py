@@ -4,10 +4,10 @@ Validation decides. The short run takes its steps beside the first tenth of the 
 weights that both leave as they are (decision 45).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from onebert_store.errors import NotFinite
 from onebert_training.contest.contrastive import ContrastiveRun
@@ -15,12 +15,12 @@ from onebert_training.contest.few import train_judged
 from onebert_training.fit import checkpoint
 from onebert_training.fit.keeping import head_beside, judged, kept_measurement
 from onebert_training.fit.loop import Active, Progress, Report, advance, ignore
-from onebert_training.fit.result import SMALLER, Result, finish
+from onebert_training.fit.result import Result, finish
 from onebert_training.fit.run import Run
 from onebert_training.fit.state import State
 from onebert_training.heads.exact import ExactHead
 from onebert_training.heads.seen import Yardsticks
-from onebert_training.tasks.metrics import Judged, defended, is_better
+from onebert_training.tasks.metrics import defended, is_better
 from onebert_training.tasks.objective import Measurement
 
 SHARE = 10  # the run from the exact head has one in ten of the planned steps
@@ -30,48 +30,6 @@ _WORDS = {
     "head": "trained from the exact head for {steps}",
     "alone": "the exact head alone",
 }
-
-
-@dataclass(eq=False)
-class Candidate:
-    """A way to train a task.
-
-    Attributes:
-        run: the full training.
-        measured: the answers to the judging rows; None before they are measured.
-        left: the reason it left the tournament; None while it takes part.
-    """
-
-    name: str
-    run: Run
-    measured: Measurement | None = None
-    left: str | None = None
-
-    @property
-    def judged(self) -> Judged:
-        """The answers' score; raises ValueError before they are measured."""
-        if self.measured is None:
-            raise ValueError(f"{self.name} was not measured")
-        return judged(self.run, self.measured)
-
-    @property
-    def score(self) -> float | None:
-        return self.measured.scores[self.run.metric] if self.measured else None
-
-
-_Own = TypeVar("_Own", bound=Candidate)
-
-
-def keep(candidates: Sequence[_Own], judge: Callable[[Sequence[Judged]], int]) -> _Own:
-    """The judge's choice: `judge` reads the scores of all candidates that take part, and returns the place of one.
-
-    Raises NotFinite if all have left.
-    """
-    going = [one for one in candidates if not one.left]
-    if not going:
-        raise NotFinite(f"the losses are no longer numbers; {SMALLER}")
-    # The only one that is left may not be measured.
-    return going[judge([one.judged for one in going])] if len(going) > 1 else going[0]
 
 
 @dataclass(frozen=True)
@@ -116,6 +74,12 @@ def started_checkpoint(path: Path) -> Path:
     return path.with_name(f"{path.name}.head")
 
 
+def forget(checkpoint_file: Path) -> None:
+    """Deletes the files from which a training resumes: its checkpoint, and the one beside it."""
+    for file in (checkpoint_file, started_checkpoint(checkpoint_file)):
+        file.unlink(missing_ok=True)
+
+
 def train_kept(run: Run, report: Report = ignore, checkpoint_file: Path | None = None) -> Kept:
     """Trains the requested run, and keeps the result that validation prefers; an interrupted training continues.
 
@@ -133,28 +97,29 @@ def train_kept(run: Run, report: Report = ignore, checkpoint_file: Path | None =
         return _preferred_by_folds(run, report, checkpoint_file)
     trained = _train_beside(run, report, checkpoint_file)
     active = trained | {"alone": _alone(run, head)}
-    candidates = [_candidate(name, one) for name, one in active.items()]
-    facts = _facts(candidates, {name: one.state.step for name, one in trained.items()})
+    # Only the run from the exact head can have ended: an error of the fresh run is raised.
+    ended = next((candidate.error.detail for candidate in active.values() if candidate.error), None)
+    measured = {
+        name: kept_measurement(candidate.run, candidate.state)
+        for name, candidate in active.items()
+        if not candidate.error
+    }
+    facts = _facts(run, measured, {name: candidate.state.step for name, candidate in trained.items()})
     winner = active[facts["kept"]]
     report(winner.run, Progress(winner.state.step, run.steps, testing=True))
-    others = sum(one.state.seconds for one in trained.values() if one is not winner)
+    losers_seconds = sum(candidate.state.seconds for candidate in trained.values() if candidate is not winner)
     result = finish(winner.run, winner.state, winner.resumed_at)
-    return Kept(winner.run, replace(result, seconds=result.seconds + others), facts)
+    kept = replace(result, seconds=result.seconds + losers_seconds)
+    return Kept(winner.run, kept, {**facts, **({"ended": ended} if ended else {})})
 
 
-def _candidate(name: str, one: Active) -> Candidate:
-    if one.error:
-        return Candidate(name, one.run, left=one.error.detail)
-    return Candidate(name, one.run, kept_measurement(one.run, one.state))
-
-
-def _facts(candidates: Sequence[Candidate], steps: Mapping[str, int]) -> dict[str, Any]:
+def _facts(run: Run, measured: Mapping[str, Measurement], steps: Mapping[str, int]) -> dict[str, Any]:
     """The contest for the record: a candidate is kept in place of the first if it is ahead of it."""
     # A short run, and a head whose strength these rows have chosen, lead by luck as easily as an early evaluation
     # (decision 53).
-    scores = {one.name: one.score for one in candidates if not one.left}
-    kept, ended = keep(candidates, defended).name, next((one.left for one in candidates if one.left), None)
-    return {"kept": kept, "validation": scores, "steps": steps, **({"ended": ended} if ended else {})}
+    kept = [*measured][defended([judged(run, measurement) for measurement in measured.values()])]
+    scores = {name: measurement.scores[run.metric] for name, measurement in measured.items()}
+    return {"kept": kept, "validation": scores, "steps": steps}
 
 
 def _rival(run: Run) -> ExactHead | None:
@@ -174,8 +139,7 @@ def _preferred_by_folds(run: Run, report: Report, checkpoint_file: Path | None) 
     if trained.measured is None or (head := head_beside(trained.measured, answers)) is None:
         return Kept(run, trained)
     name = "head" if isinstance(run, ContrastiveRun) else "fresh"
-    candidates = [Candidate(name, run, trained.measured), Candidate("alone", run, head)]
-    facts = _facts(candidates, {name: trained.steps})
+    facts = _facts(run, {name: trained.measured, "alone": head}, {name: trained.steps})
     if facts["kept"] != "alone":
         return Kept(run, trained, facts)
     alone = Run(run.inputs, replace(run.settings, method="head"), run.task)

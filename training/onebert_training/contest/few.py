@@ -19,7 +19,6 @@ from onebert_training.fit.result import Result
 from onebert_training.fit.run import Run
 from onebert_training.fit.settings import Schedule, Settings
 from onebert_training.heads.seen import FOLDS
-from onebert_training.methods.grammar import AUTO
 from onebert_training.methods.methods import parse_method
 from onebert_training.tasks.metrics import is_better
 from onebert_training.tasks.objective import Logits, Measurement
@@ -143,7 +142,7 @@ def read_pairs(inputs: TaskInputs, settings: Settings, task: str) -> Settings:
     open_to_both = inputs.data.has_pairs and kind not in PER_TOKEN and settings.pooling is None
     if not open_to_both or pairs >= FEW or not _gives_a_delta(settings, inputs):
         return settings
-    alone = replace(settings, method="head", time_budget=None)
+    alone = replace(settings, method="head")
     as_one, apart = (Run(inputs, replace(alone, pooling=pooling), task) for pooling in ("mean", SIAMESE))
     one, two = (run.yardsticks.answers for run in (as_one, apart))
     if one is None or two is None:
@@ -153,8 +152,6 @@ def read_pairs(inputs: TaskInputs, settings: Settings, task: str) -> Settings:
 
 
 def _gives_a_delta(settings: Settings, inputs: TaskInputs) -> bool:
-    """Whether the method's result is a delta, as for all of `auto`'s methods: no checkpoint can compare two texts."""
-    if settings.method == AUTO:
-        return True
+    """Whether the method's result is a delta: no checkpoint can compare two texts."""
     base = inputs.base
     return parse_method(settings.method).plan(base.anatomy, "mean", base.spec.num_parameters).servable

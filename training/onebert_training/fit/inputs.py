@@ -210,9 +210,6 @@ class TaskInputs:
             self._other._other = self
         return self._other
 
-    def rejoined(self) -> "TaskInputs":
-        return TaskInputs(self.base, self.data.rejoined(), self._asked_length, self.siamese)
-
     def check_targets(self) -> None:
         """Refuses data if the cut to `max_length` has left a split without any target."""
         for name, targets in self.targets.items():

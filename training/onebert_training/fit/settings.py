@@ -9,7 +9,7 @@ from typing_extensions import Doc
 
 from onebert_store.errors import InvalidSettings
 from onebert_store.file.manifest import Pooling
-from onebert_training.methods.grammar import AUTO, HEAD
+from onebert_training.methods.grammar import HEAD
 from onebert_training.options import METHOD, STEPS, Flag, annotated_fields, flag_of
 
 MAX_SEED = 2**31 - 1
@@ -29,14 +29,6 @@ AVERAGING = 0.03  # decision 51
 WARMUP = 0.06
 
 
-def methods_for(layers: int) -> tuple[str, ...]:
-    """The methods that `auto` compares on a base with this number of layers, by trained size."""
-    # SPAFIT without its middle group: low-rank attention maps and the MLP's biases of the upper half, nothing below.
-    below = layers // 2 - 1
-    upper = (f"spafit:{below}-{below}-I",) if layers > 1 else ()
-    return ("head", "layernorm", "bitfit", *upper, DEFAULT_METHOD)
-
-
 def _rate_or_same(text: str) -> float | str:
     try:
         return text if text == "same" else float(text)
@@ -48,9 +40,9 @@ def _rate_or_same(text: str) -> float | str:
 class Settings:
     """The settings of one training run; values that no run can have raise InvalidSettings."""
 
-    method: Annotated[
-        str, Doc("What is trained beside the head; `onebert methods` lists them, auto chooses one."), METHOD
-    ] = DEFAULT_METHOD
+    method: Annotated[str, Doc("What is trained beside the head; `onebert methods` lists them."), METHOD] = (
+        DEFAULT_METHOD
+    )
     pooling: Annotated[
         Pooling | None,
         Doc(
@@ -67,12 +59,6 @@ class Settings:
     class_weight: Annotated[
         Literal["balanced"] | None,
         Doc("How much a row counts by its label; balanced: all labels alike, however rare; else all rows alike."),
-        METHOD,
-    ] = None
-    time_budget: Annotated[
-        float | None,
-        Gt(0),
-        Doc("Seconds that choosing the method may take, about; dear ones are left out. Else all are compared."),
         METHOD,
     ] = None
     max_length: Annotated[int, Ge(3), Doc("Longest input in tokens; the rest is cut off."), METHOD] = 128
@@ -134,10 +120,6 @@ class Settings:
                 raise InvalidSettings(f"the learning rate ({flag}) is a number above 0")
         if not 0 <= self.averaging < 1:
             raise InvalidSettings("--averaging is a share of the steps, at least 0 and below 1")
-        if self.time_budget is not None and not 0 < self.time_budget < inf:
-            raise InvalidSettings("--time-budget is a number of seconds above 0")
-        if self.time_budget is not None and self.method != AUTO:
-            raise InvalidSettings(f"--time-budget is for --method {AUTO}, which chooses a method")
 
 
 # Settings of steps that an exact head uses as well: the metric chooses its strength, the seed names the run.

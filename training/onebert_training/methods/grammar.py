@@ -4,7 +4,6 @@ from collections.abc import Collection, Mapping
 
 from onebert_store.errors import InvalidMethod
 
-AUTO = "auto"  # in place of a method: `onebert train` chooses one
 HEAD = "head"  # the method of an exact head alone
 ALL = "all"  # in place of a list of targets
 

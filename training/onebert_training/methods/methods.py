@@ -8,7 +8,7 @@ from onebert_store.errors import InvalidMethod
 from onebert_store.file.manifest import Pooling
 from onebert_store.meant import meant
 from onebert_training.methods import rules
-from onebert_training.methods.grammar import AUTO, plain
+from onebert_training.methods.grammar import plain
 from onebert_training.methods.plan import Plan
 from onebert_training.methods.table import METHODS
 from onebert_training.methods.terms import Subject, Term
@@ -77,13 +77,9 @@ def parse_method(text: str) -> Method:
     terms: dict[str, Term] = {}
     for part in text.split("+"):
         name, _, arguments = part.strip().partition(":")
-        if name == AUTO:
-            raise InvalidMethod(
-                "auto is no method but chooses one, by itself and in `onebert train` alone; name a method"
-            )
         if name not in METHODS:
-            known = f"{', '.join(METHODS)}, and in `onebert train` {AUTO}"
-            raise InvalidMethod(f"there is no method {name[:40]!r}{meant(name, METHODS) or '.'} Methods are {known}")
+            hint = meant(name, METHODS) or "."
+            raise InvalidMethod(f"there is no method {name[:40]!r}{hint} Methods are {', '.join(METHODS)}")
         if name in terms:
             raise InvalidMethod(f"{name} is there twice")
         # Each method's rule is the function of its name.

@@ -12,8 +12,7 @@ from onebert_encoder.text.tokens import Text
 from onebert_store.errors import InvalidData, InvalidInput, InvalidSettings
 from onebert_store.file.delta import Delta
 from onebert_store.file.manifest import TaskType, parse_manifest
-from onebert_training.contest.auto import choice_file, choose, forget, make_comparison
-from onebert_training.contest.contest import train_kept
+from onebert_training.contest.contest import forget, train_kept
 from onebert_training.contest.few import make_run, read_pairs
 from onebert_training.data.dataset import Dataset
 from onebert_training.data.examples import Split
@@ -29,7 +28,6 @@ from onebert_training.interop.checkpoint.search import Answered, Probe
 from onebert_training.interop.checkpoint.teacher import Teacher, read_teacher
 from onebert_training.interop.checkpoint.texts import read_texts
 from onebert_training.interop.heads import Wanted, outputs_of
-from onebert_training.methods.grammar import AUTO
 
 # The metric nearest to the agreement: the share of equal answers, or of a regression 1 only for equal numbers.
 _METRIC = {"single_label": "accuracy", "multi_label": "accuracy", "regression": "r2"}
@@ -64,7 +62,7 @@ def import_by_distillation(
     texts = read_texts(asked, outputs[0])
     longest = wanted.max_length or min(teacher.max_length, base.spec.max_length)
     inputs = TaskInputs(base, _dataset(teacher, name, texts.learned, outputs), longest)
-    run = _run(inputs, asked, name, out, report)
+    run = _run(inputs, asked, name)
     result = train_kept(run, report, checkpoint_path(out)).result
     if result.delta is None:
         raise ValueError("only methods that give a delta are trained here")
@@ -113,17 +111,14 @@ def _dataset(teacher: Teacher, name: str, texts: Sequence[Text], outputs: tuple[
         raise InvalidData("the checkpoint gives all texts of --distil the same answer; give more different texts")
     whole = Split(tuple(texts), gold, soft=None if soft is None else soft.astype(np.float32))
     train, validation = hold_out(whole, task_type, 1 / HELD_OUT, None, SPLIT_SEED)
-    return Dataset(name, task_type, tuple(labels), None, {"train": train, "validation": validation}, whole=whole)
+    return Dataset(name, task_type, tuple(labels), None, {"train": train, "validation": validation})
 
 
-def _run(inputs: TaskInputs, asked: CheckpointOptions, name: str, out: Path, report: Report) -> Run:
-    """The training of the method asked for, or of the one that `auto` chooses."""
+def _run(inputs: TaskInputs, asked: CheckpointOptions, name: str) -> Run:
     metric = _METRIC[inputs.data.task_type]
     settings = Settings(method=asked.method, epochs=asked.epochs, max_length=inputs.max_length, metric=metric)
     refuse_steps(settings)
     settings = read_pairs(inputs, settings, name)
-    if asked.method == AUTO:
-        return choose(make_comparison(inputs, settings, name), report, choice_file(checkpoint_path(out))).run
     run = make_run(inputs, settings, name)
     if not run.plan.servable:
         raise InvalidSettings(f"{run.method.text} changes the base itself, which no delta holds")
