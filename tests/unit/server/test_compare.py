@@ -9,9 +9,7 @@ import pytest
 from fake_servers import FakeServer, Handler
 from onebert_server.cli.compare.asking import ask
 from onebert_server.cli.compare.differences import by_symbol, corrected, norms
-from onebert_server.cli.compare.labeled import LabeledRow
-from onebert_server.cli.compare.pinned import Answers, Pinned, ReplayedRow, compare, read_answers, written
-from onebert_server.cli.compare.reading import TaskRows, files_of_tasks
+from onebert_server.cli.compare.reading import files_of_tasks
 from onebert_store.errors import InvalidData
 from tiny_delta import MIDDLE, SPEC, make_delta, tensors_for
 
@@ -60,56 +58,6 @@ def test_the_false_discovery_rate_is_kept_as_benjamini_and_hochberg_say():
             min(p * len(ps) / (rank + 1) for rank, p in enumerate(ordered) if p >= own) if ps else 0.0 for own in ps
         ]
         assert corrected(ps) == pytest.approx(expected)
-
-
-ROWS = TaskRows("tone", [], [LabeledRow(text, {"line": line}, None) for line, text in enumerate(("one", "two"), 2)])
-
-
-def pinned(*rows, dtype="float32", digest="sha256:1", version=1):
-    made = [ReplayedRow(input=text, answer=answer, scores=[score]) for text, answer, score in rows]
-    return Pinned(version=version, digest=digest, dtype=dtype, rows=made)
-
-
-@pytest.mark.parametrize(
-    ("dtypes", "off", "red"),
-    [
-        (("float32", "float32"), 0.00009, False),
-        (("float32", "float32"), 0.00011, True),
-        (("float32", "bfloat16"), 0.03, False),
-        (("bfloat16", "float32"), 0.05, True),
-        (("bfloat16", "int8"), 0.2, False),
-    ],
-)
-def test_scores_may_be_off_by_the_rounding_of_the_coarser_dtype(dtypes, off, red):
-    before, after = dtypes
-    kept = pinned(("1", "good", 0.9), ("2", "bad", 0.6), dtype=before)
-    found = compare(kept, pinned(("1", "good", 0.9), ("2", "bad", 0.6 + off), dtype=after), ROWS)
-    assert (found["red"], found["differ"], found["largest"]) == (red, 0, pytest.approx(off))
-    # The number of a regression may be large, and rounding grows with it.
-    kept = pinned(("1", "", 4000.0), ("2", "", 0.5), dtype=before)
-    assert compare(kept, pinned(("1", "", 4000.0 * (1 + off)), ("2", "", 0.5), dtype=after), ROWS)["red"] == red
-
-
-def test_other_answers_are_red_and_other_versions_and_rows_are_said():
-    kept = pinned(("1", "good", 0.5), ("2", "bad", 0.6))
-    found = compare(kept, pinned(("1", "bad", 0.5), ("2", "bad", 0.6)), ROWS)
-    assert (found["red"], found["differ"], found["first"]) == (True, 1, "line 2: good 0.5000 → bad 0.5000")
-    assert compare(kept, pinned(digest="sha256:2", version=3), ROWS) == {
-        "changed": "version 1 was live, now it is version 3"
-    }
-    assert "its rows have changed" in compare(kept, pinned(("1", "good", 0.5)), ROWS)["changed"]
-
-
-def test_a_file_of_answers_is_read_back_and_no_other(tmp_path):
-    answers = Answers(tasks={"tone": pinned(("1", "good", 0.5)), "a": pinned(digest="sha256:2")})
-    file = tmp_path / "answers.json"
-    file.write_bytes(written(answers))
-    assert read_answers(file) == answers
-    assert written(read_answers(file)) == file.read_bytes()
-    for content in (b"", b"[]", b'{"format": 2, "tasks": {}}', b'{"tasks": {"a": {}}}', b'{"tasks": {}, "more": 1}'):
-        file.write_bytes(content)
-        with pytest.raises(InvalidData, match="is no file of answers"):
-            read_answers(file)
 
 
 def test_the_rows_of_each_task_are_found_by_its_name(tmp_path):

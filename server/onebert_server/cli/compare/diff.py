@@ -103,7 +103,7 @@ def _compare(
 
     with Client(url, api_key) as client:
         found = [version_of(client, ref) for ref in named]
-        record, deltas = compare_files(client, found)
+        record, deltas = _compare_files(client, found)
         record["measured"] = [training_of(client, *one) for one in found]
     if data is not None:
         manifests = [delta.manifest for delta in deltas]
@@ -118,7 +118,7 @@ def _compare(
     return record
 
 
-def compare_files(client: Client, versions: Sequence[tuple[str, int]]) -> "tuple[dict[str, Any], list[Delta]]":
+def _compare_files(client: Client, versions: Sequence[tuple[str, int]]) -> "tuple[dict[str, Any], list[Delta]]":
     """Compares the files of two versions; returns the differences and both deltas.
 
     Raises InvalidInput if their bases differ.
@@ -150,13 +150,13 @@ def _print(record: Mapping[str, Any]) -> None:
     ]
     rows += [(name, *(f"{side[name]:,}" for side in record["sizes"])) for name in ("bytes", "tensors", "numbers")]
     console.show(("", record["a"], record["b"]), [*rows, ("score", *map(_score, record["measured"]))])
-    print_norms(record)
+    _print_norms(record)
     if "answers" in record:
         _print_answers(record)
 
 
-def print_norms(record: Mapping[str, Any]) -> None:
-    """Prints the `norms` of a record of `compare_files`, over the layers."""
+def _print_norms(record: Mapping[str, Any]) -> None:
+    """Prints the `norms` of a record of `_compare_files`, over the layers."""
     from onebert_server.cli.compare.differences import by_symbol  # noqa: PLC0415
 
     found = by_symbol(record["norms"])

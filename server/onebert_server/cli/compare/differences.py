@@ -86,7 +86,7 @@ def by_symbol(found: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def answer_of(result: TaskResult, task_type: str) -> str:
+def _answer_of(result: TaskResult, task_type: str) -> str:
     """An answer as a string for comparison, without the scores of labels."""
     if result.abstained:
         return "abstained"
@@ -107,14 +107,14 @@ def answered(rows: Sequence[LabeledRow], results: Sequence[TaskResult], task_typ
     """
     found = []
     for row, *both in zip(rows, results[::2], results[1::2], strict=True):
-        found.append(Answered(row, *(said(row, *one) for one in zip(both, task_types, strict=True))))
+        found.append(Answered(row, *(_said(row, *one) for one in zip(both, task_types, strict=True))))
     return found
 
 
-def said(row: LabeledRow, result: TaskResult, task_type: str) -> str:
-    """The answer to a row as `answer_of` has it; raises the result's error with the row's place."""
+def _said(row: LabeledRow, result: TaskResult, task_type: str) -> str:
+    """The answer to a row as `_answer_of` has it; raises the result's error with the row's place."""
     try:
-        return answer_of(require_answer(result), task_type)
+        return _answer_of(require_answer(result), task_type)
     except OneBertError as error:
         error.detail = f"{row.where}: {error.detail}"
         raise

@@ -1,18 +1,17 @@
 """`onebert diff --all`: the live version of each task beside its newest one, over the task's own rows."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from onebert_server.cli.compare.asking import ask
 from onebert_server.cli.compare.differences import answered, compared, corrected
 from onebert_server.cli.compare.reading import HowToRead, print_left_out, read_tasks
-from onebert_server.client import Client, TaskSummary
+from onebert_server.client import Client
 from onebert_store.command import console
 from onebert_store.errors import OneBertError
 from onebert_store.file.strict_json import shown
-from onebert_store.registry.names import LIVE
 
 # At most this share of the tasks called worse or better is neither, on average.
 FALSE_DISCOVERY_RATE = 0.05
@@ -23,7 +22,7 @@ _VERDICTS = ("worse", "changed", "level", "better")
 def compare_all(url: str, api_key: str | None, folder: Path, how: HowToRead) -> dict[str, Any]:
     """Compares the live and the newest version of each task that has rows, the worst first, as a JSON value."""
     with Client(url, api_key) as client:
-        read, left_out = read_tasks(client, folder, how, _live_and_newest)
+        read, left_out = read_tasks(client, folder, how)
     results = iter(ask(url, api_key, [item for one in read for item in one.items]))
     found = list[dict[str, Any]]()
     for one in read:
@@ -50,11 +49,6 @@ def verdict(found: Mapping[str, Any]) -> str:
     if found.get("corrected_p", 1.0) > FALSE_DISCOVERY_RATE:
         return "changed"
     return "worse" if _gain(found) < 0 else "better"
-
-
-def _live_and_newest(task: TaskSummary) -> Sequence[int]:
-    live, newest = task.aliases[LIVE], max(task.versions)
-    return () if live == newest else (live, newest)
 
 
 def _gain(found: Mapping[str, Any]) -> float:

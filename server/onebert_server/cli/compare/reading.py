@@ -1,6 +1,6 @@
 """Reads rows for versions to answer: of one task, or of each task of a server from a folder."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -65,7 +65,7 @@ def files_of_tasks(folder: Path) -> dict[str, Path]:
 
 
 class TaskRows(NamedTuple):
-    """A task, the versions that shall answer, and its rows."""
+    """A task, its live and its newest version, and its rows."""
 
     task: str
     versions: Sequence[VersionFacts]
@@ -81,32 +81,27 @@ class TaskRows(NamedTuple):
         return [str(one.task_type) for one in self.versions]
 
 
-def read_tasks(
-    client: Client, folder: Path, how: HowToRead, versions_of: Callable[[TaskSummary], Sequence[int]]
-) -> tuple[list[TaskRows], dict[str, str]]:
-    """The tasks of a server with their rows, and why others are left out.
-
-    `versions_of` chooses the versions of a task that has a live one; a task without a choice is not read.
-    """
-    files, found, left_out = files_of_tasks(folder), list[TaskRows](), dict[str, str]()
+def read_tasks(client: Client, folder: Path, how: HowToRead) -> tuple[list[TaskRows], dict[str, str]]:
+    """The tasks whose newest version is not live, with their rows, and why others are left out."""
+    files, read, left_out = files_of_tasks(folder), list[TaskRows](), dict[str, str]()
     tasks = client.tasks()
     for task in tasks:
-        versions = versions_of(task) if LIVE in task.aliases else ()
         if LIVE not in task.aliases or task.name not in files:
             left_out[task.name] = NO_ROWS if LIVE in task.aliases else "it has no live version"
-        elif versions:
+        elif max(task.versions) != task.aliases[LIVE]:
             try:
-                found.append(_read(client, task.name, versions, str(files[task.name]), how))
+                read.append(_read(client, task, str(files[task.name]), how))
             except _OF_ONE_TASK as error:
                 left_out[task.name] = error.detail
-    return found, left_out | dict.fromkeys(files.keys() - {task.name for task in tasks}, "there is no such task")
+    return read, left_out | dict.fromkeys(files.keys() - {task.name for task in tasks}, "there is no such task")
 
 
-def _read(client: Client, task: str, versions: Sequence[int], data: str, how: HowToRead) -> TaskRows:
-    facts = [client.version(task, version) for version in versions]
-    if away := next((one for one in facts if one.status == "unavailable"), None):
-        raise VersionUnavailable(f"version {away.version} is unavailable: {away.reason}")
-    return TaskRows(task, facts, how.rows(data, [parse_manifest(one.manifest) for one in facts]))
+def _read(client: Client, task: TaskSummary, data: str, how: HowToRead) -> TaskRows:
+    versions = [client.version(task.name, version) for version in (task.aliases[LIVE], max(task.versions))]
+    for version in versions:
+        if version.status == "unavailable":
+            raise VersionUnavailable(f"version {version.version} is unavailable: {version.reason}")
+    return TaskRows(task.name, versions, how.rows(data, [parse_manifest(version.manifest) for version in versions]))
 
 
 def print_left_out(left_out: Mapping[str, str]) -> None:
