@@ -92,7 +92,7 @@ bytecode: setup
 
 # Without the real servers, commands and databases of tests/integration, but for the first of them.
 unit: setup
-	$(PYTEST) tests/unit tests/integration/http/test_http.py
+	$(PYTEST) tests/unit tests/extensions tests/integration/http/test_http.py
 
 # The libraries that the page at / comes with, from npm again, in the versions and with the digests that the script names.
 page-libraries:

@@ -21,9 +21,10 @@ from onebert_server.access.keys import KeyRing
 from onebert_server.http import problems
 from onebert_server.http.auth import OPEN_PATHS
 from onebert_server.http.openapi import OWN
+from onebert_server.installed import modules
 from onebert_server.run.app import create_app
 from onebert_server.runtime import Runtime
-from onebert_server.settings import PREFIX, Settings
+from onebert_server.settings import PREFIX, ServerSettings
 from onebert_store.errors import OneBertError
 from onebert_training.data.options import DataOptions
 from onebert_training.fit import settings as training
@@ -58,10 +59,12 @@ def main() -> None:
 
 def _settings() -> str:
     explained = _explained(settings.__file__)
-    schema = Settings.model_json_schema()["properties"]
+    for module in modules("settings"):
+        explained |= _explained(module.__file__)
+    schema = ServerSettings.model_json_schema()["properties"]
     rows = [
         (f"`{PREFIX}{name.upper()}`", _default(field.default), _values(schema[name]), explained[name])
-        for name, field in Settings.model_fields.items()
+        for name, field in ServerSettings.model_fields.items()
     ]
     return _page("Settings of the server", SETTINGS, _table(("variable", "default", "values", "meaning"), rows))
 
@@ -84,7 +87,7 @@ def _errors() -> str:
 
 
 def _routes() -> str:
-    app = create_app(cast(Runtime, SimpleNamespace(keys=KeyRing({}), settings=Settings())))
+    app = create_app(cast(Runtime, SimpleNamespace(keys=KeyRing({}), settings=ServerSettings())))
     own, others = [], []
     for path, methods in json.loads(app.control.document())["paths"].items():
         for method, operation in methods.items():

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from onebert_server.access.key_keeper import KeyKeeper
 from onebert_server.access.keys import KeyRing
@@ -16,6 +17,7 @@ from onebert_server.feedback.keeping import SampleKeeper
 from onebert_server.feedback.recording import Recorder
 from onebert_server.feedback.reviews import Reviews
 from onebert_server.feedback.verdicts import Verdicts
+from onebert_server.hooks import Hooks
 from onebert_server.settings import Settings
 from onebert_server.telemetry.metrics import Metrics
 from onebert_server.trainer.trainer import Trainer
@@ -33,6 +35,8 @@ from onebert_store.errors import Unhealthy
 from onebert_store.registry.registry import Registry
 from onebert_store.samples.store import SampleStore
 
+P = TypeVar("P")
+
 # After this many failed batches in a row we blame the device and not the texts: after some errors a GPU answers nothing
 # until its process ends.
 MAX_FAILED_IN_A_ROW = 10
@@ -43,6 +47,7 @@ class Runtime(Edge):
     """All parts of the engine's process.
 
     Attributes:
+        hooks: where extensions listen.
         workers: threads that tokenize and read answers.
         registrars: threads for the registry's database and files, so that a slow disk delays no answer.
         readers: threads for whole stored files, so that a hanging bucket delays no change.
@@ -57,6 +62,7 @@ class Runtime(Edge):
         trainer: makes versions of examples; None if that is switched off.
     """
 
+    hooks: Hooks
     metrics: Metrics
     keys: KeyRing
     keeper: KeyKeeper
@@ -85,6 +91,25 @@ class Runtime(Edge):
     receiving: Receiving = field(default_factory=Receiving)
     measured: Measured = field(default_factory=Measured)
     trainer: Trainer | None = None
+
+    def __post_init__(self) -> None:
+        self._parts: dict[type, object] = {}
+
+    def add(self, part: object | None) -> None:
+        """Adds the part of an extension, unless the settings switch it off (None)."""
+        if part is not None:
+            self._parts[type(part)] = part
+
+    def part(self, kind: type[P]) -> P | None:
+        """Returns an extension's part by its class; None if the settings switch it off."""
+        part = self._parts.get(kind)
+        return part if isinstance(part, kind) else None
+
+    def settings_of(self, kind: type[P]) -> P:
+        """Returns the settings as an extension declares them."""
+        if not isinstance(self.settings, kind):
+            raise TypeError(f"the settings of {kind.__module__} are not installed")
+        return self.settings
 
     @property
     def hosts(self) -> list[Host]:

@@ -1,6 +1,5 @@
 """Everything that can be configured, as `ONEBERT_…` environment variables; docs/generate.py makes a page of it."""
 
-import base64
 import hashlib
 import os
 import re
@@ -12,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from onebert_server.installed import modules
 from onebert_server.limits import BODY_BYTES, MAX_REQUEST_TIMEOUT
 from onebert_store.errors import InvalidSettings
 from onebert_store.file.format import MAX_FILE_BYTES
@@ -22,11 +22,6 @@ MIN_KEY_LENGTH = 16
 PREFIX = "ONEBERT_"
 # An attacker who can change plain HTTP could add keys that we accept, so only HTTPS or loopback.
 JWKS_ADDRESS = re.compile(r"https://|http://(127\.0\.0\.1|localhost|\[::1\])(:|/)")
-
-# Plain HTTP would show all moves to the network.
-WEBHOOK_ADDRESS = re.compile(
-    r"(https://[A-Za-z0-9.-]+|https?://(127\.0\.0\.1|localhost|\[::1\]))(:\d{1,5})?([/?][!-~]*)?"
-)
 
 # The form that browsers send: no path, no slash at the end.
 ORIGIN = re.compile(r"https?://[A-Za-z0-9.\[\]:-]+")
@@ -151,11 +146,6 @@ class Settings(BaseSettings):
     samples_key: Annotated[tuple[str, ...], NoDecode, Field(repr=False)] = ()
     #: Name of a [plug-in](../guide/plugins.md) that removes personal data from texts before they are kept.
     redactor: str | None = None
-    # May hold a password.
-    #: Address that gets [webhooks](../guide/watching.md#webhooks): `https://…`, on loopback also `http://…`.
-    webhook_url: Annotated[str | None, Field(repr=False)] = None
-    #: Key that signs webhooks: `whsec_` and 24 to 64 bytes in base64.
-    webhook_key: Annotated[str | None, Field(repr=False)] = None
     #: Level of the log, which goes to standard error.
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
@@ -210,16 +200,6 @@ class Settings(BaseSettings):
             raise ValueError("ONEBERT_OIDC_JWKS is a file, or an address that begins with https://")
         return self
 
-    @model_validator(mode="after")
-    def _webhook_is_whole(self) -> "Settings":
-        if (self.webhook_url is None) != (self.webhook_key is None):
-            raise ValueError("webhooks take ONEBERT_WEBHOOK_URL and ONEBERT_WEBHOOK_KEY together")
-        if self.webhook_url is not None and not WEBHOOK_ADDRESS.fullmatch(self.webhook_url):
-            raise ValueError("ONEBERT_WEBHOOK_URL is an address that begins with https://, on loopback with http://")
-        if self.webhook_key is not None and not 24 <= len(webhook_secret(self.webhook_key)) <= 64:
-            raise ValueError("ONEBERT_WEBHOOK_KEY is whsec_ and 24 to 64 bytes in base64")
-        return self
-
     @property
     def only_base(self) -> str | None:
         """The base of a command that computes with one, or None for the default base; raises InvalidSettings."""
@@ -235,6 +215,14 @@ class Settings(BaseSettings):
         return None
 
 
+# One class for the core and every extension, so that a variable has one meaning.
+ServerSettings: type[Settings] = type(
+    "ServerSettings",
+    (Settings, *(module.Settings for module in modules("settings"))),
+    {"__module__": __name__, "__doc__": "The settings of the core and of every extension."},
+)
+
+
 def load_settings(**overrides: Any) -> Settings:
     """Reads the environment; overrides that are None do not count.
 
@@ -242,10 +230,10 @@ def load_settings(**overrides: Any) -> Settings:
         InvalidSettings: names the setting and the rule, never the value; or a variable that is no setting.
     """
     for name in _misspelled():
-        there = (setting.upper() for setting in Settings.model_fields)
+        there = (setting.upper() for setting in ServerSettings.model_fields)
         raise InvalidSettings(f"{name} is not a setting{meant(name[len(PREFIX) :], there, PREFIX + '{}')}")
     try:
-        return Settings(**{name: value for name, value in overrides.items() if value is not None})
+        return ServerSettings(**{name: value for name, value in overrides.items() if value is not None})
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False, include_context=False)[0]
         where = f"ONEBERT_{str(first['loc'][0]).upper()}: " if first["loc"] else ""
@@ -254,7 +242,7 @@ def load_settings(**overrides: Any) -> Settings:
 
 def _misspelled() -> Iterator[str]:
     """Variables that look like settings and are none; a typo must not leave a default in force unseen."""
-    known = OF_COMMANDS | {f"{PREFIX}{field.upper()}" for field in Settings.model_fields}
+    known = OF_COMMANDS | {f"{PREFIX}{field.upper()}" for field in ServerSettings.model_fields}
     for name in sorted(os.environ):
         if name.upper().startswith(PREFIX) and name.upper() not in known and not OF_KUBERNETES.fullmatch(name):
             yield name
@@ -266,14 +254,6 @@ def is_loopback(host: str) -> bool:
         return host == "localhost" or ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return False
-
-
-def webhook_secret(key: str) -> bytes:
-    """The secret in a key of webhooks; empty if the key is not of this form."""
-    try:
-        return base64.b64decode(key.removeprefix("whsec_"), validate=True) if key.startswith("whsec_") else b""
-    except ValueError:
-        return b""
 
 
 def _named_digest(key: str) -> tuple[bytes, str]:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from onebert_server.installed import INSTALLED
+
 ROOT = Path(__file__).parents[2]
 
 # Component -> the folder it lives in, and the other components it may import.
@@ -53,6 +55,7 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
         {"data"},
     ),
     "onebert_server": (
+        {"extensions"},
         {"cli"},
         {"run"},
         {"facades", "remote"},
@@ -61,8 +64,8 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
         {"feedback", "hosts", "trainer"},
         {"answering", "watching"},
         {"versions"},
-        {"engine"},
-        {"access", "fairness", "gate", "page", "telemetry", "webhooks"},
+        {"engine", "hooks"},
+        {"access", "fairness", "gate", "page", "telemetry"},
     ),
 }
 
@@ -236,6 +239,22 @@ def test_no_rooms_import_each_other_in_a_circle_at_any_level() -> None:
         except CycleError as error:
             circles.append(f"{folder}: {' → '.join(error.args[1])}")
     assert circles == []
+
+
+EXTENSIONS = "onebert_server.extensions"
+
+
+def test_no_core_module_imports_an_extension_and_no_extension_another() -> None:
+    assert {f"{EXTENSIONS}.{name}" for name in INSTALLED} == {
+        ".".join(name.split(".")[:3]) for name, _ in modules("onebert_server") if name.startswith(f"{EXTENSIONS}.")
+    }
+    crossing = [
+        (source, target)
+        for source, targets in imports_between_files().items()
+        for target in targets
+        if target.startswith(f"{EXTENSIONS}.") and source.split(".")[:3] != target.split(".")[:3]
+    ]
+    assert crossing == []
 
 
 @pytest.mark.parametrize(

@@ -15,11 +15,11 @@ from onebert_server.answering.backend import Wanted
 from onebert_server.gate.judge import Answer, Rows, answer_of, judge, measure, missed, right_of, wrong_rows
 from onebert_server.gate.report import COMPARED, Numbers, Report, Side, Wrong
 from onebert_server.gate.rules import Gate, PinnedRow, pin
+from onebert_server.hooks import Hooks
 from onebert_server.limits import MAX_ITEMS
 from onebert_server.threads import run_in
 from onebert_server.versions.catalog import Catalog
 from onebert_server.versions.version import Version
-from onebert_server.webhooks.sender import Emit, emit_nothing
 from onebert_store.errors import AliasConflict, GateFailed, InvalidInput, StoreCorrupt, VersionUnavailable
 from onebert_store.file import strict_json
 from onebert_store.registry.names import LIVE
@@ -41,15 +41,15 @@ class Gates:
 
     Args:
         registrars: threads for the registry.
-        emit: gets a `gate.failed` for each version that does not pass.
+        hooks: get a `gate.failed` for each version that does not pass.
     """
 
-    def __init__(self, catalog: Catalog, answerer: Answerer, registrars: Executor, emit: Emit = emit_nothing) -> None:
+    def __init__(self, catalog: Catalog, answerer: Answerer, registrars: Executor, hooks: Hooks) -> None:
         self._catalog = catalog
         self._directory = catalog.directory
         self._answerer = answerer
         self._registrars = registrars
-        self._emit = emit
+        self._hooks = hooks
 
     async def of(self, task: str, context: Context) -> Kept | None:
         """Returns the gate of a task, if it has one; raises Forbidden, TaskNotFound, or StoreCorrupt."""
@@ -124,7 +124,7 @@ class Gates:
             if not wanted:
                 failed = [one.model_dump(mode="json", exclude={"passed"}) for one in made.checks if not one.passed]
                 named = {"task": task, "alias": alias, "candidate": candidate.entry.version}
-                self._emit("gate.failed", named | {"checks": failed})
+                self._hooks.announce("gate.failed", named | {"checks": failed})
             raise GateFailed(f"{said}; its rows are not here, send a report of them" if wanted else said, _json(made))
 
     async def _run(

@@ -1,7 +1,6 @@
 """The façades' read-only routes, which only the process with the engine serves."""
 
-from collections.abc import Awaitable, Callable, Mapping
-from functools import cache
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from fastapi import APIRouter, Request, Response
 from fastapi.routing import APIRoute
@@ -34,13 +33,12 @@ from onebert_store.errors import InvalidSettings
 CONTROL = (tasks, fleet, watch, aliases, gates, examples, samples, review, administration, system, docs, page)
 
 
-@cache
-def showing() -> APIRouter:
-    """A router with all listings, for every app of a process.
+def showing(control: Sequence[APIRouter]) -> APIRouter:
+    """A router with all listings; `control` are the other routers that do not classify.
 
     Raises InvalidSettings if a façade claims a route of the server's own.
     """
-    own = _own_routes()
+    own = _own_routes(control)
     router = APIRouter()
     for facade in facades():
         for route, told_apart in routes_of(facade):
@@ -53,9 +51,9 @@ def showing() -> APIRouter:
     return router
 
 
-def _own_routes() -> Mapping[str, bool]:
+def _own_routes(control: Sequence[APIRouter]) -> Mapping[str, bool]:
     """The shapes of the server's own routes, and whether façades may share them."""
-    routes = [route for module in (classify, *CONTROL) for route in module.router.routes if isinstance(route, APIRoute)]
+    routes = [route for router in (classify.router, *control) for route in router.routes if isinstance(route, APIRoute)]
     return {
         shape_of(f"{method} {route.path}"): isinstance(route, DataRoute)
         for route in routes

@@ -22,10 +22,12 @@ from onebert_server.feedback.keeping import SampleKeeper, redactor_named
 from onebert_server.feedback.recording import Recorder
 from onebert_server.feedback.reviews import Reviews
 from onebert_server.feedback.verdicts import Verdicts
+from onebert_server.hooks import TASK_RENAMED, Hooks
 from onebert_server.hosts import begin_loading, compute_threads, on_a_thread
 from onebert_server.progress import Progress
+from onebert_server.run.extension import installed
 from onebert_server.runtime import Runtime
-from onebert_server.settings import Settings, webhook_secret
+from onebert_server.settings import Settings
 from onebert_server.store import store_address
 from onebert_server.telemetry.metrics import Metrics
 from onebert_server.telemetry.telemetry import open_telemetry
@@ -39,9 +41,7 @@ from onebert_server.versions.residency.loader import Loader
 from onebert_server.versions.residency.residents import Residents
 from onebert_server.watching.inputs import Inputs
 from onebert_server.watching.watch import Watch
-from onebert_server.webhooks.sender import Emit, Sender, emit_nothing
 from onebert_store.registry.registry import Registry
-from onebert_store.registry.replicas import Cursor
 from onebert_store.samples.store import open_samples
 
 REGISTRARS = 4
@@ -70,6 +70,7 @@ def open_runtime(
     progress = progress or Progress()
     hosts = (loading or begin_loading(settings)).result()
     give_back_freed_memory()
+    hooks = Hooks()
     with ExitStack() as opened:
         progress.begin("store", 1)
         registry = opened.enter_context(Registry.open(store_address(settings)))
@@ -80,13 +81,12 @@ def open_runtime(
         residents = Residents(engine, registry)
         loader = Loader(residents, registry)
         presence = Presence(registry.replicas) if registry.shared else None
-        follower = Follower(registry.feed, residents.directory, presence, metrics.rename_task)
+        follower = Follower(registry.feed, residents.directory, presence, partial(_renamed, hooks, metrics))
         catalog = Catalog(registry, residents, follower, settings.max_upload_bytes)
         samples = SampleKeeper(store, redactor_named(settings.redactor), metrics.count_samples)
         opened.callback(samples.close)
-        emit = _webhooks(opened, settings, registry, presence, metrics)
-        watch = _watch(opened, settings, catalog, metrics, emit) if settings.false_alarms else None
-        inputs = _inputs(settings, hosts, watch, metrics, emit) if watch else {}
+        watch = _watch(opened, settings, catalog, metrics, hooks) if settings.false_alarms else None
+        inputs = _inputs(settings, hosts, watch, metrics, hooks) if watch else {}
         opened.callback(follower.close)
         opened.callback(loader.close)
         workers, registrars, readers, uploader = (
@@ -110,9 +110,10 @@ def open_runtime(
         telemetry.samples = samples
         samples.start()
         answerer = Answerer(admission.splitters, admission, workers)
-        gates = Gates(catalog, answerer, registrars, emit)
+        gates = Gates(catalog, answerer, registrars, hooks)
         _add_gauges(metrics, engine, catalog, follower, keeper)
         runtime = Runtime(
+            hooks=hooks,
             settings=settings,
             keys=keys,
             keeper=keeper,
@@ -143,6 +144,8 @@ def open_runtime(
         )
         if settings.trainer:
             runtime.trainer = _trainer(opened, runtime)
+        for extension in installed():
+            runtime.add(extension.open(runtime, opened))
         try:
             yield runtime
         finally:
@@ -155,6 +158,11 @@ def engine_limits(settings: Settings) -> EngineLimits:
     return EngineLimits(settings.max_batch_tokens, queue, MAX_BATCH_SECONDS)
 
 
+def _renamed(hooks: Hooks, metrics: Metrics, task: str, name: str) -> None:
+    metrics.rename_task(task, name)
+    hooks.announce(TASK_RENAMED, {"task": task, "name": name})
+
+
 def _pool(opened: ExitStack, size: int, name: str) -> ThreadPoolExecutor:
     """Opens threads that compute with one thread each: see Engine."""
     pool = ThreadPoolExecutor(size, name, compute_with, (1,))
@@ -162,27 +170,12 @@ def _pool(opened: ExitStack, size: int, name: str) -> ThreadPoolExecutor:
     return pool
 
 
-def _webhooks(
-    opened: ExitStack, settings: Settings, registry: Registry, presence: Presence | None, metrics: Metrics
-) -> Emit:
-    """Starts to send webhooks if the settings have a receiver; returns the place for events."""
-    if settings.webhook_url is None or settings.webhook_key is None:
-        return emit_nothing
-    # The one owner of a registry goes on at once after a death; a replica waits for the lease of a dead one.
-    cursor = Cursor(registry.database, "webhooks", presence.id if presence else "owner")
-    secret = webhook_secret(settings.webhook_key)
-    sender = Sender(settings.webhook_url, secret, registry.feed, cursor, metrics.count_webhook)
-    opened.callback(sender.close)
-    sender.start()
-    return sender.emit
-
-
-def _watch(opened: ExitStack, settings: Settings, catalog: Catalog, metrics: Metrics, emit: Emit) -> Watch:
+def _watch(opened: ExitStack, settings: Settings, catalog: Catalog, metrics: Metrics, hooks: Hooks) -> Watch:
     """Starts to watch the answers that the metrics count."""
 
     def changed(state: str, task: str, version: int, cause: str | None) -> None:
         metrics.count_alarm(state)
-        emit(f"alarm.{state}", {"task": task, "version": version, "cause": cause})
+        hooks.announce(f"alarm.{state}", {"task": task, "version": version, "cause": cause})
 
     watch = Watch(settings.false_alarms, catalog, settings.task_metrics, changed)
     metrics.registry.register(watch)
@@ -201,12 +194,12 @@ def _trainer(opened: ExitStack, runtime: Runtime) -> Trainer:
     return Trainer(worker, runtime, *parts)
 
 
-def _inputs(settings: Settings, hosts: list[Host], watch: Watch, metrics: Metrics, emit: Emit) -> dict[str, Inputs]:
+def _inputs(settings: Settings, hosts: list[Host], watch: Watch, metrics: Metrics, hooks: Hooks) -> dict[str, Inputs]:
     """Compares the texts of each base; vectors of another precision or probe are another reference."""
 
     def changed(base: str, state: str) -> None:
         metrics.count_alarm(state)
-        emit(f"alarm.{state}", {"inputs": base, "cause": None})
+        hooks.announce(f"alarm.{state}", {"inputs": base, "cause": None})
 
     found = {}
     for host in hosts:

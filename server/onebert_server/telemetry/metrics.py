@@ -64,20 +64,19 @@ class Metrics:
         self._of: dict[tuple[str, str, int], tuple[Count, Histogram]] = {}
         self._in_progress = 0
         self.gauge("http_requests_in_progress", "Requests being answered.", lambda: self._in_progress)
-        self._rejected = self._counter("rejected", "Requests refused with a typed error.", "code")
-        self._uploads = self._counter("uploads", "Uploads by result.", "result")
+        self._rejected = self.counter("rejected", "Requests refused with a typed error.", "code")
+        self._uploads = self.counter("uploads", "Uploads by result.", "result")
         self._batch_sequences = self._histogram("batch_sequences", "Sequences in a batch.", SEQUENCES).of()
         self._batch_tokens = self._histogram("batch_tokens", "Tokens in a batch.", TOKENS).of()
         self._batch_seconds = self._histogram("batch_seconds", "Time of a forward pass.", SECONDS).of()
         self._queue_wait = self._histogram(
             "queue_wait_seconds", "Time that a request waited until its work began.", SECONDS
         ).of()
-        self._dropped = self._counter("dropped", "Requests whose waiting work was dropped.", "why")
-        self._alarms = self._counter("alarm_changes", "Alarms of watched versions that went on or off.", "state")
-        self._samples = self._counter("samples", "Answers that were to be kept, by result.", "result")
-        self._feedback = self._counter("feedback", "Rows of feedback.", "kind")
-        self._webhook = self._counter("webhook", "Webhooks sent or dropped, and failed attempts.", "result")
-        self._left = self._counter(
+        self._dropped = self.counter("dropped", "Requests whose waiting work was dropped.", "why")
+        self._alarms = self.counter("alarm_changes", "Alarms of watched versions that went on or off.", "state")
+        self._samples = self.counter("samples", "Answers that were to be kept, by result.", "result")
+        self._feedback = self.counter("feedback", "Rows of feedback.", "kind")
+        self._left = self.counter(
             "left_sequences", "Sequences of requests whose client left, by what had become of them until then.", "state"
         )
 
@@ -157,10 +156,6 @@ class Metrics:
     def count_feedback(self, kind: str) -> None:
         self._feedback.labels(kind).inc()
 
-    def count_webhook(self, result: str) -> None:
-        """Counts one webhook that was `sent` or `dropped` (too many waited), or one `failed` attempt."""
-        self._webhook.labels(result).inc()
-
     def count_upload(self, result: str) -> None:
         """Counts one upload by its result: `created`, `existing` or an error code."""
         self._uploads.labels(result).inc()
@@ -176,7 +171,7 @@ class Metrics:
             return await asyncio.to_thread(write, self._of_names(names)), media_type
         return await asyncio.to_thread(self.exposition, names), CONTENT_TYPE_LATEST
 
-    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+    def counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(f"onebert_{name}", text, labels, registry=self.registry)
 
     def _histogram(self, name: str, text: str, buckets: Sequence[float], *labels: str) -> Histograms:

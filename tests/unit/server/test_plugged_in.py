@@ -9,7 +9,7 @@ import pytest
 from onebert_server.access.keys import KeyRing
 from onebert_server.facades import listings, plugged, routes, table
 from onebert_server.http.auth import is_open
-from onebert_server.run.app import create_app
+from onebert_server.run.app import control_routers, create_app
 from onebert_server.settings import Settings
 from onebert_store.errors import InvalidSettings
 from onebert_store.registry.store import StoreAddress, open_store
@@ -106,12 +106,12 @@ OURS = "which is a route of the server's own"
 )
 def test_a_facade_that_does_not_fit_is_one_line(install, names, line):
     install("onebert.facades", **names)
-    assert refused(listings.showing).startswith(line)
+    assert refused(lambda: listings.showing(control_routers())).startswith(line)
 
 
 def test_facades_share_paths_that_bodies_tell_apart(install):
     install("onebert.facades", new="new", shared="shared")
-    listings.showing()
+    listings.showing(control_routers())
     assert {"/new", "/t/{task}/new", "/v1/bundle"} <= routes.facade_paths()
     names = {path: [one.facade.name for one in claimants] for path, claimants in routes._claimants().items()}
     assert names["/classify"] == ["vLLM", "vLLM Semantic Router", "Shared"]

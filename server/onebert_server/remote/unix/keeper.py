@@ -21,6 +21,7 @@ from onebert_server.remote.relayed import Relayed
 from onebert_server.remote.unix import frames
 from onebert_server.remote.unix.desk import FrontDesk, Served
 from onebert_server.remote.unix.relaying import relayed_to
+from onebert_server.settings import Settings
 from onebert_store.errors import InvalidSettings, OneBertError
 
 if TYPE_CHECKING:
@@ -30,8 +31,9 @@ logger = logging.getLogger("onebert.front_ends")
 
 # -P keeps the current directory off the import path.
 COMMAND = (sys.executable, "-P", "-m", "onebert_server.run.child")
-# Front ends do not read these settings: a directory, addresses that may contain a password, and keys of kept texts.
+# Front ends get the core's settings but these: a directory, addresses that may contain a password, and keys of texts.
 NOT_OF_FRONT_ENDS = {"data_dir", "registry", "blobs", "samples_key", "redactor"}
+OF_FRONT_ENDS = Settings.model_fields.keys() - NOT_OF_FRONT_ENDS
 # Seconds in which all front ends must listen.
 START_TIMEOUT = 60.0
 # Seconds to wait before a dead front end is restarted.
@@ -120,7 +122,7 @@ class FrontEnds:
             # A file, because uvloop fails to write to the pipe of a process that exits at once.
             start = Path(self._folder.name, "start")
             setup = questions.setup(self._runtime.admission.splitters)
-            settings = self._settings.model_dump(exclude=NOT_OF_FRONT_ENDS)
+            settings = self._settings.model_dump(include=OF_FRONT_ENDS)
             start.write_bytes(msgspec.msgpack.encode(frames.Start(listeners, engine_path, relay_path, setup, settings)))
         except OSError:
             raise InvalidSettings("ONEBERT_FRONT_ENDS: the temporary folder cannot be written") from None

@@ -11,9 +11,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from onebert_server.extensions.webhooks import sender
+from onebert_server.extensions.webhooks.message import Message, signed
 from onebert_server.settings import load_settings
-from onebert_server.webhooks import sender
-from onebert_server.webhooks.message import Message, signed
 from onebert_store.errors import InvalidSettings
 from receivers import KEY, SECRET, Receiver
 from runtimes import ask, get, opened, upload

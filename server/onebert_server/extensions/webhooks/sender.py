@@ -5,11 +5,12 @@ import secrets
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from onebert_server.webhooks.message import Message, move_of, signed
+from onebert_server.extensions.webhooks.message import Message, move_of, signed
+from onebert_server.hooks import Event
 from onebert_store.errors import OneBertError
 from onebert_store.registry.feed import Feed
 from onebert_store.registry.replicas import Cursor
@@ -29,12 +30,8 @@ READ_TOGETHER, MOST_WAITING = 100, 1000
 CLOSE_TIMEOUT = 1.0
 GONE = 410
 
-Emit = Callable[[str, Mapping[str, Any]], None]
-"""Takes the type and the data of an event, at once."""
-
-
-def emit_nothing(kind: str, data: Mapping[str, Any]) -> None:
-    """The `Emit` of a server without webhooks."""
+# Events of this process that are sent.
+SENT = ("gate.failed", "alarm.on", "alarm.off")
 
 
 class Sender:
@@ -62,11 +59,13 @@ class Sender:
         if self._thread.ident is not None:
             self._thread.join(CLOSE_TIMEOUT)
 
-    def emit(self, kind: str, data: Mapping[str, Any]) -> None:
+    def emit(self, event: Event) -> None:
+        if event.type not in SENT:
+            return
         if len(self._waiting) >= MOST_WAITING:
             self._count("dropped")
         else:
-            self._waiting.append(Message(f"event-{secrets.token_hex(16)}", kind, datetime.now(UTC), data))
+            self._waiting.append(Message(f"event-{secrets.token_hex(16)}", event.type, datetime.now(UTC), event.data))
 
     def _run(self) -> None:
         import httpx  # noqa: PLC0415 - slow to import, and few servers send webhooks

@@ -1,0 +1,51 @@
+"""Moves of aliases: one function for the route and for everyone else, so that no hook is forgotten."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Executor
+
+from onebert_server.access.context import Context
+from onebert_server.hooks import Move
+from onebert_server.threads import run_in
+from onebert_server.versions.catalog import Catalog
+from onebert_store.registry.records import Alias
+
+BeforeMove = Callable[[Move, Context], Awaitable[bool]]
+
+
+def no_condition() -> None:
+    """The `unless_compared` of a caller that knows what it does."""
+
+
+class Moves:
+    """Moves aliases; `before_move` are the hooks, `registrars` the threads for the registry."""
+
+    def __init__(self, catalog: Catalog, before_move: Sequence[BeforeMove], registrars: Executor) -> None:
+        self._catalog = catalog
+        self._before_move = before_move
+        self._registrars = registrars
+
+    async def move(
+        self,
+        move: Move,
+        context: Context,
+        *,
+        force: str | None = None,
+        unless_compared: Callable[[], None] = no_condition,
+    ) -> tuple[Alias, int]:
+        """Loads the versions of a target, asks every hook, and moves the alias; returns it and the change's number.
+
+        Args:
+            force: the reason to move without asking the hooks.
+            unless_compared: may raise if no hook has compared the versions.
+
+        Raises:
+            GateFailed, AliasConflict: a hook refuses the move; see also `Catalog.in_memory` and `Catalog.move_alias`.
+        """
+        task, alias, target, expected = move
+        async with self._catalog.in_memory(task, [number for number, _ in target.shares], context):
+            if force is None:
+                compared = [await check(move, context) for check in self._before_move]
+                if not any(compared):
+                    unless_compared()
+            arguments = task, alias, target, expected, context, force
+            return await run_in(self._registrars, self._catalog.move_alias, *arguments)
