@@ -302,7 +302,7 @@ class HeaderNeeded(OneBertError, status=503, code="header-needed", title="A head
 
 
 class EngineFailed(OneBertError, code="engine-failed", title="The engine failed"):
-    """The forward pass failed and its batch is lost; the next request may succeed."""
+    """The request's own forward pass failed; the next request may succeed."""
 
 
 class AnswerNotFinite(OneBertError, status=422, code="answer-not-finite", title="The answer is not finite"):

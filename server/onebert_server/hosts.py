@@ -56,7 +56,7 @@ def load_hosts(settings: Settings) -> list[Host]:
         raise InvalidSettings("ONEBERT_BASE: two of the bases are the same")
     bound = BankBytes(settings.bank_bytes or default_bank_bytes(bases[0].device), len(bases))
     hosts = [Host(base, Bank(base, bound)) for base in bases]
-    for host in hosts if settings.false_alarms else ():
+    for host in hosts:
         host.bank.answer_bare(probe(host.base))
     return hosts
 

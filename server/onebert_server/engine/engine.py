@@ -3,10 +3,10 @@
 import logging
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from onebert_server.telemetry.tracing import Tracing
 
 logger = logging.getLogger("onebert.engine")
+
+T = TypeVar("T")
 
 # A batch of at least so many seconds lets others run between its layers: one text of 512 tokens may take over 0.25 s on
 # a slow processor.
@@ -115,9 +117,9 @@ class Engine:
         Returns:
             Futures of one float32 array per item, in order: [labels], or [tokens, labels] for a per-token task. The
             caller checks whether the numbers are finite.
-            One fails with `EngineFailed` when the forward pass raised, and with `DeadlineExceeded` when its work had
-            not begun, or not ended, in time. Cancelling withdraws waiting items at once; the future counts as cancelled
-            when none of its items runs any more.
+            One fails with `EngineFailed` when the forward pass raised for it alone, and with `DeadlineExceeded` when
+            its work had not begun, or not ended, in time. Cancelling withdraws waiting items at once; the future counts
+            as cancelled when none of its items runs any more.
 
         Raises:
             TooLarge: the items exceed the whole queue.
@@ -160,6 +162,7 @@ class Engine:
         if span is not None:
             span.set_attributes({"onebert.sequences": len(flight.waiting), "onebert.tokens": tokens})
             span.end()
+        self._failed = 0
 
     def close(self, timeout: float) -> None:
         """Takes nothing new, answers waiting requests for at most `timeout` seconds, and stops the thread.
@@ -188,6 +191,7 @@ class Engine:
 
     @property
     def failed_in_a_row(self) -> int:
+        """The batches of which no request was answered, since the device's last answer."""
         return self._failed
 
     def batch_tokens(self, host: Host) -> int:
@@ -228,10 +232,10 @@ class Engine:
 
     def _launched(self, waiting: Sequence[Waiting], before: Flight | None) -> Flight | None:
         self._pass_started = self._pass_started or time.monotonic()
-        with self._losing(waiting):
-            return self.launch(waiting)
-        self._let_go(before)
-        return None
+        flight = self._attempt(waiting, partial(self.launch, waiting))
+        if flight is None:
+            self._let_go(before)
+        return flight
 
     def _is_long(self, first: Request) -> bool:
         """Whether the batch that was taken last makes way for others; shadows do even if they are short."""
@@ -246,30 +250,54 @@ class Engine:
             return self.batch_tokens(host), self._most_tokens(host)
 
         if waiting := self._scheduler.take_beside(bounds):
-            with self._losing(waiting):
-                self.land(self.launch(waiting, whole=not beside.empty))
+            self._attempt(waiting, lambda: self.land(self.launch(waiting, whole=not beside.empty)))
             self._landed = landed
             self._scheduler.go_on(beside)
         beside.seconds += time.monotonic() - began
 
     def _land(self, flight: Flight, following: Flight | None) -> None:
-        with self._losing(flight.waiting):
-            self.land(flight)
-            self._failed = 0
+        self._attempt(flight.waiting, partial(self.land, flight))
         self._let_go(following)
 
-    @contextmanager
-    def _losing(self, batch: Sequence[Waiting]) -> Iterator[None]:
-        """Fails the requests of a batch if the block raises; the engine goes on, unless the error is no Exception."""
+    def _attempt(self, batch: Sequence[Waiting], compute: Callable[[], T]) -> T | None:
+        """Returns the result of `compute`; if it raises an Exception, computes each request of the batch alone."""
         try:
-            yield
-        except BaseException as error:
-            requests = {entry.request for entry in batch}
-            logger.exception("a batch of %d requests failed", len(requests))
-            self._failed += 1
-            self._scheduler.lose(requests)
-            if not isinstance(error, Exception):
-                raise
+            return compute()
+        except Exception:
+            logger.exception("a batch of %d sequences failed", len(batch))
+        # Outside of the block: the error refers to the memory of the failed pass.
+        self._compute_alone(batch)
+        return None
+
+    def _compute_alone(self, batch: Sequence[Waiting]) -> None:
+        """Computes the requests of a failed batch once more, each alone, because one may have broken the pass of all.
+
+        Those that fail again are lost. The batch counts as failed if none is answered.
+        """
+        parts = dict[Request, list[Waiting]]()
+        for entry in batch:
+            parts.setdefault(entry.request, []).append(entry)
+        landed, lost, answered = self._landed, list[Request](), False
+        for request, part in parts.items():
+            # Nobody waits for a request that has left; the rows of one that is done may be another version's by now.
+            if request.left or request.done():
+                continue
+            if len(parts) == 1 or self._fails(part):
+                lost.append(request)
+            else:
+                answered = True
+        # The batch in the air is charged with the time of these passes, which may have waited for it.
+        self._landed = landed
+        self._failed += not answered
+        self._scheduler.lose(lost)
+        logger.error("%d of the batch's %d requests failed alone", len(lost), len(parts))
+
+    def _fails(self, part: Sequence[Waiting]) -> bool:
+        try:
+            self.land(self.launch(part, whole=True))
+        except Exception:
+            return True
+        return False
 
     def _let_go(self, running: Flight | None) -> None:
         """Releases the finished batch's requests. `running`: the batch launched behind it, if any."""

@@ -14,6 +14,7 @@ import torch
 
 from bases import Reference, far_delta, far_task, loaded, tiny_base, torch_tensors
 from onebert_encoder.maths import encode, predict
+from onebert_encoder.maths.batch import BASE_ROW
 from onebert_encoder.maths.encode import Pass
 from onebert_encoder.maths.fold import fold
 from onebert_encoder.text.tokens import Tokens
@@ -147,7 +148,7 @@ def test_what_waits_goes_together_up_to_the_token_budget(engine: Engine, gate: G
 def test_a_long_batch_makes_way_between_its_layers_for_short_texts_of_others(
     monkeypatch: pytest.MonkeyPatch, fails: bool
 ) -> None:
-    """On a processor where a token takes a second, and a batch 0.4 more; what fails beside a batch is lost alone."""
+    """On a processor where a token takes a second, and a batch 0.4 more; what fails beside a batch fails alone."""
     monkeypatch.setattr(engine_module, "measure_speed", lambda base, rows: Speed(0.4, 1.0))
     host = Host(base(), bank()[0])
     engine = Engine([host], LIMITS, overlaps=False)
@@ -172,7 +173,7 @@ def test_a_long_batch_makes_way_between_its_layers_for_short_texts_of_others(
     ask("long", "a")
     check([items["long"]], futures["long"].result(WAIT))
     engine.close(WAIT)
-    lost = {"short", "next"} if fails else set()
+    lost = {"short"} if fails else set()
     assert {name for name, future in futures.items() if isinstance(future.exception(), EngineFailed)} == lost
     for name in futures.keys() - lost:
         check([items[name]], futures[name].result())
@@ -401,6 +402,104 @@ def test_nothing_more_is_run_of_a_request_that_has_failed(engine: Engine, gate: 
     assert gate.batches == [(1, 8), (2, 120), (2, 120), (1, 60)]
 
 
+WITHOUT_A_HEAD = item(BASE_ROW)
+OUTSIDE_THE_VOCABULARY = Item(Tokens([10**9] * 8, [0] * 8), 1)
+
+
+@pytest.mark.promise("failed-pass")
+@pytest.mark.parametrize("poison", [WITHOUT_A_HEAD, OUTSIDE_THE_VOCABULARY], ids=["no-head", "no-such-token"])
+def test_a_request_that_breaks_its_batch_fails_alone(engine: Engine, gate: Gate, poison: Item) -> None:
+    """Also a text that is asked of many rows keeps its answers, and the batches beside the broken one theirs."""
+    hold(engine, gate)
+    text = item(1).tokens
+    items = [[item(2), item(3, 20)], [Item(text, slot) for slot in bank()[1]], [item(4, 60, seed=i) for i in range(4)]]
+    strangers = [submit(engine, some, context(str(i))) for i, some in enumerate(items)]
+    broken = [submit(engine, [item(5), poison], context(str(i))) for i in range(3)]
+    gate.opened.set()
+    for some, future in zip(items, strangers, strict=True):
+        check(some, future.result(WAIT))
+    for future in broken:
+        with pytest.raises(EngineFailed):
+            future.result(WAIT)
+    assert len(submit(engine, [item(1)]).result(WAIT)) == 1
+    assert engine.failed_in_a_row == 0
+
+
+@pytest.mark.promise("health")
+def test_a_device_that_fails_always_is_counted_by_batches(
+    engine: Engine, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once for each, however many requests it has; nothing is left behind, and the first answer resets the count."""
+    [host] = engine.hosts.values()
+    launched = host.passes.launch
+
+    def fail(*_: Any) -> None:
+        raise RuntimeError("the device failed")
+
+    hold(engine, gate)
+    monkeypatch.setattr(host.passes, "launch", fail)
+    lost = [submit(engine, [item(1, length=30)], context(str(i))) for i in range(12)]
+    gate.opened.set()
+    assert all(isinstance(future.exception(WAIT), EngineFailed) for future in lost)
+    assert engine.failed_in_a_row == 3
+    monkeypatch.setattr(host.passes, "launch", launched)
+    check([item(1)], submit(engine, [item(1)]).result(WAIT))
+    assert engine.failed_in_a_row == 0
+
+
+@pytest.mark.promise("failed-pass")
+@pytest.mark.parametrize("engine", [False], indirect=True)
+def test_who_left_a_broken_batch_is_not_computed_again(
+    engine: Engine, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [host] = engine.hosts.values()
+    batches, launched = list[list[int]](), host.passes.launch
+
+    def launch(items: list[Item], way: Any) -> Any:
+        batches.append([one.slot for one in items])
+        if len(items) == 3:
+            assert leaving.cancel()
+            assert not leaving.done(), "this batch reads its rows"
+        return launched(items, way)
+
+    hold(engine, gate)
+    monkeypatch.setattr(host.passes, "launch", launch)
+    leaving, broken, staying = (submit(engine, [item(slot)]) for slot in (1, BASE_ROW, 2))
+    gate.opened.set()
+    check([item(2)], staying.result(WAIT))
+    assert isinstance(broken.exception(WAIT), EngineFailed)
+    engine.close(WAIT)
+    assert leaving.cancelled()
+    assert batches == [[1, BASE_ROW, 2], [BASE_ROW], [2]]
+
+
+@pytest.mark.promise("failed-pass")
+def test_a_broken_batch_gives_its_memory_back_before_its_requests_run_alone(
+    engine: Engine, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise no request fits beside a batch that ran out of memory."""
+    [host] = engine.hosts.values()
+    launched, memory = host.passes.launch, list[weakref.ref[torch.Tensor]]()
+
+    def launch(items: list[Item], way: Any) -> Any:
+        assert all(tensor() is None for tensor in memory)
+        if len(items) > 1:
+            activations = torch.empty(8)
+            memory.append(weakref.ref(activations))
+            raise torch.OutOfMemoryError
+        return launched(items, way)
+
+    hold(engine, gate)
+    # The logger of the tests would keep the error.
+    monkeypatch.setattr(engine_module.logger, "disabled", True)
+    monkeypatch.setattr(host.passes, "launch", launch)
+    futures = [submit(engine, [item(1, length=60)]) for _ in range(4)]
+    gate.opened.set()
+    for future in futures:
+        check([item(1, length=60)], future.result(WAIT))
+    assert len(memory) == 2
+
+
 def test_an_engine_that_does_not_run_says_so() -> None:
     stopped = Engine([Host(base(), bank()[0])], LIMITS)
     assert not stopped.alive
@@ -593,6 +692,18 @@ def test_a_request_fails_only_when_no_other_batch_reads_its_rows(
     assert len(neighbor.result(WAIT)) == 4
     engine.close(WAIT)
     assert reads.ended[: 1 + len(reads.lost)] == [False] * (1 + len(reads.lost))
+
+
+@pytest.mark.promise("failed-pass")
+def test_the_requests_of_a_batch_that_fails_late_are_answered_alone(engine: Engine, gate: Gate, reads: Reads) -> None:
+    """A GPU reports the error of a pass when its answers are read."""
+    hold(engine, gate)
+    reads.lost = {0}
+    reads.request, other = submit(engine, [item(1, length=60)]), submit(engine, [item(2, length=60)])
+    gate.opened.set()
+    check([item(1, length=60)], reads.request.result(WAIT))
+    check([item(2, length=60)], other.result(WAIT))
+    assert len(reads.ended) == 3
 
 
 @pytest.mark.parametrize("engine", [True], indirect=True)

@@ -210,3 +210,12 @@ def pages_of(runtime, path, query, task="tone"):
 @pytest.mark.parametrize("rows", ["feedback", "sample-rows"])
 def test_a_page_behind_no_id_is_refused(runtime, rows):
     assert ask(runtime, "GET", f"/v1/tasks/tone/{rows}?after=%00").status_code == 422
+
+
+def test_a_server_without_a_watch_orders_by_novelty_too(tmp_path):
+    store(tmp_path, tone=TONE[:1])
+    with opened(tmp_path, samples_key=[KEY], false_alarms=0) as runtime:
+        assert ask(runtime, "PUT", "/v1/tasks/tone/samples", json={"share": 1.0}).status_code == 200
+        assert ask(runtime, "POST", "/v1/tasks/tone/classify", json={"inputs": TEXTS[:2]}).status_code == 200
+        wait_until(lambda: runtime.store.count("tone") == 2)
+        assert sorted(one["text"] for one in queue(runtime, "by=novelty")["items"]) == sorted(TEXTS[:2])

@@ -241,7 +241,7 @@ class Residents:
     def _prove(self, one: Installed) -> None:
         try:
             if one.proof:
-                one.proof.check(self._answers(one, one.proof))
+                one.proof.check(one.answers.result())
         # Catch everything, as in `load`: this version alone is unavailable, and its slot is free again.
         except Exception as error:
             one.slot.release()
@@ -252,13 +252,6 @@ class Residents:
     def _abandon(self, one: Installed) -> None:
         """Frees the slot of a version that will not be proved, once the engine does not read it any more."""
         one.answers.add_done_callback(lambda _: one.slot.release())
-
-    def _answers(self, one: Installed, proof: Proof) -> Sequence[Logits]:
-        try:
-            return one.answers.result()
-        except errors.EngineFailed:
-            # Again, alone: another version of the same batch may break every forward pass.
-            return proof.begin(self._engine, one.slot).result()
 
     def failed(self, version: Version, error: Exception) -> None:
         """Marks a version that could not be loaded, logs the reason, and schedules its next try."""
