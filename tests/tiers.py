@@ -98,8 +98,8 @@ GROUPS = {
         ),
     ),
     "benches": Group(
-        "the benchmarks' scripts",
-        tuple(f"benchmarks/{own}" for own in ("bench.py", "gpu.py", "onebert_bench", "peers", "serving", "training")),
+        "`onebert bench` from its start to its last table",
+        ("benchmarks/onebert_bench",),
     ),
     "readers": Group(
         "README, recipes and the code of pages, followed to the letter",

@@ -10,20 +10,7 @@ from onebert_bench.numbers import Spread
 
 Json = dict[str, Any]
 Cell = str | float | int | Spread | None
-GOALS = ("goal", "dtype", "on", "found", "wanted", "reached")
-
-# Okabe and Ito's colors, which color-blind people can tell apart, without black, in which medians are drawn, and
-# without yellow, which is faint on white; and the style that pictures of measurements share.
-COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
-STYLE: dict[Any, Any] = {
-    "font.size": 9,
-    "axes.titlesize": 10,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.axisbelow": True,
-    "figure.dpi": 130,
-    "text.parse_math": False,  # a `$` in a name is a dollar
-}
+GOALS = ("goal", "dtype", "wanted", "found")
 
 
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
@@ -68,10 +55,10 @@ class Goal:
         found = self.found.middle if isinstance(self.found, Spread) else self.found
         return found >= self.wanted if self.at_least else found <= self.wanted
 
-    def line(self) -> list[str]:
-        """A line of the table of goals, with the columns of `GOALS`."""
-        wanted = f"{'≥' if self.at_least else '≤'} {self.wanted:g}"
-        return [self.what, self.dtype, self.on, shown(self.found), wanted, "yes" if self.is_reached else "no"]
+    @property
+    def bound(self) -> str:
+        """`wanted`, and on which side of it `found` should be."""
+        return f"{'≥' if self.at_least else '≤'} {self.wanted:g}"
 
 
 @dataclass(frozen=True)
@@ -100,8 +87,16 @@ class Section:
 
 
 def goals_page(goals: Sequence[Goal]) -> list[str]:
-    """The table of goals, below its heading, if there are any."""
-    return [f"## Goals\n\n{markdown_table(GOALS, [goal.line() for goal in goals])}"] if goals else []
+    """The number of goals that are reached, and a table of the others, below a heading, if there are any goals."""
+    if not goals:
+        return []
+    missed: dict[tuple[str, str, str], list[str]] = {}
+    for goal in goals:
+        if not goal.is_reached:
+            missed.setdefault((goal.what, goal.dtype, goal.bound), []).append(f"{goal.on}: {shown(goal.found)}")
+    reached = f"## Goals\n\n{sum(goal.is_reached for goal in goals)} of {len(goals)} are reached"
+    rows = [[*goal, "; ".join(found)] for goal, found in missed.items()]
+    return [f"{reached}; these are not:\n\n{markdown_table(GOALS, rows)}" if rows else f"{reached}."]
 
 
 def shown(cell: Cell) -> str:

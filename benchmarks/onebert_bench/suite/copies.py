@@ -38,9 +38,9 @@ def copies_section(found: Mapping[str, Sequence[Outcome]]) -> Section:
             if not (outcome.counts and ours.counts):
                 rows.append([base, title, f"failed: {outcome.failed or 'wrong answers'}", *[None] * 5])
                 continue
-            time, part = ratio(ours.ms, outcome.ms), ours.resident / outcome.resident
-            own = ours.anonymous / outcome.anonymous
-            memory = (f"{outcome.resident / 1e6:.0f}", part, f"{outcome.anonymous / 1e6:.0f}", own)
+            time, part = ratio(ours.ms, outcome.ms), ours.resident_bytes / outcome.resident_bytes
+            resident, unmapped = outcome.resident_bytes, outcome.anonymous_bytes
+            memory = (f"{resident / 1e6:.0f}", part, f"{unmapped / 1e6:.0f}", ours.anonymous_bytes / unmapped)
             rows.append([base, title, Spread.of(outcome.ms), time, *memory])
             if outcome is not ours:
                 goals.append(Goal(f"five tasks: memory of {title}", "float32", base, part, 0.25))

@@ -38,8 +38,8 @@ class Outcome:
         error: largest difference from the reference's logits, relative as in `TOLERANCE`; None if not compared.
         note: the settings that the peer chose by itself.
         failed: the reason if the case failed.
-        resident: bytes of its process with all cases of the scene.
-        anonymous: those of them that are not of mapped files, which the kernel may take back.
+        resident_bytes: memory of its process with all cases of the scene.
+        anonymous_bytes: those of them that are not of mapped files, which the kernel may take back.
     """
 
     case: Case
@@ -47,8 +47,8 @@ class Outcome:
     error: float | None = None
     note: str = ""
     failed: str | None = None
-    resident: int = 0
-    anonymous: int = 0
+    resident_bytes: int = 0
+    anonymous_bytes: int = 0
 
     @property
     def wrong(self) -> bool:
@@ -114,7 +114,8 @@ class Measurer:
             for outcome in outcomes:
                 worker = self._workers[outcome.case.entry]
                 if isinstance(worker, Worker):
-                    outcome.resident, outcome.anonymous = (memory_bytes(worker.pid, of) for of in ("Rss", "Anonymous"))
+                    kinds = (memory_bytes(worker.pid, kind) for kind in ("Rss", "Anonymous"))
+                    outcome.resident_bytes, outcome.anonymous_bytes = kinds
         finally:
             for number, outcome in enumerate(outcomes):
                 with suppress(PeerFailed):

@@ -1,4 +1,4 @@
-"""The results of a run: a JSON file with every repetition, and a page with tables of ratios, goals and pictures."""
+"""The results of a run: a JSON file with every repetition, and a page with the missed goals and tables of ratios."""
 
 import json
 from collections.abc import Sequence
@@ -11,14 +11,10 @@ from onebert_bench.suite.comparisons import baseline, goals
 from onebert_bench.suite.measure import Outcome
 from onebert_bench.suite.over_http import HttpOutcome
 from onebert_bench.suite.peers import ENTRIES
-from onebert_bench.suite.pictures import draw_http, draw_scenes
-from onebert_bench.suite.scenes import FAN_OUT, Scene
+from onebert_bench.suite.scenes import FAN_OUT, Case, Scene
 from onebert_bench.suite.servers import PEER_SERVERS
 
-_HEADER = ("what", "tasks", "method", "dtype", "ms", "tokens/s", "time, relative", "to")
-_HTTP_HEADER = (
-    *("beside", "tasks", "clients", "its requests/s", "ours", "ours, times its", "its p50 ms", "ours", "its memory"),
-)
+_HTTP_HEADER = ("beside", "tasks", "clients", "its requests/s", "ours", "ours, times its", "its memory")
 
 
 @dataclass
@@ -63,27 +59,28 @@ class Results:
         return [*goals(self.scenes), *(goal for part in self.parts.values() for goal in part.goals)]
 
     def write_page(self, folder: Path) -> Path:
-        """Writes `<machine>.md` and its pictures."""
-        name = self.machine["name"]
-        pictures = folder / name
-        pictures.mkdir(parents=True, exist_ok=True)
-        for old in pictures.glob("*.png"):
-            old.unlink()
-        parts = [self._about(), *goals_page(self.goals)]
-        for kind in dict.fromkeys(scene.kind for scene, _ in self.scenes):
-            found = [(scene, outcomes) for scene, outcomes in self.scenes if scene.kind == kind]
-            file = pictures / f"{kind.replace(' ', '-')}.png"
-            file.write_bytes(draw_scenes(found, self.tokens))
-            parts.append(f"## {kind.capitalize()}\n\n![{kind}]({name}/{file.name})")
-            parts += [_scene(scene, outcomes, self.tokens[scene.name]) for scene, outcomes in found]
+        """Writes `<machine>.md`; scenes with the same cases share a table."""
+        tables: dict[tuple[Case, ...], list[tuple[Scene, list[Outcome]]]] = {}
+        for scene, outcomes in self.scenes:
+            tables.setdefault(scene.cases, []).append((scene, outcomes))
+        parts = [self._about(), *goals_page(self.goals), *(self._table(columns) for columns in tables.values())]
         if self.http:
-            (pictures / "http.png").write_bytes(draw_http(self.http))
-            table = markdown_table(_HTTP_HEADER, [_http_line(outcome) for outcome in self.http])
-            parts.append(f"## HTTP\n\n![HTTP]({name}/http.png)\n\n{table}")
+            parts.append(f"## HTTP\n\n{markdown_table(_HTTP_HEADER, [_http_line(outcome) for outcome in self.http])}")
         parts += [part.page() for part in self.parts.values()]
-        page = folder / f"{name}.md"
+        page = folder / f"{self.machine['name']}.md"
         page.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
         return page
+
+    def _table(self, columns: Sequence[tuple[Scene, list[Outcome]]]) -> str:
+        """A column for each scene, a line for each case."""
+        kinds, bases = (dict.fromkeys(getattr(scene, name) for scene, _ in columns) for name in ("kind", "base"))
+        head = [f"{_batch(scene)}, {self.tokens[scene.name]:,} tokens" for scene, _ in columns]
+        lines = [
+            [_name(case), case.dtype, *(_cell(scene, outcomes, number) for scene, outcomes in columns)]
+            for number, case in enumerate(columns[0][0].cases)
+        ]
+        title = f"{', '.join(kinds)}: {', '.join(bases)}"
+        return f"## {title[0].upper()}{title[1:]}\n\n{markdown_table(('', 'dtype', *head), lines)}"
 
     def _about(self) -> str:
         at = self.machine
@@ -93,42 +90,47 @@ class Results:
             f"# {at['processor']}, {at['instructions']}, {at['cores']} cores, {at['device']}\n\n"
             f"Measured on {at['date']} with `make bench`: {at['threads']} threads, {at['repetitions']} repetitions, "
             f"{texts}. "
-            "[README.md](README.md) says how. Numbers are medians with smallest and largest of the repetitions; "
-            f"relative times are taken within each repetition. Compare within a table only.{left_out}"
+            "[README.md](README.md) says how. Cells with ms are times; others are the time of OneBERT with one BitFit "
+            "task of that dtype as 1 (int8: of the fastest other dtype; a peer with several tasks: of OneBERT with as "
+            "many of its method; one text for 16 tasks: of a sequence for each). Numbers are medians with smallest and "
+            f"largest of the repetitions. Compare within a column only.{left_out}"
         )
 
 
-def _scene(scene: Scene, outcomes: Sequence[Outcome], tokens: int) -> str:
-    by_case = {outcome.case: outcome for outcome in outcomes}
-    lines = [_line(scene, outcome, by_case.get(baseline(scene, outcome.case)), tokens) for outcome in outcomes]
-    what = f"a text for {scene.texts} tasks" if scene.kind == FAN_OUT else f"{scene.texts} texts"
-    title = f"### {scene.base}, {scene.mix}: {what}, {tokens:,} tokens"
-    return f"{title}\n\n{markdown_table(_HEADER, lines)}"
+def _batch(scene: Scene) -> str:
+    texts = (
+        f"a text for {scene.texts} tasks" if scene.kind == FAN_OUT else f"{scene.texts} text{'s' * (scene.texts > 1)}"
+    )
+    return f"{scene.base}, {scene.mix}, {texts}"
 
 
-def _line(scene: Scene, outcome: Outcome, against: Outcome | None, tokens: int) -> list[str]:
-    case = outcome.case
-    extra = "".join(f", {flag}" for flag in case.flags)
-    note = f" ({outcome.note})" if outcome.note else ""
-    method = "–" if case.entry == "floor" else case.method
-    start = [f"{ENTRIES[case.entry].title}{extra}{note}", f"{max(case.tasks, case.resident):,}", method, case.dtype]
+def _name(case: Case) -> str:
+    """A case without its dtype; one BitFit task is not named."""
+    tasks = f"{max(case.tasks, case.resident):,} {case.method}{' held' * bool(case.resident)}"
+    is_plain = case.entry == "floor" or tasks == "1 BitFit"
+    return ", ".join([ENTRIES[case.entry].title, *([] if is_plain else [tasks]), *case.flags])
+
+
+def _cell(scene: Scene, outcomes: Sequence[Outcome], number: int) -> str:
+    """The time relative to the case's baseline; of the baseline the milliseconds."""
+    outcome = outcomes[number]
     if outcome.failed is not None:
-        return [*start, f"failed: {outcome.failed}", "–", "–", "–"]
+        return f"failed: {outcome.failed}"
     if outcome.wrong:
-        return [*start, f"wrong answers, off by {outcome.error:.2g}", "–", "–", "–"]
-    rate = f"{scene.tokens(case, tokens) / Spread.of(outcome.ms).middle * 1e3:,.0f}"
-    if against is None or not against.counts:
-        return [*start, str(Spread.of(outcome.ms)), rate, "–", "–"]
-    to = f"{against.case.tasks} {against.case.method}, {against.case.dtype}"
-    return [*start, str(Spread.of(outcome.ms)), rate, str(ratio(outcome.ms, against.ms)), to]
+        return f"wrong answers, off by {outcome.error:.2g}"
+    against = next(other for other in outcomes if other.case == baseline(scene, outcome.case))
+    return (
+        str(ratio(outcome.ms, against.ms))
+        if against.counts and against is not outcome
+        else f"{Spread.of(outcome.ms)} ms"
+    )
 
 
 def _http_line(outcome: HttpOutcome) -> list[str]:
     start = [PEER_SERVERS[outcome.peer].title, str(outcome.tasks), str(outcome.clients)]
     if outcome.failed is not None or outcome.wrong:
-        return [*start, f"failed: {outcome.failed}" if outcome.failed else "wrong answers", *["–"] * 5]
+        return [*start, f"failed: {outcome.failed}" if outcome.failed else "wrong answers", *["–"] * 4]
     theirs, ours = ([load.rate for load in loads] for loads in (outcome.theirs, outcome.ours))
-    p50 = [str(Spread.of([load.latency_ms(0.5) for load in loads])) for loads in (outcome.theirs, outcome.ours)]
     # A peer without any answer in a turn has rate 0 in it, for which there is no ratio.
     times = str(ratio(ours, theirs)) if all(theirs) else "no answer in a turn"
-    return [*start, str(Spread.of(theirs)), str(Spread.of(ours)), times, *p50, f"{outcome.memory / 1e9:.1f} GB"]
+    return [*start, str(Spread.of(theirs)), str(Spread.of(ours)), times, f"{outcome.memory / 1e9:.1f} GB"]
