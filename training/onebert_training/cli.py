@@ -46,10 +46,6 @@ def train(
     out: Annotated[
         Path | None, OUTPUT.option("The file to write; else TASK.safetensors (for full: the folder TASK).")
     ] = None,
-    committee: Annotated[
-        bool,
-        OUTPUT.option("Also write the deltas of the folds of few rows, TASK-committee-1.safetensors and so on."),
-    ] = False,
     dtype: Dtype = "float32",
     device: Device = None,
     as_json: AsJson = False,
@@ -63,7 +59,7 @@ def train(
     refuse_steps(settings)  # before the slow imports
     from onebert_training.commands.train import run_train  # noqa: PLC0415
 
-    run_train(task, data, reading, settings, base, dtype, device, out, committee, as_json)
+    run_train(task, data, reading, settings, base, dtype, device, out, as_json)
 
 
 @with_options

@@ -1,17 +1,16 @@
 """Runs one training from data to file without any output; `onebert train` and `onebert.train` share it."""
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from glob import escape
 from pathlib import Path
 from typing import Any
 
 from onebert_encoder.base.base import Base
 from onebert_store.disk import check_free, check_writable
-from onebert_store.errors import InvalidSettings, OneBertError
+from onebert_store.errors import InvalidSettings
 from onebert_store.file.delta import ADAPTER_DOWN
-from onebert_store.file.format import load, save
+from onebert_store.file.format import save
 from onebert_store.file.manifest import SIAMESE
 from onebert_store.registry.names import check_name
 from onebert_store.tables.tables import Source
@@ -39,14 +38,12 @@ class PreparedRun:
     Attributes:
         out: the file to write; a folder for a method that changes the base's weights.
         base: the base's Hub id or folder as the user gave it.
-        committee: whether the deltas of the folds are written, too.
     """
 
     run: Run
     out: Path
     base: str | None
     train_rows: int | None
-    committee: bool = False
 
     @property
     def checkpoint(self) -> Path:
@@ -64,8 +61,6 @@ class PreparedRun:
         }
         result = kept.result.with_provenance(compared)
         notes = write_result(run, result, self.out, self.base)
-        if self.committee:
-            notes.append(write_committee(result, self.out))
         self.forget()
         files = [self.out, *self.out.rglob("*")]
         size = sum(file.stat().st_size for file in files if file.is_file())
@@ -82,7 +77,6 @@ def prepare(
     dtype: str = "float32",
     device: str | None = None,
     out: Path | None = None,
-    committee: bool = False,
     busy: Busy = lambda _: nullcontext(),
 ) -> PreparedRun:
     """Reads the data, loads the base and plans the run.
@@ -92,7 +86,6 @@ def prepare(
         base: Hub id or folder, or a loaded base; None is the default base.
         device: None is a GPU if there is one, else the CPU.
         out: the file to write; None is `TASK.safetensors`, or the folder `TASK` if no delta can hold the result.
-        committee: whether to write the deltas of the folds of few rows beside the file.
         busy: makes a context manager from a text such as "loading the base", entered around each slow step.
 
     Raises:
@@ -113,12 +106,10 @@ def prepare(
         inputs.check_targets()
         settings = read_pairs(inputs, settings, task)
         run = make_run(inputs, settings, task)
-    if committee and (run.validates or not run.plan.servable or settings.method == HEAD):
-        raise InvalidSettings("--committee keeps the deltas of folds, which only few rows and a trained delta have")
     out = out or Path(f"{task}.safetensors" if run.plan.servable else task)
     _check_result(run, out)
     name = base.spec.name if isinstance(base, Base) else base
-    return PreparedRun(run, out, name, reading.train_rows, committee)
+    return PreparedRun(run, out, name, reading.train_rows)
 
 
 def write_result(run: Run, result: Result, out: Path, base: str | None) -> list[str]:
@@ -129,21 +120,6 @@ def write_result(run: Run, result: Result, out: Path, base: str | None) -> list[
     head = {name: tensor for name, tensor in result.differences.items() if name.startswith("head.")}
     kind = write_checkpoint(out, base, merge(result.base, result.differences), head, run.manifest)
     return [f"{run.method.text} changes the base itself, which a delta cannot; {out} is for {kind}"]
-
-
-def write_committee(result: Result, out: Path) -> str:
-    """Writes the deltas of the folds beside a result's file, in place of earlier folds; returns a note to show."""
-    names = f"{out.stem}-committee-*.safetensors"
-    for file in out.parent.glob(f"{escape(out.stem)}-committee-[0-9].safetensors"):
-        # A file that is no delta is not ours.
-        with suppress(OneBertError):
-            if "fold" in load(file).manifest.training:
-                file.unlink()
-    if not result.members:
-        return "no committee is written: the exact head alone is kept, which is found without folds"
-    for number, member in enumerate(result.members, 1):
-        save(out.with_name(names.replace("*", str(number))), member)
-    return f"{len(result.members)} folds are written, too: onebert push {out.name} {names} --committee"
 
 
 def _check_result(run: Run, out: Path) -> None:

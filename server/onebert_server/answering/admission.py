@@ -82,7 +82,7 @@ class Admission:
         """The versions stay unchanged until the engine is done, even if an alias moves or a version is deleted."""
         began, observed = time.monotonic(), context.observed
         await self._take_up(context)
-        held = self._pin(wanted, len(next(iter(inputs.values()))), context)
+        held = self._pin(wanted, context)
         try:
             _check_headers(context)
             await self._residents.ready(held, context)
@@ -218,11 +218,9 @@ class Admission:
                 asyncio.get_running_loop().call_soon(self.probing.compute, asked.host, asked.items[0])
         return {one.request.host: iter(logits) for one, logits in zip(submitted, found, strict=True)}
 
-    def _pin(self, wanted: Wanted, inputs: int, context: Context) -> list[Held]:
+    def _pin(self, wanted: Wanted, context: Context) -> list[Held]:
         context.principal.require_scope(Action.CLASSIFY)
         who = context.principal, context.key_of
-        if wanted.committee and wanted.refs:
-            return self._directory.pin_committee(wanted.refs[0], inputs, context.principal)
         if wanted.refs is not None:
             return self._directory.pin(wanted.refs, *who)
         return self._directory.pin_live(
@@ -230,11 +228,10 @@ class Admission:
         )
 
     def _expand(self, held: Sequence[Held], inputs: Split, asked: Asked) -> list["_Expanded"]:
-        tokens, size, texts = CutOnce(), AnswerSize(asked), len(next(iter(inputs.values())))
+        tokens, size, several = CutOnce(), AnswerSize(asked), len(next(iter(inputs.values()))) > 1
         expanded = []
         for index, versions in enumerate(held):
-            # Each reference has an input of its own, or all have the only one, or each input has a whole committee.
-            number = index * texts // len(held)
+            number = index if several else 0
             expanded.append(self._expand_one(versions, number, inputs, asked, tokens, size))
         return expanded
 

@@ -16,7 +16,6 @@ from onebert_encoder.text.tokens import Pieces, Text
 from onebert_server.access.context import Context
 from onebert_server.access.principal import Action
 from onebert_server.answering.backend import Backend, Missed, Result, Wanted
-from onebert_server.answering.committee import Committee, averaged
 from onebert_server.answering.explaining import LeftOut, leave_out, prediction_of
 from onebert_server.answering.plan import Plan, Question, Reading, Sequences
 from onebert_server.answering.seen import seen
@@ -44,15 +43,11 @@ T = TypeVar("T")
 
 
 class Answered(NamedTuple):
-    """One version's answer to one input, or the reason for none; with its explanation if the request wants one.
-
-    `facts` of a committee's answer are its first member's.
-    """
+    """One version's answer to one input, or the reason for none; with its explanation if the request wants one."""
 
     facts: Facts
     reading: Reading | AnswerNotFinite
     explanation: Explanation | None = None
-    committee: Committee | None = None
 
     def read(self) -> Reading:
         """Returns the reading; raises AnswerNotFinite if the answer is not a finite number."""
@@ -179,36 +174,6 @@ class Answerer:
             ]
 
         return await self.here_or_beside(principal, [len(facts.labels) + _ANSWER_IN_NUMBERS] * len(texts), shown)
-
-    async def answer_committee(
-        self, context: Context, wanted: Wanted, texts: Sequence[Text], show: Callable[[int, Answered], T]
-    ) -> list[T]:
-        """Like `answer`, by the mean of all versions of the task's alias `committee`, in one batch.
-
-        Metrics see the mean alone, and no answer is kept: it is of no one version.
-
-        Raises:
-            AliasNotFound: the task has no such alias.
-            InvalidInput: see `averaged`.
-        """
-        observed = Observed(span=context.observed.span)
-        each = await self.answer(replace(context, observed=observed), wanted, texts, lambda _, one: one)
-        context.observed.add(observed.seconds)
-        size = len(each) // len(texts)
-
-        def shown(part: slice) -> list[T]:
-            made = []
-            for index, text in enumerate(texts[part], part.start or 0):
-                members = each[index * size : (index + 1) * size]
-                reading, committee = averaged([one.facts for one in members], [one.read() for one in members])
-                # No member's reference is of the mean.
-                facts = replace(members[0].facts, has_reference=False)
-                answered = Answered(facts, reading, committee=committee)
-                made.append(show(index, _noted(context, _Asked(index, text, None), answered, wanted.asked)))
-            return made
-
-        cost = size * (len(each[0].facts.labels) + _ANSWER_IN_NUMBERS)
-        return await self.here_or_beside(context.principal.name, [cost] * len(texts), shown)
 
     async def _without(
         self,

@@ -20,13 +20,11 @@ class Wanted:
     Attributes:
         refs: one reference per input; None means the live version of every task that takes such an input.
         pair: whether the input is a pair of texts; read only without references.
-        committee: each input is answered by all versions of the alias `committee` of the only reference, a task.
     """
 
     refs: Sequence[str] | None
     pair: bool = False
     asked: Asked = PLAIN
-    committee: bool = False
 
 
 class Result(NamedTuple):

@@ -1,9 +1,9 @@
 """The commands `push`, `tasks` and `promote`."""
 
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -14,20 +14,16 @@ from onebert_server.cli.gate.local import Force, GateFile, GateRows, Message, lo
 from onebert_server.cli.moving import before, json_of, move, print_move, showing_refusals
 from onebert_server.cli.options import URL, ApiKey, AsJson, TaskName, Url
 from onebert_server.cli.references import number_of
-from onebert_server.client import Client, TargetFacts, TaskFacts, TaskSummary, VersionSummary, as_dict
+from onebert_server.client import Client, TaskFacts, TaskSummary, VersionSummary, as_dict
 from onebert_server.limits import MAX_REQUEST_TIMEOUT
 from onebert_store.command import console
-from onebert_store.errors import InvalidInput, TaskNotFound
+from onebert_store.errors import InvalidInput
 from onebert_store.file.strict_json import shown
-from onebert_store.registry.names import COMMITTEE, LIVE
-from onebert_store.registry.target import MAX_VERSIONS
-
-if TYPE_CHECKING:
-    from onebert_store.file.delta import Delta
+from onebert_store.registry.names import LIVE
 
 
 def push(
-    files: Annotated[list[Path], typer.Argument(help="The delta file that `onebert train` wrote.", metavar="FILE")],
+    file: Annotated[Path, typer.Argument(help="The delta file that `onebert train` wrote.", metavar="FILE")],
     task: Annotated[
         str | None,
         typer.Option(
@@ -35,15 +31,11 @@ def push(
         ),
     ] = None,
     promote: Annotated[bool, typer.Option("--promote", help="Make the new version live at once.")] = False,
-    committee: Annotated[
-        bool,
-        typer.Option("--committee", help="Push several files, and give their versions the alias `committee`."),
-    ] = False,
     url: Url = URL,
     api_key: ApiKey = None,
     as_json: AsJson = False,
 ) -> None:
-    """Upload a delta as the next version of a task, or several as its committee, with the task's own file or after it.
+    """Upload a delta as the next version of a task.
 
     The server checks the file, and compares its own answers with those that the trainer recorded, before it takes it.
     The first version of a task is live; a later one becomes live with --promote or with `onebert promote`. The same
@@ -51,66 +43,28 @@ def push(
     """
     from onebert_store.file.format import load_with_bytes  # noqa: PLC0415
 
-    if committee == (len(files) == 1) or (committee and (promote or len(files) > MAX_VERSIONS)):
-        raise typer.BadParameter(
-            f"push one FILE, or 2 to {MAX_VERSIONS} of them with --committee and without --promote"
-        )
-    # Folds last, as the first version of a task is live.
-    read = sorted(((file, *load_with_bytes(file)) for file in files), key=lambda one: _is_fold(one[1]))
-    name = task or _trained_for(delta for _, delta, _ in read)
+    delta, content = load_with_bytes(file)
+    trained_for = delta.manifest.training.get("task")
+    name = task or (trained_for if isinstance(trained_for, str) else None)
+    if name is None:
+        raise InvalidInput("the file does not name its task; use --task")
     with Client(url, api_key, MAX_REQUEST_TIMEOUT) as client:
-        if _is_fold(read[0][1]) and committee:
-            _require_known(client, name)
-        every = [client.push(name, content) for _, _, content in read]
-        pushed = every[0]
-        if committee:
-            folds = {one.version for one, (_, delta, _) in zip(every, read, strict=True) if _is_fold(delta)}
-            members = folds or {one.version for one in every}
-            moved: dict[str, Any] | None = move(client, name, COMMITTEE, _equal(members))
-        else:
-            moved = move(client, name, LIVE, pushed.version) if promote else None
+        pushed = client.push(name, content)
+        moved = move(client, name, LIVE, pushed.version) if promote else None
         live = client.task(name).aliases.get(LIVE)
     if as_json:
         console.print_json(as_dict(pushed) | ({"promoted": json_of(moved)} if moved else {}))
         return
-    for (file, _, _), one in zip(read, every, strict=True):
-        state = "is version" if one.created else "was already version"
-        console.say(f"{name}: {file.name} {state} {one.version} ({one.digest[:19]}…)")
+    state = "is version" if pushed.created else "was already version"
+    console.say(f"{name}: {file.name} {state} {pushed.version} ({pushed.digest[:19]}…)")
     if moved:
         print_move(moved)
     elif live == pushed.version:
-        data = read[0][1].manifest.training.get("data")
+        data = delta.manifest.training.get("data")
         texts = '--pair "a text" "another"' if isinstance(data, Mapping) and data.get("pairs") is True else '"a text"'
         console.say(f"it is live: `onebert classify {name} {texts}{_at(url)}` asks it")
     else:
         console.say(f"next: onebert promote {name} {pushed.version}{_at(url)}  (live is {live or 'no version'})")
-
-
-def _trained_for(deltas: Iterable["Delta"]) -> str:
-    """The task that all of the files name."""
-    names = {delta.manifest.training.get("task") for delta in deltas}
-    [name] = names if len(names) == 1 else [None]
-    if not isinstance(name, str):
-        raise InvalidInput("the file does not name its task; use --task")
-    return name
-
-
-def _require_known(client: Client, task: str) -> None:
-    try:
-        client.task(task)
-    except TaskNotFound:
-        raise InvalidInput(f"{task} is new, and its first version is live: push its own file with its folds") from None
-
-
-def _is_fold(delta: "Delta") -> bool:
-    """Whether a delta is of a fold that `onebert train --committee` has kept beside the task's own file."""
-    return "fold" in delta.manifest.training
-
-
-def _equal(versions: Collection[int]) -> TargetFacts:
-    """A split with shares as equal as whole percentages are."""
-    share, more = divmod(100, len(versions))
-    return TargetFacts({str(one): share + (place < more) for place, one in enumerate(sorted(versions))})
 
 
 def _at(url: str) -> str:

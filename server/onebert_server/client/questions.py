@@ -39,10 +39,9 @@ class Options(TypedDict, total=False):
 
 
 class OneOptions(Options, total=False):
-    """Options for one task; `explain` adds an Explanation to each answer, `committee` asks all of that alias."""
+    """Options for one task; `explain` adds an Explanation to each answer."""
 
     explain: bool
-    committee: bool
 
 
 class ManyOptions(Options, total=False):

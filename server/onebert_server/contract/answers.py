@@ -73,9 +73,6 @@ class Result(Declared, frozen=True, kw_only=True, omit_defaults=True):
     truncated: Annotated[bool | None, Rule("whether the input was cut to the task's max_length")] = None
     windows: Annotated[int | None, Rule("in how many windows it was read, of tasks that read by them")] = None
     explanation: Annotated[Explanation | None, Rule("of a request with `explain`")] = None
-    spread: Annotated[
-        float | None, Rule("of a request with `committee`: standard deviation of its versions' scores of `label`")
-    ] = None
 
 
 class ResultError(Declared, frozen=True):
@@ -100,15 +97,12 @@ class TaskResult(Result, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ClassifyResponse(Declared, frozen=True):
-    """Answers in the order of the inputs, all by one version, or all by one committee."""
-
-    _always = ("version", "digest")
+    """Answers in the order of the inputs, all by one version."""
 
     task: str
+    version: int
+    digest: str
     results: list[Result]
-    version: Annotated[int | None, Rule("null of a committee")] = None
-    digest: Annotated[str | None, Rule("null of a committee")] = None
-    versions: Annotated[list[int] | None, Rule("of a committee: its members")] = None
 
 
 class ClassifyItemsResponse(Declared, frozen=True):

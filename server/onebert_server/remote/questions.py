@@ -59,7 +59,6 @@ def question(
         each=each,
         counted=context.counted,
         headers={name: context.header(name) for name in headers},
-        committee=wanted.committee,
     )
 
 
@@ -124,7 +123,7 @@ def _wanted(asked: wire.Compute) -> tuple[Wanted, Split]:
     for base, sent in asked.inputs.items():
         distinct = [Pieces(tuple(one.ids), tuple(one.lengths)) for one in sent]
         inputs[base] = [distinct[index] for index in asked.order] or distinct
-    return Wanted(asked.refs, asked.pair, asked.asked, asked.committee), inputs
+    return Wanted(asked.refs, asked.pair, asked.asked), inputs
 
 
 def _refused(error: Exception, whatever: bool) -> wire.Refused:

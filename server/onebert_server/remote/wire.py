@@ -43,7 +43,6 @@ class Compute(msgspec.Struct, tag=True, frozen=True, array_like=True):
         min_seq: the reply must reflect the registry up to this change.
         each: an error concerns its own reference only instead of the whole reply.
         counted: quotas have already counted the request.
-        committee: see Wanted.
         headers: the request's headers, or null, of those names that the front end knows aliases to choose by.
     """
 
@@ -61,7 +60,6 @@ class Compute(msgspec.Struct, tag=True, frozen=True, array_like=True):
     each: bool = False
     counted: bool = False
     headers: dict[str, bytes | None] = {}
-    committee: bool = False
 
 
 class SequenceLogits(msgspec.Struct, frozen=True, array_like=True):

@@ -13,7 +13,7 @@ from onebert_server.versions.states import States
 from onebert_server.versions.version import Held, State, TaskEntry, Version
 from onebert_store.errors import InvalidInput
 from onebert_store.registry.keeping import Keeping
-from onebert_store.registry.names import COMMITTEE, LIVE, TaskRef, no_such_task, parse_ref, similar
+from onebert_store.registry.names import LIVE, TaskRef, no_such_task, parse_ref, similar
 from onebert_store.registry.records import Alias
 
 
@@ -105,16 +105,6 @@ class Directory(States):
             self._pin(held, principal.name)
         return held
 
-    def pin_committee(self, name: str, times: int, principal: Principal) -> list[Held]:
-        """Pins all versions of a task's alias `committee`, the whole list so many times; else like `pin`."""
-        if "@" in name:
-            raise InvalidInput("a committee is asked by the name of its task alone")
-        with self._lock:
-            task = self._find(name, principal)
-            members = [self._held((task.version(number),)) for number, _ in task.alias(COMMITTEE).target.shares]
-            self._pin(held := members * times, principal.name)
-        return held
-
     def pin_live(
         self, wanted: Callable[[Facts], bool], most: int, principal: Principal, key_of: KeyOf = by_chance
     ) -> list[Held]:
@@ -193,9 +183,6 @@ class Directory(States):
     def _resolve(self, ref: TaskRef, principal: Principal, key_of: KeyOf) -> Held:
         task = self._find(ref.task, principal)
         held = task.meant(ref.alias or LIVE, key_of) if ref.version is None else (task.version(ref.version),)
-        return self._held(held)
-
-    def _held(self, held: Held) -> Held:
         if held[0].state is State.UNAVAILABLE:
             raise self._refusal(held[0])
         return self._in_memory(held)

@@ -12,7 +12,7 @@ from bases import Reference, tiny_base
 from onebert_store.file.delta import DELTA, HEAD_BIAS, HEAD_WEIGHT
 from onebert_store.file.format import dumps
 from onebert_training.contest.contrastive import ContrastiveRun, contrast
-from onebert_training.contest.few import fold_runs, out_of_fold, train_folds
+from onebert_training.contest.few import fold_runs, out_of_fold
 from onebert_training.fit.loop import train
 from onebert_training.fit.settings import Settings
 from trainings import short_run
@@ -118,6 +118,6 @@ def test_what_it_scores_is_what_its_file_scores_in_the_plain_model(base, few):
 def test_its_folds_are_trained_by_contrast_too(base, few):
     runs = fold_runs(run_of(base, few))
     assert all(isinstance(run, ContrastiveRun) for run in runs)
-    logits = np.stack(out_of_fold(train_folds(runs)))
+    logits = np.stack(out_of_fold(runs))
     assert logits.shape == (48, 2)
     assert np.mean(logits.argmax(axis=1) == few.splits["train"].gold) >= 0.8

@@ -19,11 +19,10 @@ def run_train(
     dtype: str,
     device: str | None,
     out: Path | None,
-    committee: bool,
     as_json: bool,
 ) -> None:
     """Trains, writes the file and shows the record; rejects invalid input before the slow work."""
-    job = prepare(task, data, reading, settings, base, dtype, device, out, committee, console.busy)
+    job = prepare(task, data, reading, settings, base, dtype, device, out, console.busy)
     _show_beginning(job)
     try:
         kept = train_shown(job.run, job.checkpoint)

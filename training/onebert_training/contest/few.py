@@ -52,20 +52,12 @@ def _settings(run: Run) -> Settings:
     return replace(run.settings, max_steps=max(ceil(share * run.steps), min(least, run.steps)))
 
 
-def train_folds(runs: Sequence[Run], report: Report = ignore) -> list[tuple[Run, Result]]:
-    """Trains fold runs together; raises the first error of a run."""
-    trained = []
+def out_of_fold(runs: Sequence[Run], report: Report = ignore) -> list[Logits]:
+    """Trains fold runs together; returns each training row's logits by the run that did not see it."""
+    found: dict[int, Logits] = {}
     for run, result in train_together(runs, len(runs), report, lambda _: None):
         if isinstance(result, OneBertError):
             raise result
-        trained.append((run, result))
-    return trained
-
-
-def out_of_fold(trained: Sequence[tuple[Run, Result]]) -> list[Logits]:
-    """Returns each training row's logits by the fold run that did not see it."""
-    found: dict[int, Logits] = {}
-    for run, result in trained:
         found |= zip(run.held_out.tolist(), result.held_out, strict=True)
     return [found[row] for row in range(len(found))]
 
@@ -117,16 +109,13 @@ def with_folds_measured(run: Run, result: Result, report: Report = ignore) -> Re
             report(fold, replace(progress, step=done, steps=planned // len(folds), folds=len(folds)))
 
     report(run, Progress(0, planned // len(folds), folds=len(folds)))
-    trained = train_folds(folds, of_all)
-    found = measured(run, out_of_fold(trained))
+    found = measured(run, out_of_fold(folds, of_all))
     verdict = run.judge(found)
     facts = {"validation": dict(found.scores), "folds": len(folds)}
-    members = [one.with_provenance({"fold": number}).delta for number, (_, one) in enumerate(trained, 1)]
     return replace(
         result.with_provenance(facts).with_measured(run, found),
         validation=found.scores,
         folds=len(folds),
-        members=[one for one in members if one is not None],
         verdict=verdict if result.test is None else replace(result.verdict, useful=verdict.useful),
         seconds=result.seconds + time.perf_counter() - started,
     )

@@ -37,7 +37,6 @@ class Result:
         validation: metrics of the kept evaluation or of folds; may be empty.
         test, train: None if the split is missing, was not asked for, or the run held rows out.
         folds: number of folds behind `validation`; 0 for a validation split.
-        members: the deltas of the folds' runs, each trained without the rows of its own fold.
         held_out: the logits of the training rows that the run held out (`Run.held_out`).
         measured: the measurement behind `validation`, by which results are compared; None without one.
         verdict: doubts about the test scores, or about `validation` without a test split; `useful` is by `validation`.
@@ -62,7 +61,6 @@ class Result:
     seconds: float
     tokens_per_second: float
     folds: int = 0
-    members: Sequence[Delta] = ()
     strength: float | None = None
     measured: Measurement | None = None
 

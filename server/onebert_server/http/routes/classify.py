@@ -1,7 +1,6 @@
 """Routes that classify: one task, a mix of tasks, one text for many tasks."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any
 
@@ -39,18 +38,13 @@ router = APIRouter(route_class=DataRoute, responses=PROBLEMS, tags=["classify"])
 
 @router.post("/v1/tasks/{task}/classify", response_model=ClassifyResponse)
 async def classify(task: TaskRef, body: ClassifyRequest, context: ContextOf, edge: EdgeOf) -> bytes:
-    """Classifies 1 to 64 inputs with one version: `name` (its live one), `name@3` or `name@alias`.
-
-    With `committee` all versions of the task's alias `committee` answer, and the scores are their mean.
-    """
+    """Classifies 1 to 64 inputs with one version: `name` (its live one), `name@3` or `name@alias`."""
     inputs = body.inputs if isinstance(body.inputs, list) else [body.inputs]
     wanted, texts = Wanted([task] * len(inputs), asked=_asked(body)), [text_of(one) for one in inputs]
     answer = edge.answerer.answer_explained if body.explain else edge.answerer.answer
-    if body.committee:
-        wanted, answer = replace(wanted, refs=[task], committee=True), edge.answerer.answer_committee
     shown = await answer(context, wanted, texts, partial(_result, wanted.asked, AnswerBytes()))
-    # All answers are by one version, or by one committee.
-    return _json(shown[0][0], [result for _, result in shown])
+    # All answers are by one version.
+    return _json(_version(shown[0][0]), [result for _, result in shown])
 
 
 @router.post("/v1/classify", response_model=ClassifyItemsResponse)
@@ -90,13 +84,9 @@ def _refs(items: Sequence[Item], default: str | None) -> list[str]:
     return [ref for ref in refs if ref is not None]
 
 
-def _result(asked: Asked, size: AnswerBytes, _: int, one: Answered) -> tuple[dict[str, Any], bytes]:
-    fields = _fields(one.read(), asked) | {"explanation": one.explanation}
-    head = _version(one.facts)
-    if one.committee is not None:
-        head = {"task": one.facts.task, "version": None, "digest": None, "versions": one.committee.versions}
-        fields["spread"] = one.committee.spread
-    return head, size.add(_encode(Result(**fields)))
+def _result(asked: Asked, size: AnswerBytes, _: int, one: Answered) -> tuple[Facts, bytes]:
+    result = Result(**_fields(one.read(), asked) | {"explanation": one.explanation})
+    return one.facts, size.add(_encode(result))
 
 
 def _task_result(asked: Asked, size: AnswerBytes, _: int, one: Answered | Unanswered) -> bytes:

@@ -128,10 +128,6 @@ class ClassifyRequest(Options):
             f"{MAX_EXPLAINED} inputs, each computed as often as it has words, {MAX_LEFT_OUT} times at most"
         ),
     ] = False
-    committee: Annotated[
-        bool,
-        Field(description="whether all versions of the task's alias `committee` answer: mean scores, and their spread"),
-    ] = False
     partial: Annotated[
         bool,
         AfterValidator(_false),
@@ -142,8 +138,6 @@ class ClassifyRequest(Options):
     def _few_enough(self) -> "ClassifyRequest":
         if self.explain and isinstance(self.inputs, list) and len(self.inputs) > MAX_EXPLAINED:
             raise ValueError(f"explain takes at most {MAX_EXPLAINED} inputs")
-        if self.explain and self.committee:
-            raise ValueError("explain is for the answer of one version, not of a committee")
         return self
 
 
