@@ -5,7 +5,10 @@ from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
 
-INSTALLED = ("webhooks",)
+INSTALLED = (
+    "shadows",
+    "webhooks",
+)
 
 
 def modules(part: str) -> Iterator[ModuleType]:

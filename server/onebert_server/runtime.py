@@ -42,12 +42,32 @@ P = TypeVar("P")
 MAX_FAILED_IN_A_ROW = 10
 
 
+class Parts:
+    """The parts of extensions by their classes."""
+
+    def __init__(self) -> None:
+        self._parts: dict[type, object] = {}
+
+    def add(self, part: object) -> None:
+        self._parts[type(part)] = part
+
+    def find(self, kind: type[P]) -> P | None:
+        """Returns the part of a class; None if the settings switch it off."""
+        part = self._parts.get(kind)
+        return part if isinstance(part, kind) else None
+
+    def __getitem__(self, kind: type[P]) -> P:
+        if (part := self.find(kind)) is None:
+            raise KeyError(kind.__qualname__)
+        return part
+
+
 @dataclass
 class Runtime(Edge):
     """All parts of the engine's process.
 
     Attributes:
-        hooks: where extensions listen.
+        hooks: where extensions listen; `parts` has their parts.
         workers: threads that tokenize and read answers.
         registrars: threads for the registry's database and files, so that a slow disk delays no answer.
         readers: threads for whole stored files, so that a hanging bucket delays no change.
@@ -93,17 +113,7 @@ class Runtime(Edge):
     trainer: Trainer | None = None
 
     def __post_init__(self) -> None:
-        self._parts: dict[type, object] = {}
-
-    def add(self, part: object | None) -> None:
-        """Adds the part of an extension, unless the settings switch it off (None)."""
-        if part is not None:
-            self._parts[type(part)] = part
-
-    def part(self, kind: type[P]) -> P | None:
-        """Returns an extension's part by its class; None if the settings switch it off."""
-        part = self._parts.get(kind)
-        return part if isinstance(part, kind) else None
+        self.parts = Parts()
 
     def settings_of(self, kind: type[P]) -> P:
         """Returns the settings as an extension declares them."""

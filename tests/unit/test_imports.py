@@ -61,10 +61,10 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
         {"facades", "remote"},
         {"http", "score"},
         {"runtime"},
-        {"feedback", "hosts", "trainer"},
+        {"feedback", "hooks", "hosts", "trainer"},
         {"answering", "watching"},
         {"versions"},
-        {"engine", "hooks"},
+        {"engine"},
         {"access", "fairness", "gate", "page", "telemetry"},
     ),
 }
@@ -73,6 +73,7 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
 ONLY_IN = {
     "fastapi": {
         "onebert_semantic_router.bundle",
+        "onebert_server.extensions",
         "onebert_server.facades",
         "onebert_server.http",
         "onebert_ray.front_end",

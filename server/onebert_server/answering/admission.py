@@ -15,10 +15,9 @@ from onebert_server.access.context import Context
 from onebert_server.access.principal import Action
 from onebert_server.answering.arrivals import Arrivals
 from onebert_server.answering.backend import Missed, Result, Wanted
-from onebert_server.answering.plan import Computed, Plan, Planned, Sequences
+from onebert_server.answering.plan import Computed, ComputedQuestion, Plan, Planned, Sequences
 from onebert_server.answering.probing import Probing
 from onebert_server.answering.rates import Rates
-from onebert_server.answering.shadows import Shadowed, Shadows
 from onebert_server.answering.sizes import AnswerSize
 from onebert_server.answering.tokenizing import Split, Splitter
 from onebert_server.engine.engine import Engine
@@ -52,12 +51,13 @@ class Admission:
         residents: Residents,
         plan: Plan | None = None,
         tracing: "Tracing | None" = None,
+        computed: Sequence[Callable[[ComputedQuestion], None]] = (),
     ) -> None:
         self._engine = engine
         self._residents = residents
         self._directory = residents.directory
         self._plan = plan or Sequences()
-        self.shadows = Shadows(engine, residents.directory, self._plan)
+        self._computed = computed
         self._tracing = tracing
         self.rates = Rates()
         self._waking_from: asyncio.AbstractEventLoop | None = None
@@ -181,14 +181,19 @@ class Admission:
         return [_Submitted(request, of[request.host]) for request in submitted]
 
     def _follow(self, request: Request, questions: Sequence["_Expanded"]) -> None:
-        """Has the shadows compute the questions of a request, too, and gives back their pins."""
+        """Hands the questions of a request that have shadows to the listeners, which give back the shadows' pins."""
         end = 0
-        for one in questions:
-            start, end = end, end + len(one.items)
-            if len(one.held) > 1:
-                inputs = one.input, one.inputs, one.asked
-                shadowed = Shadowed(one.version, one.planned, *inputs, slice(start, end))
-                self.shadows.ask(shadowed, one.held[1:], request)
+        for question in questions:
+            start, end = end, end + len(question.items)
+            version, *shadows = question.held
+            if not shadows:
+                continue
+            inputs = question.input, question.inputs, question.asked
+            computed = ComputedQuestion(version, shadows, question.planned, *inputs, request, slice(start, end))
+            for listener in self._computed:
+                listener(computed)
+            if not self._computed:
+                self._directory.unpin([(shadow,) for shadow in shadows])
 
     def _wake(self) -> None:
         self._waking_from = None

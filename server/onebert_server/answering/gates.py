@@ -1,6 +1,6 @@
 """Runs the gates of tasks: the candidate and the live version answer the pinned rows before an alias moves."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -15,7 +15,6 @@ from onebert_server.answering.backend import Wanted
 from onebert_server.gate.judge import Answer, Rows, answer_of, judge, measure, missed, right_of, wrong_rows
 from onebert_server.gate.report import COMPARED, Numbers, Report, Side, Wrong
 from onebert_server.gate.rules import Gate, PinnedRow, pin
-from onebert_server.hooks import Hooks
 from onebert_server.limits import MAX_ITEMS
 from onebert_server.threads import run_in
 from onebert_server.versions.catalog import Catalog
@@ -26,6 +25,7 @@ from onebert_store.registry.names import LIVE
 from onebert_store.registry.records import Alias, GateRecord
 from onebert_store.registry.target import Target
 
+Announce = Callable[[str, Mapping[str, Any]], None]
 _ROWS = TypeAdapter(list[PinnedRow])
 
 
@@ -41,15 +41,15 @@ class Gates:
 
     Args:
         registrars: threads for the registry.
-        hooks: get a `gate.failed` for each version that does not pass.
+        announce: gets a `gate.failed` for each version that does not pass.
     """
 
-    def __init__(self, catalog: Catalog, answerer: Answerer, registrars: Executor, hooks: Hooks) -> None:
+    def __init__(self, catalog: Catalog, answerer: Answerer, registrars: Executor, announce: Announce) -> None:
         self._catalog = catalog
         self._directory = catalog.directory
         self._answerer = answerer
         self._registrars = registrars
-        self._hooks = hooks
+        self._announce = announce
 
     async def of(self, task: str, context: Context) -> Kept | None:
         """Returns the gate of a task, if it has one; raises Forbidden, TaskNotFound, or StoreCorrupt."""
@@ -124,7 +124,7 @@ class Gates:
             if not wanted:
                 failed = [one.model_dump(mode="json", exclude={"passed"}) for one in made.checks if not one.passed]
                 named = {"task": task, "alias": alias, "candidate": candidate.entry.version}
-                self._hooks.announce("gate.failed", named | {"checks": failed})
+                self._announce("gate.failed", named | {"checks": failed})
             raise GateFailed(f"{said}; its rows are not here, send a report of them" if wanted else said, _json(made))
 
     async def _run(

@@ -6,6 +6,7 @@ answer. A question is one sequence, or one for each window of a long text.
 """
 
 from collections.abc import Sequence
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from onebert_encoder.answering.answer import answer
@@ -21,6 +22,7 @@ from onebert_server.versions.version import Version
 from onebert_store.errors import WholeTextNeeded
 
 if TYPE_CHECKING:
+    from onebert_server.answering.tokenizing import Split
     from onebert_server.engine.host import Slot
 
 # Roles of a sequence: its logits are the answer, or they cover one window of the text.
@@ -50,6 +52,22 @@ class Question(NamedTuple):
     pieces: Pieces
     facts: Facts
     asked: Asked
+
+
+class ComputedQuestion(NamedTuple):
+    """A question whose request has ended; `version` answers it from this part of the request's logits.
+
+    `shadows` are the further versions of its alias, pinned: whoever takes the question gives their pins back.
+    """
+
+    version: Version
+    shadows: Sequence[Version]
+    planned: Sequence[Planned]
+    input: int
+    inputs: "Split"
+    asked: Asked
+    request: Future[list[Logits]]
+    part: slice
 
 
 class Reading(NamedTuple):

@@ -12,7 +12,6 @@ from onebert_server.answering.admission import Admission
 from onebert_server.answering.answers import WORKERS, Answerer
 from onebert_server.answering.gates import Gates
 from onebert_server.answering.probing import Probing, Vectors
-from onebert_server.answering.shadows import ShadowCounts
 from onebert_server.engine.engine import Engine, EngineLimits
 from onebert_server.engine.host import Host
 from onebert_server.engine.memory import give_back_freed_memory
@@ -104,13 +103,12 @@ def open_runtime(
         keeper = KeyKeeper(registry.keys, keys)
         opened.callback(keeper.close)
         keeper.start()
-        admission = Admission(engine, residents, tracing=telemetry.tracing)
+        admission = Admission(engine, residents, tracing=telemetry.tracing, computed=hooks.computed)
         admission.probing = Probing(engine, {digest: one.add for digest, one in inputs.items()}) if inputs else None
-        metrics.registry.register(ShadowCounts(admission.shadows, settings.task_metrics))
         telemetry.samples = samples
         samples.start()
         answerer = Answerer(admission.splitters, admission, workers)
-        gates = Gates(catalog, answerer, registrars, hooks)
+        gates = Gates(catalog, answerer, registrars, hooks.announce)
         _add_gauges(metrics, engine, catalog, follower, keeper)
         runtime = Runtime(
             hooks=hooks,
@@ -145,7 +143,8 @@ def open_runtime(
         if settings.trainer:
             runtime.trainer = _trainer(opened, runtime)
         for extension in installed():
-            runtime.add(extension.open(runtime, opened))
+            if (part := extension.open(runtime, opened)) is not None:
+                runtime.parts.add(part)
         try:
             yield runtime
         finally:

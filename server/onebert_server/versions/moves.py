@@ -2,12 +2,23 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
+from typing import NamedTuple
 
 from onebert_server.access.context import Context
-from onebert_server.hooks import Move
 from onebert_server.threads import run_in
 from onebert_server.versions.catalog import Catalog
 from onebert_store.registry.records import Alias
+from onebert_store.registry.target import Target
+
+
+class Move(NamedTuple):
+    """A requested move of an alias, whose versions are in memory; `expected` is the alias's tag, None if it is new."""
+
+    task: str
+    alias: str
+    target: Target
+    expected: str | None
+
 
 BeforeMove = Callable[[Move, Context], Awaitable[bool]]
 

@@ -2,27 +2,22 @@
 
 import re
 from collections.abc import Mapping
-from itertools import product
 from typing import Annotated, Literal
 
-from fastapi import Path, Query, Request, Response
+from fastapi import Query, Request, Response
 from starlette.exceptions import HTTPException
 
 from onebert_server.access.context import Context
 from onebert_server.access.principal import Action
-from onebert_server.contract.declared import ALIAS
 from onebert_server.contract.tasks import (
     AliasPlace,
-    LabelPair,
-    ShadowAgreement,
     ShadowShare,
-    ShadowsResponse,
     TargetFacts,
     VerdictsResponse,
 )
 from onebert_server.feedback.verdicts import LEVEL
 from onebert_server.http.pipeline import SEQ_HEADER
-from onebert_server.http.routes.registry import Name, header, registry_router
+from onebert_server.http.routes.registry import AliasName, Name, header, registry_router
 from onebert_server.http.routes.runtime_of import RuntimeOf, ViewOf, in_thread
 from onebert_server.http.schemas.tasks import AliasRequest
 from onebert_server.http.strict import ContextOf
@@ -36,10 +31,6 @@ router = registry_router()
 
 # The number of a blend that is not made yet: over every version's.
 UNMADE = 2**31
-# Pairs of labels in a reply.
-MAX_PAIRS = 100
-
-AliasName = Annotated[str, Path(json_schema_extra={"pattern": ALIAS})]
 AT = header("If-Match", '^"[1-9][0-9]{0,9}([.][0-9a-f]{16})?"$', "The alias's `tag` now, quoted: its version.")
 NEW = header("If-None-Match", r"^\*$", "The alias is new.")
 
@@ -48,19 +39,6 @@ NEW = header("If-None-Match", r"^\*$", "The alias is new.")
 async def alias(task: Name, alias: AliasName, response: Response, view: ViewOf) -> AliasPlace:
     """Returns what an alias means and meant before; `ETag` is its `tag`, quoted, as `If-Match` takes it."""
     return _place(task, alias, view.alias(task, alias), response)
-
-
-@router.get("/v1/tasks/{task}/aliases/{alias}/shadows")
-async def shadows(task: Name, alias: AliasName, view: ViewOf, runtime: RuntimeOf) -> ShadowsResponse:
-    """Returns how often the versions of an alias and its shadows answered alike, on this server since it started."""
-    target = view.alias(task, alias).target
-    found = []
-    for (number, _), shadow in product(target.shares, target.shadows):
-        versions = view.version(task, number), view.version(task, shadow.version)
-        counts = runtime.admission.shadows.agreement(*versions)
-        labels = [LabelPair(*pair, answers) for pair, answers in counts.labels.most_common(MAX_PAIRS)]
-        found.append(ShadowAgreement(number, shadow.version, counts.answers, counts.same, counts.left_out, labels))
-    return ShadowsResponse(task, alias, found)
 
 
 @router.get("/v1/tasks/{task}/aliases/{alias}/verdicts")

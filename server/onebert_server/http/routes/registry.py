@@ -6,7 +6,7 @@ from fastapi import APIRouter, Depends, Path
 from fastapi.routing import APIRoute
 from pydantic import AfterValidator
 
-from onebert_server.contract.declared import NAME
+from onebert_server.contract.declared import ALIAS, NAME
 from onebert_server.http.routes.runtime_of import RuntimeOf
 from onebert_server.http.strict import PROBLEMS, ContextOf, StrictRoute
 from onebert_store.registry.names import check_name
@@ -19,6 +19,7 @@ def _named(task: str) -> str:
 
 # The pattern is documentation, because the store words the rule.
 Name = Annotated[str, Path(json_schema_extra={"pattern": NAME}), AfterValidator(_named)]
+AliasName = Annotated[str, Path(json_schema_extra={"pattern": ALIAS})]
 
 
 class RowsRoute(StrictRoute):

@@ -1,6 +1,6 @@
 """Route parameters for the runtime and the principal's view, and a thread helper. Front ends never import this."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from typing import Annotated, TypeVar
 
@@ -25,6 +25,16 @@ async def _view(request: Request) -> View:
 
 RuntimeOf = Annotated[Runtime, Depends(_runtime)]
 ViewOf = Annotated[View, Depends(_view)]
+
+
+def part_of(kind: type[T]) -> Callable[[Request], Awaitable[T]]:
+    """The dependency of a route on its extension's part, which is always open."""
+
+    async def part(request: Request) -> T:
+        runtime: Runtime = request.app.state.edge
+        return runtime.parts[kind]
+
+    return part
 
 
 async def in_thread(runtime: Runtime, call: Callable[..., T], *arguments: object, pool: Executor | None = None) -> T:

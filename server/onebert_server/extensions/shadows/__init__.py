@@ -1,0 +1,1 @@
+"""Compares versions in the shadow of an alias with the version that answers."""

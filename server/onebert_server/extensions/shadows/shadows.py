@@ -1,0 +1,162 @@
+"""Shadows: versions that compute the questions of another one after it has answered, and are compared with it.
+
+A shadow's work is queued beside the engine's queue, and taken while nothing else waits. Questions without room there,
+or without an answer, are left out and counted.
+"""
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+
+from onebert_encoder.answering.asked import Asked
+from onebert_encoder.answering.scores import Logits
+from onebert_server.access.context import own_work
+from onebert_server.answering.plan import Computed, ComputedQuestion, Question, Sequences
+from onebert_server.answering.seen import seen
+from onebert_server.engine.engine import Engine
+from onebert_server.engine.passes import Item
+from onebert_server.observed import OTHER
+from onebert_server.versions.directory import Directory
+from onebert_server.versions.version import Version
+from onebert_store.errors import OneBertError
+
+logger = logging.getLogger("onebert.shadows")
+
+# Pairs of labels that are counted one by one for two versions, and pairs of versions whose counts are kept: 25 MB.
+MAX_LABELS, MAX_VERSIONS = 256, 1024
+# Pairs of labels of two versions, the most frequent ones, that are metrics.
+LABELS_SHOWN = 32
+NO_LABEL = "(none)"
+
+
+@dataclass
+class Agreement:
+    """How often two versions answered alike.
+
+    Attributes:
+        answers, same: questions that both answered, and those with the same labels.
+        left_out: questions that the shadow did not answer.
+        labels: by the label of the version that answered, and the shadow's; of several labels one pair each, with
+            NO_LABEL for one that the other version does not answer.
+    """
+
+    answers: int = 0
+    same: int = 0
+    left_out: int = 0
+    labels: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def count(self, live: Sequence[str], shadow: Sequence[str]) -> None:
+        self.answers += 1
+        self.same += set(live) == set(shadow)
+        one_each = len(live) == len(shadow) == 1
+        pairs = zip(live, shadow, strict=True) if one_each else _by_label(live, shadow)
+        for pair in pairs:
+            known = pair in self.labels or len(self.labels) < MAX_LABELS
+            self.labels[pair if known else (OTHER, OTHER)] += 1
+
+
+class Shadows:
+    """Has shadows compute, and counts; any thread may read the counts."""
+
+    def __init__(self, engine: Engine, directory: Directory) -> None:
+        self._engine = engine
+        self._directory = directory
+        self._plan = Sequences()
+        self._counts: dict[tuple[Version, Version], Agreement] = {}
+        self._lock = threading.Lock()
+
+    def compare(self, question: ComputedQuestion) -> None:
+        """Has the shadows of an answered question compute it as well; gives back their pins."""
+        # The caller's own rules would hide differences: all are read by their manifests.
+        asked = Asked(window=question.asked.window, whole=question.asked.whole)
+        live = question._replace(asked=asked)
+        for version in question.shadows:
+            shadow = self._submitted(live, version) if live.request.done() else None
+            if shadow is None:
+                self._ended(live.version, version, None)
+            else:
+                shadow.request.add_done_callback(partial(self._computed, live, shadow))
+
+    def agreement(self, version: Version, shadow: Version) -> Agreement:
+        """Returns a copy of the counts of two versions."""
+        with self._lock:
+            counts = self._counts.get((version, shadow), Agreement())
+            missed = (shadow.missed or {}).get(version.entry.version, 0)
+            return replace(counts, labels=counts.labels.copy(), left_out=counts.left_out + missed)
+
+    def pairs(self) -> list[tuple[Version, Version]]:
+        """Returns the versions and shadows with counts, as long as both exist."""
+        with self._lock:
+            return [pair for pair in self._counts if not any(version.retired for version in pair)]
+
+    def _submitted(self, live: ComputedQuestion, version: Version) -> ComputedQuestion | None:
+        """Submits a shadow's work; nothing that goes wrong with it may reach the request that it follows."""
+        try:
+            return self._submit(live, version)
+        except OneBertError:
+            return None
+        # Catch everything: the request that it follows is answered already.
+        except Exception:
+            logger.exception("a question of a shadow is skipped")
+            return None
+
+    def _submit(self, live: ComputedQuestion, version: Version) -> ComputedQuestion | None:
+        facts = version.facts
+        host, pieces = self._engine.hosts[facts.base], live.inputs[facts.base][live.input]
+        planned = self._plan.expand(pieces, version, host.base.tokenizer, live.asked)
+        tokenizer = host.base.tokenizer.reading(facts.pooling)
+        items = [Item(tokenizer.cut(pieces, each.kept), each.slot.number) for each in planned]
+        request = self._engine.submit_shadow(host, items, own_work("shadow"))
+        if request is None:
+            return None
+        return live._replace(version=version, planned=planned, request=request, part=slice(0, None))
+
+    def _computed(self, live: ComputedQuestion, shadow: ComputedQuestion, _: Future[list[Logits]]) -> None:
+        """Runs on the thread that ends the shadow's request, and compares both."""
+        labels: list[Sequence[str] | None] = [None]
+        try:
+            labels = [self._labels(live), self._labels(shadow)]
+        # Catch everything: the pin must be given back.
+        except Exception:
+            logger.exception("the answer of a shadow cannot be compared")
+        finally:
+            self._ended(live.version, shadow.version, None if None in labels else labels)
+
+    def _labels(self, question: ComputedQuestion) -> Sequence[str] | None:
+        """Returns the answered labels; None without an answer."""
+        request = question.request
+        if request.cancelled() or request.exception() is not None:
+            return None
+        logits = request.result()[question.part]
+        if not all(np.isfinite(each).all() for each in logits):
+            return None
+        facts = question.version.facts
+        computed = [
+            Computed(each.kept, each.role, values) for each, values in zip(question.planned, logits, strict=True)
+        ]
+        text = Question("", question.inputs[facts.base][question.input], facts, question.asked)
+        tokenizer = self._engine.hosts[facts.base].base.tokenizer
+        return seen(facts, self._plan.reduce(text, computed, tokenizer).answer).labels
+
+    def _ended(self, version: Version, shadow: Version, labels: Sequence[Sequence[str] | None] | None) -> None:
+        with self._lock:
+            counts = self._counts.setdefault((version, shadow), Agreement())
+            if labels is None:
+                counts.left_out += 1
+            else:
+                counts.count(*(of_version or () for of_version in labels))
+            if len(self._counts) > MAX_VERSIONS:
+                retired = (pair for pair in self._counts if any(one.retired for one in pair))
+                del self._counts[next(retired, next(iter(self._counts)))]
+        self._directory.unpin([(shadow,)])
+
+
+def _by_label(live: Sequence[str], shadow: Sequence[str]) -> list[tuple[str, str]]:
+    every = dict.fromkeys((*live, *shadow)) or {NO_LABEL: None}
+    return [(label if label in live else NO_LABEL, label if label in shadow else NO_LABEL) for label in every]

@@ -1,0 +1,113 @@
+"""Shadows of a replica: what they compute, and how versions and shadows agree."""
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+from onebert_server.answering.backend import Wanted
+from onebert_server.versions.version import State
+from runtimes import ask, client, get, move, opened, upload
+from servers import Task, wait_until
+
+LIVE = "/v1/tasks/tone/aliases/live"
+LIVE_AT_1 = {"version": 1, "previous": None, "target": None, "previous_target": None}
+TEXTS = ["the screen was broken", "it is late", "a very good day", "who was it", "no", "they came back in the rain"]
+TASKS = [Task(seed=seed) for seed in (1, 2, 3)]
+ALL = Wanted(None)
+SPLIT = {"split": {"1": 60, "2": 40}, "sticky": "header:X-User"}
+
+
+@pytest.fixture
+def runtime(tmp_path):
+    with opened(tmp_path) as made:
+        for task in TASKS:
+            upload(made, "tone", task)
+        yield made
+
+
+def classify(runtime, text=TEXTS[0], **headers):
+    found = ask(runtime, "POST", "/v1/tasks/tone/classify", json={"inputs": text}, headers=headers)
+    assert found.status_code == 200, found.text
+    return found.json()
+
+
+def test_a_shadow_computes_what_was_answered_and_is_compared_label_by_label(runtime):
+    move(runtime, {"version": 1, "shadow": [{"version": 2}, {"version": 3}]})
+    answers = [classify(runtime, text) for text in TEXTS * 3]
+    assert {one["version"] for one in answers} == {1}
+    best = [[max(scores, key=scores.get) for scores in map(task.scores, TEXTS)] for task in TASKS]
+
+    def agreements():
+        return get(runtime, f"{LIVE}/shadows").json()["shadows"]
+
+    wait_until(lambda: all(one["answers"] == 3 * len(TEXTS) for one in agreements()))
+    for one, shadow in zip(agreements(), (2, 3), strict=True):
+        pairs = Counter(zip(best[0], best[shadow - 1], strict=True))
+        assert (one["version"], one["shadow"], one["left_out"]) == (1, shadow, 0)
+        assert one["same"] == 3 * sum(count for (a, b), count in pairs.items() if a == b)
+        assert {(two["label"], two["shadow"]): two["answers"] for two in one["labels"]} == {
+            pair: 3 * count for pair, count in pairs.items()
+        }
+    assert any(one["same"] < one["answers"] for one in agreements()), "random tasks differ on some text"
+    lines = get(runtime, "/metrics").text.splitlines()
+    same = next(one for one in agreements() if one["shadow"] == 2)["same"]
+    assert f'onebert_shadow_answers_total{{same="true",shadow="2",task="tone",version="1"}} {float(same)}' in lines
+
+
+def test_many_requests_at_once_are_all_compared_and_no_pin_is_left(runtime):
+    move(runtime, {"version": 1, "shadow": [{"version": 2}]})
+
+    async def flood():
+        async with client(runtime) as web:
+            body = {"items": [{"task": "tone", "text": text} for text in TEXTS]}
+            done = [web.post("/v1/classify", json=body | {"partial": n % 2 == 0}) for n in range(20)]
+            return await asyncio.gather(*done)
+
+    assert {one.status_code for one in asyncio.run(flood())} == {200}
+
+    def counted():
+        [one] = get(runtime, f"{LIVE}/shadows").json()["shadows"]
+        return one["answers"] + one["left_out"]
+
+    wait_until(lambda: counted() == 20 * len(TEXTS))
+    wait_until(lambda: all(version.pins == 0 for version in runtime.directory.versions()))
+
+
+def test_questions_of_a_shadow_that_is_not_in_memory_are_left_out_and_it_comes_back(runtime):
+    move(runtime, {"version": 1, "shadow": [{"version": 2}]})
+    shadow = runtime.directory.version("tone", 2)
+    for other in (runtime.directory.version("tone", 3), shadow):
+        while other.state is State.RESIDENT:
+            runtime.directory.evict().release()
+    for _ in range(3):
+        classify(runtime)
+    [found] = get(runtime, f"{LIVE}/shadows").json()["shadows"]
+    assert found["left_out"] >= 1
+    wait_until(lambda: shadow.state is State.RESIDENT)
+    wait_until(lambda: classify(runtime) and get(runtime, f"{LIVE}/shadows").json()["shadows"][0]["answers"])
+
+
+def test_a_long_text_is_computed_by_a_shadow_in_batches_as_small_as_others(tmp_path):
+    with opened(tmp_path, max_batch_tokens=512) as runtime:
+        decision = {"window": {"tokens": 16, "overlap": 4, "reduction": "mean"}}
+        for seed in (1, 2):
+            upload(runtime, "tone", Task(seed=seed, format=2, decision=decision))
+        move(runtime, {"version": 1, "shadow": [{"version": 2}]})
+        classify(runtime, "it is late " * 800)
+        wait_until(lambda: get(runtime, f"{LIVE}/shadows").json()["shadows"][0]["answers"] == 1)
+        lines = get(runtime, "/metrics").text.splitlines()
+        small, every = (
+            next(float(line.split()[-1]) for line in lines if line.startswith(f"onebert_batch_tokens_{name} "))
+            for name in ('bucket{le="1024.0"}', "count")
+        )
+        assert small == every
+
+
+def test_a_shadow_whose_answer_cannot_be_read_leaves_no_pin(runtime, monkeypatch):
+    move(runtime, {"version": 1, "shadow": [{"version": 2}]})
+    monkeypatch.setattr("onebert_server.extensions.shadows.shadows.seen", lambda *_: 1 / 0)
+    for text in TEXTS:
+        classify(runtime, text)
+    wait_until(lambda: get(runtime, f"{LIVE}/shadows").json()["shadows"][0]["left_out"] == len(TEXTS))
+    wait_until(lambda: all(version.pins == 0 for version in runtime.directory.versions()))
