@@ -96,7 +96,7 @@ def versions() -> dict[str, str]:
 def testing(run: "Run", out: Path) -> Iterator[None]:
     """Runs the tests that are marked for GPUs beside the block, and waits; their output is kept beside the results."""
     command = [sys.executable, *"-m pytest --verbose -m gpu --nightly gpu -W default -p no:cacheprovider".split()]
-    command += ["--continue-on-collection-errors", "tests/unit/encoder", "tests/unit/training/test_recorded.py"]
+    command += ["--continue-on-collection-errors", "tests/unit/encoder"]
     if importlib.util.find_spec("xdist") is not None:
         command += ["--numprocesses", str(min(TESTERS, os.cpu_count() or 1))]
     out.mkdir(parents=True, exist_ok=True)

@@ -44,8 +44,6 @@ GROUPS = {
                 f"{ENCODER}/{own}"
                 for own in ("compute/kernels/gpu", "maths/graphs.py", "maths/fixed.py", "maths/gpu_heads.py")
             ),
-            *(f"training/onebert_training/fit/{own}.py" for own in ("recorded", "state")),
-            f"{ENCODER}/layout/dropout.py",
         ),
     ),
     "programs": Group(

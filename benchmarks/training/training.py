@@ -1,7 +1,7 @@
 """Writes the training table of benchmarks/results/accuracy.md: one run beside the same run with Hugging Face's model.
 
     GOMP_SPINCOUNT=2000 python benchmarks/training/training.py     # the setting of the `onebert` command
-        [--data FOLDER] [--steps 12] [--threads N] [--device cpu] [--dtype float32]
+        [--data FOLDER] [--steps 12] [--threads N] [--dtype float32]
 
 Method, rows, order, steps and dtype are the same. One side is the Hugging Face model on padded batches with
 `requires_grad` flags, and with `peft` for LoRA; the other is the step of `onebert train`. They take turns step by step
@@ -43,7 +43,7 @@ TOGETHER = (2, 4, 16)
 def main() -> None:
     """Measures every pair and writes the page."""
     threads = torch.get_num_threads()
-    asked = options(__doc__, data=None, steps=12, threads=threads, device="cpu", dtype="float32")
+    asked = options(__doc__, data=None, steps=12, threads=threads, dtype="float32")
     torch.set_num_threads(asked.threads)
     inputs = inputs_of(asked)
     lines = [compare(inputs, method, asked) for method in (*FLAGS, *PEFT)]
@@ -55,13 +55,13 @@ def main() -> None:
         for width in TOGETHER
     ]
     print(more := markdown_table(["what", "measured"], facts))
-    about = f"{inputs.data.name}, {asked.dtype}, {asked.device}, {asked.threads} threads, batch 16"
+    about = f"{inputs.data.name}, {asked.dtype}, cpu, {asked.threads} threads, batch 16"
     write_section(RESULTS / "accuracy.md", "training", f"{about}\n\n{table}\n\n{more}")
 
 
 def inputs_of(asked: argparse.Namespace) -> TaskInputs:
     """The data of the comparison, tokenized."""
-    base = load_base(dtype=getattr(torch, asked.dtype), device=asked.device)
+    base = load_base(dtype=getattr(torch, asked.dtype))
     if asked.data:
         return TaskInputs(base, load_dataset(asked.data, DataOptions(train_rows=ROWS)), 128)
     return made_up_rows(base)
@@ -123,13 +123,11 @@ SIDES: dict[str, Callable[[TaskInputs, str], Step]] = {"ours": one_run, "theirs"
 
 
 def peak_memory(side: str, method: str, asked: argparse.Namespace) -> float:
-    """Peak megabytes of a process that trains one side, of the GPU or of the process, after some steps."""
+    """Peak megabytes of a process that trains one side, after some steps."""
     torch.set_num_threads(asked.threads)
     step = SIDES[side](inputs_of(asked), method)
     for _ in range(MEMORY_STEPS):
         step()
-    if torch.cuda.is_available():
-        return torch.cuda.max_memory_allocated() / 1e6
     # The kernel's own peak of this program; `ru_maxrss` would be that of its parent, where that is larger.
     status = Path("/proc/self/status").read_text(encoding="utf-8")
     return int(status.partition("VmHWM:")[2].split()[0]) * 1024 / 1e6

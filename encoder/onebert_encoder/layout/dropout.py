@@ -3,15 +3,12 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import groupby
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from onebert_encoder.layout.stage import Bucket, Stage
-from onebert_encoder.layout.upload import Array, upload
 
 
 @dataclass(frozen=True)
@@ -25,12 +22,6 @@ class Dropout:
     hidden: float
     attention: float
     generators: Sequence[torch.Generator] = ()
-
-    @cached_property
-    def seeds(self) -> Tensor:
-        """[rows] int64 on the generators' device; a GPU's kernels draw by these in their own way."""
-        own: Array = np.array([one.initial_seed() for one in self.generators], dtype=np.int64)
-        return upload({0: own}, self.generators[0].device)[0]
 
     def on_tokens(self, x: Tensor, stage: Stage) -> Tensor:
         return x * _mask(self.of_tokens(stage, x.shape[1]), self.hidden, x.dtype) if self.hidden else x

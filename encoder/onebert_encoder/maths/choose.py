@@ -8,7 +8,7 @@ import torch
 from onebert_encoder.base.base import Base, EmbeddingWeights
 from onebert_encoder.blocks.running import LayerWeights
 from onebert_encoder.blocks.sublayers import Sublayers
-from onebert_encoder.compute.kernels.gpu.load import Shape, load_gpu, load_gpu_training
+from onebert_encoder.compute.kernels.gpu.load import Shape, load_gpu
 from onebert_encoder.compute.kernels.native import load_native
 from onebert_encoder.compute.kernels.plain import PlainKernels
 from onebert_encoder.compute.kernels.products import GROUP_BYTES, load_products
@@ -39,19 +39,16 @@ def choose_kernels(base: Base, dropout: Dropout) -> PlainKernels:
     """The fastest kernels for the pass; the plain ones support every activation."""
     if not (torch.is_grad_enabled() or dropout.attention or dropout.hidden):
         return answering_kernels(base)
-    make = load_gpu_training(_shape(base)) if base.device.type == "cuda" and _compiled(base) else None
-    return _on_cpu(base, dropout) if make is None else make(dropout)
+    return _on_cpu(base, dropout)
 
 
 def answering_kernels(base: Base) -> PlainKernels:
     """The fastest kernels for answers, without gradients and dropout."""
-    fast = load_gpu(_shape(base)) if base.device.type == "cuda" and _compiled(base) else None
-    return _on_cpu(base, NO_DROPOUT) if fast is None else fast
-
-
-def _shape(base: Base) -> Shape:
+    if base.device.type != "cuda" or not _compiled(base):
+        return _on_cpu(base, NO_DROPOUT)
     config = base.config
-    return Shape(base.device, base.dtype, config.hidden_size, config.num_heads, config.intermediate_size)
+    shape = Shape(base.device, base.dtype, config.hidden_size, config.num_heads, config.intermediate_size)
+    return load_gpu(shape) or _on_cpu(base, NO_DROPOUT)
 
 
 def goes_in_one_call(base: Base) -> bool:

@@ -61,18 +61,10 @@ class CudaRecorder:
         """Takes a new memory pool; PyTorch refuses to record into one whose recordings are all gone."""
         self._pool = torch.cuda.graph_pool_handle()
 
-    @property
-    def has_room(self) -> bool:
-        """Whether over a quarter of the device's memory is free, or kept by PyTorch for later tensors."""
-        free, total = torch.cuda.mem_get_info(self._device)
-        kept = torch.cuda.memory_reserved(self._device) - torch.cuda.memory_allocated(self._device)
-        return 4 * (free + kept) > total
-
-    def record(self, run: Callable[[], Out], rehearse: bool = True) -> Callable[[], Out]:
+    def record(self, run: Callable[[], Out]) -> Callable[[], Out]:
         """Records the launches of `run`; the result replays them at the same addresses and returns the output.
 
-        Runs twice: the first run compiles programs and lets libraries allocate, the second is recorded. Launches that
-        this device has seen before need no `rehearse`.
+        Runs twice: the first run compiles programs and lets libraries allocate, the second is recorded.
 
         Unlike this, the context manager `torch.cuda.graph` first empties PyTorch's memory pools and waits for the
         device, which is serving requests here.
@@ -81,8 +73,7 @@ class CudaRecorder:
         self._stream.wait_stream(current)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.device(self._device), torch.cuda.stream(self._stream):
-            if rehearse:
-                run()
+            run()
             # `thread_local`: other threads, which load tasks, may use the GPU during the recording.
             graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
             try:

@@ -1,7 +1,7 @@
 """Rows: folded tasks, one by one from `fold`, or stacked for `encode` to gather from."""
 
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -91,23 +91,6 @@ class Head:
     def nbytes(self) -> int:
         """Bytes of the head's own tensors; the layers' matrices may be the base's and do not count."""
         return sum(one.nbytes for one in (self.weight, self.bias, self.shift, self.gain) if one is not None)
-
-    @property
-    def tensors(self) -> list[Tensor]:
-        """All tensors, in the order of `with_tensors`."""
-        own = (self.weight, self.bias, self.shift, self.gain)
-        return [*chain.from_iterable(layer.tensors for layer in self.dense), *(one for one in own if one is not None)]
-
-    def with_tensors(self, tensors: Iterable[Tensor]) -> "Head":
-        """The head with other tensors, in the order of `tensors`."""
-        given = iter(tensors)
-        layers = [
-            one._replace(weight=next(given), bias=next(given), norm=None if one.norm is None else next(given))
-            for one in self.dense
-        ]
-        weight, bias = next(given), next(given)
-        shift, gain = (None if one is None else next(given) for one in (self.shift, self.gain))
-        return replace(self, dense=tuple(layers), weight=weight, bias=bias, shift=shift, gain=gain)
 
     def copied(self) -> "Head":
         """A copy in memory of its own, except the layers' matrices, which may be the base's."""

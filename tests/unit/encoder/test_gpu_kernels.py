@@ -213,7 +213,6 @@ def test_the_programs_compile_for_gpus(tmp_path: Path) -> None:
         [sys.executable, "-c", COMPILE], env=environment, stdout=subprocess.PIPE, text=True, check=True
     )
     for_one = ["attend", "add_norm", "add_norm", "add_activate", "shrink", "expand", "pool", "classify"]
-    for_one += ["attend", "add_norm", "attend_back", "attend_back", "norm_back", "activate_back", "drop"]
     assert done.stdout.split() == ["add_activate", *for_one * 2] * 2
 
 
@@ -221,21 +220,17 @@ COMPILE = """
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from onebert_encoder.compute.kernels.gpu.backward import activate_back, attend_back, drop, norm_back
 from onebert_encoder.compute.kernels.gpu.branches import expand, shrink
 from onebert_encoder.compute.kernels.gpu.head_programs import classify, pool
 from onebert_encoder.compute.kernels.gpu.programs import add_activate, add_norm, attend
 
 OTHERS = {
     **dict.fromkeys(("row_of_token", "gain_of_token", "tiles", "spans", "readers"), "*i64"),
-    **dict.fromkeys(("pooled", "logits", "logs", "scales"), "*fp32"),
+    **dict.fromkeys(("pooled", "logits"), "*fp32"),
     **dict.fromkeys(("b_stride", "gain_stride"), "i32"),
     **dict.fromkeys(("num_sequences", "num_tokens", "low_blocks"), "i32"),
-    **dict.fromkeys(("edges", "place"), "*i32"),
-    **{"seeds": "*i64", "draw": "i32", "keep": "fp32", "scale": "fp32", "eps": "fp32"},
+    **{"edges": "*i32", "scale": "fp32", "eps": "fp32"},
 }
-KEEPS_NOTHING = dict.fromkeys(("logs", "seeds", "place"))
-NEVER_BACK = dict.fromkeys(("unscaled", "scales"))
 
 def build(program, number, arch, constants, num_warps=4):
     names = program.arg_names
@@ -251,19 +246,12 @@ for arch in (80, 90):
     narrow = {"WIDTH": 768, "WIDTH_BLOCK": 1024}
     for number, block in (("*bf16", 64), ("*fp32", 32)):
         heads = {"H": 768, "D": 64, "D_BLOCK": 64, "T_BLOCK": block}
-        build(attend, number, arch, heads | KEEPS_NOTHING)
-        build(add_norm, number, arch, narrow | NEVER_BACK, 1)
-        build(add_norm, number, arch, narrow | NEVER_BACK | {"gain_of_token": None})
+        build(attend, number, arch, heads)
+        build(add_norm, number, arch, narrow, 1)
+        build(add_norm, number, arch, narrow | {"gain_of_token": None})
         build(add_activate, number, arch, {"WIDTH": 3072, "WIDTH_BLOCK": 4096})
         build(shrink, number, arch, {"WIDTH": 768, "K_BLOCK": 64, "R_BLOCK": 64})
         build(expand, number, arch, {"WIDTH": 2304, "C_BLOCK": 128})
         build(pool, number, arch, {"WIDTH": 768, "T_BLOCK": 16, "C_BLOCK": 128})
         build(classify, number, arch, narrow | {"L_BLOCK": 4})
-        build(attend, number, arch, heads)
-        build(add_norm, number, arch, narrow)
-        build(attend_back, number, arch, heads)
-        build(attend_back, number, arch, heads | {"seeds": None, "place": None})
-        build(norm_back, number, arch, narrow)
-        build(activate_back, number, arch, {"WIDTH": 3072, "WIDTH_BLOCK": 4096})
-        build(drop, number, arch, narrow)
 """

@@ -17,14 +17,11 @@ from torch import Tensor
 
 from onebert_encoder.layout.dropout import Dropout
 from onebert_encoder.maths.batch import pack
-from onebert_encoder.maths.graphs import CudaRecorder
-from onebert_encoder.maths.heads import classify
 from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.rows import stack_rows
 from onebert_store.errors import NotFinite, OneBertError
 from onebert_training.fit.features import joined
 from onebert_training.fit.keeping import keep_unvalidated, validate
-from onebert_training.fit.recorded import RecordedSteps, records
 from onebert_training.fit.result import SMALLER, Result, finish
 from onebert_training.fit.run import Run
 from onebert_training.fit.state import State
@@ -84,7 +81,7 @@ def train_together(
     """Trains many runs, up to `width` of them in one batch; yields each as it ends, with its result or error.
 
     Runs step together if they share the base and enter it at the same layer; a run that changes the base's weights
-    steps alone, and so does one that a GPU records. When a run ends, the next one starts.
+    steps alone. When a run ends, the next one starts.
     """
     for together in groups(runs):
         yield from _train_group(deque(together), width, report, checkpoint_of)
@@ -110,13 +107,10 @@ def _train_group(
 
 
 def groups(runs: Sequence[Run]) -> list[list[Run]]:
-    """Groups runs by base and entry layer, to step together; a run that changes the base's weights is alone.
-
-    So is a run whose steps a GPU records: replaying them one by one is faster than launching the operations of many.
-    """
+    """Groups runs by base and entry layer, to step together; a run that changes the base's weights is alone."""
     found: dict[tuple[int, int | None, int], list[Run]] = {}
     for run in runs:
-        alone = None if run.plan.shares_base and not records(run) else id(run)
+        alone = None if run.plan.shares_base else id(run)
         found.setdefault((id(run.base), alone, run.plan.lowest_layer), []).append(run)
     return list(found.values())
 
@@ -232,16 +226,10 @@ def take_step(active: Sequence[tuple[Run, State]]) -> list[float]:
     total = torch.stack(
         [loss + run.plan.penalty(state.values) for loss, (run, state) in zip(losses, active, strict=True)]
     ).sum()
-    recorded = active[0][1].recorded
-    grads: list[Sequence[Tensor]]
-    if recorded is not None and len(active) == 1:
-        grads = [recorded.gradients(total)]
-    else:
-        leaves = [leaf for _, state in active for leaf in state.leaves.values()]
-        found = iter(torch.autograd.grad(total, leaves, allow_unused=True, materialize_grads=True))
-        grads = [[next(found) for _ in state.leaves] for _, state in active]
-    for (run, state), own in zip(active, grads, strict=True):
-        state.update(own, run.learning_rates_at(state.step))
+    leaves = [leaf for _, state in active for leaf in state.leaves.values()]
+    grads = iter(torch.autograd.grad(total, leaves, allow_unused=True, materialize_grads=True))
+    for run, state in active:
+        state.update([next(grads) for _ in state.leaves], run.learning_rates_at(state.step))
         run.plan.advance(state.step, run.steps, state.values)
     # One transfer for all losses: every transfer from a GPU waits for it.
     return [float(loss) for loss in torch.stack(losses).tolist()]
@@ -257,19 +245,14 @@ def compute_losses(active: Sequence[tuple[Run, State]]) -> list[Tensor]:
         activations += features.take(own)
         row_of += [row] * len(own)
         state.tokens += sum(len(run.inputs.splits["train"].tokens[i]) for i in own)
-    first, state = active[0]
+    first = active[0][0]
     generators = [run.generator_at(state.step) for run, state in active]
     config = first.base.config
     dropout = Dropout(config.hidden_dropout, config.attention_dropout, generators)
     batch = pack(first.base, tokens, row_of, layers=first.features("train").layers)
-    if len(active) == 1 and records(first):
-        state.recorded = state.recorded or RecordedSteps(first, state.values, CudaRecorder(first.base.device))
-        x, head = state.recorded.encode(batch, dropout)
-        logits = iter(classify([head] * len(batch.rows), batch, x, config.eps))
-    else:
-        view = first.view(state.values)
-        rows = stack_rows(view, [run.fold_to_train(view, state.values) for run, state in active])
-        logits = iter(compute_logits(view, rows, batch, dropout, joined(activations)))
+    view = first.view(active[0][1].values)
+    rows = stack_rows(view, [run.fold_to_train(view, state.values) for run, state in active])
+    logits = iter(compute_logits(view, rows, batch, dropout, joined(activations)))
     losses = []
     for (run, _), own in zip(active, chosen, strict=True):
         losses.append(run.loss([next(logits) for _ in own], own))

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from onebert_store.file.delta import HEAD_BIAS, HEAD_WEIGHT
 from onebert_training.fit import checkpoint
-from onebert_training.fit.recorded import RecordedSteps, has_graphs
 from onebert_training.tasks.objective import Measurement, Verdict
 
 CLIP = 1.0
@@ -31,7 +30,6 @@ class State:
         stale: number of evaluations since the metric or the loss last got better.
         losses: sum and number of the training losses since the last evaluation.
         step_seconds: time of steps, without activations that are computed once and kept.
-        recorded: its steps on a GPU; None before the first.
     """
 
     values: dict[str, Tensor]
@@ -53,7 +51,6 @@ class State:
     tokens: int = 0
     seconds: float = 0.0
     step_seconds: float = 0.0
-    recorded: RecordedSteps | None = None
 
     _FACTS = (
         *("step", "kept_step", "kept_loss", "lowest_loss", "validation", "warnings", "useful", "stale", "losses"),
@@ -75,12 +72,7 @@ class State:
         # The fused optimizer is fast for many small tensors: a run has a hundred leaves, and many runs step together.
         head = [leaf for name, leaf in self.leaves.items() if name in (HEAD_WEIGHT, HEAD_BIAS)]
         rest = [leaf for name, leaf in self.leaves.items() if name not in (HEAD_WEIGHT, HEAD_BIAS)]
-        groups: list[dict[str, Any]] = [{"params": head}, {"params": rest}]
-        device = next(iter(self.leaves.values())).device
-        if has_graphs(device):
-            # Recorded launches read their learning rates from the device.
-            groups = [{**group, "lr": torch.zeros((), device=device), "capturable": True} for group in groups]
-        return torch.optim.AdamW(groups, weight_decay=0.0, fused=True)
+        return torch.optim.AdamW([{"params": head}, {"params": rest}], weight_decay=0.0, fused=True)
 
     def update(self, grads: Sequence[Tensor], learning_rates: tuple[float, float]) -> None:
         """Takes an optimizer step with the learning rates of the head and of the rest.
@@ -89,14 +81,8 @@ class State:
         table's gradient may be sparse, because a batch reads few of its rows.
         """
         for group, learning_rate in zip(self.optimizer.param_groups, learning_rates, strict=True):
-            if isinstance(group["lr"], Tensor):
-                group["lr"].fill_(learning_rate)
-            else:
-                group["lr"] = learning_rate
-        if self.recorded is not None and grads is self.recorded.grads:
-            self.recorded.update(lambda: self._optimize(grads))
-        else:
-            self._optimize(grads)
+            group["lr"] = learning_rate
+        self._optimize(grads)
         self.step += 1
         if self._means:
             leaves = [leaf.detach() for leaf in self.leaves.values()]

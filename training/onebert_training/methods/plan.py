@@ -79,11 +79,6 @@ class Plan:
         return not self.reinit and all(one.servable for one in self.trainables)
 
     @property
-    def recordable(self) -> bool:
-        """Whether a GPU can record the steps."""
-        return all(one.recordable for one in self.trainables)
-
-    @property
     def averages(self) -> bool:
         """Whether the mean of the values over some steps can replace them."""
         return all(one.averages for one in self.trainables)

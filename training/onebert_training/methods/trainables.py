@@ -26,14 +26,12 @@ class Trainable:
         changes_base: whether steps compute on a base with other weights, `changed`, which `fold` does not read.
         servable: whether the difference can be a delta.
         averages: whether the mean of the leaves over some steps is a difference of the same kind.
-        recordable: whether a GPU can record its steps: none reads a number from the device or adds a penalty.
     """
 
     sites: tuple[Any, ...]  # parameters or modules
     changes_base: ClassVar[bool] = False
     servable: ClassVar[bool] = True
     averages: ClassVar[bool] = True
-    recordable: ClassVar[bool] = True
 
     @property
     def prefix(self) -> str:

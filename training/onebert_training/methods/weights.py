@@ -110,7 +110,6 @@ class Pruned(Trainable):
     prefix: ClassVar[str] = SPARSE_VALUE
     changes_base: ClassVar[bool] = True
     averages: ClassVar[bool] = False  # settled gates are infinite
-    recordable: ClassVar[bool] = False
 
     @property
     def num_parameters(self) -> int:

@@ -65,7 +65,7 @@ class GpuKernels(PlainKernels):
         blocks = -(-max(int(stage.lengths.max()), stage.filling) // block)
         with torch.cuda.device_of(qkv):
             self.programs.attend[(sequences + 1, num_heads, blocks)](
-                *(qkv, b_q, b_q.stride(0), stage.row_of_token, stage.edges, out, None, None, None, 0, 1.0),
+                *(qkv, b_q, b_q.stride(0), stage.row_of_token, stage.edges, out),
                 *(sequences, tokens),
                 *(math.log2(math.e) * d**-0.5, h, d, max(16, power_of_two(d)), block),
             )
@@ -77,8 +77,7 @@ class GpuKernels(PlainKernels):
         block = power_of_two(h)
         with torch.cuda.device_of(y):
             self.programs.add_norm[(tokens,)](
-                *(y, x, b, b.stride(0), stage.row_of_token, table, table.stride(0), gain.of_token),
-                *(y, None, None, eps, h, block),
+                *(y, x, b, b.stride(0), stage.row_of_token, table, table.stride(0), gain.of_token, eps, h, block),
                 num_warps=warps_of(block),
             )
         return y
@@ -88,7 +87,7 @@ class GpuKernels(PlainKernels):
         block = power_of_two(f)
         with torch.cuda.device_of(z):
             self.programs.add_activate[(tokens,)](
-                z, b, b.stride(0), stage.row_of_token, z, f, block, num_warps=warps_of(block)
+                z, b, b.stride(0), stage.row_of_token, f, block, num_warps=warps_of(block)
             )
         return z
 

@@ -11,8 +11,8 @@ import triton.language as tl
 
 
 @triton.jit
-def normal(x: tl.tensor) -> tl.tensor:
-    """Φ(x), exact to 8e-8; the library's error function would take longer than the memory that `x` comes from.
+def gelu(x: tl.tensor) -> tl.tensor:
+    """x Φ(x), exact to 5e-7; the library's error function would take longer than the memory that `x` comes from.
 
     By Abramowitz and Stegun 1964, 7.1.26, whose polynomial is the lower tail, so that small results cancel nothing.
     """
@@ -20,31 +20,10 @@ def normal(x: tl.tensor) -> tl.tensor:
     t = 1.0 / (1.0 + 0.3275911 * z)
     p = ((((1.061405429 * t - 1.453152027) * t + 1.421413741) * t - 0.284496736) * t + 0.254829592) * t
     tail = 0.5 * p * tl.exp2(z * z * -1.4426950408889634)
-    return tl.where(x < 0.0, tail, 1.0 - tail)
+    return x * tl.where(x < 0.0, tail, 1.0 - tail)
 
 
-@triton.jit
-def gelu(x: tl.tensor) -> tl.tensor:
-    """x Φ(x), exact to 5e-7."""
-    return x * normal(x)
-
-
-@triton.jit
-def dropout_factor(
-    seeds: tl.tensor, row: tl.tensor, draw: tl.tensor, at: tl.tensor, beside: tl.tensor, keep: tl.tensor
-) -> tl.tensor:
-    """Dropout's factors, 1 / `keep` or 0, by Philox with a row's seed and 3 counters of 32 bits.
-
-    `draw` is the number of the drawing in the pass; `at` and `beside` are a number's own, of any shape. The same
-    counters give the same numbers again, so a backward pass needs no mask.
-    """
-    zero = at * 0 + beside * 0
-    drawn, _, _, _ = tl.philox(tl.load(seeds + row), at + zero, beside + zero, draw + zero, zero)
-    # 24 bits are exact in float32.
-    return tl.where((drawn >> 8).to(tl.float32) < keep * 16777216.0, 1.0 / keep, 0.0)
-
-
-@triton.jit(do_not_specialize=["num_sequences", "num_tokens", "draw"])
+@triton.jit(do_not_specialize=["num_sequences", "num_tokens"])
 def attend(
     qkv: tl.tensor,
     b_q: tl.tensor,
@@ -52,11 +31,6 @@ def attend(
     row_of_token: tl.tensor,
     edges: tl.tensor,
     out: tl.tensor,
-    logs: tl.tensor | None,
-    seeds: tl.tensor | None,
-    place: tl.tensor | None,
-    draw: tl.tensor,
-    keep: tl.tensor,
     num_sequences: tl.tensor,
     num_tokens: tl.tensor,
     scale: tl.tensor,
@@ -68,8 +42,7 @@ def attend(
     """Attention with an online softmax (FlashAttention-2, Dao 2023, algorithm 1).
 
     One program: T_BLOCK queries of one head of one sequence. The filling is one more sequence, without keys. `scale` is
-    log2(e) / sqrt(D), since the softmax uses powers of two. For a backward pass `logs` [tokens, heads] receives the
-    logarithms of the sums; with `seeds` [rows], probabilities are dropped, by each token's `place` in its row.
+    log2(e) / sqrt(D), since the softmax uses powers of two.
     """
     sequence, head, block = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     start = tl.load(edges + sequence)
@@ -90,8 +63,6 @@ def attend(
     q = tl.load(qkv + query.to(tl.int64)[:, None] * (3 * H) + column[None, :], mask=is_query, other=0.0)
     q = (q.to(tl.float32) + bias[None, :]).to(q.dtype)
 
-    if seeds is not None:
-        at = tl.load(place + query, mask=query < stop, other=0)
     highest = tl.full([T_BLOCK], float("-inf"), tl.float32)
     total = tl.zeros([T_BLOCK], tl.float32)
     context = tl.zeros([T_BLOCK, D_BLOCK], tl.float32)
@@ -107,15 +78,11 @@ def attend(
         p = tl.exp2(scores - higher[:, None])
         shrink = tl.exp2(highest - higher)
         total = total * shrink + tl.sum(p, 1)
-        if seeds is not None:
-            p *= dropout_factor(seeds, row, draw * tl.num_programs(1) + head, at[:, None], key[None, :], keep)
         context = context * shrink[:, None] + tl.dot(p.to(v.dtype), v, input_precision="ieee")
         highest = higher
     # The highest score adds 2^0 = 1 to the total, so a total below 1 means no keys; the context is then zero.
     total = tl.maximum(total, 1.0)
     context = context / total[:, None]
-    if logs is not None:
-        tl.store(logs + query * tl.num_programs(1) + head, highest + tl.log2(total), mask=query < stop)
     tl.store(out + offset, context.to(out.dtype.element_ty), mask=is_query)
 
 
@@ -129,17 +96,11 @@ def add_norm(
     gain: tl.tensor,
     gain_stride: tl.tensor,
     gain_of_token: tl.tensor | None,
-    out: tl.tensor,
-    unscaled: tl.tensor | None,
-    scales: tl.tensor | None,
     eps: tl.tensor,
     WIDTH: tl.constexpr,
     WIDTH_BLOCK: tl.constexpr,
 ) -> None:
-    """LayerNorm without bias of y + x + b; one program: one token.
-
-    A backward pass needs `unscaled`, the numbers without the gain, and `scales` [tokens], their last factors.
-    """
+    """y becomes the LayerNorm without bias of y + x + b; one program: one token."""
     token = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, WIDTH_BLOCK)
     inside = column < WIDTH
@@ -149,15 +110,11 @@ def add_norm(
     total += tl.load(x + token * WIDTH + column, mask=inside, other=0.0).to(tl.float32)
     total += tl.load(b + row * b_stride + column, mask=inside, other=0.0).to(tl.float32)
     centered = tl.where(inside, total - tl.sum(total, 0) / WIDTH, 0.0)
-    scale = tl.rsqrt(tl.sum(centered * centered, 0) / WIDTH + eps)
-    normed = centered * scale
-    if unscaled is not None:
-        tl.store(unscaled + token * WIDTH + column, normed.to(y.dtype.element_ty), mask=inside)
-        tl.store(scales + token, scale)
+    normed = centered * tl.rsqrt(tl.sum(centered * centered, 0) / WIDTH + eps)
     if gain_of_token is not None:
         gain += tl.load(gain_of_token + token) * gain_stride
     normed *= tl.load(gain + column, mask=inside, other=0.0).to(tl.float32)
-    tl.store(out + token * WIDTH + column, normed.to(y.dtype.element_ty), mask=inside)
+    tl.store(address, normed.to(y.dtype.element_ty), mask=inside)
 
 
 @triton.jit
@@ -166,11 +123,10 @@ def add_activate(
     b: tl.tensor,
     b_stride: tl.tensor,
     row_of_token: tl.tensor,
-    out: tl.tensor,
     WIDTH: tl.constexpr,
     WIDTH_BLOCK: tl.constexpr,
 ) -> None:
-    """gelu(z + b); one program: one token."""
+    """z becomes gelu(z + b); one program: one token."""
     token = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, WIDTH_BLOCK)
     inside = column < WIDTH
@@ -178,4 +134,4 @@ def add_activate(
     row = tl.load(row_of_token + token)
     total = tl.load(address, mask=inside, other=0.0).to(tl.float32)
     total += tl.load(b + row * b_stride + column, mask=inside, other=0.0).to(tl.float32)
-    tl.store(out + token * WIDTH + column, gelu(total).to(z.dtype.element_ty), mask=inside)
+    tl.store(address, gelu(total).to(z.dtype.element_ty), mask=inside)
