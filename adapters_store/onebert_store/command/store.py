@@ -13,9 +13,15 @@ from onebert_store.file.format import loads
 from onebert_store.file.strict_json import shown
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from onebert_store.blobs.staging import BlobInfo
     from onebert_store.registry.store import Store, StoreAddress
+    from onebert_store.samples.records import Unknown
     from onebert_store.upkeep.gc import Orphan
+
+# First digits of a task's id in a table; an id has 32.
+_ID_DIGITS = 12
 
 store = typer.Typer(
     help="Look after a store: check it, remove what no version needs, bring versions back, back it up, move it.",
@@ -34,16 +40,17 @@ def check(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Say what is missing or damaged of every version, and which files no version has. May run beside a server.
+    """Say what is missing or damaged of every version, and what no version or task has. May run beside a server.
 
     Exit code 1 where something is missing or damaged. Pushing a delta again replaces its missing or damaged file.
     """
     from onebert_store.registry.queries import version_entries  # noqa: PLC0415
     from onebert_store.registry.store import join_store  # noqa: PLC0415
+    from onebert_store.samples.store import join_samples  # noqa: PLC0415
     from onebert_store.upkeep.check import check_database, check_versions  # noqa: PLC0415 - see `inspect`
     from onebert_store.upkeep.gc import find_orphans  # noqa: PLC0415
 
-    with join_store(address) as opened:
+    with join_store(address) as opened, join_samples(opened.database) as samples:
         check_database(opened)
         with opened.database.reading() as connection:
             entries = version_entries(connection)
@@ -51,10 +58,12 @@ def check(
             every = check_versions(opened, entries, repair)
             found = [one for one in bar.track(every, total=len(entries), description="reading files") if one.problem]
         orphans = find_orphans(opened)
+        unknown = samples.sweeper.unknown() if samples else []
         if as_json:
             problems = [asdict(one.entry) | {"problem": one.problem, "repaired": one.repaired} for one in found]
             facts = [_facts(opened, one) for one in orphans]
-            console.print_json({"versions": len(entries), "problems": problems, "orphans": facts})
+            lists = {"problems": problems, "orphans": facts, "unknown": [asdict(rows) for rows in unknown]}
+            console.print_json({"versions": len(entries), **lists})
         else:
             console.say(f"{len(entries)} versions, {len(entries) - len(found)} of them whole")
             if found:
@@ -62,6 +71,7 @@ def check(
                 rows = ((name, str(one.problem), "repaired" if one.repaired else "") for name, one in named)
                 console.show(("version", "problem", ""), rows)
             _print_orphans(opened, orphans)
+            _print_unknown(dict.fromkeys(unknown, False))
     if broken := sum(not one.repaired for one in found):
         raise StoreCorrupt(f"{broken} of {len(entries)} versions cannot be served as they are")
 
@@ -72,30 +82,34 @@ def gc(
     address: "StoreAddress",
     older_than: Annotated[
         str,
-        typer.Option(
-            "--older-than", metavar="TIME", help="How long a file must have been without a version, as 90m, 24h or 7d."
-        ),
+        typer.Option("--older-than", metavar="TIME", help="How long it must have had none, as 90m, 24h or 7d."),
     ] = "24h",
     as_json: AsJson = False,
 ) -> None:
-    """Remove files that no version has had for a time: of deleted versions, of broken uploads. May run beside a server.
+    """Remove what no version or task has had for a time: files of deleted versions or broken uploads, unknown feedback.
 
-    An older database that is restored finds the files of its versions only as long as none has been removed.
+    May run beside a server. An older database that is restored finds the files of its versions, and a newer one the
+    feedback of its tasks, only as long as none has been removed.
     """
     from onebert_store.registry.store import join_store  # noqa: PLC0415
+    from onebert_store.samples.store import join_samples  # noqa: PLC0415
     from onebert_store.upkeep.gc import sweep  # noqa: PLC0415
 
     grace = duration(older_than)
-    with join_store(address) as opened:
+    with join_store(address) as opened, join_samples(opened.database) as samples:
         swept = sweep(opened, grace)
+        rows = samples.sweeper.remove_unknown(grace) if samples else {}
         if as_json:
             removed = [asdict(blob) for blob in swept.removed]
-            console.print_json({"removed": removed, "kept": [_facts(opened, one) for one in swept.kept]})
+            unknown = [asdict(one) | {"removed": gone} for one, gone in rows.items()]
+            facts = [_facts(opened, one) for one in swept.kept]
+            console.print_json({"removed": removed, "kept": facts, "unknown": unknown})
         else:
             console.say(f"{_counted(swept.removed)} removed")
             _print_orphans(opened, swept.kept)
             if swept.kept and not swept.failure:
                 console.say(f"kept: found without a version less than {older_than} ago (--older-than)")
+            _print_unknown(rows)
     if swept.failure:
         raise swept.failure
 
@@ -144,9 +158,26 @@ def _print_orphans(opened: "Store", orphans: "list[Orphan] | tuple[Orphan, ...]"
     table = console.table("digest", "bytes", "since", "content", numbers=["bytes"])
     for orphan in orphans:
         facts = _facts(opened, orphan)
-        since = f"{orphan.since:%Y-%m-%d %H:%M}" if orphan.since else "just now"
-        table.add_row(_short(orphan.blob.digest), f"{orphan.blob.size:,}", since, shown(facts["content"], 60))
+        content = shown(facts["content"], 60)
+        table.add_row(_short(orphan.blob.digest), f"{orphan.blob.size:,}", _time(orphan.since), content)
     console.out.print(table)
+
+
+def _print_unknown(unknown: "dict[Unknown, bool]") -> None:
+    """Prints the rows of each task, and whether they were removed."""
+    if not unknown:
+        return
+    tasks = f"{len(unknown)} task{'' if len(unknown) == 1 else 's'}"
+    console.say(f"kept answers and feedback of {tasks} that the registry does not know:")
+    table = console.table("task or id", "answers", "feedback", "since", "", numbers=["answers", "feedback"])
+    for rows, removed in unknown.items():
+        counts = f"{rows.samples:,}", f"{rows.feedback:,}"
+        table.add_row(rows.task or rows.id[:_ID_DIGITS], *counts, _time(rows.since), "removed" if removed else "")
+    console.out.print(table)
+
+
+def _time(since: "datetime | None") -> str:
+    return f"{since:%Y-%m-%d %H:%M}" if since else "just now"
 
 
 def _facts(opened: "Store", orphan: "Orphan") -> dict[str, Any]:

@@ -144,13 +144,23 @@ GATES = Table(
     info={"since": 7},
 )
 
-# Names a task for good: a rename keeps the id, and a new task with an old name gets another one.
+# Names a task for good: a rename keeps the id, and a new task with an old name gets another one. `unkept_at`: when its
+# keeping ended last.
 IDENTITIES = Table(
     "identities",
     TABLES,
     sa.Column("task", NAME, primary_key=True),
     sa.Column("id", NAME, nullable=False, unique=True),
+    sa.Column("unkept_at", UtcDateTime, info={"since": 10}),
     info={"since": 9},
+)
+
+# Ids of deleted tasks. An id that is neither here nor in `identities` belongs to a newer state of the registry.
+DELETED_TASKS = Table(
+    "deleted_tasks",
+    TABLES,
+    sa.Column("id", NAME, primary_key=True),
+    info={"since": 10},
 )
 
 # How much of a task's answers is kept; a task without a row keeps none. The row is deleted when keeping ends, and the

@@ -11,7 +11,7 @@ from onebert_store.registry.database import FEED, HOLDINGS, IDENTITIES, TABLES
 from onebert_store.registry.dialects.database import NO_DATABASE, Database
 
 # The number of this code's schema: the highest `since` of a table or a column.
-SCHEMA = 9
+SCHEMA = 10
 
 # Counts from the audit trail, for quotas.
 _HOLDINGS = """

@@ -1,8 +1,8 @@
 """The registry's changing statements; each decides by the rows that it changed.
 
 They are written for READ COMMITTED: each statement sees everything that was committed before it. Every transaction
-locks rows in one order (task, orphans by digest, versions, aliases, holdings, gates, keepings, identities, the
-feed's counter), so that there are no deadlocks.
+locks rows in one order (task, orphans by digest, versions, aliases, holdings, gates, keepings, identities, deleted
+tasks, the feed's counter), so that there are no deadlocks.
 """
 
 from collections.abc import Collection
@@ -18,6 +18,7 @@ from onebert_store.file.delta import Delta, manifest_json
 from onebert_store.registry.database import (
     ALIASES,
     CHANGES,
+    DELETED_TASKS,
     GATES,
     HOLDINGS,
     IDENTITIES,
@@ -140,8 +141,7 @@ def delete_version(connection: sa.Connection, task: str, n: int) -> bool:
     _discount_upload(connection, task, n, size)
     # Without versions there is no task, and whoever uses the name next has neither its gate, keeping nor id.
     others = sa.exists().where(VERSIONS.c.task == task)
-    for table in (GATES, KEEPINGS, IDENTITIES):
-        connection.execute(sa.delete(table).where(table.c.task == task, ~others))
+    _delete_of_task(connection, (GATES, KEEPINGS), task, ~others)
     return True
 
 
@@ -157,8 +157,7 @@ def delete_task(connection: sa.Connection, task: str) -> None:
     require_task(connection, task)
     _mark_orphans(connection, VERSIONS.c.task == task)
     _hold_every_version(connection, task)
-    for table in (ALIASES, VERSIONS, HOLDINGS, GATES, KEEPINGS, IDENTITIES):
-        connection.execute(sa.delete(table).where(table.c.task == task))
+    _delete_of_task(connection, (ALIASES, VERSIONS, HOLDINGS, GATES, KEEPINGS), task)
 
 
 def rename_task(connection: sa.Connection, task: str, name: str) -> None:
@@ -207,7 +206,22 @@ def set_keeping(connection: sa.Connection, task: str, keeping: Keeping) -> None:
 
 def delete_keeping(connection: sa.Connection, task: str) -> bool:
     """Has nothing of a task's answers kept; returns whether something was."""
-    return bool(connection.execute(sa.delete(KEEPINGS).where(KEEPINGS.c.task == task)).rowcount)
+    if not connection.execute(sa.delete(KEEPINGS).where(KEEPINGS.c.task == task)).rowcount:
+        return False
+    ended = sa.update(IDENTITIES).where(IDENTITIES.c.task == task)
+    connection.execute(ended.values(unkept_at=datetime.now(UTC)))
+    return True
+
+
+def _delete_of_task(
+    connection: sa.Connection, tables: Collection[sa.Table], task: str, *where: sa.ColumnElement[bool]
+) -> None:
+    """Deletes a task's rows of these tables, and moves its id to the deleted ones."""
+    for table in tables:
+        connection.execute(sa.delete(table).where(table.c.task == task, *where))
+    id = sa.select(IDENTITIES.c.id).where(IDENTITIES.c.task == task, *where)
+    connection.execute(sa.insert(DELETED_TASKS).from_select(["id"], id))
+    connection.execute(sa.delete(IDENTITIES).where(IDENTITIES.c.task == task, *where))
 
 
 def _set_of_task(connection: sa.Connection, table: sa.Table, task: str, row: dict[str, Any], **first: str) -> None:

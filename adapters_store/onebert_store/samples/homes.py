@@ -1,14 +1,14 @@
 """Looks up in the registry which rows belong to which task, and whether its answers are still kept."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 
 from sqlalchemy import Connection, select
 
-from onebert_store.registry.database import IDENTITIES, KEEPINGS
+from onebert_store.registry.database import DELETED_TASKS, IDENTITIES, KEEPINGS
 from onebert_store.registry.dialects.database import Database
 from onebert_store.registry.names import no_such_task
-from onebert_store.samples.records import Home
+from onebert_store.samples.records import Home, Retention
 
 _SAME = IDENTITIES.c.task == KEEPINGS.c.task
 
@@ -44,12 +44,15 @@ class Homes:
         with self._registry.reading() as connection:
             return {id: task for id, task in connection.execute(found) if sees(task)}
 
-    def bounds(self, id: str) -> Sequence[int] | None:
-        """Returns the days and number that a task keeps, neither if it keeps nothing; None if it is gone."""
-        found = select(KEEPINGS.c.days, KEEPINGS.c.most).select_from(IDENTITIES).outerjoin(KEEPINGS, _SAME)
+    def retention(self, id: str) -> Retention | None:
+        """Returns the registry's entry for the id of a task; None if it does not know the id."""
+        columns = IDENTITIES.c.task, KEEPINGS.c.days, KEEPINGS.c.most, IDENTITIES.c.unkept_at
+        entry = select(*columns).outerjoin_from(IDENTITIES, KEEPINGS, _SAME).where(IDENTITIES.c.id == id)
+        deleted = select(DELETED_TASKS.c.id).where(DELETED_TASKS.c.id == id)
         with self._registry.reading() as connection:
-            row = connection.execute(found.where(IDENTITIES.c.id == id)).first()
-        return row and [number for number in row if number is not None]
+            if row := connection.execute(entry).first():
+                return Retention(*row)
+            return Retention() if connection.execute(deleted).first() else None
 
     def keeping(self, connection: Connection, ids: Collection[str]) -> dict[str, str]:
         """Returns the ids of tasks by the ids of their keepings, without the keepings that have ended."""

@@ -32,6 +32,43 @@ class Home(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Retention:
+    """The registry's entry for the id of a task.
+
+    Attributes:
+        task: the task's name; None if the task was deleted.
+        days: days that texts are kept; None if no answers are kept.
+        most: samples that are kept at most, the latest ones.
+        unkept_at: the time when keeping ended last.
+    """
+
+    task: str | None = None
+    days: int | None = None
+    most: int | None = None
+    unkept_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Rows of a task that the registry does not know, as when an older registry is put back.
+
+    Attributes:
+        id: the task's id.
+        task: the task's name if the registry knows the task, but not that its texts are kept; then only rows with
+            texts count.
+        samples: number of samples.
+        feedback: number of rows of feedback.
+        since: the time they were first seen; None if they are new.
+    """
+
+    id: str
+    task: str | None
+    samples: int
+    feedback: int
+    since: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
 class Sample:
     """One kept answer.
 

@@ -3,10 +3,10 @@
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, Table, and_, delete, exists, func, or_, select, tuple_, union, update
+from sqlalchemy import Connection, Row, and_, exists, func, or_, select, tuple_
 
 from onebert_store.errors import SampleNotFound
 from onebert_store.registry.database import upsert
@@ -15,6 +15,7 @@ from onebert_store.registry.dialects.sqlite import SqliteDatabase
 from onebert_store.samples.cipher import Cipher
 from onebert_store.samples.homes import Homes
 from onebert_store.samples.records import Feedback, Home, Kind, Outcomes, Sample
+from onebert_store.samples.sweeping import NO_TEXT, Sweeper, delete_texts, trim
 from onebert_store.samples.tables import FEEDBACK, REFUSALS, SAMPLES, TABLES
 
 FILE = "samples.sqlite3"
@@ -42,15 +43,29 @@ def open_samples(registry: Database, keys: Sequence[str] = ()) -> Iterator["Samp
         own.close()
 
 
+@contextmanager
+def join_samples(registry: Database) -> Iterator["SampleStore | None"]:
+    """Opens the store beside a registry, if there is one, for work that reads no text."""
+    if isinstance(registry, SqliteDatabase) and not registry.path.with_name(FILE).exists():
+        yield None
+        return
+    with open_samples(registry) as samples:
+        yield samples
+
+
 class SampleStore:
     """Samples and feedback; thread-safe, and several replicas may share one.
 
     Every method raises StorageUnavailable if the database fails. Methods that return texts raise SamplesKeyNeeded if
     the store has no key that decrypts them.
+
+    Attributes:
+        sweeper: deletes rows that are too old, or of deleted tasks.
     """
 
     def __init__(self, registry: Database, database: Database, cipher: Cipher) -> None:
         self._homes = Homes(registry, database)
+        self.sweeper = Sweeper(self._homes, database)
         self._database = database
         self._cipher = cipher
         with database.writing() as connection, database.migrating(connection):
@@ -70,7 +85,7 @@ class SampleStore:
         return self._cipher.identifier(texts)
 
     def keep(self, samples: Sequence[tuple[str, Sample]]) -> dict[str, str]:
-        """Keeps samples whose keeping, by its id, has not ended, until `sweep`; the first one of an id stays.
+        """Keeps samples whose keeping, by its id, has not ended, until `Sweeper.sweep`; the first one of an id stays.
 
         Returns the ids of tasks by those of their keepings, without the ones that have ended.
         """
@@ -138,7 +153,7 @@ class SampleStore:
             for (home, one), row in zip(rows, made, strict=True):
                 kept = home.keeping in keeping and (one.answer_id is None or (home.task, one.answer_id) in there)
                 words = {"explanation": self._token(one.explanation), "answers": {**one.answers}}
-                row.update(words if kept else words | _NO_TEXT)
+                row.update(words if kept else words | NO_TEXT)
             # In one order everywhere, so that two requests about the same rows cannot wait for each other.
             for row in sorted(made, key=lambda one: (one["task"], one["identifier"])):
                 counted = [row["right"], row["answers"]] if row["kind"] == Kind.OUTCOME else None
@@ -146,7 +161,7 @@ class SampleStore:
                 first = {"counted": func.coalesce(FEEDBACK.c.counted, added.excluded.counted)}
                 connection.execute(added.on_conflict_do_update(index_elements=["task", "identifier"], set_=row | first))
             for task in {home.task for home, _ in rows}:
-                _trim(connection, FEEDBACK, FEEDBACK.c.identifier, task, MAX_FEEDBACK)
+                trim(connection, FEEDBACK, FEEDBACK.c.identifier, task, MAX_FEEDBACK)
         return [row["texts"] is not None for row in made]
 
     def labeled_texts(self, task: str, most: int) -> list[tuple[str, ...]]:
@@ -205,49 +220,15 @@ class SampleStore:
         own = self.home(task).task
         with self._database.writing() as connection:
             about = or_(FEEDBACK.c.answer_id == id, FEEDBACK.c.identifier == id)
-            # Samples before feedback, everywhere: PostgreSQL would end one of two that wait for each other.
-            gone = connection.execute(delete(SAMPLES).where(SAMPLES.c.task == own, SAMPLES.c.id == id)).rowcount
-            texts = update(FEEDBACK).where(FEEDBACK.c.task == own, about, FEEDBACK.c.texts.is_not(None))
-            gone += connection.execute(texts.values(_NO_TEXT)).rowcount
-        if not gone:
+            sample = (SAMPLES.c.task == own) & (SAMPLES.c.id == id)
+            deleted = delete_texts(connection, sample, (FEEDBACK.c.task == own) & about)
+        if not deleted:
             raise no_sample()
 
     def delete_texts(self, id: str) -> None:
         """Deletes the samples of a task, by its id, and the texts in its feedback; its labels stay."""
         with self._database.writing() as connection:
-            connection.execute(delete(SAMPLES).where(SAMPLES.c.task == id))
-            texts = update(FEEDBACK).where(FEEDBACK.c.task == id, FEEDBACK.c.texts.is_not(None))
-            connection.execute(texts.values(_NO_TEXT))
-
-    def sweep(self, ids: Collection[str] | None = None) -> None:
-        """Deletes everything of tasks that are gone, and of others the texts that are not kept, or no longer.
-
-        `ids` are ids of tasks; None means all that have rows.
-        """
-        for id in self._ids() if ids is None else ids:
-            bounds = self._homes.bounds(id)
-            if bounds is None:
-                with self._database.writing() as connection:
-                    for table in TABLES.tables.values():
-                        connection.execute(delete(table).where(table.c.task == id))
-            elif not bounds:
-                self.delete_texts(id)
-            else:
-                self._expire(id, *bounds)
-
-    def _ids(self) -> list[str]:
-        """The ids of all tasks with rows."""
-        names = union(*(select(table.c.task) for table in TABLES.tables.values()))
-        with self._database.reading() as connection:
-            return [*connection.scalars(names)]
-
-    def _expire(self, id: str, days: int, most: int) -> None:
-        since = datetime.now(UTC) - timedelta(days=days)
-        with self._database.writing() as connection:
-            connection.execute(delete(SAMPLES).where(SAMPLES.c.task == id, SAMPLES.c.at < since))
-            _trim(connection, SAMPLES, SAMPLES.c.id, id, most)
-            old = FEEDBACK.c.task == id, FEEDBACK.c.texts_at < since
-            connection.execute(update(FEEDBACK).where(*old).values(_NO_TEXT))
+            delete_texts(connection, SAMPLES.c.task == id, FEEDBACK.c.task == id)
 
     def _answered(self, connection: Connection, ids: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
         """The samples, by task and id, that are not deleted; none is before the commit."""
@@ -273,9 +254,6 @@ class SampleStore:
         return Feedback(**read)
 
 
-_NO_TEXT = {"texts": None, "texts_at": None, "explanation": None}
-
-
 def no_sample() -> SampleNotFound:
     """Makes the error for an id that is not kept, or not one of the caller's tasks; both look the same."""
     return SampleNotFound("no answer with this id is kept")
@@ -283,8 +261,3 @@ def no_sample() -> SampleNotFound:
 
 def _columns(record: Sample | Feedback) -> dict[str, Any]:
     return {name: getattr(record, name) for name in record.__dataclass_fields__}
-
-
-def _trim(connection: Connection, table: Table, key: Any, task: str, most: int) -> None:
-    oldest = select(key).where(table.c.task == task).order_by(table.c.at.desc(), key).offset(most)
-    connection.execute(delete(table).where(table.c.task == task, key.in_(oldest)))

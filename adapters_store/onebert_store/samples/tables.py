@@ -46,6 +46,14 @@ FEEDBACK = sa.Table(
     sa.Index("ix_feedback_at", "task", "at", "identifier"),
 )
 
+# Tasks with rows that the registry does not know, and the time they were first seen; see `Sweeper`.
+UNKNOWN = sa.Table(
+    "unknown_samples",
+    TABLES,
+    sa.Column("task", NAME, primary_key=True),
+    sa.Column("since", UtcDateTime, nullable=False),
+)
+
 # The tag of the meaning of `live` whose move by a verdict the task's gate refused last.
 REFUSALS = sa.Table(
     "refusals",

@@ -25,6 +25,8 @@ WRITTEN_TOGETHER, GATHERED = 256, 0.1
 # Seconds between two sweeps of all tasks, for texts that are too old and tasks that are gone; a task that has grown by
 # this share of its bound is swept at once.
 SWEEP_EVERY, GROWTH = 600.0, 0.1
+# Ids of unknown tasks in one log line.
+_LOGGED_IDS = 10
 
 Redactor = Callable[[str], str]
 """Returns a text without personal data; a text is not kept if it raises."""
@@ -116,7 +118,7 @@ class SampleKeeper:
         next_sweep = time.monotonic()
         while not self._ended:
             if time.monotonic() >= next_sweep:
-                self._tried(self._store.sweep)
+                self._tried(self._sweep)
                 next_sweep = time.monotonic() + SWEEP_EVERY
             with self._changed:
                 if self._changed.wait_for(lambda: self._waiting or self._ended, next_sweep - time.monotonic()):
@@ -148,6 +150,15 @@ class SampleKeeper:
             log_failure(logger, "keeping answers", error)
         return False
 
+    def _sweep(self, tasks: Collection[str] | None = None) -> None:
+        if unknown := self._store.sweeper.sweep(tasks):
+            ids = ", ".join(rows.id for rows in unknown[:_LOGGED_IDS])
+            logger.warning(
+                "the registry does not know %d of the tasks with kept answers or feedback (%s%s): put the one that "
+                "does back; `onebert store gc` removes the rows after 24 hours",
+                *(len(unknown), ids, ", …" if len(unknown) > _LOGGED_IDS else ""),
+            )
+
     def _write(self, together: Sequence[Kept]) -> None:
         texts = [(one, self.redacted(one.texts)) for one in together]
         samples = [(one.keeping, _sample(one, made)) for one, made in texts if made is not None]
@@ -159,7 +170,7 @@ class SampleKeeper:
         if full := [task for task in most if self._grown[task] > GROWTH * most[task]]:
             for task in full:
                 del self._grown[task]
-            self._tried(partial(self._store.sweep, full))
+            self._tried(partial(self._sweep, full))
 
 
 def _sample(kept: Kept, texts: tuple[str, ...]) -> Sample:

@@ -186,7 +186,7 @@ def test_two_replicas_share_samples_and_feedback(tmp_path, postgres_url):
             classified(one.url, "c", ["late"])
             client.delete_task("tone")
     with join_store(place) as opened, open_samples(opened.database, [KEY]) as samples:
-        assert samples._ids() == []
+        assert samples.sweeper._ids() == []
 
 
 @pytest.mark.promise("deletions-hold")

@@ -2,6 +2,8 @@
 
 import asyncio
 import hmac
+import logging
+import shutil
 import time
 from base64 import urlsafe_b64decode
 from urllib.parse import quote
@@ -313,7 +315,7 @@ def test_samples_and_feedback_follow_their_task(runtime):
     assert get(runtime, "/v1/tasks/mood/samples").json()["share"] == 1.0
     recorded(runtime, {"id": f"{after}/1", "label": "label 0"})
     assert ask(runtime, "DELETE", "/v1/tasks/mood").status_code == 204
-    assert runtime.store._ids() == []
+    assert runtime.store.sweeper._ids() == []
     # Whoever takes the name next keeps nothing yet.
     upload(runtime, "mood", Task(seed=8))
     assert get(runtime, "/v1/tasks/mood/samples").json()["share"] is None
@@ -323,9 +325,9 @@ def test_a_task_without_versions_leaves_nothing(runtime):
     keep(runtime, task="pairs")
     recorded(runtime, {"task": "pairs", "text": "late", "text_pair": "screen", "label": "label 1"})
     assert ask(runtime, "DELETE", "/v1/tasks/pairs/aliases/live", headers={"If-Match": '"1"'}).status_code == 204
-    assert runtime.store._ids() == [runtime.store.home("pairs").task]
+    assert runtime.store.sweeper._ids() == [runtime.store.home("pairs").task]
     assert ask(runtime, "DELETE", "/v1/tasks/pairs/versions/1").status_code == 204
-    assert runtime.store._ids() == []
+    assert runtime.store.sweeper._ids() == []
 
 
 def test_a_sweep_removes_what_a_crash_left_of_tasks(runtime):
@@ -335,9 +337,35 @@ def test_a_sweep_removes_what_a_crash_left_of_tasks(runtime):
     # Only the registry's half: the process dies before the other.
     runtime.registry.delete_task("topics")
     runtime.registry.delete_keeping("tone")
-    runtime.store.sweep()
+    runtime.store.sweeper.sweep()
     assert runtime.store.count("tone") == 0
-    assert runtime.store._ids() == [runtime.store.home("stars").task]
+    assert runtime.store.sweeper._ids() == [runtime.store.home("stars").task]
+
+
+@pytest.mark.promise("sweep-grace")
+def test_an_older_registry_put_back_loses_no_feedback_and_no_text(folder, caplog):
+    """Two files with one moment less: a task, and the keeping of another one, are younger than the registry."""
+    caplog.set_level(logging.WARNING, "onebert.samples")
+    registry = folder / "registry.sqlite3"
+    shutil.copy(registry, folder / "older")
+    with opened(folder, samples_key=KEY) as runtime:
+        upload(runtime, "later", Task(seed=9))
+        later = runtime.store.home("later").task
+        recorded(runtime, {"task": "later", "text": "late", "label": "label 0"})
+        keep(runtime)
+        tone = classify(runtime, "abc")
+    shutil.copy(registry, folder / "newer")
+    shutil.copy(folder / "older", registry)
+    with opened(folder, samples_key=KEY) as runtime:
+        wait_until(lambda: "the registry does not know 2 of the tasks with kept answers or feedback" in caplog.text)
+        assert later in caplog.text
+        assert runtime.store.count("tone") == len(TEXTS)
+    shutil.copy(folder / "newer", registry)
+    with opened(folder, samples_key=KEY) as runtime:
+        runtime.store.sweeper.sweep()
+        assert [row.right for row in feedback_of(runtime.store, "later")] == ["label 0"]
+        assert found(runtime, f"{tone}/0")
+        assert runtime.store.sweeper.unknown() == []
 
 
 def test_a_renamed_task_has_its_rows_without_a_second_half(runtime):
@@ -382,7 +410,7 @@ def test_sweeps_also_run_while_answers_come(folder, monkeypatch):
         keep(runtime)
         recorded(runtime, {"task": "topics", "text": "late", "labels": []})
         runtime.registry.delete_task("topics")
-        wait_until(lambda: classify(runtime, "abc") and len(runtime.store._ids()) == 1, 20.0)
+        wait_until(lambda: classify(runtime, "abc") and len(runtime.store.sweeper._ids()) == 1, 20.0)
 
 
 def redact(text):

@@ -17,13 +17,14 @@ from onebert_store.registry.store import open_store
 from onebert_store.samples import store as sample_store
 from onebert_store.samples.records import Feedback, Home, Kind, Outcomes, Sample
 from onebert_store.samples.store import FILE, open_samples
+from onebert_store.samples.tables import UNKNOWN
 from servers import wait_until
 from stores import all_at_once, feedback_of
 from tiny_delta import make_delta
 
 KEY, OTHER = (Fernet.generate_key().decode() for _ in range(2))
 MARKER = "a marker that no other file has"
-NOW = datetime.now(UTC)
+NOW, DAY = datetime.now(UTC), timedelta(hours=24)
 EVERYTHING = Keeping(1.0, 3650, 1_000_000)
 
 
@@ -172,7 +173,7 @@ def test_old_texts_and_the_oldest_samples_above_the_bound_go(samples, registry):
     )
     record(samples, [old, young])
     registry.set_keeping("tone", Keeping(1.0, 4, 3))
-    samples.sweep()
+    samples.sweeper.sweep()
     assert ids(samples) == ["r/0", "r/1", "r/2"]
     assert samples.count("two") == 1
     assert {one.identifier: (one.texts, one.explanation) for one in feedback_of(samples, "tone")} == {
@@ -180,7 +181,7 @@ def test_old_texts_and_the_oldest_samples_above_the_bound_go(samples, registry):
         "3": ((MARKER,), "e"),
     }
     registry.set_keeping("tone", EVERYTHING)
-    samples.sweep()
+    samples.sweeper.sweep()
     assert samples.count("tone") == 3
 
 
@@ -225,7 +226,7 @@ def test_rows_follow_a_rename_by_themselves_and_a_new_task_with_the_name_has_non
     # An answer and feedback from before the rename.
     samples.keep([(before.keeping, sample("r/1"))])
     samples.record([(before, feedback("late"))])
-    samples.sweep()
+    samples.sweeper.sweep()
     assert samples.count("tone") == 0
     found = samples.find(["r/0", "r/1"], lambda task: True)
     assert {one.id: one.task for one in found} == {"r/0": "mood", "r/1": "mood"}
@@ -259,9 +260,77 @@ def test_of_a_deleted_task_nothing_stays_and_nothing_comes_back(samples, registr
     assert samples.keep([(before.keeping, sample("r/1"))]) == {}
     with pytest.raises(TaskNotFound):
         samples.record([(before, feedback("late"))])
-    samples.sweep()
+    samples.sweeper.sweep()
     assert samples.find(["r/0", "r/1"], lambda task: True) == []
     assert rows_of(samples) == [0, 0, 0]
+
+
+@contextmanager
+def forgotten(registry, task):
+    """While the block runs the registry is as it was before the task was made."""
+    tables = {table: f"SELECT * FROM {table} WHERE task = '{task}'" for table in ("keepings", "identities")}
+    with registry.database.writing() as connection:
+        rows = {table: connection.execute(text(found)).mappings().one() for table, found in tables.items()}
+        for table in tables:
+            connection.execute(text(f"DELETE FROM {table} WHERE task = '{task}'"))
+    yield
+    with registry.database.writing() as connection:
+        for table, row in rows.items():
+            values = ", ".join(f":{column}" for column in row)
+            connection.execute(text(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({values})"), dict(row))
+
+
+def age_marks(samples, by):
+    with samples._database.writing() as connection:
+        connection.execute(UNKNOWN.update().values(since=datetime.now(UTC) - by))
+
+
+@pytest.mark.promise("sweep-grace")
+def test_rows_that_the_registry_does_not_know_are_marked_and_removed_after_the_grace(samples, registry):
+    for task in ("tone", "two"):
+        keep(samples, [sample(task=task)])
+        record(samples, [feedback(task=task), feedback("another", task=task)])
+    id = samples.home("tone").task
+    with forgotten(registry, "tone"):
+        assert [(rows.id, rows.since) for rows in samples.sweeper.sweep()] == [(id, None)]
+        assert samples.sweeper.sweep() == []
+        [marked] = samples.sweeper.unknown()
+        assert (marked.id, marked.task, marked.samples, marked.feedback) == (id, None, 1, 2)
+        age_marks(samples, DAY - timedelta(minutes=1))
+        assert [*samples.sweeper.remove_unknown(DAY).values()] == [False]
+    assert (samples.count("tone"), len(feedback_of(samples, "tone"))) == (1, 2)
+    # A registry that knows the task again: the time begins anew afterwards.
+    assert (samples.sweeper.sweep(), samples.sweeper.unknown()) == ([], [])
+    with forgotten(registry, "tone"):
+        assert [*samples.sweeper.remove_unknown(DAY).values()] == [False]
+        age_marks(samples, DAY + timedelta(minutes=1))
+        assert [*samples.sweeper.remove_unknown(DAY).values()] == [True]
+        assert samples.sweeper.unknown() == []
+    assert (samples.count("tone"), feedback_of(samples, "tone")) == (0, [])
+    assert (samples.count("two"), len(feedback_of(samples, "two"))) == (1, 2)
+
+
+def test_texts_of_a_keeping_that_the_registry_does_not_know_are_marked_and_those_of_one_that_ended_go(
+    samples, registry
+):
+    def write(id):
+        keep(samples, [sample(id, at=datetime.now(UTC))])
+        record(samples, [feedback(id, texts=(MARKER,), texts_at=datetime.now(UTC)), feedback(f"{id} without")])
+
+    write("before")
+    # A crash between the registry's half of `delete_samples` and the other.
+    registry.delete_keeping("tone")
+    registry.set_keeping("tone", EVERYTHING)
+    write("after")
+    with registry.database.writing() as connection:
+        connection.execute(text("DELETE FROM keepings WHERE task = 'tone'"))
+    [unknown] = samples.sweeper.sweep()
+    assert (unknown.task, unknown.samples, unknown.feedback) == ("tone", 1, 1)
+    assert ids(samples) == ["after"]
+    assert [row.identifier for row in feedback_of(samples, "tone") if row.texts] == ["after"]
+    assert [*samples.sweeper.remove_unknown(timedelta(0)).values()] == [True]
+    assert (ids(samples), {row.texts for row in feedback_of(samples, "tone")}) == ([], {None})
+    assert len(feedback_of(samples, "tone")) == 4
 
 
 def rows_of(samples):

@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ from sqlalchemy import text
 from onebert_store.errors import StoreCorrupt
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.store import StoreAddress, join_store
+from onebert_store.samples.records import Feedback, Kind
+from onebert_store.samples.store import open_samples
 from onebert_store.upkeep.check import check_versions
 from stores import name_of
 from tiny_delta import make_delta
@@ -143,6 +146,27 @@ def test_sweeping_keeps_what_is_young_and_takes_what_is_not(onebert, store):
     assert [one["digest"] for one in json.loads(out)["removed"]] == [make_delta(2).digest]
     assert not blob(store, make_delta(2)).exists()
     assert onebert("check")[0] == 0
+
+
+def test_feedback_that_the_registry_does_not_know_is_named_and_goes_after_a_day(onebert, store):
+    """An older registry lies beside newer feedback: it does not know the task `tone`."""
+    row = Feedback("tone", "order-1", Kind.OUTCOME, "calm", {1: "angry"}, datetime.now(UTC), "key:app")
+    with join_store(store) as opened, open_samples(opened.database) as samples:
+        home = samples.home("tone")
+        samples.record([(home, row)])
+    assert json.loads(onebert("check", "--json")[1])["unknown"] == []
+    change(store, "DELETE FROM identities WHERE task = 'tone'")
+    unknown = {"id": home.task, "task": None, "samples": 0, "feedback": 1, "since": None}
+    code, out, _ = onebert("check", "--json")
+    assert (code, json.loads(out)["unknown"]) == (0, [unknown])
+    code, out, _ = onebert("check")
+    assert "kept answers and feedback of 1 task that the registry does not know:" in out
+    assert (code, home.task[:12] in out) == (0, True)
+    assert json.loads(onebert("gc", "--json")[1])["unknown"] == [unknown | {"removed": False}]
+    assert home.task[:12] in onebert("gc")[1]
+    code, out, _ = onebert("gc", "--older-than", "0s")
+    assert (code, "removed" in out.splitlines()[-1]) == (0, True)
+    assert json.loads(onebert("check", "--json")[1])["unknown"] == []
 
 
 @pytest.mark.parametrize("as_json", [(), ("--json",)], ids=["table", "json"])

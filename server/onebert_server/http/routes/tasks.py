@@ -98,7 +98,7 @@ async def delete_task(task: Name, response: Response, runtime: RuntimeOf, contex
     """Deletes a task with all its aliases and versions at one moment; running requests are still answered."""
     home = await in_thread(runtime, runtime.store.home, task)
     seq = await in_thread(runtime, runtime.catalog.delete_task, task, context)
-    await in_thread(runtime, runtime.store.sweep, [home.task])
+    await in_thread(runtime, runtime.store.sweeper.sweep, [home.task])
     response.headers[SEQ_HEADER] = str(seq)
 
 
@@ -173,7 +173,7 @@ async def delete_version(
     home = await in_thread(runtime, runtime.store.home, task)
     seq = await in_thread(runtime, runtime.catalog.delete_version, task, version, context)
     # Without versions the task is gone.
-    await in_thread(runtime, runtime.store.sweep, [home.task])
+    await in_thread(runtime, runtime.store.sweeper.sweep, [home.task])
     response.headers[SEQ_HEADER] = str(seq)
 
 
