@@ -4,9 +4,9 @@
 
 The machine is measured: all threads read an array by `torch.sum`, once of 1 GiB and once of the size of a pass's
 weights, which a cache may hold; and they multiply large matrices by oneDNN and by our own products, of which the faster
-counts. The work of a stage is counted: bytes of weights, which are read once for each pass, bytes of activations, read
-and written once for each stage, and operations (Williams et al. 2009, "Roofline"). No pass can take less than the sum
-over its stages of the larger of weight bytes / bandwidth and operations / peak; activations stay in a cache.
+counts. The work of a stage is counted: bytes of weights, which are read once for each pass, and operations (Williams et
+al. 2009, "Roofline"). No pass can take less than the sum over its stages of the larger of weight bytes / bandwidth and
+operations / peak; activations stay in a cache.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ import torch
 
 from onebert_bench.compute import measured_dtypes, packed_product
 from onebert_bench.machine import conditions, machine
-from onebert_bench.report import markdown_table, shown, write_section
+from onebert_bench.report import markdown_table, write_section
 from onebert_bench.script import RESULTS, options, say
 from onebert_bench.timing import step_ms
 from onebert_bench.workload import bank_of, sentences, tokenized
@@ -44,14 +44,11 @@ class Stage:
 
     Attributes:
         weights: bytes of the base or of tasks that are read once.
-        activations: bytes that are read and written if no stages are fused.
         operations: additions and multiplications.
         is_product: whether the units of the dtype compute it; otherwise those of float32.
     """
 
-    name: str
     weights: float
-    activations: float
     operations: float
     is_product: bool = True
 
@@ -69,14 +66,6 @@ class Roof:
         peak = self.products if stage.is_product else self.vectors
         return max(stage.weights / self.bandwidth, stage.operations / peak) * 1e3
 
-    def by(self, stage: Stage) -> str:
-        """The ceiling that bounds a stage."""
-        return "memory" if stage.weights / self.bandwidth * 1e3 == self.ms(stage) else "units"
-
-
-Stages = dict[tuple[str, str], list[tuple[Stage, Roof]]]
-"""Texts and stage -> the work and the ceilings of each dtype."""
-
 
 def main() -> None:
     """Measures the machine and the passes, and prints the tables."""
@@ -84,7 +73,7 @@ def main() -> None:
     keep_freed_memory()
     names = [*measured_dtypes("cpu"), *(["int8"] if load_products("cpu", torch.int8) else [])]
     far, vectors = bandwidth(4 * FAR), max(peak(torch.float32).values())
-    ceilings, passes, stages = [], [], Stages()
+    ceilings, passes = [], []
     for name in names:
         say(name)
         base = load_base(dtype=getattr(torch, name))
@@ -92,37 +81,19 @@ def main() -> None:
         roof = Roof(bandwidth(int(weights)), max(peaks.values()), vectors)
         measured = (far / 1e9, weights / 1e6, roof.bandwidth / 1e9, *(one / 1e9 for one in peaks.values()))
         ceilings.append([name, *(f"{number:,.0f}" for number in measured)])
-        passes += [pass_line(base, roof, count, asked.repetitions, stages) for count in TEXTS]
+        passes += [pass_line(base, roof, count, asked.repetitions) for count in TEXTS]
     given, at = f"python benchmarks/serving/roofline.py --repetitions {asked.repetitions}", machine("cpu")
     about = f"`GOMP_SPINCOUNT=2000 {given}`, {at['date']}: {at['processor']}, {conditions()}."
-    tables = markdown_table(CEILINGS, ceilings), markdown_table(PASSES, passes), stage_table(stages, names)
-    print(text := "\n\n".join((about, *tables)))
+    print(text := "\n\n".join((about, markdown_table(CEILINGS, ceilings), markdown_table(PASSES, passes))))
     if asked.write:
         write_section(RESULTS / "performance.md", "roofline", text)
 
 
-def pass_line(base: Base, roof: Roof, count: int, repetitions: int, stages: Stages) -> list[str]:
-    """Measures a pass of so many texts, adds its stages, and returns its line of the table."""
+def pass_line(base: Base, roof: Roof, count: int, repetitions: int) -> list[str]:
+    """Measures a pass of so many texts, and returns its line of the table."""
     tokens, title = tokenized(base, sentences(base, count)), f"{count} text{'s' * (count > 1)}"
-    counted, took = stages_of(base, tokens), pass_ms(base, tokens, repetitions)
-    for stage in counted:
-        stages.setdefault((title, stage.name), []).append((stage, roof))
-    bound = sum(map(roof.ms, counted))
+    bound, took = sum(map(roof.ms, stages_of(base, tokens))), pass_ms(base, tokens, repetitions)
     return [f"{title}, {base.dtype_name}", f"{bound:.2f}", f"{took:.2f}", f"{bound / took:.2f}"]
-
-
-def stage_table(stages: Stages, names: Sequence[str]) -> str:
-    """A line for each stage of a batch: operations, then by dtype the bytes, then the bounds."""
-    head = ["texts", "stage", "GFLOP", *(f"MB of weights, activations: {name}" for name in names)]
-    lines = [
-        [
-            *(*key, shown(found[0][0].operations / 1e9)),
-            *(f"{shown(stage.weights / 1e6)}, {shown(stage.activations / 1e6)}" for stage, _ in found),
-            *(f"{shown(roof.ms(stage))} ({roof.by(stage)})" for stage, roof in found),
-        ]
-        for key, found in stages.items()
-    ]
-    return markdown_table([*head, *(f"bound, ms: {name}" for name in names)], lines)
 
 
 def bandwidth(size: int) -> float:
@@ -163,33 +134,22 @@ def stages_of(base: Base, tokens: Sequence[Tokens]) -> list[Stage]:
     config, item, texts, count = base.config, base.dtype.itemsize, len(tokens), sum(map(len, tokens))
     layers, h, f = config.num_layers, config.hidden_size, config.intermediate_size
     squares = sum(len(text) ** 2 for text in tokens)
-    rows = texts * layers * (3 * h + f) * item
-    heads = texts * LABELS * h
-    return [
-        Stage("embeddings", count * h * item, count * h * item, count * h * (2 + NORM), is_product=False),
-        *products_of(base, count),
-        Stage("attention", 0, layers * count * 4 * h * item, layers * 4 * squares * h),
-        Stage(
-            "LayerNorm, GELU and the tasks' biases",
-            rows,
-            layers * count * (6 * h + 2 * f) * item,
-            layers * count * (2 * h * NORM + f * GELU),
-            is_product=False,
-        ),
-        Stage("mean and heads", 4 * heads, count * h * item, count * h + 2 * heads, is_product=False),
-    ]
+    biases, heads = texts * layers * (3 * h + f) * item, texts * LABELS * h
+    embeddings = Stage(count * h * item, count * h * (2 + NORM), is_product=False)
+    attention = Stage(0, layers * 4 * squares * h)
+    between_products = Stage(biases, layers * count * (2 * h * NORM + f * GELU), is_product=False)
+    pooling_and_heads = Stage(4 * heads, count * h + 2 * heads, is_product=False)
+    return [embeddings, *products_of(base, count), attention, between_products, pooling_and_heads]
 
 
 def products_of(base: Base, count: int) -> list[Stage]:
     """The products of every layer with the base's weights, for so many tokens."""
-    anatomy, layers = base.anatomy, base.anatomy.num_layers
-    found = []
-    for name, parts in anatomy.block.products.items():
+    anatomy, layers, stages = base.anatomy, base.anatomy.num_layers, []
+    for parts in anatomy.block.products.values():
         maps = [anatomy.of_layer[f"W_{part}"] for part in parts]
-        out, into = sum(rows for rows, _ in maps), maps[0][1]
-        weights, activations = out * into * base.precision.itemsize, count * (out + into) * base.dtype.itemsize
-        found.append(Stage(f"product {name}", layers * weights, layers * activations, layers * 2 * count * out * into))
-    return found
+        size = layers * sum(rows for rows, _ in maps) * maps[0][1]
+        stages.append(Stage(size * base.precision.itemsize, 2 * count * size))
+    return stages
 
 
 def pass_ms(base: Base, tokens: list[Tokens], repetitions: int) -> float:

@@ -3,11 +3,12 @@
     python benchmarks/training/beside.py --data FOLDER --work FOLDER [--sets NAME ...] [--sides NAME ...]
     python benchmarks/training/beside.py --data FOLDER --work FOLDER --per-class 8 16 --seeds 0 1 2 3 4
 
-FOLDER holds one folder per data set, as for results.py. Of each set the work folder gets up to 3,000 rows to train on,
-of the two with long texts up to 1,000, and up to 1,000 to measure, and every side reads these files. A finished cell is
-one line of `cells.jsonl` there, and a second call trains only what is missing; `--table` prints what there is. A side
-`onebert:--option=value,--option=value` trains with these options. The sides `model2vec` and `fasttext`, which have no
-encoder, run if they are named. Sets of `UNTOUCHED` are for the end: nothing is chosen by them.
+FOLDER holds one folder per data set, each with train, validation and test files. Of each set the work folder gets up to
+3,000 rows to train on, of the two with long texts up to 1,000, and up to 1,000 to measure, and every side reads these
+files. A finished cell is one line of `cells.jsonl` there, and a second call trains only what is missing; `--table`
+prints what there is. A side `onebert:--option=value,--option=value` trains with these options. The sides `model2vec`
+and `fasttext`, without an encoder, run if they are named. Sets of `UNTOUCHED` are for the end: nothing is chosen by
+them.
 
 With `--per-class` every side gets so many rows of each label, drawn anew for each seed, and nothing to validate on. The
 side `setfit` needs `pip install setfit`, which is no part of what is tested.

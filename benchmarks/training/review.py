@@ -1,16 +1,15 @@
-"""Is labeling the review queue's texts better than labeling texts by chance? A replay of labeled sets.
+"""Is labeling the review queue's texts better than labeling random ones? A replay of labeled sets.
 
     python benchmarks/training/review.py --data FOLDER [--sets trec6 …] [--rounds 5] [--seeds 8]
 
-Each set begins with rows drawn by chance, two to eight a label. Each round an exact head on the frozen base answers the
-rest, as a live version answers traffic; as many rows are labeled by an order of `GET …/review`, or by chance, and the
-head is fitted again.
+Each set begins with random rows, two to eight a label. Each round an exact head on the frozen base answers the rest, as
+a live version answers traffic; as many rows are labeled, random ones or the first ones of `GET …/review?by=margin`, and
+the head is fitted again.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +19,7 @@ from onebert_bench.report import markdown_table
 from onebert_bench.script import options, say
 from onebert_encoder.answering.results import Prediction
 from onebert_encoder.base.base import Base, load_base
-from onebert_server.engine.probe import probe
-from onebert_server.feedback.ranking import By, Scored, farthest_first, ranked
+from onebert_server.feedback.ranking import By, Scored, ranked
 from onebert_server.versions.facts import Facts
 from onebert_training.data.dataset import Dataset, load_dataset
 from onebert_training.data.options import DataOptions
@@ -35,25 +33,17 @@ POOL, TESTED = 2500, 2000
 # The strength that cross-validation chooses most often for few rows.
 STRENGTH = 0.1
 
-
-class Open(NamedTuple):
-    """Rows to choose from: scores [n, labels] and the probe's vectors [n, outputs]; the vectors of labeled rows."""
-
-    scores: NDArray[np.float64]
-    vectors: NDArray[np.float64]
-    labeled: NDArray[np.float64]
-
-
-Chooses = Callable[[Open, int, np.random.Generator], Sequence[int]]
+Scores = NDArray[np.float64]
+Chooses = Callable[[Scores, int, np.random.Generator], Sequence[int]]
+"""Chooses so many rows by their scores [n, labels]."""
 
 
 @dataclass(frozen=True)
 class Rows:
-    """One set: vectors [n, h] of the frozen base, [n, outputs] of the server's probe, and label indices [n]."""
+    """One set: vectors [n, h] of the frozen base and label indices [n]."""
 
     data: Dataset
     pool: Vectors
-    probed: NDArray[np.float64]
     gold: NDArray[np.int64]
     tested: Vectors
     tested_gold: NDArray[np.int64]
@@ -66,36 +56,30 @@ class Rows:
 
 
 def main() -> None:
-    """Prints the mean accuracy by the number of labeled rows, and its difference from chance over the seeds."""
+    """Prints the mean accuracy by the number of labeled rows, and the lead of the margin over the seeds."""
     asked = options(__doc__, data=Path, sets=["trec6", "sst2", "banking77", "tweet_emotion"], rounds=5, seeds=8)
     base = load_base()
     table = []
     for name in asked.sets:
         rows = _read(base, asked.data / name)
-        found = {}
-        for how, chooses in ORDERS.items():
-            found[how] = np.array([_replay(rows, chooses, asked.rounds, seed) for seed in range(asked.seeds)])
-            say(f"{name}: {how}")
+        accuracies = {}
+        for order, chooses in ORDERS.items():
+            accuracies[order] = np.array([_replay(rows, chooses, asked.rounds, seed) for seed in range(asked.seeds)])
+            say(f"{name}: {order}")
         for turn in range(1, asked.rounds + 1):
-            at = {how: 100 * scores[:, turn] for how, scores in found.items()}
-            leads = [_lead(at[how] - at["chance"]) for how in at if how != "chance"]
-            means = [f"{scores.mean():.1f}" for scores in at.values()]
-            table.append([name, str(rows.step * (turn + 1)), *means, *leads])
-    others = [f"{how} − chance" for how in ORDERS if how != "chance"]
-    print(markdown_table(["data", "labeled rows", *(f"by {how}" for how in ORDERS), *others], table))
-
-
-def _lead(each: NDArray[np.float64]) -> str:
-    return f"{each.mean():+.1f} ± {2 * each.std(ddof=1) / len(each) ** 0.5:.1f}"
+            random, margin = (100 * scores[:, turn] for scores in accuracies.values())
+            lead = margin - random
+            error = 2 * lead.std(ddof=1) / len(lead) ** 0.5
+            means = [f"{scores.mean():.1f}" for scores in (random, margin)]
+            table.append([name, str(rows.step * (turn + 1)), *means, f"{lead.mean():+.1f} ± {error:.1f}"])
+    print(markdown_table(["data", "labeled rows", *(f"by {order}" for order in ORDERS), "margin − chance"], table))
 
 
 def _read(base: Base, folder: Path) -> Rows:
     data = load_dataset(str(folder), DataOptions(train_rows=POOL))
-    test = data.splits.get("test", data.splits["validation"])
-    texts = data.splits["train"].texts, test.texts[:TESTED]
-    vectors = [frozen_vectors(base, each, 128) for each in texts]
-    probed = np.asarray(vectors[0] @ probe(base).weight.numpy().T, np.float64)
-    return Rows(data, vectors[0], probed, data.splits["train"].gold, vectors[1], test.gold[:TESTED])
+    train, test = data.splits["train"], data.splits.get("test", data.splits["validation"])
+    pool, tested = (frozen_vectors(base, texts, 128) for texts in (train.texts, test.texts[:TESTED]))
+    return Rows(data, pool, train.gold, tested, test.gold[:TESTED])
 
 
 def _replay(rows: Rows, chooses: Chooses, rounds: int, seed: int) -> list[float]:
@@ -108,33 +92,28 @@ def _replay(rows: Rows, chooses: Chooses, rounds: int, seed: int) -> list[float]
         accuracies.append(float((answer(rows.tested).argmax(axis=1) == rows.tested_gold).mean()))
         if turn < rounds:
             rest = np.setdiff1d(np.arange(len(rows.pool)), labeled)
-            at = Open(answer(rows.pool[rest]), rows.probed[rest], rows.probed[labeled])
-            labeled = np.append(labeled, rest[[*chooses(at, rows.step, random)]])
+            labeled = np.append(labeled, rest[[*chooses(answer(rows.pool[rest]), rows.step, random)]])
     return accuracies
 
 
-def _fitted(rows: Rows, labeled: NDArray[np.int64]) -> Callable[[Vectors], NDArray[np.float64]]:
+def _fitted(rows: Rows, labeled: NDArray[np.int64]) -> Callable[[Vectors], Scores]:
     objective = OBJECTIVES["single_label"](rows.data.labels)
     [head] = fit_heads(objective, rows.pool[labeled], rows.gold[labeled], [STRENGTH])
     return lambda vectors: softmax(head.logits(vectors, TargetScale()).astype(np.float64), axis=1)
 
 
-def _by_chance(at: Open, most: int, random: np.random.Generator) -> Sequence[int]:
-    return [*random.permutation(len(at.scores))[:most]]
+def _by_chance(scores: Scores, count: int, random: np.random.Generator) -> Sequence[int]:
+    return [*random.permutation(len(scores))[:count]]
 
 
-def _by_margin(at: Open, most: int, _: np.random.Generator) -> Sequence[int]:
-    names = [str(label) for label in range(at.scores.shape[1])]
+def _by_margin(scores: Scores, count: int, _: np.random.Generator) -> Sequence[int]:
+    names = [str(label) for label in range(scores.shape[1])]
     facts = Facts("replay", 1, "", "", "single_label", names, 128, "mean")
-    answers = [[Scored(facts, Prediction(names, row, int(row.argmax())))] for row in at.scores]
-    return ranked(By.MARGIN, answers)[:most]
+    answers = [[Scored(facts, Prediction(names, row, int(row.argmax())))] for row in scores]
+    return ranked(By.MARGIN, answers)[:count]
 
 
-def _by_novelty(at: Open, most: int, _: np.random.Generator) -> Sequence[int]:
-    return farthest_first(at.vectors, at.labeled, most)
-
-
-ORDERS: Mapping[str, Chooses] = {"chance": _by_chance, "margin": _by_margin, "novelty": _by_novelty}
+ORDERS: Mapping[str, Chooses] = {"chance": _by_chance, "margin": _by_margin}
 
 
 if __name__ == "__main__":
