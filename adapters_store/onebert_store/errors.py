@@ -197,8 +197,7 @@ class TaskExists(OneBertError, status=409, code="task-exists", title="The name i
 class GateFailed(OneBertError, status=409, code="gate-failed", title="The gate refuses"):
     """The version does not pass the task's gate; the alias stays where it is, and `report` has each check.
 
-    Also where the gate needs a report of rows that are not on the server, and the request has none, or has one of other
-    versions, rules or rows.
+    Without `report` the gate could not run: it has no live version to compare with, or lacks its rows.
     """
 
     def __init__(self, detail: str, report: Mapping[str, Any] | None = None) -> None:

@@ -12,8 +12,8 @@ from onebert_encoder.text.tokens import Text
 from onebert_server.access.context import Context
 from onebert_server.answering.answers import Answered, Answerer
 from onebert_server.answering.backend import Wanted
-from onebert_server.gate.judge import Answer, Rows, answer_of, judge, measure, missed, right_of, wrong_rows
-from onebert_server.gate.report import COMPARED, Numbers, Report, Side, Wrong
+from onebert_server.gate.judge import Answer, Rows, answer_of, measure, missed, right_of, verdict, wrong_rows
+from onebert_server.gate.report import Numbers, Report, Side, Wrong
 from onebert_server.gate.rules import Gate, PinnedRow, pin
 from onebert_server.limits import MAX_ITEMS
 from onebert_server.threads import run_in
@@ -30,7 +30,7 @@ _ROWS = TypeAdapter(list[PinnedRow])
 
 
 class Kept(NamedTuple):
-    """A gate of the registry, and its pinned rows if the registry has them."""
+    """A gate of the registry, and its pinned rows. Stores of earlier releases hold gates without the rows they need."""
 
     gate: Gate
     rows: Sequence[PinnedRow]
@@ -64,13 +64,10 @@ class Gates:
         """
         return await run_in(self._registrars, self._set, task, gate, rows, context)
 
-    async def require(
-        self, task: str, alias: str, target: Target, expected: str | None, report: Report | None, context: Context
-    ) -> None:
+    async def require(self, task: str, alias: str, target: Target, expected: str | None, context: Context) -> None:
         """Raises GateFailed unless versions that do not answer yet may; call it with them in memory.
 
-        A version that answered before the alias's last move, and is older, needs no gate: the alias goes back. Without
-        rows in the registry, their numbers come from the client's `report`.
+        A version that answered before the alias's last move, and is older, needs no gate: the alias goes back.
 
         Raises:
             AliasConflict: the alias's tag is not `expected`.
@@ -88,48 +85,42 @@ class Gates:
         new = _unproven(target, at)
         if new and live is None and kept.gate.compares and len(entry.versions) > 1:
             raise GateFailed(f"{task} has no live version to compare with: force the move, and say why")
-        if len(new) > 1 and report is not None:
-            raise InvalidInput("a report is about one version: let the new versions of a split begin one at a time")
+        if new and kept.gate.needs_rows and not kept.rows:
+            raise GateFailed(f"the gate of {task} has no rows: set it again with rows, or force the move, and say why")
         for number in new:
             candidate = self._directory.version(task, number, context.principal)
-            await self._judge(kept, alias, candidate, now, report, context)
+            report = await self._run(kept, candidate, now, context)
+            if report.failed:
+                checks = [check.model_dump(exclude={"passed"}) for check in report.checks if not check.passed]
+                self._announce("gate.failed", {"task": task, "alias": alias, "candidate": number, "checks": checks})
+                detail = f"{task}@{number} does not pass its gate: {'; '.join(report.failed)}"
+                raise GateFailed(detail, report.model_dump(mode="json"))
 
-    async def _judge(
-        self,
-        kept: Kept,
-        alias: str,
-        candidate: Version,
-        live: Version | None,
-        sent: Report | None,
-        context: Context,
-    ) -> None:
-        gate, task = kept.gate, candidate.entry.task
+    async def _run(self, kept: Kept, candidate: Version, live: Version | None, context: Context) -> Report:
+        gate = kept.gate
         gate.check_type(candidate.facts.task_type)
-        before = _side(live) if live else None
-        made = Report(task=task, candidate=_side(candidate), live=before, rules=gate.digest, rows=gate.pinned)
         numbers: Numbers | None = None
         worst: list[Wrong] = []
         if kept.rows:
-            numbers, worst = await self._run(gate, kept.rows, candidate, live, context)
-        elif gate.needs_rows and sent is not None:
-            if differ := [name for name in COMPARED if getattr(sent, name) != getattr(made, name)]:
-                detail = f"the report is of another {' and '.join(differ)}; run the gate again"
-                raise GateFailed(detail, _json(made))
-            numbers, worst = sent.numbers, sent.worst
+            numbers, worst = await self._measure(kept, candidate, live, context)
         answers = await self._answers([candidate], [one.input for one in gate.must], context)
-        made = judge(gate, made, numbers, worst, missed(gate, [answer for (answer,) in answers]))
-        if made.failed:
-            said = made.refusal
-            wanted = gate.needs_rows and numbers is None
-            if not wanted:
-                failed = [one.model_dump(mode="json", exclude={"passed"}) for one in made.checks if not one.passed]
-                named = {"task": task, "alias": alias, "candidate": candidate.entry.version}
-                self._announce("gate.failed", named | {"checks": failed})
-            raise GateFailed(f"{said}; its rows are not here, send a report of them" if wanted else said, _json(made))
+        must = missed(gate, [answer for (answer,) in answers])
+        return Report(
+            task=candidate.entry.task,
+            candidate=_side(candidate),
+            live=_side(live) if live else None,
+            rules=gate.digest,
+            rows=gate.pinned,
+            numbers=numbers,
+            must=must,
+            worst=worst,
+            checks=verdict(gate, numbers, len(must)),
+        )
 
-    async def _run(
-        self, gate: Gate, rows: Sequence[PinnedRow], candidate: Version, live: Version | None, context: Context
+    async def _measure(
+        self, kept: Kept, candidate: Version, live: Version | None, context: Context
     ) -> tuple[Numbers, list[Wrong]]:
+        gate, rows = kept
         sides = [candidate, live] if live and gate.compares else [candidate]
         answers = await self._answers(sides, [row.input for row in rows], context)
         candidates, *others = zip(*answers, strict=True)
@@ -201,7 +192,3 @@ def _ref(version: Version) -> str:
 
 def _side(version: Version) -> Side:
     return Side(version=version.entry.version, digest=version.entry.digest)
-
-
-def _json(report: Report) -> dict[str, Any]:
-    return report.model_dump(mode="json")

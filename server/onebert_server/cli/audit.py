@@ -76,11 +76,6 @@ def action_of(change: Change) -> str:
     return "roll back" if change.rolled_back else change.action.replace("-", " ")
 
 
-def main_version(target: TargetFacts) -> int:
-    """The version of a split with the largest share; of equal ones the oldest."""
-    return max(sorted(map(int, target.split)), key=lambda version: target.split[str(version)])
-
-
 def meaning(target: TargetFacts | None, version: int | None) -> str:
     """A target in words: `95 % 7, 5 % 8 by principal, shadow 9`."""
     if target is None:

@@ -1,19 +1,18 @@
 """Moves an alias to a version or a target, and says what that changed."""
 
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import typer
 
-from onebert_server.cli.audit import main_version, meaning, pages, time_of
+from onebert_server.cli.audit import meaning, pages, time_of
 from onebert_server.cli.compare.measured import breaking_changes, manifest_of, measure, not_alike, training_in
-from onebert_server.cli.gate.local import LocalGate
 from onebert_server.cli.references import at_alias
 from onebert_server.client import Change, Client, TargetFacts, Wait, as_dict
 from onebert_store.command import console
-from onebert_store.errors import Forbidden, GateFailed, InvalidInput
+from onebert_store.errors import Forbidden, InvalidInput
 from onebert_store.file.strict_json import shown
 from onebert_store.registry.names import LIVE
 
@@ -24,20 +23,15 @@ def move(
     alias: str,
     to: int | TargetFacts | Mapping[int, float],
     wait: Wait | None = None,
-    gate: LocalGate | None = None,
     message: str | None = None,
 ) -> dict[str, Any]:
-    """Moves the alias from its present meaning, and compares the versions that answer most.
-
-    `gate` runs here before; `message` moves past the task's gate.
-    """
+    """Moves the alias and compares the main versions before and after; `message` moves past the task's gate."""
     found = client.task(task)
     current, target = found.aliases.get(alias), found.targets.get(alias)
     version = current or 0  # a new alias always moves
     if to != (target or current):
-        report = _report(client, gate, task, _beginning(to, target, current), found.aliases.get(LIVE)) if gate else None
         expected = target.tag if target else current
-        version = client.move_alias(task, alias, to, expected, wait, report=report, message=message).version
+        version = client.move_alias(task, alias, to, expected, wait, message=message).version
     manifests = {each: manifest_of(client, task, each) for each in (current, version) if each is not None}
     measured = {str(each): training_in(manifest) for each, manifest in manifests.items()}
     changed = [] if current is None else breaking_changes(current, manifests[current], manifests[version])
@@ -45,16 +39,6 @@ def move(
     targets = {"target": to if rollout else None} if rollout or target else {}
     sides = {"from": current, "to": version, **targets}
     return {"task": task, "alias": alias, **sides, "measured": measured, "changed": changed}
-
-
-def _beginning(to: int | TargetFacts | Mapping[int, float], target: TargetFacts | None, current: int | None) -> int:
-    """The version that a gate is about: one that does not answer yet; a split brings in one at a time."""
-    if isinstance(to, int):
-        return to
-    if not isinstance(to, TargetFacts):
-        raise InvalidInput("a gate that runs here is about a version, and the blend has no number yet")
-    answering = {*target.split} if target else {str(current)}
-    return next((int(one) for one in to.split if one not in answering), main_version(to))
 
 
 def before(client: Client, task: str, alias: str, yes: bool) -> int | TargetFacts:
@@ -112,22 +96,3 @@ def print_move(moved: Mapping[str, Any], as_json: bool = False) -> None:
         option = "" if moved["alias"] == LIVE else f" --alias {moved['alias']}"
         back = "--rollback" if "target" in moved else before
         console.say(f"to go back: onebert promote {moved['task']} {back}{option}")
-
-
-@contextmanager
-def showing_refusals(as_json: bool) -> Iterator[None]:
-    """Prints the report of a gate that refuses; the error goes on."""
-    try:
-        yield
-    except GateFailed as error:
-        from onebert_server.cli.gate.running import print_report  # noqa: PLC0415 - slow to import
-
-        if error.report is not None:
-            (console.print_json if as_json else print_report)(error.report)
-        raise
-
-
-def _report(client: Client, *about: Any) -> dict[str, Any] | None:
-    from onebert_server.cli.gate.running import report_of  # noqa: PLC0415 - slow to import
-
-    return report_of(client, *about)

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from onebert_server.cli.moving import json_of, move, print_move, showing_refusals
+from onebert_server.cli.gate.refusals import showing_refusals
+from onebert_server.cli.moving import json_of, move, print_move
 from onebert_server.cli.options import URL, ApiKey, AsJson, Ref, Url
 from onebert_server.cli.references import version_of
 from onebert_server.client import Client, FeedbackRow, ShadowShare, TargetFacts, as_dict

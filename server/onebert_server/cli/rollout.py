@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from onebert_server.cli.audit import meaning
-from onebert_server.cli.gate.local import Force, GateFile, GateRows, Message, local_gate
-from onebert_server.cli.moving import move, print_move, showing_refusals
+from onebert_server.cli.gate.refusals import Force, Message, require_reason, showing_refusals
+from onebert_server.cli.moving import move, print_move
 from onebert_server.cli.options import URL, ApiKey, AsJson, TaskName, Url
 from onebert_server.client import (
     AliasPlace,
@@ -58,8 +58,6 @@ def rollout(
         ),
     ] = None,
     alias: Annotated[str, typer.Option(metavar="ALIAS", help="The alias.")] = LIVE,
-    gate: GateFile = None,
-    data: GateRows = None,
     force: Force = False,
     message: Message = None,
     url: Url = URL,
@@ -72,7 +70,7 @@ def rollout(
     TASK --rollback` goes back to the whole meaning before, `onebert promote TASK VERSION` ends the rollout. A version
     that begins to answer must pass the task's gate, as with `onebert promote`.
     """
-    local = local_gate(gate, data, force, message, url, api_key)
+    require_reason(force, message)
     with Client(url, api_key, MAX_REQUEST_TIMEOUT) as client:
         place = client.alias(task, alias)
         changes = split or sticky or shadow or decide is not None
@@ -81,13 +79,11 @@ def rollout(
         if blend or changes:
             to = _weights(blend) if blend else _changed(place, split, sticky, shadow, decide)
             with showing_refusals(as_json):
-                moved = move(client, task, alias, to, None, local, message)
+                moved = move(client, task, alias, to, None, message)
             print_move(moved, as_json)
             return
-        if local or force:
-            raise typer.BadParameter(
-                "--gate, --data and --force are for a change: --split, --blend, --sticky, --shadow or --decide"
-            )
+        if force:
+            raise typer.BadParameter("--force is for a change: --split, --blend, --sticky, --shadow or --decide")
         agreements, verdicts = client.shadows(task, alias), client.verdicts(task, alias)
     if as_json:
         judged = as_dict(verdicts)["verdicts"]

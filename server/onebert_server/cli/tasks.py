@@ -10,8 +10,8 @@ import typer
 from onebert_server.cli.audit import meaning
 from onebert_server.cli.compare.measured import measure, training_of
 from onebert_server.cli.completion import task_names
-from onebert_server.cli.gate.local import Force, GateFile, GateRows, Message, local_gate
-from onebert_server.cli.moving import before, json_of, move, print_move, showing_refusals
+from onebert_server.cli.gate.refusals import Force, Message, require_reason, showing_refusals
+from onebert_server.cli.moving import before, json_of, move, print_move
 from onebert_server.cli.options import URL, ApiKey, AsJson, TaskName, Url
 from onebert_server.cli.references import number_of
 from onebert_server.client import Client, TaskFacts, TaskSummary, VersionSummary, as_dict
@@ -111,8 +111,6 @@ def promote(
     yes: Annotated[
         bool, typer.Option("--yes", help="Answer the question whether a version that was rolled back shall come back.")
     ] = False,
-    gate: GateFile = None,
-    data: GateRows = None,
     force: Force = False,
     message: Message = None,
     wait_all: Annotated[
@@ -128,7 +126,7 @@ def promote(
     answered by the version that they began with. The scores that the trainer measured of both versions are shown, and
     labels that are not the same. A version that does not pass the task's gate is refused with each check.
     """
-    local = local_gate(gate, data, force, message, url, api_key)
+    require_reason(force, message)
     if "@" in task:
         name, _, other = task.partition("@")
         what = "--rollback" if rollback else version or other
@@ -139,7 +137,7 @@ def promote(
     with Client(url, api_key, MAX_REQUEST_TIMEOUT) as client:
         to = before(client, task, alias, yes) if version is None else number_of(version)
         with showing_refusals(as_json):
-            moved = move(client, task, alias, to, "all" if wait_all else None, local, message)
+            moved = move(client, task, alias, to, "all" if wait_all else None, message)
     print_move(moved, as_json)
 
 

@@ -135,7 +135,6 @@ class TaskCalls(Asking):
         expected: int | str | None,
         wait: Wait | None = None,
         *,
-        report: Mapping[str, Any] | None = None,
         message: str | None = None,
     ) -> AliasPlace:
         """Gives an alias a meaning if its tag (of one version: its number) is `expected` (None: if it does not exist).
@@ -143,7 +142,6 @@ class TaskCalls(Asking):
         Args:
             to: a version, a split of the requests and shadows, or a blend: the weight of each version, 1 together.
             wait: `all` returns once every live server shows the move.
-            report: of the task's gate, if its rows are not on the server.
             message: moves past the gate, and says why in the audit trail.
 
         Raises:
@@ -159,8 +157,6 @@ class TaskCalls(Asking):
             body = as_dict(replace(to, tag=None))
         elif not isinstance(to, int):
             body = {"blend": {str(version): weight for version, weight in to.items()}}
-        if report is not None:
-            body["report"] = report
         if message is not None:
             body |= {"force": True, "message": message}
         return await self._decoded(AliasPlace, "PUT", path, body, headers=condition, repeatable=False)
@@ -179,7 +175,7 @@ class TaskCalls(Asking):
 
         Args:
             rules: as `gate.toml`.
-            rows: the pinned rows, if the server shall keep them and run the gate itself.
+            rows: the pinned rows, which `min`, `max` and `slices` are about; the server keeps them.
         """
         return await self._decoded(GateFacts, "PUT", _gate_path(task), {"rules": rules, "rows": list(rows)})
 

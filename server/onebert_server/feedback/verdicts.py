@@ -91,7 +91,7 @@ class Verdicts:
         context = own_work(f"{_MOVE.format(by.version)} {evidence}")
         async with self._catalog.in_memory(task, [number for number, _ in to.shares], context):
             try:
-                await self._gates.require(task, LIVE, to, at.target.tag, None, context)
+                await self._gates.require(task, LIVE, to, at.target.tag, context)
             except GateFailed:
                 await run_in(self._registrars, self._store.refuse, task, at.target.tag)
                 raise

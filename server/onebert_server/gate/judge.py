@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from onebert_server.gate.report import MOST_WRONG, Check, Numbers, Report, SliceCounts, Wrong
+from onebert_server.gate.report import MAX_WRONG, Check, Numbers, SliceCounts, Wrong
 from onebert_server.gate.rules import Gate, Right
 from onebert_store.file.manifest import TaskType
 
@@ -60,30 +60,24 @@ def wrong_rows(rows: Rows) -> list[Wrong]:
     found.sort(key=lambda one: (-_distance(one[1][0], one[1][1]), one[1][0] != one[1][2]))
     return [
         Wrong(row=at + 1, right=_shown(right), candidate=_shown(answer), live=_shown(other))
-        for at, (right, answer, other) in found[:MOST_WRONG]
+        for at, (right, answer, other) in found[:MAX_WRONG]
     ]
 
 
-def judge(gate: Gate, about: Report, numbers: Numbers | None, worst: Sequence[Wrong], must: Sequence[Wrong]) -> Report:
-    """Completes the report on two versions with the numbers of the rows, the wrong answers and every check."""
-    checks = verdict(gate, numbers, len(must), has_live=about.live is not None)
-    own = {"numbers": numbers, "worst": list(worst), "must": list(must), "checks": checks}
-    return about.model_copy(update=own)
+def verdict(gate: Gate, numbers: Numbers | None, wrong: int) -> list[Check]:
+    """Applies the rules to the numbers of the rows and of the wrong answers in `must`.
 
-
-def verdict(gate: Gate, numbers: Numbers | None, wrong: int, has_live: bool) -> list[Check]:
-    """Applies the rules; a check without its number fails. `wrong` is the number of wrong answers in `must`."""
-    checks = [
-        _least(f"min.{name}", bound, numbers.scores.get(name) if numbers else None)
-        for name, bound in gate.floors.items()
-    ]
-    if gate.max and has_live:
-        flips = numbers.flips / numbers.rows if numbers and numbers.flips is not None else None
-        checks.append(_most("max.flips", gate.max.flips, flips))
-    if gate.slices and has_live:
-        checks.append(_most("slices.worst_drop", gate.slices.worst_drop, worst_drop(gate, numbers)))
+    `numbers` is None for a gate of `must` alone. Without a live version no check compares with it.
+    """
+    checks = []
+    if numbers is not None:
+        checks += [_at_least(f"min.{name}", bound, numbers.scores[name]) for name, bound in gate.floors.items()]
+        if gate.max and numbers.flips is not None:
+            checks.append(_at_most("max.flips", gate.max.flips, numbers.flips / numbers.rows))
+        if gate.slices and numbers.slices:
+            checks.append(_at_most("slices.worst_drop", gate.slices.worst_drop, worst_drop(numbers.slices)))
     if gate.must:
-        checks.append(_most("must", 0.0, float(wrong)))
+        checks.append(_at_most("must", 0.0, float(wrong)))
     return checks
 
 
@@ -97,16 +91,9 @@ def missed(gate: Gate, answers: Sequence[Answer]) -> list[Wrong]:
     ]
 
 
-def worst_drop(gate: Gate, numbers: Numbers | None) -> float | None:
-    """Returns the largest fall of the share of right answers in a slice; None if a column's rows are not all there."""
-    if numbers is None or gate.slices is None:
-        return None
-    counted = Counter[str]()
-    for one in numbers.slices:
-        counted[one.column] += one.rows
-    if any(counted[column] != numbers.rows for column in gate.slices.columns):
-        return None
-    return max((one.live_right - one.right) / one.rows for one in numbers.slices)
+def worst_drop(slices: Iterable[SliceCounts]) -> float:
+    """Returns the largest fall of the share of right answers in a slice."""
+    return max((counts.live_right - counts.right) / counts.rows for counts in slices)
 
 
 def _slices(column: str, rows: Rows, live: Sequence[Answer]) -> Iterable[SliceCounts]:
@@ -176,9 +163,9 @@ def _shown(answer: Answer) -> Right | None:
     return list(answer) if isinstance(answer, tuple) else answer
 
 
-def _least(name: str, bound: float, value: float | None) -> Check:
-    return Check(name=name, bound=bound, value=value, passed=value is not None and value >= bound)
+def _at_least(name: str, bound: float, value: float) -> Check:
+    return Check(name=name, bound=bound, value=value, passed=value >= bound)
 
 
-def _most(name: str, bound: float, value: float | None) -> Check:
-    return Check(name=name, bound=bound, value=value, passed=value is not None and value <= bound)
+def _at_most(name: str, bound: float, value: float) -> Check:
+    return Check(name=name, bound=bound, value=value, passed=value <= bound)

@@ -163,15 +163,15 @@ def digest_of_rows(rows: Sequence[PinnedRow]) -> str:
 def pin(gate: Gate, rows: Sequence[PinnedRow]) -> Gate:
     """Returns the gate with the digest of its rows; raises InvalidInput if it is of other rows, or is not complete."""
     if not rows:
-        if gate.needs_rows and gate.pinned is None:
-            raise InvalidInput("min, max and slices are about rows: send them, or their digest as `pinned`")
+        if gate.needs_rows:
+            raise InvalidInput("min, max and slices are about rows, and there are none")
         return gate
     if not gate.needs_rows:
         raise InvalidInput("rows are for min, max and slices, and this gate has none of them")
-    found = digest_of_rows(rows)
-    if gate.pinned not in (None, found):
-        raise InvalidInput(f"the gate is pinned to other rows: these have the digest {found}")
-    return gate.model_copy(update={"pinned": found})
+    digest = digest_of_rows(rows)
+    if gate.pinned not in (None, digest):
+        raise InvalidInput(f"the gate is pinned to other rows: these have the digest {digest}")
+    return gate.model_copy(update={"pinned": digest})
 
 
 def read_toml(content: bytes) -> Gate:

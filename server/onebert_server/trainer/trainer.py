@@ -192,7 +192,7 @@ class Trainer:
                 return f"its lead over version {one.head} in folds is within the standard error"
             target, expected = alone(one.version or 0), at.target.tag
             async with self.catalog.in_memory(one.task, [target.version], context):
-                await self.gates.require(one.task, LIVE, target, expected, None, context)
+                await self.gates.require(one.task, LIVE, target, expected, context)
                 move = self.registrars.submit(self.catalog.move_alias, one.task, LIVE, target, expected, context)
                 await asyncio.wrap_future(move)
         except OneBertError as error:

@@ -69,8 +69,8 @@ def flips(case):
 
 
 def test_the_example_of_the_page_keeps_rows_and_decides_on_the_server(case):
-    printed = case.done("gate", case.name, "--set", case.gate, "--data", case.data, "--keep-rows")
-    assert "36 rows on the server" in printed
+    printed = case.done("gate", case.name, "--set", case.gate, "--data", case.data)
+    assert "pinned to 36 rows" in printed
     assert "slices of country: worst_drop" in case.done("gate", case.name)
     case.done("promote", case.name, 2)
     made = case.refused("promote", case.name, 3)
@@ -97,38 +97,14 @@ def test_the_example_of_the_page_keeps_rows_and_decides_on_the_server(case):
     case.done("promote", case.name, 3)
 
 
-def test_rows_that_stay_here_are_judged_here_and_their_numbers_on_the_server(case):
-    printed = case.done("gate", case.name, "--set", case.gate, "--data", case.data)
-    assert "rows that are not on the server" in printed
-    assert "send a report" in case.refused("promote", case.name, 2).stderr
-    assert "min, max and slices are about rows" in case.refused("promote", case.name, 2, "--gate", case.gate).stderr
-    case.done("promote", case.name, 2, "--data", case.data)
-    assert case.live == 2
-    made = case.refused("promote", case.name, 3, "--data", case.data)
-    assert f"max.flips is {flips(case) / 36:.4g}" in made.stderr
-    split = "rollout", case.name, "--split", "2=95,3=5"
-    assert "send a report" in case.refused(*split).stderr
-    assert f"max.flips is {flips(case) / 36:.4g}" in case.refused(*split, "--data", case.data).stderr
-    assert "5 % 1, 95 % 2" in case.done("rollout", case.name, "--split", "1=5,2=95", "--data", case.data)
+def test_a_version_that_begins_to_answer_in_a_split_passes_the_gate(case):
+    case.done("gate", case.name, "--set", case.gate, "--data", case.data)
     case.done("promote", case.name, 2)
-    # Other rows are not those that the gate is pinned to.
-    file = case.data / "test.csv"
-    file.write_text(file.read_text().replace("late parcel", "late parcels"))
-    assert "pinned to other rows" in case.refused("promote", case.name, 3, "--data", case.data).stderr
-    # A gate of other rules, which this version passes, is not the server's.
-    other = case.folder / "other.toml"
-    other.write_text("[min]\naccuracy = 0.0\n")
-    made = case.refused("promote", case.name, 3, "--gate", other, "--data", case.data)
-    assert "the report is of another rules and rows" in made.stderr
+    made = case.refused("rollout", case.name, "--split", "2=95,3=5")
+    assert f"max.flips is {flips(case) / 36:.4g}" in made.stderr
     assert case.live == 2
-
-
-def test_a_file_alone_decides_for_a_task_without_a_gate(case):
-    arguments = "--gate", case.gate, "--data", case.data
-    assert "does not pass its gate" in case.refused("promote", case.name, 3, *arguments).stderr
-    assert case.live == 1
-    case.done("promote", case.name, 2, *arguments)
-    assert case.live == 2
+    assert "5 % 1, 95 % 2" in case.done("rollout", case.name, "--split", "1=5,2=95")
+    case.done("rollout", case.name, "--split", "2=95,3=5", "--force", "--message", "five per cent")
 
 
 def test_what_cannot_be_a_gate_is_refused_in_one_line(case):
@@ -136,14 +112,14 @@ def test_what_cannot_be_a_gate_is_refused_in_one_line(case):
     for arguments, said in [
         (("gate", case.name, "--set", case.gate), "min.macro"),
         (("gate", case.name, "--set", case.folder / "none.toml"), "none.toml cannot be read"),
-        (("promote", case.name, 2, "--data", case.data), "has no gate; name a file with --gate"),
     ]:
         made = case.refused(*arguments)
         assert said in made.stderr
         assert made.stderr.count("\n") == 1
     case.gate.write_text('[slices]\ncolumns = ["day"]\nworst_drop = 0.1\n')
     assert "no column day" in case.refused("gate", case.name, "--set", case.gate, "--data", case.data).stderr
-    for bad in (["--force"], ["--message", "why"], ["--force", "--message", "why", "--data", "x"]):
+    assert "name them with --data" in case.refused("gate", case.name, "--set", case.gate).stderr
+    for bad in (["--force"], ["--message", "why"]):
         assert case.run("promote", case.name, 2, *bad).returncode == 2
 
 
@@ -156,7 +132,7 @@ def test_a_regression_has_correlations_alone(server, tmp_path):
     numbers = "".join(f"{text},{task.logits(text)[0]:.6f}\n" for text in TEXTS)
     data.write_text(f"text,label\n{numbers}")
     (tmp_path / "gate.toml").write_text("[min]\npearson = 0.999\nspearman = 0.99\n")
-    made = run_onebert("gate", "warmth", "--set", tmp_path / "gate.toml", "--data", data, "--keep-rows", url=server.url)
+    made = run_onebert("gate", "warmth", "--set", tmp_path / "gate.toml", "--data", data, url=server.url)
     assert made.returncode == 0, made.stderr
     made = run_onebert("promote", "warmth", "2", url=server.url)
     assert made.returncode == 1

@@ -11,7 +11,6 @@ from sklearn.metrics import accuracy_score, f1_score
 from sklearn.preprocessing import MultiLabelBinarizer
 
 from onebert_server.gate.judge import Rows, answer_of, measure, missed, verdict, wrong_rows
-from onebert_server.gate.report import Numbers, SliceCounts
 from onebert_server.gate.rules import Gate, PinnedRow, digest_of_rows, pin, read_toml
 from onebert_store.errors import InvalidInput
 
@@ -85,12 +84,12 @@ def test_flips_and_slices_are_counted_as_by_hand(rows, bound):
         own = [row for row in rows if row[3] == country]
         drops[country] = (sum(r[0] == r[2] for r in own) - sum(r[0] == r[1] for r in own)) / len(own)
     assert Counter({one.value: one.rows for one in numbers.slices}) == Counter(countries)
-    checks = {one.name: one for one in verdict(rules, numbers, 0, has_live=True)}
+    checks = {one.name: one for one in verdict(rules, numbers, 0)}
     assert checks["max.flips"].passed == (flips <= bound * len(rows) or flips / len(rows) <= bound)
     assert checks["slices.worst_drop"].value == max(drops.values())
     assert checks["slices.worst_drop"].passed == (max(drops.values()) <= bound)
     # A task's first version has nothing to be compared with.
-    alone = [one.name for one in verdict(rules, measure(rules, Rows(right, candidate)), 0, has_live=False)]
+    alone = [one.name for one in verdict(rules, measure(rules, Rows(right, candidate)), 0)]
     assert alone == ["min.accuracy"]
 
 
@@ -98,17 +97,9 @@ def test_a_share_of_exactly_the_bound_passes():
     rules = gate(min={"accuracy": 0.9}, max={"flips": 0.1})
     right = ["good"] * 10
     numbers = measure(rules, Rows(right, [*right[1:], "bad"], right))
-    assert [one.passed for one in verdict(rules, numbers, 0, has_live=True)] == [True, True]
+    assert [one.passed for one in verdict(rules, numbers, 0)] == [True, True]
     numbers = measure(rules, Rows(right, [*right[2:], "bad", "bad"], right))
-    assert [one.passed for one in verdict(rules, numbers, 0, has_live=True)] == [False, False]
-
-
-def test_a_check_without_its_number_fails():
-    rules = gate(max={"flips": 1.0}, slices={"columns": ["a", "b"], "worst_drop": 1.0})
-    assert [one.passed for one in verdict(rules, None, 0, has_live=True)] == [False] * 3
-    of_one = [SliceCounts(column="a", value="x", rows=4, right=4, live_right=0)]
-    numbers = Numbers(rows=4, scores={"accuracy": 1.0}, flips=4, slices=of_one)
-    assert [one.passed for one in verdict(rules, numbers, 0, has_live=True)] == [True, True, False]
+    assert [one.passed for one in verdict(rules, numbers, 0)] == [False, False]
 
 
 def test_wrong_rows_begin_with_those_that_were_right_before():
@@ -124,7 +115,7 @@ def test_must_is_about_whole_answers():
     rules = gate(must=must)
     found = missed(rules, ["good", ("big", "late"), None])
     assert [(one.row, one.right, one.candidate) for one in found] == [(3, "bad", None)]
-    assert verdict(gate(must=must, min=None), None, 1, has_live=False)[0].passed is False
+    assert verdict(gate(must=must, min=None), None, 1)[0].passed is False
 
 
 def test_answers_are_read_by_task_type():
@@ -185,10 +176,11 @@ ROWS = [PinnedRow(text="a", label="x", slices={"country": "de"}), PinnedRow(text
 def test_a_gate_is_pinned_to_its_rows_in_their_order():
     pinned = pin(gate(), ROWS)
     assert pinned.pinned == digest_of_rows(ROWS) != digest_of_rows(ROWS[::-1])
-    assert pin(pinned, ROWS) == pin(pinned, ()) == pinned
+    assert pin(pinned, ROWS) == pinned
     for rules, rows, said in [
         (pinned, ROWS[:1], "pinned to other rows"),
         (gate(), (), "are about rows"),
+        (pinned, (), "are about rows"),
         (gate(min=None, must=[{"text": "a", "label": "x"}]), ROWS, "rows are for min"),
     ]:
         with pytest.raises(InvalidInput, match=said):

@@ -1,12 +1,14 @@
 """A task's gate over HTTP: it lets an alias move, refuses, is forced, follows the task, and stays the owner's."""
 
 import asyncio
+import json
 
 import numpy as np
 import pytest
 
-from onebert_server.gate.judge import Rows, measure, right_of, verdict
+from onebert_server.gate.judge import Rows, measure, verdict
 from onebert_server.gate.rules import Gate, PinnedRow, digest_of_rows
+from onebert_store.registry.records import GateRecord
 from runtimes import ask, get, opened, upload
 from servers import Task
 from tenants import Asker, tenants_runtime
@@ -91,7 +93,7 @@ def test_a_refusal_has_the_numbers_that_the_reference_gives_and_changes_nothing(
     gate = Gate.model_validate(rules)
     numbers = measure(gate, Rows(right, candidate, before, slices))
     assert report["numbers"] == numbers.model_dump()
-    expected = [one.model_dump() for one in verdict(gate, numbers, 0, has_live=True)]
+    expected = [one.model_dump() for one in verdict(gate, numbers, 0)]
     assert report["checks"][:3] == expected
     assert not report["checks"][-1]["passed"]
     assert [one["right"] for one in report["must"]][-1] == "no such label"
@@ -177,74 +179,26 @@ def test_the_errors_of_a_move_are_those_without_a_gate(runtime):
     assert before == ["alias-conflict", "version-not-found", "alias-conflict"]
 
 
-@pytest.fixture
-def pinned(runtime):
-    """A gate whose rows are not on the server, and a report of them on version 2."""
-    rows = [PinnedRow.model_validate(row) for row in rows_of(NEW)]
-    rules = {"min": {"accuracy": 1.0}, "max": {"flips": 1.0}, "pinned": digest_of_rows(rows)}
-    made = set_gate(runtime, rules).json()
-    versions = {one["version"]: one for one in get(runtime, "/v1/tasks/tone").json()["versions"]}
-    sides = {name: {"version": n, "digest": versions[n]["digest"]} for name, n in (("candidate", 2), ("live", 1))}
-    answers = [[label_of(task, row.text) for row in rows] for task in (NEW, OLD)]
-    gate = Gate.model_validate(rules)
-    numbers = measure(gate, Rows([right_of(row.label) for row in rows], *answers)).model_dump()
-    return {"task": "tone", "rules": made["digest"], "rows": rules["pinned"], "numbers": numbers} | sides
-
-
-def test_without_rows_on_the_server_a_report_decides(runtime, pinned):
-    assert get(runtime, GATE).json()["rows"] == 0
-    answer = move(runtime, 2)
-    assert answer.json()["code"] == "gate-failed"
-    assert "send a report" in answer.json()["detail"]
-    assert move(runtime, 2, report=pinned).status_code == 200
-
-
 OTHER = "sha256:" + "0" * 64
 
 
-REPORTS = [
-    ({"task": "other"}, "of another task"),
-    ({"rules": OTHER}, "of another rules"),
-    ({"rows": OTHER}, "of another rows"),
-    ({"candidate": {"version": 2, "digest": OTHER}}, "of another candidate"),
-    ({"live": {"version": 3, "digest": OTHER}}, "of another live"),
-    ({"live": None, "rows": None}, "of another live and rows"),
-    ({"numbers": None}, "send a report"),
-    ({"numbers": {"rows": 36, "scores": {"accuracy": 0.9}, "flips": 0}}, "min.accuracy is 0.9"),
-    ({"numbers": {"rows": 36, "scores": {"accuracy": 1.0}}}, "max.flips has no number"),
-    # What a report says of its own checks is not read.
-    (
-        {
-            "numbers": {"rows": 36, "scores": {}, "flips": 0},
-            "checks": [{"name": "min.accuracy", "bound": 1.0, "value": 1.0, "passed": True}],
-        },
-        "min.accuracy has no number",
-    ),
-]
-
-
-@pytest.mark.promise("gate-holds")
-def test_a_stale_foreign_or_failing_report_is_refused(runtime, pinned):
-    for changed, said in REPORTS:
-        answer = move(runtime, 2, report=pinned | changed)
-        assert (answer.status_code, answer.json()["code"]) == (409, "gate-failed")
-        assert said in answer.json()["detail"]
-    assert live(runtime) == 1
-
-
-def test_a_report_of_another_moment_is_stale(runtime, pinned):
-    assert move(runtime, 3, force=True, message="first").status_code == 200
-    assert "of another live" in move(runtime, 2, at=3, report=pinned).json()["detail"]
-
-
-def test_impossible_numbers_are_no_report(runtime, pinned):
-    for numbers in ({"rows": 1, "flips": 2}, {"rows": 0}, {"rows": 1, "scores": {"accuracy": 9}}):
-        assert move(runtime, 2, report=pinned | {"numbers": numbers}).status_code == 422
+def test_a_gate_of_an_earlier_release_without_its_rows_refuses(runtime):
+    """Its rows stayed with a client, which reported their numbers."""
+    rules = {"min": {"accuracy": 0.0}, "pinned": OTHER}
+    runtime.registry.gates.set("tone", GateRecord(json.dumps(rules), None))
+    gate = get(runtime, GATE).json()
+    assert (gate["rows"], gate["rules"]) == (0, rules)
+    refused = move(runtime, 2).json()
+    assert (refused["code"], refused["report"]) == ("gate-failed", None)
+    assert "set it again with rows" in refused["detail"]
+    assert set_gate(runtime, {"min": {"accuracy": 0.0}}, rows_of(OLD)).status_code == 200
+    assert move(runtime, 2).status_code == 200
 
 
 NO_GATES = [
     ({}, [], "a gate has min"),
-    ({"min": {"accuracy": 1.0}}, [], "send them, or their digest"),
+    ({"min": {"accuracy": 1.0}}, [], "are about rows, and there are none"),
+    ({"min": {"accuracy": 1.0}, "pinned": OTHER}, [], "are about rows, and there are none"),
     ({"min": {"accuracy": 1.0}, "pinned": OTHER}, rows_of(OLD)[:2], "pinned to other rows"),
     ({"min": {"pearson": 1.0}}, rows_of(OLD)[:2], "the metrics of a single_label task"),
     ({"min": {"accuracy": 1.0}}, [{"text": "a", "label": 3}], "a label of a single_label task is a text"),

@@ -1,1 +1,1 @@
-"""`onebert gate`, and the gates that run before `onebert promote`."""
+"""`onebert gate`, and a gate that refuses a move."""

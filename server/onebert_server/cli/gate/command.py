@@ -8,6 +8,7 @@ import typer
 from onebert_server.cli.options import INPUT, URL, ApiKey, AsJson, TaskName, Url
 from onebert_server.client import Client, GateFacts, as_dict
 from onebert_store.command import console
+from onebert_store.errors import InvalidInput
 from onebert_store.file.strict_json import shown
 
 
@@ -19,11 +20,11 @@ def gate(
     ] = None,
     data: Annotated[
         str | None,
-        INPUT.option("Labeled rows to pin the gate to: a file, or a folder with a test split.", metavar="DATA"),
+        INPUT.option(
+            "Labeled rows to upload, which min, max and slices are about: a file, or a folder with a test split.",
+            metavar="DATA",
+        ),
     ] = None,
-    keep_rows: Annotated[
-        bool, INPUT.option("Upload these rows, so that the server runs the gate itself.", "--keep-rows")
-    ] = False,
     delete: Annotated[bool, typer.Option("--delete", help="Delete the gate, and its rows on the server.")] = False,
     url: Url = URL,
     api_key: ApiKey = None,
@@ -31,45 +32,43 @@ def gate(
 ) -> None:
     """Show the gate of a task, set it from a file, or delete it.
 
-    The texts of the rows stay here unless they are uploaded. Without them on the server, whoever promotes a version
-    runs the gate: `onebert promote TASK VERSION --data DATA`.
+    The server keeps the rows, and runs the gate before it moves an alias to a version.
     """
-    if (data is not None and set_ is None) or (keep_rows and data is None) or (delete and set_ is not None):
-        raise typer.BadParameter("write --set FILE [--data DATA [--keep-rows]], or --delete")
+    if (data is not None and set_ is None) or (delete and set_ is not None):
+        raise typer.BadParameter("write --set FILE [--data DATA], or --delete")
     with Client(url, api_key) as client:
         if delete:
             client.delete_gate(task)
             console.say(f"{task}: its gate is deleted")
             return
-        found = client.gate(task) if set_ is None else _set(client, task, set_, data, keep_rows)
+        found = client.gate(task) if set_ is None else _set(client, task, set_, data)
     if as_json:
         console.print_json(as_dict(found))
         return
     _print(found)
 
 
-def _set(client: Client, task: str, file: Path, data: str | None, keep_rows: bool) -> GateFacts:
-    from onebert_server.cli.gate.running import gate_of, pinned_rows  # noqa: PLC0415
-    from onebert_server.gate.rules import pin  # noqa: PLC0415
+def _set(client: Client, task: str, file: Path, data: str | None) -> GateFacts:
+    from onebert_server.cli.gate.reading import gate_of, pinned_rows  # noqa: PLC0415
     from onebert_store.file.manifest import parse_manifest  # noqa: PLC0415
 
-    rules = gate_of(file)
-    rows = []
+    rules, rows = gate_of(file), []
     if data is not None:
         versions = client.task(task).versions
         manifest = parse_manifest(client.version(task, versions[-1].version).manifest)
-        rows = pinned_rows(data, rules, [manifest])
-        rules = pin(rules, rows)
-    sent = [row.model_dump(exclude_defaults=True) for row in rows] if keep_rows else []
-    return client.set_gate(task, rules.model_dump(exclude_defaults=True), sent)
+        rows = [row.model_dump(exclude_defaults=True) for row in pinned_rows(data, rules, manifest)]
+    elif rules.needs_rows:
+        raise InvalidInput("min, max and slices are about rows: name them with --data")
+    return client.set_gate(task, rules.model_dump(exclude_defaults=True), rows)
 
 
 def _print(found: GateFacts) -> None:
     rules = found.rules
     aliases = ", ".join(rules.get("aliases", ["live"]))
     pinned = rules.get("pinned")
-    kept = f"{found.rows:,} rows on the server" if found.rows else "rows that are not on the server"
-    console.say(f"{found.task}: the gate of {aliases}" + (f", pinned to {kept} ({pinned[:19]}…)" if pinned else ""))
+    console.say(
+        f"{found.task}: the gate of {aliases}" + (f", pinned to {found.rows:,} rows ({pinned[:19]}…)" if pinned else "")
+    )
     console.show(("check", "bound"), _checks(rules), ("bound",))
 
 

@@ -83,7 +83,7 @@ async def move_alias(
         target = body.target(await _blended(task, body.blend, runtime, context))
     async with runtime.catalog.in_memory(task, [number for number, _ in target.shares], context):
         if not body.force:
-            await runtime.gates.require(task, alias, target, expected, body.report, context)
+            await runtime.gates.require(task, alias, target, expected, context)
         arguments = task, alias, target, expected, context, body.message
         moved, seq = await in_thread(runtime, runtime.catalog.move_alias, *arguments)
     if wait and runtime.presence is not None:

@@ -16,7 +16,7 @@ router = registry_router(RowsRoute)
 
 @router.get("/v1/tasks/{task}/gate")
 async def gate(task: Name, runtime: RuntimeOf, context: ContextOf) -> GateFacts:
-    """Returns a task's gate; of its pinned rows only how many the server keeps."""
+    """Returns a task's gate; of its pinned rows only their number."""
     kept = await runtime.gates.of(task, context)
     if kept is None:
         raise no_gate(task)
@@ -27,11 +27,7 @@ async def gate(task: Name, runtime: RuntimeOf, context: ContextOf) -> GateFacts:
 async def set_gate(
     task: Name, body: GateRequest, response: Response, runtime: RuntimeOf, context: ContextOf
 ) -> GateFacts:
-    """Sets a task's gate in place of the one before.
-
-    With `rows` the server keeps the pinned rows and runs the gate itself. Without them `rules.pinned` has their digest,
-    and whoever moves an alias sends a report.
-    """
+    """Sets a task's gate in place of the one before; `min`, `max` and `slices` take `rows`, which the server keeps."""
     await in_thread(runtime, runtime.catalog.look)
     kept, seq = await runtime.gates.set(task, body.rules, body.rows, context)
     response.headers[SEQ_HEADER] = str(seq)

@@ -6,7 +6,6 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 from onebert_server.contract.declared import NAME
 from onebert_server.contract.tasks import ShadowShare, VersionFacts
-from onebert_server.gate.report import Report
 from onebert_server.gate.rules import MAX_ROWS, Gate, PinnedRow
 from onebert_server.http.schemas.common import RequestBody
 from onebert_server.http.schemas.questions import TextPair
@@ -48,9 +47,6 @@ class AliasRequest(RequestBody):
     ] = None
     force: Annotated[bool, Field(description="whether the alias moves past the task's gate")] = False
     message: Annotated[Line | None, Field(description="why it is forced, for the audit trail")] = None
-    report: Annotated[
-        Report | None, Field(description="numbers of the gate's rows, if the server does not keep them")
-    ] = None
 
     @model_validator(mode="after")
     def _says_why(self) -> "AliasRequest":
@@ -75,7 +71,7 @@ class AliasRequest(RequestBody):
 
 
 class GateRequest(RequestBody):
-    """A task's gate, and the pinned rows if the server shall keep them."""
+    """A task's gate, and its pinned rows if it has min, max or slices."""
 
     rules: Gate
     rows: list[PinnedRow] = Field(default_factory=list, max_length=MAX_ROWS)

@@ -1,0 +1,38 @@
+"""Reads the files of a gate: its rules, and the labeled rows that it is pinned to."""
+
+from pathlib import Path
+
+from onebert_server.cli.compare.labeled import labeled_rows
+from onebert_server.gate.rules import Gate, PinnedRow, read_toml
+from onebert_store.errors import InvalidData, InvalidInput
+from onebert_store.file.manifest import Manifest
+from onebert_store.tables.columns import Columns
+from onebert_store.tables.tables import read_source
+
+_LONGEST_CELL = 256
+
+
+def gate_of(file: Path) -> Gate:
+    """The gate in a file; raises InvalidInput."""
+    try:
+        content = file.read_bytes()
+    except OSError:
+        raise InvalidInput(f"{file.name} cannot be read") from None
+    return read_toml(content)
+
+
+def pinned_rows(data: str, gate: Gate, manifest: Manifest) -> list[PinnedRow]:
+    """The rows of the test split (else validation), as `onebert diff` reads them; raises InvalidData."""
+    columns = gate.slices.columns if gate.slices else ()
+    rows = labeled_rows(read_source(data), None, Columns(), [manifest], columns)
+    several = manifest.task_type == "multi_label"
+    pinned = []
+    for row in rows:
+        if row.label is None:
+            unit, number = next(iter(row.place.items()))
+            raise InvalidData(f"{unit} {number} has no label: a gate needs one in each row")
+        text, pair = (row.input, None) if isinstance(row.input, str) else row.input
+        label = row.label if isinstance(row.label, float) else list(row.label) if several else row.label[0]
+        cells = {name: cell[:_LONGEST_CELL] for name, cell in row.cells.items()}
+        pinned.append(PinnedRow(text=text, text_pair=pair, label=label, slices=cells))
+    return pinned

@@ -1,0 +1,56 @@
+"""A gate that refuses to let an alias move: the options to move past it, and its report on the terminal."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+
+from onebert_store.command import console
+from onebert_store.errors import GateFailed
+from onebert_store.file.strict_json import shown
+
+Force = Annotated[bool, typer.Option("--force", help="Move past the task's gate; say why with --message.")]
+Message = Annotated[
+    str | None, typer.Option("--message", metavar="WHY", help="Why the gate is passed over, for the audit trail.")
+]
+
+
+def require_reason(force: bool, message: str | None) -> None:
+    """Raises BadParameter for `--force` without `--message`, or the reverse."""
+    if force != (message is not None):
+        raise typer.BadParameter("to move past a gate: --force --message WHY")
+
+
+@contextmanager
+def showing_refusals(as_json: bool) -> Iterator[None]:
+    """Prints the report of a gate that refuses; the error goes on."""
+    try:
+        yield
+    except GateFailed as error:
+        if error.report is not None:
+            (console.print_json if as_json else _print)(error.report)
+        raise
+
+
+def _print(report: Mapping[str, Any]) -> None:
+    """Prints each check of a report, and the first wrong answers."""
+    checks = (
+        (check["name"], f"{check['value']:.4g}", f"{check['bound']:.4g}", "passed" if check["passed"] else "failed")
+        for check in report["checks"]
+    )
+    console.show(("check", "value", "bound", ""), checks, ("value", "bound"))
+    wrong = [("must", answer) for answer in report["must"]] + [("row", answer) for answer in report["worst"]]
+    if wrong:
+        console.say("")
+        cells = (
+            (f"{place} {answer['row']}", *(_cell(answer[side]) for side in ("right", "candidate", "live")))
+            for place, answer in wrong
+        )
+        console.show(("where", "right", "answered", "live"), cells)
+
+
+def _cell(answer: Any) -> str:
+    if isinstance(answer, float):
+        return f"{answer:.3f}"
+    return "–" if answer is None else shown(answer if isinstance(answer, str) else ", ".join(answer))
