@@ -288,7 +288,7 @@ class Unhealthy(OneBertError, status=503, code="unhealthy", title="Unhealthy"):
     """The engine is dead, hangs or fails every batch: only a restart helps.
 
     The engine's process hangs behind a front end; or, from `/healthz` and `/readyz`: the engine's thread is dead, a
-    forward pass takes longer than `ONEBERT_ENGINE_TIMEOUT`, or ten batches in a row have failed.
+    forward pass takes longer than a minute, or ten batches in a row have failed.
     """
 
 

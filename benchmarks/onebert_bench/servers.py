@@ -30,13 +30,12 @@ from onebert_encoder.text.tokens import Tokens
 from onebert_server.access.context import Context
 from onebert_server.access.principal import root
 from onebert_server.client import Client
-from onebert_server.engine.engine import Engine, EngineLimits
+from onebert_server.engine.engine import Engine
 from onebert_server.engine.host import Host
 from onebert_server.engine.memory import keep_freed_memory
 from onebert_server.engine.passes import Item
-from onebert_server.engine.queue import QueueLimits
 from onebert_server.process import ChildServer, serving
-from onebert_server.run.opening import MAX_BATCH_SECONDS
+from onebert_server.run.opening import engine_limits
 from onebert_server.settings import Settings
 from onebert_store.file.format import dumps
 
@@ -214,9 +213,7 @@ def _engine(what: Serving) -> tuple[Engine, list[int], list[Tokens]]:
     base = load_base(what.base, dtype=getattr(torch, what.dtype), device=what.device)
     bank, slots = bank_of(base, "bitfit", TASKS)
     settings = Settings.model_construct()  # the defaults, whatever the environment says
-    queue = QueueLimits(settings.max_queue_sequences, settings.max_queue_tokens, settings.max_queue_seconds)
-    limits = EngineLimits(settings.max_batch_tokens, queue, MAX_BATCH_SECONDS)
-    engine = Engine([Host(base, bank)], limits, threads=what.threads or _ALL_THREADS)
+    engine = Engine([Host(base, bank)], engine_limits(settings), threads=what.threads or _ALL_THREADS)
     engine.start()
     return engine, slots, tokenized(base, sentences(base, TEXTS))
 

@@ -13,6 +13,9 @@ MAX_FANOUT = 1024
 # Characters of one reference to a task.
 MAX_REF = 128
 
+# Sequences and tokens that may wait for the engine: these bound memory, `max_queue_seconds` the wait. The largest
+# request that the schemas allow, 1,024 sequences of 512 tokens, is half of the tokens.
+MAX_QUEUE_SEQUENCES, MAX_QUEUE_TOKENS = 2**14, 2**20
 # Sequences of one request, which tasks and the windows of long texts multiply.
 MAX_SEQUENCES = 4096
 # Logits in the answers to one request, 64 MiB: for example 64 texts of 512 tokens with 512 tags each.

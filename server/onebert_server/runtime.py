@@ -40,6 +40,8 @@ P = TypeVar("P")
 # After this many failed batches in a row we blame the device and not the texts: after some errors a GPU answers nothing
 # until its process ends.
 MAX_FAILED_IN_A_ROW = 10
+# Seconds after which a forward pass counts as hung.
+PASS_TIMEOUT = 60.0
 
 
 class Parts:
@@ -142,7 +144,7 @@ class Runtime(Edge):
             raise Unhealthy("the loader's thread is dead")
         if self.follower.dead:
             raise Unhealthy("the follower's thread is dead")
-        if self.engine.pass_seconds > self.settings.engine_timeout:
-            raise Unhealthy("a forward pass takes longer than ONEBERT_ENGINE_TIMEOUT")
+        if self.engine.pass_seconds > PASS_TIMEOUT:
+            raise Unhealthy("a forward pass takes longer than a minute")
         if self.engine.failed_in_a_row >= MAX_FAILED_IN_A_ROW:
             raise Unhealthy("every forward pass fails")

@@ -76,9 +76,6 @@ class Settings(BaseSettings):
     #: Place of the delta files: `file:///FOLDER`, or `s3://BUCKET/PREFIX` with the extra `onebert[s3]`
     #: ([operations](../guide/operations.md#files-in-a-bucket)). Without it the folder `blobs` of the data folder.
     blobs: str | None = None
-    #: Bytes that copies of files from a bucket take in the data folder at most, so that loading a version reads the
-    #: disk; the least recently used go. 0 keeps none.
-    blob_cache_bytes: Annotated[int, Field(ge=0)] = 2**30
     # SHA-256 of each key -> its name. Never the key itself: a dump of the settings then reveals nothing.
     #: Keys that may do everything, with commas between (make others with [`onebert
     #: keys`](../guide/operations.md#keys-of-the-registry)): each is the key itself, of at least 16 characters of
@@ -102,12 +99,6 @@ class Settings(BaseSettings):
     #: room, and come back when they are asked for. Without it half of the memory of the machine or its container, on a
     #: GPU a quarter of the free memory.
     bank_bytes: Annotated[int, Field(ge=2**20)] | None = None
-    # The smallest queue fits the largest request that the schemas allow: 1024 sequences of 512 tokens.
-    #: Sequences that may wait; more are refused with 503, and one principal may hold no more than are left free. This
-    #: bounds memory; `ONEBERT_MAX_QUEUE_SECONDS` bounds the wait.
-    max_queue_sequences: Annotated[int, Field(ge=1024)] = 16384
-    #: Tokens that may wait, likewise.
-    max_queue_tokens: Annotated[int, Field(ge=2**19)] = 2**20
     #: Longest estimated wait that a request may find: the work of all principals that is served before it and with it,
     #: each principal counted up to the request's own. Further requests of the principal that holds most are refused
     #: first, with 429 or 503. One sentence of each of any number of principals waits no longer. The estimate follows
@@ -115,17 +106,10 @@ class Settings(BaseSettings):
     max_queue_seconds: Annotated[float, Field(gt=0)] = 0.8
     #: Seconds within which a request is answered, or refused with 504, unless its `X-Request-Timeout` gives others.
     request_timeout: Annotated[float, Field(gt=0, le=MAX_REQUEST_TIMEOUT)] = 30.0
-    #: Seconds after which a forward pass counts as hung: `/healthz` and `/readyz` then fail. A front end answers 503
-    #: if the engine's process is silent for so long; that process reports every ten seconds (a quarter of this setting
-    #: at most) that it works, so an upload may wait longer for its turn.
-    engine_timeout: Annotated[float, Field(gt=0)] = 60.0
     #: Largest body of a JSON request.
     max_body_bytes: Annotated[int, Field(ge=KIB)] = BODY_BYTES
     #: Largest delta file, uploaded or made by the server; not above 64 MiB, the limit of the format.
     max_upload_bytes: Annotated[int, Field(ge=KIB, le=MAX_FILE_BYTES)] = MAX_FILE_BYTES
-    #: Seconds within which a request's body must arrive, else 408; only an upload may take longer than the request's
-    #: own time. The head has ten seconds of these at most, and a client that makes no progress with an answer 30.
-    receive_timeout: Annotated[float, Field(gt=0)] = 60.0
     #: Seconds between SIGTERM and the end of accepting: `/readyz` answers 503, and requests are still answered.
     drain_delay: Annotated[float, Field(ge=0)] = 0.0
     #: Seconds that running requests may take to finish, after the drain delay.

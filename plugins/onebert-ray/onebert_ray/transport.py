@@ -18,6 +18,7 @@ from onebert_server.http.body import Body
 from onebert_server.http.replies import PIECE_BYTES
 from onebert_server.logs import Seldom
 from onebert_server.remote import wire
+from onebert_server.remote.transport import PATIENCE
 from onebert_store.errors import EngineFailed, ShuttingDown, Unhealthy
 
 T = TypeVar("T")
@@ -41,17 +42,16 @@ _seldom = Seldom(logger)
 
 
 class RayTransport:
-    """A transport to the replica deployment; see Transport. `patience` for a look at the keys is in seconds."""
+    """A transport to the replica deployment; see Transport."""
 
     full = False
 
-    def __init__(self, replicas: DeploymentHandle[Any], patience: float) -> None:
+    def __init__(self, replicas: DeploymentHandle[Any]) -> None:
         self._replicas = replicas
         # By gRPC: a call through Ray's object store takes twice the CPU time on both sides.
         self._compute = replicas.options(method_name="compute", _by_reference=False)
         self._keep = replicas.options(method_name="keep", _by_reference=False)
         self._request = replicas.options(method_name="request")
-        self._patience = patience
         self._digest = b""
         self._held = Permits(MAX_HELD_BYTES, "as many bodies are under way as a front end holds; try again soon")
         self._looking: asyncio.Task[None] | None = None
@@ -130,7 +130,7 @@ class RayTransport:
         while True:
             await asyncio.sleep(KEYS_EVERY)
             try:
-                async with asyncio.timeout(self._patience):
+                async with asyncio.timeout(PATIENCE):
                     await self._look(keys)
             # Catch everything: if this loop ended, a revoked key would stay valid forever.
             except Exception as error:

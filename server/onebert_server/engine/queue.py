@@ -28,6 +28,7 @@ from onebert_server.engine.request import Request
 from onebert_server.fairness.agenda import Agenda
 from onebert_server.fairness.shares import Backlog, Shares
 from onebert_server.fairness.turns import Turns
+from onebert_server.limits import MAX_QUEUE_SEQUENCES, MAX_QUEUE_TOKENS
 from onebert_store.errors import DeadlineExceeded, OverShare, QueueFull, TooLarge
 
 # Tokens that a principal is served per turn, about one sentence: even a small batch holds work of a dozen principals,
@@ -70,8 +71,8 @@ class QueueLimits:
         max_seconds: longest estimated wait that a new request may find.
     """
 
-    max_sequences: int
-    max_tokens: int
+    max_sequences: int = MAX_QUEUE_SEQUENCES
+    max_tokens: int = MAX_QUEUE_TOKENS
     max_seconds: float = INFINITY
 
 

@@ -69,6 +69,8 @@ def _parse(fields: Sequence[str], ends: str) -> dict[str, bytes]:
 
 T = TypeVar("T")
 
+# Seconds within which a body must arrive, else 408; only an upload may take longer than the request's own time.
+RECEIVE_TIMEOUT = 60.0
 # Maximum bytes of a body that the event loop decodes itself: under a millisecond.
 MAX_BYTES_ON_LOOP = 2**15
 # Bytes to inflate per turn of the event loop, which takes a fraction of a millisecond.
@@ -84,7 +86,7 @@ BODY = "body"
 class Bodies:
     """The limits of all bodies; `timeout` is in seconds from the first read of a body to its end."""
 
-    def __init__(self, max_bytes: int, timeout: float) -> None:
+    def __init__(self, max_bytes: int, timeout: float = RECEIVE_TIMEOUT) -> None:
         self.max_bytes = max_bytes
         self.timeout = timeout
         self.incomplete = Permits(

@@ -117,7 +117,7 @@ class Dispatch:
         self._control = control
         self._keys = keys
         self._timeout = settings.request_timeout
-        self._bodies = Bodies(settings.max_body_bytes, settings.receive_timeout)
+        self._bodies = Bodies(settings.max_body_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         state = scope["state"]

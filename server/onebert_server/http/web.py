@@ -27,9 +27,9 @@ CORS_SECONDS = 600
 EXPOSED = ("ETag", "Location", "Retry-After", "Server-Timing", "WWW-Authenticate", "X-Request-Id", SEQ_HEADER)
 
 
-def uvicorn_config(app: ASGIApp, receive_timeout: float, shutdown_timeout: float) -> uvicorn.Config:
-    """The uvicorn configuration; timeouts in seconds: for a request to arrive, and for open requests at shutdown."""
-    connections = Connections(receive_timeout)
+def uvicorn_config(app: ASGIApp, shutdown_timeout: float) -> uvicorn.Config:
+    """The uvicorn configuration; `shutdown_timeout` is in seconds, for open requests at shutdown."""
+    connections = Connections()
     return uvicorn.Config(
         app,
         http=cast(type[asyncio.Protocol], partial(HttpProtocol, connections)),

@@ -17,7 +17,7 @@ from onebert_server.fairness.shares import Permits
 from onebert_server.http.auth import OPEN_PATHS, PROBES, is_open
 from onebert_server.http.body import BODY, Body
 from onebert_server.remote import wire
-from onebert_server.remote.transport import Transport
+from onebert_server.remote.transport import PATIENCE, Transport
 from onebert_server.settings import Settings
 from onebert_store.errors import ShuttingDown
 
@@ -50,7 +50,6 @@ class Relay:
         self._edge = edge
         self._transport = transport
         self._max_upload_bytes = settings.max_upload_bytes
-        self._patience = settings.engine_timeout
         self._keyed, self._health, self._documentation = _room(), _room(), _room()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -60,9 +59,9 @@ class Relay:
         path, principal = scope["path"], scope["state"]["context"].principal.name
         if self._edge.draining and path == "/readyz":
             raise ShuttingDown("the server is stopping")
-        room, patience = self._keyed, self._patience
+        room, patience = self._keyed, PATIENCE
         if path in PROBES:
-            room, patience = self._health, min(patience, HEALTH_PATIENCE)
+            room, patience = self._health, HEALTH_PATIENCE
         elif path in OPEN_PATHS:
             room = self._documentation
         body = _body(scope, self._max_upload_bytes)

@@ -29,7 +29,7 @@ class Relayed:
     def __init__(self, control: ASGIApp, form_of: FormOf, settings: Settings) -> None:
         self._control = control
         self._form_of = form_of
-        self._bodies = Bodies(settings.max_body_bytes, settings.receive_timeout)
+        self._bodies = Bodies(settings.max_body_bytes)
 
     async def answer(self, request: wire.Request, receive: Receive, respond: Respond) -> None:
         """Runs the app on a request; `receive` gives the body's messages, `respond` takes the response's."""

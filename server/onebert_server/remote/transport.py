@@ -7,6 +7,10 @@ from onebert_server.access.keys import KeyRing
 from onebert_server.http.body import Body
 from onebert_server.remote import wire
 
+# Seconds for which a front end waits for a silent process with the engine. That process reports every ten seconds that
+# it works, so an upload may wait longer for its turn.
+PATIENCE = 60.0
+
 
 class Transport(Protocol):
     """Carries messages to the process with the engine and back.

@@ -72,4 +72,4 @@ def config_of(
         form_of=form_of,
         beyond=relay,
     )
-    return uvicorn_config(app, settings.receive_timeout, settings.shutdown_timeout)
+    return uvicorn_config(app, settings.shutdown_timeout)

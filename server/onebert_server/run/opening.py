@@ -153,7 +153,7 @@ def open_runtime(
 
 def engine_limits(settings: Settings) -> EngineLimits:
     """Builds the engine's limits from the settings."""
-    queue = QueueLimits(settings.max_queue_sequences, settings.max_queue_tokens, settings.max_queue_seconds)
+    queue = QueueLimits(max_seconds=settings.max_queue_seconds)
     return EngineLimits(settings.max_batch_tokens, queue, MAX_BATCH_SECONDS)
 
 

@@ -39,7 +39,7 @@ class Server(uvicorn.Server):
     def __init__(self, settings: Settings) -> None:
         self._progress = Progress()
         self._front = StartingApp(self._progress)
-        super().__init__(uvicorn_config(self._front, settings.receive_timeout, settings.shutdown_timeout))
+        super().__init__(uvicorn_config(self._front, settings.shutdown_timeout))
         self.failure: BaseException | None = None
         self.draining = self.stuck = False
         self._settings = settings

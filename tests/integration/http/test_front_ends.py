@@ -247,7 +247,7 @@ def test_requests_without_a_key_are_refused_without_the_engines_process(tmp_path
 @pytest.mark.nightly("layouts")
 def test_an_engine_that_hangs_keeps_nobody_waiting(tmp_path):
     """Its whole process stands still: requests end at their own time, and whoever asks for health is told."""
-    with Server(tmp_path, front_ends=1, engine_timeout=3.0) as server, httpx.Client(base_url=server.url) as web:
+    with Server(tmp_path, front_ends=1) as server, httpx.Client(base_url=server.url) as web:
         assert web.get("/healthz").status_code == 200
         server.process.send_signal(signal.SIGSTOP)
         try:

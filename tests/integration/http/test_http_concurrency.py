@@ -202,10 +202,10 @@ def test_deleted_version_answers_who_holds_it_and_nobody_else(server, client, ex
 
 
 def test_full_queue_is_503_with_retry_after(tmp_path):
-    """Fan-outs of 1024 sequences, each of several batches, at a server where 2048 may wait."""
+    """Fan-outs of 1024 sequences, each of several batches, at a server where none may wait for another."""
     task, text = Task(), max(TEXTS, key=len)
     body = {"text": text, "tasks": ["task"] * 1024}
-    with Server(tmp_path, max_queue_sequences=2048) as server:
+    with Server(tmp_path, max_queue_seconds=1e-9) as server:
         server.push({"task": task})
 
         def ask(_):

@@ -7,16 +7,19 @@ from threading import Event
 
 import pytest
 
+from loops import Clock
 from onebert_encoder.text.tokens import Tokens
 from onebert_server.access.context import own_work
 from onebert_server.access.principal import root
 from onebert_server.engine.passes import Item
+from onebert_server.http.body import RECEIVE_TIMEOUT
 from onebert_server.run.app import create_app
 from onebert_server.runtime import MAX_FAILED_IN_A_ROW
 from onebert_store.errors import EngineFailed
 from runtimes import client, opened
 from servers import Task, store
 
+LOOP = Clock
 CLASSIFY, BODY = "/v1/tasks/task/classify", {"inputs": ["it is late"] * 3}
 
 
@@ -129,6 +132,21 @@ async def test_who_leaves_is_no_longer_worked_for(tmp_path):
         assert "onebert_queue_wait_seconds_count 3.0" in metrics
 
 
+async def test_an_upload_that_never_ends_is_ended_and_leaves_nothing(tmp_path):
+    async with lived(tmp_path) as held:
+        before = {*tmp_path.rglob("*")}
+
+        async def body():
+            yield Task(seed=4).file[:100]
+            asyncio.get_running_loop().moved += RECEIVE_TIMEOUT
+            await asyncio.Event().wait()
+
+        octets = {"Content-Type": "application/octet-stream"}
+        answer = await held.web.put("/v1/tasks/slow/versions", content=body(), headers=octets)
+        assert (answer.status_code, answer.json()["code"]) == (408, "request-timeout")
+        assert {*tmp_path.rglob("*")} == before
+
+
 @pytest.mark.promise("refusals")
 async def test_a_full_queue_refuses_before_the_body_is_read(tmp_path):
     async with lived(tmp_path, max_queue_seconds=1e-9) as held:
@@ -146,8 +164,9 @@ async def test_a_full_queue_refuses_before_the_body_is_read(tmp_path):
 
 
 @pytest.mark.promise("health")
-async def test_health_fails_while_a_pass_hangs_and_is_well_again_after_it(tmp_path):
-    async with lived(tmp_path, engine_timeout=0.05) as held:
+async def test_health_fails_while_a_pass_hangs_and_is_well_again_after_it(tmp_path, monkeypatch):
+    monkeypatch.setattr("onebert_server.runtime.PASS_TIMEOUT", 0.05)
+    async with lived(tmp_path) as held:
         assert (await held.web.get("/healthz")).status_code == 200
         await held.hold()
         for path in ("/healthz", "/readyz"):

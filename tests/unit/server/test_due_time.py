@@ -117,7 +117,7 @@ class Device(Engine):
             return Launched([], None, tokens)  # type: ignore[arg-type]
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, cost: Cost, asked: Sequence[Asked], again: Again) -> None:
-        queue = QueueLimits(DEFAULTS.max_queue_sequences, DEFAULTS.max_queue_tokens, MAX_WAIT)
+        queue = QueueLimits(max_seconds=MAX_WAIT)
         self.host = Host(loaded(), Bank(loaded()))
         self.host.makes_way = True
         super().__init__([self.host], EngineLimits(DEFAULTS.max_batch_tokens, queue, MAX_BATCH_SECONDS))

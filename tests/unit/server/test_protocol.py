@@ -10,21 +10,29 @@ from framing import REFUSED, TAKEN
 from loops import Clock
 from onebert_server.http.connection import protocol as protocol_module
 from onebert_server.http.connection.exchange import Exchange
-from onebert_server.http.connection.protocol import AT_ONCE, HIGH_WATER, KEEP_ALIVE, LINGER_TIMEOUT, NOISE_BYTES
+from onebert_server.http.connection.protocol import (
+    AT_ONCE,
+    HEAD_TIMEOUT,
+    HIGH_WATER,
+    KEEP_ALIVE,
+    LINGER_TIMEOUT,
+    MIN_SENT_BYTES,
+    NOISE_BYTES,
+    SEND_TIMEOUT,
+)
 from onebert_server.http.connection.refusals import MAX_HEADER_LINES, REFUSAL, unclear
 from onebert_server.http.head import Head
 from onebert_server.http.web import uvicorn_config
 
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 LAST = b"DELETE /next HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
-RECEIVE_TIMEOUT = 60
 LOOP = Clock
 
 
 @asynccontextmanager
 async def connecting(app):
     """Connects to a server with this app, as often as it is called."""
-    config = uvicorn_config(app, receive_timeout=RECEIVE_TIMEOUT, shutdown_timeout=1)
+    config = uvicorn_config(app, shutdown_timeout=1)
     config.load()
     state, loop = ServerState(), asyncio.get_running_loop()
     server = await loop.create_server(
@@ -201,6 +209,44 @@ async def test_a_connection_without_a_request_is_closed_after_a_while_and_one_wi
     assert (answered, still_open, wire.closed) == ([200] * 20, True, True)
 
 
+@pytest.mark.promise("idle-connections")
+@pytest.mark.parametrize(
+    ("sent", "expected"),
+    [(b"", []), (GET[:-2] + b"X: a", [408]), (GET[:-2] + b"X: a\r\n" * 3, [408]), (GET + GET[:-2], [200, 408])],
+    ids=["silent", "field", "lines", "second request"],
+)
+async def test_who_sends_no_whole_request_is_let_go(sent, expected):
+    protocol, wire = wired(answer)
+    loop = asyncio.get_running_loop()
+    protocol.data_received(sent)
+    for seconds in (HEAD_TIMEOUT, LINGER_TIMEOUT):
+        await turns()
+        loop.moved += seconds
+        await turns()
+    assert (statuses(wire.written), wire.closed) == (expected, True)
+
+
+@pytest.mark.promise("slow-readers")
+@pytest.mark.parametrize(("read", "closed"), [(MIN_SENT_BYTES - 1, True), (MIN_SENT_BYTES, False)])
+async def test_who_reads_too_little_of_an_answer_is_let_go(read, closed):
+    answering = asyncio.Event()
+
+    async def app(scope, receive, send):
+        await answering.wait()
+
+    protocol, wire = wired(app)
+    wire.unread = 2**20
+    protocol.data_received(GET)
+    await turns()
+    protocol.pause_writing()
+    wire.unread -= read
+    asyncio.get_running_loop().moved += SEND_TIMEOUT
+    await turns()
+    assert wire.closed is closed
+    protocol.resume_writing()
+    answering.set()
+
+
 @pytest.mark.promise("head-bounds")
 @pytest.mark.parametrize(
     ("begin", "more"),
@@ -231,7 +277,7 @@ class Wire(asyncio.Transport):
 
     def __init__(self):
         super().__init__()
-        self.written, self.closed, self.reading = b"", False, True
+        self.written, self.closed, self.reading, self.unread = b"", False, True, 0
 
     def get_extra_info(self, name, default=None):
         return default
@@ -251,7 +297,7 @@ class Wire(asyncio.Transport):
         return self.closed
 
     def get_write_buffer_size(self):
-        return 0
+        return self.unread
 
     def pause_reading(self):
         self.reading = False
@@ -262,7 +308,7 @@ class Wire(asyncio.Transport):
 
 def wired(app):
     """A connection, and the wire below it."""
-    config = uvicorn_config(app, receive_timeout=RECEIVE_TIMEOUT, shutdown_timeout=1)
+    config = uvicorn_config(app, shutdown_timeout=1)
     config.load()
     wire = Wire()
     protocol = config.http_protocol_class(config=config, server_state=ServerState(), app_state={})
@@ -287,7 +333,7 @@ async def test_a_head_has_so_much_time_however_often_a_part_of_it_comes():
         await turns()
     assert statuses(wire.written) == [408]
     # The time of the head itself, then that in which its sender may still find the answer.
-    assert parts <= 2 * (LINGER_TIMEOUT + 10) + 2
+    assert parts <= 2 * (LINGER_TIMEOUT + HEAD_TIMEOUT) + 2
 
 
 @pytest.mark.promise("head-bounds")

@@ -24,7 +24,6 @@ from onebert_server.engine.queue import (
     QueueLimits,
 )
 from onebert_server.fairness.agenda import MAX_STALE
-from onebert_server.settings import Settings
 from onebert_store.errors import DeadlineExceeded, OneBertError, OverShare, QueueFull, TooLarge
 
 BATCH = 1024
@@ -352,9 +351,7 @@ def test_a_principal_alone_may_wait_for_as_long_as_the_bound_says():
 
 def test_the_default_counts_leave_it_to_the_seconds_how_many_of_the_largest_fan_outs_may_wait():
     """A machine that does a million tokens a second does eight fan-outs of 1024 short texts well within the bound."""
-    fields = Settings.model_fields
-    counts = (fields["max_queue_sequences"].default, fields["max_queue_tokens"].default)
-    waiting, per_token = queue(*counts, max_seconds=0.8), 1e-6
+    waiting, per_token = FairQueue(QueueLimits(max_seconds=0.8)), 1e-6
     for _ in range(8):
         put(waiting, Request("a", [24] * 1024), seconds_per_token=per_token)
     assert waiting.tokens * per_token < 0.8

@@ -91,7 +91,7 @@ async def whole(replies: AsyncGenerator[wire.Relayed]) -> tuple[wire.Response, b
 
 def relayed(app: ASGIApp, path: str, *messages: Message, times: int = 1) -> list[tuple[wire.Response, bytes]]:
     """What an app behind a socket answers."""
-    answers = Relayed(app, problems_alone, Settings.model_construct(max_body_bytes=2**20, receive_timeout=60))
+    answers = Relayed(app, problems_alone, Settings.model_construct(max_body_bytes=2**20))
 
     async def ask() -> list[tuple[wire.Response, bytes]]:
         async with await asyncio.start_unix_server(relayed_to(answers, PATIENCE), path):
@@ -116,7 +116,7 @@ async def test_a_transport_may_pass_body_and_answer_whole() -> None:
         assert not left.done(), "only the front end knows whether the client has left"
         left.cancel()
 
-    answers = Relayed(app, problems_alone, Settings.model_construct(max_body_bytes=2**20, receive_timeout=60))
+    answers = Relayed(app, problems_alone, Settings.model_construct(max_body_bytes=2**20))
     matched, response, answer = await answers.whole(REQUEST, b"question")
     assert (matched.route, response.status, answer) == ("unmatched", 200, b"question, answered")
 
@@ -125,7 +125,7 @@ def test_a_process_that_answers_at_once_sends_no_word_that_it_is_alive(tmp_path:
     path, received = str(tmp_path / "relay"), list[Any]()
 
     async def ask() -> None:
-        answers = Relayed(hasty_app, problems_alone, Settings.model_construct(max_body_bytes=2**20, receive_timeout=60))
+        answers = Relayed(hasty_app, problems_alone, Settings.model_construct(max_body_bytes=2**20))
         async with await asyncio.start_unix_server(relayed_to(answers, 60.0), path):
             reader, writer = await asyncio.open_unix_connection(path)
             writer.write(framed(REQUEST))
@@ -219,7 +219,7 @@ async def test_the_route_is_known_before_the_body_is_refused(tmp_path: Path) -> 
         scope["route"] = Template("/v1/tasks/{task}/versions")
         await receive()
 
-    answers = Relayed(app, problems_alone, Settings.model_construct(max_body_bytes=2**20, receive_timeout=60))
+    answers = Relayed(app, problems_alone, Settings.model_construct(max_body_bytes=2**20))
     async with await asyncio.start_unix_server(relayed_to(answers, PATIENCE), path):
         replies = relaying.relay(path, REQUEST, Given(UNREADABLE), PATIENCE)
         seen.append(await anext(replies))

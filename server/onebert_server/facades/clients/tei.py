@@ -27,7 +27,7 @@ from onebert_server.facades.facade import (
 from onebert_server.http.formats import Reply
 from onebert_server.http.problems import Fault
 from onebert_server.http.schemas.common import RequestBody
-from onebert_server.limits import MAX_ITEMS
+from onebert_server.limits import MAX_ITEMS, MAX_QUEUE_SEQUENCES
 from onebert_server.observed import FORWARD, QUEUE, TOKENIZE
 from onebert_server.texts import Text
 from onebert_store.errors import InvalidInput
@@ -124,7 +124,7 @@ async def info(look: Look) -> Reply:
                     "label2id": {label: index for index, label in labels.items()},
                 }
             },
-            "max_concurrent_requests": settings.max_queue_sequences,
+            "max_concurrent_requests": MAX_QUEUE_SEQUENCES,
             "max_input_length": facts.max_length,
             "max_batch_tokens": settings.max_batch_tokens,
             "max_batch_requests": None,

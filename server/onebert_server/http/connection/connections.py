@@ -8,10 +8,6 @@ from onebert_server.logs import Seldom
 
 logger = logging.getLogger("onebert.http")
 
-# Seconds for a complete request head, counted from when the connection begins to wait for it.
-HEAD_TIMEOUT = 10.0
-# Seconds in which a client must read some of its response.
-SEND_TIMEOUT = 30.0
 # Descriptors reserved for the database, files and sockets between a server's processes.
 OTHER_DESCRIPTORS = 64
 
@@ -23,15 +19,13 @@ class Connection(Protocol):
 
 
 class Connections:
-    """The connections of a process; `head_timeout` and `send_timeout` are in seconds.
+    """The connections of a process.
 
     `waiting`: connections that wait for their client (for a request, for more of a body, or for the client to read the
     last response), longest wait first.
     """
 
-    def __init__(self, receive_timeout: float) -> None:
-        self.head_timeout = min(HEAD_TIMEOUT, receive_timeout)
-        self.send_timeout = min(SEND_TIMEOUT, receive_timeout)
+    def __init__(self) -> None:
         self.most = most_connections()
         self.waiting: dict[Connection, None] = {}
         self.log, self._full = Seldom(logger), Seldom(logger)

@@ -21,11 +21,15 @@ from onebert_server.http.connection.reader import Reader, Unreadable
 from onebert_server.http.connection.timer import Timer
 from onebert_server.http.head import HEAD, Field, Head
 
+# Seconds for a complete request head, counted from when the connection begins to wait for it.
+HEAD_TIMEOUT = 10.0
+# Seconds in which a client must read some of its response.
+SEND_TIMEOUT = 30.0
 # Seconds for which a connection without a request stays open.
 KEEP_ALIVE = 5.0
 # Bytes that a connection holds, of an untaken body or of requests sent ahead, before it stops reading.
 HIGH_WATER = 2**16
-# Bytes of a response that a client must read within `Connections.send_timeout`.
+# Bytes of a response that a client must read within `SEND_TIMEOUT`.
 MIN_SENT_BYTES = 2**15
 # Limits in bytes and seconds on reading the rest of a refused body, so that its sender reads the response.
 LINGER_BYTES = 2**27
@@ -78,7 +82,7 @@ class HttpProtocol(asyncio.Protocol):
         if len(self._server.connections) > self._shared.most and not self._shared.make_room():
             self._refuse(refusals.TOO_MANY)
             return
-        self._wait(self._shared.head_timeout)
+        self._wait(HEAD_TIMEOUT)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._server.connections.discard(cast(Any, self))
@@ -152,7 +156,7 @@ class HttpProtocol(asyncio.Protocol):
         idle = self._exchange is None or self._exchange.complete
         if idle and not (self._reader.in_head or self._lingers):
             # A head begins: it has its time from the beginning of the wait.
-            self._timer.extend(self._shared.head_timeout)
+            self._timer.extend(HEAD_TIMEOUT)
         try:
             content = self._reader.parse()
         except Unreadable as error:
@@ -293,18 +297,18 @@ class HttpProtocol(asyncio.Protocol):
             self._pushing = None
 
     def _push(self, before: int | None) -> None:
-        """Aborts the connection if the client has read too little in the last `send_timeout` seconds."""
+        """Aborts the connection if the client has read too little in the last `SEND_TIMEOUT` seconds."""
         waiting = self._socket.get_write_buffer_size()
         if before is not None and before - waiting < MIN_SENT_BYTES:
             self._socket.abort()
         else:
-            self._pushing = self._loop.call_later(self._shared.send_timeout, self._push, waiting)
+            self._pushing = self._loop.call_later(SEND_TIMEOUT, self._push, waiting)
 
     # Waiting
 
     def _idle(self) -> None:
-        """Waits for the next request, which has `head_timeout` from now once it begins."""
-        self._wait(min(KEEP_ALIVE, self._shared.head_timeout))
+        """Waits for the next request, which has `HEAD_TIMEOUT` from now once it begins."""
+        self._wait(KEEP_ALIVE)
 
     def _linger(self) -> None:
         """Waits for data that will be discarded."""

@@ -131,9 +131,7 @@ class FrontEnds:
                 await asyncio.get_running_loop().create_unix_server(
                     lambda: self._desk().channel, engine_path, backlog=BACKLOG
                 ),
-                await asyncio.start_unix_server(
-                    relayed_to(self._relayed, self._settings.engine_timeout), relay_path, backlog=BACKLOG
-                ),
+                await asyncio.start_unix_server(relayed_to(self._relayed), relay_path, backlog=BACKLOG),
             ]
         except OSError:
             raise InvalidSettings("ONEBERT_FRONT_ENDS: the temporary folder takes no Unix sockets") from None

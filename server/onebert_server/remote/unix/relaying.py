@@ -17,6 +17,7 @@ from onebert_server.http.body import Body
 from onebert_server.http.connection.refusals import REFUSAL
 from onebert_server.remote import wire
 from onebert_server.remote.relayed import Relayed
+from onebert_server.remote.transport import PATIENCE
 from onebert_server.remote.unix import frames
 from onebert_server.remote.unix.channel import framed, read_frame
 from onebert_store.errors import ShuttingDown, Unhealthy
@@ -118,7 +119,7 @@ class _Client:
 
 
 def relayed_to(
-    relayed: Relayed, patience: float = 60.0
+    relayed: Relayed, patience: float = PATIENCE
 ) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
     """Serves relayed requests in the engine process, one per connection.
 
