@@ -67,6 +67,14 @@ WITHOUT = {
 }
 
 
+# Likewise for the tables of the samples.
+WITHOUT_OF_SAMPLES = {
+    4: "DROP TABLE unknown_samples",
+    3: "DROP TABLE refusals",
+    2: "ALTER TABLE feedback DROP COLUMN counted",
+}
+
+
 def go_back(database, schema):
     """Makes a database one of an older schema, as an older OneBERT has left it."""
     with database.writing() as connection:

@@ -1,84 +1,172 @@
-"""Creates a database's tables, or adds to an older database what this code's schema has more."""
+"""Creates tables in a database, or adds to those of an older schema what this code's schema has more."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from sqlalchemy import Connection, insert, text
+from sqlalchemy import Column, Connection, Integer, MetaData, Table, inspect, select, text
 from sqlalchemy.exc import OperationalError, ProgrammingError
 from sqlalchemy.schema import CreateColumn
 
 from onebert_store.errors import StoreCorrupt
-from onebert_store.registry.database import FEED, HOLDINGS, IDENTITIES, TABLES
+from onebert_store.registry.database import NAME, TABLES, upsert
 from onebert_store.registry.dialects.database import NO_DATABASE, Database
 
-# The number of this code's schema: the highest `since` of a table or a column.
-SCHEMA = 10
+# The schemas of the tables in a database that are not the registry's, which has its mark elsewhere.
+_SCHEMAS = Table(
+    "schemas", MetaData(), Column("name", NAME, primary_key=True), Column("number", Integer, nullable=False)
+)
 
-# Counts from the audit trail, for quotas.
-_HOLDINGS = """
-    INSERT INTO holdings (task, principal, versions, bytes)
-    SELECT versions.task, changes.principal, COUNT(*), SUM(versions.size)
-    FROM versions JOIN changes ON changes.task = versions.task AND changes.version = versions.version
-    WHERE changes.action = 'upload'
-    GROUP BY versions.task, changes.principal
-"""
-# Samples and feedback of these tasks are under their names.
-_IDENTITIES = (
-    "INSERT INTO identities (task, id) SELECT DISTINCT task, task FROM versions",
-    "UPDATE keepings SET id = task",
+
+@dataclass(frozen=True)
+class Tables:
+    """Tables that one part of OneBERT keeps in a database.
+
+    Every table, and every column that came later than its table, has in `info["since"]` the schema that brought it.
+
+    Attributes:
+        name: the name of the tables' schema in the database.
+        steps: SQL to run after the additions of a schema, by its number.
+    """
+
+    name: str
+    metadata: MetaData
+    steps: Mapping[int, Sequence[str]] = field(default_factory=dict)
+
+    @property
+    def schema(self) -> int:
+        """The number of this code's schema."""
+        return max(map(since, self.parts))
+
+    @property
+    def parts(self) -> list[Table | Column[object]]:
+        """The tables, and the columns that came later than their table."""
+        tables = self.metadata.sorted_tables
+        return [*tables, *(column for table in tables for column in table.columns if "since" in column.info)]
+
+
+def since(part: Table | Column[object]) -> int:
+    """Returns the number of the schema that brought a table or a column."""
+    number: int = part.info["since"]
+    return number
+
+
+REGISTRY = Tables(
+    "registry",
+    TABLES,
+    {
+        3: ("INSERT INTO feed (last) VALUES (0)",),
+        # Counts from the audit trail, for quotas.
+        5: (
+            """
+            INSERT INTO holdings (task, principal, versions, bytes)
+            SELECT versions.task, changes.principal, COUNT(*), SUM(versions.size)
+            FROM versions JOIN changes ON changes.task = versions.task AND changes.version = versions.version
+            WHERE changes.action = 'upload'
+            GROUP BY versions.task, changes.principal
+            """,
+        ),
+        # Samples and feedback of these tasks are under their names.
+        9: (
+            "INSERT INTO identities (task, id) SELECT DISTINCT task, task FROM versions",
+            "UPDATE keepings SET id = task",
+        ),
+    },
 )
 
 
 def ensure_schema(
-    database: Database, may_create: Callable[[], bool], may_migrate: Callable[[], bool] = lambda: True
+    database: Database,
+    tables: Tables,
+    may_create: Callable[[], bool] = lambda: True,
+    may_migrate: Callable[[], bool] = lambda: True,
 ) -> None:
-    """Creates the tables of an empty database, or upgrades an older one in one transaction; keeps every row.
+    """Creates the tables, or upgrades older ones in one transaction; keeps every row.
 
-    Several processes may call this at once; one of them changes the schema. `may_create` is called only if the database
-    is empty, `may_migrate` only if its schema is older: False while another process may use the database. Raises
-    StoreCorrupt, and changes nothing, if it may not or cannot, or if the database is newer than this code.
+    Several processes may call this at once; one of them changes the schema. `may_create` is called only if the tables
+    are missing, `may_migrate` only if their schema is older: False while another process may use the database. Raises
+    StoreCorrupt, and changes nothing, if it may not or cannot, or if the tables are newer than this code.
     """
     with database.reading() as connection:
-        if database.schema_mark(connection) == SCHEMA:
+        if _mark(database, connection, tables) == tables.schema:
             return
     with database.writing() as connection, database.migrating(connection):
-        found = database.schema_mark(connection)
-        if found == SCHEMA:
+        mark = _mark(database, connection, tables)
+        if mark == tables.schema:
             return
-        if found > SCHEMA:
-            raise StoreCorrupt(f"the store has schema {found}; this OneBERT reads schema {SCHEMA} and older")
-        if not found and not may_create():
-            raise StoreCorrupt(NO_DATABASE)
-        if found and not may_migrate():
+        if mark > tables.schema:
             raise StoreCorrupt(
-                f"the store has schema {found}, this OneBERT schema {SCHEMA}; stop the server that uses it, "
-                "and start one of this version"
+                f"the store has schema {mark} of its {tables.name} tables; "
+                f"this OneBERT reads schema {tables.schema} and older"
+            )
+        if not mark and not may_create():
+            raise StoreCorrupt(NO_DATABASE)
+        if mark and not may_migrate():
+            raise StoreCorrupt(
+                f"the store has schema {mark} of its {tables.name} tables, this OneBERT schema {tables.schema}; "
+                "stop the server that uses it, and start one of this version"
             )
         try:
             with database.typed_errors():
-                _upgrade(connection, found)
-                database.set_schema_mark(connection, SCHEMA)
+                _upgrade(connection, tables, mark)
+                _set_mark(database, connection, tables)
         except (OperationalError, ProgrammingError) as error:
-            raise StoreCorrupt(f"the store's database cannot be upgraded to schema {SCHEMA}") from error
+            raise StoreCorrupt(
+                f"the store's {tables.name} tables cannot be upgraded to schema {tables.schema}"
+            ) from error
 
 
-def _upgrade(connection: Connection, found: int) -> None:
-    """Makes missing tables as they are now; adds later columns and indexes to the tables of the schema `found`.
+def _upgrade(connection: Connection, tables: Tables, mark: int) -> None:
+    """Adds missing tables, columns and indexes, and runs the steps of the schemas that brought them.
 
-    0 is an empty database. Fails if a table of a later schema is there already.
+    Fails if a table of a schema later than `mark` is there already.
     """
-    missing = [table for table in TABLES.sorted_tables if table.info["since"] > found]
-    TABLES.create_all(connection, missing, checkfirst=False)
-    for table in TABLES.sorted_tables:
-        for column in table.columns if table not in missing else ():
-            if column.info.get("since", 0) > found:
-                own = CreateColumn(column).compile(connection)
-                connection.execute(text(f"ALTER TABLE {table.name} ADD COLUMN {own}"))
+    if mark or tables is REGISTRY:
+        missing = [part for part in tables.parts if since(part) > mark]
+    else:
+        missing = _missing(connection, tables)
+    new = [part for part in missing if isinstance(part, Table)]
+    tables.metadata.create_all(connection, new, checkfirst=False)
+    for column in missing:
+        if isinstance(column, Column) and column.table not in new:
+            definition = CreateColumn(column).compile(connection)
+            connection.execute(text(f"ALTER TABLE {column.table.name} ADD COLUMN {definition}"))
+    for table in tables.metadata.sorted_tables:
         for index in table.indexes:
             index.create(connection, checkfirst=True)
-    if FEED in missing:
-        connection.execute(insert(FEED).values(last=0))
-    if HOLDINGS in missing:
-        connection.execute(text(_HOLDINGS))
-    if IDENTITIES in missing:
-        for statement in _IDENTITIES:
+    for number in sorted({since(part) for part in missing}):
+        for statement in tables.steps.get(number, ()):
             connection.execute(text(statement))
+
+
+def _missing(connection: Connection, tables: Tables) -> list[Table | Column[object]]:
+    """Lists what is not there of tables without a mark: all, or some of tables from before there were marks."""
+    inspector = inspect(connection)
+    present = {
+        table.name: {column["name"] for column in inspector.get_columns(table.name)}
+        for table in tables.metadata.sorted_tables
+        if inspector.has_table(table.name)
+    }
+    return [
+        part
+        for part in tables.parts
+        if (part.name not in present if isinstance(part, Table) else part.name not in present.get(part.table.name, ()))
+    ]
+
+
+def _mark(database: Database, connection: Connection, tables: Tables) -> int:
+    """Reads the number of the schema in the database; 0 without a mark."""
+    if tables is REGISTRY:
+        return database.schema_mark(connection)
+    # Not a query that fails: it would end the transaction on PostgreSQL.
+    if not inspect(connection).has_table(_SCHEMAS.name):
+        return 0
+    return connection.scalar(select(_SCHEMAS.c.number).where(_SCHEMAS.c.name == tables.name)) or 0
+
+
+def _set_mark(database: Database, connection: Connection, tables: Tables) -> None:
+    if tables is REGISTRY:
+        database.set_schema_mark(connection, tables.schema)
+        return
+    _SCHEMAS.create(connection, checkfirst=True)
+    row = upsert(connection, _SCHEMAS).values(name=tables.name, number=tables.schema)
+    connection.execute(row.on_conflict_do_update(index_elements=["name"], set_={"number": tables.schema}))

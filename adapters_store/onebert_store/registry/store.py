@@ -16,7 +16,7 @@ from onebert_store.errors import InvalidSettings, StoreCorrupt
 from onebert_store.file.format import MAX_FILE_BYTES
 from onebert_store.registry.dialects.database import Database
 from onebert_store.registry.dialects.sqlite import SqliteDatabase, sqlite_url
-from onebert_store.registry.schema import ensure_schema
+from onebert_store.registry.schema import REGISTRY, ensure_schema
 
 T = TypeVar("T")
 
@@ -105,7 +105,7 @@ def open_store(where: Path | StoreAddress, new_database: bool = False, new_blobs
     """
     blobs = _blobs(where, make=new_blobs)
     with _database(where) as database, database.owned():
-        ensure_schema(database, lambda: new_database or not any(blobs.blobs()))
+        ensure_schema(database, REGISTRY, lambda: new_database or not any(blobs.blobs()))
         yield Store(database, blobs)
 
 
@@ -119,7 +119,7 @@ def join_store(where: Path | StoreAddress) -> Iterator[Store]:
     blobs = _blobs(where, make=False)
     with _database(where) as database:
         with database.joined() as alone:
-            ensure_schema(database, lambda: False, may_migrate=alone)
+            ensure_schema(database, REGISTRY, lambda: False, may_migrate=alone)
         # The lock is released, so that a server may start while the block runs.
         yield Store(database, blobs)
 

@@ -12,6 +12,7 @@ from onebert_store.errors import SampleNotFound
 from onebert_store.registry.database import upsert
 from onebert_store.registry.dialects.database import Database
 from onebert_store.registry.dialects.sqlite import SqliteDatabase
+from onebert_store.registry.schema import ensure_schema
 from onebert_store.samples.cipher import Cipher
 from onebert_store.samples.homes import Homes
 from onebert_store.samples.records import Feedback, Home, Kind, Outcomes, Sample
@@ -68,8 +69,7 @@ class SampleStore:
         self.sweeper = Sweeper(self._homes, database)
         self._database = database
         self._cipher = cipher
-        with database.writing() as connection, database.migrating(connection):
-            TABLES.create_all(connection)
+        ensure_schema(database, TABLES)
 
     @property
     def has_key(self) -> bool:

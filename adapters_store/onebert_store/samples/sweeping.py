@@ -71,7 +71,7 @@ class Sweeper:
 
     def _ids(self) -> list[str]:
         """The ids of all tasks with rows."""
-        ids = union(*(select(table.c.task) for table in TABLES.tables.values()))
+        ids = union(*(select(table.c.task) for table in TABLES.metadata.sorted_tables))
         with self._database.reading() as connection:
             return [*connection.scalars(ids)]
 
@@ -133,7 +133,7 @@ def _remove(connection: Connection, id: str, retention: Retention | None) -> Non
 
 
 def _delete_rows(connection: Connection, id: str) -> None:
-    for table in TABLES.tables.values():
+    for table in TABLES.metadata.sorted_tables:
         connection.execute(delete(table).where(table.c.task == id))
 
 

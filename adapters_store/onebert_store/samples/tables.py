@@ -3,13 +3,14 @@
 import sqlalchemy as sa
 
 from onebert_store.registry.database import NAME, UtcDateTime
+from onebert_store.registry.schema import Tables
 
-TABLES = sa.MetaData()
+_METADATA = sa.MetaData()
 
 # One kept answer; `texts` is encrypted.
 SAMPLES = sa.Table(
     "samples",
-    TABLES,
+    _METADATA,
     sa.Column("task", NAME, primary_key=True),
     sa.Column("id", NAME, primary_key=True),
     sa.Column("version", sa.Integer, nullable=False),
@@ -21,12 +22,13 @@ SAMPLES = sa.Table(
     sa.Column("share", sa.Double, nullable=False),
     sa.Index("ix_samples_id", "id"),
     sa.Index("ix_samples_at", "task", "at", "id"),
+    info={"since": 1},
 )
 
 # One text's right label with the answers of several versions; `texts` and `explanation` are encrypted.
 FEEDBACK = sa.Table(
     "feedback",
-    TABLES,
+    _METADATA,
     sa.Column("task", NAME, primary_key=True),
     sa.Column("identifier", NAME, primary_key=True),
     sa.Column("kind", sa.String, nullable=False),
@@ -41,23 +43,28 @@ FEEDBACK = sa.Table(
     sa.Column("texts_at", UtcDateTime),
     sa.Column("explanation", sa.Text),
     # Right label and answers of the first outcome with this identifier: what comes later may depend on the answers.
-    sa.Column("counted", sa.JSON(none_as_null=True)),
+    sa.Column("counted", sa.JSON(none_as_null=True), info={"since": 2}),
     sa.Index("ix_feedback_answer", "task", "answer_id"),
     sa.Index("ix_feedback_at", "task", "at", "identifier"),
+    info={"since": 1},
 )
 
 # Tasks with rows that the registry does not know, and the time they were first seen; see `Sweeper`.
 UNKNOWN = sa.Table(
     "unknown_samples",
-    TABLES,
+    _METADATA,
     sa.Column("task", NAME, primary_key=True),
     sa.Column("since", UtcDateTime, nullable=False),
+    info={"since": 4},
 )
 
 # The tag of the meaning of `live` whose move by a verdict the task's gate refused last.
 REFUSALS = sa.Table(
     "refusals",
-    TABLES,
+    _METADATA,
     sa.Column("task", NAME, primary_key=True),
     sa.Column("tag", sa.String, nullable=False),
+    info={"since": 3},
 )
+
+TABLES = Tables("samples", _METADATA)

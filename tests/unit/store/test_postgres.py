@@ -73,7 +73,7 @@ def test_what_an_older_replica_has_left_is_upgraded_by_the_first_newer_one_and_n
     with pytest.raises(StoreCorrupt, match="start one of this version"), join_store(place):
         pass
     with Registry.open(place), join_store(place) as store, store.database.reading() as connection:
-        assert store.database.schema_mark(connection) == schema.SCHEMA
+        assert store.database.schema_mark(connection) == schema.REGISTRY.schema
 
 
 def test_a_newer_schema_and_another_programs_tables_are_refused(place, postgres):

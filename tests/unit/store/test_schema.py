@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
+from sqlalchemy import text
 
 from onebert_store.errors import StoreCorrupt
 from onebert_store.registry import schema
@@ -17,15 +18,19 @@ from onebert_store.registry.records import Actor, Alias
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.store import join_store, open_store
 from onebert_store.registry.target import alone
-from onebert_store.samples.records import Home
+from onebert_store.samples import tables as samples_tables
+from onebert_store.samples.records import Feedback, Home, Kind, Sample
 from onebert_store.samples.store import open_samples
-from stores import WITHOUT, go_back
+from stores import WITHOUT, WITHOUT_OF_SAMPLES, feedback_of, go_back
 from tiny_delta import make_delta
 
 # Dumped from a store that the last OneBERT without Alembic made: two tasks, a deleted version, a deleted task.
 SCHEMA_1 = Path(__file__).with_name("schema_1.sql").read_text()
 NEWER = {"orphans", "changes", "cursors", "feed", "gates", "holdings", "keepings", "keys", "replicas"}
 NEWER |= {"alembic_version", "identities", "deleted_tasks"}
+# Dumped from a file that revision d564fdb9 wrote for a task `tone`: a kept answer, an outcome on it, a review.
+SAMPLES_1 = Path(__file__).with_name("samples_1.sql").read_text()
+KEY = "b25lYmVydC1vbmViZXJ0LW9uZWJlcnQtb25lYmVydCE="
 ROWS = (
     "SELECT * FROM versions ORDER BY task, version",
     "SELECT task, alias, version, previous FROM aliases",
@@ -77,7 +82,7 @@ def test_a_store_of_schema_1_is_upgraded_with_every_row(old_store):
 
 def has_the_tables_of_the_code(database):
     with database.reading() as connection:
-        assert database.schema_mark(connection) == schema.SCHEMA
+        assert database.schema_mark(connection) == schema.REGISTRY.schema
         assert database.integrity_errors(connection) == []
         return compare_metadata(MigrationContext.configure(connection), TABLES) == []
 
@@ -96,7 +101,7 @@ def test_tables_of_schema_1_are_made_as_ever(tmp_path):
         assert set(connection.execute("SELECT name, sql FROM sqlite_master")) >= set(new)
 
 
-@pytest.mark.parametrize("older", range(1, schema.SCHEMA))
+@pytest.mark.parametrize("older", range(1, schema.REGISTRY.schema))
 def test_every_older_schema_is_upgraded_with_every_row(place, older):
     with open_store(place) as store:
         registry = Registry(store)
@@ -148,9 +153,64 @@ def test_kept_answers_of_an_older_schema_stay_with_their_tasks(place):
         assert samples.home("tone").task not in ("", "tone")
 
 
+@pytest.mark.promise("schema-upgrades")
+def test_feedback_of_the_first_schema_is_there_and_takes_more(tmp_path):
+    with open_store(tmp_path) as store:
+        Registry(store).add("tone", make_delta(1))
+        Registry(store).set_keeping("tone", Keeping(1.0, 3650, 10))
+        go_back(store.database, 8)
+    with closing(sqlite3.connect(tmp_path / "samples.sqlite3")) as connection:
+        connection.executescript(SAMPLES_1)
+    now = datetime.now(UTC)
+    # The answer of 2026 is kept for 3,650 days.
+    with open_store(tmp_path) as store, open_samples(store.database, [KEY]) as samples:
+        assert samples.sweeper.sweep() == []
+        outcome = Feedback("tone", "r/1", Kind.OUTCOME, "calm", {1: "angry", 2: "calm"}, now, "key:app")
+        samples.record([(samples.home("tone"), outcome)])
+        assert [(row.identifier, row.right) for row in feedback_of(samples, "tone")] == [
+            ("r/1", "calm"),
+            ("order-1", "calm"),
+            ("r/0", "calm"),
+        ]
+        assert samples.outcomes("tone", 1, [2])[2].wins == 1
+        assert [sample.texts for sample in samples.find(["r/0"], "tone".__eq__)] == [("late parcel",)]
+
+
+@pytest.mark.promise("schema-upgrades")
+@pytest.mark.parametrize("older", range(1, samples_tables.TABLES.schema))
+@pytest.mark.parametrize("marked", [True, False], ids=["marked", "from before marks"])
+def test_every_older_schema_of_samples_is_upgraded_with_every_row(place, older, marked):
+    sample = Sample("tone", "r/0", 1, datetime.now(UTC), "key:app", ("late",), ("angry",), None, 1.0)
+    with open_store(place) as store, open_samples(store.database, [KEY]) as samples:
+        Registry(store).add("tone", make_delta(1))
+        Registry(store).set_keeping("tone", Keeping(1.0, 30, 10))
+        samples.keep([(samples.home("tone").keeping, sample)])
+        mark = f"UPDATE schemas SET number = {older}" if marked else "DROP TABLE schemas"
+        with samples._database.writing() as connection:
+            for number in range(samples_tables.TABLES.schema, older, -1):
+                connection.execute(text(WITHOUT_OF_SAMPLES[number]))
+            connection.execute(text(mark))
+    with open_store(place) as store, open_samples(store.database, [KEY]) as samples:
+        assert samples.find(["r/0"], "tone".__eq__) == [sample]
+        with samples._database.reading() as connection:
+            context = MigrationContext.configure(connection)
+            changes = compare_metadata(context, samples_tables.TABLES.metadata)
+            # The registry's tables are in the same database on PostgreSQL.
+            assert {change[0] for change in changes} <= {"remove_table", "remove_index"}
+            assert connection.scalar(text("SELECT number FROM schemas")) == samples_tables.TABLES.schema
+
+
+def test_newer_samples_are_refused_in_one_line(place):
+    with open_store(place) as store, open_samples(store.database) as samples:
+        with samples._database.writing() as connection:
+            connection.execute(text("UPDATE schemas SET number = 99"))
+        with pytest.raises(StoreCorrupt, match="schema 99 of its samples tables"), open_samples(store.database):
+            pass
+
+
 def test_the_schema_of_the_code_is_that_of_its_latest_table_or_column():
-    parts = [*TABLES.tables.values(), *(column for table in TABLES.tables.values() for column in table.columns)]
-    assert {part.info["since"] for part in parts if part.info} == {1, *WITHOUT} == {*range(1, schema.SCHEMA + 1)}
+    for tables, without in ((schema.REGISTRY, WITHOUT), (samples_tables.TABLES, WITHOUT_OF_SAMPLES)):
+        assert {schema.since(part) for part in tables.parts} == {1, *without} == {*range(1, tables.schema + 1)}
 
 
 @pytest.mark.promise("schema-upgrades")
@@ -159,7 +219,9 @@ def test_a_newer_store_is_refused_in_one_line_and_left_as_it_is(old_store):
         connection.execute("PRAGMA user_version = 99")
     before = (old_store / "registry.sqlite3").read_bytes()
     for opening in (Registry.open, lambda folder: join_store(folder).__enter__()):
-        with pytest.raises(StoreCorrupt, match="the store has schema 99; this OneBERT reads schema 10 and older"):
+        with pytest.raises(
+            StoreCorrupt, match="schema 99 .* registry tables; .* reads schema 10 and older"
+        ):
             opening(old_store)
     assert (old_store / "registry.sqlite3").read_bytes()[100:] == before[100:]
 
@@ -170,7 +232,7 @@ def test_an_upgrade_that_fails_changes_nothing(old_store):
     with closing(sqlite3.connect(old_store / "registry.sqlite3")) as connection:
         connection.execute("CREATE TABLE orphans (mine)")
     before = dump(old_store, *ROWS), tables(old_store)
-    with pytest.raises(StoreCorrupt, match="cannot be upgraded to schema 10"):
+    with pytest.raises(StoreCorrupt, match="registry tables cannot be upgraded to schema 10"):
         Registry.open(old_store)
     assert (dump(old_store, *ROWS), tables(old_store)) == before
     assert dump(old_store, "PRAGMA user_version") == [[(1,)]]
@@ -182,4 +244,4 @@ def test_a_store_in_use_is_not_upgraded_beside_its_owner(old_store):
         with pytest.raises(StoreCorrupt, match="stop the server"), join_store(old_store):
             pass
     with join_store(old_store) as store, store.database.reading() as connection:
-        assert store.database.schema_mark(connection) == schema.SCHEMA
+        assert store.database.schema_mark(connection) == schema.REGISTRY.schema
