@@ -219,9 +219,7 @@ def test_a_newer_store_is_refused_in_one_line_and_left_as_it_is(old_store):
         connection.execute("PRAGMA user_version = 99")
     before = (old_store / "registry.sqlite3").read_bytes()
     for opening in (Registry.open, lambda folder: join_store(folder).__enter__()):
-        with pytest.raises(
-            StoreCorrupt, match="schema 99 .* registry tables; .* reads schema 10 and older"
-        ):
+        with pytest.raises(StoreCorrupt, match=r"schema 99 .* registry tables; .* reads schema 10 and older"):
             opening(old_store)
     assert (old_store / "registry.sqlite3").read_bytes()[100:] == before[100:]
 
