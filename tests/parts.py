@@ -103,28 +103,28 @@ class Parts:
         publish(self.directory, Version(record, host.install(row)), live=version)
 
     @asynccontextmanager
-    async def answerer(self, plan=None):
+    async def answerer(self):
         """One that asks the engine itself, or one on the other side of a socket, with its desk."""
-        admission = Admission(self.engine, self.residents, plan)
-        make = partial(Answerer, admission.splitters, workers=self.workers, plan=plan)
+        admission = Admission(self.engine, self.residents)
+        make = partial(Answerer, admission.splitters, workers=self.workers)
         if not self.remote:
             yield make(backend=admission)
             return
         async with remote_engine(admission, KeyRing({}), self.path) as (self.backend, _, self.transport, self.desk):
             yield make(backend=self.backend)
 
-    def run(self, ask, plan=None, loop_factory=None):
+    def run(self, ask, loop_factory=None):
         """Awaits `ask` of an answerer, on an event loop of its own."""
 
         async def one():
-            async with self.answerer(plan) as answerer:
+            async with self.answerer() as answerer:
                 return await ask(answerer)
 
         with asyncio.Runner(loop_factory=loop_factory) as runner:
             return runner.run(one())
 
-    def answer(self, refs, texts, plan=None, **wanted):
-        return self.run(lambda answerer: answerer.answer(context(), Wanted(refs, **wanted), texts, same), plan)
+    def answer(self, refs, texts, **wanted):
+        return self.run(lambda answerer: answerer.answer(context(), Wanted(refs, **wanted), texts, same))
 
     def call(self, answer, body=None, task="wide", seconds=60):
         """Awaits a façade's function of a call that is of use for so long."""

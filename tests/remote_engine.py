@@ -27,18 +27,6 @@ class Remote(NamedTuple):
     desk: FrontDesk
 
 
-class Keeper:
-    """Knows whether the front end is gone."""
-
-    def __init__(self) -> None:
-        self.gone = asyncio.Event()
-
-    def listens(self, desk: FrontDesk) -> None: ...
-
-    def lost(self, desk: FrontDesk) -> None:
-        self.gone.set()
-
-
 @asynccontextmanager
 async def remote_engine(
     admission: Admission, keys: KeyRing, path: str, app: WebApp | None = None
@@ -47,8 +35,8 @@ async def remote_engine(
 
     Leaving ends when the desk has seen that the front end is gone.
     """
-    keeper = Keeper()
-    desk = FrontDesk(Served(admission, Metrics(), keys, lambda *_: None), keeper)
+    gone = asyncio.Event()
+    desk = FrontDesk(Served(admission, Metrics(), keys, lambda *_: None), lambda _: None, lambda _: gone.set())
     transport = UnixTransport(path, f"{path}.relay")
     transport.lost = lambda: None
     async with AsyncExitStack() as servers:
@@ -62,4 +50,4 @@ async def remote_engine(
             yield Remote(RemoteBackend(transport), RemoteCounts(transport), transport, desk)
         finally:
             transport.close()
-            await keeper.gone.wait()
+            await gone.wait()

@@ -15,7 +15,7 @@ from onebert_server.access.context import Context
 from onebert_server.access.principal import Action
 from onebert_server.answering.arrivals import Arrivals
 from onebert_server.answering.backend import Missed, Result, Wanted
-from onebert_server.answering.plan import Computed, ComputedQuestion, Plan, Planned, Sequences
+from onebert_server.answering.plan import Computed, ComputedQuestion, Planned, expand
 from onebert_server.answering.probing import Probing
 from onebert_server.answering.rates import Rates
 from onebert_server.answering.sizes import AnswerSize
@@ -49,14 +49,12 @@ class Admission:
         self,
         engine: Engine,
         residents: Residents,
-        plan: Plan | None = None,
         tracing: "Tracing | None" = None,
         computed: Sequence[Callable[[ComputedQuestion], None]] = (),
     ) -> None:
         self._engine = engine
         self._residents = residents
         self._directory = residents.directory
-        self._plan = plan or Sequences()
         self._computed = computed
         self._tracing = tracing
         self.rates = Rates()
@@ -249,7 +247,7 @@ class Admission:
         pieces, tokenizer = inputs[facts.base][number], host.base.tokenizer
         if why := refusal(facts, asked, pair=len(pieces.ids) > 1):
             raise InvalidInput(why)
-        planned = self._plan.expand(pieces, version, tokenizer, asked)
+        planned = expand(pieces, version, tokenizer, asked)
         tokenizer = tokenizer.reading(facts.pooling)
         items = [Item(tokens.of(tokenizer, pieces, one.kept), one.slot.number) for one in planned]
         size.add(facts, [len(item.tokens) for item in items])

@@ -17,7 +17,7 @@ from onebert_server.access.context import Context
 from onebert_server.access.principal import Action
 from onebert_server.answering.backend import Backend, Missed, Result, Wanted
 from onebert_server.answering.explaining import LeftOut, leave_out, prediction_of
-from onebert_server.answering.plan import Plan, Question, Reading, Sequences
+from onebert_server.answering.plan import Question, Reading, reduce
 from onebert_server.answering.seen import seen
 from onebert_server.answering.tokenizing import AT_ONCE, Split, Splitter, Tokenizing, characters_of
 from onebert_server.fairness.places import PartByPart
@@ -64,17 +64,14 @@ class Unanswered(NamedTuple):
 
 
 class Answerer:
-    """Answers for any mix of tasks, in any process, with the backend's `plan`; each answer names its version."""
+    """Answers for any mix of tasks, in any process: each answer names its version."""
 
-    def __init__(
-        self, splitters: Mapping[str, Splitter], backend: Backend, workers: Executor, plan: Plan | None = None
-    ) -> None:
+    def __init__(self, splitters: Mapping[str, Splitter], backend: Backend, workers: Executor) -> None:
         self._splitters = splitters
         self._tokenizing = Tokenizing(splitters, workers)
         self._backend = backend
         # The workers that do not tokenize.
         self._reading = PartByPart(workers, WORKERS - AT_ONCE, PART_NUMBERS)
-        self._plan = plan or Sequences()
 
     def check(self, context: Context) -> None:
         """Before the body is read: raises Forbidden, or the errors of `Backend.check`."""
@@ -247,7 +244,7 @@ class Answerer:
             error = AnswerNotFinite(f"the answer of {facts.ref} to this input is not a finite number")
             return Answered(facts, error)
         question = Question(text, pieces, facts, asked)
-        return Answered(facts, self._plan.reduce(question, result.computed, self._splitters[facts.base].tokenizer))
+        return Answered(facts, reduce(question, result.computed, self._splitters[facts.base].tokenizer))
 
 
 def _not_blank(inputs: Split, refuse: bool) -> list[int]:

@@ -1,13 +1,13 @@
 """Question → sequences → answer: the sequences that the engine runs, and how their logits become one answer.
 
-A question is one input for one version. In the engine's process a plan expands it into the sequences to run, each with
-a slot and a role. In the process that has the text, which may be a front end, the plan reduces the logits to one
-answer. A question is one sequence, or one for each window of a long text.
+A question is one input for one version. In the engine's process `expand` makes the sequences to run, each with a slot
+and a role. In the process that has the text, which may be a front end, `reduce` makes one answer of the logits. A
+question is one sequence, or one for each window of a long text.
 """
 
 from collections.abc import Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from onebert_encoder.answering.answer import answer
 from onebert_encoder.answering.asked import Asked
@@ -84,42 +84,36 @@ class Reading(NamedTuple):
     windows: int | None = None
 
 
-class Plan(Protocol):
-    """Expands questions and reduces answers; only `Computed` passes from one to the other."""
+def expand(pieces: Pieces, version: Version, tokenizer: Tokenizer, asked: Asked) -> Sequence[Planned]:
+    """Returns the sequences to run: the beginning of the input, or each window of it if it is read by windows.
 
-    def expand(self, pieces: Pieces, version: Version, tokenizer: Tokenizer, asked: Asked) -> Sequence[Planned]:
-        """Returns the sequences to run, at least one; raises WholeTextNeeded if the text was split without its end."""
+    Raises:
+        WholeTextNeeded: the text was split without its end.
+    """
+    facts = version.facts
+    tokenizer = tokenizer.reading(facts.pooling)
+    window = window_of(facts, facts.max_length, asked)
+    if window is None:
+        kept = tokenizer.fit(pieces, facts.max_length)
+        if not asked.whole or not tokenizer.measure(pieces, kept)[1]:
+            return (Planned(kept, version.slot),)
+        window = whole_window(facts, facts.max_length)
+    cuts = window_cuts(tokenizer, pieces, window.tokens, window.overlap)
+    if any(stop > len(ids) for ids, (_, stop) in zip(pieces.ids, cuts[-1], strict=True)):
+        raise WholeTextNeeded("a text was sent without its end, and is read to its end")
+    return [Planned(kept, version.slot, WINDOW) for kept in cuts]
 
-    def reduce(self, question: Question, computed: Sequence[Computed], tokenizer: Tokenizer) -> Reading:
-        """Returns one answer from the logits of the sequences of `expand`, in their order; all logits are finite."""
 
-
-class Sequences:
-    """One sequence, the beginning of the input; or one for each window, if the input is read by windows."""
-
-    def expand(self, pieces: Pieces, version: Version, tokenizer: Tokenizer, asked: Asked) -> Sequence[Planned]:
-        facts = version.facts
-        tokenizer = tokenizer.reading(facts.pooling)
-        window = window_of(facts, facts.max_length, asked)
-        if window is None:
-            kept = tokenizer.fit(pieces, facts.max_length)
-            if not asked.whole or not tokenizer.measure(pieces, kept)[1]:
-                return (Planned(kept, version.slot),)
-            window = whole_window(facts, facts.max_length)
-        cuts = window_cuts(tokenizer, pieces, window.tokens, window.overlap)
-        if any(stop > len(ids) for ids, (_, stop) in zip(pieces.ids, cuts[-1], strict=True)):
-            raise WholeTextNeeded("a text was sent without its end, and is read to its end")
-        return [Planned(kept, version.slot, WINDOW) for kept in cuts]
-
-    def reduce(self, question: Question, computed: Sequence[Computed], tokenizer: Tokenizer) -> Reading:
-        facts, pieces = question.facts, question.pieces
-        tokenizer = tokenizer.reading(facts.pooling)
-        if computed[0].role == WINDOW:
-            return _reduce_windows(question, computed, tokenizer)
-        [only] = computed
-        alignment = tokenizer.cut(pieces, only.kept, align=True).alignment if facts.per_token else None
-        found = answer(only.logits, facts, question.text, alignment, question.asked)
-        return Reading(found, *tokenizer.measure(pieces, only.kept))
+def reduce(question: Question, computed: Sequence[Computed], tokenizer: Tokenizer) -> Reading:
+    """Returns one answer from the logits of the sequences of `expand`, in their order; all logits are finite."""
+    facts, pieces = question.facts, question.pieces
+    tokenizer = tokenizer.reading(facts.pooling)
+    if computed[0].role == WINDOW:
+        return _reduce_windows(question, computed, tokenizer)
+    [only] = computed
+    alignment = tokenizer.cut(pieces, only.kept, align=True).alignment if facts.per_token else None
+    prediction = answer(only.logits, facts, question.text, alignment, question.asked)
+    return Reading(prediction, *tokenizer.measure(pieces, only.kept))
 
 
 def _reduce_windows(question: Question, computed: Sequence[Computed], tokenizer: Tokenizer) -> Reading:

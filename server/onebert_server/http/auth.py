@@ -4,8 +4,8 @@ import hashlib
 import logging
 import time
 from collections import OrderedDict
+from collections.abc import Awaitable, Callable
 from functools import lru_cache
-from typing import Protocol
 
 from starlette.types import Scope
 
@@ -29,19 +29,16 @@ PROBES = frozenset(
 OPEN_PATHS = DOCS_PATHS | files.PATHS.keys() | PROBES
 
 
-class TokensOf(Protocol):
-    """Authenticates bearer tokens that are not keys."""
-
-    async def find(self, token: str, digest: bytes) -> Principal | None:
-        """Returns the principal of a valid token, else None; `digest` is the token's SHA-256."""
+FindPrincipal = Callable[[str, bytes], Awaitable[Principal | None]]
+"""Returns the principal of a valid bearer token that is no key, else None, by the token and its SHA-256."""
 
 
 class ApiKeys:
     """Authenticates a request by its headers."""
 
-    def __init__(self, ring: KeyRing, tokens: TokensOf | None = None) -> None:
+    def __init__(self, ring: KeyRing, find_by_token: FindPrincipal | None = None) -> None:
         self._ring = ring
-        self._tokens = tokens
+        self._find_by_token = find_by_token
         self._warned = False
         self._attempts = Attempts()
 
@@ -64,8 +61,8 @@ class ApiKeys:
         key = key.strip(" \t")
         digest = hashlib.sha256(key.encode("latin-1")).digest()
         principal = self._ring.find(digest)
-        if principal is None and self._tokens is not None:
-            principal = await self._tokens.find(key, digest)
+        if principal is None and self._find_by_token is not None:
+            principal = await self._find_by_token(key, digest)
         if scheme.lower() != "bearer" or principal is None:
             raise Unauthorized("send one valid key as 'Authorization: Bearer …'")
         return principal

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp
 
 from onebert_server.access.keys import KeyRing
 from onebert_server.answering.edge import Edge
-from onebert_server.http.auth import ApiKeys, TokensOf
+from onebert_server.http.auth import ApiKeys, FindPrincipal
 from onebert_server.http.connection.connections import Connections
 from onebert_server.http.connection.protocol import HttpProtocol
 from onebert_server.http.formats import formats_of
@@ -43,7 +43,7 @@ def uvicorn_config(app: ASGIApp, shutdown_timeout: float) -> uvicorn.Config:
     )
 
 
-def oidc_tokens(oidc: tuple[str, str, str] | None) -> TokensOf | None:
+def oidc_tokens(oidc: tuple[str, str, str] | None) -> FindPrincipal | None:
     """Creates the OIDC authenticator from issuer, audience and the location of the keys; None without an issuer."""
     if oidc is None:
         return None
@@ -51,7 +51,7 @@ def oidc_tokens(oidc: tuple[str, str, str] | None) -> TokensOf | None:
         from onebert_server.http.oidc import Tokens  # noqa: PLC0415 - only this module needs joserfc
     except ImportError:
         raise InvalidSettings("ONEBERT_OIDC_ISSUER needs joserfc: pip install 'onebert[oidc]'") from None
-    return Tokens(*oidc)
+    return Tokens(*oidc).find
 
 
 class WebApp(Pipeline):
@@ -68,7 +68,7 @@ def web_app(
     *,
     keys: KeyRing,
     settings: Settings,
-    tokens: TokensOf | None = None,
+    find_by_token: FindPrincipal | None = None,
     form_of: FormOf = problems_alone,
     beyond: Callable[[FastAPI], ASGIApp] | None = None,
 ) -> WebApp:
@@ -87,7 +87,7 @@ def web_app(
     control.router.routes.extend(route for router in routers for route in router.routes)
     install_handlers(control)
     inner: ASGIApp = Dispatch(
-        edge, formats_of(routers), beyond(control) if beyond else control, ApiKeys(keys, tokens), settings
+        edge, formats_of(routers), beyond(control) if beyond else control, ApiKeys(keys, find_by_token), settings
     )
     if settings.cors_origins:
         # Outside the key check, because a preflight has no key. Credentials (cookies) stay disallowed.

@@ -68,7 +68,7 @@ def config_of(
         [answering(), *own],
         keys=keys,
         settings=settings,
-        tokens=oidc_tokens(settings.oidc),
+        find_by_token=oidc_tokens(settings.oidc),
         form_of=form_of,
         beyond=relay,
     )

@@ -9,12 +9,11 @@ from threading import Event, current_thread, main_thread
 import pytest
 
 from directories import retire
-from onebert_encoder.answering.answer import answer
 from onebert_encoder.answering.asked import Asked
-from onebert_server.answering import sizes
+from onebert_server.answering import answers, sizes
 from onebert_server.answering.answers import PART_NUMBERS, WORKERS
 from onebert_server.answering.backend import Wanted
-from onebert_server.answering.plan import Planned, Reading, Sequences
+from onebert_server.answering.plan import reduce
 from onebert_server.observed import Observed
 from onebert_server.remote.unix import desk
 from onebert_store.errors import AnswerNotFinite, InvalidInput, OneBertError, TaskNotFound, TooLarge, VersionNotFound
@@ -97,59 +96,25 @@ def test_answers_that_would_be_too_large_are_refused_before_they_are_computed(pa
     assert parts.unpinned()
 
 
-class Watched(Sequences):
-    """Keeps on which thread answers are read."""
-
-    def __init__(self):
-        self.threads = set()
-
-    def reduce(self, question, computed, tokenizer):
-        self.threads.add(current_thread())
-        return super().reduce(question, computed, tokenizer)
-
-
 @pytest.mark.promise("answer-size")
 @pytest.mark.parametrize(("task", "beside"), [("good", False), ("tags", False), ("wide", True), ("manytags", True)])
-def test_many_numbers_are_read_and_written_beside_the_event_loop(parts, task, beside):
+def test_many_numbers_are_read_and_written_beside_the_event_loop(parts, task, beside, monkeypatch):
     """One text: its numbers count, not its rows."""
     parts.add("wide", labels=[f"label {n}" for n in range(4096)])
     parts.add("manytags", task_type="token", pooling="none", labels=[f"tag {n}" for n in range(512)])
-    plan, written = Watched(), []
+    read, written = set(), []
+
+    def reading(*given):
+        read.add(current_thread())
+        return reduce(*given)
 
     def show(*_):
         written.append(current_thread())
 
-    parts.run(lambda answerer: answerer.answer(context(), Wanted([task]), ["it is late"], show), plan)
-    assert set(written) == plan.threads
-    assert (main_thread() not in plan.threads) == beside
-
-
-class Doubled(Sequences):
-    """A question of two sequences: the whole input and its first half; the answer reads the mean of their logits."""
-
-    def expand(self, pieces, resident, tokenizer, asked):
-        [(_, whole)] = tokenizer.fit(pieces, resident.facts.max_length)
-        kept = ((0, whole),), ((0, whole // 2),)
-        return [Planned(one, resident.slot, role) for one, role in zip(kept, ("whole", "half"), strict=True)]
-
-    def reduce(self, question, computed, tokenizer):
-        assert [one.role for one in computed] == ["whole", "half"]
-        mean = sum(one.logits for one in computed) / 2
-        tokens = tokenizer.cut(question.pieces, computed[1].kept)
-        return Reading(answer(mean, question.facts), len(tokens), truncated=True)
-
-
-def test_a_question_may_be_several_sequences(parts):
-    """The seam for plans to come: what is expanded in one process is reduced in another, each question on its own."""
-    texts = ["order late late now", "it is late now and late", "late late"]
-    answered = parts.answer(["good", "short", "good"], texts, Doubled())
-    for ref, text, one in zip(("good", "short", "good"), texts, answered, strict=True):
-        manifest, row = parts.rows[ref, 1]
-        (whole,) = parts.base.tokenizer.encode([text], manifest.max_length)
-        half = parts.base.tokenizer.encode([text], 2 + (len(whole) - 2) // 2)[0]
-        logits = parts.logits(row, [whole, half])
-        assert_like(one, (answer((logits[0] + logits[1]) / 2, manifest), len(half), True))
-    assert parts.unpinned()
+    monkeypatch.setattr(answers, "reduce", reading)
+    parts.run(lambda answerer: answerer.answer(context(), Wanted([task]), ["it is late"], show))
+    assert set(written) == read
+    assert (main_thread() not in read) == beside
 
 
 @pytest.mark.parametrize("parts", [False], indirect=True)

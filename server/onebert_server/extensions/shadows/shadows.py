@@ -17,7 +17,7 @@ import numpy as np
 from onebert_encoder.answering.asked import Asked
 from onebert_encoder.answering.scores import Logits
 from onebert_server.access.context import own_work
-from onebert_server.answering.plan import Computed, ComputedQuestion, Question, Sequences
+from onebert_server.answering.plan import Computed, ComputedQuestion, Question, expand, reduce
 from onebert_server.answering.seen import seen
 from onebert_server.engine.engine import Engine
 from onebert_server.engine.passes import Item
@@ -67,7 +67,6 @@ class Shadows:
     def __init__(self, engine: Engine, directory: Directory) -> None:
         self._engine = engine
         self._directory = directory
-        self._plan = Sequences()
         self._counts: dict[tuple[Version, Version], Agreement] = {}
         self._lock = threading.Lock()
 
@@ -109,7 +108,7 @@ class Shadows:
     def _submit(self, live: ComputedQuestion, version: Version) -> ComputedQuestion | None:
         facts = version.facts
         host, pieces = self._engine.hosts[facts.base], live.inputs[facts.base][live.input]
-        planned = self._plan.expand(pieces, version, host.base.tokenizer, live.asked)
+        planned = expand(pieces, version, host.base.tokenizer, live.asked)
         tokenizer = host.base.tokenizer.reading(facts.pooling)
         items = [Item(tokenizer.cut(pieces, each.kept), each.slot.number) for each in planned]
         request = self._engine.submit_shadow(host, items, own_work("shadow"))
@@ -142,7 +141,7 @@ class Shadows:
         ]
         text = Question("", question.inputs[facts.base][question.input], facts, question.asked)
         tokenizer = self._engine.hosts[facts.base].base.tokenizer
-        return seen(facts, self._plan.reduce(text, computed, tokenizer).answer).labels
+        return seen(facts, reduce(text, computed, tokenizer).answer).labels
 
     def _ended(self, version: Version, shadow: Version, labels: Sequence[Sequence[str] | None] | None) -> None:
         with self._lock:

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -36,21 +36,18 @@ class Served(NamedTuple):
     access_log: Lines | None = None
 
 
-class Keeper(Protocol):
-    """Hears of front ends: they accept connections, or are gone."""
-
-    def listens(self, desk: "FrontDesk") -> None: ...
-
-    def lost(self, desk: "FrontDesk") -> None: ...
-
-
 class FrontDesk:
-    """Answers one connection; the counts outlive it."""
+    """Answers one connection; the counts outlive it.
 
-    def __init__(self, served: Served, keeper: Keeper) -> None:
+    Calls `accepting` when its front end accepts connections, and `lost` when it is gone, each with itself.
+    """
+
+    def __init__(
+        self, served: Served, accepting: Callable[["FrontDesk"], None], lost: Callable[["FrontDesk"], None]
+    ) -> None:
         self.channel = Channel(frames.FromFrontEnd, self._received, self._gone)
         self._served = served
-        self._keeper = keeper
+        self._accepting, self._lost = accepting, lost
         self._in_progress = 0
         self._known = _Known()
         self._computing: dict[int, asyncio.Task[None]] = {}
@@ -76,13 +73,13 @@ class FrontDesk:
             case frames.Connected():
                 self.channel.send(wire.keys(self._served.keys))
             case frames.Accepting():
-                self._keeper.listens(self)
+                self._accepting(self)
 
     def _gone(self) -> None:
         for computing in self._computing.values():
             computing.cancel()
         self._set_in_progress(0)
-        self._keeper.lost(self)
+        self._lost(self)
 
     def _set_in_progress(self, count: int) -> None:
         self._served.metrics.add_in_progress(count - self._in_progress)

@@ -158,19 +158,16 @@ class FrontEnds:
             await self._listening.acquire()
 
     def _desk(self) -> FrontDesk:
-        desk = FrontDesk(self._served, self)
+        desk = FrontDesk(self._served, self._accepts, self._desks.discard)
         self._desks.add(desk)
         return desk
 
-    def listens(self, desk: FrontDesk) -> None:
+    def _accepts(self, desk: FrontDesk) -> None:
         self._listening.release()
         if self._draining:
             desk.channel.send(frames.Drain())
         if self._stopping:
             desk.channel.send(frames.Stop())
-
-    def lost(self, desk: FrontDesk) -> None:
-        self._desks.discard(desk)
 
     def _tell(self, frame: msgspec.Struct) -> None:
         # Called from any thread. A front end that connects meanwhile receives the state from its desk.
